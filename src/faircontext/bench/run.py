@@ -1,0 +1,101 @@
+"""Run a method and zero-shot over images; a bad file is a row with an error and never ends a run."""
+
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from faircontext.bench.records import Row
+from faircontext.datasets.folder import folder_label
+from faircontext.episode import Episode
+from faircontext.errors import ImageError
+from faircontext.imageio import load_image
+from faircontext.labels import LabelSpace
+from faircontext.methods import Method, ZeroShot
+from faircontext.metrics.stats import Accuracy, mcnemar_exact
+from faircontext.types import Prediction
+from faircontext.views import ViewRecipe
+
+__all__ = ["Answer", "Comparison", "answer_images", "compare"]
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A row with what it was made from; `prediction` is None where the file was refused."""
+
+    row: Row
+    prediction: Prediction | None = None
+
+
+def answer_images(
+    paths: Iterable[Path], labels: LabelSpace, method: Method, recipe: ViewRecipe, seed: int = 0
+) -> Iterator[Answer]:
+    """Yield one answer per image, in order.
+
+    Args:
+        paths: image files.
+        labels: the label space.
+        method: which method; zero-shot is run beside it, on the same prompts.
+        recipe: how views are made.
+        seed: the run's seed.
+    """
+    zero_shot = ZeroShot()
+    for path in paths:
+        begin = time.perf_counter()
+        truth = folder_label(path, labels.names)
+        row = Row(str(path), "" if truth is None else labels.names[truth], method=method.name)
+        try:
+            image = load_image(path)
+        except ImageError as error:
+            yield Answer(replace(row, error=error.reason, seconds=time.perf_counter() - begin))
+            continue
+        episode = Episode(image, labels, recipe, seed)
+        prediction = method(episode)  # before zero-shot, which reuses the plain view's features
+        reference = prediction if isinstance(method, ZeroShot) else zero_shot(episode)
+        yield Answer(
+            replace(
+                row,
+                zero_shot=labels.names[reference.index],
+                prediction=labels.names[prediction.index],
+                votes=None if prediction.votes is None else int(prediction.votes[prediction.index]),
+                confidence=prediction.confidence,
+                fallback=prediction.fallback or "",
+                seconds=time.perf_counter() - begin,
+            ),
+            prediction,
+        )
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Zero-shot and a method on the same labelled images.
+
+    Attributes:
+        zero_shot: accuracy of zero-shot.
+        method: accuracy of the method.
+        gained: images that only the method has right.
+        lost: images that only zero-shot has right.
+        p_value: of the exact paired test (McNemar).
+    """
+
+    zero_shot: Accuracy
+    method: Accuracy
+    gained: int
+    lost: int
+    p_value: float = field(default=1.0)
+
+
+def compare(rows: Sequence[Row]) -> Comparison | None:
+    """Compare a method with zero-shot on the rows that have a label and an answer; None where there are none."""
+    pairs = [(row.zero_shot == row.label, row.prediction == row.label) for row in rows if row.label and row.prediction]
+    if not pairs:
+        return None
+    gained = sum(method and not zero_shot for zero_shot, method in pairs)
+    lost = sum(zero_shot and not method for zero_shot, method in pairs)
+    return Comparison(
+        Accuracy(sum(zero_shot for zero_shot, _ in pairs), len(pairs)),
+        Accuracy(sum(method for _, method in pairs), len(pairs)),
+        gained,
+        lost,
+        mcnemar_exact(gained, lost),
+    )

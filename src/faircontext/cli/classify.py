@@ -1,0 +1,208 @@
+"""`faircontext classify`: a method's answers beside zero-shot's, for a person's own photos and class names."""
+
+import json
+import platform
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import tyro
+
+from faircontext import __version__
+from faircontext.datasets.folder import find_images, parse_labels, read_labels
+from faircontext.errors import ArgumentError
+
+if TYPE_CHECKING:
+    from faircontext.bench.run import Answer, Comparison
+    from faircontext.labels import LabelSpace
+    from faircontext.methods import Method
+    from faircontext.views import ViewRecipe
+
+__all__ = ["Classify", "run"]
+
+SCHEMA_VERSION = 1
+
+
+@dataclass(frozen=True)
+class Classify:
+    """Answer photos with a test-time adaptation method, beside zero-shot.
+
+    Where images lie in folders that are named after classes, the folder is taken as the truth and both accuracies are
+    printed. Exit code 0: all answered; 1: some files were refused; 2: a wrong argument.
+    """
+
+    paths: Annotated[tuple[str, ...], tyro.conf.Positional]
+    """Image files and folders (searched recursively); - reads file names from standard input."""
+    labels: str | None = None
+    """Class names with commas between."""
+    labels_file: Path | None = None
+    """File with a class name a line."""
+    backbone: str = "lite0"
+    """See: faircontext list backbones."""
+    method: str = "fcl"
+    """See: faircontext list methods."""
+    preset: str = "recommended"
+    """Settings to start from: paper, recommended (for the backbone) or official."""
+    set: tuple[str, ...] = ()
+    """Settings of the method, as name=value, over the preset's: --set masks=50 steps=1."""
+    prompts: str = "single"
+    """Prompt set: single ("a photo of a {}.") or generic7 (FCL then votes over seven templates)."""
+    seed: int = 0
+    """Seed of views and masks."""
+    device: str = "cpu"
+    """Torch device of the backbone."""
+    precision: str = "auto"
+    """Of the image tower: auto (bf16 where the processor computes in it), fp32, bf16 or fp16."""
+    batch_size: int = 16
+    """Rows of an image encoder batch, a multiple of 16."""
+    csv: Path | None = None
+    """Write a row per image to this file, as they come."""
+    json: Path | None = None
+    """Write the run, its settings and all answers to this file, at the end."""
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run the command."""
+    options = tyro.cli(Classify, args=arguments, prog="faircontext classify")
+    names = _class_names(options)
+    paths = find_images(options.paths, sys.stdin)
+
+    from faircontext.backbones import create_backbone
+    from faircontext.backbones.prompts import prompt_set
+    from faircontext.bench.records import RowWriter, open_output
+    from faircontext.bench.run import answer_images
+    from faircontext.labels import LabelSpace
+    from faircontext.methods import create_method, parse_settings
+
+    settings: dict[str, Any] = parse_settings(options.method, options.set)
+    templates = prompt_set(options.prompts)
+    create_method(options.method, **settings)  # a wrong setting is found before the model is loaded
+    with ExitStack() as stack:
+        writer = stack.enter_context(RowWriter(options.csv)) if options.csv else None
+        report = stack.enter_context(open_output(options.json)) if options.json else None
+        backbone = create_backbone(
+            options.backbone, device=options.device, precision=options.precision, batch_size=options.batch_size
+        )
+        method = create_method(options.method, preset=options.preset, backbone=backbone, **settings)
+        recipe = backbone.view_recipe(options.preset)
+        labels = LabelSpace(names, backbone, templates)
+        _print_run(options, method, recipe, labels, len(paths))
+        answers: list[Answer] = []
+        interrupted = False
+        try:
+            for answer in _with_progress(answer_images(paths, labels, method, recipe, options.seed), len(paths)):
+                answers.append(answer)
+                if writer:
+                    writer.write(answer.row)
+        except KeyboardInterrupt:
+            interrupted = True
+            print(f"interrupted after {len(answers)} of {len(paths)} images", file=sys.stderr)
+        finally:
+            if report:
+                json.dump(_report(options, method, recipe, labels, answers), report, indent=1, ensure_ascii=False)
+        _print_summary(answers, method.name)
+    if interrupted:
+        return 130
+    return 1 if any(answer.row.error for answer in answers) else 0
+
+
+def _class_names(options: Classify) -> tuple[str, ...]:
+    if (options.labels is None) == (options.labels_file is None):
+        raise ArgumentError("give the class names either as --labels a,b,c or as --labels-file FILE")
+    return parse_labels(options.labels) if options.labels is not None else read_labels(Path(options.labels_file or ""))
+
+
+def _with_progress(answers: "Iterator[Answer]", total: int) -> "Iterator[Answer]":
+    """Print a line per image, with a progress bar below on a terminal and none in a pipe."""
+    from tqdm import tqdm
+
+    print(f"{'zero-shot':24} {'prediction':24} {'votes':>5} {'prob.':>6}  image")
+    for answer in tqdm(answers, total=total, unit="image", disable=not sys.stderr.isatty(), leave=False):
+        row = answer.row
+        votes = "" if row.votes is None else str(row.votes)
+        line = (
+            f"{'refused: ' + row.error:62}  {row.path}"
+            if row.error
+            else f"{row.zero_shot:24.24} {row.prediction:24.24} {votes:>5} {row.confidence:6.3f}  {row.path}"
+        )
+        tqdm.write(line.encode(errors="replace").decode())
+        yield answer
+
+
+def _print_run(options: Classify, method: "Method", recipe: "ViewRecipe", labels: "LabelSpace", images: int) -> None:
+    """Say what is about to run, with every setting that differs from the paper's."""
+    default = type(method)().settings()
+    changed = [f"{name}={value}" for name, value in method.settings().items() if value != default[name]]
+    print(
+        f"{options.backbone} ({labels.backbone.precision}, {labels.backbone.device}), {method.name}, "
+        f"preset {options.preset}{': ' + ', '.join(changed) if changed else ''}; "
+        f"{recipe.number} views of scale {recipe.scale[0]:g} to {recipe.scale[1]:g}; seed {options.seed}\n"
+        f"{images} image{'s' * (images != 1)}, {len(labels)} class{'es' * (len(labels) != 1)}, "
+        f"prompts: {' | '.join(labels.templates)}"
+    )
+
+
+def _print_summary(answers: "Sequence[Answer]", method: str) -> None:
+    from faircontext.bench.run import compare
+
+    rows = [answer.row for answer in answers]
+    refused, fallbacks = sum(bool(row.error) for row in rows), sum(bool(row.fallback) for row in rows)
+    seconds = sum(row.seconds for row in rows)
+    print(f"\n{len(rows) - refused} answered, {refused} refused, {fallbacks} fell back; {seconds:.1f} s")
+    comparison = compare(rows)
+    if comparison is None:
+        return
+    print(f"zero-shot  {comparison.zero_shot}")
+    if method != "zero_shot":
+        print(f"{method:10} {comparison.method}")
+        print(
+            f"paired: {method} alone right on {comparison.gained}, zero-shot alone right on {comparison.lost}; "
+            f"exact McNemar p = {comparison.p_value:.3g}"
+        )
+
+
+def _report(
+    options: Classify, method: "Method", recipe: "ViewRecipe", labels: "LabelSpace", answers: "Sequence[Answer]"
+) -> dict[str, Any]:
+    """Return everything about the run: resolved settings, versions, answers with top-5 and diagnostics."""
+    import torch
+
+    from faircontext.bench.run import compare
+
+    comparison: Comparison | None = compare([answer.row for answer in answers])
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "run": {
+            "backbone": options.backbone,
+            "precision": labels.backbone.precision,
+            "device": str(labels.backbone.device),
+            "batch_size": options.batch_size,
+            "threads": torch.get_num_threads(),
+            "logit_scale": labels.backbone.logit_scale,
+            "method": method.name,
+            "preset": options.preset,
+            "settings": method.settings(),
+            "views": asdict(recipe),
+            "templates": labels.templates,
+            "labels": labels.names,
+            "seed": options.seed,
+        },
+        "versions": {"faircontext": __version__, "torch": torch.__version__, "python": platform.python_version()},
+        "summary": None if comparison is None else asdict(comparison),
+        "answers": [_entry(answer, labels) for answer in answers],
+    }
+
+
+def _entry(answer: "Answer", labels: "LabelSpace") -> dict[str, Any]:
+    entry = asdict(answer.row)
+    prediction = answer.prediction
+    if prediction is not None:
+        top = prediction.ranking[:5].tolist()
+        entry["index"] = prediction.index
+        entry["top5"] = [[labels.names[index], float(prediction.probabilities[index])] for index in top]
+        entry["candidates"] = [labels.names[index] for index in prediction.candidates]
+        entry["diagnostics"] = dict(prediction.diagnostics)
+    return entry

@@ -1,0 +1,96 @@
+"""Images from files, folders and lists, with folder names as truth; class names from a list or a file."""
+
+import unicodedata
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+from faircontext.errors import ArgumentError, LabelError
+from faircontext.imageio import EXTENSIONS
+
+__all__ = ["find_images", "folder_label", "parse_labels", "read_labels"]
+
+
+def find_images(paths: Sequence[str], listed: Iterable[str] = ()) -> list[Path]:
+    """Return the images under some paths, without loading any.
+
+    Folders are searched recursively and sorted; hidden files and folders are left out. A file that is named is always
+    taken, whatever its extension.
+
+    Args:
+        paths: files, folders, or `-` for `listed`.
+        listed: file names that stand for `-`, one each.
+
+    Raises:
+        ArgumentError: a path does not exist, or there is no image at all.
+    """
+    if not paths:
+        raise ArgumentError("give at least one image, folder, or - for file names on standard input")
+    found: list[Path] = []
+    for path in paths:
+        if path == "-":
+            found += [Path(line.rstrip("\r\n")) for line in listed if line.strip()]
+        elif Path(path).is_dir():
+            found += _search(Path(path))
+        elif Path(path).exists() or Path(path).is_symlink():
+            found.append(Path(path))
+        else:
+            raise ArgumentError(f"{path}: no such file or folder")
+    if not found:
+        raise ArgumentError(
+            f"no images in {', '.join(paths)}; looked for the extensions {' '.join(sorted(EXTENSIONS))}"
+        )
+    return list(dict.fromkeys(found))
+
+
+def _search(folder: Path) -> Iterator[Path]:
+    entries = sorted(entry for entry in folder.iterdir() if not entry.name.startswith("."))
+    for entry in entries:
+        if entry.is_dir():
+            if not entry.is_symlink():  # a link back up would never end
+                yield from _search(entry)
+        elif entry.suffix.lower() in EXTENSIONS:
+            yield entry
+
+
+def folder_label(path: Path, names: Sequence[str]) -> int | None:
+    """Return the index of the class that an image's folder is named after, or None.
+
+    Case, underscores for spaces, and Unicode composition do not matter.
+    """
+    folder = _normalise(path.absolute().parent.name)
+    return next((index for index, name in enumerate(names) if _normalise(name) == folder), None)
+
+
+def _normalise(name: str) -> str:
+    return unicodedata.normalize("NFC", name).replace("_", " ").strip().casefold()
+
+
+def parse_labels(text: str) -> tuple[str, ...]:
+    """Read class names with commas between.
+
+    Raises:
+        LabelError: there are none.
+    """
+    return _clean(text.split(","), "--labels")
+
+
+def read_labels(path: Path) -> tuple[str, ...]:
+    """Read class names from a text file, one a line; blank lines and lines that start with # are left out.
+
+    Raises:
+        LabelError: the file cannot be read, or has no names.
+    """
+    try:
+        lines = path.read_text(encoding="utf-8-sig").splitlines()
+    except UnicodeDecodeError:
+        raise LabelError(f"{path}: not a text file in UTF-8; save it as UTF-8") from None
+    except OSError as error:
+        raise LabelError(f"{path}: {(error.strerror or str(error)).lower()}") from None
+    return _clean((line for line in lines if not line.lstrip().startswith("#")), str(path))
+
+
+def _clean(names: Iterable[str], source: str) -> tuple[str, ...]:
+    cleaned = tuple(unicodedata.normalize("NFC", name.strip()) for name in names if name.strip())
+    if not cleaned:
+        raise LabelError(f"{source}: no class names; give at least one")
+    return cleaned

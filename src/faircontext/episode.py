@@ -1,0 +1,98 @@
+"""An episode: everything that one test image needs, computed at most once and shared by all methods."""
+
+from functools import cached_property
+
+import numpy as np
+import torch
+from jaxtyping import Float, UInt8
+from torch import Tensor
+
+from faircontext.evidence import Masks, Occluder, occlude, sample_masks
+from faircontext.labels import LabelSpace
+from faircontext.seeding import Purpose, image_id, stream
+from faircontext.types import Image
+from faircontext.views import ViewRecipe, plain_view, random_views
+
+__all__ = ["Episode"]
+
+
+class Episode:
+    """One image, its views and features, and its own random streams; nothing in it outlives the image.
+
+    Everything is lazy: zero-shot alone builds no views.
+
+    Args:
+        image: decoded RGB pixels, see `load_image`.
+        labels: the label space, and with it the backbone.
+        recipe: how views are made; None for the paper's.
+        seed: the run's seed.
+
+    Attributes:
+        id: SHA-256 of the pixels; with the seed it determines all random numbers.
+    """
+
+    def __init__(self, image: Image, labels: LabelSpace, recipe: ViewRecipe | None = None, seed: int = 0) -> None:
+        self.labels = labels
+        self.backbone = labels.backbone
+        self.recipe = recipe or ViewRecipe()
+        self.seed = seed
+        self.id = image_id(image)
+        self._pixels = torch.from_numpy(image).permute(2, 0, 1)
+        self._masked: dict[tuple[object, ...], tuple[Masks, Tensor]] = {}
+
+    def stream(self, purpose: Purpose) -> np.random.Generator:
+        """Return a fresh generator of the image's stream for a purpose."""
+        return stream(self.seed, self.id, purpose)
+
+    @cached_property
+    def plain(self) -> UInt8[Tensor, "3 size size"]:
+        """The plain view `u_1`."""
+        return plain_view(self._pixels, self.backbone.image_size, self.backbone.interpolation)
+
+    @cached_property
+    def x(self) -> Float[Tensor, "3 size size"]:
+        """The test image as masks see it: `u_1` with values in [0, 1], on the backbone's device."""
+        return self.plain.to(self.backbone.device) / 255.0
+
+    @cached_property
+    def views(self) -> UInt8[Tensor, "views 3 size size"]:
+        """All views, the plain one first."""
+        crops = random_views(self._pixels, self.backbone.image_size, self.recipe, self.stream("views"))
+        return torch.cat([self.plain[None], crops])
+
+    @cached_property
+    def view_features(self) -> Float[Tensor, "views dim"]:
+        """Unit-norm image features of the views."""
+        chunks = self.views.split(self.backbone.batch_size)
+        return torch.cat([self.backbone.encode_image(chunk.to(self.backbone.device) / 255.0) for chunk in chunks])
+
+    @cached_property
+    def z(self) -> Float[Tensor, " dim"]:
+        """The embedding of the plain view: the first of the views' features where they are known."""
+        if "view_features" in self.__dict__:
+            return self.view_features[0]
+        return self.backbone.encode_image(self.x[None])[0]
+
+    def masked_features(
+        self, count: int, grids: tuple[int, ...], fraction: float | tuple[float, float], occluder: Occluder
+    ) -> tuple[Masks, Float[Tensor, "masks dim"]]:
+        """Return the image's masks and the features of its masked copies (paper, "Class Evidence Map Estimation").
+
+        Masked images are made and encoded batch by batch, so memory does not grow with their number.
+
+        Args:
+            count: number of masks.
+            grids: grid sizes that a mask is drawn from.
+            fraction: of the cells that is occluded, or a range.
+            occluder: what occluded pixels become.
+        """
+        key = (count, grids, fraction, occluder)
+        if key not in self._masked:
+            masks = sample_masks(count, self.stream("masks"), grids, fraction)
+            height, width = self.x.shape[1:]
+            features = []
+            for start in range(0, count, self.backbone.batch_size):
+                pixels = masks.pixels(start, start + self.backbone.batch_size, height, width).to(self.x.device)
+                features.append(self.backbone.encode_image(occlude(self.x, pixels, occluder)))
+            self._masked[key] = masks, torch.cat(features)
+        return self._masked[key]

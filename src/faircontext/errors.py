@@ -1,0 +1,73 @@
+"""Every error that a user can cause: one line that names what was wrong, with close matches and the fix."""
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+from pathlib import Path
+
+__all__ = [
+    "FairContextError",
+    "ArgumentError",
+    "ImageError",
+    "LabelError",
+    "check_choice",
+    "check_interval",
+    "check_minimum",
+    "unknown_name",
+]
+
+
+class FairContextError(Exception):
+    """Base of all errors that faircontext raises on purpose; the message is one line, fit to be shown as it is."""
+
+
+class ArgumentError(FairContextError, ValueError):
+    """An argument or a setting has a value that cannot be used."""
+
+
+class LabelError(FairContextError, ValueError):
+    """A class name or a prompt template cannot be used."""
+
+
+class ImageError(FairContextError, OSError):
+    """An image was refused.
+
+    Attributes:
+        path: the file, as it was given.
+        reason: why it was refused, without the path.
+    """
+
+    def __init__(self, path: Path | str, reason: str) -> None:
+        super().__init__(f"{path}: {reason}")
+        self.path = str(path)
+        self.reason = reason
+
+
+def unknown_name(kind: str, name: str, known: Iterable[str]) -> ArgumentError:
+    """Build the error for a name that is not in a list, with the closest ones (or all of them)."""
+    names = sorted(known)
+    close = get_close_matches(name, names, n=3, cutoff=0.5)
+    hint = f"did you mean {' or '.join(map(repr, close))}?" if close else f"known: {', '.join(names)}"
+    return ArgumentError(f"unknown {kind} {name!r}; {hint}")
+
+
+def check_choice(argument: str, value: object, choices: Iterable[str]) -> None:
+    """Raise `ArgumentError` naming the argument unless its value is one of the choices."""
+    allowed = tuple(choices)
+    if value not in allowed:
+        raise ArgumentError(f"{argument}={value!r} is not possible; use one of {', '.join(map(repr, allowed))}")
+
+
+def check_minimum(argument: str, value: float, minimum: float) -> None:
+    """Raise `ArgumentError` naming the argument unless its value is a number of at least the minimum."""
+    if not minimum <= value < float("inf"):
+        raise ArgumentError(f"{argument}={value!r} is not possible; it must be a number of at least {minimum}")
+
+
+def check_interval(argument: str, value: float | tuple[float, float], low: float, high: float) -> None:
+    """Raise `ArgumentError` unless a number, or both ends of an ordered pair, lie above `low` and at most at `high`."""
+    ends = value if isinstance(value, tuple) else (value, value)
+    if len(ends) != 2 or not low < ends[0] <= ends[1] <= high:
+        raise ArgumentError(
+            f"{argument}={value!r} is not possible; it must lie above {low} and at most at {high}"
+            + (", the smaller end first" if isinstance(value, tuple) else "")
+        )

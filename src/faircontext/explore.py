@@ -1,0 +1,81 @@
+"""Exploration `Phi_K`: keep confident views, let them vote, take the top K (paper, Sec. "Exploration")."""
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from faircontext.errors import check_choice
+from faircontext.losses import entropy
+
+__all__ = ["Aggregation", "Exploration", "explore", "keep_confident", "rank_classes"]
+
+Aggregation = Literal["vote", "mean"]
+
+
+@dataclass(frozen=True)
+class Exploration:
+    """What one exploration found; class indices refer to the rows of the text features it was given.
+
+    Attributes:
+        ranking: all classes, best first.
+        candidates: the first K of `ranking`.
+        votes: votes of the kept views, per class.
+        posterior: mean over the kept views of the posterior, per class.
+        kept: indices of the kept views, most confident first.
+        entropies: entropy of every view, in nats.
+    """
+
+    ranking: Int[Tensor, " classes"]
+    candidates: Int[Tensor, " candidates"]
+    votes: Int[Tensor, " classes"]
+    posterior: Float[Tensor, " classes"]
+    kept: Int[Tensor, " kept"]
+    entropies: Float[Tensor, " views"]
+
+
+def keep_confident(entropies: Float[Tensor, " views"], rho: float) -> Int[Tensor, " kept"]:
+    """Return the indices of the `max(1, floor(rho N))` views of lowest entropy, lowest first, ties by index."""
+    count = max(1, math.floor(rho * len(entropies) + 1e-9))
+    return entropies.sort(stable=True).indices[:count]
+
+
+def rank_classes(first: Tensor, second: Float[Tensor, " classes"]) -> Int[Tensor, " classes"]:
+    """Return the classes by descending `first`, ties by descending `second`, then by index."""
+    by_second = second.sort(descending=True, stable=True).indices
+    return by_second[first[by_second].sort(descending=True, stable=True).indices]
+
+
+def explore(
+    views: Float[Tensor, "views dim"],
+    text: Float[Tensor, "classes dim"],
+    beta: float,
+    k: int,
+    rho: float = 0.3,
+    aggregation: Aggregation = "vote",
+) -> Exploration:
+    """Run `Phi_K` on view features against a candidate set's text features.
+
+    The posterior is a softmax over the given classes only; every kept view casts one vote for its most probable class
+    (ties: lowest index). Votes tie, and fewer than K classes may have any, so the order is (votes, mean posterior,
+    index), or (mean posterior, index) with `aggregation="mean"` (paper, Tab. "ab_aggregation").
+
+    Args:
+        views: unit-norm image embeddings of the views.
+        text: unit-norm text embeddings of the candidate set.
+        beta: inverse temperature.
+        k: how many candidates to return; fewer where there are fewer classes.
+        rho: fraction of views that is kept.
+        aggregation: what ranks the classes.
+    """
+    check_choice("aggregation", aggregation, ("vote", "mean"))
+    log_posterior = (beta * views @ text.T).log_softmax(-1)
+    entropies = entropy(log_posterior)
+    kept = keep_confident(entropies, rho)
+    votes = torch.bincount(log_posterior[kept].argmax(-1), minlength=len(text))
+    posterior = log_posterior[kept].exp().mean(0)
+    ranking = rank_classes(votes if aggregation == "vote" else posterior, posterior)
+    return Exploration(ranking, ranking[:k], votes, posterior, kept, entropies)

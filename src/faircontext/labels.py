@@ -1,0 +1,82 @@
+"""A label space: class names and prompts for one backbone, with all about them that does not depend on an image."""
+
+from collections.abc import Sequence
+from functools import cached_property
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor
+
+from faircontext.backbones.base import Backbone
+from faircontext.backbones.prompts import CONTEXT, PROMPT_SETS, Prompts
+from faircontext.errors import LabelError
+
+__all__ = ["LabelSpace"]
+
+_TEXT_BATCH = 64
+
+
+class LabelSpace:
+    """Class names and a prompt set for one backbone; constants are computed once and shared by all images and methods.
+
+    Classes are known by their index: two classes may have the same name (they then tie, and the first wins).
+
+    Args:
+        names: class names; underscores become spaces in the prompts.
+        backbone: whose text tower encodes them.
+        templates: prompt templates with `{}` for the name. With several, zero-shot uses the mean of their features and
+            FCL is run once per template and votes (paper, "Prompt Ensemble with Generic Templates").
+
+    Attributes:
+        names: as given.
+        prompts: tokenised prompts, one entry per template.
+
+    Raises:
+        LabelError: there are no names, a name is blank, or a prompt is too long.
+    """
+
+    def __init__(
+        self, names: Sequence[str], backbone: Backbone, templates: Sequence[str] = PROMPT_SETS["single"]
+    ) -> None:
+        self.names = tuple(names)
+        if not self.names:
+            raise LabelError("there are no class names; give at least one")
+        if blank := [index for index, name in enumerate(self.names) if not name.strip()]:
+            raise LabelError(f"class name number {blank[0] + 1} is blank")
+        self.backbone = backbone
+        self.templates = tuple(templates)
+        self.prompts: tuple[Prompts, ...] = tuple(backbone.tokenize(self.names, t) for t in self.templates)
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    @cached_property
+    def text(self) -> Float[Tensor, "templates classes dim"]:
+        """Text features `tau_c(delta_0)` of every template."""
+        return torch.stack([self._encode(prompts, None) for prompts in self.prompts])
+
+    @cached_property
+    def zero_shot_text(self) -> Float[Tensor, "classes dim"]:
+        """Unit-norm mean over templates of the text features."""
+        return self.text[0] if len(self.text) == 1 else F.normalize(self.text.mean(0), dim=-1)
+
+    @cached_property
+    def initial_tokens(self) -> Float[Tensor, "tokens width"]:
+        """The embeddings of "a photo of a", which CL-HP's learnable tokens start from."""
+        return self.backbone.context_of(CONTEXT)
+
+    @cached_property
+    def prepended_text(self) -> Float[Tensor, "templates classes dim"]:
+        """Text features of every template with `initial_tokens` before the prompt."""
+        return torch.stack([self.prepend(index, self.initial_tokens) for index in range(len(self.templates))])
+
+    def prepend(self, template: int, tokens: Float[Tensor, "tokens width"]) -> Float[Tensor, "classes dim"]:
+        """Return the text features of one template with some tokens before the prompt."""
+        return self._encode(self.prompts[template], tokens)
+
+    def _encode(self, prompts: Prompts, tokens: Tensor | None) -> Float[Tensor, "classes dim"]:
+        with torch.no_grad():
+            return torch.cat(
+                [self.backbone.encode_text(chunk, tokens, "prepend") for chunk in prompts.split(_TEXT_BATCH)]
+            )

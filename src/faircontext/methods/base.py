@@ -1,0 +1,145 @@
+"""The interface of a method, and how methods are created from names, presets and settings."""
+
+import types
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, fields, replace
+from typing import Any, ClassVar, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from faircontext.backbones import Backbone
+from faircontext.episode import Episode
+from faircontext.errors import ArgumentError, check_choice, unknown_name
+from faircontext.registry import Registry
+from faircontext.types import Prediction
+
+__all__ = ["METHODS", "Method", "create_method", "list_methods", "parse_settings", "register_method"]
+
+PRESETS = ("paper", "recommended", "official")
+
+
+@dataclass(frozen=True)
+class Method(ABC):
+    """A frozen dataclass of hyper-parameters that maps an episode to a prediction.
+
+    The defaults are the paper's. There is no state: what is learnt is a fresh tensor for each image.
+    """
+
+    name: ClassVar[str]
+    summary: ClassVar[str]
+    uses_views: ClassVar[bool] = True
+    official: ClassVar[Mapping[str, object]] = {}
+    """Overrides that reproduce the method's own repository."""
+
+    @abstractmethod
+    def __call__(self, episode: Episode) -> Prediction:
+        """Answer one image."""
+
+    def settings(self) -> dict[str, Any]:
+        """Return every hyper-parameter by name."""
+        return asdict(self)
+
+
+METHODS: Registry[type[Method]] = Registry("method")
+M = TypeVar("M", bound=type[Method])
+
+
+def register_method(name: str, summary: str) -> Callable[[M], M]:
+    """Return a decorator that gives a method its name and a line about it, and files it."""
+
+    def file(method: M) -> M:
+        method.name, method.summary = name, summary
+        METHODS.register(name)(method)
+        return method
+
+    return file
+
+
+def create_method(name: str, *, preset: str = "paper", backbone: Backbone | None = None, **settings: Any) -> Method:
+    """Create a method by name.
+
+    Args:
+        name: see `list_methods`.
+        preset: `"paper"` (the defaults), `"recommended"` (what was found best for a backbone; the same as `"paper"`
+            where nothing was) or `"official"` (the settings of a baseline's own repository).
+        backbone: needed for `"recommended"`.
+        settings: hyper-parameters, over the preset's.
+
+    Raises:
+        ArgumentError: there is no such method, preset or setting, or a value is not possible; the message names it.
+    """
+    method = METHODS[name]
+    check_choice("preset", preset, PRESETS)
+    overrides: dict[str, object] = {}
+    if preset == "recommended":
+        if backbone is None:
+            raise ArgumentError('preset="recommended" depends on the backbone; pass backbone=')
+        overrides.update(backbone.recommended.get(name, {}))
+    elif preset == "official":
+        overrides.update(method.official)
+    known = {field.name for field in fields(method)}
+    for setting in settings:
+        if setting not in known:
+            raise (
+                unknown_name(f"setting of {name}", setting, known)
+                if known
+                else ArgumentError(f"unknown setting of {name} {setting!r}; it has none")
+            )
+    return replace(method(), **{**overrides, **settings})
+
+
+def list_methods(pattern: str = "*") -> list[str]:
+    """Return the names of the methods that match a shell pattern."""
+    return METHODS.names(pattern)
+
+
+def parse_settings(name: str, settings: tuple[str, ...]) -> dict[str, object]:
+    """Read `name=value` words, as given on a command line, by the types of the method's fields.
+
+    Raises:
+        ArgumentError: a word is not `name=value`, or the value does not have the field's type.
+    """
+    hints = {field.name: get_type_hints(METHODS[name])[field.name] for field in fields(METHODS[name])}
+    parsed: dict[str, object] = {}
+    for word in settings:
+        key, equals, text = word.partition("=")
+        if not equals:
+            raise ArgumentError(f"{word!r} is not a setting; write name=value, for example masks=50")
+        if key in hints:
+            parsed[key] = _parse(key, text, hints[key])
+        else:
+            parsed[key] = text  # create_method names the unknown setting and the close ones
+    return parsed
+
+
+def _parse(key: str, text: str, hint: Any) -> object:
+    """Convert a word to the first type of a hint that takes it: None, bool, numbers, tuples of them, choices."""
+    kinds = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
+    for kind in kinds:
+        try:
+            return _convert(text, kind)
+        except (KeyError, ValueError):
+            continue
+    raise ArgumentError(f"{key}={text} is not possible; it takes {_describe(hint)}")
+
+
+def _convert(text: str, kind: Any) -> object:
+    if kind is types.NoneType:
+        return {"none": None, "None": None}[text]
+    if kind is bool:
+        return {"true": True, "false": False}[text.lower()]
+    if get_origin(kind) is tuple:
+        return tuple(_convert(part, get_args(kind)[0]) for part in text.split(",") if part or "," not in text)
+    if get_origin(kind) is Literal:
+        return {choice: choice for choice in get_args(kind)}[text]
+    converted: object = kind(text)
+    return converted
+
+
+def _describe(hint: Any) -> str:
+    if get_origin(hint) in (Union, types.UnionType):
+        return " or ".join(_describe(kind) for kind in get_args(hint))
+    if get_origin(hint) is Literal:
+        return " or ".join(get_args(hint))
+    if get_origin(hint) is tuple:
+        return f"{_describe(get_args(hint)[0])}s with commas between"
+    return {int: "a whole number", float: "a number", bool: "true or false", types.NoneType: "none"}.get(hint, "a word")

@@ -1,0 +1,283 @@
+"""Fair Context Learning (the paper): explore candidates, then learn a context that is fair on their common evidence."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Literal
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from faircontext.backbones.base import Placement
+from faircontext.calibrate import Calibration, calibrate_context, total_loss
+from faircontext.episode import Episode
+from faircontext.errors import ArgumentError, LabelError, check_choice, check_interval, check_minimum
+from faircontext.evidence import EvidenceScaling, Occluder, common_evidence, evidence_maps
+from faircontext.explore import Aggregation, Exploration, explore, rank_classes
+from faircontext.losses import PairWeight
+from faircontext.methods.base import Method, register_method
+from faircontext.types import Prediction
+
+__all__ = ["FCL", "Adaptation"]
+
+
+@dataclass(frozen=True)
+class Adaptation:
+    """How FCL arrived at an answer, for one template; candidate tensors are in class order.
+
+    Attributes:
+        prediction: the answer.
+        exploration: `Phi_K` over all classes at the base context.
+        candidates: `C_K`, in class order.
+        before: `Phi_1` over the candidates at the base context: the exploration-only answer.
+        after: `Phi_1` over the candidates at the learnt context (`before` where nothing was learnt).
+        evidence: class evidence maps of the candidates, None without calibration.
+        pairs: positions in `candidates` of each pair.
+        common: common-evidence map of each pair, scaled, None without calibration.
+        calibration: the learnt context and its losses, None without calibration.
+    """
+
+    prediction: Prediction
+    exploration: Exploration
+    candidates: Int[Tensor, " candidates"]
+    before: Exploration
+    after: Exploration
+    evidence: Float[Tensor, "candidates height width"] | None = None
+    pairs: Int[Tensor, "2 pairs"] | None = None
+    common: Float[Tensor, "pairs height width"] | None = None
+    calibration: Calibration | None = None
+
+    def fall_back(self, reason: str) -> "Adaptation":
+        """Return this adaptation with a note of why it ends here."""
+        return replace(self, prediction=replace(self.prediction, fallback=reason))
+
+
+@register_method("fcl", "Fair Context Learning: vote for candidates, then equalise them on their common evidence")
+@dataclass(frozen=True)
+class FCL(Method):
+    """Fair Context Learning; the defaults are the paper's, or the readings of its silent places given in the docs.
+
+    Attributes:
+        context: `"cl"` learns the tokens of "a photo of a"; `"cl-hp"` puts learnable tokens before the hard prompt.
+        k: K, number of candidates.
+        rho: fraction of views that is kept.
+        beta: inverse temperature of all scores; None for 0.2 times the backbone's own scale (20 on CLIP).
+        aggregation: what ranks classes, `"vote"` or `"mean"` of the posterior.
+        calibrate: False stops after exploration.
+        masks: N_m, number of masks.
+        grids: grid sizes of the masks.
+        gamma: fraction of cells that a mask occludes, or a range from which each mask draws.
+        occluder: what occluded pixels become: `"black"`, `"mean"` or `"blur"`.
+        evidence_scaling: of the common-evidence maps: `"max"`, `"minmax"` or `"none"`.
+        pair_weight: `"paper"`, `"inverse"` or `"uniform"`.
+        lambda_cal: weight of the calibration loss.
+        lambda_align: weight of the alignment loss.
+        lr: learning rate of AdamW.
+        steps: number of steps.
+        hp_base: CL-HP's base prompt: `"hard"` (without learnable tokens) or `"init"` (with the initial ones).
+        hp_init: CL-HP's initial tokens: `"copy"` of "a photo of a", or `"normal"` noise of standard deviation 0.02.
+    """
+
+    context: Literal["cl", "cl-hp"] = "cl"
+    k: int = 10
+    rho: float = 0.3
+    beta: float | None = None
+    aggregation: Aggregation = "vote"
+    calibrate: bool = True
+    masks: int = 400
+    grids: tuple[int, ...] = (7, 9, 11, 13)
+    gamma: float | tuple[float, float] = 0.5
+    occluder: Occluder = "black"
+    evidence_scaling: EvidenceScaling = "max"
+    pair_weight: PairWeight = "paper"
+    lambda_cal: float = 1.0
+    lambda_align: float = 1.0
+    lr: float = 0.002
+    steps: int = 2
+    hp_base: Literal["hard", "init"] = "hard"
+    hp_init: Literal["copy", "normal"] = "copy"
+
+    def __post_init__(self) -> None:
+        check_choice("context", self.context, ("cl", "cl-hp"))
+        check_choice("aggregation", self.aggregation, ("vote", "mean"))
+        check_choice("occluder", self.occluder, ("black", "mean", "blur"))
+        check_choice("evidence_scaling", self.evidence_scaling, ("max", "minmax", "none"))
+        check_choice("pair_weight", self.pair_weight, ("paper", "inverse", "uniform"))
+        check_choice("hp_base", self.hp_base, ("hard", "init"))
+        check_choice("hp_init", self.hp_init, ("copy", "normal"))
+        check_interval("rho", self.rho, 0.0, 1.0)
+        check_interval("gamma", self.gamma, 0.0, 1.0)
+        if self.beta is not None:
+            check_interval("beta", self.beta, 0.0, 1e6)
+        for name, minimum in (("k", 1), ("masks", 1), ("steps", 0), ("lr", 0), ("lambda_cal", 0), ("lambda_align", 0)):
+            check_minimum(name, getattr(self, name), minimum)
+        if not self.grids or min(self.grids) < 2:
+            raise ArgumentError(f"grids={self.grids} is not possible; give grid sizes of at least 2")
+
+    def __call__(self, episode: Episode) -> Prediction:
+        """Answer one image; with several templates, by majority over one run per template."""
+        runs = [self.adapt(episode, template).prediction for template in range(len(episode.labels.templates))]
+        return runs[0] if len(runs) == 1 else _vote_over_templates(runs)
+
+    def adapt(self, episode: Episode, template: int = 0) -> Adaptation:
+        """Run exploration and calibration on one image with one template, and return every intermediate result."""
+        backbone, prompts = episode.backbone, episode.labels.prompts[template]
+        delta0, placement = self._initial_context(episode, template)
+        tau0 = self._base_text(episode, template, delta0)
+        beta = self.beta if self.beta is not None else 0.2 * backbone.logit_scale
+        phi = partial(explore, episode.view_features, beta=beta, rho=self.rho, aggregation=self.aggregation)
+
+        exploration = phi(tau0, k=self.k)
+        candidates = exploration.candidates.sort().values
+        before = phi(tau0[candidates], k=1)
+        explored = Adaptation(
+            _predict(episode, exploration, candidates, before, tau0), exploration, candidates, before, before
+        )
+        if not self.calibrate:
+            return explored
+        if len(candidates) < 2:
+            return explored.fall_back("fewer than two candidates: nothing to calibrate")
+
+        evidence = self._evidence(episode, tau0[candidates], beta)
+        pairs = torch.triu_indices(len(candidates), len(candidates), 1, device=candidates.device)
+        common = common_evidence(evidence, pairs, self.evidence_scaling)
+        candidate_prompts = prompts.select(candidates.tolist())
+        calibration = calibrate_context(
+            lambda delta: backbone.encode_text(candidate_prompts, delta, placement),
+            delta0,
+            self._loss(episode, common, pairs, beta),
+            # CL-HP's reference is the hard prompt; the first forward pass already has learnable tokens before it.
+            reference=tau0[candidates] if self.context == "cl-hp" and self.hp_base == "hard" else None,
+            lr=self.lr,
+            steps=self.steps,
+        )
+        if calibration.failure is not None:
+            return explored.fall_back(f"{calibration.failure}: answered by exploration alone")
+
+        tau = tau0.clone()
+        # An untouched context is the base context: its features are reused, not encoded again, so that the answer is
+        # exploration's to the bit.
+        if placement == "prepend" or not torch.equal(calibration.context, delta0):
+            tau[candidates] = calibration.text
+        after = phi(tau[candidates], k=1)
+        prediction = _predict(episode, exploration, candidates, after, tau)
+        diagnostics = {
+            **prediction.diagnostics,
+            "explored": explored.prediction.index,
+            "loss_first": calibration.losses[0] if calibration.losses else 0.0,
+            "loss_last": calibration.losses[-1] if calibration.losses else 0.0,
+            "context_shift": float((calibration.context - delta0).norm()),
+            "text_shift": float((tau[candidates] - tau0[candidates]).norm(dim=-1).mean()),
+        }
+        return Adaptation(
+            replace(prediction, diagnostics=diagnostics),
+            exploration,
+            candidates,
+            before,
+            after,
+            evidence,
+            pairs,
+            common,
+            calibration,
+        )
+
+    def _initial_context(self, episode: Episode, template: int) -> tuple[Float[Tensor, "tokens width"], Placement]:
+        """Return `delta_0` and whether it replaces tokens of the prompt or precedes them."""
+        if self.context == "cl":
+            prompts = episode.labels.prompts[template]
+            if prompts.length == 0:
+                raise LabelError(
+                    f"prompt template {episode.labels.templates[template]!r} has no words before the class name for "
+                    "context='cl' to learn; use context='cl-hp'"
+                )
+            return episode.backbone.context(prompts), "replace"
+        tokens = episode.labels.initial_tokens
+        if self.hp_init == "normal":
+            noise = episode.stream("context").normal(0.0, 0.02, tuple(tokens.shape))
+            tokens = torch.from_numpy(noise).to(tokens)
+        return tokens, "prepend"
+
+    def _base_text(
+        self, episode: Episode, template: int, delta0: Float[Tensor, "tokens width"]
+    ) -> Float[Tensor, "classes dim"]:
+        """Return `tau(delta_0)` of all classes."""
+        if self.context == "cl" or self.hp_base == "hard":
+            return episode.labels.text[template]
+        if self.hp_init == "copy":
+            return episode.labels.prepended_text[template]
+        return episode.labels.prepend(template, delta0)
+
+    def _evidence(
+        self, episode: Episode, text: Float[Tensor, "candidates dim"], beta: float
+    ) -> Float[Tensor, "candidates height width"]:
+        """Return `E_c` of the candidates (paper, "Class Evidence Map Estimation")."""
+        masks, features = episode.masked_features(self.masks, self.grids, self.gamma, self.occluder)
+        full = (beta * text @ episode.z).log_softmax(-1)
+        importance = full - (beta * features @ text.T).log_softmax(-1)
+        return evidence_maps(importance, masks, *episode.x.shape[1:])
+
+    def _loss(
+        self, episode: Episode, common: Float[Tensor, "pairs height width"], pairs: Int[Tensor, "2 pairs"], beta: float
+    ) -> Callable[[Tensor, Tensor], Tensor]:
+        """Encode the common evidence `x * Q_ij` (in float, never quantised) and return the loss on it."""
+        chunks = common.split(episode.backbone.batch_size)
+        return partial(
+            total_loss,
+            image=episode.z,
+            common=torch.cat([episode.backbone.encode_image(episode.x * chunk[:, None]) for chunk in chunks]),
+            pairs=pairs,
+            beta=beta,
+            lambda_cal=self.lambda_cal,
+            lambda_align=self.lambda_align,
+            pair_weight=self.pair_weight,
+        )
+
+
+def _predict(
+    episode: Episode,
+    exploration: Exploration,
+    candidates: Int[Tensor, " candidates"],
+    final: Exploration,
+    text: Float[Tensor, "classes dim"],
+) -> Prediction:
+    """Turn a final vote among the candidates into a prediction over all classes.
+
+    Probabilities are the mean over the kept views of the softmax over all classes at the backbone's own scale, with
+    learnt features for the candidates and base features for the rest; classes that are no candidates rank behind.
+    """
+    kept = episode.view_features[final.kept]
+    probabilities = (episode.backbone.logit_scale * kept @ text.T).softmax(-1).mean(0)
+    votes = torch.zeros(len(text), dtype=torch.long, device=text.device)
+    votes[candidates] = final.votes
+    ranking = torch.cat([candidates[final.ranking], exploration.ranking[len(candidates) :]])
+    return Prediction(
+        int(ranking[0]),
+        ranking.cpu(),
+        probabilities.cpu(),
+        votes.cpu(),
+        tuple(exploration.candidates.tolist()),
+        diagnostics={
+            "views_kept": len(final.kept),
+            "vote_share": float(final.votes.max()) / len(final.kept),
+            "entropy_kept": float(final.entropies[final.kept].mean()),
+        },
+    )
+
+
+def _vote_over_templates(runs: list[Prediction]) -> Prediction:
+    """Majority over the templates' answers; ties by summed vote share, then by index (paper, "Prompt Ensemble")."""
+    classes = len(runs[0].probabilities)
+    votes = torch.bincount(torch.tensor([run.index for run in runs]), minlength=classes)
+    shares = torch.stack([run.votes / run.votes.sum() for run in runs if run.votes is not None]).sum(0)
+    ranking = rank_classes(votes, shares)
+    reasons = dict.fromkeys(run.fallback for run in runs if run.fallback is not None)
+    return Prediction(
+        int(ranking[0]),
+        ranking,
+        torch.stack([run.probabilities for run in runs]).mean(0),
+        votes,
+        tuple(dict.fromkeys(candidate for run in runs for candidate in run.candidates)),
+        "; ".join(reasons) or None,
+        {"templates": len(runs), "template_share": float(votes.max()) / len(runs)},
+    )

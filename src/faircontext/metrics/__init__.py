@@ -1,0 +1,1 @@
+"""What answers are measured by."""

@@ -1,0 +1,109 @@
+"""Views of one image: the plain view `u_1` and random crops with flips (paper, Sec. "View Generation and Filtering").
+
+The paper names only crops and flips; the values are those that TPT, MTA, ZERO and R-TPT share. Crops are cut from the
+full-resolution image. The recipe belongs to a run, never to a method: methods are compared on the same views.
+"""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+import torchvision.transforms.v2.functional as tvf
+from jaxtyping import UInt8
+from torch import Tensor
+from torchvision.transforms.v2 import InterpolationMode
+
+from faircontext.errors import check_interval, check_minimum
+
+__all__ = ["ViewRecipe", "plain_view", "random_views"]
+
+
+@dataclass(frozen=True)
+class ViewRecipe:
+    """How the views of an image are made; the defaults are the paper's.
+
+    Attributes:
+        number: N, all views, the plain one included.
+        scale: range of the area of a crop, as a fraction of the image.
+        ratio: range of the aspect ratio of a crop, width over height; drawn log-uniformly.
+        flip: probability of a horizontal flip.
+    """
+
+    number: int = 64
+    scale: tuple[float, float] = (0.08, 1.0)
+    ratio: tuple[float, float] = (3 / 4, 4 / 3)
+    flip: float = 0.5
+
+    def __post_init__(self) -> None:
+        check_minimum("number", self.number, 1)
+        check_interval("scale", self.scale, 0.0, 1.0)
+        check_interval("ratio", self.ratio, 0.0, 100.0)
+        check_interval("flip", self.flip, -1e-12, 1.0)
+
+
+def plain_view(image: UInt8[Tensor, "3 height width"], size: int, interpolation: str) -> UInt8[Tensor, "3 size size"]:
+    """Return `u_1`: the shorter side resized to `size`, then the central square.
+
+    Args:
+        image: the full-resolution image.
+        size: side of the backbone's input.
+        interpolation: the backbone's own filter, for example `"bicubic"`.
+    """
+    image = _trim_to_centre(image)
+    resized = tvf.resize(image, [size], interpolation=InterpolationMode(interpolation), antialias=True)
+    view: Tensor = tvf.center_crop(resized, [size, size])
+    return view
+
+
+def _trim_to_centre(image: UInt8[Tensor, "3 height width"]) -> UInt8[Tensor, "3 h w"]:
+    """Cut an extremely long image around its centre first: resizing a 1 x 20,000 strip as a whole would need gigabytes.
+
+    Two shorter sides on each side of the central square are kept, far more than a resampling filter reaches.
+    """
+    height, width = image.shape[1:]
+    longest = 5 * min(height, width)
+    if max(height, width) <= longest:
+        return image
+    # Keep the parity of the cut side, so that the centre stays the same pixel (or pair of pixels).
+    longest += (max(height, width) - longest) % 2
+    trimmed: Tensor = tvf.center_crop(image, [min(height, longest), min(width, longest)])
+    return trimmed
+
+
+def random_views(
+    image: UInt8[Tensor, "3 height width"], size: int, recipe: ViewRecipe, rng: np.random.Generator
+) -> UInt8[Tensor, "views 3 size size"]:
+    """Return `recipe.number - 1` random resized crops (bilinear, antialiased), flipped with probability `recipe.flip`.
+
+    Args:
+        image: the full-resolution image.
+        size: side of the backbone's input.
+        recipe: ranges of the crops.
+        rng: the image's stream for views.
+    """
+    views = torch.empty(recipe.number - 1, 3, size, size, dtype=torch.uint8)
+    for view in views:
+        top, left, height, width = _crop_box(image.shape[1], image.shape[2], recipe, rng)
+        crop = tvf.resized_crop(
+            image, top, left, height, width, [size, size], interpolation=InterpolationMode.BILINEAR, antialias=True
+        )
+        view.copy_(tvf.horizontal_flip(crop) if rng.random() < recipe.flip else crop)
+    return views
+
+
+def _crop_box(height: int, width: int, recipe: ViewRecipe, rng: np.random.Generator) -> tuple[int, int, int, int]:
+    """Draw (top, left, height, width) as torchvision's RandomResizedCrop does: ten tries, then a centred crop."""
+    low, high = math.log(recipe.ratio[0]), math.log(recipe.ratio[1])
+    for _ in range(10):
+        area = height * width * rng.uniform(*recipe.scale)
+        ratio = math.exp(rng.uniform(low, high))
+        w, h = round(math.sqrt(area * ratio)), round(math.sqrt(area / ratio))
+        if 0 < w <= width and 0 < h <= height:
+            return int(rng.integers(height - h + 1)), int(rng.integers(width - w + 1)), h, w
+    w, h = width, height
+    if width / height < recipe.ratio[0]:
+        h = max(1, min(height, round(width / recipe.ratio[0])))
+    elif width / height > recipe.ratio[1]:
+        w = max(1, min(width, round(height * recipe.ratio[1])))
+    return (height - h) // 2, (width - w) // 2, h, w
