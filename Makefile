@@ -1,0 +1,31 @@
+# Every target sets up what it needs in .venv; a second call starts at once.
+PYTHON ?= python3
+BIN := .venv/bin
+STAMP := .venv/.installed
+
+.PHONY: demo test lint docs clean
+
+demo: $(STAMP)  ## run FCL on sample photos and draw its evidence into demo/
+	$(BIN)/faircontext demo --out demo
+
+test: $(STAMP)  ## run the tests; FAIRCONTEXT_DATA adds those that need labelled images
+	$(BIN)/python -m pytest
+
+lint: $(STAMP)  ## style, formatting and types
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+
+docs: $(STAMP)  ## build the documentation into site/
+	$(BIN)/mkdocs build --strict
+
+$(STAMP): pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "faircontext needs Python 3.11 or newer; name one with: make PYTHON=python3.11 $(MAKECMDGOALS)" >&2; exit 1; }
+	@echo "setting up .venv (once; downloads PyTorch, which takes minutes) ..."
+	$(PYTHON) -m venv .venv
+	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@touch $@
+
+clean:  ## remove everything that the other targets made
+	rm -rf .venv demo site .mypy_cache .pytest_cache .ruff_cache
