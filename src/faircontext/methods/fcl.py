@@ -14,9 +14,10 @@ from faircontext.calibrate import Calibration, calibrate_context, total_loss
 from faircontext.episode import Episode
 from faircontext.errors import ArgumentError, LabelError, check_choice, check_interval, check_minimum
 from faircontext.evidence import EvidenceScaling, Occluder, common_evidence, evidence_maps
-from faircontext.explore import Aggregation, Exploration, explore, rank_classes
+from faircontext.explore import Aggregation, Exploration, explore
 from faircontext.losses import PairWeight
 from faircontext.methods.base import Method, register_method
+from faircontext.methods.voting import predict_by_vote, vote_over_templates
 from faircontext.types import Prediction
 
 __all__ = ["FCL", "Adaptation"]
@@ -118,35 +119,30 @@ class FCL(Method):
     def __call__(self, episode: Episode) -> Prediction:
         """Answer one image; with several templates, by majority over one run per template."""
         runs = [self.adapt(episode, template).prediction for template in range(len(episode.labels.templates))]
-        return runs[0] if len(runs) == 1 else _vote_over_templates(runs)
+        return runs[0] if len(runs) == 1 else vote_over_templates(runs)
 
     def adapt(self, episode: Episode, template: int = 0) -> Adaptation:
         """Run exploration and calibration on one image with one template, and return every intermediate result."""
-        backbone, prompts = episode.backbone, episode.labels.prompts[template]
         delta0, placement = self._initial_context(episode, template)
         tau0 = self._base_text(episode, template, delta0)
-        beta = self.beta if self.beta is not None else 0.2 * backbone.logit_scale
-        phi = partial(explore, episode.view_features, beta=beta, rho=self.rho, aggregation=self.aggregation)
-
-        exploration = phi(tau0, k=self.k)
+        exploration = self._phi(episode, tau0, self.k)
         candidates = exploration.candidates.sort().values
-        before = phi(tau0[candidates], k=1)
-        explored = Adaptation(
-            _predict(episode, exploration, candidates, before, tau0), exploration, candidates, before, before
-        )
+        before = self._phi(episode, tau0[candidates], 1)
+        prediction = predict_by_vote(episode, exploration, candidates, before, tau0)
+        explored = Adaptation(prediction, exploration, candidates, before, before)
         if not self.calibrate:
             return explored
         if len(candidates) < 2:
             return explored.fall_back("fewer than two candidates: nothing to calibrate")
 
-        evidence = self._evidence(episode, tau0[candidates], beta)
+        evidence = self._evidence(episode, tau0[candidates])
         pairs = torch.triu_indices(len(candidates), len(candidates), 1, device=candidates.device)
         common = common_evidence(evidence, pairs, self.evidence_scaling)
-        candidate_prompts = prompts.select(candidates.tolist())
+        prompts = episode.labels.prompts[template].select(candidates.tolist())
         calibration = calibrate_context(
-            lambda delta: backbone.encode_text(candidate_prompts, delta, placement),
+            lambda delta: episode.backbone.encode_text(prompts, delta, placement),
             delta0,
-            self._loss(episode, common, pairs, beta),
+            self._loss(episode, common, pairs),
             # CL-HP's reference is the hard prompt; the first forward pass already has learnable tokens before it.
             reference=tau0[candidates] if self.context == "cl-hp" and self.hp_base == "hard" else None,
             lr=self.lr,
@@ -155,32 +151,27 @@ class FCL(Method):
         if calibration.failure is not None:
             return explored.fall_back(f"{calibration.failure}: answered by exploration alone")
 
-        tau = tau0.clone()
         # An untouched context is the base context: its features are reused, not encoded again, so that the answer is
         # exploration's to the bit.
-        if placement == "prepend" or not torch.equal(calibration.context, delta0):
-            tau[candidates] = calibration.text
-        after = phi(tau[candidates], k=1)
-        prediction = _predict(episode, exploration, candidates, after, tau)
-        diagnostics = {
-            **prediction.diagnostics,
-            "explored": explored.prediction.index,
-            "loss_first": calibration.losses[0] if calibration.losses else 0.0,
-            "loss_last": calibration.losses[-1] if calibration.losses else 0.0,
+        untouched = placement == "replace" and torch.equal(calibration.context, delta0)
+        tau = tau0 if untouched else tau0.index_copy(0, candidates, calibration.text)
+        after = self._phi(episode, tau[candidates], 1)
+        answer = predict_by_vote(episode, exploration, candidates, after, tau)
+        shift = {
+            "explored": prediction.index,
             "context_shift": float((calibration.context - delta0).norm()),
             "text_shift": float((tau[candidates] - tau0[candidates]).norm(dim=-1).mean()),
+            **{f"loss_{step}": loss for step, loss in enumerate(calibration.losses)},
         }
-        return Adaptation(
-            replace(prediction, diagnostics=diagnostics),
-            exploration,
-            candidates,
-            before,
-            after,
-            evidence,
-            pairs,
-            common,
-            calibration,
-        )
+        answer = replace(answer, diagnostics={**answer.diagnostics, **shift})
+        return Adaptation(answer, exploration, candidates, before, after, evidence, pairs, common, calibration)
+
+    def _beta(self, episode: Episode) -> float:
+        return self.beta if self.beta is not None else 0.2 * episode.backbone.logit_scale
+
+    def _phi(self, episode: Episode, text: Float[Tensor, "classes dim"], k: int) -> Exploration:
+        """Run `Phi_k` on the image's views against some classes."""
+        return explore(episode.view_features, text, self._beta(episode), k, self.rho, self.aggregation)
 
     def _initial_context(self, episode: Episode, template: int) -> tuple[Float[Tensor, "tokens width"], Placement]:
         """Return `delta_0` and whether it replaces tokens of the prompt or precedes them."""
@@ -209,16 +200,17 @@ class FCL(Method):
         return episode.labels.prepend(template, delta0)
 
     def _evidence(
-        self, episode: Episode, text: Float[Tensor, "candidates dim"], beta: float
+        self, episode: Episode, text: Float[Tensor, "candidates dim"]
     ) -> Float[Tensor, "candidates height width"]:
         """Return `E_c` of the candidates (paper, "Class Evidence Map Estimation")."""
         masks, features = episode.masked_features(self.masks, self.grids, self.gamma, self.occluder)
+        beta = self._beta(episode)
         full = (beta * text @ episode.z).log_softmax(-1)
         importance = full - (beta * features @ text.T).log_softmax(-1)
         return evidence_maps(importance, masks, *episode.x.shape[1:])
 
     def _loss(
-        self, episode: Episode, common: Float[Tensor, "pairs height width"], pairs: Int[Tensor, "2 pairs"], beta: float
+        self, episode: Episode, common: Float[Tensor, "pairs height width"], pairs: Int[Tensor, "2 pairs"]
     ) -> Callable[[Tensor, Tensor], Tensor]:
         """Encode the common evidence `x * Q_ij` (in float, never quantised) and return the loss on it."""
         chunks = common.split(episode.backbone.batch_size)
@@ -227,57 +219,8 @@ class FCL(Method):
             image=episode.z,
             common=torch.cat([episode.backbone.encode_image(episode.x * chunk[:, None]) for chunk in chunks]),
             pairs=pairs,
-            beta=beta,
+            beta=self._beta(episode),
             lambda_cal=self.lambda_cal,
             lambda_align=self.lambda_align,
             pair_weight=self.pair_weight,
         )
-
-
-def _predict(
-    episode: Episode,
-    exploration: Exploration,
-    candidates: Int[Tensor, " candidates"],
-    final: Exploration,
-    text: Float[Tensor, "classes dim"],
-) -> Prediction:
-    """Turn a final vote among the candidates into a prediction over all classes.
-
-    Probabilities are the mean over the kept views of the softmax over all classes at the backbone's own scale, with
-    learnt features for the candidates and base features for the rest; classes that are no candidates rank behind.
-    """
-    kept = episode.view_features[final.kept]
-    probabilities = (episode.backbone.logit_scale * kept @ text.T).softmax(-1).mean(0)
-    votes = torch.zeros(len(text), dtype=torch.long, device=text.device)
-    votes[candidates] = final.votes
-    ranking = torch.cat([candidates[final.ranking], exploration.ranking[len(candidates) :]])
-    return Prediction(
-        int(ranking[0]),
-        ranking.cpu(),
-        probabilities.cpu(),
-        votes.cpu(),
-        tuple(exploration.candidates.tolist()),
-        diagnostics={
-            "views_kept": len(final.kept),
-            "vote_share": float(final.votes.max()) / len(final.kept),
-            "entropy_kept": float(final.entropies[final.kept].mean()),
-        },
-    )
-
-
-def _vote_over_templates(runs: list[Prediction]) -> Prediction:
-    """Majority over the templates' answers; ties by summed vote share, then by index (paper, "Prompt Ensemble")."""
-    classes = len(runs[0].probabilities)
-    votes = torch.bincount(torch.tensor([run.index for run in runs]), minlength=classes)
-    shares = torch.stack([run.votes / run.votes.sum() for run in runs if run.votes is not None]).sum(0)
-    ranking = rank_classes(votes, shares)
-    reasons = dict.fromkeys(run.fallback for run in runs if run.fallback is not None)
-    return Prediction(
-        int(ranking[0]),
-        ranking,
-        torch.stack([run.probabilities for run in runs]).mean(0),
-        votes,
-        tuple(dict.fromkeys(candidate for run in runs for candidate in run.candidates)),
-        "; ".join(reasons) or None,
-        {"templates": len(runs), "template_share": float(votes.max()) / len(runs)},
-    )

@@ -17,8 +17,9 @@ BEFORE, AFTER = "#9aa0a6", "#0072b2"
 _MAP = "viridis"
 _LONGEST_NAME = 22
 _CAPTION = (
-    "Evidence of a class: yellow where hiding the image lowers the class's probability most, dark where least (each map "
-    "on its own scale).\nCommon evidence: where both classes look. Calibration makes the prompt treat both alike there."
+    "Evidence of a class: yellow where hiding the image lowers the class's probability most, dark where least (each "
+    "map on its own scale).\n"
+    "Common evidence: where both classes look. Calibration teaches the prompt to treat both alike there."
 )
 
 

@@ -1,0 +1,73 @@
+"""From votes to predictions: a vote among candidates, and a vote over templates."""
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from faircontext.episode import Episode
+from faircontext.explore import Exploration, rank_classes
+from faircontext.types import Prediction
+
+__all__ = ["predict_by_vote", "vote_over_templates"]
+
+
+def predict_by_vote(
+    episode: Episode,
+    exploration: Exploration,
+    candidates: Int[Tensor, " candidates"],
+    final: Exploration,
+    text: Float[Tensor, "classes dim"],
+) -> Prediction:
+    """Turn a final vote among the candidates into a prediction over all classes.
+
+    Probabilities are the mean over the kept views of the softmax over all classes at the backbone's own scale; classes
+    that are no candidates rank behind, as they were explored.
+
+    Args:
+        episode: the image.
+        exploration: of all classes.
+        candidates: which classes the final vote was among.
+        final: the final vote; its class indices are positions in `candidates`.
+        text: text features of all classes, learnt ones for the candidates and base ones for the rest.
+    """
+    kept = episode.view_features[final.kept]
+    probabilities = (episode.backbone.logit_scale * kept @ text.T).softmax(-1).mean(0)
+    votes = torch.zeros(len(text), dtype=torch.long, device=text.device)
+    votes[candidates] = final.votes
+    ranking = torch.cat([candidates[final.ranking], exploration.ranking[len(candidates) :]])
+    return Prediction(
+        int(ranking[0]),
+        ranking.cpu(),
+        probabilities.cpu(),
+        votes.cpu(),
+        tuple(exploration.candidates.tolist()),
+        diagnostics={
+            "views_kept": len(final.kept),
+            "vote_share": float(final.votes.max()) / len(final.kept),
+            "entropy_kept": float(final.entropies[final.kept].mean()),
+        },
+    )
+
+
+def vote_over_templates(runs: list[Prediction]) -> Prediction:
+    """Answer by majority over the templates' answers (paper, "Prompt Ensemble with Generic Templates").
+
+    Ties go to the higher summed vote share, then to the lower index; probabilities are means over templates.
+
+    Args:
+        runs: predictions with votes, one per template.
+    """
+    classes = len(runs[0].probabilities)
+    votes = torch.bincount(torch.tensor([run.index for run in runs]), minlength=classes)
+    shares = torch.stack([run.votes / run.votes.sum() for run in runs if run.votes is not None]).sum(0)
+    ranking = rank_classes(votes, shares)
+    reasons = dict.fromkeys(run.fallback for run in runs if run.fallback is not None)
+    return Prediction(
+        int(ranking[0]),
+        ranking,
+        torch.stack([run.probabilities for run in runs]).mean(0),
+        votes,
+        tuple(dict.fromkeys(candidate for run in runs for candidate in run.candidates)),
+        "; ".join(reasons) or None,
+        {"templates": len(runs), "template_share": float(votes.max()) / len(runs)},
+    )
