@@ -41,6 +41,9 @@ class ImageError(FairContextError, OSError):
         self.path = str(path)
         self.reason = reason
 
+    def __reduce__(self) -> tuple[type["ImageError"], tuple[str, str]]:
+        return ImageError, (self.path, self.reason)
+
 
 def unknown_name(kind: str, name: str, known: Iterable[str]) -> ArgumentError:
     """Build the error for a name that is not in a list, with the closest ones (or all of them)."""
@@ -63,7 +66,7 @@ def check_minimum(argument: str, value: float, minimum: float) -> None:
         raise ArgumentError(f"{argument}={value!r} is not possible; it must be a number of at least {minimum}")
 
 
-def check_interval(argument: str, value: float | tuple[float, float], low: float, high: float) -> None:
+def check_interval(argument: str, value: float | tuple[float, ...], low: float, high: float) -> None:
     """Raise `ArgumentError` unless a number, or both ends of an ordered pair, lie above `low` and at most at `high`."""
     ends = value if isinstance(value, tuple) else (value, value)
     if len(ends) != 2 or not low < ends[0] <= ends[1] <= high:

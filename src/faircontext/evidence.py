@@ -29,7 +29,7 @@ class Masks:
         cells: per mask, a boolean grid of shape (g, g); True where the image is occluded.
     """
 
-    cells: tuple[Bool[Tensor, "grid grid"], ...]
+    cells: tuple[Bool[Tensor, "_ _"], ...]
 
     def __len__(self) -> int:
         return len(self.cells)

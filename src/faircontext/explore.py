@@ -26,6 +26,7 @@ class Exploration:
         votes: votes of the kept views, per class.
         posterior: mean over the kept views of the posterior, per class.
         kept: indices of the kept views, most confident first.
+        choices: the class that each kept view votes for.
         entropies: entropy of every view, in nats.
     """
 
@@ -34,6 +35,7 @@ class Exploration:
     votes: Int[Tensor, " classes"]
     posterior: Float[Tensor, " classes"]
     kept: Int[Tensor, " kept"]
+    choices: Int[Tensor, " kept"]
     entropies: Float[Tensor, " views"]
 
 
@@ -72,10 +74,13 @@ def explore(
         aggregation: what ranks the classes.
     """
     check_choice("aggregation", aggregation, ("vote", "mean"))
-    log_posterior = (beta * views @ text.T).log_softmax(-1)
-    entropies = entropy(log_posterior)
+    # Scores are summed in double and rounded once: classes with equal features then tie exactly, wherever they stand.
+    scores = (beta * views.double() @ text.double().T).to(views.dtype)
+    log_posterior = scores.double().log_softmax(-1)
+    entropies = entropy(log_posterior).to(views.dtype)
     kept = keep_confident(entropies, rho)
-    votes = torch.bincount(log_posterior[kept].argmax(-1), minlength=len(text))
-    posterior = log_posterior[kept].exp().mean(0)
+    choices = scores[kept].argmax(-1)
+    votes = torch.bincount(choices, minlength=len(text))
+    posterior = log_posterior[kept].exp().mean(0).to(views.dtype)
     ranking = rank_classes(votes if aggregation == "vote" else posterior, posterior)
-    return Exploration(ranking, ranking[:k], votes, posterior, kept, entropies)
+    return Exploration(ranking, ranking[:k], votes, posterior, kept, choices, entropies)

@@ -14,8 +14,6 @@ from faircontext.errors import LabelError
 
 __all__ = ["LabelSpace"]
 
-_TEXT_BATCH = 64
-
 
 class LabelSpace:
     """Class names and a prompt set for one backbone; constants are computed once and shared by all images and methods.
@@ -77,6 +75,4 @@ class LabelSpace:
 
     def _encode(self, prompts: Prompts, tokens: Tensor | None) -> Float[Tensor, "classes dim"]:
         with torch.no_grad():
-            return torch.cat(
-                [self.backbone.encode_text(chunk, tokens, "prepend") for chunk in prompts.split(_TEXT_BATCH)]
-            )
+            return self.backbone.encode_text(prompts, tokens, "prepend")

@@ -20,6 +20,9 @@ Placement = Literal["replace", "prepend"]
 ROW_MULTIPLE = 16
 """Encoder batches are padded to a multiple of this: a row's features then do not depend on the rows beside it."""
 
+TEXT_BATCH = 64
+"""Prompts are encoded in groups of this many, each cut to its longest."""
+
 _DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
@@ -81,6 +84,9 @@ class Backbone(ABC):
         """Return the token embeddings of some words, without start and end tokens."""
 
     @abstractmethod
+    def _text_features(self, prompts: Prompts, context: Tensor | None, placement: Placement) -> Tensor:
+        """Encode prompts to unit-norm features, see `encode_text`."""
+
     def encode_text(
         self,
         prompts: Prompts,
@@ -89,12 +95,22 @@ class Backbone(ABC):
     ) -> Float[Tensor, "prompts dim"]:
         """Return unit-norm text features, in float32; gradients flow to the context.
 
+        Prompts with the same words are encoded once, so that their features are equal to the bit.
+
         Args:
             prompts: tokenised prompts.
             context: token embeddings that take the place of the prompts' context tokens (`"replace"`, CL) or are put
                 before the prompt, right after the start token (`"prepend"`, CL-HP).
             placement: which of the two.
+
+        Raises:
+            LabelError: with the context, a prompt has more tokens than fit.
         """
+        rows = {text: row for row, text in reversed(list(enumerate(prompts.texts)))}
+        unique = prompts.select(sorted(rows.values()))
+        chunks = [self._text_features(chunk, context, placement) for chunk in unique.split(TEXT_BATCH)]
+        place = {text: index for index, text in enumerate(unique.texts)}
+        return torch.cat(chunks)[[place[text] for text in prompts.texts]]
 
     def context(self, prompts: Prompts) -> Float[Tensor, "tokens width"]:
         """Return `delta_0` of CL: the embeddings of the prompts' context tokens."""

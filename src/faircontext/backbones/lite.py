@@ -175,13 +175,7 @@ class Lite(Backbone):
         ids = self.text_tower.token_ids(text)[self.text_tower.start : -1]
         return self.token_embeddings(torch.tensor(ids, device=self.device))
 
-    def encode_text(
-        self,
-        prompts: Prompts,
-        context: Float[Tensor, "tokens width"] | None = None,
-        placement: Placement = "replace",
-    ) -> Float[Tensor, "prompts dim"]:
-        """Return unit-norm text features; see `Backbone.encode_text`."""
+    def _text_features(self, prompts: Prompts, context: Tensor | None, placement: Placement) -> Tensor:
         embeddings, mask = self.text_tower.embed(prompts.ids), prompts.mask
         if context is not None:
             embeddings, mask = _insert(embeddings, mask, context, prompts, placement)

@@ -65,13 +65,18 @@ class RowWriter:
 
     def __init__(self, path: Path) -> None:
         self._file = open_output(path)
-        self._writer = csv.DictWriter(self._file, [field.name for field in fields(Row)], lineterminator="\n")
+        columns = [field.name for field in fields(Row)]
+        self._writer = csv.DictWriter(self._file, columns, lineterminator="\n")
+        # The writer does not quote a lone carriage return, which a reader then takes for the end of the row.
+        self._quoting_writer = csv.DictWriter(self._file, columns, lineterminator="\n", quoting=csv.QUOTE_ALL)
         self._writer.writeheader()
         self._file.flush()
 
     def write(self, row: Row) -> None:
         """Append a row and hand it to the operating system."""
-        self._writer.writerow(row.cells())
+        cells = row.cells()
+        special = any("\r" in str(cell) for cell in cells.values())
+        (self._quoting_writer if special else self._writer).writerow(cells)
         self._file.flush()
 
     def __enter__(self) -> "RowWriter":

@@ -1,5 +1,6 @@
 """Images from files, folders and lists, with folder names as truth; class names from a list or a file."""
 
+import os
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -29,9 +30,9 @@ def find_images(paths: Sequence[str], listed: Iterable[str] = ()) -> list[Path]:
     for path in paths:
         if path == "-":
             found += [Path(line.rstrip("\r\n")) for line in listed if line.strip()]
-        elif Path(path).is_dir():
+        elif os.path.isdir(path):  # noqa: PTH112 (unlike Path, it answers for names that cannot exist)
             found += _search(Path(path))
-        elif Path(path).exists() or Path(path).is_symlink():
+        elif os.path.lexists(path):
             found.append(Path(path))
         else:
             raise ArgumentError(f"{path}: no such file or folder")
@@ -57,7 +58,7 @@ def folder_label(path: Path, names: Sequence[str]) -> int | None:
 
     Case, underscores for spaces, and Unicode composition do not matter.
     """
-    folder = _normalise(path.absolute().parent.name)
+    folder = _normalise(Path(os.path.abspath(path)).parent.name)  # noqa: PTH100 (keeps links, unlike resolve)
     return next((index for index, name in enumerate(names) if _normalise(name) == folder), None)
 
 

@@ -20,7 +20,8 @@ class ZeroShot(Method):
 
     def __call__(self, episode: Episode) -> Prediction:
         """Answer one image from its plain view."""
-        scores = episode.labels.zero_shot_text @ episode.z
+        # Summed in double and rounded once, as in exploration: equal features tie exactly.
+        scores = (episode.labels.zero_shot_text.double() @ episode.z.double()).float()
         probabilities = (episode.backbone.logit_scale * scores).softmax(-1).cpu()
         ranking = rank_classes(scores.cpu(), probabilities)
         return Prediction(int(ranking[0]), ranking, probabilities)
