@@ -37,7 +37,7 @@ class Episode:
         self.recipe = recipe or ViewRecipe()
         self.seed = seed
         self.id = image_id(image)
-        self._pixels = torch.from_numpy(image).permute(2, 0, 1)
+        self._pixels = torch.from_numpy(np.array(image, order="C")).permute(2, 0, 1)
         self._masked: dict[tuple[object, ...], tuple[Masks, Tensor]] = {}
 
     def stream(self, purpose: Purpose) -> np.random.Generator:

@@ -37,11 +37,15 @@ class LabelSpace:
     def __init__(
         self, names: Sequence[str], backbone: Backbone, templates: Sequence[str] = PROMPT_SETS["single"]
     ) -> None:
+        if isinstance(names, str) or isinstance(templates, str):
+            raise LabelError("names and templates are lists of strings, not one string")
         self.names = tuple(names)
         if not self.names:
             raise LabelError("there are no class names; give at least one")
         if blank := [index for index, name in enumerate(self.names) if not name.strip()]:
             raise LabelError(f"class name number {blank[0] + 1} is blank")
+        if not templates:
+            raise LabelError("there is no prompt template; give at least one, for example 'a photo of a {}.'")
         self.backbone = backbone
         self.templates = tuple(templates)
         self.prompts: tuple[Prompts, ...] = tuple(backbone.tokenize(self.names, t) for t in self.templates)

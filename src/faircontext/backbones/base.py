@@ -13,7 +13,7 @@ from faircontext.backbones.prompts import Prompts
 from faircontext.errors import ArgumentError, check_choice
 from faircontext.views import ViewRecipe
 
-__all__ = ["ROW_MULTIPLE", "Backbone", "Placement", "resolve_precision"]
+__all__ = ["ROW_MULTIPLE", "Backbone", "Placement"]
 
 Placement = Literal["replace", "prepend"]
 
@@ -58,9 +58,9 @@ class Backbone(ABC):
     def __init__(self, device: str, precision: str, batch_size: int) -> None:
         if batch_size < ROW_MULTIPLE or batch_size % ROW_MULTIPLE:
             raise ArgumentError(f"batch_size={batch_size} is not possible; use a multiple of {ROW_MULTIPLE}")
-        self.device = torch.device(device)
-        self.precision = precision
-        self.dtype = _DTYPES[precision]
+        self.device = _usable_device(device)
+        self.precision = _resolve_precision(precision, self.device)
+        self.dtype = _DTYPES[self.precision]
         self.batch_size = batch_size
 
     @abstractmethod
@@ -145,7 +145,15 @@ class Backbone(ABC):
         return ViewRecipe(**overrides)  # type: ignore[arg-type]
 
 
-def resolve_precision(precision: str, device: str) -> str:
+def _usable_device(device: str) -> torch.device:
+    try:
+        return torch.empty(0, device=device).device
+    except (RuntimeError, AssertionError) as error:  # what torch raises depends on how it was built
+        reason = str(error).splitlines()[0].rstrip(".")
+        raise ArgumentError(f"device={device!r} is not possible: {reason}; use for example cpu") from None
+
+
+def _resolve_precision(precision: str, device: torch.device) -> str:
     """Return fp32, bf16 or fp16 for a requested precision; `"auto"` takes bf16 where the processor computes in it.
 
     Raises:
@@ -154,7 +162,7 @@ def resolve_precision(precision: str, device: str) -> str:
     check_choice("precision", precision, ("auto", *_DTYPES))
     if precision != "auto":
         return precision
-    if torch.device(device).type == "cpu":
+    if device.type == "cpu":
         # Private, but the only question torch answers about bf16 arithmetic (avx512_bf16, AMX) on a CPU.
         probe = getattr(torch.cpu, "_is_avx512_bf16_supported", lambda: False)
         return "bf16" if probe() else "fp32"

@@ -27,7 +27,7 @@ from tokenizers import Tokenizer
 from torch import Tensor
 from torch.nn.utils.fusion import fuse_conv_bn_weights
 
-from faircontext.backbones.base import Backbone, Placement, resolve_precision
+from faircontext.backbones.base import Backbone, Placement
 from faircontext.backbones.prompts import Prompts, fill_template
 from faircontext.errors import FairContextError, LabelError
 
@@ -113,7 +113,7 @@ class Lite(Backbone):
         batch_size: int = 16,
         temperature: float = 1.0,
     ) -> None:
-        super().__init__(device, resolve_precision(precision, device), batch_size)
+        super().__init__(device, precision, batch_size)
         self.name = name
         self.image_size = _IMAGE_SIZES[name]
         self.temperature = temperature
@@ -152,7 +152,7 @@ class Lite(Backbone):
         for text, row in zip(texts, rows, strict=True):
             self._check_length(text, len(row))
             if row[: len(context)] != context:
-                raise LabelError(f"prompt template {template!r}: put a blank between its words and the {{}}")
+                raise LabelError(f"prompt template {template!r} runs into {text!r}; put a blank between")
         longest = max(map(len, rows))
         ids = torch.tensor([row + [0] * (longest - len(row)) for row in rows], device=self.device)
         lengths = torch.tensor([len(row) for row in rows], device=self.device)

@@ -44,10 +44,12 @@ def fill_template(template: str, name: str) -> str:
     """Put a class name into a template; underscores become spaces.
 
     Raises:
-        LabelError: the template does not have exactly one place `{}` for the name.
+        LabelError: the template does not have exactly one place `{}` for the name, or a word of it runs into the name.
     """
     if template.count("{}") != 1:
         raise LabelError(f"prompt template {template!r} needs exactly one {{}} for the class name")
+    if template.partition("{}")[0][-1:].isalnum():
+        raise LabelError(f"prompt template {template!r} runs into the class name; put a blank between")
     return template.replace("{}", name.replace("_", " "))
 
 

@@ -15,6 +15,7 @@ __all__ = ["main"]
 
 _COMMANDS = {
     "classify": "answer your photos with FCL, beside zero-shot",
+    "explain": "show, on a page, why FCL answers one photo as it does",
     "list": "list methods or backbones",
     "demo": "run FCL on sample photos, plain and corrupted, and draw its evidence",
 }

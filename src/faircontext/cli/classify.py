@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import tyro
 
 from faircontext import __version__
-from faircontext.datasets.folder import find_images, parse_labels, read_labels
-from faircontext.errors import ArgumentError
+from faircontext.datasets.folder import class_names, find_images
 
 if TYPE_CHECKING:
     from faircontext.bench.run import Answer, Comparison
@@ -67,7 +66,7 @@ class Classify:
 def run(arguments: Sequence[str]) -> int:
     """Run the command."""
     options = tyro.cli(Classify, args=arguments, prog="faircontext classify")
-    names = _class_names(options)
+    names = class_names(options.labels, options.labels_file)
     paths = find_images(options.paths, sys.stdin)
 
     from faircontext.backbones import create_backbone
@@ -107,12 +106,6 @@ def run(arguments: Sequence[str]) -> int:
     if interrupted:
         return 130
     return 1 if any(answer.row.error for answer in answers) else 0
-
-
-def _class_names(options: Classify) -> tuple[str, ...]:
-    if (options.labels is None) == (options.labels_file is None):
-        raise ArgumentError("give the class names either as --labels a,b,c or as --labels-file FILE")
-    return parse_labels(options.labels) if options.labels is not None else read_labels(Path(options.labels_file or ""))
 
 
 def _with_progress(answers: "Iterator[Answer]", total: int) -> "Iterator[Answer]":

@@ -8,7 +8,7 @@ from pathlib import Path
 from faircontext.errors import ArgumentError, LabelError
 from faircontext.imageio import EXTENSIONS
 
-__all__ = ["find_images", "folder_label", "parse_labels", "read_labels"]
+__all__ = ["class_names", "find_images", "folder_label", "parse_labels", "read_labels"]
 
 
 def find_images(paths: Sequence[str], listed: Iterable[str] = ()) -> list[Path]:
@@ -64,6 +64,20 @@ def folder_label(path: Path, names: Sequence[str]) -> int | None:
 
 def _normalise(name: str) -> str:
     return unicodedata.normalize("NFC", name).replace("_", " ").strip().casefold()
+
+
+def class_names(text: str | None, file: Path | None) -> tuple[str, ...]:
+    """Read class names from a list with commas or from a file, whichever is given.
+
+    Raises:
+        ArgumentError: none or both are given.
+        LabelError: there are no names, or the file cannot be read.
+    """
+    if text is not None and file is None:
+        return parse_labels(text)
+    if file is not None and text is None:
+        return read_labels(file)
+    raise ArgumentError("give the class names either as --labels a,b,c or as --labels-file FILE")
 
 
 def parse_labels(text: str) -> tuple[str, ...]:

@@ -2,7 +2,7 @@
 
 import types
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, ClassVar, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -29,6 +29,11 @@ class Method(ABC):
     uses_views: ClassVar[bool] = True
     official: ClassVar[Mapping[str, object]] = {}
     """Overrides that reproduce the method's own repository."""
+
+    def __post_init__(self) -> None:
+        for name, hint in _hints(type(self)).items():
+            if not _fits(getattr(self, name), hint):
+                raise ArgumentError(f"{name}={getattr(self, name)!r} is not possible; it takes {_describe(hint)}")
 
     @abstractmethod
     def __call__(self, episode: Episode) -> Prediction:
@@ -76,14 +81,7 @@ def create_method(name: str, *, preset: str = "paper", backbone: Backbone | None
         overrides.update(backbone.recommended.get(name, {}))
     elif preset == "official":
         overrides.update(method.official)
-    known = {field.name for field in fields(method)}
-    for setting in settings:
-        if setting not in known:
-            raise (
-                unknown_name(f"setting of {name}", setting, known)
-                if known
-                else ArgumentError(f"unknown setting of {name} {setting!r}; it has none")
-            )
+    _check_known(name, settings)
     return replace(method(), **{**overrides, **settings})
 
 
@@ -98,17 +96,43 @@ def parse_settings(name: str, settings: tuple[str, ...]) -> dict[str, object]:
     Raises:
         ArgumentError: a word is not `name=value`, or the value does not have the field's type.
     """
-    hints = {field.name: get_type_hints(METHODS[name])[field.name] for field in fields(METHODS[name])}
+    hints = _hints(METHODS[name])
     parsed: dict[str, object] = {}
     for word in settings:
         key, equals, text = word.partition("=")
         if not equals:
             raise ArgumentError(f"{word!r} is not a setting; write name=value, for example masks=50")
-        if key in hints:
-            parsed[key] = _parse(key, text, hints[key])
-        else:
-            parsed[key] = text  # create_method names the unknown setting and the close ones
+        _check_known(name, [key])
+        parsed[key] = _parse(key, text, hints[key])
     return parsed
+
+
+def _hints(method: type[Method]) -> dict[str, Any]:
+    """Return the type of each hyper-parameter."""
+    hints = get_type_hints(method)
+    return {field.name: hints[field.name] for field in fields(method)}
+
+
+def _check_known(name: str, settings: Iterable[str]) -> None:
+    known = _hints(METHODS[name])
+    for setting in settings:
+        if not known:
+            raise ArgumentError(f"unknown setting of {name} {setting!r}; it has none")
+        if setting not in known:
+            raise unknown_name(f"setting of {name}", setting, known)
+
+
+def _fits(value: object, hint: Any) -> bool:
+    """Tell whether a value has a hyper-parameter's type; whole numbers are numbers, and truth values are not."""
+    if get_origin(hint) in (Union, types.UnionType):
+        return any(_fits(value, kind) for kind in get_args(hint))
+    if get_origin(hint) is tuple:
+        return isinstance(value, tuple) and all(_fits(item, get_args(hint)[0]) for item in value)
+    if get_origin(hint) is Literal:
+        return value in get_args(hint)
+    if isinstance(value, bool):
+        return hint is bool
+    return isinstance(value, int | float) if hint is float else isinstance(value, hint)
 
 
 def _parse(key: str, text: str, hint: Any) -> object:
@@ -141,5 +165,5 @@ def _describe(hint: Any) -> str:
     if get_origin(hint) is Literal:
         return " or ".join(get_args(hint))
     if get_origin(hint) is tuple:
-        return f"{_describe(get_args(hint)[0])}s with commas between"
+        return {int: "whole numbers", float: "numbers"}[get_args(hint)[0]] + " with commas between"
     return {int: "a whole number", float: "a number", bool: "true or false", types.NoneType: "none"}.get(hint, "a word")

@@ -12,7 +12,7 @@ from torch import Tensor
 from faircontext.backbones.base import Placement
 from faircontext.calibrate import Calibration, calibrate_context, total_loss
 from faircontext.episode import Episode
-from faircontext.errors import ArgumentError, LabelError, check_choice, check_interval, check_minimum
+from faircontext.errors import ArgumentError, LabelError, check_interval, check_minimum
 from faircontext.evidence import EvidenceScaling, Occluder, common_evidence, evidence_maps
 from faircontext.explore import Aggregation, Exploration, explore
 from faircontext.losses import PairWeight
@@ -100,13 +100,7 @@ class FCL(Method):
     hp_init: Literal["copy", "normal"] = "copy"
 
     def __post_init__(self) -> None:
-        check_choice("context", self.context, ("cl", "cl-hp"))
-        check_choice("aggregation", self.aggregation, ("vote", "mean"))
-        check_choice("occluder", self.occluder, ("black", "mean", "blur"))
-        check_choice("evidence_scaling", self.evidence_scaling, ("max", "minmax", "none"))
-        check_choice("pair_weight", self.pair_weight, ("paper", "inverse", "uniform"))
-        check_choice("hp_base", self.hp_base, ("hard", "init"))
-        check_choice("hp_init", self.hp_init, ("copy", "normal"))
+        super().__post_init__()
         check_interval("rho", self.rho, 0.0, 1.0)
         check_interval("gamma", self.gamma, 0.0, 1.0)
         if self.beta is not None:

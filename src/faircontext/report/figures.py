@@ -7,11 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Shaped, UInt8
+from matplotlib import colormaps
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-__all__ = ["EvidenceRow", "draw_overlay", "draw_scores", "evidence_figure"]
+__all__ = ["EvidenceRow", "draw_overlay", "draw_scores", "evidence_figure", "overlay"]
 
 BEFORE, AFTER = "#9aa0a6", "#0072b2"
 _MAP = "viridis"
@@ -90,15 +91,24 @@ def draw_scores(axis: Axes, row: EvidenceRow, most: int = 5) -> None:
 def draw_overlay(
     axis: Axes, image: Float[np.ndarray, "height width 3"], evidence: Float[np.ndarray, "height width"]
 ) -> None:
-    """Draw an evidence map over the image in grey: bright where evidence is high, relative to the map's own range."""
+    """Draw an evidence map over the image, see `overlay`."""
+    _draw_image(axis, overlay(image, evidence))
+
+
+def overlay(
+    image: Float[np.ndarray, "height width 3"], evidence: Float[np.ndarray, "height width"]
+) -> UInt8[np.ndarray, "height width 3"]:
+    """Return an evidence map over the image in grey: bright where evidence is high, relative to the map's own range."""
     low, high = float(evidence.min()), float(evidence.max())
     relative = (evidence - low) / (high - low) if high > low else np.zeros_like(evidence)
-    axis.imshow(image.mean(-1), cmap="gray", vmin=0, vmax=1)
-    axis.imshow(relative, cmap=_MAP, vmin=0, vmax=1, alpha=0.15 + 0.5 * relative)
-    axis.set_axis_off()
+    opacity = (0.15 + 0.5 * relative)[..., None]
+    colours = colormaps[_MAP](relative)[..., :3]
+    blended = (1.0 - opacity) * image.mean(-1, keepdims=True) + opacity * colours
+    pixels: np.ndarray = np.rint(255.0 * blended).astype(np.uint8)
+    return pixels
 
 
-def _draw_image(axis: Axes, image: Float[np.ndarray, "height width 3"]) -> None:
+def _draw_image(axis: Axes, image: Shaped[np.ndarray, "height width 3"]) -> None:
     axis.imshow(image)
     axis.set_axis_off()
 

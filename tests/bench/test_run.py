@@ -1,0 +1,123 @@
+"""Runs over many images: rows in order, bad files as rows, and the comparison with zero-shot."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from PIL import Image
+
+from faircontext import FCL, Backbone, Episode, LabelSpace, ViewRecipe, ZeroShot, load_image
+from faircontext.bench.records import Row
+from faircontext.bench.run import Answer, answer_images, compare
+from helpers import assert_identical
+
+RECIPE = ViewRecipe(number=8, scale=(0.3, 1.0))
+METHOD = FCL(masks=8, k=3, beta=5.0)
+
+
+@pytest.fixture(scope="module")
+def labels(lite0: Backbone) -> LabelSpace:
+    return LabelSpace(("dog", "cat", "rocket"), lite0)
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory, photo_files: dict[str, Path]) -> list[Path]:
+    """A photo in its class's folder, three files that are no images, and a photo in no class's folder."""
+    folder = tmp_path_factory.mktemp("photos")
+    (folder / "Cat").mkdir()
+    (folder / "other").mkdir()
+    (folder / "Cat" / "1.png").write_bytes(photo_files["cat"].read_bytes())
+    (folder / "Cat" / "empty.jpg").touch()
+    (folder / "Cat" / "cut.jpg").write_bytes(photo_files["rocket"].read_bytes()[:20_000])
+    (folder / "other" / "2.jpg").write_bytes(photo_files["rocket"].read_bytes())
+    names = ("Cat/1.png", "Cat/empty.jpg", "missing.jpg", "Cat/cut.jpg", "other/2.jpg")
+    return [folder / name for name in names]
+
+
+@pytest.fixture(scope="module")
+def answers(files: list[Path], labels: LabelSpace) -> list[Answer]:
+    return list(answer_images(files, labels, METHOD, RECIPE, seed=3))
+
+
+def test_there_is_a_row_per_file_in_order(answers: list[Answer], files: list[Path]) -> None:
+    assert [answer.row.path for answer in answers] == [str(path) for path in files]
+    assert {answer.row.method for answer in answers} == {"fcl"}
+    assert all(answer.row.seconds > 0 for answer in answers)
+
+
+def test_a_folder_named_after_a_class_is_the_truth(answers: list[Answer]) -> None:
+    assert [answer.row.label for answer in answers] == ["cat", "cat", "", "cat", ""]
+
+
+def test_bad_files_are_rows_that_say_why_and_end_nothing(answers: list[Answer]) -> None:
+    assert [bool(answer.row.error) for answer in answers] == [False, True, True, True, False]
+    assert answers[1].row.error == "the file is empty"
+    assert answers[2].row.error == "no such file or directory"
+    for answer in answers[1:4]:
+        assert answer.prediction is None
+        assert (answer.row.zero_shot, answer.row.prediction) == ("", "")
+        assert (answer.row.votes, answer.row.confidence) == (None, None)
+
+
+def test_a_row_holds_what_the_methods_answer(answers: list[Answer], files: list[Path], labels: LabelSpace) -> None:
+    for answer, path in ((answers[0], files[0]), (answers[4], files[4])):
+        prediction = METHOD(Episode(load_image(path), labels, RECIPE, seed=3))
+        zero_shot = ZeroShot()(Episode(load_image(path), labels))
+        assert_identical(answer.prediction, prediction)
+        assert answer.row.prediction == labels.names[prediction.index]
+        assert answer.row.zero_shot == labels.names[zero_shot.index]
+        assert answer.row.votes == int(prediction.votes[prediction.index])
+        assert answer.row.confidence == prediction.confidence
+        assert answer.row.fallback == ""
+    assert (answers[0].row.prediction, answers[4].row.prediction) == ("cat", "rocket")
+
+
+def test_zero_shot_is_not_run_twice_beside_itself(files: list[Path], labels: LabelSpace) -> None:
+    (answer,) = answer_images(files[:1], labels, ZeroShot(), RECIPE)
+    assert answer.row.prediction == answer.row.zero_shot == "cat"
+    assert answer.row.votes is None
+    assert answer.row.method == "zero_shot"
+
+
+def test_a_fallback_is_in_its_row(files: list[Path], lite0: Backbone) -> None:
+    (answer,) = answer_images(files[:1], LabelSpace(("cat",), lite0), METHOD, RECIPE)
+    assert answer.row.fallback == "fewer than two candidates: nothing to calibrate"
+
+
+def test_images_are_answered_as_they_are_asked_for(files: list[Path], labels: LabelSpace, tmp_path: Path) -> None:
+    later = tmp_path / "later.png"
+    answers = answer_images([files[0], later], labels, ZeroShot(), RECIPE)
+    assert next(answers).row.error == ""
+    Image.fromarray(np.zeros((9, 9, 3), np.uint8)).save(later)
+    assert next(answers).row.error == ""
+
+
+def row(label: str, zero_shot: str, prediction: str) -> Row:
+    return Row("x.jpg", label, zero_shot, prediction)
+
+
+def test_a_comparison_counts_and_tests_the_pairs() -> None:
+    rows = [row("a", "b", "a")] * 5 + [row("a", "a", "b")] + [row("a", "a", "a")] * 3 + [row("a", "b", "c")] * 2
+    comparison = compare(rows)
+    assert (comparison.zero_shot.correct, comparison.zero_shot.number) == (4, 11)
+    assert (comparison.method.correct, comparison.method.number) == (8, 11)
+    assert (comparison.gained, comparison.lost) == (5, 1)
+    assert comparison.p_value == pytest.approx(2 * (1 + 6) / 2**6)  # at most one head of six tosses, both sides
+
+
+def test_rows_without_truth_or_answer_are_not_compared() -> None:
+    unlabelled, refused = row("", "a", "a"), Row("x.jpg", "a", error="the file is empty")
+    assert compare([unlabelled, refused]) is None
+    assert compare([]) is None
+    comparison = compare([unlabelled, refused, row("a", "a", "a")])
+    assert comparison.method.number == comparison.zero_shot.number == comparison.method.correct == 1
+    assert comparison.p_value == 1.0
+
+
+@given(st.lists(st.tuples(st.sampled_from("ab"), st.sampled_from("ab")), min_size=1))
+def test_gains_less_losses_are_the_difference_in_accuracy(answers: list[tuple[str, str]]) -> None:
+    comparison = compare([row("a", *answer) for answer in answers])
+    assert comparison.gained - comparison.lost == comparison.method.correct - comparison.zero_shot.correct
+    assert 0 < comparison.p_value <= 1

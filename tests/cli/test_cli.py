@@ -1,0 +1,405 @@
+"""The command line: `classify` on real photos, every error as one line, and help without the cost of torch."""
+
+import io
+import json
+import os
+import re
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+import faircontext.backbones
+import faircontext.bench.run
+from faircontext import Backbone, ViewRecipe, __version__, create_method
+from faircontext.backbones.lite import Lite
+from faircontext.calibrate import total_loss
+from faircontext.cli import main
+
+LABELS = ("--labels", "cat,rocket,dog")
+CHEAP = ("--set", "masks=8", "k=2")
+COMMAND = (sys.executable, "-m", "faircontext")
+
+
+class Result(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+
+@pytest.fixture
+def cli(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
+    """Return a function that runs the command in this process, with eight views instead of 64."""
+    monkeypatch.setattr(Lite, "recommended", {**Lite.recommended, "views": {"scale": (0.5, 1.0), "number": 8}})
+
+    def run(*words: object) -> Result:
+        code = main([str(word) for word in words])
+        return Result(code, *capsys.readouterr())
+
+    return run
+
+
+@pytest.fixture
+def classify(cli: Callable[..., Result], lite0: Backbone, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
+    """Return a function that classifies cheaply, with a backbone that is loaded once for all tests."""
+    monkeypatch.setattr(faircontext.backbones, "create_backbone", lambda *_, **__: lite0)
+    return lambda *words: cli("classify", *words, *CHEAP)
+
+
+@pytest.fixture
+def photo(photo_files: dict[str, Path]) -> Path:
+    return photo_files["cat"]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory, photo_files: dict[str, Path]) -> Path:
+    """Three photos in folders named after classes; one of them is in the wrong folder."""
+    folder = tmp_path_factory.mktemp("photos")
+    for name, photo in (("cat/1.png", "cat"), ("rocket/2.jpg", "rocket"), ("dog/3.png", "cup of coffee")):
+        (folder / name).parent.mkdir()
+        (folder / name).write_bytes(photo_files[photo].read_bytes())
+    return folder
+
+
+def rows(path: Path) -> dict[bytes, bytes]:
+    """Return the lines of a CSV file by image, without the seconds."""
+    lines = [line.rpartition(b",")[0] for line in path.read_bytes().splitlines()]
+    assert lines[0] == b"path,label,zero_shot,prediction,votes,confidence,method,fallback,error"
+    return {line.partition(b",")[0]: line for line in lines[1:]}
+
+
+# Answers
+
+
+def test_rows_are_the_same_alone_in_a_folder_in_reverse_and_again(
+    cli: Callable[..., Result],
+    classify: Callable[..., Result],
+    folder: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    files = sorted(folder.rglob("*.*"))
+    assert classify(folder, *LABELS, "--csv", tmp_path / "folder").code == 0
+    expected = rows(tmp_path / "folder")
+    assert list(expected) == [os.fsencode(file) for file in files]
+    classify(*reversed(files), *LABELS, "--csv", tmp_path / "reverse")
+    assert list(rows(tmp_path / "reverse").values()) == list(expected.values())[::-1]
+    for file in files:
+        classify(file, *LABELS, "--csv", tmp_path / "alone")
+        assert rows(tmp_path / "alone") == {os.fsencode(file): expected[os.fsencode(file)]}
+    monkeypatch.undo()
+    monkeypatch.setattr(Lite, "recommended", {**Lite.recommended, "views": {"scale": (0.5, 1.0), "number": 8}})
+    cli("classify", folder, *LABELS, *CHEAP, "--csv", tmp_path / "again")  # with a backbone loaded anew
+    assert rows(tmp_path / "again") == expected
+
+
+def test_another_process_writes_the_same_row_and_shows_no_progress_bar(photo: Path, tmp_path: Path) -> None:
+    words = ["classify", str(photo), *LABELS, *CHEAP, "--csv"]
+    done = subprocess.run([*COMMAND, *words, str(tmp_path / "theirs")], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "1 answered, 0 refused, 0 fell back" in done.stdout
+    assert main([*words, str(tmp_path / "ours")]) == 0
+    assert rows(tmp_path / "ours") == rows(tmp_path / "theirs")
+
+
+def test_another_seed_gives_other_rows(classify: Callable[..., Result], photo: Path, tmp_path: Path) -> None:
+    for seed in (0, 1):
+        classify(photo, *LABELS, "--seed", seed, "--csv", tmp_path / str(seed))
+    assert rows(tmp_path / "0") != rows(tmp_path / "1")
+
+
+def test_folder_names_are_the_truth_of_both_accuracies(classify: Callable[..., Result], folder: Path) -> None:
+    result = classify(folder, *LABELS)
+    accuracy = r"66\.7% \(n = 3, 95% interval 20\.8 to 93\.9\)"
+    assert result.code == 0
+    assert re.search(rf"^zero-shot +{accuracy}$", result.out, re.MULTILINE)
+    assert re.search(rf"^fcl +{accuracy}$", result.out, re.MULTILINE)
+    paired = "paired: fcl alone right on 0, zero-shot alone right on 0; exact McNemar p = 1\n"
+    assert result.out.endswith(paired)
+
+
+def test_without_truth_no_accuracy_is_printed(classify: Callable[..., Result], photo: Path) -> None:
+    result = classify(photo, "--labels", "fox,rocket")
+    assert result.code == 0
+    assert "n = " not in result.out
+    assert "McNemar" not in result.out
+
+
+def test_the_run_says_what_differs_from_the_paper(classify: Callable[..., Result], photo: Path) -> None:
+    result = classify(photo, *LABELS)
+    assert re.match(
+        r"lite0 \(\w+, cpu\), fcl, preset recommended: k=2, beta=5.0, masks=8, lr=0.006; 8 views", result.out
+    )
+    assert "1 image, 3 classes, prompts: a photo of a {}." in result.out
+
+
+def test_the_paper_preset_has_its_views(cli: Callable[..., Result], photo: Path, tmp_path: Path) -> None:
+    words = ("classify", photo, *LABELS, "--method", "zero_shot", "--preset", "paper", "--json", tmp_path / "run.json")
+    assert cli(*words).code == 0
+    run = json.loads((tmp_path / "run.json").read_text())["run"]
+    assert run["views"] == {"number": 64, "scale": [0.08, 1.0], "ratio": [3 / 4, 4 / 3], "flip": 0.5}
+    assert run["settings"] == {}
+
+
+def test_the_json_file_holds_every_setting_and_answer(
+    classify: Callable[..., Result], folder: Path, tmp_path: Path, lite0: Backbone
+) -> None:
+    classify(folder, *LABELS, "--json", tmp_path / "run.json", "--csv", tmp_path / "rows.csv", "--seed", "7")
+    report = json.loads((tmp_path / "run.json").read_text(encoding="utf-8"))
+    settings = create_method("fcl", preset="recommended", backbone=lite0, masks=8, k=2).settings()
+    recipe = asdict(ViewRecipe(number=8, scale=(0.5, 1.0)))
+    run = report["run"]
+    assert run["settings"] == json.loads(json.dumps(settings))
+    assert run["views"] == json.loads(json.dumps(recipe))
+    assert (run["backbone"], run["precision"], run["device"]) == ("lite0", lite0.precision, "cpu")
+    assert (run["method"], run["preset"], run["seed"], run["batch_size"]) == ("fcl", "recommended", 7, 16)
+    assert (run["labels"], run["templates"]) == (["cat", "rocket", "dog"], ["a photo of a {}."])
+    assert report["versions"]["faircontext"] == __version__
+    assert report["summary"]["method"] == {"correct": 2, "number": 3}
+    assert len(report["answers"]) == len(rows(tmp_path / "rows.csv")) == 3
+    for answer in report["answers"]:
+        line = rows(tmp_path / "rows.csv")[os.fsencode(answer["path"])].decode().split(",")
+        assert line[1:5] == [answer["label"], answer["zero_shot"], answer["prediction"], str(answer["votes"])]
+        assert line[5] == f"{answer['confidence']:.6f}"
+        assert answer["top5"][0] == [answer["prediction"], pytest.approx(answer["confidence"])]
+        assert {name for name, _ in answer["top5"]} == {"cat", "rocket", "dog"}
+        assert len(answer["candidates"]) == 2
+        assert answer["diagnostics"]["views_kept"] == 2
+
+
+def test_a_refused_image_is_a_row_and_exit_code_one(
+    classify: Callable[..., Result], photo: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "broken.png").write_text("no image")
+    result = classify(tmp_path / "broken.png", photo, *LABELS, "--csv", tmp_path / "rows.csv")
+    assert result.code == 1
+    assert result.err == ""
+    assert "refused: not an image that can be read" in result.out
+    assert "1 answered, 1 refused, 0 fell back" in result.out
+    broken, answered = rows(tmp_path / "rows.csv").values()
+    assert broken.endswith(b"broken.png,,,,,,fcl,,not an image that can be read")
+    assert answered.endswith(b",fcl,,")
+
+
+def test_a_dash_reads_file_names_from_standard_input(
+    classify: Callable[..., Result], folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = [str(folder / "rocket" / "2.jpg"), str(folder / "missing.png"), str(folder / "cat" / "1.png")]
+    monkeypatch.setattr(sys, "stdin", io.StringIO("\n".join(names) + "\n\n"))
+    result = classify("-", *LABELS, "--csv", tmp_path / "rows.csv")
+    assert result.code == 1
+    assert [os.fsdecode(name) for name in rows(tmp_path / "rows.csv")] == names
+    assert rows(tmp_path / "rows.csv")[os.fsencode(names[1])].endswith(b",no such file or directory")
+
+
+def test_class_names_may_come_from_a_file(classify: Callable[..., Result], photo: Path, tmp_path: Path) -> None:
+    (tmp_path / "names.txt").write_text("# animals\ncat\n\ndog\n")
+    result = classify(photo, "--labels-file", tmp_path / "names.txt")
+    assert result.code == 0
+    assert "1 image, 2 classes" in result.out
+
+
+def test_an_ensemble_votes_over_seven_templates(classify: Callable[..., Result], photo: Path, tmp_path: Path) -> None:
+    assert classify(photo, *LABELS, "--prompts", "generic7", "--csv", tmp_path / "rows.csv").code == 0
+    assert next(iter(rows(tmp_path / "rows.csv").values())).split(b",")[2:5] == [b"cat", b"cat", b"7"]
+
+
+def test_fallbacks_are_counted(
+    classify: Callable[..., Result], folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("faircontext.methods.fcl.total_loss", lambda *a, **k: total_loss(*a, **k) * float("nan"))
+    result = classify(folder, *LABELS, "--csv", tmp_path / "rows.csv")
+    assert result.code == 0
+    assert "3 answered, 0 refused, 3 fell back" in result.out
+    fallbacks = [line.split(b",")[7] for line in rows(tmp_path / "rows.csv").values()]
+    assert fallbacks == [b"the loss was not finite: answered by exploration alone"] * 3
+
+
+def test_an_interrupted_run_keeps_what_it_had(
+    classify: Callable[..., Result], folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answer_images = faircontext.bench.run.answer_images
+
+    def interrupted(*arguments):
+        yield next(answer_images(*arguments))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(faircontext.bench.run, "answer_images", interrupted)
+    result = classify(folder, *LABELS, "--csv", tmp_path / "rows.csv", "--json", tmp_path / "run.json")
+    assert result.code == 130
+    assert result.err == "interrupted after 1 of 3 images\n"
+    assert "1 answered" in result.out
+    assert len(rows(tmp_path / "rows.csv")) == len(json.loads((tmp_path / "run.json").read_text())["answers"]) == 1
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_only_a_terminal_shows_a_progress_bar(
+    classify: Callable[..., Result], photo: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert classify(photo, *LABELS).err == ""
+    monkeypatch.setattr(sys, "stderr", Terminal())
+    classify(photo, *LABELS)
+    assert "0/1" in sys.stderr.getvalue()
+
+
+def test_names_that_the_terminal_cannot_show_do_not_end_the_run(
+    classify: Callable[..., Result], photo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(io.BytesIO(), encoding="ascii"))
+    assert classify(photo, "--labels", "猫,犬", "--csv", tmp_path / "rows.csv").code == 0
+    assert next(iter(rows(tmp_path / "rows.csv").values())).decode().split(",")[3] in ("猫", "犬")
+
+
+def test_file_names_of_any_bytes_are_taken(classify: Callable[..., Result], photo: Path, tmp_path: Path) -> None:
+    name = os.fsencode(tmp_path) + b"/\xff.png"
+    try:
+        Path(os.fsdecode(name)).write_bytes(photo.read_bytes())
+    except OSError:
+        pytest.skip("this file system takes UTF-8 names only")
+    words = (tmp_path, *LABELS, "--csv", tmp_path / "rows.csv", "--json", tmp_path / "run.json")
+    assert classify(*words).code == 0
+    assert list(rows(tmp_path / "rows.csv")) == [name]
+
+
+# Errors
+
+
+ERRORS = [
+    (["{tmp}/missing.jpg", *LABELS], "missing.jpg: no such file or folder"),
+    (["{tmp}", *LABELS], "no images in"),
+    (LABELS, "give at least one image, folder, or -"),
+    (["{photo}"], "give the class names either as --labels a,b,c or as --labels-file FILE"),
+    (["{photo}", *LABELS, "--labels-file", "{photo}"], "give the class names either as"),
+    (["{photo}", "--labels", " , "], "--labels: no class names; give at least one"),
+    (["{photo}", "--labels-file", "{tmp}/missing.txt"], "missing.txt: no such file or directory"),
+    (["{photo}", "--labels-file", "{photo}"], "not a text file in UTF-8"),
+    (["{photo}", "--labels", "dog " * 200], "more than the 128 that lite0 reads"),
+    (["{photo}", *LABELS, "--method", "fcll"], "unknown method 'fcll'; did you mean 'fcl'?"),
+    (["{photo}", *LABELS, "--backbone", "lite9"], "unknown backbone 'lite9'; did you mean 'lite"),
+    (["{photo}", *LABELS, "--preset", "papers"], "preset='papers' is not possible; use one of 'paper'"),
+    (["{photo}", *LABELS, "--prompts", "generic"], "unknown prompt set 'generic'; did you mean 'generic7'?"),
+    (["{photo}", *LABELS, "--set", "mask=5"], "unknown setting of fcl 'mask'; did you mean 'masks'?"),
+    (["{photo}", *LABELS, "--set", "masks"], "'masks' is not a setting; write name=value"),
+    (["{photo}", *LABELS, "--set", "masks=many"], "masks=many is not possible; it takes a whole number"),
+    (["{photo}", *LABELS, "--set", "masks=0"], "masks=0 is not possible; it must be a number of at least 1"),
+    (["{photo}", *LABELS, "--set", "name=fcl"], "unknown setting of fcl 'name'"),
+    (["{photo}", *LABELS, "--set", "preset=paper"], "unknown setting of fcl 'preset'"),
+    (["{photo}", *LABELS, "--precision", "fp8"], "precision='fp8' is not possible"),
+    (["{photo}", *LABELS, "--batch-size", "17"], "batch_size=17 is not possible"),
+    (["{photo}", *LABELS, "--device", "gpu"], "device='gpu' is not possible"),
+    (["{photo}", *LABELS, "--seed", "-1"], "seed=-1 is not possible"),
+    (["{photo}", *LABELS, "--csv", "{tmp}/missing/rows.csv"], "rows.csv: cannot be written: no such file"),
+    (["{photo}", *LABELS, "--csv", "{tmp}"], "cannot be written: is a directory"),
+    (["{photo}", *LABELS, "--json", "{tmp}/missing/run.json"], "run.json: cannot be written: no such file"),
+]
+
+
+@pytest.mark.parametrize(("words", "message"), ERRORS, ids=[message for _, message in ERRORS])
+def test_an_error_is_one_line_with_the_fix(
+    cli: Callable[..., Result], photo: Path, tmp_path: Path, words: list[str], message: str
+) -> None:
+    result = cli("classify", *(word.replace("{tmp}", str(tmp_path)).replace("{photo}", str(photo)) for word in words))
+    assert result.code == 2
+    assert result.err.startswith("faircontext: ")
+    assert message in result.err
+    assert result.err.count("\n") == 1
+
+
+def test_a_real_process_shows_an_error_without_a_traceback(tmp_path: Path) -> None:
+    done = subprocess.run([*COMMAND, "classify", str(tmp_path / "x.jpg"), *LABELS], capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == f"faircontext: {tmp_path / 'x.jpg'}: no such file or folder\n"
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [("--backbone", "lite9"), ("--preset", "papers"), ("--precision", "fp8"), ("--prompts", "x"), ("--seed", "-1")],
+)
+def test_a_wrong_argument_leaves_an_earlier_file_as_it_was(
+    cli: Callable[..., Result], photo: Path, tmp_path: Path, option: str, value: str
+) -> None:
+    earlier = tmp_path / "rows.csv"
+    earlier.write_text("hours of work")
+    assert cli("classify", photo, *LABELS, option, value, "--csv", earlier).code == 2
+    assert earlier.read_text() == "hours of work"
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="the system has no device that is always full")
+def test_a_full_disk_is_an_error_of_one_line(cli: Callable[..., Result], photo: Path) -> None:
+    result = cli("classify", photo, *LABELS, "--csv", "/dev/full")
+    assert result.code == 2
+    assert result.err == "faircontext: /dev/full: cannot be written: no space left on device\n"
+
+
+@pytest.mark.parametrize("words", [["--sed", "1"], ["--seed", "x"]])
+def test_options_that_cannot_be_read_exit_with_two(
+    cli: Callable[..., Result], photo: Path, capsys: pytest.CaptureFixture[str], words: list[str]
+) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        cli("classify", photo, *LABELS, *words)
+    assert stopped.value.code == 2
+    assert words[0] in capsys.readouterr().err
+
+
+def test_an_unknown_command_is_refused_with_the_close_one(cli: Callable[..., Result]) -> None:
+    result = cli("clasify")
+    assert (result.code, result.out) == (2, "")
+    assert result.err == "faircontext: unknown command 'clasify'; did you mean 'classify'?\n"
+
+
+# Help, version, lists
+
+
+def test_help_names_every_command_and_comes_from_a_real_process_in_half_a_second() -> None:
+    seconds = []
+    for _ in range(5):
+        begin = time.perf_counter()
+        done = subprocess.run([*COMMAND, "--help"], capture_output=True, text=True, check=True)
+        seconds.append(time.perf_counter() - begin)
+    assert statistics.median(seconds) < 0.5
+    assert {"classify", "list"} <= set(re.findall(r"^  (\w+)  ", done.stdout, re.MULTILINE))
+
+
+def test_without_a_command_help_is_shown_and_the_exit_code_is_two(cli: Callable[..., Result]) -> None:
+    shown = cli("--help")
+    assert shown == (0, shown.out, "")
+    assert cli() == (2, shown.out, "")
+
+
+def test_the_version_is_the_packages(cli: Callable[..., Result]) -> None:
+    assert cli("--version") == (0, f"faircontext {__version__}\n", "")
+
+
+def test_classify_explains_its_options(cli: Callable[..., Result], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        cli("classify", "--help")
+    assert stopped.value.code == 0
+    assert {"--labels", "--labels-file", "--backbone", "--method", "--preset", "--set", "--csv", "--json"} <= set(
+        capsys.readouterr().out.split()
+    )
+
+
+def test_methods_and_backbones_are_listed(cli: Callable[..., Result]) -> None:
+    methods = cli("list", "methods")
+    assert methods.code == 0
+    assert {"fcl", "zero_shot"} <= {line.split()[0] for line in methods.out.splitlines()}
+    assert cli("list", "backbones", "lite*") == (0, "lite0\nlite1\nlite2\n", "")
+
+
+def test_a_reader_that_goes_away_is_no_error() -> None:
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    process = subprocess.Popen([*COMMAND, "--help"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment)
+    process.stdout.close()
+    with process:
+        assert process.stderr.read() == b""
+    assert process.returncode == 141

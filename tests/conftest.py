@@ -1,0 +1,107 @@
+"""The real lite backbone, real photos and small deterministic images; each is made once and shared by all tests."""
+
+import os
+from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from faircontext import Backbone, Episode, LabelSpace, ViewRecipe, create_backbone, load_image
+from faircontext.backbones.base import resolve_precision
+
+PHOTOS = {
+    "astronaut": "astronaut.png",
+    "cat": "chelsea.png",
+    "cup of coffee": "coffee.png",
+    "rocket": "rocket.jpg",
+    "motorcycle": "motorcycle_left.png",
+}
+"""Photos in scikit-image's wheel, by what they show."""
+
+CLASSES = ("astronaut", "cat", "cup of coffee", "rocket", "motorcycle", "dog", "horse", "guitar", "house", "snail")
+
+
+@pytest.fixture(scope="session")
+def data() -> Path:
+    """The folder of labelled pictures that the environment names."""
+    if not os.environ.get("FAIRCONTEXT_DATA"):
+        pytest.skip("FAIRCONTEXT_DATA does not name a folder of labelled pictures")
+    return Path(os.environ["FAIRCONTEXT_DATA"])
+
+
+@pytest.fixture(scope="session")
+def photo_files() -> dict[str, Path]:
+    """Photos by what they show; the files are read where they were installed, so that nothing is downloaded."""
+    folder = Path(find_spec("skimage").submodule_search_locations[0]) / "data"
+    return {name: folder / file for name, file in PHOTOS.items()}
+
+
+@pytest.fixture(scope="session")
+def photos(photo_files: dict[str, Path]) -> dict[str, np.ndarray]:
+    """The same photos, decoded."""
+    return {name: load_image(path) for name, path in photo_files.items()}
+
+
+@pytest.fixture(scope="session")
+def make_image() -> Callable[..., np.ndarray]:
+    """Return a function that makes an image of coloured patches and noise from a seed."""
+
+    def make(seed: int, height: int = 90, width: int = 120) -> np.ndarray:
+        rng = np.random.default_rng(seed)
+        patches = rng.integers(0, 256, (5, 5, 3)).repeat(-(-height // 5), 0).repeat(-(-width // 5), 1)[:height, :width]
+        return np.clip(patches + rng.normal(0, 20, patches.shape), 0, 255).astype(np.uint8)
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def lite0() -> Backbone:
+    """The default backbone in the precision that it chooses here."""
+    return create_backbone("lite0")
+
+
+@pytest.fixture(scope="session")
+def lite0_fp32() -> Backbone:
+    """The default backbone in float32."""
+    return create_backbone("lite0", precision="fp32")
+
+
+@pytest.fixture(scope="session")
+def lite0_bf16(lite0: Backbone) -> Backbone:
+    """The default backbone in bfloat16, where the processor computes in it."""
+    if resolve_precision("auto", "cpu") != "bf16":
+        pytest.skip("this processor has no bfloat16 arithmetic")
+    return lite0
+
+
+@pytest.fixture(params=["fp32", "bf16"])
+def lite0_each(request: pytest.FixtureRequest) -> Backbone:
+    """The default backbone in either precision."""
+    backbone: Backbone = request.getfixturevalue(f"lite0_{request.param}")
+    return backbone
+
+
+@pytest.fixture(scope="session")
+def lite0_double() -> Backbone:
+    """A private copy of the default backbone whose text tower computes in float64."""
+    backbone = create_backbone("lite0")
+    backbone.text_tower.double()
+    return backbone
+
+
+@pytest.fixture(scope="session")
+def labels(lite0: Backbone) -> LabelSpace:
+    """Ten classes, the five that the photos show among them."""
+    return LabelSpace(CLASSES, lite0)
+
+
+@pytest.fixture(scope="session")
+def make_episode(labels: LabelSpace) -> Callable[..., Episode]:
+    """Return a function that makes a fresh episode of eight views."""
+
+    def make(image: np.ndarray, space: LabelSpace = labels, seed: int = 0, views: int = 8) -> Episode:
+        return Episode(image, space, ViewRecipe(number=views, scale=(0.3, 1.0)), seed)
+
+    return make

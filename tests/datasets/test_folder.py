@@ -1,0 +1,221 @@
+import os
+import unicodedata
+from pathlib import Path
+
+import pytest
+
+from faircontext.datasets.folder import find_images, folder_label, parse_labels, read_labels
+from faircontext.errors import ArgumentError, LabelError
+from faircontext.imageio import EXTENSIONS
+
+
+def touch(root: Path, *names: str) -> None:
+    for name in names:
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+
+
+def found(root: Path, *paths: str) -> list[str]:
+    return [path.relative_to(root).as_posix() for path in find_images([str(root / path) for path in paths])]
+
+
+# Images
+
+
+def test_folders_are_searched_recursively_and_sorted(tmp_path):
+    touch(tmp_path, "b/2.jpg", "b/1.png", "c.jpg", "a/z/3.webp", "a/y.gif")
+    assert found(tmp_path, ".") == ["a/y.gif", "a/z/3.webp", "b/1.png", "b/2.jpg", "c.jpg"]
+
+
+def test_only_image_extensions_count_in_a_folder_in_any_case(tmp_path):
+    touch(tmp_path, "a.JPG", "b.Jpeg", "c.txt", "d", "e.jpg.bak", "f.json")
+    assert found(tmp_path, ".") == ["a.JPG", "b.Jpeg"]
+
+
+def test_every_known_extension_is_found(tmp_path):
+    touch(tmp_path, *(f"x{extension}" for extension in EXTENSIONS))
+    assert {Path(name).suffix for name in found(tmp_path, ".")} == EXTENSIONS
+    assert {".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff"} <= EXTENSIONS
+
+
+def test_hidden_files_and_folders_are_left_out(tmp_path):
+    touch(tmp_path, ".hidden.jpg", ".cache/a.jpg", "seen/.thumb/b.jpg", "seen/c.jpg", "seen/._d.jpg")
+    assert found(tmp_path, ".") == ["seen/c.jpg"]
+
+
+def test_a_hidden_folder_that_is_named_is_searched(tmp_path):
+    touch(tmp_path, ".photos/a.jpg")
+    assert found(tmp_path, ".photos") == [".photos/a.jpg"]
+
+
+def test_a_folder_named_like_an_image_is_searched(tmp_path):
+    touch(tmp_path, "trip.jpg/a.png")
+    assert found(tmp_path, ".") == ["trip.jpg/a.png"]
+
+
+def test_a_link_back_up_ends(tmp_path):
+    touch(tmp_path, "a/b/c.jpg")
+    (tmp_path / "a/b/up").symlink_to(tmp_path, target_is_directory=True)
+    (tmp_path / "itself").symlink_to(tmp_path / "itself")
+    assert found(tmp_path, ".") == ["a/b/c.jpg"]
+
+
+def test_links_to_files_are_images(tmp_path):
+    touch(tmp_path, "store/object")
+    (tmp_path / "a.jpg").symlink_to(tmp_path / "store/object")
+    assert found(tmp_path, ".") == ["a.jpg"]
+
+
+def test_a_named_file_is_taken_whatever_its_extension(tmp_path):
+    touch(tmp_path, "scan.xyz", ".hidden")
+    assert found(tmp_path, "scan.xyz", ".hidden") == ["scan.xyz", ".hidden"]
+
+
+def test_paths_keep_their_order_and_come_once(tmp_path):
+    touch(tmp_path, "a.jpg", "b.jpg")
+    assert found(tmp_path, "b.jpg", ".", "./b.jpg") == ["b.jpg", "a.jpg"]
+
+
+def test_a_dash_stands_for_listed_names():
+    lines = ["b.jpg\n", "\n", " spaced name.jpg\r\n", "   \n", "a.jpg"]
+    assert find_images(["-"], lines) == [Path("b.jpg"), Path(" spaced name.jpg"), Path("a.jpg")]
+
+
+def test_a_missing_path_is_named(tmp_path):
+    touch(tmp_path, "a.jpg")
+    missing = str(tmp_path / "no such.jpg")
+    with pytest.raises(ArgumentError) as caught:
+        find_images([str(tmp_path / "a.jpg"), missing])
+    assert str(caught.value) == f"{missing}: no such file or folder"
+
+
+@pytest.mark.parametrize("name", ["x" * 300, "null\0byte"])
+def test_a_path_that_cannot_exist_is_a_missing_path(name):
+    with pytest.raises(ArgumentError, match=r": no such file or folder$"):
+        find_images([name])
+
+
+def test_a_broken_link_that_is_named_is_left_to_the_image_reader(tmp_path):
+    (tmp_path / "broken.jpg").symlink_to(tmp_path / "gone")
+    assert found(tmp_path, "broken.jpg") == ["broken.jpg"]
+
+
+def test_a_folder_without_images_is_named_with_the_extensions(tmp_path):
+    touch(tmp_path, "notes.txt")
+    with pytest.raises(ArgumentError) as caught:
+        find_images([str(tmp_path)])
+    assert str(caught.value) == f"no images in {tmp_path}; looked for the extensions {' '.join(sorted(EXTENSIONS))}"
+
+
+def test_no_path_at_all_is_refused():
+    with pytest.raises(
+        ArgumentError, match=r"^give at least one image, folder, or - for file names on standard input$"
+    ):
+        find_images([])
+
+
+# Folder names as truth
+
+
+@pytest.mark.parametrize(
+    ("folder", "index"),
+    [
+        ("cheese_plate", 0),
+        ("Cheese Plate", 0),
+        ("CHEESE_PLATE", 0),
+        ("crème brûlée", 1),
+        (unicodedata.normalize("NFD", "Crème_Brûlée"), 1),
+        ("Straße", 2),
+        ("STRASSE", 2),
+        (" cat ", 3),
+        ("cats", None),
+        ("cheeseplate", None),
+    ],
+)
+def test_a_folder_name_matches_whatever_its_case_underscores_and_composition(folder, index):
+    names = ("cheese plate", "Crème brûlée", "straße", "cat")
+    assert folder_label(Path("data") / folder / "1.jpg", names) == index
+
+
+def test_underscores_in_class_names_match_spaces_in_folders():
+    assert folder_label(Path("cheese plate/1.jpg"), ("cheese_plate",)) == 0
+
+
+def test_the_first_of_two_classes_of_one_name_is_the_label():
+    assert folder_label(Path("missile/1.jpg"), ("cat", "missile", "missile")) == 1
+
+
+def test_only_the_nearest_folder_counts():
+    assert folder_label(Path("cat/dog/1.jpg"), ("cat", "dog")) == 1
+    assert folder_label(Path("cat/other/1.jpg"), ("cat", "dog")) is None
+
+
+def test_a_bare_file_name_is_labelled_by_the_working_folder(tmp_path, monkeypatch):
+    (tmp_path / "cat" / "inner").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / "cat")
+    assert folder_label(Path("1.jpg"), ("cat",)) == 0
+
+
+def test_a_path_through_the_parent_folder_is_labelled_by_it(tmp_path, monkeypatch):
+    (tmp_path / "cat" / "inner").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / "cat" / "inner")
+    assert folder_label(Path(os.pardir) / "1.jpg", ("cat",)) == 0
+
+
+# Class names
+
+
+def test_labels_are_split_at_commas_and_trimmed():
+    assert parse_labels(" cat,hot dog , ,bird,") == ("cat", "hot dog", "bird")
+
+
+def test_labels_are_composed():
+    assert parse_labels(unicodedata.normalize("NFD", "Café,Ångström")) == ("Café", "Ångström")
+
+
+@pytest.mark.parametrize("text", ["", " ", ",,", " , "])
+def test_no_labels_are_refused(text):
+    with pytest.raises(LabelError, match=r"^--labels: no class names; give at least one$"):
+        parse_labels(text)
+
+
+def write(path: Path, data: bytes) -> Path:
+    path.write_bytes(data)
+    return path
+
+
+def test_a_label_file_may_have_a_bom_crlf_comments_and_blank_lines(tmp_path):
+    text = "\ufeff# animals\r\ncat\r\n\r\n  hot dog \r\n  # more\r\nC#\r\n\t\r\nbird, blue"
+    path = write(tmp_path / "labels.txt", text.encode())
+    assert read_labels(path) == ("cat", "hot dog", "C#", "bird, blue")
+
+
+def test_a_bom_before_the_first_name_is_no_part_of_it(tmp_path):
+    assert read_labels(write(tmp_path / "labels.txt", "\ufeffcat\ndog\n".encode())) == ("cat", "dog")
+
+
+def test_names_in_a_label_file_are_composed_and_keep_their_order_and_repeats(tmp_path):
+    data = unicodedata.normalize("NFD", "zoë\n猫\nmissile\nmissile\n").encode()
+    assert read_labels(write(tmp_path / "labels.txt", data)) == ("zoë", "猫", "missile", "missile")
+
+
+def test_a_label_file_without_names_is_named(tmp_path):
+    path = write(tmp_path / "labels.txt", b"# nothing\n\n")
+    with pytest.raises(LabelError) as caught:
+        read_labels(path)
+    assert str(caught.value) == f"{path}: no class names; give at least one"
+
+
+def test_a_label_file_in_another_encoding_is_named_with_the_fix(tmp_path):
+    path = write(tmp_path / "labels.txt", "café".encode("utf-16"))
+    with pytest.raises(LabelError) as caught:
+        read_labels(path)
+    assert str(caught.value) == f"{path}: not a text file in UTF-8; save it as UTF-8"
+
+
+def test_a_label_file_that_is_missing_or_a_folder_is_named(tmp_path):
+    for path, reason in ((tmp_path / "gone.txt", "no such file or directory"), (tmp_path, "is a directory")):
+        with pytest.raises(LabelError) as caught:
+            read_labels(path)
+        assert str(caught.value) == f"{path}: {reason}"

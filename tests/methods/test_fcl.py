@@ -1,0 +1,396 @@
+"""Fair Context Learning against a slow independent reimplementation, at its limits, and where it must fall back."""
+
+from collections.abc import Callable
+from functools import partial
+from itertools import pairwise
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+
+from faircontext import FCL, Backbone, Episode, LabelSpace, Prediction, create_method
+from faircontext.backbones.lite import Lite
+from faircontext.backbones.prompts import CONTEXT, PROMPT_SETS
+from faircontext.calibrate import total_loss
+from faircontext.errors import LabelError
+from faircontext.losses import alignment_loss, calibration_loss, pair_weights
+from helpers import assert_identical, assert_same_answer, assert_valid, same_bits
+from oracles import fcl as oracle
+
+Photos = dict[str, np.ndarray]
+MakeEpisode = Callable[..., Episode]
+SMALL = {"masks": 8, "k": 4, "beta": 5.0, "lr": 0.006}
+
+
+@pytest.fixture(scope="module")
+def episode(photos: Photos, make_episode: MakeEpisode) -> Episode:
+    """A photo of something that is not among the things lite knows: its candidates are close."""
+    return make_episode(photos["astronaut"])
+
+
+@pytest.fixture(scope="module")
+def small(episode: Episode) -> Prediction:
+    return FCL(**SMALL)(episode)
+
+
+class CountingLite(Lite):
+    """Counts the images that it encodes."""
+
+    encoded = 0
+
+    def encode_image(self, pixels):
+        self.encoded += len(pixels)
+        return super().encode_image(pixels)
+
+
+def assert_close_to_oracle(prediction: Prediction, expected: oracle.Answer, tolerance: float) -> None:
+    assert prediction.index == expected.index
+    assert prediction.ranking.tolist() == expected.ranking
+    assert list(prediction.candidates) == expected.candidates
+    assert prediction.votes.tolist() == expected.votes
+    np.testing.assert_allclose(prediction.probabilities, expected.probabilities, rtol=0, atol=tolerance)
+
+
+@pytest.mark.parametrize("aggregation", ["vote", "mean"])
+@pytest.mark.parametrize(("photo", "k", "rho"), [("astronaut", 10, 0.3), ("astronaut", 3, 0.5), ("motorcycle", 5, 1.0)])
+def test_exploration_only_is_phi_k_then_phi_1(
+    photos: Photos, make_episode: MakeEpisode, photo: str, k: int, rho: float, aggregation: str
+) -> None:
+    episode = make_episode(photos[photo], views=16)
+    method = FCL(k=k, rho=rho, aggregation=aggregation, calibrate=False)
+    expected = oracle.exploration_only(episode, 0.2 * episode.backbone.logit_scale, k, rho, aggregation)
+    assert_close_to_oracle(method(episode), expected, 1e-6)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"evidence_scaling": "minmax", "pair_weight": "inverse", "occluder": "mean"},
+        {"evidence_scaling": "none", "pair_weight": "uniform", "aggregation": "mean", "lambda_align": 0.3},
+        {"context": "cl-hp"},
+        {"context": "cl-hp", "hp_base": "init", "hp_init": "normal", "gamma": (0.2, 0.8)},
+    ],
+    ids=["paper", "minmax", "none", "cl-hp", "cl-hp init"],
+)
+def test_answers_agree_with_the_slow_reimplementation(
+    photos: Photos, make_episode: MakeEpisode, lite0_fp32: Backbone, lite0_double: Backbone, settings: dict
+) -> None:
+    labels = LabelSpace(("person", "cat", "motorcycle", "flag", "rocket"), lite0_fp32)
+    episode = make_episode(photos["astronaut"], labels)
+    method = FCL(**{**SMALL, "lr": 0.02, **settings})
+    prediction = method(episode)
+    assert_close_to_oracle(prediction, oracle.fcl(episode, method, lite0_double), 1e-4)
+    unadapted = FCL(**{**SMALL, **settings, "calibrate": False})(episode)
+    assert (prediction.probabilities - unadapted.probabilities).abs().max() > 1e-3  # ten times the tolerance
+
+
+@pytest.mark.parametrize("settings", [{"lambda_cal": 0.0}, {"lr": 0.0}, {"steps": 0}], ids=str)
+def test_without_calibration_the_answer_is_explorations_to_the_bit(episode: Episode, settings: dict) -> None:
+    adaptation = FCL(**{**SMALL, **settings}).adapt(episode)
+    delta0 = episode.backbone.context(episode.labels.prompts[0])
+    assert delta0.dtype == torch.float32
+    assert same_bits(adaptation.calibration.context, delta0)
+    assert adaptation.prediction.fallback is None
+    assert_same_answer(adaptation.prediction, FCL(**SMALL, calibrate=False)(episode))
+
+
+def test_with_calibration_the_context_moves(episode: Episode) -> None:
+    adaptation = FCL(**SMALL).adapt(episode)
+    delta0 = episode.backbone.context(episode.labels.prompts[0])
+    # two steps of AdamW move a coordinate by at most about two learning rates
+    assert 0.001 < (adaptation.calibration.context - delta0).abs().max() < 0.0121
+    assert adaptation.calibration.losses[0] > 0
+
+
+def test_small_steps_lower_the_calibration_loss(episode: Episode) -> None:
+    method = FCL(masks=8, k=4, beta=5.0, lr=1e-4, steps=4, lambda_align=0.0, pair_weight="uniform")
+    losses = method.adapt(episode).calibration.losses
+    assert len(losses) == 4
+    assert all(later < earlier for earlier, later in pairwise(losses))
+
+
+@pytest.mark.parametrize(("context", "placement"), [("cl", "replace"), ("cl-hp", "prepend")])
+def test_the_losss_gradient_through_the_text_tower_is_its_slope(
+    episode: Episode, lite0_double: Backbone, context: str, placement: str
+) -> None:
+    adaptation = FCL(**SMALL, context=context).adapt(episode)
+    names = [episode.labels.names[index] for index in adaptation.candidates]
+    prompts, pairs = lite0_double.tokenize(names, episode.labels.templates[0]), adaptation.pairs
+    common = episode.backbone.encode_image(episode.x * adaptation.common[:, None]).double()
+    image, delta0 = episode.z.double(), lite0_double.context(prompts)
+    encode = partial(lite0_double.encode_text, prompts, placement=placement)
+    reference = encode(delta0)
+    delta = (delta0 + 0.01 * torch.randn(delta0.shape, generator=torch.Generator().manual_seed(0))).requires_grad_()
+    loss = total_loss(encode(delta), reference, image, common, pairs, beta=5.0, lambda_cal=0.7, lambda_align=1.3)
+    (gradient,) = torch.autograd.grad(loss, delta)
+    weights = pair_weights((5.0 * encode(delta) @ image).softmax(-1), pairs)  # no gradient passes through them
+
+    def value(context: torch.Tensor) -> float:
+        text = encode(context)
+        return float(0.7 * calibration_loss(text, common, pairs, weights, 5.0) + 1.3 * alignment_loss(text, reference))
+
+    assert gradient.dtype == torch.float64
+    largest = gradient.flatten().abs().argsort(descending=True)
+    for position in [*largest[:3].tolist(), 0, 500, 1500]:
+        offset = torch.zeros_like(delta0)
+        offset.view(-1)[position] = 1e-4
+        with torch.no_grad():
+            slope = (value(delta + offset) - value(delta - offset)) / 2e-4
+        assert slope == pytest.approx(float(gradient.flatten()[position]), rel=1e-4, abs=1e-9)
+
+
+@pytest.mark.parametrize(("names", "k"), [(("cat",), 10), (("cat", "dog", "rocket"), 1)])
+def test_fewer_than_two_candidates_are_not_calibrated(
+    photos: Photos, make_episode: MakeEpisode, lite0: Backbone, names: tuple[str, ...], k: int
+) -> None:
+    episode = make_episode(photos["cat"], LabelSpace(names, lite0))
+    prediction = FCL(masks=8, k=k)(episode)
+    assert prediction.fallback == "fewer than two candidates: nothing to calibrate"
+    assert names[prediction.index] == "cat"
+    assert_valid(prediction, len(names))
+    assert_same_answer(prediction, FCL(k=k, calibrate=False)(episode))
+
+
+def test_two_classes_have_one_pair(photos: Photos, make_episode: MakeEpisode, lite0: Backbone) -> None:
+    adaptation = FCL(masks=8).adapt(make_episode(photos["cat"], LabelSpace(("dog", "cat"), lite0)))
+    assert adaptation.prediction.index == 1
+    assert adaptation.prediction.fallback is None
+    assert adaptation.pairs.tolist() == [[0], [1]]
+    assert adaptation.common.shape == (1, 224, 224)
+    assert adaptation.evidence.shape == (2, 224, 224)
+
+
+def test_there_are_never_more_candidates_than_classes(episode: Episode) -> None:
+    assert len(FCL(k=50, calibrate=False)(episode).candidates) == len(episode.labels)
+
+
+@pytest.mark.parametrize("step", [0, 1])
+def test_a_loss_that_is_not_a_number_falls_back_to_exploration(
+    episode: Episode, monkeypatch: pytest.MonkeyPatch, step: int
+) -> None:
+    losses = []
+
+    def breaking(*args, **options):
+        losses.append(total_loss(*args, **options))
+        return losses[-1] * (float("nan") if len(losses) == step + 1 else 1.0)
+
+    monkeypatch.setattr("faircontext.methods.fcl.total_loss", breaking)
+    prediction = FCL(**SMALL)(episode)
+    assert prediction.fallback == "the loss was not finite: answered by exploration alone"
+    assert len(losses) == step + 1
+    assert_same_answer(prediction, FCL(**SMALL, calibrate=False)(episode))
+    assert_valid(prediction, len(episode.labels))
+
+
+@pytest.mark.parametrize("steps", [1, 2])
+def test_a_context_that_overflows_falls_back_to_exploration(episode: Episode, steps: int) -> None:
+    prediction = FCL(**{**SMALL, "lr": 1e37, "steps": steps})(episode)
+    assert "not finite: answered by exploration alone" in prediction.fallback
+    assert_same_answer(prediction, FCL(**SMALL, calibrate=False)(episode))
+
+
+EFFECTIVE = [
+    {"context": "cl-hp"},
+    {"k": 2},
+    {"rho": 1.0},
+    {"beta": 20.0},
+    {"calibrate": False},
+    {"masks": 16},
+    {"grids": (7,)},
+    {"gamma": 0.3},
+    {"gamma": (0.2, 0.8)},
+    {"occluder": "mean"},
+    {"occluder": "blur"},
+    {"evidence_scaling": "minmax"},
+    {"evidence_scaling": "none"},
+    {"pair_weight": "inverse"},
+    {"pair_weight": "uniform"},
+    {"lambda_cal": 3.0},
+    {"lambda_align": 0.0},
+    {"lr": 0.002},
+    {"steps": 1},
+    {"steps": 3},
+]
+
+
+@pytest.mark.parametrize("option", EFFECTIVE, ids=str)
+def test_an_option_has_an_effect(episode: Episode, small: Prediction, option: dict) -> None:
+    prediction = FCL(**{**SMALL, **option})(episode)
+    assert_valid(prediction, len(episode.labels))
+    assert prediction.fallback is None
+    assert not torch.equal(prediction.probabilities, small.probabilities)
+
+
+@pytest.mark.parametrize("option", [{"hp_base": "init"}, {"hp_init": "normal"}], ids=str)
+def test_options_of_cl_hp_have_an_effect_on_it_alone(episode: Episode, small: Prediction, option: dict) -> None:
+    assert_identical(FCL(**SMALL, **option)(episode), small)
+    prepended = FCL(**SMALL, context="cl-hp", **option)(episode)
+    assert_valid(prepended, len(episode.labels))
+    assert not torch.equal(prepended.probabilities, FCL(**SMALL, context="cl-hp")(episode).probabilities)
+
+
+def test_beta_is_a_fifth_of_the_backbones_own_scale_by_default(episode: Episode) -> None:
+    assert_identical(FCL(masks=8, k=4)(episode), FCL(masks=8, k=4, beta=0.2 * episode.backbone.logit_scale)(episode))
+
+
+def test_the_mean_can_outweigh_the_votes(photos: Photos, make_episode: MakeEpisode) -> None:
+    episode = make_episode(photos["cat"])
+    first, second = episode.labels.text[0][1], episode.labels.text[0][5]
+    views = torch.stack([first + 0.95 * second] * 3 + [second] * 2)
+    vars(episode)["view_features"] = torch.nn.functional.normalize(views, dim=-1)  # three weak votes, two sure ones
+    by_vote, by_mean = (FCL(rho=1.0, beta=20.0, aggregation=a, calibrate=False)(episode) for a in ("vote", "mean"))
+    assert by_vote.votes.tolist() == by_mean.votes.tolist() == [0, 3, 0, 0, 0, 2, 0, 0, 0, 0]
+    assert (by_vote.index, by_mean.index) == (1, 5)
+
+
+def test_learnable_tokens_start_as_a_copy_or_as_the_images_own_noise(
+    episode: Episode, photos: Photos, make_episode: MakeEpisode
+) -> None:
+    def start(episode: Episode, hp_init: str) -> torch.Tensor:
+        return FCL(**{**SMALL, "steps": 0}, context="cl-hp", hp_init=hp_init).adapt(episode).calibration.context
+
+    assert same_bits(start(episode, "copy"), episode.backbone.context_of(CONTEXT))
+    noise = start(episode, "normal")
+    assert noise.shape == (4, 384)
+    assert abs(float(noise.mean())) < 0.002
+    assert float(noise.std()) == pytest.approx(0.02, rel=0.1)
+    assert same_bits(noise, start(make_episode(photos["astronaut"]), "normal"))
+    assert not torch.equal(noise, start(make_episode(photos["astronaut"], seed=1), "normal"))
+
+
+def test_cl_hp_explores_with_the_plain_hard_prompt(episode: Episode) -> None:
+    hard, context = (FCL(**SMALL, context=context).adapt(episode) for context in ("cl-hp", "cl"))
+    assert same_bits(hard.exploration.posterior, context.exploration.posterior)
+    assert same_bits(hard.evidence, context.evidence)
+    init = FCL(**SMALL, context="cl-hp", hp_base="init").adapt(episode)
+    assert not torch.equal(init.exploration.posterior, context.exploration.posterior)
+
+
+def test_an_adaptation_holds_each_stage(episode: Episode, small: Prediction) -> None:
+    adaptation = FCL(**SMALL).adapt(episode)
+    assert_identical(adaptation.prediction, small)
+    assert adaptation.candidates.tolist() == sorted(adaptation.prediction.candidates)
+    assert adaptation.evidence.shape == (4, 224, 224)
+    assert adaptation.pairs.tolist() == [[0, 0, 0, 1, 1, 2], [1, 2, 3, 2, 3, 3]]
+    assert adaptation.common.shape == (6, 224, 224)
+    assert adaptation.common.amax((1, 2)).tolist() == [1.0] * 6
+    assert int(adaptation.after.votes.sum()) == len(adaptation.after.kept)
+    unadapted = FCL(**SMALL, calibrate=False).adapt(episode)
+    assert same_bits(adaptation.before.posterior, unadapted.after.posterior)
+
+
+def test_adapting_leaves_the_model_and_its_text_features_as_they_were(episode: Episode) -> None:
+    weights = [weight.clone() for weight in episode.backbone.text_tower.parameters()]
+    text = episode.labels.text.clone()
+    FCL(**SMALL)(episode)
+    assert all(map(torch.equal, weights, episode.backbone.text_tower.parameters()))
+    assert torch.equal(text, episode.labels.text)
+
+
+def test_an_answer_does_not_depend_on_the_callers_gradient_mode(episode: Episode, small: Prediction) -> None:
+    with torch.no_grad():
+        assert_identical(FCL(**SMALL)(episode), small)
+
+
+@pytest.mark.parametrize("batch_size", [32, 64])
+def test_batch_size_keeps_label_and_votes(episode: Episode, small: Prediction, batch_size: int) -> None:
+    labels = LabelSpace(episode.labels.names, Lite("lite0", batch_size=batch_size))
+    other = FCL(**SMALL)(Episode(episode._pixels.permute(1, 2, 0).numpy(), labels, episode.recipe))
+    assert other.index == small.index
+    assert torch.equal(other.votes, small.votes)
+    assert (other.probabilities - small.probabilities).abs().max() < 1e-3
+
+
+def test_cl_needs_words_before_the_name_and_cl_hp_does_not(
+    photos: Photos, make_episode: MakeEpisode, lite0: Backbone
+) -> None:
+    episode = make_episode(photos["cat"], LabelSpace(("cat", "dog"), lite0, ("{} texture.",)))
+    with pytest.raises(LabelError, match=r"'\{\} texture.' has no words before the class name .* use context='cl-hp'"):
+        FCL(masks=8)(episode)
+    assert FCL(masks=8, context="cl-hp")(episode).index == 0
+
+
+def test_a_context_of_one_token_is_learnt(photos: Photos, make_episode: MakeEpisode, lite0: Backbone) -> None:
+    episode = make_episode(photos["cat"], LabelSpace(("cat", "dog"), lite0, ("a {} in a video game.",)))
+    adaptation = FCL(masks=8, lr=0.006).adapt(episode)
+    assert adaptation.calibration.context.shape == (1, 384)
+    assert adaptation.prediction.diagnostics["context_shift"] > 0
+
+
+def test_a_prompt_that_no_longer_fits_is_too_long(photos: Photos, make_episode: MakeEpisode, lite0: Backbone) -> None:
+    labels = LabelSpace(("cat", " ".join(["dog"] * 119)), lite0)
+    with pytest.raises(LabelError, match="has 130 tokens, more than the 128 that lite0 reads"):
+        FCL(masks=8, context="cl-hp")(make_episode(photos["cat"], labels))
+
+
+@pytest.fixture(scope="module")
+def ensemble(photos: Photos, make_episode: MakeEpisode) -> tuple[Episode, list[Prediction], Prediction, int]:
+    """An episode of seven templates, the answer for each, the ensemble's, and how many images that took."""
+    backbone = CountingLite("lite0")
+    names = ("flag", "person", "uniform", "space suit", "helmet", "astronaut")  # none is right: templates disagree
+    labels = LabelSpace(names, backbone, PROMPT_SETS["generic7"])
+    episode, method = make_episode(photos["motorcycle"], labels), FCL(masks=8, k=3)
+    prediction = method(episode)
+    encoded = backbone.encoded
+    return episode, [method.adapt(episode, template).prediction for template in range(7)], prediction, encoded
+
+
+def test_the_ensemble_encodes_views_and_masked_images_once(ensemble) -> None:
+    assert ensemble[3] == 8 + 8 + 7 * 3
+
+
+def test_the_ensemble_answers_by_majority_of_its_templates(ensemble) -> None:
+    _, runs, prediction, _ = ensemble
+    counts = [sum(run.index == index for run in runs) for index in range(6)]
+    shares = [sum(float(run.votes[index]) / 2 for run in runs) for index in range(6)]  # two views are kept of eight
+    assert sum(count > 0 for count in counts) > 1
+    assert prediction.votes.tolist() == counts
+    assert prediction.index == max(range(6), key=lambda index: (counts[index], shares[index], -index))
+    mean = torch.stack([run.probabilities for run in runs]).mean(0)
+    torch.testing.assert_close(prediction.probabilities, mean, rtol=0, atol=1e-6)
+    assert set(prediction.candidates) == {candidate for run in runs for candidate in run.candidates}
+    assert prediction.fallback is None
+
+
+def test_the_ensemble_ranks_candidates_before_the_rest(ensemble) -> None:
+    assert_valid(ensemble[2], 6)
+
+
+def test_a_template_of_the_ensemble_answers_as_it_does_alone(
+    ensemble, photos: Photos, make_episode: MakeEpisode, lite0: Backbone
+) -> None:
+    episode, runs, _, _ = ensemble
+    alone = LabelSpace(episode.labels.names, lite0, PROMPT_SETS["generic7"][3:4])
+    assert_identical(FCL(masks=8, k=3)(make_episode(photos["motorcycle"], alone)), runs[3])
+
+
+@pytest.mark.parametrize(
+    ("votes", "index"),
+    [
+        ([(4, 0, 0), (0, 4, 0), (0, 4, 0)], 1),  # majority
+        ([(3, 1, 0), (0, 4, 0)], 1),  # a tie: the higher share of all votes
+        ([(2, 1, 1), (1, 3, 0)], 1),
+        ([(0, 1, 3), (3, 1, 0), (0, 3, 1)], 1),  # three answers once each, and shares 3, 5, 4 of 12
+        ([(4, 0, 0), (0, 4, 0)], 0),  # a tie in everything: the lower index
+    ],
+)
+def test_ties_between_templates_go_to_the_higher_vote_share(
+    photos: Photos, make_episode: MakeEpisode, lite0: Backbone, monkeypatch: pytest.MonkeyPatch, votes: list, index: int
+) -> None:
+    runs = []
+    for row in map(torch.tensor, votes):
+        ranking = row.argsort(descending=True, stable=True)
+        runs.append(Prediction(int(ranking[0]), ranking, torch.full((3,), 1 / 3), row, (0, 1, 2)))
+    monkeypatch.setattr(FCL, "adapt", lambda _self, _episode, template: SimpleNamespace(prediction=runs[template]))
+    templates = tuple(f"{number} {{}}." for number in range(len(runs)))
+    episode = make_episode(photos["cat"], LabelSpace(("cat", "dog", "rocket"), lite0, templates))
+    assert FCL()(episode).index == index
+
+
+def test_the_ensemble_says_which_part_fell_back(photos: Photos, make_episode: MakeEpisode, lite0: Backbone) -> None:
+    labels = LabelSpace(("cat",), lite0, PROMPT_SETS["generic7"])
+    prediction = create_method("fcl", masks=8)(make_episode(photos["cat"], labels))
+    assert prediction.fallback == "fewer than two candidates: nothing to calibrate"
+    assert prediction.votes.tolist() == [7]

@@ -1,0 +1,171 @@
+"""What every method owes its caller: one parametrised file for all of them."""
+
+import random
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+from open_clip.zero_shot_metadata import IMAGENET_CLASSNAMES
+
+from faircontext import Backbone, Episode, LabelSpace, Method, Prediction, ViewRecipe, create_method, list_methods
+from faircontext.backbones.prompts import PROMPT_SETS
+from helpers import assert_identical, assert_valid
+
+MakeEpisode = Callable[..., Episode]
+MakeImage = Callable[..., np.ndarray]
+CHEAP = {"fcl": {"masks": 8, "k": 3, "beta": 5.0, "lr": 0.006}}
+"""Settings that make a method fast; one that is not listed runs with its defaults."""
+
+
+@pytest.fixture(params=list_methods())
+def method(request: pytest.FixtureRequest) -> Method:
+    return create_method(request.param, **CHEAP.get(request.param, {}))
+
+
+@pytest.fixture(scope="module")
+def imagenet(lite0: Backbone) -> LabelSpace:
+    labels = LabelSpace(IMAGENET_CLASSNAMES, lite0)
+    assert labels.text.shape == (1, 1000, 384)
+    return labels
+
+
+def test_an_answer_is_valid_and_its_repetition_identical(
+    method: Method, photos: dict[str, np.ndarray], make_episode: MakeEpisode
+) -> None:
+    prediction = method(make_episode(photos["rocket"]))
+    assert_valid(prediction, 10)
+    assert make_episode(photos["rocket"]).labels.names[prediction.index] == "rocket"
+    assert prediction.fallback is None
+    assert_identical(prediction, method(make_episode(photos["rocket"])))
+
+
+def test_nothing_is_carried_from_one_image_to_the_next(
+    method: Method, make_image: MakeImage, make_episode: MakeEpisode
+) -> None:
+    images = [make_image(seed) for seed in range(3)]
+    forward = [method(make_episode(image)) for image in images]
+    backward = [method(make_episode(image)) for image in reversed(images)]
+    for first, second in zip(forward, reversed(backward), strict=True):
+        assert_identical(first, second)
+    fresh = create_method(method.name, **method.settings())
+    assert_identical(forward[2], fresh(make_episode(images[2])))  # alone, by an instance that has seen nothing
+    assert not torch.equal(forward[0].probabilities, forward[1].probabilities)
+
+
+def test_methods_share_an_episode_without_touching_it(
+    method: Method, make_image: MakeImage, make_episode: MakeEpisode
+) -> None:
+    shared = make_episode(make_image(0))
+    for name in list_methods():
+        create_method(name, **CHEAP.get(name, {}))(shared)
+    assert_identical(method(shared), method(make_episode(make_image(0))))
+
+
+def test_only_methods_that_use_views_make_them(
+    method: Method, make_image: MakeImage, make_episode: MakeEpisode
+) -> None:
+    episode = make_episode(make_image(0))
+    method(episode)
+    assert ("views" in vars(episode)) == method.uses_views
+
+
+def test_another_seed_draws_other_views_and_masks(
+    method: Method, make_image: MakeImage, make_episode: MakeEpisode
+) -> None:
+    first, second = (method(make_episode(make_image(0), seed=seed)) for seed in (0, 1))
+    assert torch.equal(first.probabilities, second.probabilities) != method.uses_views
+
+
+def global_states() -> tuple:
+    kind, keys, *rest = np.random.get_state()
+    # not Python's own generator: the tests' type checker draws from it
+    return (kind, keys.tolist(), *rest), torch.get_rng_state().tolist(), torch.is_grad_enabled()
+
+
+def test_no_global_generator_is_used_or_changed(
+    method: Method, make_image: MakeImage, make_episode: MakeEpisode
+) -> None:
+    def answer_after_seeding(seed: int) -> Prediction:
+        random.seed(seed)
+        np.random.seed(seed)
+        torch.manual_seed(seed)
+        before = global_states()
+        prediction = method(make_episode(make_image(0)))
+        assert global_states() == before
+        return prediction
+
+    assert_identical(answer_after_seeding(1), answer_after_seeding(2))
+
+
+@pytest.mark.parametrize("grey", [0, 128, 255])
+def test_an_image_of_one_colour_has_identical_views_and_an_answer(
+    method: Method, make_episode: MakeEpisode, grey: int
+) -> None:
+    episode = make_episode(np.full((50, 60, 3), grey, np.uint8))
+    assert_valid(method(episode), 10)
+    assert (episode.views == grey).all()
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (2, 500), (300, 3)])
+def test_an_image_of_any_shape_has_an_answer(
+    method: Method, make_image: MakeImage, make_episode: MakeEpisode, shape: tuple[int, int]
+) -> None:
+    assert_valid(method(make_episode(make_image(0, *shape))), 10)
+
+
+@pytest.mark.parametrize("names", [("cat",), ("cat", "dog")])
+def test_one_or_two_classes_are_enough(
+    method: Method, photos: dict[str, np.ndarray], make_episode: MakeEpisode, lite0: Backbone, names: tuple[str, ...]
+) -> None:
+    prediction = method(make_episode(photos["cat"], LabelSpace(names, lite0)))
+    assert_valid(prediction, len(names))
+    assert prediction.index == 0
+    assert len(names) > 1 or prediction.confidence == 1.0
+
+
+def test_classes_of_the_same_name_tie_and_the_first_wins(
+    method: Method, photos: dict[str, np.ndarray], make_episode: MakeEpisode, lite0: Backbone
+) -> None:
+    prediction = method(make_episode(photos["cat"], LabelSpace(("dog", "cat", "cat"), lite0)))
+    assert_valid(prediction, 3)
+    assert prediction.index == 1
+    assert float(prediction.probabilities[1]) == pytest.approx(float(prediction.probabilities[2]), rel=1e-4)
+
+
+def test_one_view_is_enough(method: Method, photos: dict[str, np.ndarray], make_episode: MakeEpisode) -> None:
+    episode = make_episode(photos["cat"], views=1)
+    prediction = method(episode)
+    assert_valid(prediction, 10)
+    assert episode.labels.names[prediction.index] == "cat"
+
+
+def test_a_thousand_classes_are_not_too_many(
+    method: Method, photos: dict[str, np.ndarray], make_episode: MakeEpisode, imagenet: LabelSpace
+) -> None:
+    prediction = method(make_episode(photos["cup of coffee"], imagenet))
+    assert_valid(prediction, 1000)
+    assert imagenet.names[prediction.index] in ("espresso", "coffee mug", "cup", "eggnog")
+
+
+def test_several_templates_give_one_answer(
+    method: Method, photos: dict[str, np.ndarray], make_episode: MakeEpisode, lite0: Backbone
+) -> None:
+    labels = LabelSpace(("dog", "cat", "rocket"), lite0, PROMPT_SETS["generic7"][:3])
+    prediction = method(make_episode(photos["cat"], labels))
+    assert_valid(prediction, 3)
+    assert prediction.index == 1
+
+
+def test_a_method_is_its_settings(method: Method) -> None:
+    assert create_method(method.name, **method.settings()) == method
+    assert hash(method) == hash(create_method(method.name, **method.settings()))
+    assert method.summary
+    with pytest.raises(AttributeError):
+        method.seed = 1
+
+
+def test_views_belong_to_the_run(method: Method, make_image: MakeImage, labels: LabelSpace) -> None:
+    recipes = [ViewRecipe(number=8, scale=scale) for scale in ((0.1, 0.2), (0.9, 1.0))]
+    first, second = (method(Episode(make_image(0), labels, recipe)) for recipe in recipes)
+    assert torch.equal(first.probabilities, second.probabilities) != method.uses_views

@@ -1,0 +1,142 @@
+"""Episodes: everything about one image, computed when it is needed, once, and from the image and the seed alone."""
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+
+from faircontext import Episode, LabelSpace, ViewRecipe, create_method
+from faircontext.backbones.lite import Lite
+from helpers import assert_identical, same_bits
+
+MakeEpisode = Callable[..., Episode]
+MakeImage = Callable[..., np.ndarray]
+GRIDS = (7, 9)
+
+
+class CountingLite(Lite):
+    """Counts the images that it encodes."""
+
+    encoded = 0
+
+    def encode_image(self, pixels):
+        self.encoded += len(pixels)
+        return super().encode_image(pixels)
+
+
+@pytest.fixture(scope="module")
+def counting_labels() -> LabelSpace:
+    return LabelSpace(("cat", "dog"), CountingLite("lite0"))
+
+
+def test_zero_shot_encodes_one_view_and_fcl_each_image_once(counting_labels: LabelSpace, make_image: MakeImage) -> None:
+    backbone = counting_labels.backbone
+    episode = Episode(make_image(0), counting_labels, ViewRecipe(number=8))
+    before = backbone.encoded
+    create_method("zero_shot")(episode)
+    assert backbone.encoded - before == 1
+    assert "views" not in vars(episode)
+    fcl = create_method("fcl", masks=8)
+    before = backbone.encoded
+    fcl(episode)
+    assert backbone.encoded - before == 8 + 8 + 1  # views, masks and the one pair of two classes
+    fcl(episode)
+    assert backbone.encoded - before == 8 + 8 + 1 + 1
+    create_method("zero_shot")(episode)
+    assert backbone.encoded - before == 8 + 8 + 1 + 1
+
+
+def test_the_plain_view_comes_first_and_its_features_are_z(make_episode: MakeEpisode, make_image: MakeImage) -> None:
+    first, second = make_episode(make_image(0)), make_episode(make_image(0))
+    assert same_bits(first.views[0], first.plain)
+    assert same_bits(first.x, first.plain / 255.0)
+    assert same_bits(first.view_features[0], second.z)  # encoded among eight and alone
+    assert same_bits(first.view_features[0], first.z)
+
+
+def test_view_features_are_the_views_encoded_alone(make_episode: MakeEpisode, make_image: MakeImage) -> None:
+    episode = make_episode(make_image(0), views=18)
+    for index in (3, 17):
+        alone = episode.backbone.encode_image(episode.views[index : index + 1] / 255.0)
+        assert same_bits(episode.view_features[index], alone[0])
+
+
+def test_the_first_views_are_those_of_a_shorter_run(make_episode: MakeEpisode, make_image: MakeImage) -> None:
+    long, short = make_episode(make_image(0), views=12), make_episode(make_image(0), views=5)
+    assert same_bits(long.views[:5], short.views)
+
+
+def test_an_image_and_a_seed_determine_all_random_numbers(make_episode: MakeEpisode, make_image: MakeImage) -> None:
+    first, again = make_episode(make_image(0)), make_episode(make_image(0).copy())
+    assert first.id == again.id
+    assert same_bits(first.views, again.views)
+    for purpose in ("views", "masks", "augmix", "context"):
+        draws = [episode.stream(purpose).random(4).tolist() for episode in (first, again, first)]
+        assert draws[0] == draws[1] == draws[2]
+
+
+def test_another_seed_another_image_and_another_purpose_draw_other_numbers(
+    make_episode: MakeEpisode, make_image: MakeImage
+) -> None:
+    episodes = [make_episode(make_image(0)), make_episode(make_image(0), seed=1), make_episode(make_image(1))]
+    draws = [tuple(episode.stream(purpose).random(4)) for episode in episodes for purpose in ("views", "masks")]
+    assert len(set(draws)) == 6
+    assert not torch.equal(episodes[0].views[1:], episodes[1].views[1:])
+    assert torch.equal(episodes[0].plain, episodes[1].plain)
+
+
+def test_masked_features_are_those_of_the_image_with_blackened_cells(
+    make_episode: MakeEpisode, make_image: MakeImage
+) -> None:
+    episode = make_episode(make_image(0))
+    masks, features = episode.masked_features(18, GRIDS, 0.5, "black")
+    assert features.shape == (18, 384)
+    x, cells = episode.x.clone(), masks.cells[17]
+    for row in range(224):
+        for column in range(224):
+            if cells[row * len(cells) // 224, column * len(cells) // 224]:
+                x[:, row, column] = 0
+    assert same_bits(features[17], episode.backbone.encode_image(x[None])[0])
+
+
+def test_the_first_masks_are_those_of_a_shorter_run(make_episode: MakeEpisode, make_image: MakeImage) -> None:
+    episode = make_episode(make_image(0))
+    short, features = episode.masked_features(5, GRIDS, (0.2, 0.8), "mean")
+    long, more_features = episode.masked_features(20, GRIDS, (0.2, 0.8), "mean")
+    assert all(torch.equal(a, b) for a, b in zip(short.cells, long.cells, strict=False))
+    assert same_bits(features, more_features[:5])
+
+
+def test_masked_features_are_computed_once_per_setting(counting_labels: LabelSpace, make_image: MakeImage) -> None:
+    episode, backbone = Episode(make_image(0), counting_labels), counting_labels.backbone
+    before = backbone.encoded
+    first = episode.masked_features(4, GRIDS, 0.5, "black")
+    assert episode.masked_features(4, GRIDS, 0.5, "black") is first
+    assert backbone.encoded - before == 4
+    for setting in [
+        (5, GRIDS, 0.5, "black"),
+        (4, (7,), 0.5, "black"),
+        (4, GRIDS, 0.4, "black"),
+        (4, GRIDS, 0.5, "mean"),
+    ]:
+        assert not torch.equal(episode.masked_features(*setting)[1], first[1])
+
+
+def test_an_episode_leaves_the_image_as_it_was(make_episode: MakeEpisode, make_image: MakeImage) -> None:
+    image = make_image(0)
+    create_method("fcl", masks=8, k=3)(make_episode(image))
+    assert np.array_equal(image, make_image(0))
+
+
+@pytest.mark.parametrize("layout", ["read-only", "mirrored", "transposed"])
+def test_any_memory_layout_is_taken(make_episode: MakeEpisode, make_image: MakeImage, layout: str) -> None:
+    image = make_image(0)
+    if layout == "read-only":
+        image.setflags(write=False)
+    elif layout == "mirrored":
+        image = image[:, ::-1]
+    else:
+        image = image.transpose(1, 0, 2)
+    method = create_method("zero_shot")
+    assert_identical(method(make_episode(image)), method(make_episode(np.array(image, order="C"))))

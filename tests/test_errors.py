@@ -1,0 +1,126 @@
+import copy
+import math
+import pickle
+from collections.abc import Callable
+
+import jaxtyping
+import pytest
+import torch
+
+from faircontext.errors import (
+    ArgumentError,
+    FairContextError,
+    ImageError,
+    LabelError,
+    check_choice,
+    check_interval,
+    check_minimum,
+    unknown_name,
+)
+from faircontext.evidence import common_evidence, occlude
+from faircontext.explore import explore
+from faircontext.losses import pair_weights
+
+
+@pytest.mark.parametrize(
+    ("error", "builtin"),
+    [(ArgumentError("m"), ValueError), (LabelError("m"), ValueError), (ImageError("a.jpg", "m"), OSError)],
+)
+def test_every_error_is_a_faircontext_error_and_its_builtin_kind(error, builtin):
+    assert isinstance(error, FairContextError)
+    assert isinstance(error, builtin)
+
+
+def test_an_image_error_names_the_file_and_keeps_path_and_reason():
+    error = ImageError("photos/a.jpg", "the file is empty")
+    assert str(error) == "photos/a.jpg: the file is empty"
+    assert (error.path, error.reason) == ("photos/a.jpg", "the file is empty")
+
+
+@pytest.mark.parametrize("duplicate", [copy.copy, lambda error: pickle.loads(pickle.dumps(error))])
+@pytest.mark.parametrize("error", [ImageError("a.jpg", "the file is empty"), ArgumentError("m"), LabelError("m")])
+def test_errors_can_be_copied_and_sent_between_processes(error, duplicate):
+    other = duplicate(error)
+    assert type(other) is type(error)
+    assert str(other) == str(error)
+    assert vars(other) == vars(error)
+
+
+def test_an_unknown_name_comes_with_the_close_ones():
+    error = unknown_name("method", "fkl", ["zero_shot", "tpt", "fcl"])
+    assert isinstance(error, ArgumentError)
+    assert str(error) == "unknown method 'fkl'; did you mean 'fcl'?"
+
+
+def test_several_close_names_are_offered_the_closest_first_and_at_most_three():
+    error = unknown_name("backbone", "lite", ["lite2", "lite", "lite0", "lite1", "ViT-B-16"])
+    message = str(error)
+    assert message.startswith("unknown backbone 'lite'; did you mean 'lite' or 'lite")
+    assert message.count("'lite") == 4
+    assert "ViT" not in message
+
+
+def test_all_names_are_listed_in_order_where_none_is_close():
+    assert str(unknown_name("method", "xyz", ["tpt", "fcl"])) == "unknown method 'xyz'; known: fcl, tpt"
+
+
+def test_a_choice_is_one_of_the_choices():
+    check_choice("aggregation", "vote", ("vote", "mean"))
+    with pytest.raises(ArgumentError, match=r"^aggregation='sum' is not possible; use one of 'vote', 'mean'$"):
+        check_choice("aggregation", "sum", (name for name in ("vote", "mean")))
+
+
+@pytest.mark.parametrize("value", [0, 1, 2.5, 10**12])
+def test_a_number_of_at_least_the_minimum_passes(value):
+    check_minimum("steps", value, 0)
+
+
+@pytest.mark.parametrize("value", [-1, -1e-9, math.nan, math.inf])
+def test_a_number_below_the_minimum_names_the_argument(value):
+    with pytest.raises(ArgumentError) as caught:
+        check_minimum("steps", value, 0)
+    assert str(caught.value) == f"steps={value!r} is not possible; it must be a number of at least 0"
+
+
+@pytest.mark.parametrize("value", [1e-9, 0.3, 1.0, 1, (0.2, 0.5), (0.5, 0.5), (0.1, 1.0)])
+def test_an_interval_has_an_open_lower_and_a_closed_upper_end(value):
+    check_interval("gamma", value, 0.0, 1.0)
+
+
+@pytest.mark.parametrize("value", [0.0, -0.1, 1.0001, math.nan])
+def test_a_number_outside_an_interval_names_the_argument(value):
+    with pytest.raises(ArgumentError) as caught:
+        check_interval("rho", value, 0.0, 1.0)
+    assert str(caught.value) == f"rho={value!r} is not possible; it must lie above 0.0 and at most at 1.0"
+
+
+@pytest.mark.parametrize("value", [(0.5, 0.2), (0.0, 0.5), (0.5, 1.1), (math.nan, 0.5), (0.5, math.nan), (0.5,)])
+def test_a_range_outside_an_interval_names_the_argument_and_the_order(value):
+    with pytest.raises(ArgumentError) as caught:
+        check_interval("gamma", value, 0.0, 1.0)
+    assert str(caught.value) == (
+        f"gamma={value!r} is not possible; it must lie above 0.0 and at most at 1.0, the smaller end first"
+    )
+
+
+IMAGE, MASK = torch.zeros(3, 2, 2), torch.zeros(1, 2, 2, dtype=torch.bool)
+PAIR = torch.tensor([[0], [1]])
+
+
+@pytest.mark.parametrize(
+    ("argument", "call"),
+    [
+        ("aggregation", lambda: explore(torch.eye(2), torch.eye(2), 1.0, 1, aggregation="other")),
+        ("occluder", lambda: occlude(IMAGE, MASK, "other")),
+        ("evidence_scaling", lambda: common_evidence(torch.zeros(2, 2, 2), PAIR, "other")),
+        ("pair_weight", lambda: pair_weights(torch.tensor([0.5, 0.5]), PAIR, "other")),
+    ],
+)
+def test_functions_name_the_argument_with_an_impossible_choice(argument: str, call: Callable[[], object]):
+    # As a user meets it: without the run-time type checks of the tests, which would come first.
+    jaxtyping.config.update("jaxtyping_disable", True)
+    try:
+        with pytest.raises(ArgumentError, match=f"^{argument}='other' is not possible; use one of "):
+            call()
+    finally:
+        jaxtyping.config.update("jaxtyping_disable", False)

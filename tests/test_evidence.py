@@ -1,0 +1,260 @@
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+from scipy.stats import chisquare
+
+from faircontext.evidence import Masks, common_evidence, evidence_maps, occlude, sample_masks
+from oracles import evidence as oracle
+
+GRIDS = (7, 9, 11, 13)
+PAIR = torch.tensor([[0], [1]])
+
+
+def rng(seed: int = 0) -> np.random.Generator:
+    return np.random.default_rng(seed)
+
+
+def random_image(height: int, width: int, seed: int = 0) -> torch.Tensor:
+    return torch.rand(3, height, width, generator=torch.Generator().manual_seed(seed))
+
+
+# Masks
+
+
+@pytest.mark.parametrize(
+    ("grid", "gamma", "chosen"),
+    [
+        (7, 0.5, 25),
+        (9, 0.5, 41),
+        (11, 0.5, 61),
+        (13, 0.5, 85),
+        (7, 0.3, 15),
+        (13, 0.3, 51),
+        (7, 1e-9, 1),
+        (13, 1e-9, 1),
+        (7, 1.0, 48),
+        (13, 1.0, 168),
+        (2, 0.5, 2),
+        (2, 0.375, 2),
+    ],
+)
+def test_a_mask_has_the_rounded_fraction_of_its_cells_but_never_none_or_all(grid, gamma, chosen):
+    masks = sample_masks(20, rng(), (grid,), gamma)
+    assert [int(cells.sum()) for cells in masks.cells] == [chosen] * 20
+    assert {tuple(cells.shape) for cells in masks.cells} == {(grid, grid)}
+
+
+@given(st.integers(2, 16), st.floats(0.001, 1.0), st.integers(0, 1000))
+@settings(deadline=None, max_examples=50)
+def test_the_number_of_chosen_cells_is_floor_of_gamma_g_squared_and_a_half(grid, gamma, seed):
+    (cells,) = sample_masks(1, rng(seed), (grid,), gamma).cells
+    assert int(cells.sum()) == min(max(int(gamma * grid * grid + 0.5), 1), grid * grid - 1)
+
+
+def test_grid_sizes_are_drawn_uniformly():
+    sizes = [len(cells) for cells in sample_masks(2000, rng(), GRIDS, 0.5).cells]
+    assert set(sizes) == set(GRIDS)
+    assert chisquare([sizes.count(grid) for grid in GRIDS]).pvalue > 0.01
+
+
+def test_cells_are_chosen_uniformly():
+    counts = sum(cells.numpy().astype(int) for cells in sample_masks(2000, rng(), (7,), 0.5).cells)
+    assert counts.mean() == pytest.approx(2000 * 25 / 49)
+    assert np.abs(counts - counts.mean()).max() < 5 * np.sqrt(2000 * 25 / 49 * 24 / 49)
+
+
+@pytest.mark.parametrize("gamma", [0.5, (0.1, 0.9)])
+def test_the_first_hundred_of_eight_hundred_masks_are_the_run_of_a_hundred(gamma):
+    long, short = sample_masks(800, rng(), GRIDS, gamma), sample_masks(100, rng(), GRIDS, gamma)
+    assert (len(long), len(short)) == (800, 100)
+    assert all(torch.equal(a, b) for a, b in zip(long.cells[:100], short.cells, strict=True))
+    assert not any(a.shape == b.shape and torch.equal(a, b) for a, b in pairwise(long.cells))
+
+
+def test_a_range_of_gamma_gives_each_mask_its_own_fraction():
+    counts = [int(cells.sum()) for cells in sample_masks(500, rng(), (10,), (0.2, 0.4)).cells]
+    assert min(counts) >= 20
+    assert max(counts) <= 40
+    assert len(set(counts)) == 21
+
+
+@pytest.mark.parametrize("grid", GRIDS)
+@pytest.mark.parametrize(("height", "width"), [(50, 50), (37, 64), (64, 37), (13, 100), (5, 6), (1, 20)])
+def test_a_pixel_is_masked_if_its_cell_is(grid, height, width):
+    masks = sample_masks(3, rng(grid), (grid,), 0.5)
+    expected = np.stack([oracle.occluded(cells.numpy(), height, width) for cells in masks.cells])
+    assert np.array_equal(masks.pixels(0, 3, height, width).numpy(), expected)
+
+
+def test_masks_come_at_pixel_resolution_in_any_batches():
+    masks = sample_masks(10, rng(), GRIDS, 0.5)
+    whole = masks.pixels(0, 10, 30, 40)
+    assert torch.equal(
+        torch.cat([masks.pixels(0, 4, 30, 40), masks.pixels(4, 8, 30, 40), masks.pixels(8, 12, 30, 40)]), whole
+    )
+    assert whole.shape == (10, 30, 40)
+    assert whole.dtype == torch.bool
+
+
+# Occlusion
+
+
+def test_black_occlusion_multiplies_by_one_minus_the_mask():
+    image, pixels = random_image(6, 5), sample_masks(4, rng(), (2, 3), 0.5).pixels(0, 4, 6, 5)
+    occluded = occlude(image, pixels)
+    for mask, result in zip(pixels.numpy(), occluded.numpy(), strict=True):
+        assert np.array_equal(result, image.numpy() * (1 - mask.astype(np.float32)))
+
+
+def test_mean_occlusion_fills_in_the_mean_colour_of_the_image():
+    image, pixels = random_image(6, 5), sample_masks(4, rng(), (2, 3), 0.5).pixels(0, 4, 6, 5)
+    colour = image.numpy().astype(np.float64).mean((1, 2))[:, None, None]
+    for mask, result in zip(pixels.numpy(), occlude(image, pixels, "mean").numpy(), strict=True):
+        assert result == pytest.approx(np.where(mask, colour, image.numpy()), abs=1e-6)
+
+
+def test_blur_occlusion_leaves_other_pixels_and_plain_images_as_they_are():
+    image, pixels = random_image(32, 40), sample_masks(4, rng(), GRIDS, 0.5).pixels(0, 4, 32, 40)
+    blurred = occlude(image, pixels, "blur")
+    kept = ~pixels[:, None].expand(-1, 3, -1, -1)
+    assert torch.equal(blurred[kept], image.expand(4, -1, -1, -1)[kept])
+    plain = torch.full((3, 32, 40), 0.25)
+    assert occlude(plain, pixels, "blur").numpy() == pytest.approx(0.25, abs=1e-6)
+
+
+def test_blur_occlusion_smooths_an_edge_and_noise():
+    edge = torch.zeros(3, 32, 32)
+    edge[:, :, 16:] = 1.0
+    everything = torch.ones(1, 32, 32, dtype=torch.bool)
+    profile = occlude(edge, everything, "blur")[0, 0, 10]
+    assert torch.all(profile.diff() >= -1e-6)
+    assert profile[:14].max() < 1e-6 < profile[15] < 0.5 < profile[16] < 1 - 1e-6 < profile[18:].min() + 1e-5
+    noise = random_image(64, 64)
+    assert occlude(noise, torch.ones(1, 64, 64, dtype=torch.bool), "blur").std() < 0.3 * noise.std()
+
+
+# Evidence maps
+
+
+def test_evidence_of_a_class_that_needs_one_cell_is_closed_form():
+    # All four masks that hide one cell of a 2 x 2 grid: the class loses 3 nats with cell 0 and gains 1 with cell 3.
+    cells = torch.eye(4, dtype=torch.bool).view(4, 2, 2)
+    importance = torch.tensor([[3.0], [0.0], [0.0], [-1.0]])
+    (evidence,) = evidence_maps(importance, Masks(tuple(cells)), 4, 6)
+    expected = np.zeros((4, 6))
+    expected[:2, :3], expected[2:, 3:] = 3 / 4, -1 / 4
+    assert np.array_equal(evidence.numpy(), expected)
+
+
+def test_evidence_of_a_scorer_that_sums_pixel_weights_is_closed_form():
+    """A linear scorer `dl_c(M) = sum_p w_cp M_p` over all masks of one cell: `E_cp = w_c(cell of p) / g^2`."""
+    grid, size = 3, 9
+    cells = torch.eye(grid**2, dtype=torch.bool).view(-1, grid, grid)
+    weights = torch.randn(2, size, size, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    masks = Masks(tuple(cells))
+    importance = torch.einsum("cuv,nuv->nc", weights, masks.pixels(0, grid**2, size, size).double())
+    sums = weights.unfold(1, 3, 3).unfold(2, 3, 3).sum((-1, -2))
+    expected = sums.repeat_interleave(3, 1).repeat_interleave(3, 2) / grid**2
+    assert evidence_maps(importance, masks, size, size).numpy() == pytest.approx(expected.numpy(), abs=1e-12)
+
+
+@given(
+    st.integers(0, 10_000),
+    st.integers(1, 12),
+    st.integers(1, 3),
+    st.integers(1, 20),
+    st.integers(1, 20),
+    st.sampled_from([GRIDS, (2, 3), (5,)]),
+)
+@settings(deadline=None, max_examples=50)
+def test_evidence_maps_are_the_weighted_sum_of_pixel_masks(seed, count, classes, height, width, grids):
+    masks = sample_masks(count, rng(seed), grids, 0.5)
+    importance = rng(seed + 1).normal(size=(count, classes))
+    expected = oracle.evidence_maps(
+        importance, [oracle.occluded(cells.numpy(), height, width) for cells in masks.cells]
+    )
+    found = evidence_maps(torch.from_numpy(importance), masks, height, width)
+    assert found.dtype == torch.float64
+    assert found.numpy() == pytest.approx(expected, abs=1e-12)
+
+
+def test_evidence_maps_keep_single_precision():
+    masks = sample_masks(400, rng(), GRIDS, 0.5)
+    importance = rng(1).normal(size=(400, 10))
+    single = evidence_maps(torch.from_numpy(importance).float(), masks, 32, 32)
+    assert single.dtype == torch.float32
+    assert single.numpy() == pytest.approx(evidence_maps(torch.from_numpy(importance), masks, 32, 32).numpy(), abs=1e-6)
+
+
+# Common evidence
+
+MAPS = arrays(np.float64, (2, 3, 4), elements=st.floats(-20, 20))
+
+
+@given(MAPS)
+@settings(deadline=None)
+def test_common_evidence_is_the_normalised_product_of_the_softmaxes(maps):
+    (common,) = common_evidence(torch.from_numpy(maps), PAIR, "none")
+    assert common.sum().item() == pytest.approx(1.0, abs=1e-12)
+    assert common.numpy() == pytest.approx(oracle.common_evidence(*maps), rel=1e-9)
+
+
+@given(MAPS)
+@settings(deadline=None)
+def test_common_evidence_scaled_by_its_maximum_has_maximum_one(maps):
+    (common,) = common_evidence(torch.from_numpy(maps), PAIR, "max")
+    literal = oracle.common_evidence(*maps)
+    assert common.max().item() == 1.0
+    assert common.numpy() == pytest.approx(literal / literal.max(), rel=1e-9)
+
+
+@given(MAPS)
+@settings(deadline=None)
+def test_common_evidence_stretched_to_the_unit_interval_reaches_both_ends(maps):
+    (common,) = common_evidence(torch.from_numpy(maps), PAIR, "minmax")
+    total = maps[0] + maps[1]
+    if np.ptp(np.exp(total - total.max())) == 0:
+        assert np.array_equal(common.numpy(), np.ones((3, 4)))
+    else:
+        assert (common.min().item(), common.max().item()) == (0.0, 1.0)
+        assert (common.flatten()[total.argmin()].item(), common.flatten()[total.argmax()].item()) == (0.0, 1.0)
+
+
+def test_minmax_stretches_linearly():
+    maps = torch.log(torch.tensor([[[1.0, 2.0, 3.0, 5.0]], [[1.0, 1.0, 1.0, 1.0]]], dtype=torch.float64))
+    assert common_evidence(maps, PAIR, "minmax").flatten().tolist() == pytest.approx([0.0, 0.25, 0.5, 1.0])
+
+
+@pytest.mark.parametrize(("scaling", "value"), [("none", 1 / 12), ("max", 1.0), ("minmax", 1.0)])
+def test_constant_maps_are_equally_common_everywhere(scaling, value):
+    maps = torch.tensor([0.3, -7.0])[:, None, None].expand(2, 3, 4)
+    assert common_evidence(maps, PAIR, scaling).numpy() == pytest.approx(value, rel=1e-6)
+
+
+@pytest.mark.parametrize("scaling", ["none", "max", "minmax"])
+@pytest.mark.parametrize("size", [1e2, 1e4, 1e30])
+def test_common_evidence_is_finite_for_huge_ranges(scaling, size):
+    maps = torch.linspace(-size, size, 24).view(2, 3, 4)
+    common = common_evidence(maps, PAIR, scaling)
+    assert common.isfinite().all()
+    assert common[0, -1, -1].item() == 1.0
+    assert common[0, 0, 0].item() == 0.0
+
+
+def test_common_evidence_of_all_pairs_of_ten_classes():
+    maps = torch.randn(10, 5, 6, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    pairs = torch.triu_indices(10, 10, 1)
+    common = common_evidence(maps, pairs, "none")
+    assert common.shape == (45, 5, 6)
+    for (i, j), q in zip(pairs.T.tolist(), common.numpy(), strict=True):
+        assert q == pytest.approx(oracle.common_evidence(maps[i].numpy(), maps[j].numpy()), rel=1e-9)
+
+
+def test_common_evidence_is_scaled_by_its_maximum_unless_asked_otherwise():
+    maps = torch.randn(2, 5, 6, generator=torch.Generator().manual_seed(0))
+    assert torch.equal(common_evidence(maps, PAIR), common_evidence(maps, PAIR, "max"))

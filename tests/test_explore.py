@@ -1,0 +1,186 @@
+import math
+from itertools import pairwise
+
+import pytest
+import torch
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from faircontext.explore import explore, keep_confident, rank_classes
+from oracles import exploration as oracle
+
+
+def explore_scores(scores, k, rho=1.0, aggregation="vote"):
+    """Explore with one-hot text features, so that a view's features are its scores."""
+    views = torch.tensor(scores, dtype=torch.float32)
+    return explore(views, torch.eye(views.shape[1]), 1.0, k, rho, aggregation)
+
+
+@st.composite
+def tables(draw):
+    """Draw (view features, class of each column, rho): repeated views and repeated classes tie exactly.
+
+    Scores are small binary fractions, so that they are exact; cases in which rounding could decide are left out.
+    """
+    dim = draw(st.integers(1, 4))
+    rows = draw(st.lists(st.lists(st.integers(0, 4), min_size=dim, max_size=dim), min_size=1, max_size=4))
+    pool = [[value * (1 + index / 8) for value in row] for index, row in enumerate(rows)]
+    views = draw(st.lists(st.sampled_from(pool), min_size=1, max_size=12))
+    columns = draw(st.lists(st.integers(0, dim - 1), min_size=1, max_size=7))
+    return views, columns, draw(st.sampled_from([0.05, 0.3, 0.5, 0.75, 1.0]))
+
+
+def decided_by_rounding(scores, count):
+    distinct = [list(row) for row in {tuple(row) for row in scores}]
+    entropies = sorted(oracle.entropy(oracle.log_softmax(row)) for row in distinct)
+    columns = {tuple(row[c] for row in scores): count.posterior[c] for c in range(len(scores[0]))}
+    return any(b - a < 1e-5 for values in (entropies, sorted(columns.values())) for a, b in pairwise(values))
+
+
+@given(tables(), st.integers(1, 10), st.sampled_from(["vote", "mean"]))
+@settings(deadline=None, max_examples=200)
+def test_phi_k_counts_as_by_hand(table, k, aggregation):
+    views, columns, rho = table
+    scores = [[2.0 * view[c] for c in columns] for view in views]
+    expected = oracle.explore(scores, k, rho, aggregation)
+    assume(not decided_by_rounding(scores, expected))
+
+    text = torch.eye(len(views[0]))[columns]
+    found = explore(torch.tensor(views), text, 2.0, k, rho, aggregation)
+
+    assert found.kept.tolist() == expected.kept
+    assert found.choices.tolist() == expected.choices
+    assert found.votes.tolist() == expected.votes
+    assert found.ranking.tolist() == expected.ranking
+    assert found.candidates.tolist() == expected.candidates
+    assert found.posterior.tolist() == pytest.approx(expected.posterior, abs=1e-6)
+    assert found.entropies.tolist() == pytest.approx(expected.entropies, abs=1e-5)
+
+
+@given(st.integers(0, 10_000), st.integers(1, 70), st.integers(1, 30), st.sampled_from(["vote", "mean"]))
+@settings(deadline=None, max_examples=50)
+def test_phi_k_counts_as_by_hand_on_random_features(seed, views, classes, aggregation):
+    generator = torch.Generator().manual_seed(seed)
+    features = torch.randn(views, 8, generator=generator, dtype=torch.float64)
+    text = torch.randn(classes, 8, generator=generator, dtype=torch.float64)
+    expected = oracle.explore((3.0 * features @ text.T).tolist(), 10, 0.3, aggregation)
+    found = explore(features, text, 3.0, 10, 0.3, aggregation)
+    assert found.kept.tolist() == expected.kept
+    assert found.votes.tolist() == expected.votes
+    assert found.candidates.tolist() == expected.candidates
+
+
+@pytest.mark.parametrize(
+    ("views", "rho", "kept"),
+    [(64, 0.3, 19), (1, 0.3, 1), (8, 0.3, 2), (10, 0.3, 3), (2, 0.3, 1), (64, 1.0, 64), (64, 0.001, 1), (20, 0.15, 3)],
+)
+def test_the_number_of_kept_views_is_the_floor_of_rho_n_and_at_least_one(views, rho, kept):
+    assert len(keep_confident(torch.arange(views, dtype=torch.float32), rho)) == kept
+
+
+def test_a_product_that_rounds_down_in_floating_point_still_counts():
+    assert 0.29 * 100 < 29
+    assert len(keep_confident(torch.zeros(100), 0.29)) == 29
+
+
+def test_the_most_confident_views_are_kept_and_come_first():
+    assert keep_confident(torch.tensor([0.5, 0.1, 0.9, 0.2]), 0.5).tolist() == [1, 3]
+
+
+def test_equal_entropies_are_kept_in_the_order_of_the_views():
+    assert keep_confident(torch.tensor([1.0, 0.5, 1.0, 0.5, 1.0] * 20), 0.5).tolist() == [
+        *(i for i in range(100) if i % 5 in (1, 3)),
+        0,
+        2,
+        4,
+        5,
+        7,
+        9,
+        10,
+        12,
+        14,
+        15,
+    ]
+
+
+def test_classes_rank_by_the_first_key_then_the_second_then_the_index():
+    votes = torch.tensor([1, 2, 1, 2, 0, 1])
+    posterior = torch.tensor([0.1, 0.2, 0.3, 0.2, 0.9, 0.1])
+    assert rank_classes(votes, posterior).tolist() == [1, 3, 2, 0, 5, 4]
+
+
+def test_a_view_that_cannot_decide_votes_for_the_lowest_index():
+    found = explore_scores([[0.0, 3.0, 3.0, 3.0]], k=2)
+    assert found.votes.tolist() == [0, 1, 0, 0]
+    assert found.candidates.tolist() == [1, 2]
+
+
+def test_tied_votes_are_ranked_by_the_mean_posterior():
+    # One vote each for 0 and 2; the view for 2 is surer.
+    found = explore_scores([[2.0, 0.0, 0.0], [0.0, 0.0, 4.0]], k=3)
+    assert found.votes.tolist() == [1, 0, 1]
+    assert found.candidates.tolist() == [2, 0, 1]
+
+
+def test_classes_without_a_vote_fill_up_the_candidates_by_mean_posterior():
+    found = explore_scores([[5.0, 0.0, 2.0, 1.0, 2.0]] * 4, k=4)
+    assert found.votes.tolist() == [4, 0, 0, 0, 0]
+    assert found.candidates.tolist() == [0, 2, 4, 3]
+
+
+def test_all_classes_are_candidates_where_there_are_fewer_than_k():
+    found = explore_scores([[0.0, 1.0, 0.5]], k=10)
+    assert found.candidates.tolist() == found.ranking.tolist() == [1, 2, 0]
+
+
+@pytest.mark.parametrize("classes", [2, 3, 5, 7, 10, 37, 40])
+@pytest.mark.parametrize("aggregation", ["vote", "mean"])
+def test_classes_with_the_same_features_tie_and_rank_by_index(classes, aggregation):
+    generator = torch.Generator().manual_seed(classes)
+    views, text = torch.randn(64, 16, generator=generator), torch.randn(1, 16, generator=generator)
+    found = explore(views, text.expand(classes, -1), 1.0, classes, aggregation=aggregation)
+    assert found.posterior.unique().numel() == 1
+    assert found.ranking.tolist() == list(range(classes))
+
+
+def test_one_class_wins_every_vote_with_an_entropy_of_zero():
+    found = explore_scores([[0.3], [0.7]], k=10)
+    assert (found.candidates.tolist(), found.votes.tolist(), found.entropies.tolist()) == ([0], [2], [0.0, 0.0])
+
+
+def test_only_kept_views_vote():
+    # Of eight views two are kept: the two sure ones, which are outvoted otherwise.
+    unsure, sure = [1.0, 0.0, 0.0], [0.0, 0.0, 9.0]
+    found = explore_scores([unsure, unsure, sure, unsure, unsure, unsure, sure, unsure], k=1, rho=0.3)
+    assert found.kept.tolist() == [2, 6]
+    assert found.choices.tolist() == [2, 2]
+    assert found.votes.tolist() == [0, 0, 2]
+
+
+def test_aggregation_by_mean_ranks_by_posterior_where_votes_say_otherwise():
+    scores = [[0.2, 0.0], [0.2, 0.0], [0.0, 9.0]]
+    assert explore_scores(scores, k=1, aggregation="vote").candidates.tolist() == [0]
+    by_mean = explore_scores(scores, k=1, aggregation="mean")
+    assert by_mean.candidates.tolist() == [1]
+    assert by_mean.votes.tolist() == [2, 1]
+
+
+def test_the_softmax_is_over_the_candidate_set_only():
+    # Among all three classes view 0 is the surer; between the first two, view 1 is.
+    views = torch.tensor([[0.0, 0.0, 6.0], [2.0, 0.0, 2.0]])
+    text = torch.eye(3)
+    assert explore(views, text, 1.0, 1, 0.5).kept.tolist() == [0]
+    among_two = explore(views, text[:2], 1.0, 1, 0.5)
+    assert among_two.kept.tolist() == [1]
+    assert among_two.posterior.tolist() == pytest.approx([1 / (1 + math.exp(-2)), 1 / (1 + math.exp(2))])
+
+
+def test_beta_is_the_inverse_temperature():
+    posterior = explore(torch.tensor([[0.6, 0.8]]), torch.eye(2), 20.0, 2).posterior
+    assert posterior.tolist() == pytest.approx([1 / (1 + math.exp(4)), 1 / (1 + math.exp(-4))])
+
+
+def test_three_tenths_of_the_views_vote_unless_asked_otherwise():
+    views = torch.randn(1000, 4, generator=torch.Generator().manual_seed(0))
+    found = explore(views, torch.eye(4), 1.0, 2)
+    assert len(found.kept) == int(found.votes.sum()) == 300

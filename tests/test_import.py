@@ -1,0 +1,72 @@
+"""What importing costs: nothing that a run does not use is imported."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import faircontext
+
+CORE = [
+    f"faircontext.{path.relative_to(folder).with_suffix('').as_posix().replace('/', '.')}"
+    for folder in [Path(faircontext.__file__).parent]
+    for path in sorted(folder.rglob("*.py"))
+    if path.name[0] != "_" and path.relative_to(folder).parts[0] not in ("report", "cli", "bench", "datasets", "app.py")
+]
+
+
+def imported_by(script: str) -> set[str]:
+    """Return the top-level packages that a fresh process has imported after running a script."""
+    script += "\nimport sys; print('\\n' + ' '.join({name.partition('.')[0] for name in sys.modules}))"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    return set(done.stdout.splitlines()[-1].split())
+
+
+def test_the_package_alone_imports_nothing_heavy() -> None:
+    assert not {"torch", "matplotlib", "numpy", "timm", "transformers", "tyro"} & imported_by("import faircontext")
+
+
+@pytest.mark.parametrize("words", [["--help"], ["--version"], []])
+def test_help_imports_neither_torch_nor_tyro(words: list[str]) -> None:
+    modules = imported_by(f"from faircontext.cli import main; main({words})")
+    assert not {"torch", "tyro", "numpy", "matplotlib"} & modules
+
+
+BLOCKED = [
+    "matplotlib",
+    "ray",
+    "gradio",
+    "open_clip",
+    *(f"faircontext.{part}" for part in ("bench", "report", "datasets")),
+]
+BLOCK = f"""
+import sys
+sys.modules.update(dict.fromkeys({BLOCKED}))  # importing one of them now raises ImportError
+"""
+ANSWER = """
+import numpy as np
+from faircontext import Episode, LabelSpace, ViewRecipe, create_backbone, create_method
+labels = LabelSpace(["cat", "dog"], create_backbone("lite0"))
+episode = Episode(np.zeros((9, 9, 3), np.uint8), labels, ViewRecipe(number=2))
+assert create_method("fcl", masks=2)(episode).fallback is None
+"""
+
+
+def test_core_and_lite_work_without_what_only_other_parts_need() -> None:
+    assert "faircontext.methods.fcl" in CORE
+    assert "faircontext.backbones.lite" in CORE
+    imports = "\n".join(f"import {module}" for module in CORE)
+    assert "torch" in imported_by(BLOCK + imports + ANSWER)
+
+
+def test_public_names_are_those_that_are_listed() -> None:
+    assert dir(faircontext) == sorted(faircontext.__all__)
+    for name in faircontext.__all__:
+        assert getattr(faircontext, name) is not None
+    assert faircontext.FCL.__module__ == "faircontext.methods.fcl"
+
+
+def test_a_name_that_is_not_public_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="module 'faircontext' has no attribute 'fcl'"):
+        _ = faircontext.fcl

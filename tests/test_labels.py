@@ -1,0 +1,101 @@
+"""Label spaces: what is refused, and features that do not depend on where a class stands."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from faircontext import Backbone, LabelSpace
+from faircontext.backbones.lite import Lite
+from faircontext.backbones.prompts import CONTEXT, PROMPT_SETS
+from faircontext.errors import LabelError
+from helpers import same_bits
+
+GENERIC = PROMPT_SETS["generic7"]
+
+
+class CountingLite(Lite):
+    """Counts the prompts that it encodes."""
+
+    encoded = 0
+
+    def encode_text(self, prompts, context=None, placement="replace"):
+        self.encoded += len(prompts)
+        return super().encode_text(prompts, context, placement)
+
+
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [
+        ((), "no class names; give at least one"),
+        (("cat", " "), "class name number 2 is blank"),
+        (("", "cat"), "class name number 1 is blank"),
+        (("cat " * 200,), "more than the 128 that lite0 reads"),
+    ],
+)
+def test_names_that_cannot_be_used_are_refused(lite0: Backbone, names: tuple[str, ...], message: str) -> None:
+    with pytest.raises(LabelError, match=message):
+        LabelSpace(names, lite0)
+
+
+def test_a_template_that_cannot_be_used_is_refused(lite0: Backbone) -> None:
+    with pytest.raises(LabelError, match="exactly one"):
+        LabelSpace(["cat"], lite0, ["a photo."])
+
+
+def test_no_template_at_all_is_refused(lite0: Backbone) -> None:
+    with pytest.raises(LabelError, match="template"):
+        LabelSpace(["cat"], lite0, ())
+
+
+def test_one_string_is_not_taken_for_a_list_of_letters(lite0: Backbone) -> None:
+    with pytest.raises(LabelError, match="names"):
+        LabelSpace("cat", lite0)
+
+
+def test_names_are_kept_as_given(lite0: Backbone) -> None:
+    labels = LabelSpace(["fire_truck", "Cat"], lite0)
+    assert labels.names == ("fire_truck", "Cat")
+    assert labels.prompts[0].texts == ("a photo of a fire truck.", "a photo of a Cat.")
+    assert len(labels) == 2
+
+
+def test_text_features_are_the_backbones_per_template(lite0: Backbone) -> None:
+    names = ("cat", "dog", "snail")
+    labels = LabelSpace(names, lite0, GENERIC)
+    expected = torch.stack([lite0.encode_text(lite0.tokenize(names, template)) for template in GENERIC])
+    assert labels.text.shape == (7, 3, 384)
+    assert same_bits(labels.text, expected)
+
+
+def test_zero_shot_features_are_the_unit_mean_over_templates(lite0: Backbone) -> None:
+    labels = LabelSpace(("cat", "dog", "snail"), lite0, GENERIC)
+    expected = F.normalize(labels.text.double().mean(0), dim=-1)
+    torch.testing.assert_close(labels.zero_shot_text.double(), expected, rtol=0, atol=1e-6)
+    single = LabelSpace(("cat", "dog", "snail"), lite0)
+    assert same_bits(single.zero_shot_text, single.text[0])
+
+
+def test_features_do_not_depend_on_the_other_classes(lite0: Backbone) -> None:
+    names = [f"{colour} {thing}" for colour in ("red", "green", "dark blue") for thing in "abcdefghijklmnopqrstuvwxyz"]
+    forward, backward = LabelSpace(names, lite0).text[0], LabelSpace(names[::-1], lite0).text[0]
+    assert len(names) > 64  # more than one batch
+    torch.testing.assert_close(forward, backward.flip(0), rtol=0, atol=1e-6)
+
+
+def test_prepended_features_have_the_initial_tokens_before_the_prompt(lite0: Backbone) -> None:
+    labels = LabelSpace(("cat", "dog"), lite0, ("a photo of a {}.", "art of the {}."))
+    assert same_bits(labels.initial_tokens, lite0.context_of(CONTEXT))
+    for index, prompts in enumerate(labels.prompts):
+        expected = lite0.encode_text(prompts, lite0.context_of(CONTEXT), "prepend")
+        assert same_bits(labels.prepended_text[index], expected)
+        assert (labels.prepended_text[index] - labels.text[index]).abs().max() > 1e-3
+
+
+def test_constants_are_encoded_once() -> None:
+    backbone = CountingLite("lite0")
+    labels = LabelSpace(("cat", "dog"), backbone, ("a photo of a {}.", "art of the {}."))
+    assert backbone.encoded == 0  # nothing before it is asked for
+    for _ in range(2):
+        assert labels.text.shape == labels.prepended_text.shape == (2, 2, 384)
+        assert labels.zero_shot_text.shape == (2, 384)
+    assert backbone.encoded == 8

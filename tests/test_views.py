@@ -1,0 +1,254 @@
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL import Image
+from scipy.stats import ks_2samp
+from torchvision.transforms import RandomResizedCrop
+
+from faircontext.errors import ArgumentError
+from faircontext.views import ViewRecipe, _crop_box, plain_view, random_views
+
+FILTERS = {"bicubic": Image.Resampling.BICUBIC, "bilinear": Image.Resampling.BILINEAR}
+
+
+def rng(seed: int = 0) -> np.random.Generator:
+    return np.random.default_rng(seed)
+
+
+def noise(height: int, width: int) -> np.ndarray:
+    return rng(height + width).integers(0, 256, (height, width, 3), dtype=np.uint8)
+
+
+def to_tensor(image: np.ndarray) -> torch.Tensor:
+    return torch.from_numpy(image).permute(2, 0, 1)
+
+
+def to_array(view: torch.Tensor) -> np.ndarray:
+    return view.permute(1, 2, 0).numpy().astype(int)
+
+
+def plain_by_pillow(image: np.ndarray, size: int, interpolation: str) -> np.ndarray:
+    height, width = image.shape[:2]
+    tall, wide = (size, size * width // height) if height <= width else (size * height // width, size)
+    resized = Image.fromarray(image).resize((wide, tall), FILTERS[interpolation])
+    left, top = round((wide - size) / 2), round((tall - size) / 2)
+    return np.asarray(resized.crop((left, top, left + size, top + size))).astype(int)
+
+
+# The plain view
+
+
+@pytest.mark.parametrize("interpolation", ["bicubic", "bilinear"])
+@pytest.mark.parametrize("size", [64, 224])
+@pytest.mark.parametrize(
+    "shape", [(300, 200), (224, 224), (37, 91), (64, 64), (3, 3), (1, 5), (20, 100), (300, 60), (641, 480)]
+)
+def test_the_plain_view_is_pillows_resize_and_centre_crop(shape, size, interpolation):
+    image = noise(*shape)
+    difference = to_array(plain_view(to_tensor(image), size, interpolation)) - plain_by_pillow(
+        image, size, interpolation
+    )
+    assert np.abs(difference).max() <= 2
+
+
+@pytest.mark.parametrize("shape", [(20, 102), (20, 333), (7, 100), (30, 1000), (1000, 101), (200, 1500), (1, 64)])
+def test_the_plain_view_of_a_long_image_is_the_same_crop(shape):
+    image = noise(*shape)
+    difference = to_array(plain_view(to_tensor(image), 64, "bilinear")) - plain_by_pillow(image, 64, "bilinear")
+    assert np.abs(difference).max() <= 2
+
+
+def test_the_plain_view_of_an_image_of_its_own_size_is_the_image():
+    image = noise(32, 32)
+    assert np.array_equal(to_array(plain_view(to_tensor(image), 32, "bicubic")), image)
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_a_strip_of_two_million_pixels_is_not_resized_as_a_whole(turned):
+    # As a whole it would become 300 GB. The square lies across the two central pixels.
+    strip = torch.full((3, 1, 2_000_000), 50, dtype=torch.uint8)
+    strip[:, :, 1_000_000:] = 200
+    view = plain_view(strip.mT.contiguous() if turned else strip, 224, "bilinear")
+    profile = (view[0, :, 0] if turned else view[0, 0]).int()
+    assert (profile[0].item(), profile[-1].item()) == (50, 200)
+    assert torch.all(profile.diff() >= 0)
+    assert abs(int((profile < 125).sum()) - 112) <= 1
+
+
+# Random views
+
+
+@pytest.mark.parametrize("number", [1, 2, 64])
+def test_there_are_one_fewer_random_views_than_views_in_the_recipe(number):
+    views = random_views(to_tensor(noise(20, 30)), 16, ViewRecipe(number=number), rng())
+    assert views.shape == (number - 1, 3, 16, 16)
+    assert views.dtype == torch.uint8
+
+
+def test_the_same_stream_gives_the_same_views_and_another_one_others():
+    image, recipe = to_tensor(noise(50, 40)), ViewRecipe(number=9)
+    views = random_views(image, 16, recipe, rng(1))
+    assert torch.equal(views, random_views(image, 16, recipe, rng(1)))
+    assert not torch.equal(views, random_views(image, 16, recipe, rng(2)))
+    assert len({view.numpy().tobytes() for view in views}) == 8
+
+
+def test_fewer_views_are_the_first_of_more():
+    image = to_tensor(noise(50, 40))
+    more, fewer = (random_views(image, 16, ViewRecipe(number=number), rng()) for number in (20, 5))
+    assert torch.equal(more[:4], fewer)
+
+
+@pytest.mark.parametrize("flip", [0.0, 1.0])
+def test_whole_image_crops_are_the_image_or_its_mirror(flip):
+    image = noise(16, 16)
+    recipe = ViewRecipe(number=20, scale=(1.0, 1.0), ratio=(1.0, 1.0), flip=flip)
+    expected = image[:, ::-1] if flip else image
+    for view in random_views(to_tensor(image), 16, recipe, rng()):
+        assert np.array_equal(to_array(view), expected)
+
+
+def test_half_of_the_views_are_flipped():
+    image = noise(8, 8)
+    recipe = ViewRecipe(number=1001, scale=(1.0, 1.0), ratio=(1.0, 1.0))
+    flipped = [np.array_equal(to_array(v), image[:, ::-1]) for v in random_views(to_tensor(image), 8, recipe, rng())]
+    kept = [np.array_equal(to_array(v), image) for v in random_views(to_tensor(image), 8, recipe, rng())]
+    assert sum(flipped) + sum(kept) == 1000
+    assert abs(sum(flipped) - 500) < 60
+
+
+def test_a_crop_is_pillows_crop_and_bilinear_resize():
+    image, recipe = noise(90, 120), ViewRecipe(number=2, flip=0.0)
+    for seed in range(20):
+        top, left, height, width = _crop_box(90, 120, recipe, rng(seed))
+        (view,) = random_views(to_tensor(image), 32, recipe, rng(seed))
+        crop = Image.fromarray(image).crop((left, top, left + width, top + height))
+        expected = np.asarray(crop.resize((32, 32), Image.Resampling.BILINEAR)).astype(int)
+        assert np.abs(to_array(view) - expected).max() <= 2
+
+
+def test_a_crop_of_a_smooth_image_is_pillows_resize_of_a_box():
+    rows, columns = np.mgrid[0:90, 0:120]
+    image = np.stack([2 * rows, 2 * columns, 128 + 50 * np.sin(rows / 30 + columns / 40)], -1).astype(np.uint8)
+    recipe = ViewRecipe(number=2, flip=0.0)
+    for seed in range(20):
+        top, left, height, width = _crop_box(90, 120, recipe, rng(seed))
+        (view,) = random_views(to_tensor(image), 32, recipe, rng(seed))
+        box = Image.fromarray(image).resize(
+            (32, 32), Image.Resampling.BILINEAR, box=(left, top, left + width, top + height)
+        )
+        assert np.abs(to_array(view) - np.asarray(box).astype(int)).max() <= 3
+
+
+def test_crops_come_from_the_full_resolution():
+    # A checkerboard of single pixels keeps its contrast in small crops, which are enlarged; scaled down, it is grey.
+    board = (np.indices((400, 400)).sum(0) % 2 * 255).astype(np.uint8)
+    image = to_tensor(np.repeat(board[..., None], 3, -1))
+    views = random_views(image, 64, ViewRecipe(number=5, scale=(0.001, 0.002), ratio=(1.0, 1.0)), rng())
+    assert [int(view.max()) - int(view.min()) > 200 for view in views] == [True] * 4
+
+
+# Crop boxes
+
+SIDES = st.one_of(st.integers(1, 5), st.integers(1, 3000))
+SIZES = st.one_of(st.tuples(SIDES, SIDES), st.tuples(st.just(1), SIDES), st.tuples(SIDES, st.just(1)), st.just((3, 3)))
+SCALES = st.sampled_from([(0.08, 1.0), (0.5, 1.0), (0.01, 0.02), (1.0, 1.0)])
+RATIOS = st.sampled_from([(3 / 4, 4 / 3), (1.0, 1.0), (0.2, 0.5), (2.0, 3.0)])
+
+
+def centred_box(height: int, width: int, ratio: tuple[float, float]) -> tuple[int, int, int, int]:
+    """The largest centred box of a possible aspect ratio, as torchvision takes it after ten failures."""
+    tall, wide = height, width
+    if width / height < ratio[0]:
+        tall = round(width / ratio[0])
+    elif width / height > ratio[1]:
+        wide = round(height * ratio[1])
+    tall, wide = min(max(tall, 1), height), min(max(wide, 1), width)
+    return (height - tall) // 2, (width - wide) // 2, tall, wide
+
+
+@given(SIZES, SCALES, RATIOS, st.integers(0, 1000))
+@settings(deadline=None, max_examples=300)
+def test_crop_boxes_lie_inside_the_image_with_area_and_ratio_in_range(size, scale, ratio, seed):
+    (height, width), recipe = size, ViewRecipe(scale=scale, ratio=ratio)
+    box = top, left, h, w = _crop_box(height, width, recipe, rng(seed))
+    assert min(h, w) >= 1
+    assert 0 <= top <= height - h
+    assert 0 <= left <= width - w
+    low, high = (fraction * height * width for fraction in scale)
+    area_fits = (h - 0.5) * (w - 0.5) <= high and low <= (h + 0.5) * (w + 0.5)
+    ratio_fits = (w - 0.5) / (h + 0.5) <= ratio[1] and ratio[0] <= (w + 0.5) / (h - 0.5)
+    assert (area_fits and ratio_fits) or box == centred_box(height, width, ratio)
+
+
+@pytest.mark.parametrize(("height", "width"), [(1, 2000), (2000, 1), (5, 3000)])
+def test_an_image_that_no_crop_fits_gets_the_centred_one(height, width):
+    recipe = ViewRecipe()
+    assert _crop_box(height, width, recipe, rng()) == centred_box(height, width, recipe.ratio)
+
+
+def test_every_place_in_the_image_is_reached():
+    recipe, stream = ViewRecipe(scale=(1 / 6, 1 / 6), ratio=(1.0, 1.0)), rng()
+    boxes = {_crop_box(4, 6, recipe, stream) for _ in range(500)}
+    assert boxes == {(top, left, 2, 2) for top in range(3) for left in range(5)}
+
+
+@pytest.mark.parametrize(("height", "width"), [(300, 200), (100, 130)])
+def test_crop_boxes_are_distributed_as_torchvisions(height, width):
+    stream, image = rng(), torch.empty(3, height, width)
+    ours = np.array([_crop_box(height, width, ViewRecipe(), stream) for _ in range(1500)])
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        theirs = np.array([RandomResizedCrop.get_params(image, [0.08, 1.0], [3 / 4, 4 / 3]) for _ in range(1500)])
+    for column in range(4):
+        assert ks_2samp(ours[:, column], theirs[:, column]).pvalue > 0.01
+    assert ks_2samp(ours[:, 2] / ours[:, 3], theirs[:, 2] / theirs[:, 3]).pvalue > 0.01
+
+
+def test_a_strip_of_two_million_pixels_is_cropped_in_its_centre():
+    strip = torch.zeros(3, 1, 2_000_000, dtype=torch.uint8)
+    strip[:, :, 999_999] = 77
+    views = random_views(strip, 224, ViewRecipe(number=3), rng())
+    assert torch.equal(views, torch.full((2, 3, 224, 224), 77, dtype=torch.uint8))
+
+
+@given(st.integers(1, 12), st.integers(1, 12))
+@settings(deadline=None, max_examples=30)
+def test_tiny_images_have_views_of_their_own_colours(height, width):
+    image = to_tensor(noise(height, width))
+    views = random_views(image, 8, ViewRecipe(number=4), rng())
+    for channel in range(3):
+        assert image[channel].min() <= views[:, channel].min()
+        assert views[:, channel].max() <= image[channel].max()
+
+
+# Recipes
+
+
+def test_the_default_recipe_is_the_papers():
+    recipe = ViewRecipe()
+    assert (recipe.number, recipe.scale, recipe.flip) == (64, (0.08, 1.0), 0.5)
+    assert recipe.ratio == pytest.approx((0.75, 4 / 3))
+
+
+@pytest.mark.parametrize(
+    ("argument", "value"),
+    [
+        ("number", 0),
+        ("scale", (0.5, 0.2)),
+        ("scale", (0.0, 1.0)),
+        ("scale", (0.5, 1.1)),
+        ("ratio", (0.0, 1.0)),
+        ("ratio", (2.0, 1.0)),
+        ("ratio", (math.nan, 1.0)),
+        ("flip", -0.1),
+        ("flip", 1.5),
+    ],
+)
+def test_an_impossible_recipe_names_the_argument(argument, value):
+    with pytest.raises(ArgumentError, match=f"^{argument}="):
+        ViewRecipe(**{argument: value})
