@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from faircontext import Backbone, Episode, LabelSpace, ViewRecipe, create_backbone, load_image
-from faircontext.backbones.base import resolve_precision
 
 PHOTOS = {
     "astronaut": "astronaut.png",
@@ -71,7 +70,7 @@ def lite0_fp32() -> Backbone:
 @pytest.fixture(scope="session")
 def lite0_bf16(lite0: Backbone) -> Backbone:
     """The default backbone in bfloat16, where the processor computes in it."""
-    if resolve_precision("auto", "cpu") != "bf16":
+    if lite0.precision != "bf16":
         pytest.skip("this processor has no bfloat16 arithmetic")
     return lite0
 
