@@ -134,11 +134,12 @@ def test_all_classes_are_candidates_where_there_are_fewer_than_k():
 
 
 @pytest.mark.parametrize("classes", [2, 3, 5, 7, 10, 37, 40])
+@pytest.mark.parametrize("views", [1, 64])
 @pytest.mark.parametrize("aggregation", ["vote", "mean"])
-def test_classes_with_the_same_features_tie_and_rank_by_index(classes, aggregation):
+def test_classes_with_the_same_features_tie_and_rank_by_index(classes, views, aggregation):
     generator = torch.Generator().manual_seed(classes)
-    views, text = torch.randn(64, 16, generator=generator), torch.randn(1, 16, generator=generator)
-    found = explore(views, text.expand(classes, -1), 1.0, classes, aggregation=aggregation)
+    features, text = torch.randn(views, 384, generator=generator), torch.randn(1, 384, generator=generator)
+    found = explore(features, text.expand(classes, -1), 1.0, classes, aggregation=aggregation)
     assert found.posterior.unique().numel() == 1
     assert found.ranking.tolist() == list(range(classes))
 

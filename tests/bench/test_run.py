@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from faircontext import FCL, Backbone, Episode, LabelSpace, ViewRecipe, ZeroShot, load_image
+from faircontext import FCL, Backbone, Episode, ImageError, LabelSpace, ViewRecipe, ZeroShot, load_image
 from faircontext.bench.records import Row
 from faircontext.bench.run import Answer, answer_images, compare
 from helpers import assert_identical
@@ -51,11 +51,12 @@ def test_a_folder_named_after_a_class_is_the_truth(answers: list[Answer]) -> Non
     assert [answer.row.label for answer in answers] == ["cat", "cat", "", "cat", ""]
 
 
-def test_bad_files_are_rows_that_say_why_and_end_nothing(answers: list[Answer]) -> None:
+def test_bad_files_are_rows_that_say_why_and_end_nothing(answers: list[Answer], files: list[Path]) -> None:
     assert [bool(answer.row.error) for answer in answers] == [False, True, True, True, False]
-    assert answers[1].row.error == "the file is empty"
-    assert answers[2].row.error == "no such file or directory"
-    for answer in answers[1:4]:
+    for answer, path in zip(answers[1:4], files[1:4], strict=True):
+        with pytest.raises(ImageError) as refused:
+            load_image(path)
+        assert answer.row.error == refused.value.reason
         assert answer.prediction is None
         assert (answer.row.zero_shot, answer.row.prediction) == ("", "")
         assert (answer.row.votes, answer.row.confidence) == (None, None)

@@ -180,10 +180,10 @@ def test_a_refused_image_is_a_row_and_exit_code_one(
     result = classify(tmp_path / "broken.png", photo, *LABELS, "--csv", tmp_path / "rows.csv")
     assert result.code == 1
     assert result.err == ""
-    assert "refused: not an image that can be read" in result.out
+    assert "refused: not an image but text" in result.out
     assert "1 answered, 1 refused, 0 fell back" in result.out
     broken, answered = rows(tmp_path / "rows.csv").values()
-    assert broken.endswith(b"broken.png,,,,,,fcl,,not an image that can be read")
+    assert broken.endswith(b"broken.png,,,,,,fcl,,not an image but text")
     assert answered.endswith(b",fcl,,")
 
 
@@ -195,7 +195,7 @@ def test_a_dash_reads_file_names_from_standard_input(
     result = classify("-", *LABELS, "--csv", tmp_path / "rows.csv")
     assert result.code == 1
     assert [os.fsdecode(name) for name in rows(tmp_path / "rows.csv")] == names
-    assert rows(tmp_path / "rows.csv")[os.fsencode(names[1])].endswith(b",no such file or directory")
+    assert rows(tmp_path / "rows.csv")[os.fsencode(names[1])].endswith(b",no such file")
 
 
 def test_class_names_may_come_from_a_file(classify: Callable[..., Result], photo: Path, tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from faircontext.datasets.folder import find_images, folder_label, parse_labels, read_labels
+from faircontext.datasets.folder import class_names, find_images, folder_label, parse_labels, read_labels
 from faircontext.errors import ArgumentError, LabelError
 from faircontext.imageio import EXTENSIONS
 
@@ -219,3 +219,12 @@ def test_a_label_file_that_is_missing_or_a_folder_is_named(tmp_path):
         with pytest.raises(LabelError) as caught:
             read_labels(path)
         assert str(caught.value) == f"{path}: {reason}"
+
+
+def test_class_names_come_either_from_a_list_or_from_a_file(tmp_path):
+    path = write(tmp_path / "labels.txt", b"cat\ndog, big\n")
+    assert class_names("cat,dog", None) == ("cat", "dog")
+    assert class_names(None, path) == ("cat", "dog, big")
+    for text, file in ((None, None), ("cat", path)):
+        with pytest.raises(ArgumentError, match=r"^give the class names either as --labels a,b,c or as --labels-file"):
+            class_names(text, file)
