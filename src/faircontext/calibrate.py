@@ -84,10 +84,11 @@ def calibrate_context(
     optimizer = torch.optim.AdamW([delta], lr=lr, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.0, foreach=False)
     losses: list[float] = []
     for _ in range(steps):
-        text = encode(delta)
-        if reference is None:
-            reference = text.detach()
-        value = loss(text, reference)
+        with torch.enable_grad():  # also where the caller has switched gradients off
+            text = encode(delta)
+            if reference is None:
+                reference = text.detach()
+            value = loss(text, reference)
         losses.append(value.item())
         if not value.isfinite():
             return Calibration(context, text.detach(), tuple(losses), "the loss was not finite")

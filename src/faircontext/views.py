@@ -8,13 +8,17 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
+import PIL.Image
 import torch
 import torchvision.transforms.v2.functional as tvf
 from jaxtyping import UInt8
 from torch import Tensor
 from torchvision.transforms.v2 import InterpolationMode
 
-from faircontext.errors import check_interval, check_minimum
+from faircontext.errors import ArgumentError, check_interval, check_minimum
+
+_LONG = 5
+"""Longer images than this, side to side, are cropped before they are resized."""
 
 __all__ = ["ViewRecipe", "plain_view", "random_views"]
 
@@ -39,7 +43,8 @@ class ViewRecipe:
         check_minimum("number", self.number, 1)
         check_interval("scale", self.scale, 0.0, 1.0)
         check_interval("ratio", self.ratio, 0.0, 100.0)
-        check_interval("flip", self.flip, -1e-12, 1.0)
+        if not 0.0 <= self.flip <= 1.0:
+            raise ArgumentError(f"flip={self.flip!r} is not possible; it is a probability")
 
 
 def plain_view(image: UInt8[Tensor, "3 height width"], size: int, interpolation: str) -> UInt8[Tensor, "3 size size"]:
@@ -50,25 +55,27 @@ def plain_view(image: UInt8[Tensor, "3 height width"], size: int, interpolation:
         size: side of the backbone's input.
         interpolation: the backbone's own filter, for example `"bicubic"`.
     """
-    image = _trim_to_centre(image)
+    height, width = image.shape[1:]
+    if max(height, width) > _LONG * min(height, width):
+        return _central_square_of_strip(image, size, interpolation)
     resized = tvf.resize(image, [size], interpolation=InterpolationMode(interpolation), antialias=True)
     view: Tensor = tvf.center_crop(resized, [size, size])
     return view
 
 
-def _trim_to_centre(image: UInt8[Tensor, "3 height width"]) -> UInt8[Tensor, "3 h w"]:
-    """Cut an extremely long image around its centre first: resizing a 1 x 20,000 strip as a whole would need gigabytes.
-
-    Two shorter sides on each side of the central square are kept, far more than a resampling filter reaches.
-    """
+def _central_square_of_strip(
+    image: UInt8[Tensor, "3 height width"], size: int, interpolation: str
+) -> UInt8[Tensor, "3 size size"]:
+    """Do as `plain_view` from the square alone: a strip of 1 x 20,000 pixels, resized as a whole, needs gigabytes."""
     height, width = image.shape[1:]
-    longest = 5 * min(height, width)
-    if max(height, width) <= longest:
-        return image
-    # Keep the parity of the cut side, so that the centre stays the same pixel (or pair of pixels).
-    longest += (max(height, width) - longest) % 2
-    trimmed: Tensor = tvf.center_crop(image, [min(height, longest), min(width, longest)])
-    return trimmed
+    short, long = min(height, width), max(height, width)
+    resized = int(size * long / short)
+    start = round((resized - size) / 2) * long / resized
+    stop = start + size * long / resized
+    box = (start, 0, stop, short) if width > height else (0, start, short, stop)
+    strip = PIL.Image.fromarray(image.permute(1, 2, 0).numpy())
+    square = strip.resize((size, size), PIL.Image.Resampling[interpolation.upper()], box=box)
+    return torch.from_numpy(np.array(square)).permute(2, 0, 1)
 
 
 def random_views(

@@ -34,8 +34,8 @@ def create_backbone(
         name: for example `"lite0"`, the embedded default.
         device: a torch device, for example `"cpu"` or `"cuda"`.
         precision: of the image tower: `"auto"`, `"fp32"`, `"bf16"` or `"fp16"`.
-        batch_size: rows of an image encoder batch, a multiple of 16. It belongs to the engine: another size may move
-            features by rounding.
+        batch_size: rows of an image encoder batch on an accelerator, a multiple of 16; another size may move features
+            by rounding. On a CPU they are always 16, and features do not depend on it.
 
     Raises:
         ArgumentError: there is no backbone of this name, or an option is not possible.

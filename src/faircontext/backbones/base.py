@@ -42,7 +42,7 @@ class Backbone(ABC):
         device: where the model is.
         precision: of the image tower: fp32, bf16 or fp16. The text tower, which is adapted, is always float32.
         dtype: the same, as a torch dtype.
-        batch_size: rows of an image encoder batch.
+        batch_size: rows that are prepared at once, and encoded at once on an accelerator.
     """
 
     name: str
@@ -119,8 +119,8 @@ class Backbone(ABC):
     def encode_image(self, pixels: Float[Tensor, "images 3 height width"]) -> Float[Tensor, "images dim"]:
         """Return unit-norm image features, in float32.
 
-        Rows are encoded in batches of `batch_size`, the last one padded to a multiple of 16, so that an image's
-        features do not depend on what is encoded beside it.
+        Rows are encoded in batches of `batch_size` (of 16 on a CPU), the last one padded to a multiple of 16, so that
+        an image's features do not depend on what is encoded beside it.
 
         Args:
             pixels: values in [0, 1], of the backbone's image size.
@@ -129,7 +129,9 @@ class Backbone(ABC):
         std = torch.tensor(self.std, device=self.device)[:, None, None]
         features = []
         with torch.inference_mode():
-            for chunk in pixels.split(self.batch_size):
+            # On a CPU the tower takes 16 rows whatever the batch size: they fit its caches, and kernels that are chosen
+            # by the number of rows (in bf16 with other rounding) stay the same.
+            for chunk in pixels.split(ROW_MULTIPLE if self.device.type == "cpu" else self.batch_size):
                 rows = (chunk.to(self.device) - mean) / std
                 padding = -len(rows) % ROW_MULTIPLE
                 rows = torch.cat([rows, rows.new_zeros(padding, *rows.shape[1:])]) if padding else rows

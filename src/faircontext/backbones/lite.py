@@ -90,7 +90,7 @@ class Lite(Backbone):
         name: `lite0` (default), `lite1` or `lite2`.
         device: a torch device.
         precision: of the image tower: `auto`, `fp32` or `bf16`.
-        batch_size: rows of an image encoder batch; 16 is the fastest on CPUs, whose caches it fits.
+        batch_size: rows of an image encoder batch on an accelerator; on a CPU they are always 16.
         temperature: T of the image tower's posterior. 1 is untuned; 1.5 is as good on average.
     """
 

@@ -56,7 +56,7 @@ class Classify:
     precision: str = "auto"
     """Of the image tower: auto (bf16 where the processor computes in it), fp32, bf16 or fp16."""
     batch_size: int = 16
-    """Rows of an image encoder batch, a multiple of 16."""
+    """Rows of an image encoder batch, a multiple of 16; on a CPU always 16."""
     csv: Path | None = None
     """Write a row per image to this file, as they come."""
     json: Path | None = None

@@ -14,8 +14,8 @@ __all__ = ["class_names", "find_images", "folder_label", "parse_labels", "read_l
 def find_images(paths: Sequence[str], listed: Iterable[str] = ()) -> list[Path]:
     """Return the images under some paths, without loading any.
 
-    Folders are searched recursively and sorted; hidden files and folders are left out. A file that is named is always
-    taken, whatever its extension.
+    Folders are searched recursively, links followed, and sorted; hidden files and folders are left out. A file that is
+    named is always taken, whatever its extension.
 
     Args:
         paths: files, folders, or `-` for `listed`.
@@ -43,12 +43,17 @@ def find_images(paths: Sequence[str], listed: Iterable[str] = ()) -> list[Path]:
     return list(dict.fromkeys(found))
 
 
-def _search(folder: Path) -> Iterator[Path]:
-    entries = sorted(entry for entry in folder.iterdir() if not entry.name.startswith("."))
+def _search(folder: Path, above: frozenset[str] = frozenset()) -> Iterator[Path]:
+    place = os.path.realpath(folder)
+    if place in above:  # a link back up would never end
+        return
+    try:
+        entries = sorted(entry for entry in folder.iterdir() if not entry.name.startswith("."))
+    except OSError as error:
+        raise ArgumentError(f"{folder}: cannot be read: {(error.strerror or str(error)).lower()}") from None
     for entry in entries:
         if entry.is_dir():
-            if not entry.is_symlink():  # a link back up would never end
-                yield from _search(entry)
+            yield from _search(entry, above | {place})
         elif entry.suffix.lower() in EXTENSIONS:
             yield entry
 
