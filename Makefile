@@ -17,7 +17,7 @@ lint: $(STAMP)  ## style, formatting and types
 	$(BIN)/mypy
 
 docs: $(STAMP)  ## build the documentation into site/
-	$(BIN)/mkdocs build --strict
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 $(STAMP): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \

@@ -112,7 +112,12 @@ def test_masked_features_are_computed_once_per_setting(counting_labels: LabelSpa
     episode, backbone = Episode(make_image(0), counting_labels), counting_labels.backbone
     before = backbone.encoded
     first = episode.masked_features(4, GRIDS, 0.5, "black")
-    assert episode.masked_features(4, GRIDS, 0.5, "black") is first
+    again = episode.masked_features(4, GRIDS, 0.5, "black")
+    assert torch.equal(again[1], first[1])
+    assert len(again[0]) == 4
+    shorter = episode.masked_features(3, GRIDS, 0.5, "black")
+    assert torch.equal(shorter[1], first[1][:3])
+    assert len(shorter[0]) == 3
     assert backbone.encoded - before == 4
     for setting in [
         (5, GRIDS, 0.5, "black"),

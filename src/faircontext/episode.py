@@ -7,6 +7,7 @@ import torch
 from jaxtyping import Float, UInt8
 from torch import Tensor
 
+from faircontext.errors import ArgumentError
 from faircontext.evidence import Masks, Occluder, occlude, sample_masks
 from faircontext.labels import LabelSpace
 from faircontext.seeding import Purpose, image_id, stream
@@ -32,6 +33,11 @@ class Episode:
     """
 
     def __init__(self, image: Image, labels: LabelSpace, recipe: ViewRecipe | None = None, seed: int = 0) -> None:
+        if image.dtype != np.uint8 or image.ndim != 3 or image.shape[2] != 3 or 0 in image.shape:
+            raise ArgumentError(
+                f"image of shape {image.shape} and type {image.dtype} is not possible; use load_image, or an array of "
+                "shape (height, width, 3) and type uint8"
+            )
         self.labels = labels
         self.backbone = labels.backbone
         self.recipe = recipe or ViewRecipe()
@@ -86,8 +92,8 @@ class Episode:
             fraction: of the cells that is occluded, or a range.
             occluder: what occluded pixels become.
         """
-        key = (count, grids, fraction, occluder)
-        if key not in self._masked:
+        key = (grids, fraction, occluder)
+        if key not in self._masked or len(self._masked[key][0]) < count:
             masks = sample_masks(count, self.stream("masks"), grids, fraction)
             height, width = self.x.shape[1:]
             features = []
@@ -95,4 +101,5 @@ class Episode:
                 pixels = masks.pixels(start, start + self.backbone.batch_size, height, width).to(self.x.device)
                 features.append(self.backbone.encode_image(occlude(self.x, pixels, occluder)))
             self._masked[key] = masks, torch.cat(features)
-        return self._masked[key]
+        masks, encoded = self._masked[key]  # the first masks of a longer run are the shorter run
+        return Masks(masks.cells[:count]), encoded[:count]

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 
 from faircontext.errors import check_choice
@@ -45,10 +45,12 @@ def keep_confident(entropies: Float[Tensor, " views"], rho: float) -> Int[Tensor
     return entropies.sort(stable=True).indices[:count]
 
 
-def rank_classes(first: Tensor, second: Float[Tensor, " classes"]) -> Int[Tensor, " classes"]:
-    """Return the classes by descending `first`, ties by descending `second`, then by index."""
-    by_second = second.sort(descending=True, stable=True).indices
-    return by_second[first[by_second].sort(descending=True, stable=True).indices]
+def rank_classes(*keys: Shaped[Tensor, " classes"]) -> Int[Tensor, " classes"]:
+    """Return the classes by the first key, highest first, ties by the next key and so on, then by index."""
+    order = torch.arange(len(keys[0]), device=keys[0].device)
+    for key in reversed(keys):
+        order = order[key[order].sort(descending=True, stable=True).indices]
+    return order
 
 
 def explore(

@@ -10,7 +10,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from faircontext.backbones.prompts import Prompts
-from faircontext.errors import ArgumentError, check_choice
+from faircontext.errors import ArgumentError, LabelError, check_choice
 from faircontext.views import ViewRecipe
 
 __all__ = ["ROW_MULTIPLE", "Backbone", "Placement"]
@@ -106,11 +106,24 @@ class Backbone(ABC):
         Raises:
             LabelError: with the context, a prompt has more tokens than fit.
         """
+        if context is not None and placement == "prepend":
+            self.check_length(prompts, len(context))
         rows = {text: row for row, text in reversed(list(enumerate(prompts.texts)))}
         unique = prompts.select(sorted(rows.values()))
         chunks = [self._text_features(chunk, context, placement) for chunk in unique.split(TEXT_BATCH)]
         place = {text: index for index, text in enumerate(unique.texts)}
         return torch.cat(chunks)[[place[text] for text in prompts.texts]]
+
+    def check_length(self, prompts: Prompts, extra: int = 0) -> None:
+        """Raise `LabelError`, naming the longest prompt, unless all prompts fit with `extra` tokens more."""
+        lengths = prompts.mask.sum(1)
+        longest = int(lengths.argmax())
+        tokens = int(lengths[longest]) + extra
+        if tokens > self.context_length:
+            raise LabelError(
+                f"prompt {prompts.texts[longest][:60]!r} has {tokens} tokens, more than the {self.context_length} that "
+                f"{self.name} reads{f' ({extra} of them learnable)' if extra else ''}; shorten the class name"
+            )
 
     def context(self, prompts: Prompts) -> Float[Tensor, "tokens width"]:
         """Return `delta_0` of CL: the embeddings of the prompts' context tokens."""

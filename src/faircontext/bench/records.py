@@ -1,14 +1,16 @@
 """One row per image and method: the columns of `classify`, and their CSV file."""
 
 import csv
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, TextIO
 
 from faircontext.errors import ArgumentError
 
-__all__ = ["Row", "RowWriter", "open_output"]
+__all__ = ["Row", "RowWriter", "open_output", "writing"]
 
 
 @dataclass(frozen=True)
@@ -48,36 +50,60 @@ class Row:
         return cells
 
 
-def open_output(path: Path) -> Any:
-    """Open a text file for writing before any work is done, so that a wrong path costs nothing.
+@contextmanager
+def writing(path: Path | None) -> Iterator[None]:
+    """Turn what the operating system says about a file into one line that names it.
+
+    Raises:
+        ArgumentError: the file cannot be written, for example because the disk is full.
+    """
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise ArgumentError(f"{path}: cannot be written: {(error.strerror or str(error)).lower()}") from None
+
+
+def open_output(path: Path) -> TextIO:
+    """Open a text file for writing.
 
     Raises:
         ArgumentError: the file cannot be written.
     """
-    try:
+    with writing(path):
         return path.open("w", encoding="utf-8", errors="surrogateescape", newline="")
-    except OSError as error:
-        raise ArgumentError(f"{path}: cannot be written: {(error.strerror or str(error)).lower()}") from None
 
 
 class RowWriter:
     """Writes rows to a CSV file as they come, so that an interrupted run keeps what it had."""
 
     def __init__(self, path: Path) -> None:
+        self._path = path
         self._file = open_output(path)
         columns = [field.name for field in fields(Row)]
         self._writer = csv.DictWriter(self._file, columns, lineterminator="\n")
         # The writer does not quote a lone carriage return, which a reader then takes for the end of the row.
         self._quoting_writer = csv.DictWriter(self._file, columns, lineterminator="\n", quoting=csv.QUOTE_ALL)
-        self._writer.writeheader()
-        self._file.flush()
+        try:
+            with writing(path):
+                self._writer.writeheader()
+                self._file.flush()
+        except ArgumentError:
+            self._close()
+            raise
 
     def write(self, row: Row) -> None:
         """Append a row and hand it to the operating system."""
         cells = row.cells()
         special = any("\r" in str(cell) for cell in cells.values())
-        (self._quoting_writer if special else self._writer).writerow(cells)
-        self._file.flush()
+        with writing(self._path):
+            (self._quoting_writer if special else self._writer).writerow(cells)
+            self._file.flush()
+
+    def _close(self) -> None:
+        with suppress(OSError):  # what could not be written has been said already
+            self._file.close()
 
     def __enter__(self) -> "RowWriter":
         return self
@@ -85,4 +111,4 @@ class RowWriter:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._file.close()
+        self._close()

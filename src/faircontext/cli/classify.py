@@ -13,6 +13,7 @@ import tyro
 
 from faircontext import __version__
 from faircontext.datasets.folder import class_names, find_images
+from faircontext.errors import check_minimum
 
 if TYPE_CHECKING:
     from faircontext.bench.run import Answer, Comparison
@@ -71,7 +72,7 @@ def run(arguments: Sequence[str]) -> int:
 
     from faircontext.backbones import create_backbone
     from faircontext.backbones.prompts import prompt_set
-    from faircontext.bench.records import RowWriter, open_output
+    from faircontext.bench.records import RowWriter, open_output, writing
     from faircontext.bench.run import answer_images
     from faircontext.labels import LabelSpace
     from faircontext.methods import create_method, parse_settings
@@ -79,15 +80,17 @@ def run(arguments: Sequence[str]) -> int:
     settings: dict[str, Any] = parse_settings(options.method, options.set)
     templates = prompt_set(options.prompts)
     create_method(options.method, **settings)  # a wrong setting is found before the model is loaded
+    check_minimum("seed", options.seed, 0)
+    backbone = create_backbone(
+        options.backbone, device=options.device, precision=options.precision, batch_size=options.batch_size
+    )
+    method = create_method(options.method, preset=options.preset, backbone=backbone, **settings)
+    recipe = backbone.view_recipe(options.preset)
+    labels = LabelSpace(names, backbone, templates)
     with ExitStack() as stack:
+        # Opened last, so that a wrong argument leaves an earlier file as it was.
         writer = stack.enter_context(RowWriter(options.csv)) if options.csv else None
         report = stack.enter_context(open_output(options.json)) if options.json else None
-        backbone = create_backbone(
-            options.backbone, device=options.device, precision=options.precision, batch_size=options.batch_size
-        )
-        method = create_method(options.method, preset=options.preset, backbone=backbone, **settings)
-        recipe = backbone.view_recipe(options.preset)
-        labels = LabelSpace(names, backbone, templates)
         _print_run(options, method, recipe, labels, len(paths))
         answers: list[Answer] = []
         interrupted = False
@@ -101,7 +104,10 @@ def run(arguments: Sequence[str]) -> int:
             print(f"interrupted after {len(answers)} of {len(paths)} images", file=sys.stderr)
         finally:
             if report:
-                json.dump(_report(options, method, recipe, labels, answers), report, indent=1, ensure_ascii=False)
+                document = _report(options, method, recipe, labels, answers)
+                with writing(options.json):
+                    json.dump(document, report, indent=1, ensure_ascii=False)
+                    report.flush()
         _print_summary(answers, method.name)
     if interrupted:
         return 130

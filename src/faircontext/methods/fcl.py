@@ -178,6 +178,8 @@ class FCL(Method):
                 )
             return episode.backbone.context(prompts), "replace"
         tokens = episode.labels.initial_tokens
+        # All classes, not the candidates alone: a name that is too long is found at the first image, whatever it shows.
+        episode.backbone.check_length(episode.labels.prompts[template], len(tokens))
         if self.hp_init == "normal":
             noise = episode.stream("context").normal(0.0, 0.02, tuple(tokens.shape))
             tokens = torch.from_numpy(noise).to(tokens)

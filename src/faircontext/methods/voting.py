@@ -52,7 +52,8 @@ def predict_by_vote(
 def vote_over_templates(runs: list[Prediction]) -> Prediction:
     """Answer by majority over the templates' answers (paper, "Prompt Ensemble with Generic Templates").
 
-    Ties go to the higher summed vote share, then to the lower index; probabilities are means over templates.
+    Ties go to the higher summed vote share; classes without a vote rank behind, candidates first, by probability.
+    Probabilities are means over templates.
 
     Args:
         runs: predictions with votes, one per template.
@@ -60,14 +61,18 @@ def vote_over_templates(runs: list[Prediction]) -> Prediction:
     classes = len(runs[0].probabilities)
     votes = torch.bincount(torch.tensor([run.index for run in runs]), minlength=classes)
     shares = torch.stack([run.votes / run.votes.sum() for run in runs if run.votes is not None]).sum(0)
-    ranking = rank_classes(votes, shares)
+    probabilities = torch.stack([run.probabilities for run in runs]).mean(0)
+    candidates = tuple(dict.fromkeys(candidate for run in runs for candidate in run.candidates))
+    is_candidate = torch.zeros(classes, dtype=torch.long)
+    is_candidate[list(candidates)] = 1
+    ranking = rank_classes(votes, shares, is_candidate, probabilities)
     reasons = dict.fromkeys(run.fallback for run in runs if run.fallback is not None)
     return Prediction(
         int(ranking[0]),
         ranking,
-        torch.stack([run.probabilities for run in runs]).mean(0),
+        probabilities,
         votes,
-        tuple(dict.fromkeys(candidate for run in runs for candidate in run.candidates)),
+        candidates,
         "; ".join(reasons) or None,
         {"templates": len(runs), "template_share": float(votes.max()) / len(runs)},
     )

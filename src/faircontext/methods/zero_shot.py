@@ -23,5 +23,5 @@ class ZeroShot(Method):
         # Summed in double and rounded once, as in exploration: equal features tie exactly.
         scores = (episode.labels.zero_shot_text.double() @ episode.z.double()).float()
         probabilities = (episode.backbone.logit_scale * scores).softmax(-1).cpu()
-        ranking = rank_classes(scores.cpu(), probabilities)
+        ranking = rank_classes(scores.cpu())
         return Prediction(int(ranking[0]), ranking, probabilities)

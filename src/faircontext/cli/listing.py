@@ -6,6 +6,8 @@ from typing import Annotated, Literal
 
 import tyro
 
+from faircontext.errors import ArgumentError
+
 __all__ = ["List", "run"]
 
 
@@ -25,10 +27,13 @@ def run(arguments: Sequence[str]) -> int:
     if options.what == "backbones":
         from faircontext.backbones import list_backbones
 
-        print("\n".join(list_backbones(options.pattern)))
-        return 0
-    from faircontext.methods.base import METHODS
+        lines = list_backbones(options.pattern)
+    else:
+        from faircontext.methods import list_methods
+        from faircontext.methods.base import METHODS
 
-    for name in METHODS.names(options.pattern):
-        print(f"{name:12} {METHODS[name].summary}")
+        lines = [f"{name:12} {METHODS[name].summary}" for name in list_methods(options.pattern)]
+    if not lines:
+        raise ArgumentError(f"none of the {options.what} matches {options.pattern!r}")
+    print("\n".join(lines))
     return 0
