@@ -61,7 +61,7 @@ def check_choice(argument: str, value: object, choices: Iterable[str]) -> None:
 
 
 def check_minimum(argument: str, value: float, minimum: float) -> None:
-    """Raise `ArgumentError` naming the argument unless its value is a number from the minimum to 1e37, about what float32 holds."""
+    """Raise `ArgumentError` naming the argument unless its value is a number from the minimum to 1e37."""
     if not minimum <= value <= 1e37:
         raise ArgumentError(f"{argument}={value!r} is not possible; it must be a number of at least {minimum}")
 
