@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from faircontext.datasets.folder import class_names, find_images, folder_label, parse_labels, read_labels
+from faircontext.datasets.folder import class_names, find_images, folder_label, parse_labels, read_labels, remarks
 from faircontext.errors import ArgumentError, LabelError
 from faircontext.imageio import EXTENSIONS
 
@@ -228,3 +228,35 @@ def test_class_names_come_either_from_a_list_or_from_a_file(tmp_path):
     for text, file in ((None, None), ("cat", path)):
         with pytest.raises(ArgumentError, match=r"^give the class names either as --labels a,b,c or as --labels-file"):
             class_names(text, file)
+
+
+# Remarks
+
+
+def test_nothing_is_remarked_where_folders_and_names_agree():
+    assert remarks(("cat", "dog"), [Path("in/cat/1.jpg"), Path("in/dog/1.jpg")]) == []
+
+
+def test_folders_that_are_no_classes_are_not_remarked_where_none_is():
+    assert remarks(("cat", "dog"), [Path("holiday/1.jpg"), Path("beach/1.jpg")]) == []
+
+
+def test_a_folder_beside_class_folders_is_remarked_with_close_names():
+    assert remarks(("cat", "dog"), [Path("cat/1.jpg"), Path("cats/1.jpg"), Path("zebra/1.jpg")]) == [
+        "folder cats is named after no class, its images count in no accuracy; did you mean cat?",
+        "folder zebra is named after no class, its images count in no accuracy",
+    ]
+
+
+def test_names_given_twice_and_a_single_name_are_remarked():
+    assert remarks(("cat", "dog", "cat"), []) == [
+        "class names given more than once: cat; each keeps its place, the first wins ties"
+    ]
+    assert remarks(("cat",), []) == ["with one class, cat, nothing is decided: every image is answered with it"]
+
+
+def test_integer_folders_are_sorted_by_value(tmp_path):
+    for name in ("10", "9", "1", "cat", "__MACOSX"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "a.jpg").touch()
+    assert [path.parent.name for path in find_images([str(tmp_path)])] == ["1", "9", "10", "cat"]

@@ -1,7 +1,7 @@
 """Run a method and zero-shot over images; a bad file is a row with an error and never ends a run."""
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -9,7 +9,7 @@ from faircontext.bench.records import Row
 from faircontext.datasets.folder import folder_label
 from faircontext.episode import Episode
 from faircontext.errors import ImageError
-from faircontext.imageio import load_image
+from faircontext.imageio import DecodedImage, read_image
 from faircontext.labels import LabelSpace
 from faircontext.methods import Method, ZeroShot
 from faircontext.metrics.stats import Accuracy, mcnemar_exact
@@ -21,14 +21,26 @@ __all__ = ["Answer", "Comparison", "answer_images", "compare"]
 
 @dataclass(frozen=True)
 class Answer:
-    """A row with what it was made from; `prediction` is None where the file was refused."""
+    """A row with what it was made from.
+
+    Attributes:
+        row: what is written.
+        prediction: the method's, None where the file was refused.
+        notes: what was decided when the file was read, see `DecodedImage`.
+    """
 
     row: Row
     prediction: Prediction | None = None
+    notes: tuple[str, ...] = ()
 
 
 def answer_images(
-    paths: Iterable[Path], labels: LabelSpace, method: Method, recipe: ViewRecipe, seed: int = 0
+    paths: Iterable[Path],
+    labels: LabelSpace,
+    method: Method,
+    recipe: ViewRecipe,
+    seed: int = 0,
+    read: Callable[[Path], DecodedImage] = read_image,
 ) -> Iterator[Answer]:
     """Yield one answer per image, in order.
 
@@ -38,6 +50,7 @@ def answer_images(
         method: which method; zero-shot is run beside it, on the same prompts.
         recipe: how views are made.
         seed: the run's seed.
+        read: how a file is decoded.
     """
     zero_shot = ZeroShot()
     labels.text  # noqa: B018 (encoded here, so that it does not count in the first image's seconds)
@@ -46,11 +59,11 @@ def answer_images(
         truth = folder_label(path, labels.names)
         row = Row(str(path), "" if truth is None else labels.names[truth], method=method.name)
         try:
-            image = load_image(path)
+            image = read(path)
         except ImageError as error:
             yield Answer(replace(row, error=error.reason, seconds=time.perf_counter() - begin))
             continue
-        episode = Episode(image, labels, recipe, seed)
+        episode = Episode(image.pixels, labels, recipe, seed)
         prediction = method(episode)  # before zero-shot, which reuses the plain view's features
         reference = prediction if isinstance(method, ZeroShot) else zero_shot(episode)
         yield Answer(
@@ -64,6 +77,7 @@ def answer_images(
                 seconds=time.perf_counter() - begin,
             ),
             prediction,
+            image.notes,
         )
 
 

@@ -6,14 +6,16 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
 from faircontext import __version__
-from faircontext.datasets.folder import class_names, find_images
+from faircontext.datasets.folder import class_names, find_images, remarks
 from faircontext.errors import check_minimum
+from faircontext.imageio import MAX_PIXELS, read_image
 
 if TYPE_CHECKING:
     from faircontext.bench.run import Answer, Comparison
@@ -58,6 +60,12 @@ class Classify:
     """Of the image tower: auto (bf16 where the processor computes in it), fp32, bf16 or fp16."""
     batch_size: int = 16
     """Rows of an image encoder batch, a multiple of 16; on a CPU always 16."""
+    exif: bool = True
+    """Apply the EXIF orientation of photos (published numbers are often measured without)."""
+    max_pixels: int = MAX_PIXELS
+    """Larger images are refused."""
+    strict: bool = False
+    """Stop at the first file that is refused."""
     csv: Path | None = None
     """Write a row per image to this file, as they come."""
     json: Path | None = None
@@ -81,6 +89,8 @@ def run(arguments: Sequence[str]) -> int:
     templates = prompt_set(options.prompts)
     create_method(options.method, **settings)  # a wrong setting is found before the model is loaded
     check_minimum("seed", options.seed, 0)
+    check_minimum("max_pixels", options.max_pixels, 1)
+    read = partial(read_image, max_pixels=options.max_pixels, exif=options.exif)
     backbone = create_backbone(
         options.backbone, device=options.device, precision=options.precision, batch_size=options.batch_size
     )
@@ -92,13 +102,18 @@ def run(arguments: Sequence[str]) -> int:
         writer = stack.enter_context(RowWriter(options.csv)) if options.csv else None
         report = stack.enter_context(open_output(options.json)) if options.json else None
         _print_run(options, method, recipe, labels, len(paths))
+        for remark in remarks(names, paths):
+            print(f"note: {remark}", file=sys.stderr)
         answers: list[Answer] = []
         interrupted = False
         try:
-            for answer in _with_progress(answer_images(paths, labels, method, recipe, options.seed), len(paths)):
+            for answer in _with_progress(answer_images(paths, labels, method, recipe, options.seed, read), len(paths)):
                 answers.append(answer)
                 if writer:
                     writer.write(answer.row)
+                if options.strict and answer.row.error:
+                    print(f"stopped at {answer.row.path}, as --strict asks", file=sys.stderr)
+                    break
         except KeyboardInterrupt:
             interrupted = True
             print(f"interrupted after {len(answers)} of {len(paths)} images", file=sys.stderr)
@@ -188,6 +203,8 @@ def _report(
             "templates": labels.templates,
             "labels": labels.names,
             "seed": options.seed,
+            "exif": options.exif,
+            "max_pixels": options.max_pixels,
         },
         "versions": {"faircontext": __version__, "torch": torch.__version__, "python": platform.python_version()},
         "summary": None if comparison is None else asdict(comparison),
@@ -196,7 +213,7 @@ def _report(
 
 
 def _entry(answer: "Answer", labels: "LabelSpace") -> dict[str, Any]:
-    entry = asdict(answer.row)
+    entry = {**asdict(answer.row), "notes": answer.notes}
     prediction = answer.prediction
     if prediction is not None:
         top = prediction.ranking[:5].tolist()

@@ -1,14 +1,16 @@
 """Images from files, folders and lists, with folder names as truth; class names from a list or a file."""
 
 import os
+import sys
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
+from difflib import get_close_matches
 from pathlib import Path
 
 from faircontext.errors import ArgumentError, LabelError
 from faircontext.imageio import EXTENSIONS
 
-__all__ = ["class_names", "find_images", "folder_label", "parse_labels", "read_labels"]
+__all__ = ["class_names", "find_images", "folder_label", "parse_labels", "read_labels", "remarks"]
 
 
 def find_images(paths: Sequence[str], listed: Iterable[str] = ()) -> list[Path]:
@@ -48,7 +50,7 @@ def _search(folder: Path, above: frozenset[str] = frozenset()) -> Iterator[Path]
     if place in above:  # a link back up would never end
         return
     try:
-        entries = sorted(entry for entry in folder.iterdir() if not entry.name.startswith("."))
+        entries = sorted((entry for entry in folder.iterdir() if not _is_hidden(entry.name)), key=_natural)
     except OSError as error:
         raise ArgumentError(f"{folder}: cannot be read: {(error.strerror or str(error)).lower()}") from None
     for entry in entries:
@@ -58,6 +60,15 @@ def _search(folder: Path, above: frozenset[str] = frozenset()) -> Iterator[Path]
             yield entry
 
 
+def _is_hidden(name: str) -> bool:
+    return name.startswith(".") or name == "__MACOSX"
+
+
+def _natural(path: Path) -> tuple[int, str]:
+    """Sort integer names, as of class folders, by value and before words."""
+    return (int(path.name), "") if path.name.isdecimal() else (sys.maxsize, path.name)
+
+
 def folder_label(path: Path, names: Sequence[str]) -> int | None:
     """Return the index of the class that an image's folder is named after, or None.
 
@@ -65,6 +76,25 @@ def folder_label(path: Path, names: Sequence[str]) -> int | None:
     """
     folder = _normalise(Path(os.path.abspath(path)).parent.name)  # noqa: PTH100 (keeps links, unlike resolve)
     return next((index for index, name in enumerate(names) if _normalise(name) == folder), None)
+
+
+def remarks(names: Sequence[str], paths: Sequence[Path]) -> list[str]:
+    """Return what a person should know about class names and folders before a run, a line each."""
+    found = []
+    if len(names) == 1:
+        found.append(f"with one class, {names[0]}, nothing is decided: every image is answered with it")
+    if doubled := sorted({name for name in names if names.count(name) > 1}):
+        found.append(
+            f"class names given more than once: {', '.join(doubled)}; each keeps its place, the first wins ties"
+        )
+    folders = {path.parent for path in paths}
+    known = {folder for folder in folders if folder_label(folder / "image", names) is not None}
+    if known:  # else folder names are not meant as class names
+        for folder in sorted(folders - known):
+            close = get_close_matches(_normalise(folder.name), [_normalise(name) for name in names], n=3, cutoff=0.5)
+            hint = f"; did you mean {' or '.join(close)}?" if close else ""
+            found.append(f"folder {folder} is named after no class, its images count in no accuracy{hint}")
+    return found
 
 
 def _normalise(name: str) -> str:

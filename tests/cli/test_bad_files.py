@@ -1,0 +1,92 @@
+"""A folder with bad files of every kind among good ones: each gets its row, and the run ends with one summary."""
+
+import csv
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from faircontext.cli import main
+
+LABELS = ("--labels", "cat,dog")
+
+
+@pytest.fixture
+def mixed(tmp_path: Path, make_image) -> Path:
+    """Twelve images and one bad file of each of nine kinds, their names mixed in order."""
+    folder = tmp_path / "mixed"
+    folder.mkdir()
+    for number in range(12):
+        Image.fromarray(make_image(number)).save(folder / f"{number:02}_good.{'png' if number % 2 else 'JPG'}")
+    whole = (folder / "00_good.JPG").read_bytes()
+    bad = {
+        "01_empty.jpg": b"",
+        "02_web.jpg": b"<!doctype html><title>404</title>",
+        "03_paper.png": b"%PDF-1.7\n",
+        "04_text.webp": b"just some words\n",
+        "05_cut.jpg": whole[: len(whole) // 2],
+        "06_noise.bmp": np.random.default_rng(0).bytes(500),
+        "07_archive.tif": b"PK\x03\x04" + bytes(40),
+    }
+    for name, content in bad.items():
+        (folder / name).write_bytes(content)
+    (folder / "08_nothing.gif").symlink_to(folder / "gone.gif")
+    (folder / "09_folder.jpg").mkdir()
+    return folder
+
+
+def test_good_files_are_answered_and_bad_ones_have_a_reason(
+    mixed: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code = main(["classify", str(mixed), *LABELS, "--method", "zero_shot", "--csv", str(tmp_path / "rows.csv")])
+    with (tmp_path / "rows.csv").open(newline="") as file:
+        rows = {Path(row["path"]).name: row for row in csv.DictReader(file)}
+    assert code == 1
+    assert {name for name, row in rows.items() if row["prediction"]} == {name for name in rows if "good" in name}
+    assert {name: row["error"] for name, row in rows.items() if row["error"]} == {
+        "01_empty.jpg": "the file is empty",
+        "02_web.jpg": "not an image but a web page",
+        "03_paper.png": "not an image but a PDF",
+        "04_text.webp": "not an image but text",
+        "05_cut.jpg": rows["05_cut.jpg"]["error"],
+        "06_noise.bmp": "not an image of a kind that can be read",
+        "07_archive.tif": "not an image but a ZIP archive",
+        "08_nothing.gif": "a link to nothing",
+    }
+    assert rows["05_cut.jpg"]["error"].startswith("cannot be decoded: image file is truncated")
+    assert "12 answered, 8 refused, 0 fell back" in capsys.readouterr().out
+
+
+def test_answers_keep_to_their_files_beside_bad_ones(mixed: Path, tmp_path: Path) -> None:
+    def answers(*paths: Path) -> dict[str, str]:
+        main(["classify", *map(str, paths), *LABELS, "--method", "zero_shot", "--csv", str(tmp_path / "rows.csv")])
+        with (tmp_path / "rows.csv").open(newline="") as file:
+            return {row["path"]: row["confidence"] for row in csv.DictReader(file) if row["prediction"]}
+
+    assert answers(mixed) == answers(*sorted(mixed.glob("*good*"), reverse=True))
+
+
+def test_strict_stops_at_the_first_bad_file_and_keeps_what_was_answered(
+    mixed: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "rows.csv"
+    assert main(["classify", str(mixed), *LABELS, "--method", "zero_shot", "--strict", "--csv", str(out)]) == 1
+    assert [line.split(",")[0].rpartition("/")[2] for line in out.read_text().splitlines()[1:]] == [
+        "00_good.JPG",
+        "01_empty.jpg",
+    ]
+    assert "as --strict asks" in capsys.readouterr().err
+
+
+def test_exif_and_the_limit_are_options(tmp_path: Path, make_image, capsys: pytest.CaptureFixture[str]) -> None:
+    tags = Image.Exif()
+    tags[0x0112] = 6
+    Image.fromarray(make_image(3)).save(tmp_path / "a.jpg", exif=tags)
+    confidences = set()
+    for options in (["--exif"], ["--no-exif"]):
+        main(["classify", str(tmp_path / "a.jpg"), *LABELS, *options, "--csv", str(tmp_path / "rows.csv")])
+        confidences.add((tmp_path / "rows.csv").read_text().splitlines()[1].split(",")[5])
+    assert len(confidences) == 2
+    assert main(["classify", str(tmp_path / "a.jpg"), *LABELS, "--max-pixels", "100"]) == 1
+    assert "120 x 90 pixels are more than the limit of 100 (max_pixels)" in capsys.readouterr().out

@@ -1,0 +1,122 @@
+import json
+import re
+from collections.abc import Callable
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from faircontext import FCL, Episode, LabelSpace, ZeroShot
+from faircontext.report.evidence import evidence_row
+from faircontext.report.explain import SCHEMA_VERSION, Explanation, explain_in_words, write_explanation
+from faircontext.report.figures import overlay
+
+METHOD = FCL(masks=16, k=4, beta=5.0, lr=0.006)
+
+
+@pytest.fixture(scope="module")
+def explanation(make_episode: Callable[..., Episode], photos: dict[str, np.ndarray]) -> Explanation:
+    return explain(make_episode(photos["cat"], views=16), METHOD)
+
+
+def explain(episode: Episode, method: FCL) -> Explanation:
+    run = {"backbone": "lite0", "preset": "paper"}
+    found = method.adapt(episode)
+    return Explanation("<a photo>.jpg", episode, method, found, ZeroShot()(episode).index, run, ("a <note>",))
+
+
+class Links(HTMLParser):
+    def __init__(self) -> None:
+        super().__init__()
+        self.sources: list[str] = []
+
+    def handle_starttag(self, _: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.sources += [value or "" for name, value in attrs if name in ("src", "href")]
+
+
+def test_the_page_and_all_its_pieces_are_written_and_listed(explanation: Explanation, tmp_path: Path) -> None:
+    page = write_explanation(explanation, tmp_path / "new" / "folder")
+    manifest = json.loads((page.parent / "manifest.json").read_text(encoding="utf-8"))
+    assert manifest["schema_version"] == SCHEMA_VERSION
+    written = {str(path.relative_to(page.parent)) for path in page.parent.rglob("*") if path.is_file()}
+    assert written == {*manifest["files"], "manifest.json"}
+    links = Links()
+    links.feed(page.read_text(encoding="utf-8"))
+    assert len(links.sources) == 1 + 1 + 4 + 4  # the image, common evidence, four candidates, four views that voted
+    assert set(links.sources) <= written
+
+
+def test_the_page_shows_text_as_text(explanation: Explanation, tmp_path: Path) -> None:
+    text = write_explanation(explanation, tmp_path).read_text(encoding="utf-8")
+    assert "&lt;a photo&gt;.jpg" in text
+    assert "a &lt;note&gt;" in text
+    assert "<a photo>" not in text
+
+
+def test_the_arrays_are_the_adaptations(explanation: Explanation, tmp_path: Path) -> None:
+    write_explanation(explanation, tmp_path)
+    arrays, found = np.load(tmp_path / "pieces" / "arrays.npz"), explanation.adaptation
+    assert np.array_equal(arrays["evidence"], found.evidence)
+    assert np.array_equal(arrays["common"], found.common)
+    assert np.array_equal(arrays["posterior_after"], found.after.posterior)
+    assert np.array_equal(arrays["candidates"], found.candidates)
+
+
+def test_the_pictures_are_the_image_and_the_evidence_of_the_candidates_in_order(
+    explanation: Explanation, tmp_path: Path
+) -> None:
+    write_explanation(explanation, tmp_path)
+    found, episode = explanation.adaptation, explanation.episode
+    image = np.array(Image.open(tmp_path / "pieces" / "image.png"))
+    assert np.array_equal(image, episode.plain.permute(1, 2, 0))
+    second = found.evidence[int(found.after.ranking[1])].numpy()
+    expected = overlay(episode.x.permute(1, 2, 0).numpy(), second)
+    assert np.array_equal(np.array(Image.open(tmp_path / "pieces" / "evidence_01.png")), expected)
+    view = np.array(Image.open(tmp_path / "pieces" / "view_00.png"))
+    assert np.array_equal(view, episode.views[int(found.exploration.kept[0])].permute(1, 2, 0))
+
+
+def test_a_second_explanation_replaces_the_first(explanation: Explanation, tmp_path: Path) -> None:
+    write_explanation(explanation, tmp_path)
+    (tmp_path / "pieces" / "evidence_77.png").touch()
+    write_explanation(explanation, tmp_path)
+    assert not (tmp_path / "pieces" / "evidence_77.png").exists()
+
+
+def test_words_count_the_votes_and_name_the_answer(explanation: Explanation) -> None:
+    words, found = explain_in_words(explanation), explanation.adaptation
+    counted = [int(number) for number in re.findall(r"(\d+) for ", words)]
+    assert sum(counted) == len(found.exploration.kept) == 4
+    assert words.startswith("The model looked at 16 crops of the picture, and the 4 it was surest about voted: ")
+    assert explanation.episode.labels.names[found.prediction.index] in words
+
+
+def test_words_say_why_nothing_was_learnt(make_episode: Callable[..., Episode], photos: dict, lite0) -> None:
+    alone = explain(make_episode(photos["cat"], LabelSpace(["cat"], lite0)), METHOD)
+    assert "Nothing was learnt (fewer than two candidates: nothing to calibrate)." in explain_in_words(alone)
+    explored = explain(make_episode(photos["cat"]), FCL(calibrate=False))
+    assert "Nothing was learnt (calibration is off)." in explain_in_words(explored)
+
+
+def test_a_page_without_calibration_has_no_evidence(
+    make_episode: Callable[..., Episode], photos: dict, tmp_path: Path
+) -> None:
+    page = write_explanation(explain(make_episode(photos["cat"]), FCL(calibrate=False)), tmp_path)
+    assert "Where the evidence is" not in page.read_text(encoding="utf-8")
+    assert not list((tmp_path / "pieces").glob("evidence_*"))
+
+
+def test_a_figures_row_is_ordered_by_the_final_ranking(explanation: Explanation) -> None:
+    found, names = explanation.adaptation, explanation.episode.labels.names
+    drawn = evidence_row("a photo", explanation.episode, found)
+    order = found.after.ranking
+    assert drawn.names == [names[index] for index in found.candidates[order].tolist()]
+    assert np.array_equal(drawn.after, found.after.posterior[order])
+    first, second = found.candidates[order[:2]].tolist()
+    pairs = found.candidates[found.pairs]
+    pair = next(p for p in range(pairs.shape[1]) if set(pairs[:, p].tolist()) == {first, second})
+    assert drawn.maps[-1][0] == "common evidence of both"
+    assert torch.equal(torch.from_numpy(drawn.maps[-1][1]), found.common[pair])
