@@ -3,13 +3,18 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-.PHONY: demo test lint docs clean
+.PHONY: demo test test-lowest lint docs clean
 
 demo: $(STAMP)  ## run FCL on sample photos and draw its evidence into demo/
 	$(BIN)/faircontext demo --out demo
 
 test: $(STAMP)  ## run the tests; FAIRCONTEXT_DATA adds those that need labelled images
 	$(BIN)/python -m pytest
+
+test-lowest:  ## run the tests against the lowest versions that are declared, in .venv-lowest
+	$(PYTHON) -m venv .venv-lowest
+	.venv-lowest/bin/pip install --quiet --editable '.[demo]' -c tests/lowest.txt beartype hypothesis open-clip-torch pytest scikit-learn
+	.venv-lowest/bin/python -m pytest -o addopts= -o filterwarnings=default
 
 lint: $(STAMP)  ## style, formatting and types
 	$(BIN)/ruff check
@@ -28,4 +33,4 @@ $(STAMP): pyproject.toml
 	@touch $@
 
 clean:  ## remove everything that the other targets made
-	rm -rf .venv demo site .mypy_cache .pytest_cache .ruff_cache
+	rm -rf .venv .venv-lowest demo site .mypy_cache .pytest_cache .ruff_cache

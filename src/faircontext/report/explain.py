@@ -61,6 +61,11 @@ def explain_in_words(explanation: Explanation) -> str:
         f"The model looked at {views} crops of the picture, and the {kept} it was surest about voted: "
         f"{'all ' if len(voted) == 1 else ''}{', '.join(voted[:4])}{' and others' if len(voted) > 4 else ''}."
     ]
+    first = int(found.candidates[found.before.ranking[0]])
+    if first != int(found.exploration.ranking[0]):
+        words.append(
+            f"Asked to choose among the {len(found.candidates)} candidates alone, they voted for {names[first]}."
+        )
     if found.calibration is None or found.prediction.fallback:
         words.append(f"Nothing was learnt ({found.prediction.fallback or 'calibration is off'}).")
     else:
