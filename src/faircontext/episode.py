@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float, UInt8
 from torch import Tensor
 
-from faircontext.errors import ArgumentError
+from faircontext.errors import ArgumentError, check_minimum
 from faircontext.evidence import Masks, Occluder, occlude, sample_masks
 from faircontext.labels import LabelSpace
 from faircontext.seeding import Purpose, image_id, stream
@@ -33,6 +33,9 @@ class Episode:
     """
 
     def __init__(self, image: Image, labels: LabelSpace, recipe: ViewRecipe | None = None, seed: int = 0) -> None:
+        check_minimum("seed", seed, 0)
+        if not isinstance(image, np.ndarray):
+            raise ArgumentError(f"image is of type {type(image).__name__}; use load_image, or a NumPy array")
         if image.dtype != np.uint8 or image.ndim != 3 or image.shape[2] != 3 or 0 in image.shape:
             raise ArgumentError(
                 f"image of shape {image.shape} and type {image.dtype} is not possible; use load_image, or an array of "

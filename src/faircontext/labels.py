@@ -1,6 +1,7 @@
 """A label space: class names and prompts for one backbone, with all about them that does not depend on an image."""
 
-from collections.abc import Sequence
+import unicodedata
+from collections.abc import Sequence, Set
 from functools import cached_property
 
 import torch
@@ -37,13 +38,13 @@ class LabelSpace:
     def __init__(
         self, names: Sequence[str], backbone: Backbone, templates: Sequence[str] = PROMPT_SETS["single"]
     ) -> None:
-        if isinstance(names, str) or isinstance(templates, str):
-            raise LabelError("names and templates are lists of strings, not one string")
+        if isinstance(names, str | bytes | Set) or isinstance(templates, str):
+            raise LabelError(f"names and templates are lists of strings in their order, not {type(names).__name__}")
         self.names = tuple(names)
         if not self.names:
             raise LabelError("there are no class names; give at least one")
-        if blank := [index for index, name in enumerate(self.names) if not name.strip()]:
-            raise LabelError(f"class name number {blank[0] + 1} is blank")
+        for number, name in enumerate(self.names, 1):
+            _check_name(number, name)
         if not templates:
             raise LabelError("there is no prompt template; give at least one, for example 'a photo of a {}.'")
         self.backbone = backbone
@@ -80,3 +81,14 @@ class LabelSpace:
     def _encode(self, prompts: Prompts, tokens: Tensor | None) -> Float[Tensor, "classes dim"]:
         with torch.no_grad():
             return self.backbone.encode_text(prompts, tokens, "prepend")
+
+
+def _check_name(number: int, name: str) -> None:
+    """Refuse what cannot be read in a prompt or shown in a table."""
+    if not isinstance(name, str):
+        raise LabelError(f"class name number {number} is {name!r}, not a string")
+    kinds = [unicodedata.category(character) for character in name]
+    if "Cc" in kinds or "Cs" in kinds:
+        raise LabelError(f"class name number {number}, {name[:60]!r}, has control characters; is the file plain UTF-8?")
+    if all(kind[0] in "CZ" for kind in kinds):
+        raise LabelError(f"class name number {number} is blank")

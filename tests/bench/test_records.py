@@ -5,7 +5,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from faircontext.bench.records import Row, RowWriter, open_output
+from faircontext.bench.records import Row, RowWriter, check_outputs, write_whole
 from faircontext.errors import ArgumentError
 
 HEADER = "path,label,zero_shot,prediction,votes,confidence,method,fallback,error,seconds"
@@ -87,7 +87,27 @@ def test_a_file_name_that_is_not_utf8_keeps_its_bytes(tmp_path):
 
 def test_an_output_that_cannot_be_written_is_named_before_any_work(tmp_path):
     for path, reason in ((tmp_path, "is a directory"), (tmp_path / "no" / "rows.csv", "no such file or directory")):
-        for opened in (RowWriter, open_output):
+        for use in (RowWriter, lambda path: check_outputs([path], []), lambda path: write_whole(path, "text")):
             with pytest.raises(ArgumentError) as caught:
-                opened(path)
+                use(path)
             assert str(caught.value) == f"{path}: cannot be written: {reason}"
+
+
+def test_a_whole_file_is_replaced_in_one_step_and_nothing_is_left_beside_it(tmp_path):
+    path = tmp_path / "a.json"
+    path.write_text("old")
+    with pytest.raises(UnicodeEncodeError):
+        write_whole(path, "half of a pair: \ud800")
+    assert path.read_text() == "old"
+    write_whole(path, "new")
+    assert path.read_text() == "new"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_outputs_are_checked_without_being_changed(tmp_path):
+    old, new = tmp_path / "old.csv", tmp_path / "new.csv"
+    old.write_text("precious")
+    check_outputs([old, new], [tmp_path / "input.jpg"])
+    assert old.read_text() == "precious"
+    with pytest.raises(ArgumentError, match="would be written over what is read"):
+        check_outputs([old], [tmp_path / "x" / ".." / "old.csv"])

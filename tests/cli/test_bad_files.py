@@ -90,3 +90,53 @@ def test_exif_and_the_limit_are_options(tmp_path: Path, make_image, capsys: pyte
     assert len(confidences) == 2
     assert main(["classify", str(tmp_path / "a.jpg"), *LABELS, "--max-pixels", "100"]) == 1
     assert "120 x 90 pixels are more than the limit of 100 (max_pixels)" in capsys.readouterr().out
+
+
+def image_file(folder: Path, make_image) -> Path:
+    Image.fromarray(make_image(0)).save(folder / "a.png")
+    return folder / "a.png"
+
+
+@pytest.mark.parametrize("output", ["--csv", "--json"])
+def test_an_output_never_replaces_an_input(output: str, tmp_path: Path, make_image, capsys) -> None:
+    path, names = image_file(tmp_path, make_image), tmp_path / "names.txt"
+    names.write_text("cat\ndog\n")
+    for taken in (path, names, path.parent / "x" / ".." / "a.png"):
+        before = path.read_bytes(), names.read_text()
+        words = ["classify", str(path), "--labels-file", str(names), "--method", "zero_shot", output, str(taken)]
+        assert main(words) == 2
+        assert "would be written over what is read" in capsys.readouterr().err
+        assert (path.read_bytes(), names.read_text()) == before
+
+
+def test_two_outputs_are_two_files(tmp_path: Path, make_image, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["classify", str(image_file(tmp_path, make_image)), *LABELS, "--method", "zero_shot"]
+    assert main([*words, "--csv", str(tmp_path / "out"), "--json", str(tmp_path / "out")]) == 2
+    assert "or over another output" in capsys.readouterr().err
+
+
+def test_an_output_that_cannot_be_written_leaves_the_other_as_it_was(tmp_path: Path, make_image) -> None:
+    old = tmp_path / "old.csv"
+    old.write_text("precious")
+    words = ["classify", str(image_file(tmp_path, make_image)), *LABELS, "--method", "zero_shot", "--csv", str(old)]
+    assert main([*words, "--json", str(tmp_path / "no" / "such.json")]) == 2
+    assert old.read_text() == "precious"
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="the system has no full device")
+def test_a_full_disk_costs_the_json_file_alone(tmp_path: Path, make_image, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["classify", str(image_file(tmp_path, make_image)), *LABELS, "--method", "zero_shot"]
+    assert main([*words, "--csv", str(tmp_path / "rows.csv"), "--json", "/dev/full"]) == 2
+    assert capsys.readouterr().err == "faircontext: /dev/full: cannot be written: no space left on device\n"
+    assert len((tmp_path / "rows.csv").read_text().splitlines()) == 2
+
+
+@pytest.mark.parametrize("name", ["c\0a\0t", "\x1b[31mred", "a\ud800", "\u200b"])
+def test_names_that_cannot_be_shown_are_refused(
+    name: str, tmp_path: Path, make_image, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["classify", str(image_file(tmp_path, make_image)), "--labels", f"cat,{name}", "--method", "zero_shot"]
+    assert main(words) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("faircontext: class name number 2")
+    assert error.count("\n") == 1

@@ -394,3 +394,10 @@ def test_the_ensemble_says_which_part_fell_back(photos: Photos, make_episode: Ma
     prediction = create_method("fcl", masks=8)(make_episode(photos["cat"], labels))
     assert prediction.fallback == "fewer than two candidates: nothing to calibrate"
     assert prediction.votes.tolist() == [7]
+
+
+def test_a_caller_in_inference_mode_gets_the_same_answer(photos: Photos, make_episode: MakeEpisode) -> None:
+    method = FCL(masks=8, k=3)
+    expected = method(make_episode(photos["cat"]))
+    with torch.inference_mode():
+        assert_identical(method(make_episode(photos["cat"])), expected)

@@ -81,9 +81,13 @@ def test_the_pictures_are_the_image_and_the_evidence_of_the_candidates_in_order(
 
 def test_a_second_explanation_replaces_the_first(explanation: Explanation, tmp_path: Path) -> None:
     write_explanation(explanation, tmp_path)
-    (tmp_path / "pieces" / "evidence_77.png").touch()
+    manifest = json.loads((tmp_path / "manifest.json").read_text(encoding="utf-8"))
+    (tmp_path / "manifest.json").write_text(json.dumps({"files": [*manifest["files"], "pieces/evidence_77.png"]}))
+    for name in ("evidence_77", "mine"):
+        (tmp_path / "pieces" / f"{name}.png").touch()
     write_explanation(explanation, tmp_path)
     assert not (tmp_path / "pieces" / "evidence_77.png").exists()
+    assert (tmp_path / "pieces" / "mine.png").exists()  # somebody's own file stays
 
 
 def test_words_count_the_votes_and_name_the_answer(explanation: Explanation) -> None:

@@ -162,8 +162,11 @@ class Backbone(ABC):
 
 def _usable_device(device: str) -> torch.device:
     try:
-        return torch.empty(0, device=device).device
-    except (RuntimeError, AssertionError) as error:  # what torch raises depends on how it was built
+        found = torch.empty(0, device=device).device
+        if found.type == "meta":
+            raise RuntimeError("it holds no numbers")
+        return found
+    except (RuntimeError, AssertionError, ImportError) as error:  # what torch raises depends on how it was built
         reason = str(error).splitlines()[0].rstrip(".")
         raise ArgumentError(f"device={device!r} is not possible: {reason}; use for example cpu") from None
 

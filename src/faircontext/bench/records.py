@@ -1,16 +1,17 @@
 """One row per image and method: the columns of `classify`, and their CSV file."""
 
 import csv
-from collections.abc import Iterator
+import os
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from types import TracebackType
-from typing import Any, TextIO
+from typing import Any
 
 from faircontext.errors import ArgumentError
 
-__all__ = ["Row", "RowWriter", "open_output", "writing"]
+__all__ = ["Row", "RowWriter", "check_outputs", "write_whole", "writing"]
 
 
 @dataclass(frozen=True)
@@ -65,14 +66,40 @@ def writing(path: Path | None) -> Iterator[None]:
         raise ArgumentError(f"{path}: cannot be written: {(error.strerror or str(error)).lower()}") from None
 
 
-def open_output(path: Path) -> TextIO:
-    """Open a text file for writing.
+def check_outputs(outputs: Iterable[Path], inputs: Iterable[Path]) -> None:
+    """Check, before any work is done and without changing a file, that outputs can be written and are nobody else.
+
+    Raises:
+        ArgumentError: an output is an input, or another output, or cannot be written.
+    """
+    taken = {os.path.realpath(path) for path in inputs}
+    for path in outputs:
+        place = os.path.realpath(path)
+        if place in taken:
+            raise ArgumentError(
+                f"{path}: would be written over what is read, or over another output; name another file"
+            )
+        taken.add(place)
+        with writing(path):
+            path.open("a").close()
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Write a file in one step: whoever looks at it sees the old content or the new, never a part.
 
     Raises:
         ArgumentError: the file cannot be written.
     """
     with writing(path):
-        return path.open("w", encoding="utf-8", errors="surrogateescape", newline="")
+        if path.exists() and not path.is_file():  # a device
+            path.write_text(text, encoding="utf-8", errors="surrogateescape")
+            return
+        partial = path.with_name(f".{path.name}.partial")
+        try:
+            partial.write_text(text, encoding="utf-8", errors="surrogateescape")
+            partial.replace(path)
+        finally:
+            partial.unlink(missing_ok=True)
 
 
 class RowWriter:
@@ -80,7 +107,8 @@ class RowWriter:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._file = open_output(path)
+        with writing(path):
+            self._file = path.open("w", encoding="utf-8", errors="surrogateescape", newline="")
         columns = [field.name for field in fields(Row)]
         self._writer = csv.DictWriter(self._file, columns, lineterminator="\n")
         # The writer does not quote a lone carriage return, which a reader then takes for the end of the row.

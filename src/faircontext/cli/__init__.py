@@ -55,6 +55,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # The reader of our output, for example `head`, has gone. What is still buffered goes nowhere, without a word.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
+    except OSError as error:  # what is printed has nowhere to go, for example because the disk is full
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        print(f"faircontext: {(error.strerror or str(error)).lower()}", file=sys.stderr)
+        return 2
 
 
 def _dispatch(words: list[str]) -> int:

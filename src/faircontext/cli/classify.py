@@ -76,11 +76,11 @@ def run(arguments: Sequence[str]) -> int:
     """Run the command."""
     options = tyro.cli(Classify, args=arguments, prog="faircontext classify")
     names = class_names(options.labels, options.labels_file)
-    paths = find_images(options.paths, sys.stdin)
+    paths = find_images(options.paths, sys.stdin or ())
 
     from faircontext.backbones import create_backbone
     from faircontext.backbones.prompts import prompt_set
-    from faircontext.bench.records import RowWriter, open_output, writing
+    from faircontext.bench.records import RowWriter, check_outputs, write_whole
     from faircontext.bench.run import answer_images
     from faircontext.labels import LabelSpace
     from faircontext.methods import create_method, parse_settings
@@ -97,10 +97,10 @@ def run(arguments: Sequence[str]) -> int:
     method = create_method(options.method, preset=options.preset, backbone=backbone, **settings)
     recipe = backbone.view_recipe(options.preset)
     labels = LabelSpace(names, backbone, templates)
+    check_outputs(filter(None, (options.csv, options.json)), [*paths, *filter(None, [options.labels_file])])
     with ExitStack() as stack:
         # Opened last, so that a wrong argument leaves an earlier file as it was.
         writer = stack.enter_context(RowWriter(options.csv)) if options.csv else None
-        report = stack.enter_context(open_output(options.json)) if options.json else None
         _print_run(options, method, recipe, labels, len(paths))
         for remark in remarks(names, paths):
             print(f"note: {remark}", file=sys.stderr)
@@ -118,11 +118,9 @@ def run(arguments: Sequence[str]) -> int:
             interrupted = True
             print(f"interrupted after {len(answers)} of {len(paths)} images", file=sys.stderr)
         finally:
-            if report:
+            if options.json:
                 document = _report(options, method, recipe, labels, answers)
-                with writing(options.json):
-                    json.dump(document, report, indent=1, ensure_ascii=False)
-                    report.flush()
+                write_whole(options.json, json.dumps(document, indent=1, ensure_ascii=False))
         _print_summary(answers, method.name)
     if interrupted:
         return 130
@@ -142,8 +140,8 @@ def _with_progress(answers: "Iterator[Answer]", total: int) -> "Iterator[Answer]
             if row.error
             else f"{row.zero_shot:24.24} {row.prediction:24.24} {votes:>5} {row.confidence:6.3f}  {row.path}"
         )
+        yield answer  # first, so that a row is in its file before anything can go wrong with showing it
         tqdm.write(line.encode(errors="replace").decode())
-        yield answer
 
 
 def _print_run(options: Classify, method: "Method", recipe: "ViewRecipe", labels: "LabelSpace", images: int) -> None:

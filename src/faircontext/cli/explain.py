@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import tyro
 
 from faircontext.datasets.folder import class_names
-from faircontext.errors import ArgumentError
+from faircontext.errors import check_minimum
 from faircontext.imageio import MAX_PIXELS, read_image
 
 __all__ = ["Explain", "run"]
@@ -50,15 +50,19 @@ class Explain:
 def run(arguments: Sequence[str]) -> int:
     """Run the command."""
     options = tyro.cli(Explain, args=arguments, prog="faircontext explain")
+    check_minimum("seed", options.seed, 0)
     names = class_names(options.labels, options.labels_file)
     image = read_image(options.image, max_pixels=options.max_pixels, exif=options.exif)
 
     from faircontext.backbones import create_backbone
+    from faircontext.bench.records import writing
     from faircontext.episode import Episode
     from faircontext.labels import LabelSpace
     from faircontext.methods import FCL, ZeroShot, create_method, parse_settings
-    from faircontext.report.explain import Explanation, explain_in_words, write_explanation
+    from faircontext.report.explain import Explanation, explain_in_words, prepare_folder, write_explanation
 
+    with writing(options.out):
+        prepare_folder(options.out)
     settings: dict[str, Any] = parse_settings("fcl", options.set)
     create_method("fcl", **settings)  # a wrong setting is found before the model is loaded
     backbone = create_backbone(options.backbone, device=options.device, precision=options.precision)
@@ -74,11 +78,15 @@ def run(arguments: Sequence[str]) -> int:
         "seed": options.seed,
     }
     explanation = Explanation(
-        options.image, episode, method, adaptation, ZeroShot()(episode).index, run_facts, image.notes
+        options.image.encode(errors="replace").decode(),
+        episode,
+        method,
+        adaptation,
+        ZeroShot()(episode).index,
+        run_facts,
+        image.notes,
     )
-    try:
+    with writing(options.out):
         page = write_explanation(explanation, options.out)
-    except OSError as error:
-        raise ArgumentError(f"--out {options.out}: {(error.strerror or str(error)).lower()}") from None
     print(f"{explain_in_words(explanation)}\n{page}")
     return 0

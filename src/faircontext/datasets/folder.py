@@ -3,6 +3,7 @@
 import os
 import sys
 import unicodedata
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from difflib import get_close_matches
 from pathlib import Path
@@ -38,6 +39,8 @@ def find_images(paths: Sequence[str], listed: Iterable[str] = ()) -> list[Path]:
             found.append(Path(path))
         else:
             raise ArgumentError(f"{path}: no such file or folder")
+    if not found and set(paths) == {"-"}:
+        raise ArgumentError("standard input names no file; give one file name a line")
     if not found:
         raise ArgumentError(
             f"no images in {', '.join(paths)}; looked for the extensions {' '.join(sorted(EXTENSIONS))}"
@@ -83,7 +86,8 @@ def remarks(names: Sequence[str], paths: Sequence[Path]) -> list[str]:
     found = []
     if len(names) == 1:
         found.append(f"with one class, {names[0]}, nothing is decided: every image is answered with it")
-    if doubled := sorted({name for name in names if names.count(name) > 1}):
+    alike = Counter(map(_normalise, names))
+    if doubled := sorted({name for name in names if alike[_normalise(name)] > 1}):
         found.append(
             f"class names given more than once: {', '.join(doubled)}; each keeps its place, the first wins ties"
         )

@@ -115,6 +115,7 @@ class FCL(Method):
         runs = [self.adapt(episode, template).prediction for template in range(len(episode.labels.templates))]
         return runs[0] if len(runs) == 1 else vote_over_templates(runs)
 
+    @torch.inference_mode(False)  # calibration differentiates, also where the caller has switched that off
     def adapt(self, episode: Episode, template: int = 0) -> Adaptation:
         """Run exploration and calibration on one image with one template, and return every intermediate result."""
         delta0, placement = self._initial_context(episode, template)

@@ -2,6 +2,7 @@
 
 import json
 import platform
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -19,7 +20,7 @@ from faircontext.report.evidence import evidence_row
 from faircontext.report.figures import overlay
 from faircontext.report.html import render
 
-__all__ = ["SCHEMA_VERSION", "Explanation", "explain_in_words", "write_explanation"]
+__all__ = ["SCHEMA_VERSION", "Explanation", "explain_in_words", "prepare_folder", "write_explanation"]
 
 SCHEMA_VERSION = 1
 _PACKAGES = ("torch", "torchvision", "numpy", "pillow", "timm", "transformers", "matplotlib")
@@ -100,10 +101,10 @@ def write_explanation(explanation: Explanation, folder: Path) -> Path:
     Raises:
         OSError: the folder or a file cannot be written.
     """
+    prepare_folder(folder)
     pieces = folder / "pieces"
-    pieces.mkdir(parents=True, exist_ok=True)
-    for old in (*pieces.glob("*.png"), *pieces.glob("*.npz")):
-        old.unlink()
+    for name in _earlier_files(folder):
+        (folder / name).unlink(missing_ok=True)
     pictures = _pictures(explanation)
     for name, pixels in pictures.items():
         PIL.Image.fromarray(pixels).save(pieces / f"{name}.png")
@@ -113,6 +114,24 @@ def write_explanation(explanation: Explanation, folder: Path) -> Path:
     page = folder / "index.html"
     page.write_text(render("explain.html", **_page(explanation)), encoding="utf-8")
     return page
+
+
+def prepare_folder(folder: Path) -> None:
+    """Make the folder for an explanation.
+
+    Raises:
+        OSError: it cannot be made.
+    """
+    (folder / "pieces").mkdir(parents=True, exist_ok=True)
+
+
+def _earlier_files(folder: Path) -> list[str]:
+    """Return the pieces of an earlier explanation, by its manifest: other files are somebody's own."""
+    try:
+        files = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))["files"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return []
+    return [name for name in files if re.fullmatch(r"pieces/\w+\.(png|npz)", str(name))]
 
 
 def _pictures(explanation: Explanation) -> dict[str, UInt8[np.ndarray, "height width 3"]]:
