@@ -18,6 +18,7 @@ from faircontext.errors import check_minimum
 from faircontext.imageio import MAX_PIXELS, read_image
 
 if TYPE_CHECKING:
+    from faircontext.bench.records import RowWriter
     from faircontext.bench.run import Answer, Comparison
     from faircontext.labels import LabelSpace
     from faircontext.methods import Method
@@ -105,26 +106,33 @@ def run(arguments: Sequence[str]) -> int:
         for remark in remarks(names, paths):
             print(f"note: {remark}", file=sys.stderr)
         answers: list[Answer] = []
-        interrupted = False
+        stream = answer_images(paths, labels, method, recipe, options.seed, read)
         try:
-            for answer in _with_progress(answer_images(paths, labels, method, recipe, options.seed, read), len(paths)):
-                answers.append(answer)
-                if writer:
-                    writer.write(answer.row)
-                if options.strict and answer.row.error:
-                    print(f"stopped at {answer.row.path}, as --strict asks", file=sys.stderr)
-                    break
-        except KeyboardInterrupt:
-            interrupted = True
-            print(f"interrupted after {len(answers)} of {len(paths)} images", file=sys.stderr)
+            interrupted = _collect(_with_progress(stream, len(paths)), answers, writer, options.strict)
         finally:
             if options.json:
                 document = _report(options, method, recipe, labels, answers)
                 write_whole(options.json, json.dumps(document, indent=1, ensure_ascii=False))
         _print_summary(answers, method.name)
     if interrupted:
+        print(f"interrupted after {len(answers)} of {len(paths)} images", file=sys.stderr)
         return 130
     return 1 if any(answer.row.error for answer in answers) else 0
+
+
+def _collect(stream: "Iterator[Answer]", answers: "list[Answer]", writer: "RowWriter | None", strict: bool) -> bool:
+    """Append answers as they come, write their rows, and return whether Ctrl-C ended it."""
+    try:
+        for answer in stream:
+            answers.append(answer)
+            if writer:
+                writer.write(answer.row)
+            if strict and answer.row.error:
+                print(f"stopped at {answer.row.path}, as --strict asks: {answer.row.error}", file=sys.stderr)
+                break
+    except KeyboardInterrupt:
+        return True
+    return False
 
 
 def _with_progress(answers: "Iterator[Answer]", total: int) -> "Iterator[Answer]":
