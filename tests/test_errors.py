@@ -1,9 +1,12 @@
 import copy
 import math
 import pickle
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import jaxtyping
+import numpy as np
 import pytest
 import torch
 
@@ -15,11 +18,22 @@ from faircontext.errors import (
     check_choice,
     check_interval,
     check_minimum,
+    check_type,
     unknown_name,
 )
 from faircontext.evidence import common_evidence, occlude
 from faircontext.explore import explore
 from faircontext.losses import pair_weights
+
+
+@contextmanager
+def unchecked() -> Iterator[None]:
+    """Call as a user does: without the run-time type checks of the tests, which would come first."""
+    jaxtyping.config.update("jaxtyping_disable", True)
+    try:
+        yield
+    finally:
+        jaxtyping.config.update("jaxtyping_disable", False)
 
 
 @pytest.mark.parametrize(
@@ -117,10 +131,49 @@ PAIR = torch.tensor([[0], [1]])
     ],
 )
 def test_functions_name_the_argument_with_an_impossible_choice(argument: str, call: Callable[[], object]):
-    # As a user meets it: without the run-time type checks of the tests, which would come first.
-    jaxtyping.config.update("jaxtyping_disable", True)
-    try:
-        with pytest.raises(ArgumentError, match=f"^{argument}='other' is not possible; use one of "):
-            call()
-    finally:
-        jaxtyping.config.update("jaxtyping_disable", False)
+    with unchecked(), pytest.raises(ArgumentError, match=f"^{argument}='other' is not possible; use one of "):
+        call()
+
+
+@pytest.mark.parametrize(
+    ("path", "shown"), [("a\nb.jpg", r"a\nb.jpg"), ("a\udcff.jpg", r"a\udcff.jpg"), ("é.jpg", "é.jpg")]
+)
+def test_a_message_is_one_line_that_can_be_shown_whatever_the_path(path, shown):
+    error = ImageError(path, "the file is empty")
+    assert str(error) == f"{shown}: the file is empty"
+    assert error.path == path
+
+
+def test_a_wrong_type_names_the_argument_and_both_types():
+    check_type("seed", 3, int)
+    check_type("recipe", None, (str, type(None)))
+    with pytest.raises(ArgumentError, match=r"^seed is of type bool, not int$"):
+        check_type("seed", True, int)
+    with pytest.raises(ArgumentError, match=r"^path is of type list, not str or int; use load_image$"):
+        check_type("path", [], (str, int), "use load_image")
+
+
+def wrong_calls():
+    from faircontext import Episode, LabelSpace, create_backbone, create_method, load_image
+
+    image = np.zeros((4, 4, 3), np.uint8)
+    return {
+        "name is of type NoneType, not str": lambda _: create_backbone(None),
+        "batch_size is of type str, not int": lambda _: create_backbone(batch_size="16"),
+        "name is of type int, not str": lambda _: create_method(3),
+        "backbone is of type str, not Backbone": lambda _: create_method("fcl", preset="recommended", backbone="lite0"),
+        "backbone is of type str, not Backbone; create": lambda _: LabelSpace(["cat"], "lite0"),
+        "path is of type ndarray, not str or PathLike": lambda _: load_image(image),
+        "max_pixels is of type str, not int": lambda _: load_image("a.jpg", max_pixels="9"),
+        "labels is of type list, not LabelSpace": lambda _: Episode(image, ["cat"]),
+        "recipe is of type str, not ViewRecipe or NoneType": lambda labels: Episode(image, labels, "paper"),
+        "seed is of type str, not int or integer": lambda labels: Episode(image, labels, seed="0"),
+        "image is of type list, not ndarray; use load_image": lambda labels: Episode([[0]], labels),
+        "template=1 is not possible; there are 1": lambda labels: create_method("fcl").adapt(Episode(image, labels), 1),
+    }
+
+
+@pytest.mark.parametrize("message", wrong_calls())
+def test_a_wrong_call_from_python_is_named(message, labels):
+    with unchecked(), pytest.raises(FairContextError, match=f"^{re.escape(message)}"):
+        wrong_calls()[message](labels)

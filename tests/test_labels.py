@@ -99,3 +99,32 @@ def test_constants_are_encoded_once() -> None:
         assert labels.text.shape == labels.prepended_text.shape == (2, 2, 384)
         assert labels.zero_shot_text.shape == (2, 384)
     assert backbone.encoded == 8
+
+
+# Names that are too long
+
+LONG = " ".join(["dog"] * 200)
+
+
+def test_a_name_that_is_too_long_is_refused_by_name_and_limit(lite0: Backbone) -> None:
+    with pytest.raises(
+        LabelError, match=r"^prompt 'a photo of a dog dog .* has 207 tokens, more than the 128 that lite0"
+    ):
+        LabelSpace(("cat", LONG), lite0)
+
+
+def test_a_truncated_prompt_keeps_its_end_token_and_room_for_learnable_tokens(lite0: Backbone) -> None:
+    labels = LabelSpace(("cat", LONG), lite0, truncate=True)
+    (prompts,) = labels.prompts
+    whole = lite0.tokenize(("cat", LONG), "a photo of a {}.")
+    assert prompts.ids.shape == (2, 124)
+    assert prompts.ids[1, :-1].tolist() == whole.ids[1, :123].tolist()
+    assert int(prompts.ids[1, -1]) == int(whole.ids[1, -1])
+    assert labels.prepended_text.isfinite().all()
+    assert labels.remarks() == [f"cut to what lite0 reads: {LONG[:60]} ..."]
+
+
+def test_prompts_that_fit_are_left_as_they_are(lite0: Backbone) -> None:
+    plain, truncated = (LabelSpace(("cat", "dog"), lite0, truncate=truncate) for truncate in (False, True))
+    assert same_bits(plain.prompts[0].ids, truncated.prompts[0].ids)
+    assert truncated.remarks() == []

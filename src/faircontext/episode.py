@@ -1,13 +1,14 @@
 """An episode: everything that one test image needs, computed at most once and shared by all methods."""
 
 from functools import cached_property
+from types import NoneType
 
 import numpy as np
 import torch
 from jaxtyping import Float, UInt8
 from torch import Tensor
 
-from faircontext.errors import ArgumentError, check_minimum
+from faircontext.errors import ArgumentError, check_minimum, check_type
 from faircontext.evidence import Masks, Occluder, occlude, sample_masks
 from faircontext.labels import LabelSpace
 from faircontext.seeding import Purpose, image_id, stream
@@ -33,9 +34,11 @@ class Episode:
     """
 
     def __init__(self, image: Image, labels: LabelSpace, recipe: ViewRecipe | None = None, seed: int = 0) -> None:
+        check_type("seed", seed, (int, np.integer))
         check_minimum("seed", seed, 0)
-        if not isinstance(image, np.ndarray):
-            raise ArgumentError(f"image is of type {type(image).__name__}; use load_image, or a NumPy array")
+        check_type("labels", labels, LabelSpace)
+        check_type("recipe", recipe, (ViewRecipe, NoneType))
+        check_type("image", image, np.ndarray, "use load_image")
         if image.dtype != np.uint8 or image.ndim != 3 or image.shape[2] != 3 or 0 in image.shape:
             raise ArgumentError(
                 f"image of shape {image.shape} and type {image.dtype} is not possible; use load_image, or an array of "

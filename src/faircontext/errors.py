@@ -12,12 +12,17 @@ __all__ = [
     "check_choice",
     "check_interval",
     "check_minimum",
+    "check_type",
+    "one_line",
     "unknown_name",
 ]
 
 
 class FairContextError(Exception):
     """Base of all errors that faircontext raises on purpose; the message is one line, fit to be shown as it is."""
+
+    def __str__(self) -> str:
+        return one_line(super().__str__())
 
 
 class ArgumentError(FairContextError, ValueError):
@@ -45,10 +50,23 @@ class ImageError(FairContextError, OSError):
         return ImageError, (self.path, self.reason)
 
 
-def unknown_name(kind: str, name: str, known: Iterable[str]) -> ArgumentError:
+def one_line(text: str) -> str:
+    """Return a text with line breaks, control characters and stray bytes written as escapes, as paths may hold them."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def check_type(argument: str, value: object, kind: type | tuple[type, ...], hint: str = "") -> None:
+    """Raise `ArgumentError` naming the argument unless its value is of a type."""
+    if not isinstance(value, kind) or (isinstance(value, bool) and kind is int):
+        kinds = kind if isinstance(kind, tuple) else (kind,)
+        wanted = " or ".join(k.__name__ for k in kinds)
+        raise ArgumentError(f"{argument} is of type {type(value).__name__}, not {wanted}{f'; {hint}' if hint else ''}")
+
+
+def unknown_name(kind: str, name: object, known: Iterable[str]) -> ArgumentError:
     """Build the error for a name that is not in a list, with the closest ones (or all of them)."""
     names = sorted(known)
-    close = get_close_matches(name, names, n=3, cutoff=0.5)
+    close = get_close_matches(str(name), names, n=3, cutoff=0.5)
     hint = f"did you mean {' or '.join(map(repr, close))}?" if close else f"known: {', '.join(names)}"
     return ArgumentError(f"unknown {kind} {name!r}; {hint}")
 

@@ -1,6 +1,7 @@
 """The one way in for images: any file that Pillow reads becomes an RGB array, or is refused with the file's name."""
 
 import io
+import os
 import stat
 import warnings
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ import numpy as np
 from jaxtyping import UInt8
 from PIL import Image, ImageCms, UnidentifiedImageError, features
 
-from faircontext.errors import ImageError, check_minimum
+from faircontext.errors import ImageError, check_minimum, check_type
 
 __all__ = ["EXTENSIONS", "MAX_PIXELS", "DecodedImage", "load_image", "read_image"]
 
@@ -72,6 +73,8 @@ def read_image(path: Path | str, *, max_pixels: int = MAX_PIXELS, exif: bool = T
     Raises:
         ImageError: the file cannot be read as an image, or is too large; the message names it and says why.
     """
+    check_type("path", path, (str, os.PathLike))
+    check_type("max_pixels", max_pixels, int)
     check_minimum("max_pixels", max_pixels, 1)
     limit, head = min(max_pixels, MAX_PIXELS), b""
     try:

@@ -1,7 +1,7 @@
 """A label space: class names and prompts for one backbone, with all about them that does not depend on an image."""
 
 import unicodedata
-from collections.abc import Sequence, Set
+from collections.abc import Iterable, Sequence, Set
 from functools import cached_property
 
 import torch
@@ -11,7 +11,7 @@ from torch import Tensor
 
 from faircontext.backbones.base import Backbone
 from faircontext.backbones.prompts import CONTEXT, PROMPT_SETS, Prompts
-from faircontext.errors import LabelError
+from faircontext.errors import LabelError, check_type
 
 __all__ = ["LabelSpace"]
 
@@ -26,6 +26,7 @@ class LabelSpace:
         backbone: whose text tower encodes them.
         templates: prompt templates with `{}` for the name. With several, zero-shot uses the mean of their features and
             FCL is run once per template and votes (paper, "Prompt Ensemble with Generic Templates").
+        truncate: whether prompts that are too long are cut, with their end token kept, instead of refused.
 
     Attributes:
         names: as given.
@@ -33,13 +34,21 @@ class LabelSpace:
 
     Raises:
         LabelError: there are no names, a name is blank, or a prompt is too long.
+        ArgumentError: `backbone` is no backbone.
     """
 
     def __init__(
-        self, names: Sequence[str], backbone: Backbone, templates: Sequence[str] = PROMPT_SETS["single"]
+        self,
+        names: Sequence[str],
+        backbone: Backbone,
+        templates: Sequence[str] = PROMPT_SETS["single"],
+        *,
+        truncate: bool = False,
     ) -> None:
-        if isinstance(names, str | bytes | Set) or isinstance(templates, str):
-            raise LabelError(f"names and templates are lists of strings in their order, not {type(names).__name__}")
+        for words in (names, templates):
+            if isinstance(words, str | bytes | Set) or not isinstance(words, Iterable):
+                raise LabelError(f"names and templates are lists of strings in their order, not {type(words).__name__}")
+        check_type("backbone", backbone, Backbone, "create one with create_backbone")
         self.names = tuple(names)
         if not self.names:
             raise LabelError("there are no class names; give at least one")
@@ -49,10 +58,23 @@ class LabelSpace:
             raise LabelError("there is no prompt template; give at least one, for example 'a photo of a {}.'")
         self.backbone = backbone
         self.templates = tuple(templates)
-        self.prompts: tuple[Prompts, ...] = tuple(backbone.tokenize(self.names, t) for t in self.templates)
+        self.prompts: tuple[Prompts, ...] = tuple(self._tokenize(template, truncate) for template in self.templates)
 
     def __len__(self) -> int:
         return len(self.names)
+
+    def _tokenize(self, template: str, truncate: bool) -> Prompts:
+        prompts = self.backbone.tokenize(self.names, template)
+        if truncate:
+            # One prompt for all methods: CL-HP's learnable tokens must find room as well.
+            prompts = prompts.cut(self.backbone.context_length - len(self.initial_tokens))
+        self.backbone.check_length(prompts)
+        return prompts
+
+    def remarks(self) -> list[str]:
+        """Return what a person should know about the prompts before a run, a line each."""
+        cut = sorted({self.names[row] for prompts in self.prompts for row in prompts.cut_rows})
+        return [f"cut to what {self.backbone.name} reads: {name[:60]} ..." for name in cut]
 
     @cached_property
     def text(self) -> Float[Tensor, "templates classes dim"]:

@@ -208,7 +208,7 @@ def test_a_prompt_may_fill_the_tower_and_no_more(lite0: Backbone) -> None:
     with pytest.raises(
         LabelError, match=r"'a photo of a dog dog .* has 129 tokens, more than the 128 that lite0 reads"
     ):
-        lite0.tokenize([" ".join(["dog"] * 122)], TEMPLATE)
+        lite0.encode_text(lite0.tokenize([" ".join(["dog"] * 122)], TEMPLATE))
 
 
 def test_prepended_tokens_may_fill_the_tower_and_no_more(lite0: Backbone) -> None:

@@ -11,6 +11,7 @@ from PIL import Image
 from faircontext import FCL, Backbone, Episode, ImageError, LabelSpace, ViewRecipe, ZeroShot, load_image
 from faircontext.bench.records import Row
 from faircontext.bench.run import Answer, answer_images, compare
+from faircontext.datasets.folder import FolderTruth
 from helpers import assert_identical
 
 RECIPE = ViewRecipe(number=8, scale=(0.3, 1.0))
@@ -38,7 +39,7 @@ def files(tmp_path_factory: pytest.TempPathFactory, photo_files: dict[str, Path]
 
 @pytest.fixture(scope="module")
 def answers(files: list[Path], labels: LabelSpace) -> list[Answer]:
-    return list(answer_images(files, labels, METHOD, RECIPE, seed=3))
+    return list(answer_images(files, labels, METHOD, RECIPE, seed=3, truth=FolderTruth(labels.names, files)))
 
 
 def test_there_is_a_row_per_file_in_order(answers: list[Answer], files: list[Path]) -> None:

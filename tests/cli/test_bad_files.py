@@ -1,6 +1,7 @@
 """A folder with bad files of every kind among good ones: each gets its row, and the run ends with one summary."""
 
 import csv
+import os
 from pathlib import Path
 
 import numpy as np
@@ -56,6 +57,30 @@ def test_good_files_are_answered_and_bad_ones_have_a_reason(
     }
     assert rows["05_cut.jpg"]["error"].startswith("cannot be decoded: image file is truncated")
     assert "12 answered, 8 refused, 0 fell back" in capsys.readouterr().out
+
+
+def test_in_a_folder_of_two_hundred_files_each_has_its_row(
+    tmp_path: Path, make_image, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "many"
+    folder.mkdir()
+    for number in range(163):
+        Image.fromarray(make_image(number, 40, 50)).save(folder / f"{number:03}_good.png")
+    whole = (folder / "000_good.png").read_bytes()
+    contents = (b"", b"<html>", b"%PDF-1.7", b"words", whole[:900], whole[:8], bytes(range(256)), b"PK\x03\x04")
+    for number in range(35):
+        (folder / f"{number * 4:03}_bad.jpg").write_bytes(contents[number % len(contents)])
+    (folder / "200_bad.jpg").symlink_to(folder / "nothing")
+    os.mkfifo(folder / "201_bad.jpg")
+    words = ["classify", str(folder), *LABELS, "--method", "zero_shot", "--csv", str(tmp_path / "rows.csv")]
+    assert main(words) == 1
+    with (tmp_path / "rows.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [Path(row["path"]).name for row in rows] == sorted(path.name for path in folder.iterdir())
+    assert sum(bool(row["prediction"]) for row in rows) == 163
+    assert sum(bool(row["error"]) for row in rows) == 37
+    assert all(bool(row["error"]) == ("bad" in row["path"]) != bool(row["prediction"]) for row in rows)
+    assert capsys.readouterr().out.count("163 answered, 37 refused, 0 fell back") == 1
 
 
 def test_answers_keep_to_their_files_beside_bad_ones(mixed: Path, tmp_path: Path) -> None:

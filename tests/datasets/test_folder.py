@@ -4,7 +4,15 @@ from pathlib import Path
 
 import pytest
 
-from faircontext.datasets.folder import class_names, find_images, folder_label, parse_labels, read_labels, remarks
+from faircontext.datasets.folder import (
+    FolderTruth,
+    class_folders,
+    class_names,
+    find_images,
+    name_remarks,
+    parse_labels,
+    read_labels,
+)
 from faircontext.errors import ArgumentError, LabelError
 from faircontext.imageio import EXTENSIONS
 
@@ -14,6 +22,14 @@ def touch(root: Path, *names: str) -> None:
         path = root / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch()
+
+
+def label(path: Path, names: tuple[str, ...]) -> int | None:
+    return FolderTruth(names, [path])(path)
+
+
+def remarks(names: tuple[str, ...], paths: list[Path]) -> list[str]:
+    return [*name_remarks(names), *FolderTruth(names, paths).remarks()]
 
 
 def found(root: Path, *paths: str) -> list[str]:
@@ -135,32 +151,32 @@ def test_no_path_at_all_is_refused():
 )
 def test_a_folder_name_matches_whatever_its_case_underscores_and_composition(folder, index):
     names = ("cheese plate", "Crème brûlée", "straße", "cat")
-    assert folder_label(Path("data") / folder / "1.jpg", names) == index
+    assert label(Path("data") / folder / "1.jpg", names) == index
 
 
 def test_underscores_in_class_names_match_spaces_in_folders():
-    assert folder_label(Path("cheese plate/1.jpg"), ("cheese_plate",)) == 0
+    assert label(Path("cheese plate/1.jpg"), ("cheese_plate",)) == 0
 
 
 def test_the_first_of_two_classes_of_one_name_is_the_label():
-    assert folder_label(Path("missile/1.jpg"), ("cat", "missile", "missile")) == 1
+    assert label(Path("missile/1.jpg"), ("cat", "missile", "missile")) == 1
 
 
 def test_only_the_nearest_folder_counts():
-    assert folder_label(Path("cat/dog/1.jpg"), ("cat", "dog")) == 1
-    assert folder_label(Path("cat/other/1.jpg"), ("cat", "dog")) is None
+    assert label(Path("cat/dog/1.jpg"), ("cat", "dog")) == 1
+    assert label(Path("cat/other/1.jpg"), ("cat", "dog")) is None
 
 
 def test_a_bare_file_name_is_labelled_by_the_working_folder(tmp_path, monkeypatch):
     (tmp_path / "cat" / "inner").mkdir(parents=True)
     monkeypatch.chdir(tmp_path / "cat")
-    assert folder_label(Path("1.jpg"), ("cat",)) == 0
+    assert label(Path("1.jpg"), ("cat",)) == 0
 
 
 def test_a_path_through_the_parent_folder_is_labelled_by_it(tmp_path, monkeypatch):
     (tmp_path / "cat" / "inner").mkdir(parents=True)
     monkeypatch.chdir(tmp_path / "cat" / "inner")
-    assert folder_label(Path(os.pardir) / "1.jpg", ("cat",)) == 0
+    assert label(Path(os.pardir) / "1.jpg", ("cat",)) == 0
 
 
 # Class names
@@ -260,3 +276,81 @@ def test_integer_folders_are_sorted_by_value(tmp_path):
         (tmp_path / name).mkdir()
         (tmp_path / name / "a.jpg").touch()
     assert [path.parent.name for path in find_images([str(tmp_path)])] == ["1", "9", "10", "cat"]
+
+
+def test_a_list_of_names_may_begin_with_a_byte_order_mark_or_have_null_characters():
+    assert find_images(["-"], ["\ufeffa.jpg\n", "b.jpg\n"]) == [Path("a.jpg"), Path("b.jpg")]
+    assert find_images(["-"], ["with\nbreak.jpg\0b.jpg\0"]) == [Path("with\nbreak.jpg"), Path("b.jpg")]
+
+
+def test_an_empty_path_is_refused():
+    with pytest.raises(ArgumentError, match=r"^a path is empty; give an image"):
+        find_images([""])
+
+
+# Class folders
+
+
+def test_class_folders_are_sorted_integers_by_value_and_without_hidden_ones(tmp_path):
+    touch(tmp_path, "10/a.jpg", "9/a.jpg", "zebra/a.jpg", ".git/a.jpg", "__MACOSX/a.jpg", "README.txt")
+    (tmp_path / "empty").mkdir()
+    assert class_folders([str(tmp_path)]) == ("9", "10", "empty", "zebra")
+
+
+def test_class_folders_of_several_folders_come_once(tmp_path):
+    touch(tmp_path, "train/cat/a.jpg", "test/cat/a.jpg", "test/dog/a.jpg")
+    assert class_folders([str(tmp_path / "train"), str(tmp_path / "test")]) == ("cat", "dog")
+
+
+def test_without_class_folders_there_is_an_error_that_names_the_place(tmp_path):
+    touch(tmp_path, "a.jpg")
+    with pytest.raises(ArgumentError, match=r"^no class folders in .*; give the class names with --labels$"):
+        class_folders([str(tmp_path)])
+    with pytest.raises(ArgumentError, match=r"a.jpg: not a folder; --labels-from-folders takes"):
+        class_folders([str(tmp_path / "a.jpg")])
+
+
+def test_an_empty_class_folder_stays_a_class_with_one_warning(tmp_path):
+    touch(tmp_path, "cat/deep/er/a.jpg", "dog/a.jpg")
+    (tmp_path / "eel").mkdir()
+    (tmp_path / "fox").mkdir()
+    names, paths = class_folders([str(tmp_path)]), find_images([str(tmp_path)])
+    truth = FolderTruth(names, paths, [str(tmp_path)])
+    assert [truth(path) for path in paths] == [0, 1]
+    assert truth.remarks() == ["class folders without images, which stay classes: eel, fox"]
+
+
+def test_integer_folders_are_places_in_the_list_of_classes_and_the_map_is_shown():
+    paths = [Path(f"in/{number}/1.jpg") for number in (10, 2, 0)]
+    names = tuple("abcdefghijk")
+    truth = FolderTruth(names, paths)
+    assert [truth(path) for path in paths] == [10, 2, 0]
+    assert truth.remarks() == [
+        "class folders are all integers, taken as places in the list of classes, from 0: 0 = a, 2 = c, 10 = k"
+    ]
+
+
+def test_integer_folders_beyond_the_classes_are_no_truth():
+    truth = FolderTruth(("a", "b"), [Path("1/x.jpg"), Path("2/x.jpg")])
+    assert truth(Path("1/x.jpg")) is None
+    assert truth.remarks() == [
+        "class folders are all integers, but 2 is no place among 2 classes, counted from 0: no image has a truth"
+    ]
+
+
+def test_integer_folders_that_are_class_names_are_those_classes():
+    truth = FolderTruth(("10", "9"), [Path("9/x.jpg"), Path("10/x.jpg")])
+    assert truth(Path("9/x.jpg")) == 1
+    assert truth.remarks() == ["class folders are all integers, and so are the class names, in this order: 9, 10"]
+
+
+def test_a_long_map_is_cut_where_it_is_shown():
+    names = tuple(f"class {number}" for number in range(100))
+    (remark,) = FolderTruth(names, [Path(f"{number}/x.jpg") for number in range(100)]).remarks()
+    assert remark.endswith("19 = class 19 and 80 more")
+
+
+def test_one_class_name_full_of_commas_is_remarked_on():
+    assert name_remarks(("cat,dog,eel",))[1] == (
+        "the one class name has commas in it; a file of class names has one a line"
+    )

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from functools import partial
 
 from faircontext.backbones.base import Backbone
+from faircontext.errors import check_type
 from faircontext.registry import Registry
 
 __all__ = ["Backbone", "create_backbone", "list_backbones"]
@@ -40,6 +41,7 @@ def create_backbone(
     Raises:
         ArgumentError: there is no backbone of this name, or an option is not possible.
     """
+    check_type("name", name, str)
     return _BACKBONES[name](device=device, precision=precision, batch_size=batch_size)
 
 

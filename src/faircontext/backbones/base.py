@@ -10,7 +10,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from faircontext.backbones.prompts import Prompts
-from faircontext.errors import ArgumentError, LabelError, check_choice
+from faircontext.errors import ArgumentError, LabelError, check_choice, check_type
 from faircontext.views import ViewRecipe
 
 __all__ = ["ROW_MULTIPLE", "Backbone", "Placement"]
@@ -56,6 +56,7 @@ class Backbone(ABC):
     """Overrides of the preset "recommended", by method, and of the view recipe, under "views"."""
 
     def __init__(self, device: str, precision: str, batch_size: int) -> None:
+        check_type("batch_size", batch_size, int)
         if batch_size < ROW_MULTIPLE or batch_size % ROW_MULTIPLE:
             raise ArgumentError(f"batch_size={batch_size} is not possible; use a multiple of {ROW_MULTIPLE}")
         self.device = _usable_device(device)
@@ -69,10 +70,10 @@ class Backbone(ABC):
 
     @abstractmethod
     def tokenize(self, names: list[str] | tuple[str, ...], template: str) -> Prompts:
-        """Tokenise a template filled with class names.
+        """Tokenise a template filled with class names, in full; see `check_length`.
 
         Raises:
-            LabelError: a prompt has more tokens than fit, or the template has no place for a name.
+            LabelError: the template has no place for a name.
         """
 
     @abstractmethod
@@ -104,10 +105,9 @@ class Backbone(ABC):
             placement: which of the two.
 
         Raises:
-            LabelError: with the context, a prompt has more tokens than fit.
+            LabelError: a prompt, with the context, has more tokens than fit.
         """
-        if context is not None and placement == "prepend":
-            self.check_length(prompts, len(context))
+        self.check_length(prompts, len(context) if context is not None and placement == "prepend" else 0)
         rows = {text: row for row, text in reversed(list(enumerate(prompts.texts)))}
         unique = prompts.select(sorted(rows.values()))
         chunks = [self._text_features(chunk, context, placement) for chunk in unique.split(TEXT_BATCH)]
@@ -122,7 +122,8 @@ class Backbone(ABC):
         if tokens > self.context_length:
             raise LabelError(
                 f"prompt {prompts.texts[longest][:60]!r} has {tokens} tokens, more than the {self.context_length} that "
-                f"{self.name} reads{f' ({extra} of them learnable)' if extra else ''}; shorten the class name"
+                f"{self.name} reads{f' ({extra} of them learnable)' if extra else ''}; shorten the class name, or "
+                "truncate it"
             )
 
     def context(self, prompts: Prompts) -> Float[Tensor, "tokens width"]:

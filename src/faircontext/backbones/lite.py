@@ -152,9 +152,7 @@ class Lite(Backbone):
         ids = torch.tensor([row + [0] * (longest - len(row)) for row in rows], device=self.device)
         lengths = torch.tensor([len(row) for row in rows], device=self.device)
         mask = torch.arange(longest, device=self.device) < lengths[:, None]
-        prompts = Prompts(texts, ids, mask, self.text_tower.start, len(context) - self.text_tower.start)
-        self.check_length(prompts)
-        return prompts
+        return Prompts(texts, ids, mask, self.text_tower.start, len(context) - self.text_tower.start)
 
     def token_embeddings(self, ids: Int[Tensor, "*batch tokens"]) -> Float[Tensor, "*batch tokens width"]:
         """Look up MiniLM's word embeddings, detached."""

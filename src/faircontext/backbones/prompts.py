@@ -1,7 +1,7 @@
 """Prompt sets, and prompts tokenised with the place of their context."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from jaxtyping import Bool, Int
@@ -63,6 +63,7 @@ class Prompts:
         mask: True for tokens, False for padding.
         start: position of the first context token (1 where the tower has a start token, else 0).
         length: number of context tokens, those before the class name.
+        cut_rows: which prompts have lost tokens.
     """
 
     texts: tuple[str, ...]
@@ -70,6 +71,7 @@ class Prompts:
     mask: Bool[Tensor, "prompts tokens"]
     start: int
     length: int
+    cut_rows: tuple[int, ...] = ()
 
     def __len__(self) -> int:
         return len(self.texts)
@@ -81,6 +83,16 @@ class Prompts:
         longest = int(mask.sum(1).max())
         texts = tuple(self.texts[row] for row in rows)
         return Prompts(texts, self.ids[index, :longest], mask[:, :longest], self.start, self.length)
+
+    def cut(self, limit: int) -> "Prompts":
+        """Return the prompts with at most `limit` tokens each; the last one, which ends a prompt, is kept."""
+        lengths = self.mask.sum(1)
+        long = lengths > limit
+        if not long.any():
+            return self
+        ids, mask = self.ids[:, :limit].clone(), self.mask[:, :limit]
+        ids[long, limit - 1] = self.ids[long, lengths[long] - 1]
+        return replace(self, ids=ids, mask=mask, cut_rows=tuple(long.nonzero()[:, 0].tolist()))
 
     def split(self, size: int) -> Iterator["Prompts"]:
         """Yield the prompts in groups of `size`, in order."""

@@ -6,7 +6,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from faircontext.bench.records import Row
-from faircontext.datasets.folder import folder_label
 from faircontext.episode import Episode
 from faircontext.errors import ImageError
 from faircontext.imageio import DecodedImage, read_image
@@ -41,6 +40,7 @@ def answer_images(
     recipe: ViewRecipe,
     seed: int = 0,
     read: Callable[[Path], DecodedImage] = read_image,
+    truth: Callable[[Path], int | None] = lambda _: None,
 ) -> Iterator[Answer]:
     """Yield one answer per image, in order.
 
@@ -51,13 +51,14 @@ def answer_images(
         recipe: how views are made.
         seed: the run's seed.
         read: how a file is decoded.
+        truth: index of an image's class, or None where it is not known; see `FolderTruth`.
     """
     zero_shot = ZeroShot()
     labels.text  # noqa: B018 (encoded here, so that it does not count in the first image's seconds)
     for path in paths:
         begin = time.perf_counter()
-        truth = folder_label(path, labels.names)
-        row = Row(str(path), "" if truth is None else labels.names[truth], method=method.name)
+        label = truth(path)
+        row = Row(str(path), "" if label is None else labels.names[label], method=method.name)
         try:
             image = read(path)
         except ImageError as error:

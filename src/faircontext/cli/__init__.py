@@ -6,14 +6,17 @@ own, which is imported when it is called.
 
 import io
 import os
+import signal
 import sys
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from importlib import import_module
 
 from faircontext import __version__
 from faircontext.errors import FairContextError, unknown_name
 
-__all__ = ["main"]
+__all__ = ["Terminated", "main"]
 
 _COMMANDS = {
     "classify": ("classify", "answer your photos with FCL, beside zero-shot"),
@@ -42,15 +45,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if isinstance(output, io.TextIOWrapper):  # a name that the terminal cannot show must not end a run
             output.reconfigure(errors="replace")
     try:
-        code = _dispatch(words)
+        with _ended_like_interrupted():
+            code = _dispatch(words)
         sys.stdout.flush()
         return code
     except FairContextError as error:
         print(f"faircontext: {error}", file=sys.stderr)
         return 2
-    except KeyboardInterrupt:
-        print("faircontext: interrupted", file=sys.stderr)
-        return 130
+    except KeyboardInterrupt as stop:
+        print(f"faircontext: {stop or 'interrupted'}", file=sys.stderr)
+        return 143 if isinstance(stop, Terminated) else 130
     except BrokenPipeError:
         # The reader of our output, for example `head`, has gone. What is still buffered goes nowhere, without a word.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -59,6 +63,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         print(f"faircontext: {(error.strerror or str(error)).lower()}", file=sys.stderr)
         return 2
+
+
+class Terminated(KeyboardInterrupt):
+    """The process was asked to end (SIGTERM): what was computed is written, as after Ctrl-C."""
+
+
+@contextmanager
+def _ended_like_interrupted() -> Iterator[None]:
+    if threading.current_thread() is not threading.main_thread():  # only the main thread may listen to signals
+        yield
+        return
+
+    def stop(*_: object) -> None:
+        raise Terminated
+
+    earlier = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, earlier)
 
 
 def _dispatch(words: list[str]) -> int:

@@ -5,24 +5,21 @@ import platform
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
-from functools import partial
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
 from faircontext import __version__
-from faircontext.datasets.folder import class_names, find_images, remarks
-from faircontext.errors import check_minimum
-from faircontext.imageio import MAX_PIXELS, read_image
+from faircontext.cli.options import ModelOptions, Setup, parse_options
+from faircontext.datasets.folder import FolderTruth, class_folders, find_images, name_remarks
+from faircontext.errors import ArgumentError, one_line
 
 if TYPE_CHECKING:
     from faircontext.bench.records import RowWriter
     from faircontext.bench.run import Answer, Comparison
     from faircontext.labels import LabelSpace
-    from faircontext.methods import Method
-    from faircontext.views import ViewRecipe
 
 __all__ = ["Classify", "run"]
 
@@ -30,7 +27,7 @@ SCHEMA_VERSION = 1
 
 
 @dataclass(frozen=True)
-class Classify:
+class Classify(ModelOptions):
     """Answer photos with a test-time adaptation method, beside zero-shot.
 
     Where images lie in folders that are named after classes, the folder is taken as the truth and both accuracies are
@@ -39,100 +36,73 @@ class Classify:
 
     paths: Annotated[tuple[str, ...], tyro.conf.Positional]
     """Image files and folders (searched recursively); - reads file names from standard input."""
-    labels: str | None = None
-    """Class names with commas between."""
-    labels_file: Path | None = None
-    """File with a class name a line."""
-    backbone: str = "lite0"
-    """See: faircontext list backbones."""
-    method: str = "fcl"
+    labels_from_folders: bool = field(default=False, kw_only=True)
+    """Take the names of the folders right below PATHS as class names."""
+    method: str = field(default="fcl", kw_only=True)
     """See: faircontext list methods."""
-    preset: str = "recommended"
-    """Settings to start from: paper, recommended (for the backbone) or official."""
-    set: tuple[str, ...] = ()
-    """Settings of the method, as name=value, over the preset's: --set masks=50 steps=1."""
-    prompts: str = "single"
+    prompts: str = field(default="single", kw_only=True)
     """Prompt set: single ("a photo of a {}.") or generic7 (FCL then votes over seven templates)."""
-    seed: int = 0
-    """Seed of views and masks."""
-    device: str = "cpu"
-    """Torch device of the backbone."""
-    precision: str = "auto"
-    """Of the image tower: auto (bf16 where the processor computes in it), fp32, bf16 or fp16."""
-    batch_size: int = 16
-    """Rows of an image encoder batch, a multiple of 16; on a CPU always 16."""
-    exif: bool = True
-    """Apply the EXIF orientation of photos (published numbers are often measured without)."""
-    max_pixels: int = MAX_PIXELS
-    """Larger images are refused."""
-    strict: bool = False
+    strict: bool = field(default=False, kw_only=True)
     """Stop at the first file that is refused."""
-    csv: Path | None = None
+    csv: Path | None = field(default=None, kw_only=True)
     """Write a row per image to this file, as they come."""
-    json: Path | None = None
+    json: Path | None = field(default=None, kw_only=True)
     """Write the run, its settings and all answers to this file, at the end."""
+
+    def names(self) -> tuple[str, ...]:
+        """Return the class names, of folders where that is asked for."""
+        if not self.labels_from_folders:
+            return super().names()
+        if self.labels is not None or self.labels_file is not None:
+            raise ArgumentError("--labels-from-folders leaves no place for --labels or --labels-file; give one of them")
+        return class_folders(self.paths)
 
 
 def run(arguments: Sequence[str]) -> int:
     """Run the command."""
-    options = tyro.cli(Classify, args=arguments, prog="faircontext classify")
-    names = class_names(options.labels, options.labels_file)
+    options = parse_options(Classify, arguments, "classify")
+    names = options.names()
     paths = find_images(options.paths, sys.stdin or ())
+    read = options.reader()
 
-    from faircontext.backbones import create_backbone
-    from faircontext.backbones.prompts import prompt_set
     from faircontext.bench.records import RowWriter, check_outputs, write_whole
     from faircontext.bench.run import answer_images
-    from faircontext.labels import LabelSpace
-    from faircontext.methods import create_method, parse_settings
 
-    settings: dict[str, Any] = parse_settings(options.method, options.set)
-    templates = prompt_set(options.prompts)
-    create_method(options.method, **settings)  # a wrong setting is found before the model is loaded
-    check_minimum("seed", options.seed, 0)
-    check_minimum("max_pixels", options.max_pixels, 1)
-    read = partial(read_image, max_pixels=options.max_pixels, exif=options.exif)
-    backbone = create_backbone(
-        options.backbone, device=options.device, precision=options.precision, batch_size=options.batch_size
-    )
-    method = create_method(options.method, preset=options.preset, backbone=backbone, **settings)
-    recipe = backbone.view_recipe(options.preset)
-    labels = LabelSpace(names, backbone, templates)
+    setup = options.create(names, options.method, options.prompts)
+    truth = FolderTruth(setup.labels.names, paths, options.paths if options.labels_from_folders else ())
     check_outputs(filter(None, (options.csv, options.json)), [*paths, *filter(None, [options.labels_file])])
     with ExitStack() as stack:
         # Opened last, so that a wrong argument leaves an earlier file as it was.
         writer = stack.enter_context(RowWriter(options.csv)) if options.csv else None
-        _print_run(options, method, recipe, labels, len(paths))
-        for remark in remarks(names, paths):
-            print(f"note: {remark}", file=sys.stderr)
+        _print_run(options, setup, len(paths))
+        for remark in [*name_remarks(names), *setup.labels.remarks(), *truth.remarks()]:
+            print(f"note: {one_line(remark)}", file=sys.stderr)
         answers: list[Answer] = []
-        stream = answer_images(paths, labels, method, recipe, options.seed, read)
+        stream = answer_images(paths, setup.labels, setup.method, setup.recipe, options.seed, read, truth)
+        interruption: KeyboardInterrupt | None = None
         try:
-            interrupted = _collect(_with_progress(stream, len(paths)), answers, writer, options.strict)
+            _collect(_with_progress(stream, len(paths)), answers, writer, options.strict)
+        except KeyboardInterrupt as caught:
+            interruption = caught
         finally:
             if options.json:
-                document = _report(options, method, recipe, labels, answers)
+                document = _report(options, setup, answers)
                 write_whole(options.json, json.dumps(document, indent=1, ensure_ascii=False))
-        _print_summary(answers, method.name)
-    if interrupted:
-        print(f"interrupted after {len(answers)} of {len(paths)} images", file=sys.stderr)
-        return 130
+        _print_summary(answers, setup.method.name)
+    if interruption is not None:
+        raise type(interruption)(f"interrupted after {len(answers)} of {len(paths)} images")
     return 1 if any(answer.row.error for answer in answers) else 0
 
 
-def _collect(stream: "Iterator[Answer]", answers: "list[Answer]", writer: "RowWriter | None", strict: bool) -> bool:
-    """Append answers as they come, write their rows, and return whether Ctrl-C ended it."""
-    try:
-        for answer in stream:
-            answers.append(answer)
-            if writer:
-                writer.write(answer.row)
-            if strict and answer.row.error:
-                print(f"stopped at {answer.row.path}, as --strict asks: {answer.row.error}", file=sys.stderr)
-                break
-    except KeyboardInterrupt:
-        return True
-    return False
+def _collect(stream: "Iterator[Answer]", answers: "list[Answer]", writer: "RowWriter | None", strict: bool) -> None:
+    """Append answers as they come and write their rows."""
+    for answer in stream:
+        answers.append(answer)
+        if writer:
+            writer.write(answer.row)
+        if strict and answer.row.error:
+            print(f"stopped at {one_line(answer.row.path)}, as --strict asks: {answer.row.error}", file=sys.stderr)
+            break
 
 
 def _with_progress(answers: "Iterator[Answer]", total: int) -> "Iterator[Answer]":
@@ -149,11 +119,12 @@ def _with_progress(answers: "Iterator[Answer]", total: int) -> "Iterator[Answer]
             else f"{row.zero_shot:24.24} {row.prediction:24.24} {votes:>5} {row.confidence:6.3f}  {row.path}"
         )
         yield answer  # first, so that a row is in its file before anything can go wrong with showing it
-        tqdm.write(line.encode(errors="replace").decode())
+        tqdm.write(one_line(line))
 
 
-def _print_run(options: Classify, method: "Method", recipe: "ViewRecipe", labels: "LabelSpace", images: int) -> None:
+def _print_run(options: Classify, setup: Setup, images: int) -> None:
     """Say what is about to run, with every setting that differs from the paper's."""
+    method, recipe, labels = setup.method, setup.recipe, setup.labels
     default = type(method)().settings()
     changed = [f"{name}={value}" for name, value in method.settings().items() if value != default[name]]
     print(
@@ -184,15 +155,14 @@ def _print_summary(answers: "Sequence[Answer]", method: str) -> None:
         )
 
 
-def _report(
-    options: Classify, method: "Method", recipe: "ViewRecipe", labels: "LabelSpace", answers: "Sequence[Answer]"
-) -> dict[str, Any]:
+def _report(options: Classify, setup: Setup, answers: "Sequence[Answer]") -> dict[str, Any]:
     """Return everything about the run: resolved settings, versions, answers with top-5 and diagnostics."""
     import torch
 
     from faircontext.bench.run import compare
 
     comparison: Comparison | None = compare([answer.row for answer in answers])
+    method, labels = setup.method, setup.labels
     return {
         "schema_version": SCHEMA_VERSION,
         "run": {
@@ -205,9 +175,10 @@ def _report(
             "method": method.name,
             "preset": options.preset,
             "settings": method.settings(),
-            "views": asdict(recipe),
+            "views": asdict(setup.recipe),
             "templates": labels.templates,
             "labels": labels.names,
+            "truncate": options.truncate,
             "seed": options.seed,
             "exif": options.exif,
             "max_pixels": options.max_pixels,

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import PIL.Image
 import PIL.ImageFilter
-import tyro
 from jaxtyping import UInt8
 
+from faircontext.cli.options import parse_options
 from faircontext.errors import ArgumentError, FairContextError
 from faircontext.imageio import load_image
 
@@ -77,7 +77,7 @@ def _variants(image: Image, seed: int) -> dict[str, Image]:
 
 def run(arguments: Sequence[str]) -> int:
     """Run the command."""
-    options = tyro.cli(Demo, args=arguments, prog="faircontext demo")
+    options = parse_options(Demo, arguments, "demo")
     photos = _photos()
     try:
         options.out.mkdir(parents=True, exist_ok=True)

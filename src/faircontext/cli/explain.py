@@ -1,21 +1,19 @@
 """`faircontext explain`: a page that shows why FCL answers one photo as it does, and the numbers behind it."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import tyro
 
-from faircontext.datasets.folder import class_names
-from faircontext.errors import check_minimum
-from faircontext.imageio import MAX_PIXELS, read_image
+from faircontext.cli.options import ModelOptions, parse_options
 
 __all__ = ["Explain", "run"]
 
 
 @dataclass(frozen=True)
-class Explain:
+class Explain(ModelOptions):
     """Show why FCL answers one photo as it does.
 
     Writes index.html, its pictures and arrays under pieces/, and manifest.json.
@@ -23,52 +21,27 @@ class Explain:
 
     image: Annotated[str, tyro.conf.Positional]
     """The image file."""
-    labels: str | None = None
-    """Class names with commas between."""
-    labels_file: Path | None = None
-    """File with a class name a line."""
-    out: Path = Path("explanation")
+    out: Path = field(default=Path("explanation"), kw_only=True)
     """Folder for the page; made where it does not exist."""
-    backbone: str = "lite0"
-    """See: faircontext list backbones."""
-    preset: str = "recommended"
-    """Settings to start from: paper or recommended (for the backbone)."""
-    set: tuple[str, ...] = ()
-    """Settings of FCL, as name=value, over the preset's: --set masks=400 context=cl-hp."""
-    seed: int = 0
-    """Seed of views and masks."""
-    device: str = "cpu"
-    """Torch device of the backbone."""
-    precision: str = "auto"
-    """Of the image tower: auto, fp32, bf16 or fp16."""
-    exif: bool = True
-    """Apply the EXIF orientation."""
-    max_pixels: int = MAX_PIXELS
-    """Larger images are refused."""
 
 
 def run(arguments: Sequence[str]) -> int:
     """Run the command."""
-    options = tyro.cli(Explain, args=arguments, prog="faircontext explain")
-    check_minimum("seed", options.seed, 0)
-    names = class_names(options.labels, options.labels_file)
-    image = read_image(options.image, max_pixels=options.max_pixels, exif=options.exif)
+    options = parse_options(Explain, arguments, "explain")
+    names = options.names()
+    image = options.reader()(options.image)
 
-    from faircontext.backbones import create_backbone
     from faircontext.bench.records import writing
     from faircontext.episode import Episode
-    from faircontext.labels import LabelSpace
-    from faircontext.methods import FCL, ZeroShot, create_method, parse_settings
+    from faircontext.methods import FCL, ZeroShot
     from faircontext.report.explain import Explanation, explain_in_words, prepare_folder, write_explanation
 
     with writing(options.out):
         prepare_folder(options.out)
-    settings: dict[str, Any] = parse_settings("fcl", options.set)
-    create_method("fcl", **settings)  # a wrong setting is found before the model is loaded
-    backbone = create_backbone(options.backbone, device=options.device, precision=options.precision)
-    method = create_method("fcl", preset=options.preset, backbone=backbone, **settings)
+    setup = options.create(names, "fcl")
+    method, backbone = setup.method, setup.labels.backbone
     assert isinstance(method, FCL)
-    episode = Episode(image.pixels, LabelSpace(names, backbone), backbone.view_recipe(options.preset), options.seed)
+    episode = Episode(image.pixels, setup.labels, setup.recipe, options.seed)
     adaptation = method.adapt(episode)
     run_facts = {
         "backbone": backbone.name,

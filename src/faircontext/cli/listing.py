@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 import tyro
 
+from faircontext.cli.options import parse_options
 from faircontext.errors import ArgumentError
 
 __all__ = ["List", "run"]
@@ -23,7 +24,7 @@ class List:
 
 def run(arguments: Sequence[str]) -> int:
     """Print the names, with a line about each method."""
-    options = tyro.cli(List, args=arguments, prog="faircontext list")
+    options = parse_options(List, arguments, "list")
     if options.what == "backbones":
         from faircontext.backbones import list_backbones
 

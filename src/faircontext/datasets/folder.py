@@ -11,7 +11,15 @@ from pathlib import Path
 from faircontext.errors import ArgumentError, LabelError
 from faircontext.imageio import EXTENSIONS
 
-__all__ = ["class_names", "find_images", "folder_label", "parse_labels", "read_labels", "remarks"]
+__all__ = [
+    "FolderTruth",
+    "class_folders",
+    "class_names",
+    "find_images",
+    "name_remarks",
+    "parse_labels",
+    "read_labels",
+]
 
 
 def find_images(paths: Sequence[str], listed: Iterable[str] = ()) -> list[Path]:
@@ -22,7 +30,7 @@ def find_images(paths: Sequence[str], listed: Iterable[str] = ()) -> list[Path]:
 
     Args:
         paths: files, folders, or `-` for `listed`.
-        listed: file names that stand for `-`, one each.
+        listed: lines of file names that stand for `-`.
 
     Raises:
         ArgumentError: a path does not exist, or there is no image at all.
@@ -32,7 +40,9 @@ def find_images(paths: Sequence[str], listed: Iterable[str] = ()) -> list[Path]:
     found: list[Path] = []
     for path in paths:
         if path == "-":
-            found += [Path(line.rstrip("\r\n")) for line in listed if line.strip()]
+            found += _listed_names("".join(listed))
+        elif not path:
+            raise ArgumentError("a path is empty; give an image, a folder, or - for file names on standard input")
         elif os.path.isdir(path):  # noqa: PTH112 (unlike Path, it answers for names that cannot exist)
             found += _search(Path(path))
         elif os.path.lexists(path):
@@ -48,19 +58,29 @@ def find_images(paths: Sequence[str], listed: Iterable[str] = ()) -> list[Path]:
     return list(dict.fromkeys(found))
 
 
+def _listed_names(text: str) -> list[Path]:
+    """Read file names, one a line or, as of `find -print0`, with a null character after each."""
+    text = text.removeprefix("\ufeff")
+    return [Path(name.rstrip("\r")) for name in text.split("\0" if "\0" in text else "\n") if name.strip()]
+
+
 def _search(folder: Path, above: frozenset[str] = frozenset()) -> Iterator[Path]:
     place = os.path.realpath(folder)
     if place in above:  # a link back up would never end
         return
-    try:
-        entries = sorted((entry for entry in folder.iterdir() if not _is_hidden(entry.name)), key=_natural)
-    except OSError as error:
-        raise ArgumentError(f"{folder}: cannot be read: {(error.strerror or str(error)).lower()}") from None
-    for entry in entries:
+    for entry in _entries(folder):
         if entry.is_dir():
             yield from _search(entry, above | {place})
         elif entry.suffix.lower() in EXTENSIONS:
             yield entry
+
+
+def _entries(folder: Path) -> list[Path]:
+    """Return what lies in a folder and is not hidden, integer names by value and before words."""
+    try:
+        return sorted((entry for entry in folder.iterdir() if not _is_hidden(entry.name)), key=_natural)
+    except OSError as error:
+        raise ArgumentError(f"{folder}: cannot be read: {(error.strerror or str(error)).lower()}") from None
 
 
 def _is_hidden(name: str) -> bool:
@@ -72,32 +92,101 @@ def _natural(path: Path) -> tuple[int, str]:
     return (int(path.name), "") if path.name.isdecimal() else (sys.maxsize, path.name)
 
 
-def folder_label(path: Path, names: Sequence[str]) -> int | None:
-    """Return the index of the class that an image's folder is named after, or None.
+def class_folders(paths: Sequence[str]) -> tuple[str, ...]:
+    """Return the names of the folders right below some folders, as class names, integers by value.
 
-    Case, underscores for spaces, and Unicode composition do not matter.
+    Raises:
+        ArgumentError: a path is no folder or cannot be read, or there is no folder below.
     """
-    folder = _normalise(Path(os.path.abspath(path)).parent.name)  # noqa: PTH100 (keeps links, unlike resolve)
-    return next((index for index, name in enumerate(names) if _normalise(name) == folder), None)
+    names: list[str] = []
+    for path in paths:
+        if not os.path.isdir(path):  # noqa: PTH112 (unlike Path, it answers for names that cannot exist)
+            raise ArgumentError(f"{path}: not a folder; --labels-from-folders takes folders of class folders")
+        names += [entry.name for entry in _entries(Path(path)) if entry.is_dir()]
+    if not names:
+        raise ArgumentError(f"no class folders in {', '.join(paths)}; give the class names with --labels")
+    return tuple(dict.fromkeys(names))
 
 
-def remarks(names: Sequence[str], paths: Sequence[Path]) -> list[str]:
-    """Return what a person should know about class names and folders before a run, a line each."""
+class FolderTruth:
+    """Which class an image's folder is named after.
+
+    Case, underscores for spaces, and Unicode composition do not matter. Where no folder is named after a class and all
+    are integers, as in copies of ImageNet, an integer is the position of the class, from 0.
+
+    Args:
+        names: class names.
+        paths: all images.
+        roots: folders of class folders, which may hold more folders; without them the folder that directly holds an
+            image counts.
+    """
+
+    def __init__(self, names: Sequence[str], paths: Iterable[Path], roots: Sequence[str] = ()) -> None:
+        self.names = tuple(names)
+        self._roots = [Path(os.path.abspath(root)) for root in roots]  # noqa: PTH100 (keeps links, unlike resolve)
+        self._places: dict[str, int] = {}
+        for index, name in enumerate(self.names):
+            self._places.setdefault(_normalise(name), index)
+        self.folders = sorted({self._folder(path) for path in paths}, key=_natural)
+        words = [folder.name for folder in self.folders]
+        self.numbered = bool(words) and all(word.isdecimal() and word not in self._places for word in words)
+        if self.numbered and int(words[-1]) < len(self.names):
+            self._places = {word: int(word) for word in words}
+
+    def __call__(self, path: Path) -> int | None:
+        """Return the index of an image's class, or None."""
+        return self._places.get(_normalise(self._folder(path).name))
+
+    def _folder(self, path: Path) -> Path:
+        place = Path(os.path.abspath(path))  # noqa: PTH100 (as above)
+        for root in self._roots:
+            if root in place.parents[1:]:
+                return root / place.relative_to(root).parts[0]
+        return place.parent if path.parent == Path() or os.pardir in path.parts else path.parent
+
+    def remarks(self) -> list[str]:
+        """Return what a person should know about the folders before a run, a line each."""
+        places = {folder: self._places.get(_normalise(folder.name)) for folder in self.folders}
+        known = {folder: index for folder, index in places.items() if index is not None}
+        if self.numbered and known:
+            pairs = _list_some([f"{folder.name} = {self.names[index]}" for folder, index in known.items()])
+            return [f"class folders are all integers, taken as places in the list of classes, from 0: {pairs}"]
+        found = []
+        if self.numbered:
+            found.append(
+                f"class folders are all integers, but {self.folders[-1].name} is no place among {len(self.names)} "
+                "classes, counted from 0: no image has a truth"
+            )
+        if known and all(folder.name.isdecimal() for folder in self.folders):
+            order = _list_some(sorted((folder.name for folder in known), key=int))
+            found.append(f"class folders are all integers, and so are the class names, in this order: {order}")
+        for folder in [folder for folder in self.folders if known and folder not in known]:
+            close = get_close_matches(_normalise(folder.name), self._places, n=3, cutoff=0.5)
+            hint = f"; did you mean {' or '.join(close)}?" if close else ""
+            found.append(f"folder {folder} is named after no class, its images count in no accuracy{hint}")
+        empty = [name for index, name in enumerate(self.names) if index not in known.values()]
+        if self._roots and empty:
+            found.append(f"class folders without images, which stay classes: {_list_some(empty)}")
+        return found
+
+
+def _list_some(words: Sequence[str], limit: int = 20) -> str:
+    rest = len(words) - limit
+    return ", ".join(words[:limit]) + (f" and {rest} more" if rest > 0 else "")
+
+
+def name_remarks(names: Sequence[str]) -> list[str]:
+    """Return what a person should know about class names before a run, a line each."""
     found = []
     if len(names) == 1:
         found.append(f"with one class, {names[0]}, nothing is decided: every image is answered with it")
+        if names[0].count(",") > 1:
+            found.append("the one class name has commas in it; a file of class names has one a line")
     alike = Counter(map(_normalise, names))
     if doubled := sorted({name for name in names if alike[_normalise(name)] > 1}):
         found.append(
             f"class names given more than once: {', '.join(doubled)}; each keeps its place, the first wins ties"
         )
-    folders = {path.parent for path in paths}
-    known = {folder for folder in folders if folder_label(folder / "image", names) is not None}
-    if known:  # else folder names are not meant as class names
-        for folder in sorted(folders - known):
-            close = get_close_matches(_normalise(folder.name), [_normalise(name) for name in names], n=3, cutoff=0.5)
-            hint = f"; did you mean {' or '.join(close)}?" if close else ""
-            found.append(f"folder {folder} is named after no class, its images count in no accuracy{hint}")
     return found
 
 

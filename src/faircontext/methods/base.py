@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal, TypeVar, Union, get_args, get_origin,
 
 from faircontext.backbones import Backbone
 from faircontext.episode import Episode
-from faircontext.errors import ArgumentError, check_choice, unknown_name
+from faircontext.errors import ArgumentError, check_choice, check_type, unknown_name
 from faircontext.registry import Registry
 from faircontext.types import Prediction
 
@@ -72,12 +72,14 @@ def create_method(name: str, *, preset: str = "paper", backbone: Backbone | None
     Raises:
         ArgumentError: there is no such method, preset or setting, or a value is not possible; the message names it.
     """
+    check_type("name", name, str)
     method = METHODS[name]
     check_choice("preset", preset, PRESETS)
     overrides: dict[str, object] = {}
     if preset == "recommended":
         if backbone is None:
             raise ArgumentError('preset="recommended" depends on the backbone; pass backbone=')
+        check_type("backbone", backbone, Backbone, "create one with create_backbone")
         overrides.update(backbone.recommended.get(name, {}))
     elif preset == "official":
         overrides.update(method.official)

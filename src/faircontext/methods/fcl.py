@@ -118,6 +118,8 @@ class FCL(Method):
     @torch.inference_mode(False)  # calibration differentiates, also where the caller has switched that off
     def adapt(self, episode: Episode, template: int = 0) -> Adaptation:
         """Run exploration and calibration on one image with one template, and return every intermediate result."""
+        if not 0 <= template < len(episode.labels.templates):
+            raise ArgumentError(f"template={template!r} is not possible; there are {len(episode.labels.templates)}")
         delta0, placement = self._initial_context(episode, template)
         tau0 = self._base_text(episode, template, delta0)
         exploration = self._phi(episode, tau0, self.k)
