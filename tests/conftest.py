@@ -2,13 +2,18 @@
 
 import os
 from collections.abc import Callable
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+os.environ["FAIRCONTEXT_CACHE"] = "off"  # features are computed, unless a test is about the cache
+os.environ["HF_HUB_OFFLINE"] = "1"  # nothing is fetched in tests
+
 from faircontext import Backbone, Episode, LabelSpace, ViewRecipe, create_backbone, load_image
+from tiny_clip import write_model
 
 PHOTOS = {
     "astronaut": "astronaut.png",
@@ -104,3 +109,28 @@ def make_episode(labels: LabelSpace) -> Callable[..., Episode]:
         return Episode(image, space, ViewRecipe(number=views, scale=(0.3, 1.0)), seed)
 
     return make
+
+
+@pytest.fixture(scope="session")
+def models() -> Path:
+    """The folder of trained models that the environment names."""
+    if not os.environ.get("FAIRCONTEXT_MODELS"):
+        pytest.skip("FAIRCONTEXT_MODELS does not name a folder of trained models")
+    return Path(os.environ["FAIRCONTEXT_MODELS"])
+
+
+@pytest.fixture(scope="session")
+def tiny_folder(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """Return a function that writes the tiny open_clip model of a layout, once."""
+
+    @cache
+    def write(layout: str) -> Path:
+        return write_model(tmp_path_factory.mktemp("tiny") / layout, layout)
+
+    return write
+
+
+@pytest.fixture(scope="session")
+def tiny(tiny_folder: Callable[[str], Path]) -> Callable[[str], Backbone]:
+    """Return a function that loads the tiny open_clip model of a layout in float32, once."""
+    return cache(lambda layout: create_backbone(f"local-dir:{tiny_folder(layout)}", precision="fp32"))

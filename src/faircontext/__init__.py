@@ -8,7 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from faircontext.backbones import Backbone, create_backbone, list_backbones
+    from faircontext.backbones import Backbone, create_backbone, list_backbones, list_pretrained
     from faircontext.episode import Episode
     from faircontext.errors import FairContextError, ImageError
     from faircontext.imageio import load_image
@@ -23,6 +23,7 @@ __all__ = [
     "Backbone",
     "create_backbone",
     "list_backbones",
+    "list_pretrained",
     "LabelSpace",
     "load_image",
     "ViewRecipe",
@@ -42,6 +43,7 @@ _HOME = {
     "Backbone": "backbones",
     "create_backbone": "backbones",
     "list_backbones": "backbones",
+    "list_pretrained": "backbones",
     "LabelSpace": "labels",
     "load_image": "imageio",
     "ViewRecipe": "views",

@@ -59,7 +59,9 @@ class Episode:
     @cached_property
     def plain(self) -> UInt8[Tensor, "3 size size"]:
         """The plain view `u_1`."""
-        return plain_view(self._pixels, self.backbone.image_size, self.backbone.interpolation)
+        return plain_view(
+            self._pixels, self.backbone.image_size, self.backbone.interpolation, self.backbone.resize_mode
+        )
 
     @cached_property
     def x(self) -> Float[Tensor, "3 size size"]:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 __all__ = [
     "FairContextError",
+    "FairContextWarning",
     "ArgumentError",
     "ImageError",
     "LabelError",
@@ -23,6 +24,10 @@ class FairContextError(Exception):
 
     def __str__(self) -> str:
         return one_line(super().__str__())
+
+
+class FairContextWarning(UserWarning):
+    """Something was done in another way than asked for; the command line shows it as a note of one line."""
 
 
 class ArgumentError(FairContextError, ValueError):
@@ -67,7 +72,8 @@ def unknown_name(kind: str, name: object, known: Iterable[str]) -> ArgumentError
     """Build the error for a name that is not in a list, with the closest ones (or all of them)."""
     names = sorted(known)
     close = get_close_matches(str(name), names, n=3, cutoff=0.5)
-    hint = f"did you mean {' or '.join(map(repr, close))}?" if close else f"known: {', '.join(names)}"
+    listed = ", ".join(names[:20]) + (f" and {len(names) - 20} more" if len(names) > 20 else "")
+    hint = f"did you mean {' or '.join(map(repr, close))}?" if close else f"known: {listed}"
     return ArgumentError(f"unknown {kind} {name!r}; {hint}")
 
 

@@ -12,6 +12,7 @@ from torch import Tensor
 from faircontext.backbones.base import Backbone
 from faircontext.backbones.prompts import CONTEXT, PROMPT_SETS, Prompts
 from faircontext.errors import LabelError, check_type
+from faircontext.textcache import cached_features
 
 __all__ = ["LabelSpace"]
 
@@ -79,7 +80,7 @@ class LabelSpace:
     @cached_property
     def text(self) -> Float[Tensor, "templates classes dim"]:
         """Text features `tau_c(delta_0)` of every template."""
-        return torch.stack([self._encode(prompts, None) for prompts in self.prompts])
+        return torch.stack([self._cached(prompts, None) for prompts in self.prompts])
 
     @cached_property
     def zero_shot_text(self) -> Float[Tensor, "classes dim"]:
@@ -94,11 +95,24 @@ class LabelSpace:
     @cached_property
     def prepended_text(self) -> Float[Tensor, "templates classes dim"]:
         """Text features of every template with `initial_tokens` before the prompt."""
-        return torch.stack([self.prepend(index, self.initial_tokens) for index in range(len(self.templates))])
+        return torch.stack([self._cached(prompts, self.initial_tokens) for prompts in self.prompts])
 
     def prepend(self, template: int, tokens: Float[Tensor, "tokens width"]) -> Float[Tensor, "classes dim"]:
         """Return the text features of one template with some tokens before the prompt."""
         return self._encode(self.prompts[template], tokens)
+
+    def _cached(self, prompts: Prompts, tokens: Tensor | None) -> Float[Tensor, "classes dim"]:
+        """Encode prompts, or take their features from the cache on disk."""
+        backbone = self.backbone
+        key = {
+            "backbone": backbone.name,
+            "weights": backbone.text_hash,
+            "precision": str(backbone.token_embeddings(prompts.ids[:1]).dtype),
+            "prompts": prompts.texts,
+            "ids": prompts.ids.tolist(),
+            "prepended": None if tokens is None else CONTEXT,
+        }
+        return cached_features(key, backbone.device, lambda: self._encode(prompts, tokens))
 
     def _encode(self, prompts: Prompts, tokens: Tensor | None) -> Float[Tensor, "classes dim"]:
         with torch.no_grad():

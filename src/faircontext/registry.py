@@ -34,6 +34,9 @@ class Registry(Generic[T]):
             raise unknown_name(self._kind, name, self._entries)
         return self._entries[name]
 
+    def __contains__(self, name: object) -> bool:
+        return name in self._entries
+
     def __iter__(self) -> Iterator[str]:
         return iter(self._entries)
 

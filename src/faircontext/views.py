@@ -15,7 +15,7 @@ from jaxtyping import UInt8
 from torch import Tensor
 from torchvision.transforms.v2 import InterpolationMode
 
-from faircontext.errors import ArgumentError, check_interval, check_minimum
+from faircontext.errors import ArgumentError, check_choice, check_interval, check_minimum
 
 _LONG = 5
 """Longer images than this, side to side, are cropped before they are resized."""
@@ -47,18 +47,27 @@ class ViewRecipe:
             raise ArgumentError(f"flip={self.flip!r} is not possible; it is a probability")
 
 
-def plain_view(image: UInt8[Tensor, "3 height width"], size: int, interpolation: str) -> UInt8[Tensor, "3 size size"]:
-    """Return `u_1`: the shorter side resized to `size`, then the central square.
+def plain_view(
+    image: UInt8[Tensor, "3 height width"], size: int, interpolation: str, resize_mode: str = "shortest"
+) -> UInt8[Tensor, "3 size size"]:
+    """Return `u_1`, as the backbone's own preprocessing makes it.
 
     Args:
         image: the full-resolution image.
         size: side of the backbone's input.
         interpolation: the backbone's own filter, for example `"bicubic"`.
+        resize_mode: `"shortest"`: the shorter side is resized to `size`, and the central square taken (CLIP);
+            `"squash"`: both sides are resized to `size` (SigLIP).
     """
+    check_choice("resize_mode", resize_mode, ("shortest", "squash"))
+    filter_ = InterpolationMode(interpolation)
     height, width = image.shape[1:]
+    if resize_mode == "squash":
+        squashed: Tensor = tvf.resize(image, [size, size], interpolation=filter_, antialias=True)
+        return squashed
     if max(height, width) > _LONG * min(height, width):
         return _central_square_of_strip(image, size, interpolation)
-    resized = tvf.resize(image, [size], interpolation=InterpolationMode(interpolation), antialias=True)
+    resized = tvf.resize(image, [size], interpolation=filter_, antialias=True)
     view: Tensor = tvf.center_crop(resized, [size, size])
     return view
 

@@ -113,9 +113,7 @@ def test_folding_batch_norms_keeps_image_features(
 
 
 def test_no_batch_norm_is_left(lite0: Backbone) -> None:
-    assert not [
-        module for module in lite0._tower.modules() if isinstance(module, torch.nn.modules.batchnorm._BatchNorm)
-    ]
+    assert not [module for module in lite0.tower.modules() if isinstance(module, torch.nn.modules.batchnorm._BatchNorm)]
 
 
 @pytest.mark.parametrize(("name", "size"), [("lite0", 224), ("lite1", 240), ("lite2", 260)])
@@ -186,7 +184,7 @@ def test_gradients_reach_the_context_and_no_weight(lite0: Backbone, placement: s
     context = lite0.context(prompts).requires_grad_()
     lite0.encode_text(prompts, context, placement)[:, 0].sum().backward()
     assert (context.grad.abs().sum(-1) > 0).all()
-    weights = [*lite0.text_tower.parameters(), *lite0._tower.parameters()]
+    weights = [*lite0.text_tower.parameters(), *lite0.tower.parameters()]
     assert not [weight for weight in weights if weight.requires_grad or weight.grad is not None]
 
 

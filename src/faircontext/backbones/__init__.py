@@ -1,20 +1,23 @@
 """Vision-language models behind one interface."""
 
 from collections.abc import Callable
+from fnmatch import fnmatchcase
 from functools import partial
 
 from faircontext.backbones.base import Backbone
-from faircontext.errors import check_type
+from faircontext.errors import ArgumentError, check_type
 from faircontext.registry import Registry
 
-__all__ = ["Backbone", "create_backbone", "list_backbones"]
+__all__ = ["Backbone", "create_backbone", "list_backbones", "list_pretrained"]
 
 _BACKBONES: Registry[Callable[..., Backbone]] = Registry("backbone")
 
 
-def _create_lite(name: str, **options: object) -> Backbone:
+def _create_lite(name: str, pretrained: str | None, **options: object) -> Backbone:
     from faircontext.backbones.lite import Lite  # imports timm, which takes seconds
 
+    if pretrained is not None:
+        raise ArgumentError(f"{name} has its own weights; leave pretrained={pretrained!r} out")
     return Lite(name, **options)  # type: ignore[arg-type]
 
 
@@ -24,6 +27,7 @@ for _name in ("lite0", "lite1", "lite2"):
 
 def create_backbone(
     name: str = "lite0",
+    pretrained: str | None = None,
     *,
     device: str = "cpu",
     precision: str = "auto",
@@ -32,19 +36,37 @@ def create_backbone(
     """Create a backbone by name; see `list_backbones`.
 
     Args:
-        name: for example `"lite0"`, the embedded default.
+        name: `"lite0"`, the embedded default; an open_clip architecture, for example `"ViT-B-16"`; `"hf-hub:ORG/NAME"`;
+            or `"local-dir:FOLDER"`.
+        pretrained: tag or checkpoint file of an architecture's weights, for example `"openai"`.
         device: a torch device, for example `"cpu"` or `"cuda"`.
         precision: of the image tower: `"auto"`, `"fp32"`, `"bf16"` or `"fp16"`.
         batch_size: rows of an image encoder batch on an accelerator, a multiple of 16; another size may move features
             by rounding. On a CPU they are always 16, and features do not depend on it.
 
     Raises:
-        ArgumentError: there is no backbone of this name, or an option is not possible.
+        ArgumentError: there is no backbone of this name, its weights cannot be found or read, or an option is not
+            possible.
     """
     check_type("name", name, str)
-    return _BACKBONES[name](device=device, precision=precision, batch_size=batch_size)
+    check_type("pretrained", pretrained, (str, type(None)))
+    options = {"device": device, "precision": precision, "batch_size": batch_size}
+    if name in _BACKBONES:
+        return _BACKBONES[name](pretrained, **options)
+    from faircontext.backbones.open_clip import load_open_clip  # takes seconds to import
+
+    return load_open_clip(name, pretrained, **options)  # type: ignore[arg-type]
 
 
 def list_backbones(pattern: str = "*") -> list[str]:
-    """Return the names of the backbones that match a shell pattern."""
-    return _BACKBONES.names(pattern)
+    """Return the names of the backbones that match a shell pattern: the embedded ones, and open_clip architectures."""
+    import open_clip  # takes seconds
+
+    return [name for name in [*_BACKBONES, *open_clip.list_models()] if fnmatchcase(name, pattern)]
+
+
+def list_pretrained(pattern: str = "*") -> list[tuple[str, str]]:
+    """Return the pairs of open_clip architecture and weight tag whose architecture matches a shell pattern."""
+    import open_clip
+
+    return [(name, tag) for name, tag in open_clip.list_pretrained() if fnmatchcase(name, pattern)]

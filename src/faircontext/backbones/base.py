@@ -1,27 +1,31 @@
 """The interface of a vision-language model, as the methods need it."""
 
+import copy
+import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
-from typing import Literal
+from collections.abc import Mapping, Sequence
+from functools import partial
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
+from torch.utils.checkpoint import checkpoint
 
-from faircontext.backbones.prompts import Prompts
-from faircontext.errors import ArgumentError, LabelError, check_choice, check_type
+from faircontext.backbones.prompts import Placement, Prompts
+from faircontext.errors import ArgumentError, FairContextWarning, LabelError, check_choice, check_type
 from faircontext.views import ViewRecipe
 
-__all__ = ["ROW_MULTIPLE", "Backbone", "Placement"]
-
-Placement = Literal["replace", "prepend"]
+__all__ = ["MINIMUM_COSINE", "ROW_MULTIPLE", "Backbone"]
 
 ROW_MULTIPLE = 16
 """Encoder batches are padded to a multiple of this: a row's features then do not depend on the rows beside it."""
 
 TEXT_BATCH = 64
 """Prompts are encoded in groups of this many, each cut to its longest."""
+
+MINIMUM_COSINE = 0.99
+"""Least agreement of a lower precision with float32, on a test picture."""
 
 _DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
@@ -37,8 +41,12 @@ class Backbone(ABC):
         mean: per channel, of pixels in [0, 1].
         std: per channel.
         interpolation: the filter of the plain view.
+        resize_mode: how the plain view is made square, see `plain_view`.
         logit_scale: `exp(logit_scale)` of the model: what cosines are multiplied by for probabilities (100 for CLIP).
         context_length: longest prompt, in tokens.
+        start: number of start tokens of a prompt.
+        pad: token id that fills prompts on the right.
+        tower: the image tower, on its device in its precision.
         device: where the model is.
         precision: of the image tower: fp32, bf16 or fp16. The text tower, which is adapted, is always float32.
         dtype: the same, as a torch dtype.
@@ -50,6 +58,10 @@ class Backbone(ABC):
     mean: tuple[float, float, float]
     std: tuple[float, float, float]
     interpolation: str
+    resize_mode: str = "shortest"
+    start: int = 0
+    pad: int = 0
+    tower: torch.nn.Module
     logit_scale: float
     context_length: int
     recommended: Mapping[str, Mapping[str, object]] = {}
@@ -64,29 +76,77 @@ class Backbone(ABC):
         self.dtype = _DTYPES[self.precision]
         self.batch_size = batch_size
 
+    def _place_tower(self, tower: torch.nn.Module) -> None:
+        """Take an image tower, bring it to the device and the precision, and check it there against float32.
+
+        Where the device cannot compute in the precision, float32 is used, with a warning.
+
+        Raises:
+            ArgumentError: features in the precision are not those of float32.
+        """
+        self.tower = tower.to(self.device).eval().requires_grad_(False)
+        if self.dtype is torch.float32:
+            return
+        probe = _test_picture(self.image_size).to(self.device)
+        with torch.inference_mode():
+            exact = self._image_features(probe)
+            try:
+                self.tower = copy.deepcopy(self.tower).to(self.dtype)
+                lowered = self._image_features(probe.to(self.dtype)).float()
+            except (RuntimeError, TypeError) as error:
+                reason = str(error).splitlines()[0]
+                warnings.warn(
+                    f"{self.device} cannot compute {self.name} in {self.precision} ({reason}); float32 is used",
+                    FairContextWarning,
+                    stacklevel=2,
+                )
+                self.tower, self.precision, self.dtype = tower, "fp32", torch.float32
+                return
+        cosine = float(F.cosine_similarity(exact, lowered)[0])
+        if not cosine >= MINIMUM_COSINE:
+            raise ArgumentError(
+                f"precision={self.precision!r} is not possible for {self.name} on {self.device}: a test picture's "
+                f"features agree with float32 to a cosine of {cosine:.3f}, less than {MINIMUM_COSINE}; use fp32"
+            )
+
     @abstractmethod
     def _image_features(self, pixels: Tensor) -> Tensor:
         """Encode normalised pixels of the tower's dtype; need not be normalised to unit length."""
 
     @abstractmethod
-    def tokenize(self, names: list[str] | tuple[str, ...], template: str) -> Prompts:
-        """Tokenise a template filled with class names, in full; see `check_length`.
-
-        Raises:
-            LabelError: the template has no place for a name.
-        """
+    def _token_ids(self, text: str) -> list[int]:
+        """Tokenise a text in full, with start token (where there is one) and end token."""
 
     @abstractmethod
     def token_embeddings(self, ids: Int[Tensor, "*batch tokens"]) -> Float[Tensor, "*batch tokens width"]:
         """Look up token embeddings, detached."""
 
     @abstractmethod
+    def _encode_embeddings(self, embeddings: Tensor, mask: Tensor) -> Tensor:
+        """Encode prompts given by their token embeddings; need not be normalised to unit length."""
+
+    @property
+    @abstractmethod
+    def text_hash(self) -> str:
+        """Hexadecimal hash of the text tower's weights: what text features depend on, besides the prompts."""
+
+    def tokenize(self, names: Sequence[str], template: str) -> Prompts:
+        """Tokenise a template filled with class names, in full; see `check_length`.
+
+        Raises:
+            LabelError: the template has no place for a name.
+        """
+        return Prompts.build(template, names, self._token_ids, self.start, self.pad).to(self.device)
+
     def context_of(self, text: str) -> Float[Tensor, "tokens width"]:
         """Return the token embeddings of some words, without start and end tokens."""
+        return self.token_embeddings(torch.tensor(self._token_ids(text)[self.start : -1], device=self.device))
 
-    @abstractmethod
     def _text_features(self, prompts: Prompts, context: Tensor | None, placement: Placement) -> Tensor:
-        """Encode prompts to unit-norm features, see `encode_text`."""
+        embeddings, mask = self.token_embeddings(prompts.ids), prompts.mask
+        if context is not None:
+            embeddings, mask = prompts.insert(embeddings, context, placement)
+        return F.normalize(self._encode_embeddings(embeddings, mask), dim=-1)
 
     def encode_text(
         self,
@@ -110,7 +170,11 @@ class Backbone(ABC):
         self.check_length(prompts, len(context) if context is not None and placement == "prepend" else 0)
         rows = {text: row for row, text in reversed(list(enumerate(prompts.texts)))}
         unique = prompts.select(sorted(rows.values()))
-        chunks = [self._text_features(chunk, context, placement) for chunk in unique.split(TEXT_BATCH)]
+        encode = self._text_features
+        if len(unique) > TEXT_BATCH and context is not None and torch.is_grad_enabled() and context.requires_grad:
+            # Each group is encoded again when its gradient is asked for: memory does not grow with their number.
+            encode = partial(checkpoint, encode, use_reentrant=False, preserve_rng_state=False)
+        chunks = [encode(chunk, context, placement) for chunk in unique.split(TEXT_BATCH)]
         place = {text: index for index, text in enumerate(unique.texts)}
         return torch.cat(chunks)[[place[text] for text in prompts.texts]]
 
@@ -159,6 +223,15 @@ class Backbone(ABC):
         check_choice("preset", preset, ("paper", "recommended", "official"))
         overrides = self.recommended.get("views", {}) if preset == "recommended" else {}
         return ViewRecipe(**overrides)  # type: ignore[arg-type]
+
+
+def _test_picture(size: int) -> Float[Tensor, "1 3 size size"]:
+    """Return a fixed picture with structure at every scale, as photos have, in normalised pixels."""
+    rng = torch.Generator().manual_seed(0)
+    layers = [torch.rand(1, 3, cells, cells, generator=rng) for cells in (1, 2, 4, 8, 16, 32)]
+    scaled = [F.interpolate(layer, size=(size, size), mode="bicubic", align_corners=False) for layer in layers]
+    mixed = torch.stack(scaled).mean(0)
+    return (mixed - mixed.mean()) / mixed.std()
 
 
 def _usable_device(device: str) -> torch.device:

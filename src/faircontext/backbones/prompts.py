@@ -1,15 +1,19 @@
 """Prompt sets, and prompts tokenised with the place of their context."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Literal
 
 import torch
-from jaxtyping import Bool, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from faircontext.errors import LabelError, unknown_name
 
-__all__ = ["CONTEXT", "PROMPT_SETS", "Prompts", "fill_template", "prompt_set"]
+__all__ = ["CONTEXT", "PROMPT_SETS", "Placement", "Prompts", "fill_template", "prompt_set"]
+
+Placement = Literal["replace", "prepend"]
+"""Where learnable tokens go: in the place of the prompt's context tokens (CL), or before the prompt (CL-HP)."""
 
 CONTEXT = "a photo of a"
 """The base context of the paper; its token embeddings are what CL learns and what CL-HP starts from."""
@@ -30,13 +34,17 @@ PROMPT_SETS = {
 
 
 def prompt_set(name: str) -> tuple[str, ...]:
-    """Return the templates of a named prompt set.
+    """Return the templates of a named prompt set: one of `PROMPT_SETS`, or `imagenet80`, all 80 of CLIP's authors.
 
     Raises:
         ArgumentError: there is no such set.
     """
+    if name == "imagenet80":
+        from open_clip.zero_shot_metadata import OPENAI_IMAGENET_TEMPLATES  # takes seconds to import
+
+        return tuple(template("{}") for template in OPENAI_IMAGENET_TEMPLATES)
     if name not in PROMPT_SETS:
-        raise unknown_name("prompt set", name, PROMPT_SETS)
+        raise unknown_name("prompt set", name, [*PROMPT_SETS, "imagenet80"])
     return PROMPT_SETS[name]
 
 
@@ -93,6 +101,56 @@ class Prompts:
         ids, mask = self.ids[:, :limit].clone(), self.mask[:, :limit]
         ids[long, limit - 1] = self.ids[long, lengths[long] - 1]
         return replace(self, ids=ids, mask=mask, cut_rows=tuple(long.nonzero()[:, 0].tolist()))
+
+    @classmethod
+    def build(
+        cls, template: str, names: Sequence[str], token_ids: Callable[[str], list[int]], start: int, pad: int = 0
+    ) -> "Prompts":
+        """Tokenise a template filled with class names, in full.
+
+        Args:
+            template: prompt template.
+            names: class names.
+            token_ids: ids of a text, with the start token, if there is one, and the end token.
+            start: number of start tokens.
+            pad: id that fills rows on the right.
+
+        Raises:
+            LabelError: the template has no place for a name, or a word of it runs into the name.
+        """
+        texts = tuple(fill_template(template, name) for name in names)
+        rows = [token_ids(text) for text in texts]
+        context = token_ids(template.split("{}")[0])[:-1]
+        for text, row in zip(texts, rows, strict=True):
+            if row[: len(context)] != context:
+                raise LabelError(f"prompt template {template!r} runs into {text!r}; put a blank between")
+        longest = max(map(len, rows))
+        ids = torch.tensor([row + [pad] * (longest - len(row)) for row in rows])
+        lengths = torch.tensor([len(row) for row in rows])
+        return cls(texts, ids, torch.arange(longest) < lengths[:, None], start, len(context) - start)
+
+    def to(self, device: torch.device) -> "Prompts":
+        """Return the prompts on a device."""
+        return replace(self, ids=self.ids.to(device), mask=self.mask.to(device))
+
+    def insert(
+        self,
+        embeddings: Float[Tensor, "prompts tokens width"],
+        context: Float[Tensor, "length width"],
+        placement: Placement,
+    ) -> tuple[Float[Tensor, "prompts more width"], Bool[Tensor, "prompts more"]]:
+        """Put learnable tokens in the place of the prompts' context tokens, or right before the prompts.
+
+        Returns:
+            Embeddings and mask with the learnable tokens.
+        """
+        before, after = self.start, self.start + (self.length if placement == "replace" else 0)
+        rows = context.expand(len(embeddings), *context.shape)
+        ones = self.mask.new_ones(len(self), len(context))
+        return (
+            torch.cat([embeddings[:, :before], rows, embeddings[:, after:]], dim=1),
+            torch.cat([self.mask[:, :before], ones, self.mask[:, after:]], dim=1),
+        )
 
     def split(self, size: int) -> Iterator["Prompts"]:
         """Yield the prompts in groups of `size`, in order."""

@@ -9,19 +9,20 @@ import os
 import signal
 import sys
 import threading
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 
 from faircontext import __version__
-from faircontext.errors import FairContextError, unknown_name
+from faircontext.errors import FairContextError, FairContextWarning, unknown_name
 
 __all__ = ["Terminated", "main"]
 
 _COMMANDS = {
     "classify": ("classify", "answer your photos with FCL, beside zero-shot"),
     "explain": ("explain", "show, on a page, why FCL answers one photo as it does"),
-    "list": ("listing", "list methods or backbones"),
+    "list": ("listing", "list methods, backbones or weights"),
     "demo": ("demo", "run FCL on sample photos, plain and corrupted, and draw its evidence"),
 }
 """Module and summary of each command."""
@@ -45,7 +46,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if isinstance(output, io.TextIOWrapper):  # a name that the terminal cannot show must not end a run
             output.reconfigure(errors="replace")
     try:
-        with _ended_like_interrupted():
+        with _ended_like_interrupted(), warnings.catch_warnings():
+            warnings.showwarning = _show_warning
             code = _dispatch(words)
         sys.stdout.flush()
         return code
@@ -63,6 +65,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         print(f"faircontext: {(error.strerror or str(error)).lower()}", file=sys.stderr)
         return 2
+
+
+def _show_warning(message: Warning | str, category: type[Warning], *_: object, **__: object) -> None:
+    """Show this package's own warnings as a line; others, of libraries, are not for the user of a command."""
+    if issubclass(category, FairContextWarning):
+        print(f"note: {message}", file=sys.stderr)
 
 
 class Terminated(KeyboardInterrupt):

@@ -41,7 +41,7 @@ class Classify(ModelOptions):
     method: str = field(default="fcl", kw_only=True)
     """See: faircontext list methods."""
     prompts: str = field(default="single", kw_only=True)
-    """Prompt set: single ("a photo of a {}.") or generic7 (FCL then votes over seven templates)."""
+    """Prompt set: single ("a photo of a {}.") or generic7, imagenet80 (FCL then votes over the templates)."""
     strict: bool = field(default=False, kw_only=True)
     """Stop at the first file that is refused."""
     csv: Path | None = field(default=None, kw_only=True)
@@ -128,7 +128,7 @@ def _print_run(options: Classify, setup: Setup, images: int) -> None:
     default = type(method)().settings()
     changed = [f"{name}={value}" for name, value in method.settings().items() if value != default[name]]
     print(
-        f"{options.backbone} ({labels.backbone.precision}, {labels.backbone.device}), {method.name}, "
+        f"{labels.backbone.name} ({labels.backbone.precision}, {labels.backbone.device}), {method.name}, "
         f"preset {options.preset}{': ' + ', '.join(changed) if changed else ''}; "
         f"{recipe.number} views of scale {recipe.scale[0]:g} to {recipe.scale[1]:g}; seed {options.seed}\n"
         f"{images} image{'s' * (images != 1)}, {len(labels)} class{'es' * (len(labels) != 1)}, "
@@ -167,6 +167,7 @@ def _report(options: Classify, setup: Setup, answers: "Sequence[Answer]") -> dic
         "schema_version": SCHEMA_VERSION,
         "run": {
             "backbone": options.backbone,
+            "pretrained": options.pretrained,
             "precision": labels.backbone.precision,
             "device": str(labels.backbone.device),
             "batch_size": options.batch_size,

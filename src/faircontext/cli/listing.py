@@ -1,4 +1,4 @@
-"""`faircontext list`: names that `--method` and `--backbone` take."""
+"""`faircontext list`: names that `--method`, `--backbone` and `--pretrained` take."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,9 +14,9 @@ __all__ = ["List", "run"]
 
 @dataclass(frozen=True)
 class List:
-    """List methods or backbones by name."""
+    """List methods, backbones, or pairs of backbone and weights, by name."""
 
-    what: Annotated[Literal["methods", "backbones"], tyro.conf.Positional]
+    what: Annotated[Literal["methods", "backbones", "pretrained"], tyro.conf.Positional]
     """What to list."""
     pattern: Annotated[str, tyro.conf.Positional] = "*"
     """Shell pattern that the names must match."""
@@ -29,6 +29,10 @@ def run(arguments: Sequence[str]) -> int:
         from faircontext.backbones import list_backbones
 
         lines = list_backbones(options.pattern)
+    elif options.what == "pretrained":
+        from faircontext.backbones import list_pretrained
+
+        lines = [f"{name:32} {tag}" for name, tag in list_pretrained(options.pattern)]
     else:
         from faircontext.methods import list_methods
         from faircontext.methods.base import METHODS

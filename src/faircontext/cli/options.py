@@ -72,7 +72,9 @@ class ModelOptions:
     truncate: bool = False
     """Cut class names that are too long for the text model, instead of refusing them."""
     backbone: str = "lite0"
-    """See: faircontext list backbones."""
+    """See: faircontext list backbones; or hf-hub:ORG/NAME, or local-dir:FOLDER."""
+    pretrained: str | None = None
+    """Tag or checkpoint file of an open_clip architecture's weights; see: faircontext list pretrained."""
     preset: str = "recommended"
     """Settings to start from: paper, recommended (for the backbone) or official."""
     set: tuple[str, ...] = ()
@@ -115,7 +117,11 @@ class ModelOptions:
         create_method(method, **settings)
         check_minimum("seed", self.seed, 0)
         backbone = create_backbone(
-            self.backbone, device=self.device, precision=self.precision, batch_size=self.batch_size
+            self.backbone,
+            self.pretrained,
+            device=self.device,
+            precision=self.precision,
+            batch_size=self.batch_size,
         )
         return Setup(
             LabelSpace(names, backbone, templates, truncate=self.truncate),

@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from faircontext.backbones.base import Placement
+from faircontext.backbones.prompts import Placement
 from faircontext.calibrate import Calibration, calibrate_context, total_loss
 from faircontext.episode import Episode
 from faircontext.errors import ArgumentError, LabelError, check_interval, check_minimum

@@ -1,0 +1,233 @@
+"""Where the weights of open_clip models lie: names, tags, files and folders, found without a network where possible.
+
+A download is only tried where its host answers within seconds; everything that is missing is named in one line, with
+the place that was looked in and what to do.
+"""
+
+import json
+import os
+import urllib.error
+import urllib.request
+import zipfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from faircontext.errors import ArgumentError, FairContextError, unknown_name
+
+__all__ = ["Source", "find_source"]
+
+_SECONDS = 5.0
+"""How long a host may take to answer before it counts as out of reach."""
+
+_CONFIG = "open_clip_config.json"
+_WEIGHTS = ("open_clip_model.safetensors", "open_clip_pytorch_model.safetensors", "open_clip_pytorch_model.bin")
+_TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "spiece.model", "vocab.txt")
+_HUB = "https://huggingface.co"
+
+
+@dataclass(frozen=True)
+class Source:
+    """An open_clip model that is on this machine.
+
+    Attributes:
+        model: what open_clip creates it from: an architecture, or `local-dir:` and a folder.
+        checkpoint: file of the weights; None where the folder holds them.
+        quick_gelu: whether the weights were trained with the QuickGELU activation.
+        preprocess: mean, std, interpolation and resize mode of a tag.
+    """
+
+    model: str
+    checkpoint: Path | None = None
+    quick_gelu: bool = False
+    preprocess: Mapping[str, Any] = field(default_factory=dict)
+
+
+def find_source(name: str, pretrained: str | None) -> Source:
+    """Find the weights of a model.
+
+    Args:
+        name: architecture (`ViT-B-16` or `ViT-B/16`), `hf-hub:org/name`, or `local-dir:FOLDER`.
+        pretrained: tag or file of an architecture's weights.
+
+    Raises:
+        ArgumentError: there is no such model, tag, folder or file, or weights are missing and cannot be fetched.
+    """
+    scheme, colon, place = name.partition(":")
+    if colon and pretrained is not None:
+        raise ArgumentError(f"{name} has its own weights; leave pretrained={pretrained!r} out")
+    if colon and scheme == "hf-hub":
+        return _check_folder(_hub_folder(place))
+    if colon and scheme == "local-dir":
+        return _check_folder(Path(place).expanduser())
+    if colon:
+        raise ArgumentError(f"unknown scheme {scheme + ':'!r} of {name}; use hf-hub:ORG/NAME or local-dir:FOLDER")
+    return _architecture(name.replace("/", "-"), pretrained)
+
+
+def _architecture(name: str, pretrained: str | None) -> Source:
+    import open_clip
+
+    config = open_clip.get_model_config(name)
+    if config is None:
+        from faircontext.backbones import list_backbones
+
+        raise unknown_name("backbone", name, list_backbones())
+    _check_text_tower(name, config)
+    tags = open_clip.list_pretrained_tags_by_model(name)
+    known = f"tags: {', '.join(tags)}" if tags else "it has no tags"
+    if pretrained is None:
+        raise ArgumentError(f"{name} needs weights; give pretrained= a tag or a checkpoint file ({known})")
+    tag = open_clip.get_pretrained_cfg(name, pretrained)
+    if tag:
+        _check_tokenizer(name, config)
+        preprocess = {key: tag[key] for key in ("mean", "std", "interpolation", "resize_mode") if key in tag}
+        gelu = bool(tag.get("quick_gelu", config.get("quick_gelu", False)))
+        return Source(name, _tag_file(name, pretrained, tag), gelu, preprocess)
+    plain = name.removesuffix("-quickgelu")
+    if open_clip.get_pretrained_cfg(plain, pretrained):
+        raise ArgumentError(f"{name} has no weights {pretrained!r}: they are of {plain}, without QuickGELU")
+    path = Path(pretrained).expanduser()
+    if not path.is_file():
+        raise ArgumentError(f"pretrained={pretrained!r} is neither a file nor a tag of {name} ({known})")
+    _check_archive(path)
+    _check_tokenizer(name, config)
+    return Source(name, path, bool(config.get("quick_gelu", False)))
+
+
+def _check_folder(folder: Path) -> Source:
+    """Check that a folder has a configuration that can be used, weights, and the tokenizer that it asks for."""
+    if not folder.is_dir():
+        raise ArgumentError(f"local-dir:{folder}: no such folder")
+    path = folder / _CONFIG
+    try:
+        config = json.loads(path.read_text(encoding="utf-8"))["model_cfg"]
+        config["text_cfg"], config["vision_cfg"]
+    except FileNotFoundError:
+        raise ArgumentError(f"{path}: no such file; open_clip writes it, with model_cfg and preprocess_cfg") from None
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ArgumentError(f"{path}: not a configuration of an open_clip model: {error!r}") from None
+    _check_text_tower(str(folder), config)
+    if not any(folder.glob(f"*{suffix}") for suffix in (".safetensors", ".bin", ".pth")):
+        raise ArgumentError(f"{folder}: no weights in it; looked for *.safetensors, *.bin and *.pth")
+    if config["text_cfg"].get("hf_tokenizer_name") and not any((folder / name).exists() for name in _TOKENIZER_FILES):
+        raise ArgumentError(f"{folder}: no tokenizer in it; looked for {', '.join(_TOKENIZER_FILES)}")
+    return Source(f"local-dir:{folder}")
+
+
+def _check_text_tower(name: str, config: Mapping[str, Any]) -> None:
+    text = config["text_cfg"].get("hf_model_name")
+    if text:
+        raise ArgumentError(
+            f"{name}: its text tower is {text} of transformers, whose context cannot be learnt here; use a model with "
+            "a text tower of open_clip's own"
+        )
+
+
+def _check_archive(path: Path) -> None:
+    """Refuse a TorchScript archive, as of OpenAI: reading it would run its code."""
+    if not zipfile.is_zipfile(path):
+        return
+    with zipfile.ZipFile(path) as archive:
+        names = archive.namelist()
+    if any("/code/" in name for name in names):
+        raise ArgumentError(
+            f"{path}: a TorchScript archive, which is not read because that runs its code; if you trust it, convert it "
+            f"with: python -c \"import torch; s = torch.jit.load('{path}', 'cpu').float().state_dict(); "
+            "[s.pop(k, None) for k in ('input_resolution', 'context_length', 'vocab_size')]; "
+            f"torch.save(s, '{path.stem}-weights.pt')\""
+        )
+
+
+def _tag_file(name: str, tag: str, config: Mapping[str, Any]) -> Path:
+    """Return the file of a tag's weights: from the caches that open_clip uses, or downloaded."""
+    import open_clip
+
+    repository, _, file = str(config.get("hf_hub", "")).rpartition("/")
+    url = str(config.get("url", ""))
+    downloaded = Path("~/.cache/clip").expanduser() / url.rpartition("/")[2]
+    looked = []
+    if repository:
+        for candidate in (file,) if file else _WEIGHTS:
+            if cached := _cached(repository, candidate):
+                return cached
+        looked.append(f"{file or _WEIGHTS[0]} of {repository} in {_hub_cache()}")
+    if url and downloaded.is_file():
+        _check_archive(downloaded)
+        return downloaded
+    if url:
+        looked.append(str(downloaded))
+    if _reach(_HUB if repository else url):
+        with _in_one_line(f"the weights {tag!r} of {name} could not be fetched"):
+            return Path(open_clip.download_pretrained(dict(config)))
+    gelu = f" and name the architecture {name.removesuffix('-quickgelu')}-quickgelu" if config.get("quick_gelu") else ""
+    raise ArgumentError(
+        f"the weights {tag!r} of {name} are not on this machine (looked for {' and '.join(looked)}) and the network is "
+        f"out of reach; give pretrained= the path of a copy{gelu}"
+    )
+
+
+def _hub_folder(repository: str) -> Path:
+    """Return the folder of a repository's model on this machine, downloaded where that is possible."""
+    from huggingface_hub import snapshot_download
+
+    patterns = [_CONFIG, *_WEIGHTS, "*tokenizer*", "spiece.model", "vocab*", "merges.txt", "special_tokens_map.json"]
+    config = _cached(repository, _CONFIG)
+    if config and any((config.parent / name).exists() for name in _WEIGHTS):
+        return config.parent
+    if not _reach(_HUB):
+        raise ArgumentError(
+            f"hf-hub:{repository} is not on this machine (looked for {_CONFIG} and {_WEIGHTS[0]} of {repository} in "
+            f"{_hub_cache()}) and the network is out of reach; copy the files here and use local-dir:FOLDER"
+        )
+    with _in_one_line(f"hf-hub:{repository} could not be fetched"):
+        return Path(snapshot_download(repository, allow_patterns=patterns))
+
+
+def _check_tokenizer(name: str, config: Mapping[str, Any]) -> None:
+    """Refuse a model whose tokenizer is neither open_clip's own nor on this machine nor within reach."""
+    repository = config["text_cfg"].get("hf_tokenizer_name", "")
+    if not repository or any(_cached(repository, file) for file in _TOKENIZER_FILES) or _reach(_HUB):
+        return
+    raise ArgumentError(
+        f"the tokenizer of {name} is not on this machine (looked for {repository} in {_hub_cache()}) and the network "
+        f"is out of reach; put its files, the weights and {_CONFIG} into a folder and use local-dir:FOLDER"
+    )
+
+
+def _cached(repository: str, file: str) -> Path | None:
+    from huggingface_hub import try_to_load_from_cache
+
+    found = try_to_load_from_cache(repository, file)
+    return Path(found) if isinstance(found, str) else None
+
+
+def _hub_cache() -> str:
+    from huggingface_hub.constants import HF_HUB_CACHE
+
+    return str(HF_HUB_CACHE)
+
+
+def _reach(url: str) -> bool:
+    """Return whether a host answers, without the retries of a download."""
+    if os.environ.get("HF_HUB_OFFLINE", "").lower() in ("1", "true", "yes", "on"):
+        return False
+    try:
+        urllib.request.urlopen(urllib.request.Request(url, method="HEAD"), timeout=_SECONDS).close()
+    except urllib.error.HTTPError:  # an answer as well
+        return True
+    except (OSError, ValueError):
+        return False
+    return True
+
+
+@contextmanager
+def _in_one_line(what: str) -> Iterator[None]:
+    try:
+        yield
+    except FairContextError:
+        raise
+    except Exception as error:  # whatever a library of downloads raises
+        raise ArgumentError(f"{what}: {' '.join(str(error).split())[:300]}") from None

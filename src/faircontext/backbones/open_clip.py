@@ -1,0 +1,251 @@
+"""Any open_clip model as a backbone; all that depends on the inner layout of the library's models is in this file.
+
+The text tower runs from token embeddings, so that a context can be learnt: in the layouts `CLIP` and `CustomTextCLIP`,
+causal with the feature at the end token (CLIP), and not causal with the feature at the last position (SigLIP). With an
+untouched context its features are those of the model's own `encode_text`.
+"""
+
+import hashlib
+import logging
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import cached_property
+from typing import Any
+
+import open_clip
+import torch
+import torch.nn.functional as F
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from faircontext.backbones.base import Backbone
+from faircontext.backbones.checkpoints import find_source
+from faircontext.errors import ArgumentError
+
+__all__ = ["OpenClip", "TextTower", "load_open_clip"]
+
+_LONG = 1024
+"""Prompts are tokenised with room for this many tokens: one that is too long for the model must be seen to be."""
+
+
+def load_open_clip(
+    name: str, pretrained: str | None = None, *, device: str = "cpu", precision: str = "auto", batch_size: int = 16
+) -> "OpenClip":
+    """Load an open_clip model with its weights, its tokenizer and its own preprocessing.
+
+    Args:
+        name: architecture, `hf-hub:ORG/NAME`, or `local-dir:FOLDER`.
+        pretrained: tag or checkpoint file of an architecture's weights.
+        device: a torch device.
+        precision: of the image tower.
+        batch_size: rows of an image encoder batch on an accelerator.
+
+    Raises:
+        ArgumentError: the model or its weights cannot be found or used.
+    """
+    source = find_source(name, pretrained)
+    with _plain_errors(name, str(source.checkpoint or name)), _silence():
+        model = open_clip.create_model(
+            source.model,
+            pretrained=None if source.checkpoint is None else str(source.checkpoint),
+            force_quick_gelu=source.quick_gelu,
+            force_preprocess_cfg=dict(source.preprocess),
+            pretrained_text=False,
+            weights_only=True,
+        )
+        tokenizer = open_clip.get_tokenizer(source.model)
+    title = name if pretrained is None else f"{name}:{pretrained}"
+    return OpenClip(title, model, tokenizer, device=device, precision=precision, batch_size=batch_size)
+
+
+@contextmanager
+def _plain_errors(name: str, place: str) -> Iterator[None]:
+    """Turn what open_clip and torch say about weights into one line with the place."""
+    try:
+        yield
+    except Exception as error:  # broken files raise anything
+        said = " ".join(str(error).split())
+        if "weights_only" in said or "Weights only" in said:
+            raise ArgumentError(
+                f"{place}: holds more than tensors, which is not read because it could run code; if you trust it, save "
+                "its tensors alone: torch.save(torch.load(FILE, weights_only=False)['state_dict'], 'weights.pt')"
+            ) from None
+        raise ArgumentError(f"{place}: cannot be read as weights of {name}: {said[:200]}") from None
+
+
+@contextmanager
+def _silence() -> Iterator[None]:
+    """Keep open_clip from writing log lines and hints of its own."""
+    earlier = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(earlier)
+
+
+class TextTower(torch.nn.Module):
+    """The text tower of an open_clip model, from token embeddings.
+
+    Args:
+        model: the model; its layers are shared, not copied.
+        name: its name, for messages.
+        pad: token id that fills prompts on the right.
+
+    Attributes:
+        full_length: whether padding counts: features then need the full context length. Otherwise, where attention is
+            causal and the feature is taken at the end token, cutting the padding is exact.
+
+    Raises:
+        ArgumentError: the layout is another one.
+    """
+
+    causal: Tensor | None
+    projection: Any  # None, a linear layer, or a matrix
+
+    def __init__(self, model: torch.nn.Module, name: str, pad: int) -> None:
+        super().__init__()
+        source: Any = getattr(model, "text", model)
+        pool = getattr(source, "pool_type", None) or getattr(source, "text_pool_type", None)
+        if not hasattr(source, "token_embedding") or pool not in ("argmax", "eos", "first", "last"):
+            raise ArgumentError(
+                f"{name}: its text tower, {type(source).__name__}, does not have open_clip's layout, so its context "
+                "cannot be learnt here"
+            )
+        self.embedding = source.token_embedding
+        self.positions = source.positional_embedding
+        self.transformer = source.transformer
+        self.norm = source.ln_final
+        self.projection = source.text_projection
+        self.class_token = getattr(source, "cls_emb", None)  # CoCa
+        self.register_buffer("causal", source.attn_mask, persistent=False)
+        self.context_length = int(source.context_length)
+        self.pool = pool
+        self.pad = pad
+        self._heads = getattr(source, "heads", 1)
+        self._correct_mask = bool(getattr(source, "correct_cls_mask", False))
+        self.full_length = self.causal is None or self.pool == "last" or self.class_token is not None
+
+    def forward(
+        self, embeddings: Float[Tensor, "prompts tokens width"], mask: Bool[Tensor, "prompts tokens"]
+    ) -> Float[Tensor, "prompts dim"]:
+        """Encode prompts given by their token embeddings; the mask is True for tokens."""
+        if self.full_length:
+            rest = self.context_length - embeddings.shape[1]
+            padding = self.embedding.weight[self.pad].expand(len(embeddings), rest, -1)
+            embeddings, mask = torch.cat([embeddings, padding], 1), F.pad(mask, (0, rest))
+        ends = mask.sum(1) - 1
+        if self.class_token is not None:
+            embeddings = torch.cat([embeddings, self.class_token.expand(len(embeddings), 1, -1)], 1)
+        length = embeddings.shape[1]
+        hidden = self.transformer(embeddings + self.positions[:length], attn_mask=self._attention(mask, length))
+        if self.class_token is not None:
+            pooled: Tensor = self.norm(hidden[:, -1])
+        else:
+            places = {"first": torch.zeros_like(ends), "last": torch.full_like(ends, length - 1)}
+            pooled = self.norm(hidden)[torch.arange(len(ends), device=ends.device), places.get(self.pool, ends)]
+        if self.projection is None:
+            return pooled
+        linear = isinstance(self.projection, torch.nn.Linear)
+        projected: Tensor = self.projection(pooled) if linear else pooled @ self.projection
+        return projected
+
+    def _attention(self, mask: Bool[Tensor, "prompts tokens"], length: int) -> Tensor | None:
+        """Return the additive attention mask."""
+        causal = None if self.causal is None else self.causal[:length, :length]
+        if self.class_token is None:
+            return causal
+        one = mask.new_ones(len(mask), 1)
+        # Released CoCa weights were trained with the class token's place in the mask at the wrong end.
+        mask = torch.cat([mask, one] if self._correct_mask else [one, mask], 1)
+        hidden = torch.zeros(mask.shape, dtype=self.positions.dtype, device=mask.device).masked_fill(~mask, -torch.inf)
+        rows = hidden[:, None].expand(-1, length, -1).repeat_interleave(self._heads, 0)
+        return rows if causal is None else causal + rows
+
+
+class OpenClip(Backbone):
+    """An open_clip model.
+
+    Args:
+        name: what it is called in tables and records.
+        model: made by `open_clip.create_model`, in float32.
+        tokenizer: made by `open_clip.get_tokenizer`.
+        device: a torch device.
+        precision: of the image tower: `auto`, `fp32`, `bf16` or `fp16`.
+        batch_size: rows of an image encoder batch on an accelerator; on a CPU they are always 16.
+
+    Raises:
+        ArgumentError: the model has a layout that cannot be used.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        model: Any,
+        tokenizer: Callable[..., Tensor],
+        *,
+        device: str = "cpu",
+        precision: str = "auto",
+        batch_size: int = 16,
+    ) -> None:
+        super().__init__(device, precision, batch_size)
+        self.name = name
+        self._read_preprocessing(open_clip.get_model_preprocess_cfg(model))
+        self.logit_scale = float(model.logit_scale.detach().exp())
+        self._tokenizer = tokenizer
+        self._read_tokenizer()
+        self.text_tower = TextTower(model, name, self.pad).to(self.device).eval().requires_grad_(False)
+        self.context_length = self.text_tower.context_length
+        self._place_tower(model.visual)
+
+    def _read_preprocessing(self, config: Mapping[str, Any]) -> None:
+        sides = config["size"] if isinstance(config["size"], tuple | list) else (config["size"],) * 2
+        if sides[0] != sides[1] or config["resize_mode"] == "longest":
+            raise ArgumentError(
+                f"{self.name}: reads pictures of {sides[0]} x {sides[1]} pixels, resize mode "
+                f"{config['resize_mode']!r}; only squares, and the modes 'shortest' and 'squash', can be used"
+            )
+        self.image_size = int(sides[0])
+        self.mean, self.std = tuple(config["mean"]), tuple(config["std"])
+        self.interpolation, self.resize_mode = config["interpolation"], config["resize_mode"]
+
+    def _read_tokenizer(self) -> None:
+        """Find out from an empty text what the tokenizer puts around and after the words."""
+        empty = self._tokenizer([""], context_length=_LONG)[0]
+        self.pad = int(empty[-1])
+        around = int((empty != self.pad).sum())
+        self.start = 1 if around > 1 else 0
+        self._ends_with_padding = around == 0  # as in SigLIP, whose end token is its padding
+
+    def _token_ids(self, text: str) -> list[int]:
+        ids = self._tokenizer([text], context_length=_LONG)[0]
+        tokens = (ids != self.pad).nonzero()
+        length = (int(tokens[-1]) + 1 if len(tokens) else 0) + self._ends_with_padding
+        found: list[int] = ids[:length].tolist()
+        return found
+
+    def token_embeddings(self, ids: Int[Tensor, "*batch tokens"]) -> Float[Tensor, "*batch tokens width"]:
+        """Look up token embeddings, detached."""
+        embedded: Tensor = self.text_tower.embedding(ids)
+        return embedded.detach()
+
+    def _encode_embeddings(self, embeddings: Tensor, mask: Tensor) -> Tensor:
+        features: Tensor = self.text_tower(embeddings, mask)
+        return features
+
+    def _image_features(self, pixels: Tensor) -> Tensor:
+        features = self.tower(pixels)
+        pooled: Tensor = features[0] if isinstance(features, tuple) else features  # CoCa's tower has tokens as well
+        return pooled
+
+    @cached_property
+    def text_hash(self) -> str:
+        """SHA-256 of the text tower's weights, in hexadecimal."""
+        digest = hashlib.sha256()
+        for name, tensor in sorted(self.text_tower.state_dict().items()):
+            digest.update(name.encode())
+            digest.update(tensor.cpu().contiguous().view(torch.uint8).numpy().data)
+        return digest.hexdigest()

@@ -1,0 +1,390 @@
+"""open_clip models as backbones: features are the library's own, in every layout, with gradients or not."""
+
+import csv
+import json
+import statistics
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import open_clip
+import PIL.Image
+import pytest
+import torch
+import torch.nn.functional as F
+from open_clip.transform import PreprocessCfg, image_transform_v2
+from safetensors.torch import save_file
+from timm.data import ImageNetInfo
+from torch import Tensor
+
+from faircontext import FCL, Backbone, Episode, LabelSpace, ViewRecipe, ZeroShot, create_backbone, load_image
+from faircontext.backbones import base
+from faircontext.backbones.base import TEXT_BATCH
+from faircontext.backbones.open_clip import OpenClip, TextTower
+from faircontext.errors import ArgumentError, LabelError
+from faircontext.views import plain_view
+from helpers import assert_identical, assert_valid, same_bits
+from tiny_clip import CAUSAL, LAYOUTS, native_model, native_text, write_model
+
+NAMES = ("dog", "fire truck", "three-toed sloth", "a very long name of a thing that nobody has ever seen")
+TEMPLATE = "a photo of a {}."
+
+Make = Callable[[str], Backbone]
+Folder = Callable[[str], Path]
+
+
+# Text from embeddings
+
+
+@pytest.fixture(params=LAYOUTS)
+def layout(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
+def test_text_features_are_those_of_the_library(layout: str, tiny: Make, tiny_folder: Folder) -> None:
+    backbone = tiny(layout)
+    prompts = backbone.tokenize(NAMES, TEMPLATE)
+    expected = native_text(native_model(tiny_folder(layout)), prompts.texts, backbone.context_length)
+    for context in (None, backbone.context(prompts)):  # the second is what CL starts from
+        torch.testing.assert_close(backbone.encode_text(prompts, context), expected, rtol=0, atol=1e-6)
+
+
+def test_prepended_words_are_words_written_before_the_prompt(layout: str, tiny: Make, tiny_folder: Folder) -> None:
+    backbone = tiny(layout)
+    prompts = backbone.tokenize(NAMES, TEMPLATE)
+    expected = native_text(
+        native_model(tiny_folder(layout)), [f"art of the {text}" for text in prompts.texts], backbone.context_length
+    )
+    features = backbone.encode_text(prompts, backbone.context_of("art of the"), "prepend")
+    torch.testing.assert_close(features, expected, rtol=0, atol=1e-6)
+
+
+def test_a_replaced_context_is_another_template(layout: str, tiny: Make, tiny_folder: Folder) -> None:
+    backbone = tiny(layout)
+    prompts = backbone.tokenize(NAMES, TEMPLATE)
+    expected = native_text(
+        native_model(tiny_folder(layout)), [f"the drawing of my {name}." for name in NAMES], backbone.context_length
+    )
+    features = backbone.encode_text(prompts, backbone.context_of("the drawing of my"))
+    torch.testing.assert_close(features, expected, rtol=0, atol=1e-6)
+
+
+def test_padding_is_cut_only_where_that_is_exact(layout: str, tiny: Make) -> None:
+    assert tiny(layout).text_tower.full_length == (layout not in CAUSAL)
+
+
+def test_gradients_flow_to_the_context_alone(layout: str, tiny: Make) -> None:
+    backbone = tiny(layout)
+    prompts = backbone.tokenize(NAMES, TEMPLATE)
+    context = backbone.context(prompts).requires_grad_()
+    (gradient,) = torch.autograd.grad(backbone.encode_text(prompts, context)[:, 0].sum(), context)
+    assert gradient.isfinite().all()
+    assert gradient.abs().max() > 0
+    assert not any(parameter.requires_grad for parameter in backbone.text_tower.parameters())
+
+
+def test_a_prompt_may_fill_the_tower_and_no_more(layout: str, tiny: Make) -> None:
+    backbone = tiny(layout)
+    room = backbone.context_length - 7  # start, a, photo, of, a, full stop, end
+    fits, overflows = (backbone.tokenize([" ".join(["dog"] * number)], TEMPLATE) for number in (room, room + 1))
+    assert backbone.encode_text(fits).isfinite().all()
+    with pytest.raises(LabelError, match=rf"more than the {backbone.context_length} that local-dir:"):
+        backbone.encode_text(overflows)
+    with pytest.raises(LabelError, match=r"\(4 of them learnable\)"):
+        backbone.encode_text(fits, backbone.context_of("a photo of a"), "prepend")
+
+
+def test_a_truncated_prompt_is_what_the_librarys_tokenizer_cuts(tiny: Make) -> None:
+    long = " ".join(["dog"] * 100)
+    labels = LabelSpace(("cat", long), tiny("clip"), truncate=True)
+    ids = open_clip.SimpleTokenizer(context_length=73)(f"a photo of a {long}.")[0]  # 77 less four learnable tokens
+    assert labels.prompts[0].ids[1].tolist() == ids.tolist()
+
+
+def test_cut_features_equal_those_of_the_full_length(tiny: Make) -> None:
+    backbone = tiny("clip")
+    prompts = backbone.tokenize(
+        [name.partition(",")[0] for name in ImageNetInfo().label_descriptions()[:200]], TEMPLATE
+    )
+    rest = backbone.context_length - prompts.ids.shape[1]
+    whole = backbone._encode_embeddings(
+        backbone.token_embeddings(F.pad(prompts.ids, (0, rest))), F.pad(prompts.mask, (0, rest))
+    )
+    torch.testing.assert_close(backbone.encode_text(prompts), F.normalize(whole, dim=-1), rtol=0, atol=1e-5)
+
+
+# Gradients in groups
+
+
+@pytest.mark.parametrize("placement", ["replace", "prepend"])
+def test_gradients_in_groups_are_those_of_all_at_once(
+    tiny: Make, placement: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backbone = tiny("clip")
+    prompts = backbone.tokenize([f"thing number {number}" for number in range(100)], TEMPLATE)
+    target = torch.randn(100, 32, generator=torch.Generator().manual_seed(0))
+    gradients = []
+    for size in (TEXT_BATCH, 100):
+        monkeypatch.setattr(base, "TEXT_BATCH", size)
+        context = backbone.context_of("a photo of a").requires_grad_()
+        features = backbone.encode_text(prompts, context, placement)
+        gradients.append(torch.autograd.grad((features * target).sum().square(), context)[0])
+    difference = (gradients[0] - gradients[1]).norm() / gradients[1].norm()
+    assert difference <= 1e-6
+
+
+def test_a_group_is_encoded_again_for_its_gradient_and_not_kept(tiny: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    backbone = tiny("clip")
+    calls: list[int] = []
+    forward = TextTower.forward
+    monkeypatch.setattr(
+        TextTower, "forward", lambda self, rows, mask: calls.append(len(rows)) or forward(self, rows, mask)
+    )
+    prompts = backbone.tokenize([f"thing number {number}" for number in range(130)], TEMPLATE)
+    context = backbone.context(prompts).requires_grad_()
+    features = backbone.encode_text(prompts, context)
+    assert calls == [64, 64, 2]
+    features.sum().backward()
+    assert sorted(calls[3:]) == [2, 64, 64]
+    with torch.no_grad():
+        backbone.encode_text(prompts, context)
+    assert len(calls) == 9
+
+
+# Images
+
+
+def test_image_features_are_those_of_the_library(tiny: Make, tiny_folder: Folder) -> None:
+    for layout in ("clip", "resnet", "quick"):
+        backbone, model = tiny(layout), native_model(tiny_folder(layout))
+        pixels = torch.rand(5, 3, backbone.image_size, backbone.image_size, generator=torch.Generator().manual_seed(1))
+        mean, std = (torch.tensor(values)[:, None, None] for values in (backbone.mean, backbone.std))
+        with torch.no_grad():
+            expected = model.encode_image((pixels - mean) / std, normalize=True)
+        torch.testing.assert_close(backbone.encode_image(pixels), expected, rtol=0, atol=1e-5)
+
+
+def test_preprocessing_is_the_models_own(tmp_path: Path, make_image: Callable[..., np.ndarray]) -> None:
+    settings = {
+        "mean": (0.1, 0.2, 0.3),
+        "std": (0.4, 0.5, 0.6),
+        "interpolation": "bilinear",
+        "resize_mode": "squash",
+    }
+    backbone = create_backbone(f"local-dir:{write_model(tmp_path, 'clip', **settings)}", precision="fp32")
+    assert (backbone.mean, backbone.std) == ((0.1, 0.2, 0.3), (0.4, 0.5, 0.6))
+    assert (backbone.interpolation, backbone.resize_mode, backbone.image_size) == ("bilinear", "squash", 32)
+    image = make_image(0, 50, 200)
+    view = Episode(image, LabelSpace(("cat",), backbone)).plain
+    assert torch.equal(view, plain_view(torch.from_numpy(image).permute(2, 0, 1), 32, "bilinear", "squash"))
+    assert not torch.equal(view, plain_view(torch.from_numpy(image).permute(2, 0, 1), 32, "bilinear"))
+
+
+@pytest.mark.parametrize("mode", ["shortest", "squash"])
+def test_the_plain_view_is_open_clips_own(mode: str, make_image: Callable[..., np.ndarray]) -> None:
+    image = make_image(4, 61, 93)
+    config = {"size": 32, "mean": (0.0,) * 3, "std": (1.0,) * 3, "interpolation": "bicubic", "resize_mode": mode}
+    transform = image_transform_v2(PreprocessCfg(**config), is_train=False)
+    expected = (transform(PIL.Image.fromarray(image)) * 255).round()
+    view = plain_view(torch.from_numpy(image).permute(2, 0, 1), 32, "bicubic", mode).float()
+    assert (view - expected).abs().max() <= 1  # open_clip resizes in Pillow, which rounds between the two passes
+
+
+def test_the_scale_is_the_models_own(tiny: Make, tiny_folder: Folder) -> None:
+    model = native_model(tiny_folder("clip"))
+    assert tiny("clip").logit_scale == pytest.approx(float(model.logit_scale.detach().exp()))
+
+
+# Methods run on every layout
+
+
+@pytest.mark.parametrize("context", ["cl", "cl-hp"])
+def test_fcl_runs_on_every_layout(layout: str, context: str, tiny: Make, make_image: Callable[..., np.ndarray]) -> None:
+    labels = LabelSpace(NAMES, tiny(layout))
+    answers = [
+        FCL(masks=16, k=3, context=context)(Episode(make_image(5), labels, ViewRecipe(number=8))) for _ in range(2)
+    ]
+    assert_identical(*answers)
+    assert_valid(answers[0], len(NAMES))
+    assert answers[0].fallback is None
+    assert answers[0].diagnostics["context_shift"] > 0
+
+
+def test_an_image_is_answered_the_same_alone_and_after_others(
+    tiny: Make, make_image: Callable[..., np.ndarray]
+) -> None:
+    labels, method = LabelSpace(NAMES, tiny("clip")), FCL(masks=16, k=3)
+    images = [make_image(seed) for seed in range(3)]
+    after = [method(Episode(image, labels, ViewRecipe(number=8))) for image in images][-1]
+    alone = method(Episode(images[-1], LabelSpace(NAMES, tiny("clip")), ViewRecipe(number=8)))
+    assert_identical(after, alone)
+
+
+# A trained model
+
+
+@pytest.fixture(scope="module")
+def trained(models: Path) -> Backbone:
+    return create_backbone(f"local-dir:{models / 'lab-lite0-clip'}", precision="fp32")
+
+
+@pytest.mark.parametrize(
+    ("name", "percent", "images"),
+    [
+        ("caltech101_coop_test", 88.0, 1),
+        ("clothing10_test", 85.0, 1),
+        ("grocery81_test", 64.8, 1),
+        ("tiny_imagenet_val", 53.5, 2),  # open_clip's own preprocessing and model give 54.5 as well
+        ("office_caltech10_webcam", 18.8, 1),
+        ("shape16_silhouettes", 25.0, 1),
+    ],
+)
+def test_a_trained_model_has_its_documented_accuracy(
+    trained: Backbone, data: Path, name: str, percent: float, images: int
+) -> None:
+    names, files, truth = labelled(data / name)
+    labels = LabelSpace(names, trained)
+    views = [plain(file, trained) for file in files]
+    features = torch.cat([trained.encode_image(torch.stack(views[i : i + 16])) for i in range(0, len(views), 16)])
+    correct = int(((features @ labels.text[0].T).argmax(1) == torch.tensor(truth)).sum())
+    assert abs(correct - percent / 100 * len(files)) <= images + 0.1  # the percentage itself is rounded
+
+
+def labelled(folder: Path) -> tuple[list[str], list[Path], list[int]]:
+    names = (folder / "classnames.txt").read_text().splitlines()
+    with (folder / "labels.csv").open(newline="") as file:
+        rows = [list(row.values()) for row in csv.DictReader(file)]
+    return names, [folder / row[0] for row in rows], [int(row[1]) for row in rows]
+
+
+def plain(file: Path, backbone: Backbone) -> Tensor:
+    pixels = torch.from_numpy(load_image(file)).permute(2, 0, 1)
+    return plain_view(pixels, backbone.image_size, backbone.interpolation, backbone.resize_mode) / 255.0
+
+
+@pytest.mark.parametrize(
+    ("context", "templates"),
+    [("cl", (TEMPLATE,)), ("cl-hp", (TEMPLATE,)), ("cl", (TEMPLATE, "art of the {}."))],
+    ids=["CL", "CL-HP", "ensemble"],
+)
+def test_fcl_answers_real_pictures_with_a_trained_model(
+    trained: Backbone, data: Path, context: str, templates: tuple[str, ...]
+) -> None:
+    names, files, truth = labelled(data / "clothing10_test")
+    labels, method = LabelSpace(names, trained, templates), FCL(masks=16, context=context)
+    right = 0
+    for file, index in list(zip(files, truth, strict=True))[::16]:
+        prediction = method(Episode(load_image(file), labels, ViewRecipe(number=8)))
+        assert_valid(prediction, len(names))
+        right += prediction.index == index
+    assert right >= 3  # of 5; a tenth by chance
+
+
+# Full size
+
+
+@pytest.fixture(scope="module", params=["ViT-B-32", "ViT-B-16", "RN50"])
+def full(request: pytest.FixtureRequest) -> torch.nn.Module:
+    torch.manual_seed(0)
+    return open_clip.create_model(request.param).eval()
+
+
+def test_a_full_size_model_comes_back_from_a_file_and_answers(
+    full: torch.nn.Module, request: pytest.FixtureRequest, tmp_path: Path, make_image: Callable[..., np.ndarray]
+) -> None:
+    architecture = request.node.callspec.params["full"]
+    torch.save(full.state_dict(), tmp_path / "weights.pt")
+    backbone = create_backbone(architecture, str(tmp_path / "weights.pt"), precision="fp32")
+    assert backbone.name == f"{architecture}:{tmp_path / 'weights.pt'}"
+    prompts = backbone.tokenize(NAMES, TEMPLATE)
+    torch.testing.assert_close(backbone.encode_text(prompts), native_text(full, prompts.texts, 77), rtol=0, atol=1e-6)
+    pixels = torch.rand(2, 3, 224, 224, generator=torch.Generator().manual_seed(0))
+    mean, std = (torch.tensor(values)[:, None, None] for values in (backbone.mean, backbone.std))
+    with torch.no_grad():
+        expected = full.encode_image((pixels - mean) / std, normalize=True)
+    torch.testing.assert_close(backbone.encode_image(pixels), expected, rtol=0, atol=2e-5)
+    recipe, image = ViewRecipe(number=8), make_image(0, 300, 400)
+    episode = Episode(image, LabelSpace(NAMES, backbone), recipe)
+    ensemble = Episode(image, LabelSpace(NAMES, backbone, (TEMPLATE, "art of the {}.")), recipe)
+    ensemble.__dict__["view_features"] = episode.view_features  # the same image: encoded once for this test
+    for context in ("cl", "cl-hp"):
+        prediction = FCL(masks=16, context=context)(episode)
+        assert_valid(prediction, len(NAMES))
+        assert prediction.fallback is None
+    assert_valid(FCL(masks=16)(ensemble), len(NAMES))
+
+
+def test_a_full_size_model_comes_back_from_a_folder(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    model = open_clip.create_model("ViT-B-32").eval()
+    save_file(model.state_dict(), tmp_path / "open_clip_model.safetensors")
+    config = {"model_cfg": open_clip.get_model_config("ViT-B-32"), "preprocess_cfg": {}}
+    (tmp_path / "open_clip_config.json").write_text(json.dumps(config))
+    backbone = create_backbone(f"local-dir:{tmp_path}", precision="fp32")
+    prompts = backbone.tokenize(NAMES, TEMPLATE)
+    torch.testing.assert_close(backbone.encode_text(prompts), native_text(model, prompts.texts, 77), rtol=0, atol=1e-6)
+    assert_valid(ZeroShot()(Episode(np.zeros((30, 40, 3), np.uint8), LabelSpace(NAMES, backbone))), len(NAMES))
+
+
+def test_cutting_the_padding_is_three_times_faster_for_a_thousand_prompts() -> None:
+    torch.manual_seed(0)
+    model = open_clip.create_model("ViT-B-32").eval()
+    backbone = OpenClip("ViT-B-32", model, open_clip.get_tokenizer("ViT-B-32"), precision="fp32")
+    names = [description.partition(",")[0] for description in ImageNetInfo().label_descriptions()]
+    prompts = backbone.tokenize(names, TEMPLATE)
+    part = prompts.select(range(0, 1000, 8))  # an eighth: what is compared is time per prompt
+    cut, whole = [], []
+    for _ in range(3):
+        for seconds, run in (
+            (cut, lambda: backbone.encode_text(part)),
+            (whole, lambda: native_text(model, part.texts, 77)),
+        ):
+            begin = time.perf_counter()
+            run()
+            seconds.append(time.perf_counter() - begin)
+    assert statistics.median(whole) / statistics.median(cut) >= 3
+
+
+# Precision
+
+
+@pytest.mark.parametrize("precision", ["bf16", "fp16"])
+def test_a_lower_precision_agrees_with_float32(tiny: Make, tiny_folder: Folder, precision: str) -> None:
+    exact = tiny("clip")
+    lowered = create_backbone(f"local-dir:{tiny_folder('clip')}", precision=precision)
+    assert (lowered.precision, exact.precision) == (precision, "fp32")
+    pixels = torch.rand(16, 3, 32, 32, generator=torch.Generator().manual_seed(1))
+    assert F.cosine_similarity(lowered.encode_image(pixels), exact.encode_image(pixels)).min() > 0.99
+    prompts = exact.tokenize(NAMES, TEMPLATE)
+    assert same_bits(lowered.encode_text(prompts), exact.encode_text(prompts))  # adapted in float32
+
+
+def test_a_precision_that_the_device_cannot_compute_is_said_and_replaced(
+    tiny_folder: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    features = OpenClip._image_features
+
+    def only_float32(self: OpenClip, pixels: Tensor) -> Tensor:
+        if pixels.dtype is not torch.float32:
+            raise RuntimeError('"conv" not implemented for BFloat16')
+        return features(self, pixels)
+
+    monkeypatch.setattr(OpenClip, "_image_features", only_float32)
+    with pytest.warns(UserWarning, match=r"cpu cannot compute .* in bf16 .*not implemented.*; float32 is used$"):
+        backbone = create_backbone(f"local-dir:{tiny_folder('clip')}", precision="bf16")
+    assert (backbone.precision, backbone.dtype) == ("fp32", torch.float32)
+    assert backbone.encode_image(torch.rand(1, 3, 32, 32)).isfinite().all()
+
+
+def test_a_precision_with_other_features_is_refused(tiny_folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+    features = OpenClip._image_features
+    monkeypatch.setattr(
+        OpenClip,
+        "_image_features",
+        lambda self, pixels: features(self, pixels) * (1 if pixels.dtype is torch.float32 else -1),
+    )
+    with pytest.raises(
+        ArgumentError, match=r"^precision='bf16' is not possible for .* cosine of -1.000, less than 0.99"
+    ):
+        create_backbone(f"local-dir:{tiny_folder('clip')}", precision="bf16")

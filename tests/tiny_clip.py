@@ -1,0 +1,50 @@
+"""Tiny seeded open_clip models in every layout of a text tower, written as folders that `local-dir:` reads."""
+
+import json
+from pathlib import Path
+
+import open_clip
+import torch
+from safetensors.torch import save_file
+from torch import Tensor
+
+VISION = {"image_size": 32, "layers": 2, "width": 32, "patch_size": 16, "head_width": 16}
+TEXT = {"context_length": 77, "vocab_size": 49408, "width": 32, "heads": 2, "layers": 2}
+
+LAYOUTS = {
+    "clip": {},
+    "custom": {"custom_text": True},
+    "quick": {"quick_gelu": True},
+    "end": {"custom_text": True, "text_cfg": {**TEXT, "pool_type": "eos", "eos_id": 49407}},
+    "siglip": {
+        "custom_text": True,
+        "init_logit_bias": -10,
+        "text_cfg": {**TEXT, "context_length": 64, "no_causal_mask": True, "pool_type": "last", "proj_bias": True},
+    },
+    "coca": {"custom_text": True, "text_cfg": {**TEXT, "context_length": 76, "embed_cls": True}},
+    "resnet": {"vision_cfg": {"image_size": 64, "layers": [1, 1, 1, 1], "width": 16, "patch_size": None}},
+}
+"""What differs from a CLIP with a vision transformer; `siglip` is the layout of SigLIP, `coca` of CoCa's text tower."""
+
+CAUSAL = ("clip", "custom", "quick", "end", "resnet")
+
+
+def write_model(folder: Path, layout: str, **preprocess: object) -> Path:
+    """Write a model with seeded random weights, and return its folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    config = {"embed_dim": 32, "vision_cfg": VISION, "text_cfg": TEXT, **LAYOUTS[layout]}
+    (folder / "open_clip_config.json").write_text(json.dumps({"model_cfg": config, "preprocess_cfg": preprocess}))
+    torch.manual_seed(3)
+    save_file(native_model(folder, False).state_dict(), folder / "open_clip_model.safetensors")
+    return folder
+
+
+def native_model(folder: Path, load_weights: bool = True) -> torch.nn.Module:
+    """Return the model as open_clip itself creates it."""
+    return open_clip.create_model(f"local-dir:{folder}", load_weights=load_weights).eval()
+
+
+def native_text(model: torch.nn.Module, texts: list[str] | tuple[str, ...], length: int) -> Tensor:
+    """Return open_clip's own unit-norm text features."""
+    with torch.no_grad():
+        return model.encode_text(open_clip.SimpleTokenizer(context_length=length)(list(texts)), normalize=True)
