@@ -110,7 +110,7 @@ def _check_folder(folder: Path) -> Source:
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ArgumentError(f"{path}: not a configuration of an open_clip model: {error!r}") from None
     _check_text_tower(str(folder), config)
-    if not any(folder.glob(f"*{suffix}") for suffix in (".safetensors", ".bin", ".pth")):
+    if not any(any(folder.glob(f"*{suffix}")) for suffix in (".safetensors", ".bin", ".pth")):
         raise ArgumentError(f"{folder}: no weights in it; looked for *.safetensors, *.bin and *.pth")
     if config["text_cfg"].get("hf_tokenizer_name") and not any((folder / name).exists() for name in _TOKENIZER_FILES):
         raise ArgumentError(f"{folder}: no tokenizer in it; looked for {', '.join(_TOKENIZER_FILES)}")

@@ -68,8 +68,9 @@ def _plain_errors(name: str, place: str) -> Iterator[None]:
         said = " ".join(str(error).split())
         if "weights_only" in said or "Weights only" in said:
             raise ArgumentError(
-                f"{place}: holds more than tensors, which is not read because it could run code; if you trust it, save "
-                "its tensors alone: torch.save(torch.load(FILE, weights_only=False)['state_dict'], 'weights.pt')"
+                f"{place}: not a file of tensors alone, and anything else is not read because it could run code; "
+                "if you trust it, keep its tensors: "
+                "torch.save(torch.load(FILE, weights_only=False)['state_dict'], 'weights.pt')"
             ) from None
         raise ArgumentError(f"{place}: cannot be read as weights of {name}: {said[:200]}") from None
 

@@ -1,0 +1,128 @@
+"""The cache of text features: a second process does not run the text tower, and damage costs time only."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+from faircontext import Backbone, LabelSpace, create_backbone
+from faircontext.backbones.open_clip import TextTower
+from faircontext.textcache import cache_folder, cached_features
+from helpers import same_bits
+
+NAMES = ("cat", "dog", "three-toed sloth")
+CPU = torch.device("cpu")
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("FAIRCONTEXT_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+@pytest.fixture
+def forbidden(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """Return a function after whose call the text tower must not run."""
+
+    def forbid() -> None:
+        monkeypatch.setattr(TextTower, "forward", lambda *_: pytest.fail("the text tower was run"))
+
+    return forbid
+
+
+def test_features_come_from_the_cache_to_the_bit(
+    cache: Path, tiny_folder: Callable[[str], Path], forbidden: Callable[[], None]
+) -> None:
+    def features() -> tuple[torch.Tensor, torch.Tensor]:
+        labels = LabelSpace(NAMES, create_backbone(f"local-dir:{tiny_folder('clip')}", precision="fp32"))
+        return labels.text, labels.prepended_text
+
+    computed = features()
+    assert len(list((cache / "text").iterdir())) == 2
+    forbidden()
+    for first, second in zip(computed, features(), strict=True):
+        assert same_bits(first, second)
+
+
+@pytest.mark.parametrize("layout", ["quick", "siglip"])
+def test_other_weights_or_prompts_are_other_entries(layout: str, cache: Path, tiny: Callable[[str], Backbone]) -> None:
+    LabelSpace(NAMES, tiny("clip")).text  # noqa: B018 (fills the cache)
+    for labels in (
+        LabelSpace(NAMES, tiny(layout)),
+        LabelSpace(NAMES[::-1], tiny("clip")),
+        LabelSpace(NAMES, tiny("clip"), ("art of the {}.",)),
+    ):
+        before = len(list((cache / "text").iterdir()))
+        labels.text  # noqa: B018 (fills the cache)
+        assert len(list((cache / "text").iterdir())) == before + 1
+
+
+def counted(value: torch.Tensor, calls: list[int]) -> Callable[[], torch.Tensor]:
+    return lambda: calls.append(1) or value
+
+
+@pytest.mark.parametrize("damage", ["empty", "cut", "flipped", "folder"])
+def test_a_damaged_entry_is_made_again(damage: str, cache: Path) -> None:
+    calls: list[int] = []
+    value = torch.arange(12.0).reshape(3, 4)
+    cached_features({"a": 1}, CPU, counted(value, calls))
+    (entry,) = (cache / "text").iterdir()
+    content = bytearray(entry.read_bytes())
+    if damage == "folder":
+        entry.unlink()
+        entry.mkdir()
+    else:
+        content[-1] ^= 1
+        entry.write_bytes({"empty": b"", "cut": bytes(content[:-5]), "flipped": bytes(content)}[damage])
+    for number in (2, 3 if damage == "folder" else 2):
+        assert torch.equal(cached_features({"a": 1}, CPU, counted(value, calls)), value)
+        assert len(calls) == number
+    assert not list(cache.rglob("*.partial"))
+
+
+def test_a_cache_that_cannot_be_written_is_no_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("FAIRCONTEXT_CACHE", str(tmp_path / "file" / "below"))
+    assert torch.equal(cached_features({}, CPU, lambda: torch.ones(2)), torch.ones(2))
+
+
+def test_the_cache_can_be_switched_off_and_moved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FAIRCONTEXT_CACHE", "off")
+    assert cache_folder() is None
+    monkeypatch.setenv("FAIRCONTEXT_CACHE", str(tmp_path))
+    assert cache_folder() == tmp_path
+    monkeypatch.delenv("FAIRCONTEXT_CACHE")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "platform"))
+    assert cache_folder().name == "faircontext"
+
+
+SECOND = """
+import sys
+from faircontext.backbones.open_clip import TextTower
+def refuse(*_): raise SystemExit("the text tower was run")
+if sys.argv[1] == "second": TextTower.forward = refuse
+from faircontext.cli import main
+sys.exit(main(sys.argv[2:]))
+"""
+
+
+def test_a_second_process_answers_without_running_the_text_tower(
+    cache: Path, tiny_folder: Callable[[str], Path], photo_files: dict[str, Path]
+) -> None:
+    words = ["classify", str(photo_files["cat"]), "--labels", "cat,dog", "--method", "zero_shot"]
+    words += ["--backbone", f"local-dir:{tiny_folder('clip')}", "--precision", "fp32"]
+    outputs = []
+    for number in ("first", "second"):
+        done = subprocess.run(
+            [sys.executable, "-c", SECOND, number, *words],
+            capture_output=True,
+            text=True,
+            env={**os.environ, "FAIRCONTEXT_CACHE": str(cache)},
+        )
+        assert done.returncode == 0, done.stderr
+        outputs.append(done.stdout.splitlines()[:4])
+    assert outputs[0] == outputs[1]
