@@ -7,52 +7,46 @@ the text features of the label set, and one plain view encoded; the rise is from
 """
 
 import argparse
-import resource
+import gc
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
+from common import add_model_options, forget_peak, make_backbone, peak_mb, resident_mb
 
-from faircontext import Episode, LabelSpace, ZeroShot, create_backbone, create_method
-
-
-def resident_mb() -> float:
-    """Return the resident size of this process now, in MB (Linux)."""
-    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize() / 2**20
+from faircontext import Episode, LabelSpace, ZeroShot, create_method
 
 
-def peak_mb() -> float:
-    """Return the largest resident size of this process so far, in MB."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-
-
-def measure(name: str, precision: str, masks: int) -> None:
+def measure(options: argparse.Namespace, masks: int) -> None:
     """Print the rise for one number of masks."""
-    backbone = create_backbone(name, precision=precision)
-    labels = LabelSpace([f"object number {index}" for index in range(50)], backbone)
+    backbone = make_backbone(options)
+    labels = LabelSpace([f"object number {index}" for index in range(options.classes)], backbone)
     image = np.random.default_rng(0).integers(0, 256, (375, 500, 3), dtype=np.uint8)
     ZeroShot()(Episode(image, labels))
+    gc.collect()
     loaded = resident_mb()
-    fcl = create_method("fcl", preset="recommended", backbone=backbone, masks=masks)
-    fcl(Episode(image, labels, backbone.view_recipe("recommended")))
+    forget_peak()
+    fcl = create_method("fcl", preset=options.preset, backbone=backbone, masks=masks)
+    fcl(Episode(image, labels, backbone.view_recipe(options.preset)))
     peak = peak_mb()
-    print(f"{name} {backbone.precision}, {masks:5} masks: loaded {loaded:.0f} MB, peak {peak:.0f} MB, "
+    print(f"{backbone.name} {backbone.precision}, {masks:5} masks: loaded {loaded:.0f} MB, peak {peak:.0f} MB, "
           f"rise {peak - loaded:.0f} MB")  # fmt: skip
 
 
 def main() -> None:
     """Start one process per number of masks."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--backbone", default="lite0")
-    parser.add_argument("--precision", default="auto")
+    add_model_options(parser)
+    parser.add_argument("--classes", type=int, default=1000)
     parser.add_argument("--masks", type=int, nargs="+", default=[100, 1600])
     options = parser.parse_args()
     if len(options.masks) == 1:
-        measure(options.backbone, options.precision, options.masks[0])
+        measure(options, options.masks[0])
         return
     for masks in options.masks:
-        words = ["--backbone", options.backbone, "--precision", options.precision, "--masks", str(masks)]
+        given = {name: value for name, value in vars(options).items() if name != "masks" and value is not None}
+        words = [word for name, value in given.items() for word in (f"--{name}", str(value))]
+        words += ["--masks", str(masks)]
         subprocess.run([sys.executable, __file__, *words], check=True)
 
 

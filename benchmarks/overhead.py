@@ -1,6 +1,6 @@
 """What FCL costs beside the encoder: one image's FCL against the bare image tower on as many images.
 
-Usage: python benchmarks/overhead.py [--backbone lite0] [--precision auto] [--masks 100] [--classes 1000] [--runs 9]
+Usage: python benchmarks/overhead.py [--backbone lite0] [--precision auto] [--masks N] [--classes 1000] [--runs 9]
 
 A 500 x 375 JPEG is decoded, its views are made, and FCL answers; the text of the label set is cached, as in any run
 over several images. The floor is the image tower alone, on normalised pixels in its own dtype, in the same batches, for
@@ -18,8 +18,9 @@ from pathlib import Path
 import numpy as np
 import PIL.Image
 import torch
+from common import add_model_options, make_backbone
 
-from faircontext import Episode, LabelSpace, create_backbone, create_method, load_image
+from faircontext import Episode, LabelSpace, create_method, load_image
 from faircontext.backbones import Backbone
 from faircontext.methods import FCL
 
@@ -52,19 +53,19 @@ def bare_seconds(backbone: Backbone, images: int) -> float:
 def main() -> None:
     """Print medians, images per second and the ratio."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--backbone", default="lite0")
-    parser.add_argument("--precision", default="auto")
-    parser.add_argument("--masks", type=int, default=100)
+    add_model_options(parser)
+    parser.add_argument("--masks", type=int, help="without it, the preset's")
     parser.add_argument("--classes", type=int, default=1000)
     parser.add_argument("--runs", type=int, default=9)
     options = parser.parse_args()
 
-    backbone = create_backbone(options.backbone, precision=options.precision)
+    backbone = make_backbone(options)
     labels = LabelSpace([f"object number {index}" for index in range(options.classes)], backbone)
     labels.text  # noqa: B018 (encodes and caches the text)
-    fcl = create_method("fcl", preset="recommended", backbone=backbone, masks=options.masks)
+    masks = {} if options.masks is None else {"masks": options.masks}
+    fcl = create_method("fcl", preset=options.preset, backbone=backbone, **masks)
     assert isinstance(fcl, FCL)
-    recipe = backbone.view_recipe("recommended")
+    recipe = backbone.view_recipe(options.preset)
     k = min(fcl.k, options.classes)
     images = recipe.number + fcl.masks + k * (k - 1) // 2
     with tempfile.TemporaryDirectory() as folder:

@@ -21,10 +21,11 @@ LAYOUTS = {
         "init_logit_bias": -10,
         "text_cfg": {**TEXT, "context_length": 64, "no_causal_mask": True, "pool_type": "last", "proj_bias": True},
     },
+    "mobile": {"custom_text": True, "text_cfg": {**TEXT, "no_causal_mask": True}},
     "coca": {"custom_text": True, "text_cfg": {**TEXT, "context_length": 76, "embed_cls": True}},
     "resnet": {"vision_cfg": {"image_size": 64, "layers": [1, 1, 1, 1], "width": 16, "patch_size": None}},
 }
-"""What differs from a CLIP with a vision transformer; `siglip` is the layout of SigLIP, `coca` of CoCa's text tower."""
+"""What differs from a CLIP with a vision transformer; the last text towers are as in SigLIP, MobileCLIP and CoCa."""
 
 CAUSAL = ("clip", "custom", "quick", "end", "resnet")
 

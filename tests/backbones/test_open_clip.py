@@ -388,3 +388,24 @@ def test_a_precision_with_other_features_is_refused(tiny_folder: Folder, monkeyp
         ArgumentError, match=r"^precision='bf16' is not possible for .* cosine of -1.000, less than 0.99"
     ):
         create_backbone(f"local-dir:{tiny_folder('clip')}", precision="bf16")
+
+
+# Every architecture of the library
+
+
+def test_the_text_tower_of_every_architecture_is_known_or_refused_in_one_line() -> None:
+    refused, known = [], 0
+    for name in open_clip.list_models():
+        config = open_clip.get_model_config(name)
+        if "hf_model_name" in config["text_cfg"]:
+            refused.append(name)
+            continue
+        model = torch.nn.Module()
+        with torch.device("meta"):
+            model.text = open_clip.model._build_text_tower(config["embed_dim"], config["text_cfg"])
+        assert TextTower(model, name, 0).context_length >= 32
+        known += 1
+    assert known >= 134
+    for name in refused:
+        with pytest.raises(ArgumentError, match=r"of transformers, whose context cannot be learnt here"):
+            create_backbone(name, "x")

@@ -1,5 +1,8 @@
 """Prompt sets, templates, and tokenised prompts with the place of their context."""
 
+import json
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -35,6 +38,12 @@ def test_prompt_sets_are_the_papers() -> None:
         "art of the {}.",
         "a photo of the small {}.",
     )
+
+
+def test_the_eighty_templates_are_clips_own(data: Path) -> None:
+    templates = json.loads((data / "splits" / "clip_imagenet_templates80.json").read_text())
+    assert list(prompt_set("imagenet80")) == templates
+    assert len(templates) == 80
 
 
 def test_an_unknown_prompt_set_is_refused_with_the_close_one() -> None:
