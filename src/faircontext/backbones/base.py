@@ -3,14 +3,13 @@
 import copy
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
-from torch.utils.checkpoint import checkpoint
 
 from faircontext.backbones.prompts import Placement, Prompts
 from faircontext.errors import ArgumentError, FairContextWarning, LabelError, check_choice, check_type
@@ -28,6 +27,33 @@ MINIMUM_COSINE = 0.99
 """Least agreement of a lower precision with float32, on a test picture."""
 
 _DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+
+
+class _ByGroup(torch.autograd.Function):
+    """Features of groups of prompts, which are encoded again, one group at a time, for the gradient."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        context: Tensor,
+        groups: list[Prompts],
+        encode: Callable[[Prompts, Tensor | None], Tensor],
+        known: Tensor | None,
+    ) -> Tensor:
+        ctx.save_for_backward(context)
+        ctx.groups, ctx.encode = groups, encode
+        return torch.cat([encode(group, context) for group in groups]) if known is None else known.clone()
+
+    @staticmethod
+    def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor, None, None, None]:
+        (context,) = ctx.saved_tensors
+        leaf = context.detach().requires_grad_()
+        total = torch.zeros_like(leaf)
+        for group, rows in zip(ctx.groups, upstream[0].split([len(group) for group in ctx.groups]), strict=True):
+            with torch.enable_grad():
+                features = ctx.encode(group, leaf)
+            total += torch.autograd.grad(features, leaf, rows)[0]
+        return total, None, None, None
 
 
 class Backbone(ABC):
@@ -153,30 +179,43 @@ class Backbone(ABC):
         prompts: Prompts,
         context: Float[Tensor, "tokens width"] | None = None,
         placement: Placement = "replace",
+        known: Float[Tensor, "prompts dim"] | None = None,
     ) -> Float[Tensor, "prompts dim"]:
         """Return unit-norm text features, in float32; gradients flow to the context.
 
-        Prompts with the same words are encoded once, so that their features are equal to the bit.
+        Prompts with the same words are encoded once, so that their features are equal to the bit. Many prompts are
+        encoded without a graph, and group by group again when their gradient is asked for (two passes, exact):
+        memory does not grow with their number.
 
         Args:
             prompts: tokenised prompts.
             context: token embeddings that take the place of the prompts' context tokens (`"replace"`, CL) or are put
                 before the prompt, right after the start token (`"prepend"`, CL-HP).
             placement: which of the two.
+            known: the features themselves where they are known already, as at a context that has not moved: then only
+                a gradient encodes anything.
 
         Raises:
             LabelError: a prompt, with the context, has more tokens than fit.
         """
         self.check_length(prompts, len(context) if context is not None and placement == "prepend" else 0)
         rows = {text: row for row, text in reversed(list(enumerate(prompts.texts)))}
-        unique = prompts.select(sorted(rows.values()))
-        encode = self._text_features
-        if len(unique) > TEXT_BATCH and context is not None and torch.is_grad_enabled() and context.requires_grad:
-            # Each group is encoded again when its gradient is asked for: memory does not grow with their number.
-            encode = partial(checkpoint, encode, use_reentrant=False, preserve_rng_state=False)
-        chunks = [encode(chunk, context, placement) for chunk in unique.split(TEXT_BATCH)]
+        lengths = prompts.mask.sum(1).tolist()
+        firsts = sorted(rows.values(), key=lambda row: (lengths[row], row))  # like lengths together: little padding
+        unique = prompts.select(firsts)
+        groups = list(unique.split(TEXT_BATCH))
+
+        def encode(group: Prompts, learnt: Tensor | None) -> Tensor:
+            return self._text_features(group, learnt, placement)
+
+        if context is None or not (context.requires_grad and torch.is_grad_enabled()):
+            features = known[firsts] if known is not None else torch.cat([encode(group, context) for group in groups])
+        elif known is None and len(groups) == 1:
+            features = encode(unique, context)
+        else:
+            features = _ByGroup.apply(context, groups, encode, None if known is None else known[firsts])
         place = {text: index for index, text in enumerate(unique.texts)}
-        return torch.cat(chunks)[[place[text] for text in prompts.texts]]
+        return features[[place[text] for text in prompts.texts]]
 
     def check_length(self, prompts: Prompts, extra: int = 0) -> None:
         """Raise `LabelError`, naming the longest prompt, unless all prompts fit with `extra` tokens more."""
