@@ -8,7 +8,7 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
-VISION = {"image_size": 32, "layers": 2, "width": 32, "patch_size": 16, "head_width": 16}
+VISION = {"image_size": 32, "layers": 4, "width": 32, "patch_size": 16, "head_width": 16}
 TEXT = {"context_length": 77, "vocab_size": 49408, "width": 32, "heads": 2, "layers": 2}
 
 LAYOUTS = {

@@ -13,7 +13,22 @@ if TYPE_CHECKING:
     from faircontext.errors import FairContextError, ImageError
     from faircontext.imageio import load_image
     from faircontext.labels import LabelSpace
-    from faircontext.methods import FCL, Method, ZeroShot, create_method, list_methods
+    from faircontext.methods import (
+        CTPT,
+        FCL,
+        MTA,
+        RLCF,
+        RTPT,
+        TPS,
+        TPT,
+        TTL,
+        ZERO,
+        Method,
+        RLCFEncoder,
+        ZeroShot,
+        create_method,
+        list_methods,
+    )
     from faircontext.types import Prediction
     from faircontext.views import ViewRecipe
 
@@ -31,6 +46,15 @@ __all__ = [
     "Method",
     "ZeroShot",
     "FCL",
+    "TPT",
+    "CTPT",
+    "RLCF",
+    "RLCFEncoder",
+    "MTA",
+    "ZERO",
+    "TTL",
+    "TPS",
+    "RTPT",
     "create_method",
     "list_methods",
     "Prediction",
@@ -51,6 +75,15 @@ _HOME = {
     "Method": "methods",
     "ZeroShot": "methods",
     "FCL": "methods",
+    "TPT": "methods",
+    "CTPT": "methods",
+    "RLCF": "methods",
+    "RLCFEncoder": "methods",
+    "MTA": "methods",
+    "ZERO": "methods",
+    "TTL": "methods",
+    "TPS": "methods",
+    "RTPT": "methods",
     "create_method": "methods",
     "list_methods": "methods",
     "Prediction": "types",

@@ -1,5 +1,6 @@
 """An episode: everything that one test image needs, computed at most once and shared by all methods."""
 
+from dataclasses import replace
 from functools import cached_property
 from types import NoneType
 
@@ -8,6 +9,7 @@ import torch
 from jaxtyping import Float, UInt8
 from torch import Tensor
 
+from faircontext.augmix import augmix
 from faircontext.errors import ArgumentError, check_minimum, check_type
 from faircontext.evidence import Masks, Occluder, occlude, sample_masks
 from faircontext.labels import LabelSpace
@@ -49,6 +51,8 @@ class Episode:
         self.recipe = recipe or ViewRecipe()
         self.seed = seed
         self.id = image_id(image)
+        self._image = image
+        self._others: dict[str, Episode] = {}
         self._pixels = torch.from_numpy(np.array(image, order="C")).permute(2, 0, 1)
         self._masked: dict[tuple[object, ...], tuple[Masks, Tensor]] = {}
 
@@ -72,6 +76,8 @@ class Episode:
     def views(self) -> UInt8[Tensor, "views 3 size size"]:
         """All views, the plain one first."""
         crops = random_views(self._pixels, self.backbone.image_size, self.recipe, self.stream("views"))
+        if self.recipe.augmix == "on":
+            crops = augmix(crops, self.stream("augmix"))
         return torch.cat([self.plain[None], crops])
 
     @cached_property
@@ -86,6 +92,25 @@ class Episode:
         if "view_features" in self.__dict__:
             return self.view_features[0]
         return self.backbone.encode_image(self.x[None])[0]
+
+    @property
+    def augmented(self) -> "Episode":
+        """The same image with AugMix on its crops: a second set of views, which shares the plain one."""
+        if "augmix" not in self._others:
+            other = Episode(self._image, self.labels, replace(self.recipe, augmix="on"), self.seed)
+            other.__dict__["plain"], other.__dict__["z"] = self.plain, self.z
+            self._others["augmix"] = other
+        return self._others["augmix"]
+
+    def on(self, name: str) -> "Episode":
+        """Return the same image, with the same crops, on another backbone: in its own size and normalisation.
+
+        Args:
+            name: see `LabelSpace.on`.
+        """
+        if name not in self._others:
+            self._others[name] = Episode(self._image, self.labels.on(name), self.recipe, self.seed)
+        return self._others[name]
 
     def masked_features(
         self, count: int, grids: tuple[int, ...], fraction: float | tuple[float, float], occluder: Occluder

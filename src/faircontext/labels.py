@@ -1,7 +1,7 @@
 """A label space: class names and prompts for one backbone, with all about them that does not depend on an image."""
 
 import unicodedata
-from collections.abc import Iterable, Sequence, Set
+from collections.abc import Callable, Hashable, Iterable, Sequence, Set
 from functools import cached_property
 
 import torch
@@ -9,12 +9,12 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
-from faircontext.backbones.base import Backbone
+from faircontext.backbones import Backbone, create_backbone
 from faircontext.backbones.prompts import CONTEXT, PROMPT_SETS, Prompts
 from faircontext.errors import LabelError, check_type
 from faircontext.textcache import cached_features
 
-__all__ = ["LabelSpace"]
+__all__ = ["LabelSpace", "merge_templates"]
 
 
 class LabelSpace:
@@ -32,6 +32,7 @@ class LabelSpace:
     Attributes:
         names: as given.
         prompts: tokenised prompts, one entry per template.
+        others: the same classes on other backbones, by name, see `on`.
 
     Raises:
         LabelError: there are no names, a name is blank, or a prompt is too long.
@@ -58,6 +59,8 @@ class LabelSpace:
         if not templates:
             raise LabelError("there is no prompt template; give at least one, for example 'a photo of a {}.'")
         self.backbone = backbone
+        self._constants: dict[Hashable, Tensor] = {}
+        self.others: dict[str, LabelSpace] = {}
         self.templates = tuple(templates)
         self.prompts: tuple[Prompts, ...] = tuple(self._tokenize(template, truncate) for template in self.templates)
 
@@ -85,7 +88,7 @@ class LabelSpace:
     @cached_property
     def zero_shot_text(self) -> Float[Tensor, "classes dim"]:
         """Unit-norm mean over templates of the text features."""
-        return self.text[0] if len(self.text) == 1 else F.normalize(self.text.mean(0), dim=-1)
+        return merge_templates(self.text)
 
     @cached_property
     def initial_tokens(self) -> Float[Tensor, "tokens width"]:
@@ -100,6 +103,28 @@ class LabelSpace:
     def prepend(self, template: int, tokens: Float[Tensor, "tokens width"]) -> Float[Tensor, "classes dim"]:
         """Return the text features of one template with some tokens before the prompt."""
         return self._encode(self.prompts[template], tokens)
+
+    def on(self, name: str) -> "LabelSpace":
+        """Return the same classes and templates on another backbone, for example one that gives rewards.
+
+        Args:
+            name: `ARCHITECTURE:TAG`, or any name of `create_backbone`; it is loaded once. A backbone that is in memory
+                is filed before under a name of its own: `labels.others["teacher"] = LabelSpace(names, backbone)`.
+        """
+        if name not in self.others:
+            scheme = name.startswith(("local-dir:", "hf-hub:"))
+            architecture, _, tag = (name, "", "") if scheme else name.partition(":")
+            backbone = create_backbone(
+                architecture, tag or None, device=str(self.backbone.device), precision=self.backbone.precision
+            )
+            self.others[name] = LabelSpace(self.names, backbone, self.templates, truncate=True)
+        return self.others[name]
+
+    def constant(self, key: Hashable, compute: Callable[[], Tensor]) -> Tensor:
+        """Return a constant of the label set that a method needs, computed once for all images."""
+        if key not in self._constants:
+            self._constants[key] = compute()
+        return self._constants[key]
 
     def _cached(self, prompts: Prompts, tokens: Tensor | None) -> Float[Tensor, "classes dim"]:
         """Encode prompts, or take their features from the cache on disk."""
@@ -117,6 +142,11 @@ class LabelSpace:
     def _encode(self, prompts: Prompts, tokens: Tensor | None) -> Float[Tensor, "classes dim"]:
         with torch.no_grad():
             return self.backbone.encode_text(prompts, tokens, "prepend")
+
+
+def merge_templates(features: Float[Tensor, "templates classes dim"]) -> Float[Tensor, "classes dim"]:
+    """Return the unit-norm mean over templates of unit-norm text features; one template is left as it is."""
+    return features[0] if len(features) == 1 else F.normalize(features.mean(0), dim=-1)
 
 
 def _check_name(number: int, name: str) -> None:

@@ -7,10 +7,13 @@ import numpy as np
 from jaxtyping import Float, Int, UInt8
 from torch import Tensor
 
-__all__ = ["Image", "Prediction"]
+__all__ = ["Diagnostic", "Image", "Prediction"]
 
 Image = UInt8[np.ndarray, "height width 3"]
 """A decoded RGB image."""
+
+Diagnostic = float | int | str | tuple[float, ...]
+"""A number, a word or a row of numbers about how an answer came about."""
 
 
 @dataclass(frozen=True)
@@ -25,7 +28,7 @@ class Prediction:
         votes: per class, for methods that vote, else None.
         candidates: the classes the method decided between, best first as explored; empty where it has no such step.
         fallback: None, or why the method answered with less than its full procedure.
-        diagnostics: flat mapping of further numbers and words about how the answer came about.
+        diagnostics: flat mapping of further numbers, words and rows of numbers about how the answer came about.
     """
 
     index: int
@@ -34,7 +37,7 @@ class Prediction:
     votes: Int[Tensor, " classes"] | None = None
     candidates: tuple[int, ...] = ()
     fallback: str | None = None
-    diagnostics: Mapping[str, float | int | str] = field(default_factory=dict)
+    diagnostics: Mapping[str, Diagnostic] = field(default_factory=dict)
 
     @property
     def confidence(self) -> float:

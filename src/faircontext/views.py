@@ -6,6 +6,7 @@ full-resolution image. The recipe belongs to a run, never to a method: methods a
 
 import math
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import PIL.Image
@@ -32,17 +33,24 @@ class ViewRecipe:
         scale: range of the area of a crop, as a fraction of the image.
         ratio: range of the aspect ratio of a crop, width over height; drawn log-uniformly.
         flip: probability of a horizontal flip.
+        augmix: whether crops go through AugMix: `"off"`, `"on"`, or `"auto"`, which follows the methods' repositories:
+            on fine-grained data, a second set of views with AugMix for the methods that have it there.
+        regime: `"fine-grained"` or `"natural"`, for `augmix="auto"`.
     """
 
     number: int = 64
     scale: tuple[float, float] = (0.08, 1.0)
     ratio: tuple[float, float] = (3 / 4, 4 / 3)
     flip: float = 0.5
+    augmix: Literal["off", "on", "auto"] = "off"
+    regime: Literal["natural", "fine-grained"] = "natural"
 
     def __post_init__(self) -> None:
         check_minimum("number", self.number, 1)
         check_interval("scale", self.scale, 0.0, 1.0)
         check_interval("ratio", self.ratio, 0.0, 100.0)
+        check_choice("augmix", self.augmix, ("off", "on", "auto"))
+        check_choice("regime", self.regime, ("natural", "fine-grained"))
         if not 0.0 <= self.flip <= 1.0:
             raise ArgumentError(f"flip={self.flip!r} is not possible; it is a probability")
 

@@ -4,7 +4,7 @@ import copy
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 import torch.nn.functional as F
@@ -15,7 +15,7 @@ from faircontext.backbones.prompts import Placement, Prompts
 from faircontext.errors import ArgumentError, FairContextWarning, LabelError, check_choice, check_type
 from faircontext.views import ViewRecipe
 
-__all__ = ["MINIMUM_COSINE", "ROW_MULTIPLE", "Backbone"]
+__all__ = ["ADAPTABLE_BLOCKS", "MINIMUM_COSINE", "ROW_MULTIPLE", "TRAINABLE_TOWER", "Backbone", "SplitTower"]
 
 ROW_MULTIPLE = 16
 """Encoder batches are padded to a multiple of this: a row's features then do not depend on the rows beside it."""
@@ -26,7 +26,33 @@ TEXT_BATCH = 64
 MINIMUM_COSINE = 0.99
 """Least agreement of a lower precision with float32, on a test picture."""
 
+ADAPTABLE_BLOCKS = "attention blocks that can be adapted"
+"""Capability: the image tower is a vision transformer, see `split_tower` of `OpenClip`."""
+
+TRAINABLE_TOWER = "an image tower in float32"
+"""Capability: all weights of the image tower can be trained."""
+
 _DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+
+
+class SplitTower(Protocol):
+    """An image tower that is cut below its last attention blocks.
+
+    Attributes:
+        blocks: how many blocks are above the cut.
+        width: of the tokens.
+    """
+
+    blocks: int
+    width: int
+
+    def below(self, pixels: Float[Tensor, "images 3 height width"]) -> Float[Tensor, "images tokens width"]:
+        """Return the tokens at the cut, in float32, for pixels in [0, 1]."""
+
+    def above(
+        self, tokens: Float[Tensor, "images tokens width"], updates: Float[Tensor, "blocks rows width"]
+    ) -> Float[Tensor, "images dim"]:
+        """Return unit-norm image features; `updates` are added to the blocks' projections of queries, keys, values."""
 
 
 class _ByGroup(torch.autograd.Function):
@@ -90,6 +116,8 @@ class Backbone(ABC):
     tower: torch.nn.Module
     logit_scale: float
     context_length: int
+    capabilities: frozenset[str] = frozenset()
+    """What some methods need beyond features: see `ADAPTABLE_BLOCKS` and `TRAINABLE_TOWER`."""
     recommended: Mapping[str, Mapping[str, object]] = {}
     """Overrides of the preset "recommended", by method, and of the view recipe, under "views"."""
 
@@ -112,6 +140,7 @@ class Backbone(ABC):
         """
         self.tower = tower.to(self.device).eval().requires_grad_(False)
         if self.dtype is torch.float32:
+            self.capabilities |= {TRAINABLE_TOWER}
             return
         probe = _test_picture(self.image_size).to(self.device)
         with torch.inference_mode():
@@ -136,8 +165,41 @@ class Backbone(ABC):
             )
 
     @abstractmethod
-    def _image_features(self, pixels: Tensor) -> Tensor:
-        """Encode normalised pixels of the tower's dtype; need not be normalised to unit length."""
+    def _image_features(self, pixels: Tensor, tower: Callable[[Tensor], Any] | None = None) -> Tensor:
+        """Encode normalised pixels of the tower's dtype; need not be normalised to unit length.
+
+        Args:
+            pixels: as the tower reads them.
+            tower: what to run in the tower's place, for example the tower with other weights.
+        """
+
+    def split_tower(self, blocks: int) -> "SplitTower":
+        """Return the image tower cut below its last attention blocks; see the capability `ADAPTABLE_BLOCKS`.
+
+        Raises:
+            ArgumentError: the tower has no such blocks, or fewer.
+        """
+        raise ArgumentError(f"{self.name} has no {ADAPTABLE_BLOCKS} ({blocks} of them are asked for)")
+
+    def encode_with(
+        self, weights: Mapping[str, Tensor], pixels: Float[Tensor, "images 3 height width"]
+    ) -> Float[Tensor, "images dim"]:
+        """Return unit-norm image features of the tower with other weights; gradients flow to them.
+
+        Args:
+            weights: by the names of the tower's parameters, float32.
+            pixels: values in [0, 1], of the backbone's image size.
+        """
+
+        def tower(rows: Tensor) -> Any:
+            return torch.func.functional_call(self.tower, dict(weights), (rows,))
+
+        return F.normalize(self._image_features(self._normalise(pixels), tower).float(), dim=-1)
+
+    def _normalise(self, pixels: Tensor) -> Tensor:
+        mean = torch.tensor(self.mean, device=self.device)[:, None, None]
+        std = torch.tensor(self.std, device=self.device)[:, None, None]
+        return (pixels.to(self.device) - mean) / std
 
     @abstractmethod
     def _token_ids(self, text: str) -> list[int]:
@@ -242,14 +304,12 @@ class Backbone(ABC):
         Args:
             pixels: values in [0, 1], of the backbone's image size.
         """
-        mean = torch.tensor(self.mean, device=self.device)[:, None, None]
-        std = torch.tensor(self.std, device=self.device)[:, None, None]
         features = []
         with torch.inference_mode():
             # On a CPU the tower takes 16 rows whatever the batch size: they fit its caches, and kernels that are chosen
             # by the number of rows (in bf16 with other rounding) stay the same.
             for chunk in pixels.split(ROW_MULTIPLE if self.device.type == "cpu" else self.batch_size):
-                rows = (chunk.to(self.device) - mean) / std
+                rows = self._normalise(chunk)
                 padding = -len(rows) % ROW_MULTIPLE
                 rows = torch.cat([rows, rows.new_zeros(padding, *rows.shape[1:])]) if padding else rows
                 encoded = self._image_features(rows.to(self.dtype)).float()

@@ -12,10 +12,12 @@ the sentence encoder all-MiniLM-L6-v2. It is not CLIP: what it knows of the visu
 
 import hashlib
 import json
+from collections.abc import Callable
 from functools import cached_property
 from importlib.resources import files
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import timm
 import torch
@@ -102,6 +104,9 @@ class Lite(Backbone):
     logit_scale = 8.2
     recommended = {  # noqa: RUF012 (a constant of the class)
         "fcl": {"masks": 100, "beta": 5.0, "lr": 0.006},
+        # Context learning rates by the ratio of token scales, about 3 (rms of the context's tokens over CLIP's).
+        **{name: {"lr": 0.015} for name in ("tpt", "ctpt", "rtpt")},
+        "rlcf": {"lr": 0.021},
         "views": {"scale": (0.5, 1.0)},
     }
 
@@ -145,8 +150,8 @@ class Lite(Backbone):
         """What the text features depend on; see `Backbone.text_hash`."""
         return hashlib.sha256(f"{self.text_tower.hash} {self._mean.tolist()}".encode()).hexdigest()
 
-    def _image_features(self, pixels: Tensor) -> Tensor:
-        logits = self.tower(pixels.contiguous(memory_format=torch.channels_last)).float()
+    def _image_features(self, pixels: Tensor, tower: Callable[[Tensor], Any] | None = None) -> Tensor:
+        logits = (tower or self.tower)(pixels.contiguous(memory_format=torch.channels_last)).float()
         features: Tensor = (logits / self.temperature).softmax(-1) @ self._classes
         return features
 

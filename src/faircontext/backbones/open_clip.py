@@ -5,6 +5,7 @@ causal with the feature at the end token (CLIP), and not causal with the feature
 untouched context its features are those of the model's own `encode_text`.
 """
 
+import copy
 import hashlib
 import logging
 import warnings
@@ -17,9 +18,10 @@ import open_clip
 import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
+from open_clip.transformer import VisionTransformer
 from torch import Tensor
 
-from faircontext.backbones.base import Backbone
+from faircontext.backbones.base import ADAPTABLE_BLOCKS, ROW_MULTIPLE, Backbone
 from faircontext.backbones.checkpoints import find_source
 from faircontext.errors import ArgumentError
 
@@ -167,6 +169,50 @@ class TextTower(torch.nn.Module):
         return rows if causal is None else causal + rows
 
 
+class SplitTransformer:
+    """The vision transformer of an open_clip model, cut below its last blocks; see `SplitTower`.
+
+    Blocks below run in the tower's precision and their tokens can be kept; blocks above run in float32.
+    """
+
+    def __init__(self, backbone: "OpenClip", blocks: int) -> None:
+        tower: Any = backbone.tower
+        total = len(tower.transformer.resblocks)
+        if blocks > total:
+            raise ArgumentError(f"blocks={blocks} is not possible; the image tower of {backbone.name} has {total}")
+        self.blocks = blocks
+        self.width = int(tower.transformer.width)
+        self._backbone = backbone
+        self._lower = tower
+        self._upper: Any = tower if backbone.dtype is torch.float32 else copy.deepcopy(tower).float()
+
+    def below(self, pixels: Float[Tensor, "images 3 height width"]) -> Float[Tensor, "images tokens width"]:
+        """Return the tokens at the cut, in float32, for pixels in [0, 1]."""
+        with torch.inference_mode():
+            chunks = [self._tokens(rows) for rows in pixels.split(ROW_MULTIPLE)]
+        return torch.cat(chunks).clone()
+
+    def _tokens(self, pixels: Tensor) -> Tensor:
+        rows = self._backbone._normalise(pixels).to(self._backbone.dtype)
+        count = len(rows)
+        rows = F.pad(rows, (0, 0, 0, 0, 0, 0, 0, -count % ROW_MULTIPLE))
+        hidden: Tensor = self._lower._embeds(rows)
+        for block in self._lower.transformer.resblocks[: -self.blocks]:
+            hidden = block(hidden)
+        return hidden[:count].float()
+
+    def above(
+        self, tokens: Float[Tensor, "images tokens width"], updates: Float[Tensor, "blocks rows width"]
+    ) -> Float[Tensor, "images dim"]:
+        """Return unit-norm image features; `updates` are added to the blocks' projections of queries, keys, values."""
+        hidden = tokens
+        for block, update in zip(self._upper.transformer.resblocks[-self.blocks :], updates, strict=True):
+            weight = {"attn.in_proj_weight": block.attn.in_proj_weight + update}
+            hidden = torch.func.functional_call(block, weight, (hidden,))
+        pooled, _ = self._upper._pool(hidden)
+        return F.normalize(pooled if self._upper.proj is None else pooled @ self._upper.proj, dim=-1)
+
+
 class OpenClip(Backbone):
     """An open_clip model.
 
@@ -201,6 +247,9 @@ class OpenClip(Backbone):
         self.text_tower = TextTower(model, name, self.pad).to(self.device).eval().requires_grad_(False)
         self.context_length = self.text_tower.context_length
         self._place_tower(model.visual)
+        self._splits: dict[int, SplitTransformer] = {}
+        if isinstance(model.visual, VisionTransformer) and hasattr(model.visual.transformer.resblocks[-1], "attn"):
+            self.capabilities |= {ADAPTABLE_BLOCKS}
 
     def _read_preprocessing(self, config: Mapping[str, Any]) -> None:
         sides = config["size"] if isinstance(config["size"], tuple | list) else (config["size"],) * 2
@@ -237,8 +286,16 @@ class OpenClip(Backbone):
         features: Tensor = self.text_tower(embeddings, mask)
         return features
 
-    def _image_features(self, pixels: Tensor) -> Tensor:
-        features = self.tower(pixels)
+    def split_tower(self, blocks: int) -> "SplitTransformer":
+        """Return the image tower cut below its last attention blocks; see `Backbone.split_tower`."""
+        if ADAPTABLE_BLOCKS not in self.capabilities:
+            super().split_tower(blocks)
+        if blocks not in self._splits:
+            self._splits[blocks] = SplitTransformer(self, blocks)
+        return self._splits[blocks]
+
+    def _image_features(self, pixels: Tensor, tower: Callable[[Tensor], Any] | None = None) -> Tensor:
+        features = (tower or self.tower)(pixels)
         pooled: Tensor = features[0] if isinstance(features, tuple) else features  # CoCa's tower has tokens as well
         return pooled
 

@@ -1,7 +1,33 @@
 """Test-time adaptation methods, each a frozen dataclass of its hyper-parameters."""
 
+# In the order of the paper's tables, in which methods are listed and run.
+# ruff: noqa: I001
 from faircontext.methods.base import Method, create_method, list_methods, parse_settings
-from faircontext.methods.fcl import FCL
 from faircontext.methods.zero_shot import ZeroShot
+from faircontext.methods.tpt import TPT
+from faircontext.methods.ctpt import CTPT
+from faircontext.methods.rlcf import RLCF, RLCFEncoder
+from faircontext.methods.mta import MTA
+from faircontext.methods.zero import ZERO
+from faircontext.methods.ttl import TTL
+from faircontext.methods.tps import TPS
+from faircontext.methods.rtpt import RTPT
+from faircontext.methods.fcl import FCL
 
-__all__ = ["FCL", "Method", "ZeroShot", "create_method", "list_methods", "parse_settings"]
+__all__ = [
+    "CTPT",
+    "FCL",
+    "MTA",
+    "RLCF",
+    "RTPT",
+    "TPS",
+    "TPT",
+    "TTL",
+    "ZERO",
+    "Method",
+    "RLCFEncoder",
+    "ZeroShot",
+    "create_method",
+    "list_methods",
+    "parse_settings",
+]

@@ -27,6 +27,10 @@ class Method(ABC):
     name: ClassVar[str]
     summary: ClassVar[str]
     uses_views: ClassVar[bool] = True
+    needs: ClassVar[frozenset[str]] = frozenset()
+    """What a backbone must be able to do, see `Backbone.capabilities`."""
+    fine_grained_augmix: ClassVar[bool] = False
+    """Whether the method's repository uses AugMix on fine-grained data sets."""
     official: ClassVar[Mapping[str, object]] = {}
     """Overrides that reproduce the method's own repository."""
 
@@ -38,6 +42,22 @@ class Method(ABC):
     @abstractmethod
     def __call__(self, episode: Episode) -> Prediction:
         """Answer one image."""
+
+    @classmethod
+    def check(cls, backbone: Backbone) -> None:
+        """Raise `ArgumentError` where the method needs more than a backbone can do."""
+        missing = sorted(cls.needs - backbone.capabilities)
+        if missing:
+            raise ArgumentError(
+                f"{cls.name} needs a backbone with {' and '.join(missing)}, which {backbone.name} in "
+                f"{backbone.precision} does not have"
+            )
+
+    def view_set(self, episode: Episode) -> Episode:
+        """Return the episode with the views that this method sees, see `ViewRecipe.augmix`."""
+        recipe = episode.recipe
+        second = self.fine_grained_augmix and recipe.augmix == "auto" and recipe.regime == "fine-grained"
+        return episode.augmented if second else episode
 
     def settings(self) -> dict[str, Any]:
         """Return every hyper-parameter by name."""
@@ -66,7 +86,7 @@ def create_method(name: str, *, preset: str = "paper", backbone: Backbone | None
         name: see `list_methods`.
         preset: `"paper"` (the defaults), `"recommended"` (what was found best for a backbone; the same as `"paper"`
             where nothing was) or `"official"` (the settings of a baseline's own repository).
-        backbone: needed for `"recommended"`.
+        backbone: needed for `"recommended"`; a method that cannot run on it is refused.
         settings: hyper-parameters, over the preset's.
 
     Raises:
@@ -76,10 +96,12 @@ def create_method(name: str, *, preset: str = "paper", backbone: Backbone | None
     method = METHODS[name]
     check_choice("preset", preset, PRESETS)
     overrides: dict[str, object] = {}
+    if backbone is not None:
+        check_type("backbone", backbone, Backbone, "create one with create_backbone")
+        method.check(backbone)
     if preset == "recommended":
         if backbone is None:
             raise ArgumentError('preset="recommended" depends on the backbone; pass backbone=')
-        check_type("backbone", backbone, Backbone, "create one with create_backbone")
         overrides.update(backbone.recommended.get(name, {}))
     elif preset == "official":
         overrides.update(method.official)

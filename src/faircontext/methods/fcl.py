@@ -16,8 +16,8 @@ from faircontext.errors import ArgumentError, LabelError, check_interval, check_
 from faircontext.evidence import EvidenceScaling, Occluder, common_evidence, evidence_maps
 from faircontext.explore import Aggregation, Exploration, explore
 from faircontext.losses import PairWeight
+from faircontext.methods.answers import predict_by_vote, vote_over_templates
 from faircontext.methods.base import Method, register_method
-from faircontext.methods.voting import predict_by_vote, vote_over_templates
 from faircontext.types import Prediction
 
 __all__ = ["FCL", "Adaptation"]

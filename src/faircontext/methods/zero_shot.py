@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from faircontext.episode import Episode
-from faircontext.explore import rank_classes
+from faircontext.methods.answers import predict_by_scores
 from faircontext.methods.base import Method, register_method
 from faircontext.types import Prediction
 
@@ -20,8 +20,4 @@ class ZeroShot(Method):
 
     def __call__(self, episode: Episode) -> Prediction:
         """Answer one image from its plain view."""
-        # Summed in double and rounded once, as in exploration: equal features tie exactly.
-        scores = (episode.labels.zero_shot_text.double() @ episode.z.double()).float()
-        probabilities = (episode.backbone.logit_scale * scores).softmax(-1).cpu()
-        ranking = rank_classes(scores.cpu())
-        return Prediction(int(ranking[0]), ranking, probabilities)
+        return predict_by_scores(episode, episode.z, episode.labels.zero_shot_text)

@@ -1,4 +1,6 @@
-"""From votes to predictions: a vote among candidates, and a vote over templates."""
+"""From scores and votes to predictions."""
+
+from collections.abc import Mapping
 
 import torch
 from jaxtyping import Float, Int
@@ -6,9 +8,38 @@ from torch import Tensor
 
 from faircontext.episode import Episode
 from faircontext.explore import Exploration, rank_classes
-from faircontext.types import Prediction
+from faircontext.types import Diagnostic, Prediction
 
-__all__ = ["predict_by_vote", "vote_over_templates"]
+__all__ = ["predict_by_logits", "predict_by_scores", "predict_by_vote", "vote_over_templates"]
+
+
+def predict_by_scores(
+    episode: Episode,
+    embedding: Float[Tensor, " dim"],
+    text: Float[Tensor, "classes dim"],
+    diagnostics: Mapping[str, Diagnostic] | None = None,
+) -> Prediction:
+    """Answer with the class whose text embedding is closest to an image embedding.
+
+    Probabilities are the softmax over all classes at the backbone's own scale.
+
+    Args:
+        episode: the image.
+        embedding: unit norm.
+        text: unit-norm text features of all classes.
+        diagnostics: what came about on the way.
+    """
+    # Summed in double and rounded once, as in exploration: equal features tie exactly.
+    scores = (text.double() @ embedding.double()).float()
+    return predict_by_logits(episode.backbone.logit_scale * scores, diagnostics)
+
+
+def predict_by_logits(
+    logits: Float[Tensor, " classes"], diagnostics: Mapping[str, Diagnostic] | None = None
+) -> Prediction:
+    """Answer with the class of the largest logit; probabilities are the softmax."""
+    ranking = rank_classes(logits.cpu())
+    return Prediction(int(ranking[0]), ranking, logits.softmax(-1).cpu(), diagnostics=diagnostics or {})
 
 
 def predict_by_vote(

@@ -1,0 +1,118 @@
+"""TTL: low-rank updates of the last attention blocks of the image tower."""
+
+import math
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from faircontext.backbones.base import ADAPTABLE_BLOCKS, ROW_MULTIPLE
+from faircontext.episode import Episode
+from faircontext.errors import check_interval, check_minimum
+from faircontext.losses import entropy
+from faircontext.methods.answers import predict_by_scores
+from faircontext.methods.base import Method, register_method
+from faircontext.methods.tuning import adamw, view_log_posteriors
+from faircontext.seeding import stream
+from faircontext.types import Diagnostic, Prediction
+
+__all__ = ["TTL", "low_rank_update", "weighted_entropy"]
+
+
+def low_rank_update(
+    a: Float[Tensor, "blocks 2 rank width"], b: Float[Tensor, "blocks 2 width rank"], scale: float
+) -> Float[Tensor, "blocks rows width"]:
+    """Return `scale B A` for the queries and values of a joint projection of queries, keys and values."""
+    queries, values = (scale * b @ a).unbind(1)
+    return torch.cat([queries, torch.zeros_like(queries), values], dim=1)
+
+
+def weighted_entropy(entropies: Float[Tensor, " views"], threshold: float) -> Float[Tensor, " views"]:
+    """Return each view's term `exp(E_0 - H_i) H_i`, with a constant weight."""
+    return (threshold - entropies.detach()).exp() * entropies
+
+
+@register_method("ttl", "test-time low-rank adaptation of the image tower's last attention blocks")
+@dataclass(frozen=True)
+class TTL(Method):
+    """Test-time low-rank adaptation (Imam et al., WACV 2025): `L = mean_i exp(E_0 - H_i) H_i` over all views.
+
+    Queries and values of the last blocks get `W + (alpha / rank) B A`. `A` is drawn from the seed alone, `B` starts at
+    zero; so the model starts as it is. The preset `official` differs in nothing: the repository adapts blocks 9 to 11
+    of CLIP ViT-B/16, its last three.
+
+    Attributes:
+        blocks: how many blocks, from the last one down.
+        rank: of the updates.
+        alpha: their scale, times the rank.
+        threshold: E_0, in nats.
+        lr: learning rate of AdamW.
+        weight_decay: of AdamW.
+        steps: number of steps.
+    """
+
+    needs: ClassVar[frozenset[str]] = frozenset({ADAPTABLE_BLOCKS})
+
+    blocks: int = 3
+    rank: int = 16
+    alpha: float = 32.0
+    threshold: float = 0.4
+    lr: float = 0.005
+    weight_decay: float = 0.01
+    steps: int = 1
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_minimum("blocks", self.blocks, 1)
+        check_minimum("rank", self.rank, 1)
+        check_interval("alpha", self.alpha, 0.0, 1e6)
+        for name in ("lr", "weight_decay", "steps"):
+            check_minimum(name, getattr(self, name), 0)
+
+    @torch.inference_mode(False)  # tuning differentiates, also where the caller has switched that off
+    def __call__(self, episode: Episode) -> Prediction:
+        """Answer one image from the plain view through the adapted blocks."""
+        backbone = episode.backbone
+        self.check(backbone)
+        tower = backbone.split_tower(self.blocks)
+        tokens = torch.cat(
+            [tower.below(rows.to(backbone.device) / 255.0) for rows in episode.views.split(backbone.batch_size)]
+        )
+        a, b = self._initial(tower.blocks, tower.width, episode.seed, backbone.device)
+        optimizer = adamw([a, b], self.lr, self.weight_decay)
+        diagnostics: dict[str, Diagnostic] = {"steps": self.steps}
+        for step in range(self.steps):
+            value = self._accumulate(episode, tokens, a, b)
+            diagnostics[f"loss_{step}"] = value
+            if not math.isfinite(value):
+                prediction = predict_by_scores(episode, episode.z, episode.labels.zero_shot_text)
+                return replace(prediction, fallback="the loss was not finite: answered by zero-shot")
+            optimizer.step()
+        with torch.no_grad():
+            z = tower.above(tokens[:1], low_rank_update(a, b, self.alpha / self.rank))[0]
+        diagnostics["image_shift"] = float((z - episode.z).norm())
+        return predict_by_scores(episode, z, episode.labels.zero_shot_text, diagnostics)
+
+    def _initial(self, blocks: int, width: int, seed: int, device: torch.device) -> tuple[Tensor, Tensor]:
+        """Return `A`, normal with Xavier's deviation and the same for all images, and `B`, zero."""
+        deviation = math.sqrt(2.0 / (width + self.rank))
+        noise = stream(seed, "0", "lora").normal(0.0, deviation, (blocks, 2, self.rank, width))
+        a = torch.from_numpy(noise).float().to(device).requires_grad_()
+        return a, torch.zeros(blocks, 2, width, self.rank, device=device, requires_grad=True)
+
+    def _accumulate(self, episode: Episode, tokens: Tensor, a: Tensor, b: Tensor) -> float:
+        """Set the gradients of `A` and `B`, some views at a time, and return the loss."""
+        tower, text = episode.backbone.split_tower(self.blocks), episode.labels.zero_shot_text
+        a.grad, b.grad = torch.zeros_like(a), torch.zeros_like(b)
+        total = 0.0
+        for rows in tokens.split(ROW_MULTIPLE):
+            with torch.enable_grad():  # also where the caller has switched gradients off
+                features = tower.above(rows, low_rank_update(a, b, self.alpha / self.rank))
+                entropies = entropy(view_log_posteriors(features, text, episode.backbone.logit_scale))
+                part = weighted_entropy(entropies, self.threshold).sum() / len(tokens)
+            for parameter, gradient in zip((a, b), torch.autograd.grad(part, (a, b)), strict=True):
+                parameter.grad = gradient if parameter.grad is None else parameter.grad + gradient
+            total += part.item()
+        return total

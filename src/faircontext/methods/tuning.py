@@ -1,0 +1,185 @@
+"""What the text-tuning baselines share: selection of confident views, and a context learnt from a loss of the text."""
+
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from faircontext.episode import Episode
+from faircontext.errors import LabelError, check_interval, check_minimum
+from faircontext.explore import keep_confident
+from faircontext.labels import LabelSpace, merge_templates
+from faircontext.losses import entropy
+from faircontext.methods.answers import predict_by_scores
+from faircontext.methods.base import Method
+from faircontext.types import Diagnostic, Prediction
+
+__all__ = [
+    "PromptTuning",
+    "Tuned",
+    "adamw",
+    "marginal_entropy",
+    "mean_entropy",
+    "select_views",
+    "tune_context",
+    "view_log_posteriors",
+]
+
+Loss = Callable[[Tensor, Tensor], Tensor]
+"""From log-posteriors (kept, classes) and text features (classes, dim) to a number."""
+
+
+def view_log_posteriors(
+    views: Float[Tensor, "views dim"], text: Float[Tensor, "classes dim"], scale: float
+) -> Float[Tensor, "views classes"]:
+    """Return log-softmax over all classes of `scale <f_i, t_c>`, for every view."""
+    return (scale * views @ text.T).log_softmax(-1)
+
+
+def select_views(episode: Episode, text: Float[Tensor, "classes dim"], rho: float) -> Int[Tensor, " kept"]:
+    """Return the `max(1, floor(rho N))` views of lowest entropy over all classes, lowest first (`TPT`, Sec. 3.2)."""
+    log_posteriors = view_log_posteriors(episode.view_features, text, episode.backbone.logit_scale)
+    return keep_confident(entropy(log_posteriors), rho)
+
+
+def marginal_entropy(log_posteriors: Float[Tensor, "views classes"]) -> Float[Tensor, ""]:
+    """Return the entropy in nats of the mean of distributions that are given by their logarithms."""
+    log_mean = log_posteriors.logsumexp(0) - torch.tensor(float(len(log_posteriors))).log()
+    return entropy(log_mean.clamp_min(torch.finfo(log_mean.dtype).min))
+
+
+def mean_entropy(log_posteriors: Float[Tensor, "views classes"]) -> Float[Tensor, ""]:
+    """Return the mean of the entropies in nats of distributions that are given by their logarithms."""
+    return entropy(log_posteriors).mean()
+
+
+def adamw(parameters: Iterable[Tensor], lr: float, weight_decay: float) -> torch.optim.AdamW:
+    """Return a fresh optimiser, as every image gets one: its first step is `lr sign(gradient)`."""
+    return torch.optim.AdamW(
+        list(parameters), lr=lr, betas=(0.9, 0.999), eps=1e-8, weight_decay=weight_decay, foreach=False
+    )
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """Tuned text features, or why there are none.
+
+    Attributes:
+        text: text features of all classes at the learnt context.
+        losses: before each step.
+        failure: None, or what was not finite; then `text` are those before.
+    """
+
+    text: Float[Tensor, "classes dim"]
+    losses: tuple[float, ...]
+    failure: str | None = None
+
+
+def tune_context(
+    labels: LabelSpace, loss: Callable[[Tensor], Tensor], *, lr: float, weight_decay: float, steps: int
+) -> Tuned:
+    """Minimise a loss of the text features over the prompts' context, which all classes share.
+
+    With several templates, each has a context of its own and the features are the unit mean over templates, as in
+    zero-shot. Gradients go through groups of classes one after another, so that memory does not grow with the classes.
+
+    Args:
+        labels: prompts, and their features at the initial context.
+        loss: of text features (classes, dim).
+        lr: learning rate of AdamW.
+        weight_decay: of AdamW.
+        steps: number of steps.
+
+    Raises:
+        LabelError: no template has words before the class name.
+    """
+    backbone = labels.backbone
+    contexts = [backbone.context(prompts).clone().requires_grad_() for prompts in labels.prompts if prompts.length]
+    prompts = [prompts for prompts in labels.prompts if prompts.length]
+    fixed = [text for prompts, text in zip(labels.prompts, labels.text, strict=True) if not prompts.length]
+    if not contexts:
+        raise LabelError(f"prompt template {labels.templates[0]!r} has no words before the class name to learn")
+    optimizer = adamw(contexts, lr, weight_decay)
+    texts = [text for prompts, text in zip(labels.prompts, labels.text, strict=True) if prompts.length]
+    losses: list[float] = []
+    for _ in range(steps):
+        with torch.enable_grad():  # also where the caller has switched gradients off
+            encoded = [
+                backbone.encode_text(rows, context, known=text)
+                for rows, context, text in zip(prompts, contexts, texts, strict=True)
+            ]
+            value = loss(merge_templates(torch.stack([*encoded, *fixed])))
+        losses.append(value.item())
+        if not value.isfinite():
+            return Tuned(labels.zero_shot_text, tuple(losses), "the loss was not finite")
+        gradients = torch.autograd.grad(value, contexts)
+        for context, gradient in zip(contexts, gradients, strict=True):
+            context.grad = gradient
+        optimizer.step()
+        with torch.no_grad():
+            texts = [backbone.encode_text(rows, context) for rows, context in zip(prompts, contexts, strict=True)]
+    tuned = merge_templates(torch.stack([*texts, *fixed]))
+    if not tuned.isfinite().all():
+        return Tuned(labels.zero_shot_text, tuple(losses), "the learnt context was not finite")
+    return Tuned(tuned, tuple(losses))
+
+
+@dataclass(frozen=True)
+class PromptTuning(Method):
+    """What prompt-tuning methods share.
+
+    Attributes:
+        rho: fraction of the views, those of lowest entropy, that the loss is of.
+        lr: learning rate of AdamW.
+        weight_decay: of AdamW.
+        steps: number of steps.
+    """
+
+    fine_grained_augmix: ClassVar[bool] = True
+
+    rho: float = 0.1
+    lr: float = 0.005
+    weight_decay: float = 0.01
+    steps: int = 1
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_interval("rho", self.rho, 0.0, 1.0)
+        for name in ("lr", "weight_decay", "steps"):
+            check_minimum(name, getattr(self, name), 0)
+
+    @abstractmethod
+    def _make_loss(self, episode: Episode, kept: Int[Tensor, " kept"]) -> Loss:
+        """Return the loss as a function of the kept views' log-posteriors and the text features."""
+
+    def _answer(self, episode: Episode, tuned: Tuned, diagnostics: Mapping[str, Diagnostic]) -> Prediction:
+        """Answer from the plain view with the tuned prompt; the other views are not used."""
+        return predict_by_scores(episode, episode.z, tuned.text, diagnostics)
+
+    @torch.inference_mode(False)  # tuning differentiates, also where the caller has switched that off
+    def __call__(self, episode: Episode) -> Prediction:
+        """Answer one image."""
+        episode = self.view_set(episode)
+        labels, scale = episode.labels, episode.backbone.logit_scale
+        kept = select_views(episode, labels.zero_shot_text, self.rho)
+        views, measure = episode.view_features[kept], self._make_loss(episode, kept)
+
+        def loss(text: Tensor) -> Tensor:
+            return measure(view_log_posteriors(views, text, scale), text)
+
+        tuned = tune_context(labels, loss, lr=self.lr, weight_decay=self.weight_decay, steps=self.steps)
+        diagnostics: dict[str, Diagnostic] = {
+            "views": tuple(map(float, kept.tolist())),
+            "steps": len(tuned.losses),
+            **{f"loss_{step}": value for step, value in enumerate(tuned.losses)},
+            "loss_after": float(loss(tuned.text)),
+            "text_shift": float((tuned.text - labels.zero_shot_text).norm(dim=-1).mean()),
+        }
+        if tuned.failure is not None:
+            prediction = predict_by_scores(episode, episode.z, labels.zero_shot_text)
+            return replace(prediction, fallback=f"{tuned.failure}: answered by zero-shot")
+        return self._answer(episode, tuned, diagnostics)

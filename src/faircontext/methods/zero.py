@@ -1,0 +1,82 @@
+"""ZERO: a vote of the confident views at temperature zero."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from faircontext.episode import Episode
+from faircontext.errors import check_interval
+from faircontext.explore import keep_confident, rank_classes
+from faircontext.losses import entropy
+from faircontext.methods.base import Method, register_method
+from faircontext.methods.tuning import view_log_posteriors
+from faircontext.types import Diagnostic, Prediction
+
+__all__ = ["ZERO", "break_tie"]
+
+_HALF_EPSILON = 2.0**-10
+"""Machine epsilon of half precision: the temperature of the repository's run."""
+
+
+def break_tie(
+    votes: Int[Tensor, " classes"], choices: Int[Tensor, " discarded"], scores: Float[Tensor, " classes"]
+) -> int:
+    """Return the class with most votes; of several, the first that a discarded view chooses.
+
+    Args:
+        votes: of the kept views.
+        choices: classes that the discarded views choose, most confident first.
+        scores: of the most confident view, which decide where no discarded view chooses a tied class.
+    """
+    tied = (votes == votes.max()).nonzero()[:, 0]
+    chosen = choices[torch.isin(choices, tied)]
+    if len(tied) > 1 and len(chosen):
+        return int(chosen[0])
+    return int(tied[scores[tied].argmax()])
+
+
+@register_method("zero", "a vote of the confident views at temperature zero; nothing is trained")
+@dataclass(frozen=True)
+class ZERO(Method):
+    """ZERO (Farina et al., NeurIPS 2024).
+
+    Probabilities are the method's own output: shares of the votes, or the mean of the sharpened posteriors.
+
+    Attributes:
+        rho: fraction of the views, those of lowest entropy, that vote.
+        temperature: `"hard"`: a vote each (the paper); `"eps_fp16"`: a softmax of the cosines at 2^-10, which the
+            repository's half precision makes of it (preset `official`).
+    """
+
+    official: ClassVar[Mapping[str, object]] = {"temperature": "eps_fp16"}
+
+    rho: float = 0.3
+    temperature: Literal["hard", "eps_fp16"] = "hard"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_interval("rho", self.rho, 0.0, 1.0)
+
+    def __call__(self, episode: Episode) -> Prediction:
+        """Answer one image by the vote of its confident views."""
+        views, text = episode.view_features, episode.labels.zero_shot_text
+        # Summed in double and rounded once, as in exploration: equal features tie exactly.
+        cosines = (views.double() @ text.double().T).float()
+        entropies = entropy(view_log_posteriors(views, text, episode.backbone.logit_scale))
+        order = entropies.sort(stable=True).indices
+        kept = keep_confident(entropies, self.rho)
+        diagnostics: dict[str, Diagnostic] = {"views": tuple(map(float, kept.tolist())), "views_kept": len(kept)}
+        if self.temperature == "eps_fp16":
+            shares = (cosines[kept] / _HALF_EPSILON).softmax(-1).mean(0).cpu()
+            ranking = rank_classes(shares)
+            return Prediction(int(ranking[0]), ranking, shares, diagnostics=diagnostics)
+        votes = torch.bincount(cosines[kept].argmax(-1), minlength=len(text))
+        answer = break_tie(votes, cosines[order[len(kept) :]].argmax(-1), cosines[kept[0]])
+        first = torch.zeros_like(votes)
+        first[answer] = 1  # before classes with as many votes
+        ranking = rank_classes(votes, first, cosines[kept].mean(0)).cpu()
+        return Prediction(answer, ranking, (votes / len(kept)).cpu(), votes.cpu(), diagnostics=diagnostics)
