@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from faircontext import FCL, Backbone, Episode, ImageError, LabelSpace, ViewRecipe, ZeroShot, load_image
+from faircontext import FCL, ZERO, Backbone, Episode, ImageError, LabelSpace, ViewRecipe, ZeroShot, load_image
 from faircontext.bench.records import Row
 from faircontext.bench.run import Answer, answer_images, compare
 from faircontext.datasets.folder import FolderTruth
@@ -39,61 +39,61 @@ def files(tmp_path_factory: pytest.TempPathFactory, photo_files: dict[str, Path]
 
 @pytest.fixture(scope="module")
 def answers(files: list[Path], labels: LabelSpace) -> list[Answer]:
-    return list(answer_images(files, labels, METHOD, RECIPE, seed=3, truth=FolderTruth(labels.names, files)))
+    return list(answer_images(files, labels, [METHOD], RECIPE, seed=3, truth=FolderTruth(labels.names, files)))
 
 
 def test_there_is_a_row_per_file_in_order(answers: list[Answer], files: list[Path]) -> None:
-    assert [answer.row.path for answer in answers] == [str(path) for path in files]
-    assert {answer.row.method for answer in answers} == {"fcl"}
-    assert all(answer.row.seconds > 0 for answer in answers)
+    assert [answer.rows[0].path for answer in answers] == [str(path) for path in files]
+    assert {answer.rows[0].method for answer in answers} == {"fcl"}
+    assert all(answer.rows[0].seconds > 0 for answer in answers)
 
 
 def test_a_folder_named_after_a_class_is_the_truth(answers: list[Answer]) -> None:
-    assert [answer.row.label for answer in answers] == ["cat", "cat", "", "cat", ""]
+    assert [answer.rows[0].label for answer in answers] == ["cat", "cat", "", "cat", ""]
 
 
 def test_bad_files_are_rows_that_say_why_and_end_nothing(answers: list[Answer], files: list[Path]) -> None:
-    assert [bool(answer.row.error) for answer in answers] == [False, True, True, True, False]
+    assert [bool(answer.rows[0].error) for answer in answers] == [False, True, True, True, False]
     for answer, path in zip(answers[1:4], files[1:4], strict=True):
         with pytest.raises(ImageError) as refused:
             load_image(path)
-        assert answer.row.error == refused.value.reason
-        assert answer.prediction is None
-        assert (answer.row.zero_shot, answer.row.prediction) == ("", "")
-        assert (answer.row.votes, answer.row.confidence) == (None, None)
+        assert answer.rows[0].error == refused.value.reason
+        assert answer.predictions == ()
+        assert (answer.rows[0].zero_shot, answer.rows[0].prediction) == ("", "")
+        assert (answer.rows[0].votes, answer.rows[0].confidence) == (None, None)
 
 
 def test_a_row_holds_what_the_methods_answer(answers: list[Answer], files: list[Path], labels: LabelSpace) -> None:
     for answer, path in ((answers[0], files[0]), (answers[4], files[4])):
         prediction = METHOD(Episode(load_image(path), labels, RECIPE, seed=3))
         zero_shot = ZeroShot()(Episode(load_image(path), labels))
-        assert_identical(answer.prediction, prediction)
-        assert answer.row.prediction == labels.names[prediction.index]
-        assert answer.row.zero_shot == labels.names[zero_shot.index]
-        assert answer.row.votes == int(prediction.votes[prediction.index])
-        assert answer.row.confidence == prediction.confidence
-        assert answer.row.fallback == ""
-    assert (answers[0].row.prediction, answers[4].row.prediction) == ("cat", "rocket")
+        assert_identical(answer.predictions[0], prediction)
+        assert answer.rows[0].prediction == labels.names[prediction.index]
+        assert answer.rows[0].zero_shot == labels.names[zero_shot.index]
+        assert answer.rows[0].votes == int(prediction.votes[prediction.index])
+        assert answer.rows[0].confidence == prediction.confidence
+        assert answer.rows[0].fallback == ""
+    assert (answers[0].rows[0].prediction, answers[4].rows[0].prediction) == ("cat", "rocket")
 
 
 def test_zero_shot_is_not_run_twice_beside_itself(files: list[Path], labels: LabelSpace) -> None:
-    (answer,) = answer_images(files[:1], labels, ZeroShot(), RECIPE)
-    assert answer.row.prediction == answer.row.zero_shot == "cat"
-    assert answer.row.votes is None
-    assert answer.row.method == "zero_shot"
+    (answer,) = answer_images(files[:1], labels, [ZeroShot()], RECIPE)
+    assert answer.rows[0].prediction == answer.rows[0].zero_shot == "cat"
+    assert answer.rows[0].votes is None
+    assert answer.rows[0].method == "zero_shot"
 
 
 def test_a_fallback_is_in_its_row(files: list[Path], lite0: Backbone) -> None:
-    (answer,) = answer_images(files[:1], LabelSpace(("cat",), lite0), METHOD, RECIPE)
-    assert answer.row.fallback == "fewer than two candidates: nothing to calibrate"
+    (answer,) = answer_images(files[:1], LabelSpace(("cat",), lite0), [METHOD], RECIPE)
+    assert answer.rows[0].fallback == "fewer than two candidates: nothing to calibrate"
 
 
 def test_images_are_answered_as_they_are_asked_for(files: list[Path], labels: LabelSpace, tmp_path: Path) -> None:
     later = tmp_path / "later.png"
-    answers = answer_images([files[0], later], labels, ZeroShot(), RECIPE)
-    assert next(answers).row.error == ""
+    answers = answer_images([files[0], later], labels, [ZeroShot()], RECIPE)
+    assert next(answers).rows[0].error == ""
     Image.fromarray(np.zeros((9, 9, 3), np.uint8)).save(later)
-    assert next(answers).row.error == ""
+    assert next(answers).rows[0].error == ""
 
 
 def row(label: str, zero_shot: str, prediction: str) -> Row:
@@ -123,3 +123,16 @@ def test_gains_less_losses_are_the_difference_in_accuracy(answers: list[tuple[st
     comparison = compare([row("a", *answer) for answer in answers])
     assert comparison.gained - comparison.lost == comparison.method.correct - comparison.zero_shot.correct
     assert 0 < comparison.p_value <= 1
+
+
+def test_several_methods_share_an_image_and_zero_shot_keeps_its_place(
+    files: list[Path], labels: LabelSpace, answers: list[Answer]
+) -> None:
+    methods = [ZeroShot(), METHOD, ZERO()]
+    several = list(answer_images(files, labels, methods, RECIPE, seed=3))
+    assert [[row.method for row in answer.rows] for answer in several] == [["zero_shot", "fcl", "zero"]] * len(files)
+    for together, alone in zip(several, answers, strict=True):
+        assert together.error == alone.error
+        if not together.error:
+            assert_identical(together.predictions[1], alone.predictions[0])
+            assert together.rows[0].prediction == together.rows[2].zero_shot == alone.rows[0].zero_shot

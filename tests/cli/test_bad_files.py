@@ -1,7 +1,10 @@
 """A folder with bad files of every kind among good ones: each gets its row, and the run ends with one summary."""
 
 import csv
+import json
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -165,3 +168,97 @@ def test_names_that_cannot_be_shown_are_refused(
     error = capsys.readouterr().err
     assert error.startswith("faircontext: class name number 2")
     assert error.count("\n") == 1
+
+
+@pytest.mark.parametrize("make", ["hard link", "image name"])
+def test_an_output_never_replaces_an_image_under_another_name(make: str, tmp_path: Path, make_image, capsys) -> None:
+    path = image_file(tmp_path, make_image)
+    other = tmp_path / ("hard.csv" if make == "hard link" else "other.jpg")
+    if make == "hard link":
+        other.hardlink_to(path)
+    else:
+        other.write_bytes(b"another image")
+    before = other.read_bytes()
+    assert main(["classify", str(path), *LABELS, "--method", "zero_shot", "--csv", str(other)]) == 2
+    assert "name another file" in capsys.readouterr().err
+    assert other.read_bytes() == before
+
+
+def test_a_name_without_room_for_learnable_tokens_is_found_before_outputs_are_touched(
+    tmp_path: Path, make_image, capsys
+) -> None:
+    earlier = tmp_path / "rows.csv"
+    earlier.write_text("precious")
+    words = ["classify", str(image_file(tmp_path, make_image)), "--labels", "dog," + "long " * 118]
+    assert main([*words, "--set", "masks=8", "context=cl-hp", "--csv", str(earlier)]) == 2
+    assert "4 of them learnable" in capsys.readouterr().err
+    assert earlier.read_text() == "precious"
+
+
+def test_the_summary_is_printed_where_the_report_cannot_be_written(tmp_path: Path, make_image, capsys) -> None:
+    words = ["classify", str(image_file(tmp_path, make_image)), *LABELS, "--method", "zero_shot"]
+    assert main([*words, "--json", "/dev/full"]) == 2
+    shown = capsys.readouterr()
+    assert "1 answered, 0 refused" in shown.out
+    assert shown.err == "faircontext: /dev/full: cannot be written: no space left on device\n"
+
+
+def test_a_report_replaces_the_target_of_a_link(tmp_path: Path, make_image) -> None:
+    (tmp_path / "link.json").symlink_to(tmp_path / "target.json")
+    words = ["classify", str(image_file(tmp_path, make_image)), *LABELS, "--method", "zero_shot"]
+    assert main([*words, "--json", str(tmp_path / "link.json")]) == 0
+    assert (tmp_path / "link.json").is_symlink()
+    assert "answers" in (tmp_path / "target.json").read_text()
+
+
+def test_file_names_of_any_bytes_are_read_from_a_list_and_written_so_that_json_reads_them(
+    tmp_path: Path, make_image
+) -> None:
+    path = image_file(tmp_path, make_image)
+    odd = os.fsencode(tmp_path) + b"/non\xffutf8.png"
+    path.rename(os.fsdecode(odd))
+    command = [sys.executable, "-m", "faircontext", "classify", "-", *LABELS, "--method", "zero_shot"]
+    done = subprocess.run(
+        [*command, "--json", str(tmp_path / "run.json")],
+        input=odd + b"\n",
+        capture_output=True,
+        env={**os.environ, "PYTHONIOENCODING": "utf-8:strict"},
+    )
+    assert (done.returncode, done.stderr) == (0, b"")
+    (answer,) = json.loads((tmp_path / "run.json").read_text(encoding="utf-8"))["answers"]
+    assert os.fsencode(answer["path"]) == odd
+
+
+def test_a_process_without_standard_output_ends_well() -> None:
+    done = subprocess.run(f"{sys.executable} -m faircontext list methods >&-", shell=True, capture_output=True)
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
+def test_help_into_a_closed_pipe_ends_without_a_word() -> None:
+    command = f"{sys.executable} -m faircontext classify --help | true; exit ${{PIPESTATUS[0]}}"
+    done = subprocess.run(["bash", "-c", command], capture_output=True)
+    assert done.returncode in (0, 141)  # whether the reader is gone already is a race
+    assert done.stderr == b""
+
+
+def test_an_interruption_while_loading_says_so(monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+    def interrupted(_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("faircontext.cli._dispatch", interrupted)
+    assert main(["classify"]) == 130
+    assert capsys.readouterr().err == "faircontext: interrupted\n"
+
+
+def test_folders_that_lie_too_deep_are_one_line(tmp_path: Path, capsys) -> None:
+    place = Path.cwd()
+    os.chdir(tmp_path)
+    try:
+        for _ in range(1100):
+            Path("d").mkdir()
+            os.chdir("d")
+    finally:
+        os.chdir(place)
+    assert main(["classify", str(tmp_path), *LABELS]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+    subprocess.run(["rm", "-rf", str(tmp_path / "d")], check=True)

@@ -34,7 +34,7 @@ def test_explain_writes_a_page_and_says_where(
         (("missing.jpg", *LABELS), "missing.jpg: no such file"),
         (("PHOTO",), "give the class names either as --labels a,b,c or as --labels-file FILE"),
         (("PHOTO", *LABELS, "--set", "mask=3"), "unknown setting of fcl 'mask'; did you mean 'masks'?"),
-        (("PHOTO", *LABELS, "--set", "masks=8", "--out", "taken"), "taken: cannot be written: "),
+        (("PHOTO", *LABELS, "--set", "masks=8", "--out", "taken"), "taken/pieces: cannot be written: "),
     ],
 )
 def test_what_explain_cannot_do_is_one_line(
@@ -52,6 +52,27 @@ def test_what_explain_cannot_do_is_one_line(
     assert (code, captured.out) == (2, "")
     assert captured.err.startswith(f"faircontext: {message}")
     assert captured.err.count("\n") == 1
+
+
+@pytest.mark.parametrize("content", ['{"files": null}', "words", "[]"])
+def test_explain_leaves_the_page_of_somebody_else_alone(
+    content: str, photo_files: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "manifest.json").write_text(content)
+    assert main(["explain", str(photo_files["cat"]), *LABELS, "--out", str(tmp_path)]) == 2
+    assert "holds a page that is no explanation; name another folder" in capsys.readouterr().err
+    assert (tmp_path / "manifest.json").read_text() == content
+
+
+def test_explain_never_writes_over_its_own_picture(
+    photo_files: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "pieces").mkdir()
+    photo = tmp_path / "pieces" / "view_00.png"
+    photo.write_bytes(photo_files["cat"].read_bytes())
+    assert main(["explain", str(photo), *LABELS, "--out", str(tmp_path)]) == 2
+    assert "holds the image" in capsys.readouterr().err
+    assert photo.read_bytes() == photo_files["cat"].read_bytes()
 
 
 def test_demo_answers_every_photo_and_draws_one_picture_each(

@@ -2,40 +2,91 @@
 
 import random
 from collections.abc import Callable
+from functools import cache
 
 import numpy as np
 import pytest
 import torch
 from open_clip.zero_shot_metadata import IMAGENET_CLASSNAMES
 
+from conftest import CLASSES
 from faircontext import Backbone, Episode, LabelSpace, Method, Prediction, ViewRecipe, create_method, list_methods
 from faircontext.backbones.prompts import PROMPT_SETS
+from faircontext.methods.base import METHODS
 from helpers import assert_identical, assert_valid
 
 MakeEpisode = Callable[..., Episode]
 MakeImage = Callable[..., np.ndarray]
 CHEAP = {"fcl": {"masks": 8, "k": 3, "beta": 5.0, "lr": 0.006}}
-"""Settings that make a method fast; one that is not listed runs with its defaults."""
+CHEAP |= {name: {"rho": 0.5} for name in ("tpt", "ctpt", "rlcf", "rlcf_encoder", "tps", "rtpt")}
+"""Settings that make a method fast, or let several of eight views count; one that is not listed has its defaults."""
 
 
-@pytest.fixture(params=list_methods())
-def method(request: pytest.FixtureRequest) -> Method:
-    return create_method(request.param, **CHEAP.get(request.param, {}))
+PAIRS = [
+    (kind, name) for kind in ("lite0", "clip") for name in list_methods() if kind == "clip" or not METHODS[name].needs
+]
+
+
+@pytest.fixture(scope="module", params=PAIRS, ids="-".join)
+def pair(request: pytest.FixtureRequest) -> tuple[str, str]:
+    return request.param
 
 
 @pytest.fixture(scope="module")
-def imagenet(lite0: Backbone) -> LabelSpace:
-    labels = LabelSpace(IMAGENET_CLASSNAMES, lite0)
-    assert labels.text.shape == (1, 1000, 384)
-    return labels
+def home(pair: tuple[str, str], lite0: Backbone, tiny: Callable[[str], Backbone]) -> Backbone:
+    """The embedded model, which knows what it sees, or a tiny CLIP with random weights, on which all methods run."""
+    return lite0 if pair[0] == "lite0" else tiny("clip")
+
+
+def methods_of(backbone: Backbone) -> list[Method]:
+    names = [name for name in list_methods() if METHODS[name].needs <= backbone.capabilities]
+    return [create_method(name, **CHEAP.get(name, {})) for name in names]
+
+
+@pytest.fixture
+def method(pair: tuple[str, str]) -> Method:
+    return create_method(pair[1], **CHEAP.get(pair[1], {}))
+
+
+@pytest.fixture(scope="module")
+def labels(home: Backbone) -> LabelSpace:
+    return LabelSpace(CLASSES, home)
+
+
+@pytest.fixture
+def make_episode(labels: LabelSpace) -> MakeEpisode:
+    def make(image: np.ndarray, space: LabelSpace = labels, seed: int = 0, views: int = 8) -> Episode:
+        return Episode(image, space, ViewRecipe(number=views, scale=(0.3, 1.0)), seed)
+
+    return make
+
+
+@cache
+def thousand(backbone: Backbone) -> LabelSpace:
+    return LabelSpace(IMAGENET_CLASSNAMES, backbone)
+
+
+@pytest.fixture
+def imagenet(home: Backbone) -> LabelSpace:
+    assert len(thousand(home)) == 1000
+    return thousand(home)
+
+
+def differ(first: Prediction, second: Prediction) -> bool:
+    """Return whether two answers came about differently; votes alone may well agree."""
+    return not torch.equal(first.probabilities, second.probabilities) or first.diagnostics != second.diagnostics
+
+
+def knows(backbone: Backbone) -> bool:
+    return backbone.name == "lite0"
 
 
 def test_an_answer_is_valid_and_its_repetition_identical(
-    method: Method, photos: dict[str, np.ndarray], make_episode: MakeEpisode
+    method: Method, home: Backbone, photos: dict[str, np.ndarray], make_episode: MakeEpisode
 ) -> None:
     prediction = method(make_episode(photos["rocket"]))
     assert_valid(prediction, 10)
-    assert make_episode(photos["rocket"]).labels.names[prediction.index] == "rocket"
+    assert not knows(home) or CLASSES[prediction.index] == "rocket"
     assert prediction.fallback is None
     assert_identical(prediction, method(make_episode(photos["rocket"])))
 
@@ -50,15 +101,15 @@ def test_nothing_is_carried_from_one_image_to_the_next(
         assert_identical(first, second)
     fresh = create_method(method.name, **method.settings())
     assert_identical(forward[2], fresh(make_episode(images[2])))  # alone, by an instance that has seen nothing
-    assert not torch.equal(forward[0].probabilities, forward[1].probabilities)
+    assert differ(forward[0], forward[1])
 
 
 def test_methods_share_an_episode_without_touching_it(
-    method: Method, make_image: MakeImage, make_episode: MakeEpisode
+    method: Method, home: Backbone, make_image: MakeImage, make_episode: MakeEpisode
 ) -> None:
     shared = make_episode(make_image(0))
-    for name in list_methods():
-        create_method(name, **CHEAP.get(name, {}))(shared)
+    for other in methods_of(home):
+        other(shared)
     assert_identical(method(shared), method(make_episode(make_image(0))))
 
 
@@ -74,7 +125,7 @@ def test_another_seed_draws_other_views_and_masks(
     method: Method, make_image: MakeImage, make_episode: MakeEpisode
 ) -> None:
     first, second = (method(make_episode(make_image(0), seed=seed)) for seed in (0, 1))
-    assert torch.equal(first.probabilities, second.probabilities) != method.uses_views
+    assert differ(first, second) == method.uses_views
 
 
 def global_states() -> tuple:
@@ -116,45 +167,49 @@ def test_an_image_of_any_shape_has_an_answer(
 
 @pytest.mark.parametrize("names", [("cat",), ("cat", "dog")])
 def test_one_or_two_classes_are_enough(
-    method: Method, photos: dict[str, np.ndarray], make_episode: MakeEpisode, lite0: Backbone, names: tuple[str, ...]
+    method: Method, photos: dict[str, np.ndarray], make_episode: MakeEpisode, home: Backbone, names: tuple[str, ...]
 ) -> None:
-    prediction = method(make_episode(photos["cat"], LabelSpace(names, lite0)))
+    prediction = method(make_episode(photos["cat"], LabelSpace(names, home)))
     assert_valid(prediction, len(names))
-    assert prediction.index == 0
+    assert prediction.index == 0 or not knows(home)
     assert len(names) > 1 or prediction.confidence == 1.0
 
 
 def test_classes_of_the_same_name_tie_and_the_first_wins(
-    method: Method, photos: dict[str, np.ndarray], make_episode: MakeEpisode, lite0: Backbone
+    method: Method, photos: dict[str, np.ndarray], make_episode: MakeEpisode, home: Backbone
 ) -> None:
-    prediction = method(make_episode(photos["cat"], LabelSpace(("dog", "cat", "cat"), lite0)))
+    prediction = method(make_episode(photos["cat"], LabelSpace(("dog", "cat", "cat"), home)))
     assert_valid(prediction, 3)
-    assert prediction.index == 1
+    assert prediction.index == 1 or (prediction.index == 0 and not knows(home))
+    if method.name == "zero":  # whose probabilities are votes, which go to the first
+        return
     assert float(prediction.probabilities[1]) == pytest.approx(float(prediction.probabilities[2]), rel=1e-4)
 
 
-def test_one_view_is_enough(method: Method, photos: dict[str, np.ndarray], make_episode: MakeEpisode) -> None:
+def test_one_view_is_enough(
+    method: Method, home: Backbone, photos: dict[str, np.ndarray], make_episode: MakeEpisode
+) -> None:
     episode = make_episode(photos["cat"], views=1)
     prediction = method(episode)
     assert_valid(prediction, 10)
-    assert episode.labels.names[prediction.index] == "cat"
+    assert not knows(home) or CLASSES[prediction.index] == "cat"
 
 
 def test_a_thousand_classes_are_not_too_many(
-    method: Method, photos: dict[str, np.ndarray], make_episode: MakeEpisode, imagenet: LabelSpace
+    method: Method, home: Backbone, photos: dict[str, np.ndarray], make_episode: MakeEpisode, imagenet: LabelSpace
 ) -> None:
     prediction = method(make_episode(photos["cup of coffee"], imagenet))
     assert_valid(prediction, 1000)
-    assert imagenet.names[prediction.index] in ("espresso", "coffee mug", "cup", "eggnog")
+    assert not knows(home) or imagenet.names[prediction.index] in ("espresso", "coffee mug", "cup", "eggnog")
 
 
 def test_several_templates_give_one_answer(
-    method: Method, photos: dict[str, np.ndarray], make_episode: MakeEpisode, lite0: Backbone
+    method: Method, photos: dict[str, np.ndarray], make_episode: MakeEpisode, home: Backbone
 ) -> None:
-    labels = LabelSpace(("dog", "cat", "rocket"), lite0, PROMPT_SETS["generic7"][:3])
+    labels = LabelSpace(("dog", "cat", "rocket"), home, PROMPT_SETS["generic7"][:3])
     prediction = method(make_episode(photos["cat"], labels))
     assert_valid(prediction, 3)
-    assert prediction.index == 1
+    assert prediction.index == 1 or not knows(home)
 
 
 def test_a_method_is_its_settings(method: Method) -> None:
@@ -168,4 +223,4 @@ def test_a_method_is_its_settings(method: Method) -> None:
 def test_views_belong_to_the_run(method: Method, make_image: MakeImage, labels: LabelSpace) -> None:
     recipes = [ViewRecipe(number=8, scale=scale) for scale in ((0.1, 0.2), (0.9, 1.0))]
     first, second = (method(Episode(make_image(0), labels, recipe)) for recipe in recipes)
-    assert torch.equal(first.probabilities, second.probabilities) != method.uses_views
+    assert differ(first, second) == method.uses_views

@@ -4,7 +4,7 @@ import copy
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -35,7 +35,7 @@ TRAINABLE_TOWER = "an image tower in float32"
 _DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
-class SplitTower(Protocol):
+class SplitTower(ABC):
     """An image tower that is cut below its last attention blocks.
 
     Attributes:
@@ -46,9 +46,11 @@ class SplitTower(Protocol):
     blocks: int
     width: int
 
+    @abstractmethod
     def below(self, pixels: Float[Tensor, "images 3 height width"]) -> Float[Tensor, "images tokens width"]:
         """Return the tokens at the cut, in float32, for pixels in [0, 1]."""
 
+    @abstractmethod
     def above(
         self, tokens: Float[Tensor, "images tokens width"], updates: Float[Tensor, "blocks rows width"]
     ) -> Float[Tensor, "images dim"]:
@@ -102,7 +104,7 @@ class Backbone(ABC):
         device: where the model is.
         precision: of the image tower: fp32, bf16 or fp16. The text tower, which is adapted, is always float32.
         dtype: the same, as a torch dtype.
-        batch_size: rows that are prepared at once, and encoded at once on an accelerator.
+        batch_size: rows that are prepared and encoded at once; 16 on a CPU.
     """
 
     name: str
@@ -128,7 +130,7 @@ class Backbone(ABC):
         self.device = _usable_device(device)
         self.precision = _resolve_precision(precision, self.device)
         self.dtype = _DTYPES[self.precision]
-        self.batch_size = batch_size
+        self.batch_size = ROW_MULTIPLE if self.device.type == "cpu" else batch_size
 
     def _place_tower(self, tower: torch.nn.Module) -> None:
         """Take an image tower, bring it to the device and the precision, and check it there against float32.
@@ -308,7 +310,7 @@ class Backbone(ABC):
         with torch.inference_mode():
             # On a CPU the tower takes 16 rows whatever the batch size: they fit its caches, and kernels that are chosen
             # by the number of rows (in bf16 with other rounding) stay the same.
-            for chunk in pixels.split(ROW_MULTIPLE if self.device.type == "cpu" else self.batch_size):
+            for chunk in pixels.split(self.batch_size):
                 rows = self._normalise(chunk)
                 padding = -len(rows) % ROW_MULTIPLE
                 rows = torch.cat([rows, rows.new_zeros(padding, *rows.shape[1:])]) if padding else rows

@@ -21,7 +21,7 @@ from jaxtyping import Bool, Float, Int
 from open_clip.transformer import VisionTransformer
 from torch import Tensor
 
-from faircontext.backbones.base import ADAPTABLE_BLOCKS, ROW_MULTIPLE, Backbone
+from faircontext.backbones.base import ADAPTABLE_BLOCKS, ROW_MULTIPLE, Backbone, SplitTower
 from faircontext.backbones.checkpoints import find_source
 from faircontext.errors import ArgumentError
 
@@ -169,7 +169,7 @@ class TextTower(torch.nn.Module):
         return rows if causal is None else causal + rows
 
 
-class SplitTransformer:
+class SplitTransformer(SplitTower):
     """The vision transformer of an open_clip model, cut below its last blocks; see `SplitTower`.
 
     Blocks below run in the tower's precision and their tokens can be kept; blocks above run in float32.

@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import Any
 
 from faircontext.errors import ArgumentError
+from faircontext.imageio import EXTENSIONS
 
 __all__ = ["Row", "RowWriter", "check_outputs", "write_whole", "writing"]
 
@@ -28,7 +29,7 @@ class Row:
         method: the method's name.
         fallback: why the method answered with less than its full procedure, or empty.
         error: why the file was refused, or empty; then there is no answer.
-        seconds: time taken by the image, all its methods together.
+        seconds: time that the method took; the first one also pays for reading, views and features, which all share.
     """
 
     path: str
@@ -63,7 +64,9 @@ def writing(path: Path | None) -> Iterator[None]:
     except BrokenPipeError:
         raise
     except OSError as error:
-        raise ArgumentError(f"{path}: cannot be written: {(error.strerror or str(error)).lower()}") from None
+        named = isinstance(error.filename, str) and not error.filename.endswith(".partial")
+        place = error.filename if named else path
+        raise ArgumentError(f"{place}: cannot be written: {(error.strerror or str(error)).lower()}") from None
 
 
 def check_outputs(outputs: Iterable[Path], inputs: Iterable[Path]) -> None:
@@ -72,16 +75,34 @@ def check_outputs(outputs: Iterable[Path], inputs: Iterable[Path]) -> None:
     Raises:
         ArgumentError: an output is an input, or another output, or cannot be written.
     """
-    taken = {os.path.realpath(path) for path in inputs}
+    taken = list(inputs)
     for path in outputs:
-        place = os.path.realpath(path)
-        if place in taken:
+        if any(_is_same(path, other) for other in taken):
             raise ArgumentError(
                 f"{path}: would be written over what is read, or over another output; name another file"
             )
-        taken.add(place)
+        if path.suffix.lower() in EXTENSIONS:
+            raise ArgumentError(f"{path}: has the name of an image; name another file")
+        taken.append(path)
         with writing(path):
             path.open("a").close()
+            if path.is_file():
+                partial = _partial(path)
+                partial.open("w").close()
+                partial.unlink()
+
+
+def _is_same(first: Path, second: Path) -> bool:
+    try:
+        return first.samefile(second)
+    except (OSError, ValueError):  # one of them does not exist
+        return os.path.realpath(first) == os.path.realpath(second)
+
+
+def _partial(path: Path) -> Path:
+    """Return where a file is made before it takes its place; a link's target is replaced, not the link."""
+    place = Path(os.path.realpath(path))
+    return place.with_name(f".{place.name}.partial")
 
 
 def write_whole(path: Path, text: str) -> None:
@@ -92,12 +113,12 @@ def write_whole(path: Path, text: str) -> None:
     """
     with writing(path):
         if path.exists() and not path.is_file():  # a device
-            path.write_text(text, encoding="utf-8", errors="surrogateescape")
+            path.write_text(text, encoding="utf-8")
             return
-        partial = path.with_name(f".{path.name}.partial")
+        partial = _partial(path)
         try:
-            partial.write_text(text, encoding="utf-8", errors="surrogateescape")
-            partial.replace(path)
+            partial.write_text(text, encoding="utf-8")
+            partial.replace(os.path.realpath(path))
         finally:
             partial.unlink(missing_ok=True)
 
@@ -108,7 +129,7 @@ class RowWriter:
     def __init__(self, path: Path) -> None:
         self._path = path
         with writing(path):
-            self._file = path.open("w", encoding="utf-8", errors="surrogateescape", newline="")
+            self._file = path.open("w", encoding="utf-8", errors="backslashreplace", newline="")
         columns = [field.name for field in fields(Row)]
         self._writer = csv.DictWriter(self._file, columns, lineterminator="\n")
         # The writer does not quote a lone carriage return, which a reader then takes for the end of the row.

@@ -1,4 +1,4 @@
-"""Run a method and zero-shot over images; a bad file is a row with an error and never ends a run."""
+"""Run methods over images; a bad file is a row with an error and never ends a run."""
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -20,66 +20,86 @@ __all__ = ["Answer", "Comparison", "answer_images", "compare"]
 
 @dataclass(frozen=True)
 class Answer:
-    """A row with what it was made from.
+    """All methods' answers for one image.
 
     Attributes:
-        row: what is written.
-        prediction: the method's, None where the file was refused.
+        rows: what is written, one per method.
+        predictions: what the rows were made from, in the same order; none where the file was refused.
         notes: what was decided when the file was read, see `DecodedImage`.
     """
 
-    row: Row
-    prediction: Prediction | None = None
+    rows: tuple[Row, ...]
+    predictions: tuple[Prediction, ...] = ()
     notes: tuple[str, ...] = ()
+
+    @property
+    def path(self) -> str:
+        """The image."""
+        return self.rows[0].path
+
+    @property
+    def error(self) -> str:
+        """Why the file was refused, or empty."""
+        return self.rows[0].error
 
 
 def answer_images(
     paths: Iterable[Path],
     labels: LabelSpace,
-    method: Method,
+    methods: Sequence[Method],
     recipe: ViewRecipe,
     seed: int = 0,
     read: Callable[[Path], DecodedImage] = read_image,
     truth: Callable[[Path], int | None] = lambda _: None,
 ) -> Iterator[Answer]:
-    """Yield one answer per image, in order.
+    """Yield one answer per image, in order; each image is read and encoded once for all methods.
 
     Args:
         paths: image files.
         labels: the label space.
-        method: which method; zero-shot is run beside it, on the same prompts.
+        methods: which methods; zero-shot is run beside them, on the same prompts.
         recipe: how views are made.
         seed: the run's seed.
         read: how a file is decoded.
         truth: index of an image's class, or None where it is not known; see `FolderTruth`.
     """
-    zero_shot = ZeroShot()
     labels.text  # noqa: B018 (encoded here, so that it does not count in the first image's seconds)
     for path in paths:
         begin = time.perf_counter()
         label = truth(path)
-        row = Row(str(path), "" if label is None else labels.names[label], method=method.name)
+        row = Row(str(path), "" if label is None else labels.names[label])
         try:
             image = read(path)
         except ImageError as error:
-            yield Answer(replace(row, error=error.reason, seconds=time.perf_counter() - begin))
+            refused = replace(row, error=error.reason, seconds=time.perf_counter() - begin)
+            yield Answer(tuple(replace(refused, method=method.name) for method in methods))
             continue
-        episode = Episode(image.pixels, labels, recipe, seed)
-        prediction = method(episode)  # before zero-shot, which reuses the plain view's features
-        reference = prediction if isinstance(method, ZeroShot) else zero_shot(episode)
-        yield Answer(
-            replace(
-                row,
-                zero_shot=labels.names[reference.index],
-                prediction=labels.names[prediction.index],
-                votes=None if prediction.votes is None else int(prediction.votes[prediction.index]),
-                confidence=prediction.confidence,
-                fallback=prediction.fallback or "",
-                seconds=time.perf_counter() - begin,
-            ),
-            prediction,
-            image.notes,
+        yield _answer(Episode(image.pixels, labels, recipe, seed), methods, row, image.notes, begin)
+
+
+def _answer(episode: Episode, methods: Sequence[Method], row: Row, notes: tuple[str, ...], begin: float) -> Answer:
+    # Zero-shot comes last: it takes the plain view's features from the views', where they are encoded anyway.
+    order = sorted(range(len(methods)), key=lambda index: isinstance(methods[index], ZeroShot))
+    found: dict[int, tuple[Prediction, float]] = {}
+    for index in order:
+        found[index] = methods[index](episode), time.perf_counter() - begin
+        begin = time.perf_counter()
+    reference = ZeroShot()(episode)
+    names = episode.labels.names
+    rows = tuple(
+        replace(
+            row,
+            zero_shot=names[reference.index],
+            prediction=names[prediction.index],
+            votes=None if prediction.votes is None else int(prediction.votes[prediction.index]),
+            confidence=prediction.confidence,
+            method=method.name,
+            fallback=prediction.fallback or "",
+            seconds=seconds,
         )
+        for method, (prediction, seconds) in zip(methods, (found[index] for index in range(len(methods))), strict=True)
+    )
+    return Answer(rows, tuple(found[index][0] for index in range(len(methods))), notes)
 
 
 @dataclass(frozen=True)

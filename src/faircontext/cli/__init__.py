@@ -42,9 +42,12 @@ def _help() -> str:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command and return its exit code: 0 done, 1 done but some images were refused, 2 a wrong argument."""
     words = [*(sys.argv[1:] if arguments is None else arguments)]
-    for output in (sys.stdout, sys.stderr):
-        if isinstance(output, io.TextIOWrapper):  # a name that the terminal cannot show must not end a run
-            output.reconfigure(errors="replace")
+    sys.stdout = sys.stdout or open(os.devnull, "w")  # noqa: PTH123, SIM115 (closed by whoever started the process)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # a name that the terminal cannot show must not end a run
+            stream.reconfigure(errors="replace")
+    if isinstance(sys.stdin, io.TextIOWrapper):  # nor one that is not text
+        sys.stdin.reconfigure(errors="surrogateescape")
     try:
         with _ended_like_interrupted(), warnings.catch_warnings():
             warnings.showwarning = _show_warning
@@ -55,16 +58,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"faircontext: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt as stop:
-        print(f"faircontext: {stop or 'interrupted'}", file=sys.stderr)
+        print(f"faircontext: {str(stop) or 'interrupted'}", file=sys.stderr)
         return 143 if isinstance(stop, Terminated) else 130
     except BrokenPipeError:
         # The reader of our output, for example `head`, has gone. What is still buffered goes nowhere, without a word.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _discard_output()
         return 141
     except OSError as error:  # what is printed has nowhere to go, for example because the disk is full
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        print(f"faircontext: {(error.strerror or str(error)).lower()}", file=sys.stderr)
+        _discard_output()
+        print(f"faircontext: standard output: {(error.strerror or str(error)).lower()}", file=sys.stderr)
         return 2
+
+
+def _discard_output() -> None:
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _show_warning(message: Warning | str, category: type[Warning], *_: object, **__: object) -> None:
@@ -103,4 +110,7 @@ def _dispatch(words: list[str]) -> int:
     if words[0] not in _COMMANDS:
         raise unknown_name("command", words[0], _COMMANDS)
     module, _ = _COMMANDS[words[0]]
-    return int(import_module(f"faircontext.cli.{module}").run(words[1:]))
+    try:
+        return int(import_module(f"faircontext.cli.{module}").run(words[1:]))
+    except SystemExit as stop:  # the command's help was shown
+        return int(stop.code or 0)

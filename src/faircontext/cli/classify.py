@@ -2,10 +2,12 @@
 
 import json
 import platform
+import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
+from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,10 +17,11 @@ from faircontext import __version__
 from faircontext.cli.options import ModelOptions, Setup, parse_options
 from faircontext.datasets.folder import FolderTruth, class_folders, find_images, name_remarks
 from faircontext.errors import ArgumentError, one_line
+from faircontext.imageio import MAX_PIXELS
 
 if TYPE_CHECKING:
     from faircontext.bench.records import RowWriter
-    from faircontext.bench.run import Answer, Comparison
+    from faircontext.bench.run import Answer
     from faircontext.labels import LabelSpace
 
 __all__ = ["Classify", "run"]
@@ -39,7 +42,7 @@ class Classify(ModelOptions):
     labels_from_folders: bool = field(default=False, kw_only=True)
     """Take the names of the folders right below PATHS as class names."""
     method: str = field(default="fcl", kw_only=True)
-    """See: faircontext list methods."""
+    """See: faircontext list methods; several with commas between, or all."""
     prompts: str = field(default="single", kw_only=True)
     """Prompt set: single ("a photo of a {}.") or generic7, imagenet80 (FCL then votes over the templates)."""
     strict: bool = field(default=False, kw_only=True)
@@ -78,20 +81,25 @@ def run(arguments: Sequence[str]) -> int:
         for remark in [*name_remarks(names), *setup.labels.remarks(), *truth.remarks()]:
             print(f"note: {one_line(remark)}", file=sys.stderr)
         answers: list[Answer] = []
-        stream = answer_images(paths, setup.labels, setup.method, setup.recipe, options.seed, read, truth)
+        stream = answer_images(paths, setup.labels, setup.methods, setup.recipe, options.seed, read, truth)
         interruption: KeyboardInterrupt | None = None
         try:
-            _collect(_with_progress(stream, len(paths)), answers, writer, options.strict)
+            _collect(_with_progress(stream, len(paths), setup), answers, writer, options.strict)
         except KeyboardInterrupt as caught:
             interruption = caught
         finally:
+            _print_summary(answers, setup)
             if options.json:
-                document = _report(options, setup, answers)
-                write_whole(options.json, json.dumps(document, indent=1, ensure_ascii=False))
-        _print_summary(answers, setup.method.name)
+                write_whole(options.json, to_json(_report(options, setup, answers)))
     if interruption is not None:
         raise type(interruption)(f"interrupted after {len(answers)} of {len(paths)} images")
-    return 1 if any(answer.row.error for answer in answers) else 0
+    return 1 if any(answer.error for answer in answers) else 0
+
+
+def to_json(document: Mapping[str, Any]) -> str:
+    """Return JSON text in which bytes of file names that are no UTF-8 are escapes."""
+    text = json.dumps(document, indent=1, ensure_ascii=False)
+    return re.sub("[\ud800-\udfff]", lambda stray: f"\\u{ord(stray[0]):04x}", text)
 
 
 def _collect(stream: "Iterator[Answer]", answers: "list[Answer]", writer: "RowWriter | None", strict: bool) -> None:
@@ -99,60 +107,73 @@ def _collect(stream: "Iterator[Answer]", answers: "list[Answer]", writer: "RowWr
     for answer in stream:
         answers.append(answer)
         if writer:
-            writer.write(answer.row)
-        if strict and answer.row.error:
-            print(f"stopped at {one_line(answer.row.path)}, as --strict asks: {answer.row.error}", file=sys.stderr)
+            for row in answer.rows:
+                writer.write(row)
+        if strict and answer.error:
+            print(f"stopped at {one_line(answer.path)}, as --strict asks: {answer.error}", file=sys.stderr)
             break
 
 
-def _with_progress(answers: "Iterator[Answer]", total: int) -> "Iterator[Answer]":
+def _with_progress(answers: "Iterator[Answer]", total: int, setup: Setup) -> "Iterator[Answer]":
     """Print a line per image, with a progress bar below on a terminal and none in a pipe."""
     from tqdm import tqdm
 
-    print(f"{'zero-shot':24} {'prediction':24} {'votes':>5} {'prob.':>6}  image")
+    names = [method.name for method in setup.methods]
+    single = len(names) == 1
+    head = f"{'zero-shot':24} {'prediction':24} {'votes':>5} {'prob.':>6}" if single else _columns(names)
+    print(f"{head}  image")
     for answer in tqdm(answers, total=total, unit="image", disable=not sys.stderr.isatty(), leave=False):
-        row = answer.row
+        row = answer.rows[0]
         votes = "" if row.votes is None else str(row.votes)
-        line = (
-            f"{'refused: ' + row.error:62}  {row.path}"
-            if row.error
-            else f"{row.zero_shot:24.24} {row.prediction:24.24} {votes:>5} {row.confidence:6.3f}  {row.path}"
-        )
+        if answer.error:
+            cells = f"{'refused: ' + answer.error:{len(head)}}"
+        elif single:
+            cells = f"{row.zero_shot:24.24} {row.prediction:24.24} {votes:>5} {row.confidence:6.3f}"
+        else:
+            cells = _columns([row.prediction for row in answer.rows])
         yield answer  # first, so that a row is in its file before anything can go wrong with showing it
-        tqdm.write(one_line(line))
+        tqdm.write(one_line(f"{cells}  {answer.path}"))
+
+
+def _columns(words: Sequence[str], width: int = 14) -> str:
+    return " ".join(f"{word:{width}.{width}}" for word in words)
 
 
 def _print_run(options: Classify, setup: Setup, images: int) -> None:
     """Say what is about to run, with every setting that differs from the paper's."""
-    method, recipe, labels = setup.method, setup.recipe, setup.labels
-    default = type(method)().settings()
-    changed = [f"{name}={value}" for name, value in method.settings().items() if value != default[name]]
+    recipe, labels = setup.recipe, setup.labels
+    described = []
+    for method in setup.methods:
+        default = type(method)().settings()
+        changed = [f"{name}={value}" for name, value in method.settings().items() if value != default[name]]
+        described.append(f"{method.name}{' (' + ', '.join(changed) + ')' if changed else ''}")
     print(
-        f"{labels.backbone.name} ({labels.backbone.precision}, {labels.backbone.device}), {method.name}, "
-        f"preset {options.preset}{': ' + ', '.join(changed) if changed else ''}; "
+        f"{labels.backbone.name} ({labels.backbone.precision}, {labels.backbone.device}), preset {options.preset}; "
         f"{recipe.number} views of scale {recipe.scale[0]:g} to {recipe.scale[1]:g}; seed {options.seed}\n"
+        f"{', '.join(described)}\n"
         f"{images} image{'s' * (images != 1)}, {len(labels)} class{'es' * (len(labels) != 1)}, "
-        f"prompts: {' | '.join(labels.templates)}"
+        f"prompts: {' | '.join(labels.templates[:7])}{' ...' if len(labels.templates) > 7 else ''}"
     )
 
 
-def _print_summary(answers: "Sequence[Answer]", method: str) -> None:
+def _print_summary(answers: "Sequence[Answer]", setup: Setup) -> None:
     from faircontext.bench.run import compare
 
-    rows = [answer.row for answer in answers]
-    refused, fallbacks = sum(bool(row.error) for row in rows), sum(bool(row.fallback) for row in rows)
-    seconds = sum(row.seconds for row in rows)
-    print(f"\n{len(rows) - refused} answered, {refused} refused, {fallbacks} fell back; {seconds:.1f} s")
-    comparison = compare(rows)
-    if comparison is None:
-        return
-    print(f"zero-shot  {comparison.zero_shot}")
-    if method != "zero_shot":
-        print(f"{method:10} {comparison.method}")
-        print(
-            f"paired: {method} alone right on {comparison.gained}, zero-shot alone right on {comparison.lost}; "
-            f"exact McNemar p = {comparison.p_value:.3g}"
-        )
+    refused, rows = sum(bool(answer.error) for answer in answers), [row for answer in answers for row in answer.rows]
+    fallbacks, seconds = sum(bool(row.fallback) for row in rows), sum(row.seconds for row in rows)
+    print(f"\n{len(answers) - refused} answered, {refused} refused, {fallbacks} fell back; {seconds:.1f} s")
+    for number, method in enumerate(setup.methods):
+        comparison = compare([answer.rows[number] for answer in answers])
+        if comparison is None:
+            return
+        if number == 0:
+            print(f"{'zero-shot':12} {comparison.zero_shot}")
+        if method.name != "zero_shot":
+            print(f"{method.name:12} {comparison.method}")
+            print(
+                f"  paired: {method.name} alone right on {comparison.gained}, zero-shot alone right on "
+                f"{comparison.lost}; exact McNemar p = {comparison.p_value:.3g}"
+            )
 
 
 def _report(options: Classify, setup: Setup, answers: "Sequence[Answer]") -> dict[str, Any]:
@@ -161,8 +182,10 @@ def _report(options: Classify, setup: Setup, answers: "Sequence[Answer]") -> dic
 
     from faircontext.bench.run import compare
 
-    comparison: Comparison | None = compare([answer.row for answer in answers])
-    method, labels = setup.method, setup.labels
+    labels = setup.labels
+    comparisons = {
+        method.name: compare([answer.rows[number] for answer in answers]) for number, method in enumerate(setup.methods)
+    }
     return {
         "schema_version": SCHEMA_VERSION,
         "run": {
@@ -170,33 +193,33 @@ def _report(options: Classify, setup: Setup, answers: "Sequence[Answer]") -> dic
             "pretrained": options.pretrained,
             "precision": labels.backbone.precision,
             "device": str(labels.backbone.device),
-            "batch_size": options.batch_size,
+            "batch_size": labels.backbone.batch_size,
             "threads": torch.get_num_threads(),
             "logit_scale": labels.backbone.logit_scale,
-            "method": method.name,
+            "methods": {method.name: method.settings() for method in setup.methods},
             "preset": options.preset,
-            "settings": method.settings(),
             "views": asdict(setup.recipe),
             "templates": labels.templates,
             "labels": labels.names,
             "truncate": options.truncate,
             "seed": options.seed,
             "exif": options.exif,
-            "max_pixels": options.max_pixels,
+            "max_pixels": min(options.max_pixels, MAX_PIXELS),
         },
         "versions": {"faircontext": __version__, "torch": torch.__version__, "python": platform.python_version()},
-        "summary": None if comparison is None else asdict(comparison),
-        "answers": [_entry(answer, labels) for answer in answers],
+        "summary": {name: None if found is None else asdict(found) for name, found in comparisons.items()},
+        "answers": [entry for answer in answers for entry in _entries(answer, labels)],
     }
 
 
-def _entry(answer: "Answer", labels: "LabelSpace") -> dict[str, Any]:
-    entry = {**asdict(answer.row), "notes": answer.notes}
-    prediction = answer.prediction
-    if prediction is not None:
-        top = prediction.ranking[:5].tolist()
-        entry["index"] = prediction.index
-        entry["top5"] = [[labels.names[index], float(prediction.probabilities[index])] for index in top]
-        entry["candidates"] = [labels.names[index] for index in prediction.candidates]
-        entry["diagnostics"] = dict(prediction.diagnostics)
-    return entry
+def _entries(answer: "Answer", labels: "LabelSpace") -> "Iterator[dict[str, Any]]":
+    """Return the entries of one image, one per method."""
+    for row, prediction in zip_longest(answer.rows, answer.predictions):
+        entry = {**asdict(row), "notes": answer.notes}
+        if prediction is not None:
+            top = prediction.ranking[:5].tolist()
+            entry["index"] = prediction.index
+            entry["top5"] = [[labels.names[index], float(prediction.probabilities[index])] for index in top]
+            entry["candidates"] = [labels.names[index] for index in prediction.candidates]
+            entry["diagnostics"] = dict(prediction.diagnostics)
+        yield entry

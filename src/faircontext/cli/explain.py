@@ -1,5 +1,6 @@
 """`faircontext explain`: a page that shows why FCL answers one photo as it does, and the numbers behind it."""
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -8,6 +9,9 @@ from typing import Annotated
 import tyro
 
 from faircontext.cli.options import ModelOptions, parse_options
+from faircontext.datasets.folder import name_remarks
+from faircontext.errors import one_line
+from faircontext.imageio import MAX_PIXELS
 
 __all__ = ["Explain", "run"]
 
@@ -37,10 +41,12 @@ def run(arguments: Sequence[str]) -> int:
     from faircontext.report.explain import Explanation, explain_in_words, prepare_folder, write_explanation
 
     with writing(options.out):
-        prepare_folder(options.out)
+        prepare_folder(options.out, Path(options.image))
     setup = options.create(names, "fcl")
-    method, backbone = setup.method, setup.labels.backbone
+    (method,), backbone = setup.methods, setup.labels.backbone
     assert isinstance(method, FCL)
+    for remark in [*name_remarks(names), *setup.labels.remarks()]:
+        print(f"note: {one_line(remark)}", file=sys.stderr)
     episode = Episode(image.pixels, setup.labels, setup.recipe, options.seed)
     adaptation = method.adapt(episode)
     run_facts = {
@@ -49,6 +55,9 @@ def run(arguments: Sequence[str]) -> int:
         "preset": options.preset,
         "masks": method.masks,
         "seed": options.seed,
+        "truncate": options.truncate,
+        "exif": options.exif,
+        "max_pixels": min(options.max_pixels, MAX_PIXELS),
     }
     explanation = Explanation(
         options.image.encode(errors="replace").decode(),
@@ -59,7 +68,8 @@ def run(arguments: Sequence[str]) -> int:
         run_facts,
         image.notes,
     )
+    print(explain_in_words(explanation), flush=True)  # first: what was computed is not lost with a full disk
     with writing(options.out):
         page = write_explanation(explanation, options.out)
-    print(f"{explain_in_words(explanation)}\n{page}")
+    print(page)
     return 0

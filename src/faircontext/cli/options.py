@@ -3,10 +3,10 @@
 import io
 from collections.abc import Callable, Sequence
 from contextlib import redirect_stderr
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import tyro
 
@@ -57,7 +57,7 @@ class Setup:
     """What a run needs, as its options ask."""
 
     labels: "LabelSpace"
-    method: "Method"
+    methods: "tuple[Method, ...]"
     recipe: "ViewRecipe"
 
 
@@ -78,7 +78,11 @@ class ModelOptions:
     preset: str = "recommended"
     """Settings to start from: paper, recommended (for the backbone) or official."""
     set: tuple[str, ...] = ()
-    """Settings of the method, as name=value, over the preset's: --set masks=50 steps=1."""
+    """Settings over the preset's: --set masks=50 steps=1; with several methods, --set fcl.masks=50 tpt.steps=2."""
+    augmix: Literal["off", "on", "auto"] = "off"
+    """AugMix on the views: off, on, or auto (where the methods' repositories have it, by --regime)."""
+    regime: Literal["natural", "fine-grained"] = "natural"
+    """Kind of data, for --augmix auto: natural or fine-grained."""
     seed: int = 0
     """Seed of views and masks."""
     device: str = "cpu"
@@ -94,6 +98,8 @@ class ModelOptions:
 
     def names(self) -> tuple[str, ...]:
         """Return the class names that the options give."""
+        if self.labels_file == Path():
+            raise ArgumentError("--labels-file is empty; name a file with a class name a line")
         return class_names(self.labels, self.labels_file)
 
     def reader(self) -> Callable[[Path | str], DecodedImage]:
@@ -101,8 +107,13 @@ class ModelOptions:
         check_minimum("max_pixels", self.max_pixels, 1)
         return partial(read_image, max_pixels=self.max_pixels, exif=self.exif)
 
-    def create(self, names: Sequence[str], method: str, prompts: str = "single") -> Setup:
-        """Load the backbone and create the method; what can be wrong otherwise is checked before.
+    def create(self, names: Sequence[str], methods: str, prompts: str = "single") -> Setup:
+        """Load the backbone and create the methods; what can be wrong otherwise is checked before.
+
+        Args:
+            names: class names.
+            methods: a name, several with commas between, or `all` for those that the backbone can run.
+            prompts: name of a prompt set.
 
         Raises:
             FairContextError: an option has a value that cannot be used.
@@ -110,11 +121,14 @@ class ModelOptions:
         from faircontext.backbones import create_backbone
         from faircontext.backbones.prompts import prompt_set
         from faircontext.labels import LabelSpace
-        from faircontext.methods import create_method, parse_settings
+        from faircontext.methods import create_method, list_methods
+        from faircontext.methods.base import METHODS
 
-        settings: dict[str, Any] = parse_settings(method, self.set)
+        asked = list_methods() if methods == "all" else list(dict.fromkeys(methods.split(",")))
+        settings = self._settings(asked)
         templates = prompt_set(prompts)
-        create_method(method, **settings)
+        for name in asked:
+            create_method(name, **settings[name])
         check_minimum("seed", self.seed, 0)
         backbone = create_backbone(
             self.backbone,
@@ -123,8 +137,28 @@ class ModelOptions:
             precision=self.precision,
             batch_size=self.batch_size,
         )
-        return Setup(
-            LabelSpace(names, backbone, templates, truncate=self.truncate),
-            create_method(method, preset=self.preset, backbone=backbone, **settings),
-            backbone.view_recipe(self.preset),
-        )
+        if methods == "all":
+            asked = [name for name in asked if METHODS[name].needs <= backbone.capabilities]
+        created = tuple(create_method(name, preset=self.preset, backbone=backbone, **settings[name]) for name in asked)
+        recipe = replace(backbone.view_recipe(self.preset), augmix=self.augmix, regime=self.regime)
+        labels = LabelSpace(names, backbone, templates, truncate=self.truncate)
+        for method in created:
+            method.check_labels(labels)
+        return Setup(labels, created, recipe)
+
+    def _settings(self, methods: Sequence[str]) -> dict[str, dict[str, Any]]:
+        """Return the settings that are given, by method."""
+        from faircontext.methods import parse_settings
+
+        words: dict[str, list[str]] = {name: [] for name in methods}
+        for word in self.set:
+            method, dot, _ = word.partition("=")[0].partition(".")
+            if dot and method in words:
+                words[method].append(word[len(method) + 1 :])
+            elif len(methods) == 1:
+                words[methods[0]].append(word)
+            else:
+                raise ArgumentError(
+                    f"{word!r} is of no method of this run; write METHOD.NAME=VALUE, with one of {', '.join(methods)}"
+                )
+        return {name: parse_settings(name, tuple(given)) for name, given in words.items()}

@@ -35,6 +35,13 @@ def find_images(paths: Sequence[str], listed: Iterable[str] = ()) -> list[Path]:
     Raises:
         ArgumentError: a path does not exist, or there is no image at all.
     """
+    try:
+        return _find_images(paths, listed)
+    except RecursionError:
+        raise ArgumentError(f"{', '.join(paths)}: folders lie too deep in each other") from None
+
+
+def _find_images(paths: Sequence[str], listed: Iterable[str]) -> list[Path]:
     if not paths:
         raise ArgumentError("give at least one image, folder, or - for file names on standard input")
     found: list[Path] = []
@@ -45,10 +52,14 @@ def find_images(paths: Sequence[str], listed: Iterable[str] = ()) -> list[Path]:
             raise ArgumentError("a path is empty; give an image, a folder, or - for file names on standard input")
         elif os.path.isdir(path):  # noqa: PTH112 (unlike Path, it answers for names that cannot exist)
             found += _search(Path(path))
-        elif os.path.lexists(path):
-            found.append(Path(path))
         else:
-            raise ArgumentError(f"{path}: no such file or folder")
+            try:
+                os.lstat(path)
+            except PermissionError:
+                raise ArgumentError(f"{path}: permission denied") from None
+            except (OSError, ValueError):
+                raise ArgumentError(f"{path}: no such file or folder") from None
+            found.append(Path(path))
     if not found and set(paths) == {"-"}:
         raise ArgumentError("standard input names no file; give one file name a line")
     if not found:
@@ -61,7 +72,8 @@ def find_images(paths: Sequence[str], listed: Iterable[str] = ()) -> list[Path]:
 def _listed_names(text: str) -> list[Path]:
     """Read file names, one a line or, as of `find -print0`, with a null character after each."""
     text = text.removeprefix("\ufeff")
-    return [Path(name.rstrip("\r")) for name in text.split("\0" if "\0" in text else "\n") if name.strip()]
+    names = text.split("\0") if "\0" in text else [line.rstrip("\r") for line in text.split("\n")]
+    return [Path(name) for name in names if name.strip()]
 
 
 def _search(folder: Path, above: frozenset[str] = frozenset()) -> Iterator[Path]:
@@ -69,7 +81,7 @@ def _search(folder: Path, above: frozenset[str] = frozenset()) -> Iterator[Path]
     if place in above:  # a link back up would never end
         return
     for entry in _entries(folder):
-        if entry.is_dir():
+        if _is_folder(entry):
             yield from _search(entry, above | {place})
         elif entry.suffix.lower() in EXTENSIONS:
             yield entry
@@ -81,6 +93,13 @@ def _entries(folder: Path) -> list[Path]:
         return sorted((entry for entry in folder.iterdir() if not _is_hidden(entry.name)), key=_natural)
     except OSError as error:
         raise ArgumentError(f"{folder}: cannot be read: {(error.strerror or str(error)).lower()}") from None
+
+
+def _is_folder(entry: Path) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError as error:  # of a folder that may be listed but not entered
+        raise ArgumentError(f"{entry}: cannot be read: {(error.strerror or str(error)).lower()}") from None
 
 
 def _is_hidden(name: str) -> bool:
@@ -98,14 +117,14 @@ def class_folders(paths: Sequence[str]) -> tuple[str, ...]:
     Raises:
         ArgumentError: a path is no folder or cannot be read, or there is no folder below.
     """
-    names: list[str] = []
+    folders: list[Path] = []
     for path in paths:
         if not os.path.isdir(path):  # noqa: PTH112 (unlike Path, it answers for names that cannot exist)
             raise ArgumentError(f"{path}: not a folder; --labels-from-folders takes folders of class folders")
-        names += [entry.name for entry in _entries(Path(path)) if entry.is_dir()]
-    if not names:
+        folders += [entry for entry in _entries(Path(path)) if _is_folder(entry)]
+    if not folders:
         raise ArgumentError(f"no class folders in {', '.join(paths)}; give the class names with --labels")
-    return tuple(dict.fromkeys(names))
+    return tuple(dict.fromkeys(folder.name for folder in sorted(folders, key=_natural)))
 
 
 class FolderTruth:
@@ -127,7 +146,7 @@ class FolderTruth:
         self._places: dict[str, int] = {}
         for index, name in enumerate(self.names):
             self._places.setdefault(_normalise(name), index)
-        self.folders = sorted({self._folder(path) for path in paths}, key=_natural)
+        self.folders = sorted({self._folder(path) for path in paths} - {*self._roots}, key=_natural)
         words = [folder.name for folder in self.folders]
         self.numbered = bool(words) and all(word.isdecimal() and word not in self._places for word in words)
         if self.numbered and int(words[-1]) < len(self.names):
@@ -135,7 +154,8 @@ class FolderTruth:
 
     def __call__(self, path: Path) -> int | None:
         """Return the index of an image's class, or None."""
-        return self._places.get(_normalise(self._folder(path).name))
+        folder = self._folder(path)
+        return None if folder in self._roots else self._places.get(_normalise(folder.name))
 
     def _folder(self, path: Path) -> Path:
         place = Path(os.path.abspath(path))  # noqa: PTH100 (as above)
@@ -180,7 +200,7 @@ def name_remarks(names: Sequence[str]) -> list[str]:
     found = []
     if len(names) == 1:
         found.append(f"with one class, {names[0]}, nothing is decided: every image is answered with it")
-        if names[0].count(",") > 1:
+        if "," in names[0]:
             found.append("the one class name has commas in it; a file of class names has one a line")
     alike = Counter(map(_normalise, names))
     if doubled := sorted({name for name in names if alike[_normalise(name)] > 1}):

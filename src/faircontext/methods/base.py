@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Literal, TypeVar, Union, get_args, get_origin,
 from faircontext.backbones import Backbone
 from faircontext.episode import Episode
 from faircontext.errors import ArgumentError, check_choice, check_type, unknown_name
+from faircontext.labels import LabelSpace
 from faircontext.registry import Registry
 from faircontext.types import Prediction
 
@@ -52,6 +53,9 @@ class Method(ABC):
                 f"{cls.name} needs a backbone with {' and '.join(missing)}, which {backbone.name} in "
                 f"{backbone.precision} does not have"
             )
+
+    def check_labels(self, labels: LabelSpace) -> None:  # noqa: B027 (most methods take any)
+        """Raise `LabelError` where the method cannot run on a label space, before any image is read."""
 
     def view_set(self, episode: Episode) -> Episode:
         """Return the episode with the views that this method sees, see `ViewRecipe.augmix`."""

@@ -15,6 +15,7 @@ from faircontext.episode import Episode
 from faircontext.errors import ArgumentError, LabelError, check_interval, check_minimum
 from faircontext.evidence import EvidenceScaling, Occluder, common_evidence, evidence_maps
 from faircontext.explore import Aggregation, Exploration, explore
+from faircontext.labels import LabelSpace
 from faircontext.losses import PairWeight
 from faircontext.methods.answers import predict_by_vote, vote_over_templates
 from faircontext.methods.base import Method, register_method
@@ -107,13 +108,26 @@ class FCL(Method):
             check_interval("beta", self.beta, 0.0, 1e6)
         for name, minimum in (("k", 1), ("masks", 1), ("steps", 0), ("lr", 0), ("lambda_cal", 0), ("lambda_align", 0)):
             check_minimum(name, getattr(self, name), minimum)
-        if not self.grids or min(self.grids) < 2:
-            raise ArgumentError(f"grids={self.grids} is not possible; give grid sizes of at least 2")
+        if self.masks > 100_000:
+            raise ArgumentError(f"masks={self.masks} is not possible; give at most 100,000")
+        if not self.grids or min(self.grids) < 2 or max(self.grids) > 512:
+            raise ArgumentError(f"grids={self.grids} is not possible; give grid sizes from 2 to 512")
 
     def __call__(self, episode: Episode) -> Prediction:
         """Answer one image; with several templates, by majority over one run per template."""
         runs = [self.adapt(episode, template).prediction for template in range(len(episode.labels.templates))]
         return runs[0] if len(runs) == 1 else vote_over_templates(runs)
+
+    def check_labels(self, labels: LabelSpace) -> None:
+        """Raise `LabelError` where a template has no context to learn, or a prompt no room for learnable tokens."""
+        for template, prompts in zip(labels.templates, labels.prompts, strict=True):
+            if self.context == "cl" and prompts.length == 0:
+                raise LabelError(
+                    f"prompt template {template!r} has no words before the class name for context='cl' to learn; use "
+                    "context='cl-hp'"
+                )
+            if self.context == "cl-hp":
+                labels.backbone.check_length(prompts, len(labels.initial_tokens))
 
     @torch.inference_mode(False)  # calibration differentiates, also where the caller has switched that off
     def adapt(self, episode: Episode, template: int = 0) -> Adaptation:
@@ -172,17 +186,10 @@ class FCL(Method):
 
     def _initial_context(self, episode: Episode, template: int) -> tuple[Float[Tensor, "tokens width"], Placement]:
         """Return `delta_0` and whether it replaces tokens of the prompt or precedes them."""
+        self.check_labels(episode.labels)  # all classes: what is too long is found whatever the image shows
         if self.context == "cl":
-            prompts = episode.labels.prompts[template]
-            if prompts.length == 0:
-                raise LabelError(
-                    f"prompt template {episode.labels.templates[template]!r} has no words before the class name for "
-                    "context='cl' to learn; use context='cl-hp'"
-                )
-            return episode.backbone.context(prompts), "replace"
+            return episode.backbone.context(episode.labels.prompts[template]), "replace"
         tokens = episode.labels.initial_tokens
-        # All classes, not the candidates alone: a name that is too long is found at the first image, whatever it shows.
-        episode.backbone.check_length(episode.labels.prompts[template], len(tokens))
         if self.hp_init == "normal":
             noise = episode.stream("context").normal(0.0, 0.02, tuple(tokens.shape))
             tokens = torch.from_numpy(noise).to(tokens)

@@ -93,6 +93,11 @@ class TPS(Method):
                 f"prototypes={self.prototypes!r} needs descriptors= a JSON file of class names and lists of descriptors"
             )
 
+    def check_labels(self, labels: LabelSpace) -> None:
+        """Raise `LabelError` where the descriptor file has nothing on a class."""
+        if self.descriptors is not None:
+            read_descriptors(Path(self.descriptors), labels.names)
+
     @torch.inference_mode(False)  # the shift is differentiated, also where the caller has switched that off
     def __call__(self, episode: Episode) -> Prediction:
         """Answer one image from the plain view with shifted prototypes."""

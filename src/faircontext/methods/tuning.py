@@ -88,21 +88,16 @@ def tune_context(
     zero-shot. Gradients go through groups of classes one after another, so that memory does not grow with the classes.
 
     Args:
-        labels: prompts, and their features at the initial context.
+        labels: prompts, and their features at the initial context; one template at least has words to learn.
         loss: of text features (classes, dim).
         lr: learning rate of AdamW.
         weight_decay: of AdamW.
         steps: number of steps.
-
-    Raises:
-        LabelError: no template has words before the class name.
     """
     backbone = labels.backbone
     contexts = [backbone.context(prompts).clone().requires_grad_() for prompts in labels.prompts if prompts.length]
     prompts = [prompts for prompts in labels.prompts if prompts.length]
     fixed = [text for prompts, text in zip(labels.prompts, labels.text, strict=True) if not prompts.length]
-    if not contexts:
-        raise LabelError(f"prompt template {labels.templates[0]!r} has no words before the class name to learn")
     optimizer = adamw(contexts, lr, weight_decay)
     texts = [text for prompts, text in zip(labels.prompts, labels.text, strict=True) if prompts.length]
     losses: list[float] = []
@@ -152,6 +147,13 @@ class PromptTuning(Method):
         for name in ("lr", "weight_decay", "steps"):
             check_minimum(name, getattr(self, name), 0)
 
+    def check_labels(self, labels: LabelSpace) -> None:
+        """Raise `LabelError` where no template has words before the class name to learn."""
+        if not any(prompts.length for prompts in labels.prompts):
+            raise LabelError(
+                f"prompt template {labels.templates[0]!r} has no words before the class name for {self.name} to learn"
+            )
+
     @abstractmethod
     def _make_loss(self, episode: Episode, kept: Int[Tensor, " kept"]) -> Loss:
         """Return the loss as a function of the kept views' log-posteriors and the text features."""
@@ -163,6 +165,7 @@ class PromptTuning(Method):
     @torch.inference_mode(False)  # tuning differentiates, also where the caller has switched that off
     def __call__(self, episode: Episode) -> Prediction:
         """Answer one image."""
+        self.check_labels(episode.labels)
         episode = self.view_set(episode)
         labels, scale = episode.labels, episode.backbone.logit_scale
         kept = select_views(episode, labels.zero_shot_text, self.rho)

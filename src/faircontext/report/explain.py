@@ -15,6 +15,7 @@ from jaxtyping import UInt8
 
 from faircontext import __version__
 from faircontext.episode import Episode
+from faircontext.errors import ArgumentError
 from faircontext.methods.fcl import FCL, Adaptation
 from faircontext.report.evidence import evidence_row
 from faircontext.report.figures import overlay
@@ -67,7 +68,7 @@ def explain_in_words(explanation: Explanation) -> str:
         words.append(
             f"Asked to choose among the {len(found.candidates)} candidates alone, they voted for {names[first]}."
         )
-    if found.calibration is None or found.prediction.fallback:
+    if found.calibration is None or found.prediction.fallback or not found.calibration.losses:
         words.append(f"Nothing was learnt ({found.prediction.fallback or 'calibration is off'}).")
     else:
         words.append(_what_changed(found, answer, names))
@@ -85,8 +86,9 @@ def _what_changed(found: Adaptation, answer: str, names: Sequence[str]) -> str:
     shared = f"The prompt was then adjusted so that what the picture has of both {answer} and {rival} favours neither"
     if explored != answer:
         return f"{shared}: this changed the answer from {explored} to {answer}."
+    others = ", likewise for every other pair of candidates" if len(found.candidates) > 2 else ""
     return (
-        f"{shared}, likewise for every other pair of candidates: the share of {answer} among the candidates went from "
+        f"{shared}{others}: the share of {answer} among the candidates went from "
         f"{before:.1%} to {after:.1%}, and the answer stayed."
     )
 
@@ -96,13 +98,13 @@ def write_explanation(explanation: Explanation, folder: Path) -> Path:
 
     Args:
         explanation: what is explained.
-        folder: made where it does not exist; files of an earlier explanation are replaced.
+        folder: as `prepare_folder` leaves it; files of an earlier explanation are replaced.
 
     Raises:
         OSError: the folder or a file cannot be written.
     """
-    prepare_folder(folder)
     pieces = folder / "pieces"
+    pieces.mkdir(parents=True, exist_ok=True)
     for name in _earlier_files(folder):
         (folder / name).unlink(missing_ok=True)
     pictures = _pictures(explanation)
@@ -116,19 +118,28 @@ def write_explanation(explanation: Explanation, folder: Path) -> Path:
     return page
 
 
-def prepare_folder(folder: Path) -> None:
-    """Make the folder for an explanation.
+def prepare_folder(folder: Path, image: Path) -> None:
+    """Make the folder for an explanation, or check that an earlier one can be replaced.
 
     Raises:
-        OSError: it cannot be made.
+        ArgumentError: the folder holds the image, or a page that is of something else.
+        OSError: it cannot be made or written.
     """
+    if folder.resolve() in image.resolve().parents:
+        raise ArgumentError(f"{folder}: holds the image {image}; name another folder")
+    page, manifest = folder / "index.html", folder / "manifest.json"
+    if (page.exists() or manifest.exists()) and not _earlier_files(folder):
+        raise ArgumentError(f"{folder}: holds a page that is no explanation; name another folder")
     (folder / "pieces").mkdir(parents=True, exist_ok=True)
+    for place in (folder, folder / "pieces"):
+        (place / ".partial").touch()
+        (place / ".partial").unlink()
 
 
 def _earlier_files(folder: Path) -> list[str]:
     """Return the pieces of an earlier explanation, by its manifest: other files are somebody's own."""
     try:
-        files = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))["files"]
+        files = list(json.loads((folder / "manifest.json").read_text(encoding="utf-8"))["files"])
     except (OSError, ValueError, KeyError, TypeError):
         return []
     return [name for name in files if re.fullmatch(r"pieces/\w+\.(png|npz)", str(name))]
