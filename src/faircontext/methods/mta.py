@@ -98,7 +98,7 @@ class MTA(Method):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_interval("neighbours", self.neighbours, 0.0, 1.0)
-        check_interval("lambda_y", self.lambda_y, 0.0, 1e6)
+        check_interval("lambda_y", self.lambda_y, 1e-6, 1e6)
         check_minimum("lambda_q", self.lambda_q, 0)
         check_minimum("iterations", self.iterations, 1)
 

@@ -152,5 +152,8 @@ class RLCFEncoder(Method):
             optimizer.step()
         with torch.no_grad():
             z = backbone.encode_with(weights, episode.x[None])[0]
+        if not z.isfinite().all():
+            prediction = predict_by_scores(episode, episode.z, text)
+            return replace(prediction, fallback="the tuned features were not finite: answered by zero-shot")
         diagnostics["image_shift"] = float((z - episode.z).norm())
         return predict_by_scores(episode, z, text, diagnostics)

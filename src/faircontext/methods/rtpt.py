@@ -54,7 +54,7 @@ class RTPT(PromptTuning):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_minimum("neighbours", self.neighbours, 1)
-        check_interval("temperature", self.temperature, 0.0, 1e6)
+        check_interval("temperature", self.temperature, 1e-6, 1e6)
 
     def _make_loss(self, episode: Episode, kept: Int[Tensor, " kept"]) -> Loss:  # noqa: ARG002
         return lambda log_posteriors, _: mean_entropy(log_posteriors)

@@ -39,14 +39,22 @@ def read_descriptors(path: Path, names: Sequence[str]) -> list[list[str]]:
         LabelError: the file cannot be read, or has no descriptor of a class.
     """
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-        found = {_plain(name): [str(text) for text in texts] for name, texts in content.items()}
-    except (OSError, ValueError, AttributeError, TypeError) as error:
+        found = {_plain(name): texts for name, texts in json.loads(path.read_text(encoding="utf-8")).items()}
+    except (OSError, ValueError, AttributeError, RecursionError) as error:
         raise LabelError(f"{path}: not a JSON file of class names and lists of descriptors: {error}") from None
-    missing = [name for name in names if not found.get(_plain(name))]
+    missing = [name for name in names if not _are_descriptors(found.get(_plain(name)))]
     if missing:
-        raise LabelError(f"{path}: no descriptors of {', '.join(missing[:5])}{' ...' if len(missing) > 5 else ''}")
+        more = " ..." if len(missing) > 5 else ""
+        raise LabelError(f"{path}: no descriptors of {', '.join(missing[:5])}{more}")
     return [found[_plain(name)] for name in names]
+
+
+def _are_descriptors(texts: object) -> bool:
+    return (
+        isinstance(texts, list)
+        and bool(texts)
+        and all(isinstance(text, str) and text.strip() and text.isprintable() for text in texts)
+    )
 
 
 def _plain(name: str) -> str:
@@ -119,6 +127,9 @@ class TPS(Method):
             (shift.grad,) = torch.autograd.grad(value, shift)
             optimizer.step()
         shifted = F.normalize(base + shift.detach(), dim=-1)
+        if not (shifted.norm(dim=-1) > 0.5).all():  # not finite, or so large that their norm overflows
+            prediction = predict_by_scores(episode, episode.z, base)
+            return replace(prediction, fallback="the shift was not finite: answered by the prototypes as they are")
         diagnostics["text_shift"] = float((shifted - base).norm(dim=-1).mean())
         return predict_by_scores(episode, episode.z, shifted, diagnostics)
 

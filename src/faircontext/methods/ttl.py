@@ -68,6 +68,7 @@ class TTL(Method):
         check_minimum("blocks", self.blocks, 1)
         check_minimum("rank", self.rank, 1)
         check_interval("alpha", self.alpha, 0.0, 1e6)
+        check_interval("threshold", self.threshold, -1e3, 1e3)
         for name in ("lr", "weight_decay", "steps"):
             check_minimum(name, getattr(self, name), 0)
 
@@ -92,6 +93,9 @@ class TTL(Method):
             optimizer.step()
         with torch.no_grad():
             z = tower.above(tokens[:1], low_rank_update(a, b, self.alpha / self.rank))[0]
+        if not z.isfinite().all():
+            prediction = predict_by_scores(episode, episode.z, episode.labels.zero_shot_text)
+            return replace(prediction, fallback="the adapted features were not finite: answered by zero-shot")
         diagnostics["image_shift"] = float((z - episode.z).norm())
         return predict_by_scores(episode, z, episode.labels.zero_shot_text, diagnostics)
 

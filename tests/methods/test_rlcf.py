@@ -1,0 +1,301 @@
+"""RLCF in both variants: rewards, the loss in its two forms, and answers against a slow reimplementation."""
+
+import copy
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from faircontext import (
+    RLCF,
+    Backbone,
+    Episode,
+    LabelSpace,
+    RLCFEncoder,
+    ViewRecipe,
+    ZeroShot,
+    create_backbone,
+    create_method,
+)
+from faircontext.errors import ArgumentError
+from faircontext.methods.rlcf import feedback_loss, rewards_of_views
+from faircontext.methods.tuning import select_views
+from helpers import assert_same_answer, assert_valid, same_bits
+from oracles import losses_of_baselines as oracle
+
+NAMES = ("dog", "fire truck", "three-toed sloth", "cat", "rocket")
+TEMPLATE = "a photo of a {}."
+SEEDS = st.integers(0, 2**32 - 1)
+VARIANTS = [RLCF, RLCFEncoder]
+
+
+def normal(rows: int, columns: int, seed: int) -> Tensor:
+    return torch.randn(rows, columns, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+@pytest.fixture(scope="module")
+def image(make_image: Callable[..., np.ndarray]) -> np.ndarray:
+    return make_image(0)
+
+
+@pytest.fixture(scope="module")
+def teacher(tiny_folder: Callable[[str], Path]) -> Backbone:
+    """A model with another architecture and image size than the policy; its text is turned to where its images are."""
+    backbone = create_backbone(f"local-dir:{tiny_folder('resnet')}", precision="fp32")
+    backbone.text_tower.projection.neg_()
+    assert backbone.image_size == 64
+    return backbone
+
+
+@pytest.fixture(scope="module")
+def episode(tiny: Callable[[str], Backbone], image: np.ndarray, teacher: Backbone) -> Episode:
+    labels = LabelSpace(NAMES, tiny("clip"))
+    assert labels.backbone.image_size == 32
+    labels.others["teacher"] = LabelSpace(NAMES, teacher)
+    return Episode(image, labels, ViewRecipe(number=64))
+
+
+@pytest.fixture(scope="module")
+def tiny_double(tiny_folder: Callable[[str], Path]) -> Backbone:
+    """A private copy of the tiny model whose text tower computes in float64."""
+    backbone = create_backbone(f"local-dir:{tiny_folder('clip')}", precision="fp32")
+    backbone.text_tower.double()
+    return backbone
+
+
+def by_hand(features: Tensor, text: Tensor) -> np.ndarray:
+    return np.maximum(2.5 * features.double().numpy() @ text.double().numpy().T, 0.0)
+
+
+# The loss
+
+
+@given(SEEDS, st.integers(1, 6), st.integers(1, 8), st.integers(1, 10))
+@settings(deadline=None)
+def test_the_loss_agrees_with_its_definition(seed: int, views: int, classes: int, k: int) -> None:
+    logits, rewards = 5.0 * normal(views, classes, seed), normal(views, classes, seed + 1).abs()
+    expected = oracle.feedback(logits.numpy(), rewards.numpy(), k)
+    assert feedback_loss(logits.log_softmax(-1), rewards, k).item() == pytest.approx(expected, abs=1e-10)
+    single = feedback_loss(logits.float().log_softmax(-1), rewards.float(), k).item()
+    assert single == pytest.approx(expected, abs=1e-5)
+
+
+@given(SEEDS, st.integers(1, 6), st.integers(2, 8), st.integers(2, 8))
+@settings(deadline=None)
+def test_the_gradient_of_the_cross_entropy_form_is_that_of_the_linear_form(
+    seed: int, views: int, classes: int, k: int
+) -> None:
+    logits, rewards = (5.0 * normal(views, classes, seed)).requires_grad_(), normal(views, classes, seed + 1).abs()
+    (gradient,) = torch.autograd.grad(feedback_loss(logits.log_softmax(-1), rewards, k), logits)
+    linear = np.zeros((views, classes))
+    sampled = oracle.sampled(logits.detach().numpy(), rewards.numpy(), k)
+    for view, c, advantage in sampled:
+        linear[view, c] = -advantage / len(sampled)
+    np.testing.assert_allclose(gradient, linear, rtol=0, atol=1e-12)
+    both = (form(logits.detach().numpy(), rewards.numpy(), k) for form in (oracle.feedback, oracle.linear_feedback))
+    assert next(both) == pytest.approx(next(both), abs=1e-10)
+
+
+def test_one_class_alone_keeps_its_reward_and_has_a_gradient() -> None:
+    logits, rewards = normal(3, 4, 0).requires_grad_(), torch.full((3, 4), 0.5, dtype=torch.float64)
+    (gradient,) = torch.autograd.grad(feedback_loss(logits.log_softmax(-1), rewards, 1), logits)
+    chosen = F.one_hot(logits.argmax(-1), 4)
+    expected = 0.5 * (logits.detach().softmax(-1) - chosen) / 3
+    torch.testing.assert_close(gradient, expected)
+    assert gradient.abs().max() > 0.01
+
+
+def test_equal_rewards_teach_nothing() -> None:
+    logits = normal(3, 4, 0).requires_grad_()
+    loss = feedback_loss(logits.log_softmax(-1), torch.ones(3, 4, dtype=torch.float64), 3)
+    (gradient,) = torch.autograd.grad(loss, logits)
+    assert gradient.abs().max() < 1e-15
+
+
+def test_a_class_that_is_not_sampled_has_no_gradient_and_the_best_rewarded_rises() -> None:
+    logits = torch.tensor([[3.0, 2.0, 1.0, 0.0]], requires_grad=True)
+    rewards = torch.tensor([[0.1, 0.9, 0.2, 5.0]])
+    (gradient,) = torch.autograd.grad(feedback_loss(logits.log_softmax(-1), rewards, 3), logits)
+    expected = [0.3 / 3, -0.5 / 3, 0.2 / 3, 0.0]  # rewards less their mean of 0.4, over three classes, downhill
+    assert gradient[0].tolist() == pytest.approx(expected, abs=1e-6)
+
+
+# Rewards
+
+
+def test_the_policys_own_rewards_are_scaled_cosines(episode: Episode) -> None:
+    kept = select_views(episode, episode.labels.zero_shot_text, 0.1)
+    expected = by_hand(episode.view_features[kept], episode.labels.zero_shot_text)
+    np.testing.assert_allclose(rewards_of_views(episode, kept, None), expected, rtol=0, atol=1e-5)
+
+
+def test_rewards_are_never_negative(episode: Episode) -> None:
+    other = Episode(episode._image, LabelSpace(NAMES, episode.backbone), episode.recipe)
+    vars(other)["view_features"] = F.normalize(normal(64, 32, 0), dim=-1).float()
+    rewards = rewards_of_views(other, torch.arange(64), None)
+    np.testing.assert_allclose(rewards, by_hand(other.view_features, other.labels.zero_shot_text), rtol=0, atol=1e-5)
+    assert 0 < float((rewards == 0).float().mean()) < 1
+
+
+def test_another_models_rewards_are_of_its_own_views(episode: Episode, image: np.ndarray, teacher: Backbone) -> None:
+    kept = select_views(episode, episode.labels.zero_shot_text, 0.1)
+    own = Episode(image, LabelSpace(NAMES, teacher), episode.recipe)
+    assert own.views.shape == (64, 3, 64, 64)
+    features = teacher.encode_image(own.views[kept] / 255.0)
+    rewards = rewards_of_views(episode, kept, "teacher")
+    np.testing.assert_allclose(rewards, by_hand(features, own.labels.zero_shot_text), rtol=0, atol=1e-5)
+    assert (rewards > 0.01).all()
+    assert (rewards - rewards_of_views(episode, kept, None)).abs().max() > 0.05
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_another_models_rewards_change_the_answer_and_the_kept_views_alone_are_encoded(
+    variant: type, episode: Episode, teacher: Backbone, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    encoded: list[int] = []
+    encode = teacher.encode_image
+    monkeypatch.setattr(teacher, "encode_image", lambda pixels: encoded.append(len(pixels)) or encode(pixels))
+    prediction = variant(reward="teacher", lr=0.001)(episode)
+    assert encoded == [6]
+    assert prediction.fallback is None
+    assert (prediction.probabilities - variant(lr=0.001)(episode).probabilities).abs().max() > 0.01
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_an_unknown_reward_model_is_named(variant: type, episode: Episode) -> None:
+    with pytest.raises(ArgumentError, match=r"^[^\n]*VIT-L-41[^\n]*$"):
+        variant(reward="VIT-L-41:openai")(episode)
+
+
+# The prompt variant
+
+
+@pytest.mark.parametrize("settings_", [{}, {"k": 1}, {"k": 2, "steps": 5, "rho": 0.3}, {"k": 9, "steps": 1}], ids=str)
+@pytest.mark.parametrize("reward", [None, "teacher"])
+def test_answers_agree_with_the_slow_reimplementation(
+    episode: Episode, tiny_double: Backbone, settings_: dict, reward: str | None
+) -> None:
+    method, scale = RLCF(**settings_, reward=reward), episode.backbone.logit_scale
+    views, start = episode.view_features.double().numpy(), episode.labels.zero_shot_text.double().numpy()
+    kept = oracle.kept_views(scale * views @ start.T, method.rho)
+    judge = episode if reward is None else episode.on(reward)
+    rewards = by_hand(judge.view_features[kept], judge.labels.zero_shot_text)
+
+    def loss(text: np.ndarray) -> float:
+        return oracle.feedback(scale * views[kept] @ text.T, rewards, method.k)
+
+    options = {"lr": method.lr, "weight_decay": method.weight_decay, "steps": method.steps}
+    text = oracle.tuned_text(tiny_double, NAMES, TEMPLATE, loss, **options)
+    prediction = method(episode)
+    np.testing.assert_allclose(prediction.probabilities, oracle.softmax(scale * text @ views[0]), rtol=0, atol=1e-3)
+    assert (prediction.probabilities - ZeroShot()(episode).probabilities).abs().max() > 0.05
+    assert prediction.diagnostics["views"] == tuple(kept)
+    assert prediction.diagnostics["steps"] == method.steps
+    assert prediction.diagnostics["loss_0"] == pytest.approx(loss(start), abs=1e-5)
+    assert prediction.diagnostics["loss_after"] == pytest.approx(loss(text), abs=1e-3)
+    assert prediction.fallback is None
+
+
+def test_a_loss_that_is_not_a_number_falls_back_to_zero_shot(episode: Episode, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("faircontext.methods.rlcf.feedback_loss", lambda rows, *_: rows.sum() * float("nan"))
+    for variant in VARIANTS:
+        prediction = variant()(episode)
+        assert prediction.fallback == "the loss was not finite: answered by zero-shot"
+        assert_same_answer(prediction, ZeroShot()(episode))
+
+
+# The encoder variant
+
+
+def tuned_tower_by_hand(episode: Episode, method: RLCFEncoder) -> np.ndarray:
+    """The plain view's probabilities after tuning a copy of the tower by the linear form and AdamW by hand."""
+    backbone, text, scale = episode.backbone, episode.labels.zero_shot_text, episode.backbone.logit_scale
+    views, start = episode.view_features.double().numpy(), text.double().numpy()
+    kept = oracle.kept_views(scale * views @ start.T, method.rho)
+    rewards = by_hand(episode.view_features[kept], text)
+    tower = copy.deepcopy(backbone.tower).double().requires_grad_()
+    weights = list(tower.parameters())
+    optimizers = [oracle.AdamW(method.lr, method.weight_decay) for _ in weights]
+    mean, std = (torch.tensor(values)[:, None, None] for values in (backbone.mean, backbone.std))
+    pixels = ((episode.views / 255.0 - mean) / std).double()
+    for _ in range(method.steps):
+        logits = scale * F.normalize(tower(pixels[kept]), dim=-1) @ text.double().T
+        sampled = oracle.sampled(logits.detach().numpy(), rewards, method.k)
+        loss = -sum(advantage * logits[view, c] for view, c, advantage in sampled) / len(sampled)
+        gradients = torch.autograd.grad(loss, weights)
+        for weight, gradient, optimizer in zip(weights, gradients, optimizers, strict=True):
+            weight.data = torch.from_numpy(optimizer.step(weight.detach().numpy(), gradient.numpy()))
+    with torch.no_grad():
+        z = F.normalize(tower(pixels[:1]), dim=-1)[0]
+    return oracle.softmax(scale * start @ z.numpy())
+
+
+@pytest.mark.parametrize("settings_", [{}, {"k": 2, "lr": 1e-4, "steps": 2, "weight_decay": 0.5}], ids=str)
+def test_a_tuned_tower_answers_as_one_that_is_tuned_by_hand(episode: Episode, settings_: dict) -> None:
+    method = RLCFEncoder(**settings_)
+    prediction = method(episode)
+    np.testing.assert_allclose(prediction.probabilities, tuned_tower_by_hand(episode, method), rtol=0, atol=1e-4)
+    assert (prediction.probabilities - ZeroShot()(episode).probabilities).abs().max() > 0.01
+    assert len(prediction.diagnostics["views"]) == 6
+    assert prediction.diagnostics["steps"] == method.steps
+    assert {f"loss_{step}" for step in range(method.steps)} <= set(prediction.diagnostics)
+    assert prediction.diagnostics["image_shift"] > 0.01
+    assert prediction.fallback is None
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("settings_", [{"lr": 0.0}, {"steps": 0}], ids=str)
+@pytest.mark.parametrize("reward", [None, "teacher"])
+def test_without_a_step_the_answer_is_zero_shots(
+    variant: type, episode: Episode, settings_: dict, reward: str | None
+) -> None:
+    prediction, expected = variant(**settings_, reward=reward)(episode), ZeroShot()(episode)
+    torch.testing.assert_close(prediction.probabilities, expected.probabilities, rtol=0, atol=1e-6)
+    assert prediction.fallback is None
+
+
+def test_a_tower_with_batch_norms_is_tuned_and_their_statistics_are_kept(teacher: Backbone, image: np.ndarray) -> None:
+    episode = Episode(image, LabelSpace(NAMES, teacher), ViewRecipe(number=20))
+    before = {name: value.clone() for name, value in teacher.tower.state_dict().items()}
+    prediction = RLCFEncoder()(episode)
+    assert_valid(prediction, 5)
+    assert prediction.diagnostics["image_shift"] > 0
+    assert any("running_mean" in name for name in before)
+    assert all(same_bits(value, before[name]) for name, value in teacher.tower.state_dict().items())
+
+
+def test_a_tower_in_lower_precision_is_refused(tiny_folder: Callable[[str], Path], image: np.ndarray) -> None:
+    backbone = create_backbone(f"local-dir:{tiny_folder('clip')}", precision="bf16")
+    message = r"^rlcf_encoder needs a backbone with an image tower in float32, which \S* in bf16 does not have$"
+    with pytest.raises(ArgumentError, match=message):
+        create_method("rlcf_encoder", backbone=backbone)
+    with pytest.raises(ArgumentError, match=message):
+        RLCFEncoder()(Episode(image, LabelSpace(NAMES, backbone), ViewRecipe(number=8)))
+    assert_valid(RLCF()(Episode(image, LabelSpace(NAMES, backbone), ViewRecipe(number=8))), 5)
+
+
+# Settings
+
+
+@pytest.mark.parametrize("name", ["rlcf", "rlcf_encoder"])
+@pytest.mark.parametrize(
+    ("setting", "value"),
+    [("k", 0), ("rho", 0.0), ("rho", 2.0), ("lr", -1.0), ("weight_decay", float("nan")), ("steps", -1)],
+)
+def test_a_value_that_is_not_possible_is_refused_by_name(name: str, setting: str, value: float) -> None:
+    with pytest.raises(ArgumentError, match=f"^{setting}=.* is not possible; .*$"):
+        create_method(name, **{setting: value})
+
+
+def test_the_defaults_are_the_repositorys_and_officially_a_larger_model_judges() -> None:
+    expected = {"rho": 0.1, "lr": 0.007, "weight_decay": 0.0005, "steps": 3, "k": 3, "reward": None}
+    assert RLCF().settings() == expected
+    assert RLCFEncoder().settings() == {**expected, "lr": 1e-5}
+    assert create_method("rlcf", preset="official") == RLCF(reward="ViT-L-14:openai")
+    assert create_method("rlcf_encoder", preset="official") == RLCFEncoder(reward="ViT-L-14:openai")

@@ -1,0 +1,309 @@
+"""TPS: shifted prototypes against plain NumPy, and prototypes of templates and descriptors."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from faircontext import TPS, Backbone, Episode, LabelSpace, ViewRecipe, ZeroShot, create_method
+from faircontext.backbones.open_clip import TextTower
+from faircontext.backbones.prompts import prompt_set
+from faircontext.errors import ArgumentError, LabelError
+from faircontext.methods.tps import descriptor_prompt, read_descriptors
+from helpers import assert_valid, same_bits
+from oracles import losses_of_baselines as oracle
+
+NAMES = ("dog", "fire_truck", "Cat")
+DESCRIPTORS = {
+    "cat": ["whiskers", "a small carnivore", "often seen asleep"],
+    "Fire truck": ["used by firefighters", "wheels"],
+    "dog": ["has a tail", "four legs", "may bark", "can swim"],
+    "horse": ["hooves"],
+}
+SENTENCES = {
+    "dog": [
+        "dog, which has a tail",
+        "dog, which has four legs",
+        "dog, which may bark",
+        "dog, which can swim",
+    ],
+    "fire_truck": ["fire truck, which is used by firefighters", "fire truck, which has wheels"],
+    "Cat": ["Cat, which has whiskers", "Cat, which is a small carnivore", "Cat, which often seen asleep"],
+}
+
+
+@pytest.fixture(scope="module")
+def backbone(tiny: Callable[[str], Backbone]) -> Backbone:
+    return tiny("clip")
+
+
+@pytest.fixture(scope="module")
+def new_episode(backbone: Backbone, make_image: Callable[..., np.ndarray]) -> Callable[..., Episode]:
+    def make(names: tuple[str, ...] = NAMES, image: int = 0) -> Episode:
+        return Episode(make_image(image), LabelSpace(names, backbone), ViewRecipe(number=64))
+
+    return make
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory: pytest.TempPathFactory) -> str:
+    path = tmp_path_factory.mktemp("descriptors") / "things.json"
+    path.write_text(json.dumps(DESCRIPTORS))
+    return str(path)
+
+
+class Adding:
+    """An optimiser that adds the same to every class's shift."""
+
+    def __init__(self, shift: Tensor, amount: Tensor) -> None:
+        self.shift, self.amount = shift, amount
+
+    def step(self) -> None:
+        self.shift.data += self.amount
+
+
+def doubles(tensor: Tensor) -> np.ndarray:
+    return tensor.double().numpy()
+
+
+# The shift
+
+
+@pytest.mark.parametrize(
+    "settings_", [{}, {"steps": 3}, {"rho": 0.3, "lr": 0.02, "weight_decay": 0.5, "steps": 2}], ids=str
+)
+def test_answers_agree_with_the_slow_reimplementation(new_episode: Callable[..., Episode], settings_: dict) -> None:
+    episode, method = new_episode(), TPS(**settings_)
+    views, base = doubles(episode.view_features), doubles(episode.labels.zero_shot_text)
+    scale = episode.backbone.logit_scale
+    shift, optimizer = np.zeros_like(base), oracle.AdamW(method.lr, method.weight_decay)
+    losses = []
+    for _ in range(method.steps):
+        kept = oracle.kept_views(scale * views @ oracle.shifted(base, shift).T, method.rho)  # anew at every step
+        losses.append(oracle.shift_loss(views[kept], base, shift, scale))
+        gradient = oracle.slope(lambda d, k=kept: oracle.shift_loss(views[k], base, d, scale), shift)
+        shift = optimizer.step(shift, gradient)
+    prediction = method(episode)
+    expected = oracle.softmax(scale * oracle.shifted(base, shift) @ views[0])
+    np.testing.assert_allclose(prediction.probabilities, expected, rtol=0, atol=1e-4)
+    assert (prediction.probabilities - ZeroShot()(episode).probabilities).abs().max() > 0.01
+    diagnostics = prediction.diagnostics
+    assert [diagnostics[f"loss_{step}"] for step in range(method.steps)] == pytest.approx(losses, abs=1e-4)
+    assert diagnostics["views"] == tuple(kept)
+    assert diagnostics["steps"] == method.steps
+    moved = np.linalg.norm(oracle.shifted(base, shift) - base, axis=1).mean()
+    assert diagnostics["text_shift"] == pytest.approx(moved, abs=1e-4)
+    assert prediction.fallback is None
+
+
+def test_views_are_selected_again_at_every_step(new_episode: Callable[..., Episode]) -> None:
+    first, last = (set(TPS(steps=steps, lr=0.1)(new_episode()).diagnostics["views"]) for steps in (1, 5))
+    assert len(first) == len(last) == 6
+    assert first != last
+
+
+@pytest.mark.parametrize("settings_", [{"lr": 0.0}, {"lr": 0.0, "steps": 3}, {"steps": 0}], ids=str)
+def test_without_a_step_the_answer_is_zero_shots(new_episode: Callable[..., Episode], settings_: dict) -> None:
+    prediction, expected = TPS(**settings_)(new_episode()), ZeroShot()(new_episode())
+    torch.testing.assert_close(prediction.probabilities, expected.probabilities, rtol=0, atol=1e-6)
+    assert prediction.fallback is None
+
+
+def test_a_common_shift_changes_logits_because_prototypes_are_normalised_again(
+    new_episode: Callable[..., Episode], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    amount = 0.3 * torch.nn.functional.normalize(torch.randn(32, generator=torch.Generator().manual_seed(0)), dim=-1)
+    monkeypatch.setattr("faircontext.methods.tps.adamw", lambda parameters, *_: Adding(parameters[0], amount))
+    episode = new_episode()
+    views, base = doubles(episode.view_features), doubles(episode.labels.zero_shot_text)
+    logits = episode.backbone.logit_scale * oracle.shifted(base, np.tile(doubles(amount), (3, 1))) @ views[0]
+    prediction = TPS()(episode)
+    np.testing.assert_allclose(prediction.probabilities, oracle.softmax(logits), rtol=0, atol=1e-5)
+    assert (prediction.probabilities - ZeroShot()(episode).probabilities).abs().max() > 0.005
+    equal = new_episode(("cat", "cat", "cat"))
+    assert TPS()(equal).probabilities.tolist() == ZeroShot()(equal).probabilities.tolist() == pytest.approx([1 / 3] * 3)
+
+
+@pytest.mark.parametrize("names", [("cat",), ("cat", "cat", "cat")])
+def test_equal_prototypes_stay_equal(new_episode: Callable[..., Episode], names: tuple[str, ...]) -> None:
+    prediction = TPS(steps=3)(new_episode(names))
+    assert prediction.probabilities.tolist() == pytest.approx([1 / len(names)] * len(names))
+    assert prediction.fallback is None
+
+
+def test_the_text_tower_is_not_run_once_prototypes_are_known(
+    new_episode: Callable[..., Episode],
+    file: str,
+    monkeypatch: pytest.MonkeyPatch,
+    make_image: Callable[..., np.ndarray],
+) -> None:
+    episode = new_episode()
+    for prototypes in ("prompts", "micro"):
+        method = TPS(prototypes=prototypes, descriptors=file)
+        method(episode)
+        with monkeypatch.context() as forbidden:
+            forbidden.setattr(TextTower, "forward", lambda *_: pytest.fail("the text tower was run"))
+            assert_valid(method(Episode(make_image(1), episode.labels, ViewRecipe(number=64))), 3)
+
+
+@pytest.mark.parametrize("step", [0, 1])
+def test_a_loss_that_is_not_a_number_falls_back_to_the_prototypes(
+    new_episode: Callable[..., Episode], monkeypatch: pytest.MonkeyPatch, step: int
+) -> None:
+    calls: list[int] = []
+
+    def breaking(log_posteriors: Tensor) -> Tensor:
+        calls.append(len(log_posteriors))
+        return log_posteriors[:, 0].sum() * (float("nan") if len(calls) == step + 1 else 1.0)
+
+    monkeypatch.setattr("faircontext.methods.tps.marginal_entropy", breaking)
+    prediction = TPS(steps=3)(new_episode())
+    assert prediction.fallback == "the loss was not finite: answered by the prototypes as they are"
+    assert len(calls) == step + 1
+    assert same_bits(prediction.probabilities, ZeroShot()(new_episode()).probabilities)
+
+
+# Prototypes
+
+
+@pytest.mark.parametrize(
+    ("descriptor", "prompt"),
+    [
+        ("a long tail", "lemur, which is a long tail"),
+        ("an animal", "lemur, which is an animal"),
+        ("arboreal", "lemur, which is arboreal"),
+        ("used to climbing", "lemur, which is used to climbing"),
+        ("has rings", "lemur, which has rings"),
+        ("often shy", "lemur, which often shy"),
+        ("typically grey", "lemur, which typically grey"),
+        ("may jump", "lemur, which may jump"),
+        ("can climb", "lemur, which can climb"),
+        ("large eyes", "lemur, which has large eyes"),
+        ("ringed tail", "lemur, which has ringed tail"),
+    ],
+)
+def test_a_descriptor_becomes_a_sentence_by_its_first_word(descriptor: str, prompt: str) -> None:
+    assert descriptor_prompt("lemur", descriptor) == prompt
+
+
+def test_descriptors_are_found_by_name_whatever_their_order_case_and_underscores(file: str) -> None:
+    found = read_descriptors(Path(file), NAMES)
+    assert found == [DESCRIPTORS["dog"], DESCRIPTORS["Fire truck"], DESCRIPTORS["cat"]]
+
+
+def means_by_hand(backbone: Backbone) -> dict[str, np.ndarray]:
+    """Means over templates and over descriptors, not normalised, and what prototypes they make."""
+    templates = doubles(LabelSpace(NAMES, backbone, prompt_set("imagenet80")).text).mean(0)
+    descriptors = np.stack([doubles(LabelSpace(SENTENCES[name], backbone, ("{}",)).text[0]).mean(0) for name in NAMES])
+    micro = (templates + descriptors) / 2
+    return {"templates": oracle.unit(templates), "descriptors": oracle.unit(descriptors), "micro": oracle.unit(micro)}
+
+
+@pytest.mark.parametrize("prototypes", ["templates", "descriptors", "micro"])
+def test_prototypes_are_means_that_are_normalised_last(
+    backbone: Backbone, new_episode: Callable[..., Episode], file: str, prototypes: str
+) -> None:
+    expected = means_by_hand(backbone)
+    logits = backbone.logit_scale * expected[prototypes] @ doubles(new_episode().z)
+    prediction = TPS(prototypes=prototypes, descriptors=file, steps=0)(new_episode())
+    np.testing.assert_allclose(prediction.probabilities, oracle.softmax(logits), rtol=0, atol=1e-5)
+    assert (prediction.probabilities - ZeroShot()(new_episode()).probabilities).abs().max() > 1e-3
+    early = oracle.unit(expected["templates"] + expected["descriptors"])  # normalised before they are averaged
+    assert np.abs(early - expected["micro"]).max() > 1e-4
+    assert (TPS(prototypes=prototypes, descriptors=file)(new_episode()).probabilities != prediction.probabilities).all()
+
+
+def test_a_fallback_answers_by_the_chosen_prototypes(
+    backbone: Backbone, new_episode: Callable[..., Episode], file: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("faircontext.methods.tps.marginal_entropy", lambda rows: rows.sum() * float("nan"))
+    prediction = TPS(prototypes="micro", descriptors=file)(new_episode())
+    assert prediction.fallback is not None
+    logits = backbone.logit_scale * means_by_hand(backbone)["micro"] @ doubles(new_episode().z)
+    np.testing.assert_allclose(prediction.probabilities, oracle.softmax(logits), rtol=0, atol=1e-5)
+
+
+def test_prototypes_of_templates_need_no_file(new_episode: Callable[..., Episode]) -> None:
+    assert_valid(TPS(prototypes="templates")(new_episode()), 3)
+
+
+# What is refused
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ('{"dog": ["tail"], "cat": ["whiskers"]}', r"no descriptors of fire_truck"),
+        ('{"dog": [], "cat": ["whiskers"]}', r"no descriptors of dog, fire_truck"),
+        ("{}", r"no descriptors of dog, fire_truck, Cat"),
+        ("[1, 2]", r"not a JSON file of class names and lists of descriptors: "),
+        ('{"dog": 3}', r"no descriptors of dog, fire_truck, Cat"),
+        ('{"dog": "tail"}', r"no descriptors of dog, fire_truck, Cat"),
+        ('{"dog": [null, ""]}', r"no descriptors of dog, fire_truck, Cat"),
+        ('{"dog": ["a\\tb"]}', r"no descriptors of dog, fire_truck, Cat"),
+        ("[" * 100_000, r"not a JSON file of class names and lists of descriptors: "),
+        ('{"dog": ["tail"],', r"not a JSON file of class names and lists of descriptors: "),
+        ("", r"not a JSON file of class names and lists of descriptors: "),
+    ],
+)
+def test_a_descriptor_file_that_cannot_be_used_is_named_in_one_line(
+    new_episode: Callable[..., Episode], tmp_path: Path, content: str, message: str
+) -> None:
+    path = tmp_path / "broken.json"
+    path.write_text(content)
+    with pytest.raises(LabelError) as error:
+        TPS(prototypes="descriptors", descriptors=str(path))(new_episode())
+    assert str(error.value).startswith(f"{path}: ")
+    assert message in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_many_missing_classes_are_not_all_listed(tmp_path: Path) -> None:
+    path = tmp_path / "empty.json"
+    path.write_text("{}")
+    with pytest.raises(LabelError, match=r"no descriptors of thing 0, thing 1, thing 2, thing 3, thing 4 \.\.\.$"):
+        read_descriptors(path, [f"thing {number}" for number in range(20)])
+
+
+@pytest.mark.parametrize("kind", ["missing", "folder", "bytes"])
+def test_a_descriptor_file_that_cannot_be_read_is_named_in_one_line(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "things.json"
+    if kind == "folder":
+        path.mkdir()
+    elif kind == "bytes":
+        path.write_bytes(b"\xff\xfe\x00\x81")
+    with pytest.raises(LabelError) as error:
+        read_descriptors(path, NAMES)
+    assert str(error.value).startswith(f"{path}: not a JSON file")
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("prototypes", ["descriptors", "micro"])
+def test_prototypes_of_descriptors_need_a_file(prototypes: str) -> None:
+    with pytest.raises(ArgumentError, match=rf"^prototypes='{prototypes}' needs descriptors= a JSON file of .*$"):
+        create_method("tps", prototypes=prototypes)
+
+
+def test_the_official_preset_needs_a_descriptor_file(file: str) -> None:
+    with pytest.raises(ArgumentError, match=r"^prototypes='micro' needs descriptors= a JSON file of .*$"):
+        create_method("tps", preset="official")
+    assert create_method("tps", preset="official", descriptors=file) == TPS(prototypes="micro", descriptors=file)
+    assert create_method("tps", preset="official", prototypes="prompts") == TPS()
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("rho", 0.0), ("rho", 1.5), ("lr", -1.0), ("lr", float("nan")), ("weight_decay", -1.0), ("steps", -1)],
+)
+def test_a_value_that_is_not_possible_is_refused_by_name(name: str, value: float) -> None:
+    with pytest.raises(ArgumentError, match=f"^{name}=.* is not possible; .*$"):
+        create_method("tps", **{name: value})
+
+
+def test_the_defaults_are_zero_shots_prompts_and_the_repositorys_step() -> None:
+    step = {"rho": 0.1, "lr": 0.005, "weight_decay": 0.01, "steps": 1}
+    assert TPS().settings() == {"prototypes": "prompts", "descriptors": None, **step}

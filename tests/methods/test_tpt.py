@@ -1,0 +1,122 @@
+"""TPT against a reimplementation with numerical slopes, at its limits, and where it must fall back."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from faircontext import TPT, Backbone, Episode, LabelSpace, ViewRecipe, ZeroShot, create_backbone, create_method
+from faircontext.errors import ArgumentError
+from faircontext.methods.tuning import marginal_entropy
+from helpers import assert_same_answer, assert_valid
+from oracles import losses_of_baselines as oracle
+
+NAMES = ("dog", "fire truck", "three-toed sloth", "cat", "rocket")
+TEMPLATE = "a photo of a {}."
+
+
+@pytest.fixture(scope="module")
+def episode(tiny: Callable[[str], Backbone], make_image: Callable[..., np.ndarray]) -> Episode:
+    return Episode(make_image(0), LabelSpace(NAMES, tiny("clip")), ViewRecipe(number=64))
+
+
+@pytest.fixture(scope="module")
+def tiny_double(tiny_folder: Callable[[str], Path]) -> Backbone:
+    """A private copy of the tiny model whose text tower computes in float64."""
+    backbone = create_backbone(f"local-dir:{tiny_folder('clip')}", precision="fp32")
+    backbone.text_tower.double()
+    return backbone
+
+
+@pytest.mark.parametrize("settings", [{}, {"steps": 3}, {"rho": 0.3, "lr": 0.02, "weight_decay": 0.5}], ids=str)
+def test_answers_agree_with_the_slow_reimplementation(episode: Episode, tiny_double: Backbone, settings: dict) -> None:
+    method, scale = TPT(**settings), episode.backbone.logit_scale
+    views = episode.view_features.double().numpy()
+    kept = oracle.kept_views(scale * views @ episode.labels.zero_shot_text.double().numpy().T, method.rho)
+
+    def loss(text: np.ndarray) -> float:
+        return oracle.marginal_entropy(scale * views[kept] @ text.T)
+
+    options = {"lr": method.lr, "weight_decay": method.weight_decay, "steps": method.steps}
+    text = oracle.tuned_text(tiny_double, NAMES, TEMPLATE, loss, **options)
+    prediction = method(episode)
+    np.testing.assert_allclose(prediction.probabilities, oracle.softmax(scale * text @ views[0]), rtol=0, atol=1e-4)
+    untuned = ZeroShot()(episode).probabilities
+    assert (prediction.probabilities - untuned).abs().max() > 0.01  # a hundred times the tolerance
+    diagnostics = prediction.diagnostics
+    assert diagnostics["views"] == tuple(kept)
+    assert diagnostics["steps"] == method.steps
+    assert diagnostics["loss_0"] == pytest.approx(loss(episode.labels.zero_shot_text.double().numpy()), abs=1e-5)
+    assert diagnostics["loss_after"] == pytest.approx(loss(text), abs=1e-4)
+    assert f"loss_{method.steps - 1}" in diagnostics
+    assert f"loss_{method.steps}" not in diagnostics
+    moved = np.linalg.norm(text - episode.labels.zero_shot_text.numpy(), axis=1).mean()
+    assert diagnostics["text_shift"] == pytest.approx(moved, abs=1e-4)
+
+
+@pytest.mark.parametrize("settings", [{"lr": 0.0}, {"lr": 0.0, "steps": 3}, {"steps": 0}], ids=str)
+def test_without_a_step_the_answer_is_zero_shots(episode: Episode, settings: dict) -> None:
+    prediction, expected = TPT(**settings)(episode), ZeroShot()(episode)
+    torch.testing.assert_close(prediction.probabilities, expected.probabilities, rtol=0, atol=1e-6)
+    assert torch.equal(prediction.ranking, expected.ranking)
+    assert prediction.fallback is None
+    assert prediction.diagnostics["text_shift"] == pytest.approx(0.0, abs=1e-6)
+
+
+def test_small_steps_lower_the_entropy_of_the_mean_posterior(episode: Episode) -> None:
+    diagnostics = TPT(lr=1e-4, steps=3)(episode).diagnostics
+    losses = [diagnostics[name] for name in ("loss_0", "loss_1", "loss_2", "loss_after")]
+    assert losses == sorted(losses, reverse=True)
+    assert losses[0] - losses[-1] > 1e-3
+
+
+def test_the_answer_is_of_the_plain_view_alone(
+    tiny: Callable[[str], Backbone], make_image: Callable[..., np.ndarray], episode: Episode
+) -> None:
+    other = Episode(make_image(0), LabelSpace(NAMES, tiny("clip")), ViewRecipe(number=64))
+    vars(other)["view_features"] = episode.view_features.clone()
+    dropped = [view for view in range(1, 64) if view not in TPT()(episode).diagnostics["views"]]
+    vars(other)["view_features"][dropped[0]] = episode.view_features[dropped[1]]
+    assert_same_answer(TPT()(other), TPT()(episode))
+
+
+@pytest.mark.parametrize("step", [0, 1])
+def test_a_loss_that_is_not_a_number_falls_back_to_zero_shot(
+    episode: Episode, monkeypatch: pytest.MonkeyPatch, step: int
+) -> None:
+    losses: list[torch.Tensor] = []
+
+    def breaking(log_posteriors: torch.Tensor) -> torch.Tensor:
+        losses.append(marginal_entropy(log_posteriors))
+        return losses[-1] * (float("nan") if len(losses) == step + 1 else 1.0)
+
+    monkeypatch.setattr("faircontext.methods.tpt.marginal_entropy", breaking)
+    prediction = TPT(steps=3)(episode)
+    assert prediction.fallback == "the loss was not finite: answered by zero-shot"
+    assert_same_answer(prediction, ZeroShot()(episode))
+    assert_valid(prediction, 5)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("rho", 0.0),
+        ("rho", 1.01),
+        ("rho", float("nan")),
+        ("lr", -0.1),
+        ("lr", float("nan")),
+        ("weight_decay", -0.1),
+        ("weight_decay", float("inf")),
+        ("steps", -1),
+    ],
+)
+def test_a_value_that_is_not_possible_is_refused_by_name(name: str, value: float) -> None:
+    with pytest.raises(ArgumentError, match=f"^{name}=.* is not possible; .*$"):
+        create_method("tpt", **{name: value})
+
+
+def test_the_defaults_are_the_repositorys() -> None:
+    assert TPT().settings() == {"rho": 0.1, "lr": 0.005, "weight_decay": 0.01, "steps": 1}
+    assert create_method("tpt", preset="official") == TPT()

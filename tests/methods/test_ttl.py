@@ -1,0 +1,295 @@
+"""TTL: the cut image tower, low-rank updates and their gradients, and answers against a tower that is changed."""
+
+import copy
+import math
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from faircontext import TTL, Backbone, Episode, LabelSpace, ViewRecipe, ZeroShot, create_backbone, create_method
+from faircontext.errors import ArgumentError
+from faircontext.losses import entropy
+from faircontext.methods.ttl import low_rank_update, weighted_entropy
+from faircontext.methods.tuning import adamw, view_log_posteriors
+from helpers import assert_same_answer, assert_valid, same_bits
+from oracles import losses_of_baselines as oracle
+
+NAMES = ("dog", "fire truck", "three-toed sloth", "cat", "rocket")
+SEEDS = st.integers(0, 2**32 - 1)
+MakeImage = Callable[..., np.ndarray]
+
+
+def normal(*shape: int, seed: int = 0) -> Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+
+
+@pytest.fixture(scope="module")
+def labels(tiny: Callable[[str], Backbone]) -> LabelSpace:
+    return LabelSpace(NAMES, tiny("clip"))
+
+
+@pytest.fixture(scope="module")
+def episode(labels: LabelSpace, make_image: MakeImage) -> Episode:
+    """Forty views, so that gradients are summed over two full groups and a smaller one."""
+    return Episode(make_image(0), labels, ViewRecipe(number=40))
+
+
+@pytest.fixture
+def factors(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Tensor, Tensor, Tensor, Tensor]]:
+    """`A` and `B` of every image, as they start and as they are learnt."""
+    seen: list[tuple[Tensor, Tensor, Tensor, Tensor]] = []
+
+    def spy(parameters: Iterable[Tensor], lr: float, weight_decay: float) -> torch.optim.AdamW:
+        a, b = parameters
+        seen.append((a.detach().clone(), b.detach().clone(), a, b))
+        return adamw([a, b], lr, weight_decay)
+
+    monkeypatch.setattr("faircontext.methods.ttl.adamw", spy)
+    return seen
+
+
+def changed_tower(backbone: Backbone, a: Tensor, b: Tensor, scale: float) -> torch.nn.Module:
+    """A copy of the tower in float64 with `W + scale B A` in the queries and values of its last blocks."""
+    tower = copy.deepcopy(backbone.tower).double()
+    for block, down, up in zip(tower.transformer.resblocks[-len(a) :], a.double(), b.double(), strict=True):
+        weight, width = block.attn.in_proj_weight, down.shape[-1]
+        weight[:width] += scale * up[0] @ down[0]
+        weight[2 * width :] += scale * up[1] @ down[1]
+    return tower
+
+
+def features_of(tower: torch.nn.Module, episode: Episode) -> Tensor:
+    mean, std = (torch.tensor(row)[:, None, None] for row in (episode.backbone.mean, episode.backbone.std))
+    with torch.no_grad():
+        return F.normalize(tower(((episode.views / 255.0 - mean) / std).double()), dim=-1)
+
+
+# The loss and the updates
+
+
+@given(SEEDS, st.integers(1, 12), st.integers(1, 8), st.sampled_from([0.0, 0.4, 3.0]))
+@settings(deadline=None)
+def test_the_loss_agrees_with_its_definition(seed: int, views: int, classes: int, threshold: float) -> None:
+    logits = 3.0 * normal(views, classes, seed=seed)
+    terms = weighted_entropy(entropy(logits.log_softmax(-1)), threshold)
+    expected = oracle.weighted_entropy(logits.double().numpy(), threshold)
+    assert float(terms.mean()) == pytest.approx(expected, rel=1e-5, abs=1e-5)
+
+
+@given(SEEDS, st.floats(0.0, 3.0))
+@settings(deadline=None)
+def test_weights_fall_with_the_entropy_and_have_no_gradient(seed: int, threshold: float) -> None:
+    entropies = (normal(20, seed=seed).abs().double().sort().values + 0.01 * torch.arange(20)).requires_grad_()
+    (gradient,) = torch.autograd.grad(weighted_entropy(entropies, threshold).sum(), entropies)
+    expected = [math.exp(threshold - h) for h in entropies.tolist()]
+    assert gradient.tolist() == pytest.approx(expected)
+    assert (gradient.diff() < 0).all()
+
+
+def test_updates_are_of_queries_and_values_alone() -> None:
+    a, b = normal(2, 2, 3, 5, seed=0), normal(2, 2, 5, 3, seed=1)
+    updates = low_rank_update(a, b, 2.0)
+    assert updates.shape == (2, 15, 5)
+    for block in range(2):
+        torch.testing.assert_close(updates[block, :5], 2.0 * b[block, 0] @ a[block, 0])
+        assert (updates[block, 5:10] == 0).all()
+        torch.testing.assert_close(updates[block, 10:], 2.0 * b[block, 1] @ a[block, 1])
+
+
+# The cut tower
+
+
+@pytest.mark.parametrize("layout", ["clip", "quick", "custom", "siglip", "coca"])
+@pytest.mark.parametrize("blocks", [1, 3, 4])
+def test_without_updates_the_cut_tower_has_the_towers_own_features(
+    tiny: Callable[[str], Backbone], make_image: MakeImage, layout: str, blocks: int
+) -> None:
+    backbone = tiny(layout)
+    views = Episode(make_image(0), LabelSpace(NAMES, backbone), ViewRecipe(number=20)).views / 255.0
+    tower = backbone.split_tower(blocks)
+    features = tower.above(tower.below(views), torch.zeros(tower.blocks, 3 * tower.width, tower.width))
+    torch.testing.assert_close(features, backbone.encode_image(views), rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("blocks", [1, 3])
+def test_updates_change_features_as_they_would_change_the_tower(
+    episode: Episode, labels: LabelSpace, blocks: int
+) -> None:
+    a, b = normal(blocks, 2, 4, 32, seed=0), 0.1 * normal(blocks, 2, 32, 4, seed=1)
+    tower = labels.backbone.split_tower(blocks)
+    features = tower.above(tower.below(episode.views / 255.0), low_rank_update(a, b, 2.0))
+    expected = features_of(changed_tower(labels.backbone, a, b, 2.0), episode)
+    np.testing.assert_allclose(features, expected, rtol=0, atol=1e-5)
+    assert (features - episode.view_features).abs().max() > 0.01
+
+
+def test_a_lower_precision_is_below_the_cut_alone(tiny_folder: Callable[[str], Path], make_image: MakeImage) -> None:
+    backbone = create_backbone(f"local-dir:{tiny_folder('clip')}", precision="bf16")
+    episode = Episode(make_image(0), LabelSpace(NAMES, backbone), ViewRecipe(number=8))
+    tower = backbone.split_tower(3)
+    tokens = tower.below(episode.views / 255.0)
+    assert tokens.dtype == torch.float32
+    features = tower.above(tokens, torch.zeros(3, 96, 32))
+    assert features.dtype == torch.float32
+    assert (features * episode.view_features).sum(-1).min() > 0.999
+    prediction = TTL()(episode)
+    assert_valid(prediction, 5)
+    assert prediction.fallback is None
+
+
+# Gradients and steps
+
+
+def test_at_the_first_step_a_has_a_gradient_of_exactly_zero(episode: Episode, labels: LabelSpace) -> None:
+    tower = labels.backbone.split_tower(3)
+    a, b = normal(3, 2, 16, 32).requires_grad_(), torch.zeros(3, 2, 32, 16, requires_grad=True)
+    features = tower.above(tower.below(episode.views / 255.0), low_rank_update(a, b, 2.0))
+    entropies = entropy(view_log_posteriors(features, labels.zero_shot_text, labels.backbone.logit_scale))
+    of_a, of_b = torch.autograd.grad(weighted_entropy(entropies, 0.4).mean(), (a, b))
+    assert (of_a == 0).all()
+    assert (of_b != 0).float().mean() > 0.99
+
+
+def test_the_first_step_decays_a_and_moves_b_by_the_sign_of_the_gradient_over_all_views(
+    episode: Episode, labels: LabelSpace, factors: list
+) -> None:
+    TTL()(episode)
+    ((start, zero, a, b),) = factors
+    assert start.shape == (3, 2, 16, 32)
+    assert (zero == 0).all()
+    torch.testing.assert_close(a.detach(), start * (1 - 0.005 * 0.01), rtol=1e-6, atol=0)
+    tower, leaf = labels.backbone.split_tower(3), zero.clone().requires_grad_()
+    features = tower.above(tower.below(episode.views / 255.0), low_rank_update(start, leaf, 2.0))
+    entropies = entropy(view_log_posteriors(features, labels.zero_shot_text, labels.backbone.logit_scale))
+    (gradient,) = torch.autograd.grad(weighted_entropy(entropies, 0.4).mean(), leaf)
+    clear = gradient.abs() > 1e-5
+    assert clear.float().mean() > 0.9
+    torch.testing.assert_close(b.detach()[clear], -0.005 * gradient.sign()[clear], rtol=0, atol=0.005 * 2e-3)
+
+
+def test_b_moves_a_at_the_second_step(episode: Episode, factors: list) -> None:
+    TTL(steps=2, weight_decay=0.0)(episode)
+    ((start, _, a, _),) = factors
+    expected = oracle.AdamW(0.005, 0.0)
+    expected.step(np.zeros(1), np.zeros(1))  # at the first step A has no gradient
+    step = abs(float(expected.step(np.zeros(1), np.ones(1))[0]))
+    moved = (a.detach() - start).abs()
+    assert float((moved - step).abs().median()) < 1e-5
+
+
+def test_a_depends_on_the_seed_alone(labels: LabelSpace, make_image: MakeImage, factors: list) -> None:
+    for image, seed in ((0, 0), (1, 0), (0, 1)):
+        TTL(steps=0, rank=64)(Episode(make_image(image), labels, ViewRecipe(number=2), seed))
+    first, other_image, other_seed = (start for start, *_ in factors)
+    assert same_bits(first, other_image)
+    assert not torch.equal(first, other_seed)
+    assert float(first.std()) == pytest.approx(math.sqrt(2 / (32 + 64)), rel=0.05)
+    assert abs(float(first.mean())) < 0.01
+
+
+@pytest.mark.parametrize(
+    "settings_",
+    [{}, {"steps": 3}, {"blocks": 1, "rank": 2, "alpha": 8.0, "threshold": 1.0}, {"blocks": 4, "lr": 0.02}],
+    ids=str,
+)
+def test_the_answer_is_of_a_tower_with_the_learnt_updates(episode: Episode, factors: list, settings_: dict) -> None:
+    method = TTL(**settings_)
+    prediction = method(episode)
+    ((start, _, a, b),) = factors
+    scale, text = episode.backbone.logit_scale, episode.labels.zero_shot_text.double().numpy()
+    tower = changed_tower(episode.backbone, a.detach(), b.detach(), method.alpha / method.rank)
+    features = features_of(tower, episode).numpy()
+    np.testing.assert_allclose(prediction.probabilities, oracle.softmax(scale * text @ features[0]), rtol=0, atol=1e-4)
+    assert (prediction.probabilities - ZeroShot()(episode).probabilities).abs().max() > 0.005
+    before = oracle.weighted_entropy(scale * episode.view_features.double().numpy() @ text.T, method.threshold)
+    assert len(start) == method.blocks
+    assert prediction.diagnostics["loss_0"] == pytest.approx(before, abs=1e-5)
+    assert prediction.diagnostics["steps"] == method.steps
+    assert f"loss_{method.steps - 1}" in prediction.diagnostics
+    shift = np.linalg.norm(features[0] - episode.z.numpy())
+    assert prediction.diagnostics["image_shift"] == pytest.approx(shift, abs=1e-4)
+    assert prediction.fallback is None
+
+
+def test_a_small_step_lowers_the_weighted_entropy(episode: Episode, factors: list) -> None:
+    TTL(lr=1e-4)(episode)
+    ((_, _, a, b),) = factors
+    scale, text = episode.backbone.logit_scale, episode.labels.zero_shot_text.double().numpy()
+    tuned = features_of(changed_tower(episode.backbone, a.detach(), b.detach(), 2.0), episode).numpy()
+    before, after = (oracle.entropies_of(scale * rows @ text.T) for rows in (episode.view_features.numpy(), tuned))
+    weights = np.exp(0.4 - np.array(before))
+    assert weights @ after < weights @ before - 1e-3
+
+
+@pytest.mark.parametrize("settings_", [{"lr": 0.0}, {"lr": 0.0, "steps": 3}, {"steps": 0}], ids=str)
+def test_without_a_step_the_answer_is_zero_shots(episode: Episode, settings_: dict) -> None:
+    prediction, expected = TTL(**settings_)(episode), ZeroShot()(episode)
+    torch.testing.assert_close(prediction.probabilities, expected.probabilities, rtol=0, atol=1e-6)
+    assert prediction.fallback is None
+
+
+@pytest.mark.parametrize("step", [0, 1])
+def test_a_loss_that_is_not_a_number_falls_back_to_zero_shot(
+    labels: LabelSpace, make_image: MakeImage, monkeypatch: pytest.MonkeyPatch, step: int
+) -> None:
+    episode = Episode(make_image(0), labels, ViewRecipe(number=8))
+    calls: list[int] = []
+
+    def breaking(entropies: Tensor, threshold: float) -> Tensor:
+        calls.append(len(entropies))
+        return weighted_entropy(entropies, threshold) * (float("nan") if len(calls) == step + 1 else 1.0)
+
+    monkeypatch.setattr("faircontext.methods.ttl.weighted_entropy", breaking)
+    prediction = TTL(steps=3)(episode)
+    assert prediction.fallback == "the loss was not finite: answered by zero-shot"
+    assert len(calls) == step + 1
+    assert_same_answer(prediction, ZeroShot()(episode))
+
+
+# What is refused
+
+
+def test_more_blocks_than_there_are_are_refused_by_name(episode: Episode) -> None:
+    with pytest.raises(ArgumentError, match=r"^blocks=99 is not possible; the image tower of local-dir:\S* has 4$"):
+        TTL(blocks=99)(episode)
+
+
+def test_a_tower_without_attention_blocks_is_refused(
+    tiny: Callable[[str], Backbone], make_image: MakeImage, lite0: Backbone
+) -> None:
+    message = r"^ttl needs a backbone with attention blocks that can be adapted, which .* does not have$"
+    for backbone in (tiny("resnet"), lite0):
+        with pytest.raises(ArgumentError, match=message):
+            create_method("ttl", backbone=backbone)
+        with pytest.raises(ArgumentError, match=message):
+            TTL()(Episode(make_image(0), LabelSpace(NAMES, backbone), ViewRecipe(number=2)))
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("blocks", 0),
+        ("rank", 0),
+        ("alpha", 0.0),
+        ("alpha", float("nan")),
+        ("lr", -0.1),
+        ("weight_decay", float("inf")),
+        ("steps", -1),
+    ],
+)
+def test_a_value_that_is_not_possible_is_refused_by_name(name: str, value: float) -> None:
+    with pytest.raises(ArgumentError, match=f"^{name}=.* is not possible; .*$"):
+        create_method("ttl", **{name: value})
+
+
+def test_the_defaults_are_the_repositorys() -> None:
+    defaults = {"blocks": 3, "rank": 16, "alpha": 32.0, "threshold": 0.4}
+    assert TTL().settings() == {**defaults, "lr": 0.005, "weight_decay": 0.01, "steps": 1}
+    assert create_method("ttl", preset="official") == TTL()

@@ -1,0 +1,424 @@
+"""What the methods that tune share: selection, losses, the optimiser's step, contexts, and what they leave behind."""
+
+from collections.abc import Callable
+from functools import partial
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from faircontext import (
+    MTA,
+    RTPT,
+    TPS,
+    TTL,
+    Backbone,
+    Episode,
+    LabelSpace,
+    Method,
+    RLCFEncoder,
+    ViewRecipe,
+    ZeroShot,
+    create_method,
+)
+from faircontext.backbones.open_clip import OpenClip
+from faircontext.errors import ArgumentError, LabelError
+from faircontext.methods.tuning import (
+    Tuned,
+    adamw,
+    marginal_entropy,
+    mean_entropy,
+    select_views,
+    tune_context,
+    view_log_posteriors,
+)
+from helpers import assert_identical, assert_same_answer, assert_valid, same_bits
+from oracles import losses_of_baselines as oracle
+
+MakeImage = Callable[..., np.ndarray]
+NAMES = ("dog", "fire truck", "three-toed sloth", "cat", "rocket")
+TUNED = ("tpt", "ctpt", "rlcf", "rlcf_encoder", "ttl", "tps", "rtpt")
+TEXT_TUNED = ("tpt", "ctpt", "rlcf")
+TEMPLATES = ("a photo of a {}.", "art of the {}.", "{} texture.")
+SEEDS = st.integers(0, 2**32 - 1)
+
+
+def normal(*shape: int, seed: int = 0) -> Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def unit(rows: int, dim: int, seed: int) -> Tensor:
+    return F.normalize(normal(rows, dim, seed=seed), dim=-1)
+
+
+@pytest.fixture(scope="module")
+def backbone(tiny: Callable[[str], Backbone]) -> Backbone:
+    return tiny("clip")
+
+
+@pytest.fixture(scope="module")
+def labels(backbone: Backbone) -> LabelSpace:
+    return LabelSpace(NAMES, backbone)
+
+
+@pytest.fixture(scope="module")
+def new_episode(labels: LabelSpace, make_image: MakeImage) -> Callable[..., Episode]:
+    def make(image: int = 0, views: int = 20, space: LabelSpace = labels) -> Episode:
+        return Episode(make_image(image), space, ViewRecipe(number=views))
+
+    return make
+
+
+@pytest.fixture(params=TUNED)
+def method(request: pytest.FixtureRequest) -> Method:
+    return create_method(request.param)
+
+
+def with_features(episode: Episode, features: Tensor) -> Episode:
+    vars(episode)["view_features"] = features.float()
+    return episode
+
+
+# Selection
+
+
+@pytest.mark.parametrize(
+    ("number", "rho", "size"), [(64, 0.1, 6), (64, 0.3, 19), (64, 1.0, 64), (10, 0.1, 1), (8, 0.1, 1), (1, 0.3, 1)]
+)
+def test_a_fraction_of_the_views_is_selected_and_never_none(
+    new_episode: Callable[..., Episode], number: int, rho: float, size: int
+) -> None:
+    episode = with_features(new_episode(), unit(number, 32, seed=number))
+    assert len(select_views(episode, episode.labels.zero_shot_text, rho)) == size
+
+
+@given(SEEDS, st.integers(1, 40), st.floats(0.01, 1.0))
+@settings(deadline=None, max_examples=25)
+def test_the_views_of_lowest_entropy_are_selected(
+    new_episode: Callable[..., Episode], seed: int, number: int, rho: float
+) -> None:
+    episode = with_features(new_episode(), unit(number, 32, seed=seed))
+    text = episode.labels.zero_shot_text
+    logits = (episode.backbone.logit_scale * episode.view_features @ text.T).double().numpy()
+    assert select_views(episode, text, rho).tolist() == oracle.kept_views(logits, rho)
+
+
+def test_other_text_selects_other_views(new_episode: Callable[..., Episode]) -> None:
+    episode = with_features(new_episode(), unit(64, 32, seed=0))
+    first, second = (set(select_views(episode, unit(5, 32, seed=s).float(), 0.1).tolist()) for s in (1, 2))
+    assert first != second
+
+
+@given(SEEDS)
+@settings(deadline=None, max_examples=25)
+def test_permuting_the_random_views_permutes_the_selection(new_episode: Callable[..., Episode], seed: int) -> None:
+    views = unit(64, 32, seed=seed)
+    order = torch.cat(
+        [torch.zeros(1, dtype=torch.long), 1 + torch.from_numpy(np.random.default_rng(seed).permutation(63))]
+    )
+    text = new_episode().labels.zero_shot_text
+    before = select_views(with_features(new_episode(), views), text, 0.1)
+    after = select_views(with_features(new_episode(), views[order]), text, 0.1)
+    assert order[after].tolist() == before.tolist()
+
+
+# Losses
+
+
+@given(SEEDS, st.integers(1, 12), st.integers(1, 8), st.floats(0.1, 30.0))
+@settings(deadline=None)
+def test_entropies_agree_with_their_definitions(seed: int, views: int, classes: int, spread: float) -> None:
+    logits = spread * normal(views, classes, seed=seed)
+    for log_posteriors in (logits.log_softmax(-1), logits.float().log_softmax(-1)):
+        expected = oracle.marginal_entropy(logits.numpy()), oracle.mean_entropy(logits.numpy())
+        assert marginal_entropy(log_posteriors).item() == pytest.approx(expected[0], abs=1e-5)
+        assert mean_entropy(log_posteriors).item() == pytest.approx(expected[1], abs=1e-5)
+
+
+@given(SEEDS, st.integers(1, 12), st.integers(2, 8))
+@settings(deadline=None)
+def test_what_tpt_has_over_r_tpt_is_the_divergence_of_the_views(seed: int, views: int, classes: int) -> None:
+    logits = 3.0 * normal(views, classes, seed=seed)
+    difference = (marginal_entropy(logits.log_softmax(-1)) - mean_entropy(logits.log_softmax(-1))).item()
+    assert difference == pytest.approx(oracle.divergence(logits.numpy()), abs=1e-6)
+    assert difference >= -1e-6
+
+
+def test_the_entropies_are_the_same_where_all_views_coincide() -> None:
+    log_posteriors = normal(1, 7).log_softmax(-1).expand(6, 7)
+    assert marginal_entropy(log_posteriors).item() == pytest.approx(mean_entropy(log_posteriors).item(), abs=1e-6)
+
+
+@pytest.mark.parametrize("loss", [marginal_entropy, mean_entropy])
+def test_the_gradient_of_an_entropy_is_its_slope(loss: Callable[[Tensor], Tensor]) -> None:
+    def of_logits(logits: Tensor) -> Tensor:
+        return loss(logits.log_softmax(-1))
+
+    assert torch.autograd.gradcheck(of_logits, normal(4, 5).requires_grad_())
+
+
+@pytest.mark.parametrize("loss", [marginal_entropy, mean_entropy])
+def test_certain_views_have_a_finite_loss_and_gradient(loss: Callable[[Tensor], Tensor]) -> None:
+    logits = torch.tensor([[1e4, 0.0, 0.0], [0.0, 1e4, 0.0]], requires_grad=True)
+    value = loss(logits.log_softmax(-1))
+    assert value.isfinite()
+    assert torch.autograd.grad(value, logits)[0].isfinite().all()
+
+
+@given(SEEDS)
+@settings(deadline=None, max_examples=25)
+def test_log_posteriors_are_of_scaled_cosines(seed: int) -> None:
+    views, text = unit(4, 8, seed=seed), unit(3, 8, seed=seed + 1)
+    expected = [oracle.log_softmax(20.0 * text.numpy() @ view) for view in views.numpy()]
+    np.testing.assert_allclose(view_log_posteriors(views, text, 20.0), expected, rtol=0, atol=1e-12)
+
+
+# The optimiser
+
+
+@given(SEEDS, st.sampled_from([1e-3, 1.0, 1e3]), st.sampled_from([0.0, 0.01, 0.5]))
+@settings(deadline=None, max_examples=25)
+def test_the_first_step_is_the_learning_rate_times_the_sign_of_the_gradient(
+    seed: int, size: float, decay: float
+) -> None:
+    start, signs = normal(40, seed=seed), normal(40, seed=seed + 1).sign()
+    value = start.clone().requires_grad_()
+    value.grad = size * signs * (0.5 + normal(40, seed=seed + 2).abs())
+    adamw([value], 0.005, decay).step()
+    expected = start * (1 - 0.005 * decay) - 0.005 * signs
+    torch.testing.assert_close(value.detach(), expected, rtol=0, atol=0.005 * 1e-4)
+
+
+def test_a_coordinate_without_a_gradient_only_decays() -> None:
+    value = torch.ones(3, requires_grad=True)
+    value.grad = torch.zeros(3)
+    adamw([value], 0.1, 0.5).step()
+    assert value.tolist() == pytest.approx([0.95] * 3)
+
+
+def test_several_steps_are_those_of_adamw_by_hand() -> None:
+    value, by_hand = normal(9).requires_grad_(), normal(9).numpy()
+    ours, theirs = adamw([value], 0.01, 0.1), oracle.AdamW(0.01, 0.1)
+    for step in range(4):
+        gradient = normal(9, seed=step + 1)
+        value.grad = gradient
+        ours.step()
+        by_hand = theirs.step(by_hand, gradient.numpy())
+    np.testing.assert_allclose(value.detach(), by_hand, rtol=0, atol=1e-12)
+
+
+# Contexts
+
+
+def toward(target: Tensor, text: Tensor) -> Tensor:
+    return -(text * target).sum()
+
+
+@pytest.fixture
+def contexts(monkeypatch: pytest.MonkeyPatch) -> list[Tensor]:
+    """The contexts that text was encoded with, in their order."""
+    seen: list[Tensor] = []
+    encode = OpenClip.encode_text
+
+    def spy(self: OpenClip, prompts: object, context: Tensor | None = None, *args: object, **options: object) -> Tensor:
+        if context is not None:
+            seen.append(context.detach().clone())
+        return encode(self, prompts, context, *args, **options)
+
+    monkeypatch.setattr(OpenClip, "encode_text", spy)
+    return seen
+
+
+def test_the_first_step_of_a_context_does_not_depend_on_the_losss_scale(
+    labels: LabelSpace, contexts: list[Tensor]
+) -> None:
+    backbone, target = labels.backbone, unit(5, 32, seed=1).float()
+    start = backbone.context(labels.prompts[0])
+    leaf = start.clone().requires_grad_()
+    (gradient,) = torch.autograd.grad(toward(target, backbone.encode_text(labels.prompts[0], leaf)), leaf)
+    clear = gradient.abs() > 1e-4
+    assert clear.float().mean() > 0.9
+    learnt = []
+    for scale in (1.0, 1e3):
+        tune_context(labels, lambda text, s=scale: s * toward(target, text), lr=0.005, weight_decay=0.01, steps=1)
+        learnt.append(contexts[-1])
+    expected = start * (1 - 0.005 * 0.01) - 0.005 * gradient.sign()
+    for context in learnt:
+        torch.testing.assert_close(context[clear], expected[clear], rtol=0, atol=0.005 * 2e-4)
+    torch.testing.assert_close(learnt[0][clear], learnt[1][clear], rtol=0, atol=0.005 * 2e-4)
+
+
+def test_more_steps_lower_the_loss(labels: LabelSpace) -> None:
+    loss = partial(toward, unit(5, 32, seed=1).float())
+    tuned = tune_context(labels, loss, lr=1e-4, weight_decay=0.0, steps=5)
+    assert tuned.failure is None
+    assert len(tuned.losses) == 5
+    assert all(later < earlier for earlier, later in pairwise([*tuned.losses, float(loss(tuned.text))]))
+
+
+@pytest.mark.parametrize("options", [{"lr": 0.0, "steps": 3}, {"lr": 0.005, "steps": 0}], ids=str)
+def test_without_a_step_text_is_zero_shots(backbone: Backbone, options: dict) -> None:
+    labels = LabelSpace(NAMES, backbone, TEMPLATES)
+    tuned = tune_context(labels, partial(toward, unit(5, 32, seed=1).float()), weight_decay=0.01, **options)
+    assert len(tuned.losses) == options["steps"]
+    torch.testing.assert_close(tuned.text, labels.zero_shot_text, rtol=0, atol=1e-6)
+
+
+def test_each_template_has_a_context_of_its_own(backbone: Backbone, contexts: list[Tensor]) -> None:
+    labels, target = LabelSpace(NAMES, backbone, TEMPLATES), unit(5, 32, seed=1).float()
+    starts = [backbone.context(prompts).requires_grad_() for prompts in labels.prompts[:2]]
+    features = [backbone.encode_text(prompts, start) for prompts, start in zip(labels.prompts, starts, strict=False)]
+    mean = torch.stack([*features, backbone.encode_text(labels.prompts[2])]).mean(0)
+    gradients = torch.autograd.grad(toward(target, mean / mean.norm(dim=-1, keepdim=True)), starts)
+    contexts.clear()
+    tuned = tune_context(labels, partial(toward, target), lr=0.005, weight_decay=0.0, steps=1)
+    assert [len(context) for context in contexts] == [4, 3, 4, 3]  # for the gradient, and then the learnt ones
+    for start, gradient, context in zip(starts, gradients, contexts[2:], strict=True):
+        clear = gradient.abs() > 1e-4
+        assert clear.float().mean() > 0.9
+        expected = start.detach() - 0.005 * gradient.sign()
+        torch.testing.assert_close(context[clear], expected[clear], rtol=0, atol=1e-6)
+    learnt = [backbone.encode_text(p, context) for p, context in zip(labels.prompts, contexts[2:4], strict=False)]
+    mean = torch.stack([*learnt, backbone.encode_text(labels.prompts[2])]).mean(0)
+    torch.testing.assert_close(tuned.text, mean / mean.norm(dim=-1, keepdim=True), rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", TEXT_TUNED)
+def test_at_a_learning_rate_of_zero_several_templates_are_averaged(
+    backbone: Backbone, new_episode: Callable[..., Episode], name: str
+) -> None:
+    episode = new_episode(space=LabelSpace(NAMES, backbone, TEMPLATES))
+    features = [backbone.encode_text(p, backbone.context(p) if p.length else None) for p in episode.labels.prompts]
+    text = oracle.unit(torch.stack(features).double().numpy().mean(0))
+    expected = oracle.softmax(backbone.logit_scale * text @ episode.z.double().numpy())
+    prediction = create_method(name, lr=0.0)(episode)
+    np.testing.assert_allclose(prediction.probabilities, expected, rtol=0, atol=1e-6)
+    assert prediction.fallback is None
+
+
+def test_a_prompt_without_words_before_the_name_cannot_be_tuned(
+    backbone: Backbone, new_episode: Callable[..., Episode]
+) -> None:
+    episode = new_episode(space=LabelSpace(NAMES, backbone, ("{} texture.",)))
+    for name in (*TEXT_TUNED, "rtpt"):
+        with pytest.raises(LabelError, match=r"'\{\} texture.' has no words before the class name for \w+ to learn"):
+            create_method(name)(episode)
+    assert_valid(create_method("tps")(episode), 5)  # it does not tune the prompt
+
+
+@pytest.mark.parametrize("broken", [0, 1])
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_a_loss_that_is_not_finite_ends_the_tuning(labels: LabelSpace, broken: int, value: float) -> None:
+    calls: list[float] = []
+
+    def loss(text: Tensor) -> Tensor:
+        calls.append(float(text.detach().sum()))
+        return text.sum() * (value if len(calls) == broken + 1 else 1.0)
+
+    tuned = tune_context(labels, loss, lr=0.005, weight_decay=0.0, steps=3)
+    assert tuned.failure == "the loss was not finite"
+    assert len(tuned.losses) == len(calls) == broken + 1
+    assert same_bits(tuned.text, labels.zero_shot_text)
+
+
+def test_a_context_that_is_not_finite_leaves_the_text_as_it_was(labels: LabelSpace) -> None:
+    tuned = tune_context(labels, lambda text: text.sum(), lr=float("inf"), weight_decay=0.0, steps=1)
+    assert tuned.failure == "the learnt context was not finite"
+    assert same_bits(tuned.text, labels.zero_shot_text)
+
+
+@pytest.mark.parametrize("name", [*TEXT_TUNED, "rtpt"])
+def test_a_learnt_context_that_overflows_falls_back_to_zero_shot(
+    new_episode: Callable[..., Episode], monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    def overflow(labels: LabelSpace, *_: object, **__: object) -> Tuned:
+        return Tuned(labels.zero_shot_text, (1.0,), "the learnt context was not finite")
+
+    monkeypatch.setattr("faircontext.methods.tuning.tune_context", overflow)
+    prediction = create_method(name)(new_episode())
+    assert prediction.fallback == "the learnt context was not finite: answered by zero-shot"
+    assert_same_answer(prediction, ZeroShot()(new_episode()))
+
+
+# What tuning leaves behind
+
+
+def test_an_answer_is_the_same_alone_or_after_others(method: Method, new_episode: Callable[..., Episode]) -> None:
+    alone = method(new_episode(image=2))
+    for image in range(2):
+        method(new_episode(image=image))
+    assert_identical(method(new_episode(image=2)), alone)
+    assert alone.fallback is None
+
+
+def test_tuning_leaves_the_model_and_the_features_as_they_were(
+    method: Method, new_episode: Callable[..., Episode]
+) -> None:
+    episode = new_episode()
+    towers = episode.backbone.tower, episode.backbone.text_tower
+    weights = [weight.clone() for tower in towers for weight in tower.state_dict().values()]
+    kept = [episode.view_features.clone(), episode.labels.zero_shot_text.clone()]
+    method(episode)
+    after = [weight for tower in towers for weight in tower.state_dict().values()]
+    assert all(map(torch.equal, weights, after))
+    assert not any(parameter.requires_grad for tower in towers for parameter in tower.parameters())
+    assert torch.equal(kept[0], episode.view_features)
+    assert torch.equal(kept[1], episode.labels.zero_shot_text)
+    assert not any(tensor.requires_grad for tensor in (episode.view_features, episode.labels.zero_shot_text))
+
+
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+def test_an_answer_does_not_depend_on_the_callers_gradient_mode(
+    method: Method, new_episode: Callable[..., Episode], mode: Callable
+) -> None:
+    expected = method(new_episode())
+    with mode():
+        assert_identical(method(new_episode()), expected)
+
+
+def test_tuning_changes_the_answers_probabilities(method: Method, new_episode: Callable[..., Episode]) -> None:
+    untuned = create_method(method.name, lr=0.0)(new_episode())
+    assert (method(new_episode()).probabilities - untuned.probabilities).abs().max() > 1e-3
+
+
+def test_one_view_and_one_class_are_enough(
+    method: Method, backbone: Backbone, new_episode: Callable[..., Episode]
+) -> None:
+    assert_valid(method(new_episode(views=1)), 5)
+    prediction = method(new_episode(space=LabelSpace(("cat",), backbone)))
+    assert_valid(prediction, 1)
+    assert prediction.confidence == 1.0
+
+
+# What is learnt and not finite
+
+
+@pytest.mark.parametrize(
+    "method",
+    [
+        TTL(lr=1e20),
+        TTL(lr=1e10, steps=2),
+        RLCFEncoder(lr=1e10, steps=1),
+        TPS(lr=1e37, steps=2),
+        TPS(lr=1e20),
+        TPS(weight_decay=1e37, steps=2),
+    ],
+    ids=repr,
+)
+def test_an_overflow_is_answered_by_zero_shot_and_said(method: Method, new_episode: Callable[..., Episode]) -> None:
+    prediction, expected = method(new_episode()), ZeroShot()(new_episode())
+    assert "not finite" in prediction.fallback
+    assert torch.equal(prediction.probabilities, expected.probabilities)
+
+
+@pytest.mark.parametrize(
+    "make", [lambda: RTPT(temperature=1e-40), lambda: MTA(lambda_y=1e-40), lambda: TTL(threshold=float("nan"))]
+)
+def test_settings_that_could_only_overflow_are_refused(make: Callable[[], Method]) -> None:
+    with pytest.raises(ArgumentError, match=r"is not possible; it must lie above"):
+        make()

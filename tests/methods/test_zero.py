@@ -1,0 +1,181 @@
+"""ZERO's vote: as counted by hand, where it ties, and at the temperature of half precision."""
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from faircontext import ZERO, Backbone, Episode, LabelSpace, ViewRecipe, ZeroShot, create_method
+from faircontext.errors import ArgumentError
+from faircontext.methods.zero import break_tie
+from helpers import assert_valid
+from oracles import zero as oracle
+
+SEEDS = st.integers(0, 2**32 - 1)
+MakeUp = Callable[[Tensor, Tensor], Episode]
+
+
+def normal(rows: int, columns: int, seed: int) -> Tensor:
+    return torch.randn(rows, columns, generator=torch.Generator().manual_seed(seed))
+
+
+def unit(rows: int, columns: int, seed: int) -> Tensor:
+    return F.normalize(normal(rows, columns, seed), dim=-1)
+
+
+@pytest.fixture(scope="module")
+def made_up(tiny: Callable[[str], Backbone], make_image: Callable[..., np.ndarray]) -> MakeUp:
+    """Return a function that makes an episode with given features of views and classes."""
+
+    def make(views: Tensor, text: Tensor) -> Episode:
+        labels = LabelSpace([f"class {number}" for number in range(len(text))], tiny("clip"))
+        episode = Episode(make_image(0), labels, ViewRecipe(number=len(views)))
+        vars(labels)["zero_shot_text"], vars(episode)["view_features"] = text, views
+        return episode
+
+    return make
+
+
+def sure_views(*views: tuple[int, float], classes: int = 4) -> tuple[Tensor, Tensor]:
+    """Views with a cosine to the text of one class each, and zero to the others': the larger, the surer."""
+    text = torch.eye(32)[:classes]
+    rows = torch.zeros(len(views), 32)
+    for row, (chosen, cosine) in zip(rows, views, strict=True):
+        row[chosen], row[-1] = cosine, (1 - cosine**2) ** 0.5
+    return rows, text
+
+
+@given(SEEDS, st.integers(1, 64), st.integers(1, 8), st.floats(0.01, 1.0))
+@settings(deadline=None, max_examples=60)
+def test_a_hard_vote_is_numpys_majority(made_up: MakeUp, seed: int, number: int, classes: int, rho: float) -> None:
+    views, text = unit(number, 32, seed), unit(classes, 32, seed + 1)
+    episode = made_up(views, text)
+    cosines = views.double().numpy() @ text.double().numpy().T
+    expected = oracle.vote(cosines, episode.backbone.logit_scale, rho)
+    prediction = ZERO(rho=rho)(episode)
+    assert prediction.index == expected.answer
+    assert prediction.votes.tolist() == expected.votes
+    assert prediction.diagnostics["views"] == tuple(expected.kept)
+    assert prediction.diagnostics["views_kept"] == len(expected.kept)
+    shares = np.array(expected.votes) / len(expected.kept)
+    np.testing.assert_allclose(prediction.probabilities, shares, rtol=0, atol=1e-6)
+    counts = prediction.votes[prediction.ranking].tolist()
+    assert counts == sorted(counts, reverse=True)
+    assert prediction.fallback is None
+    assert_valid(prediction, classes)
+
+
+@given(SEEDS, st.integers(1, 64), st.integers(1, 8), st.floats(0.01, 1.0))
+@settings(deadline=None, max_examples=60)
+def test_at_the_temperature_of_half_precision_views_share_their_votes(
+    made_up: MakeUp, seed: int, number: int, classes: int, rho: float
+) -> None:
+    views, text = unit(number, 32, seed), unit(classes, 32, seed + 1)
+    episode = made_up(views, text)
+    cosines = views.double().numpy() @ text.double().numpy().T
+    shares = oracle.half_precision_shares(cosines, episode.backbone.logit_scale, rho)
+    prediction = ZERO(rho=rho, temperature="eps_fp16")(episode)
+    # In float32 a cosine is exact to 6e-8, and here multiplied by 1024.
+    np.testing.assert_allclose(prediction.probabilities, shares, rtol=0, atol=1e-4)
+    assert shares[prediction.index] == pytest.approx(shares.max(), abs=1e-4)
+    assert prediction.votes is None
+    assert prediction.fallback is None
+    assert_valid(prediction, classes)
+
+
+def test_a_small_gap_is_shared_at_the_temperature_of_half_precision(made_up: MakeUp) -> None:
+    text = torch.eye(32)[:2]
+    view = F.normalize(torch.tensor([[0.3, 0.298] + [0.0] * 29 + [0.9]]), dim=-1)
+    gap = float(view[0, 0] - view[0, 1])
+    prediction = ZERO(temperature="eps_fp16")(made_up(view, text))
+    assert float(prediction.probabilities[0]) == pytest.approx(1 / (1 + np.exp(-1024 * gap)), abs=1e-4)
+    assert ZERO()(made_up(view, text)).probabilities.tolist() == [1.0, 0.0]
+
+
+def test_a_tie_goes_to_the_most_confident_discarded_view_that_chooses_a_tied_class(made_up: MakeUp) -> None:
+    episode = made_up(*sure_views((0, 0.9), (1, 0.8), (0, 0.4), (1, 0.5), (2, 0.7)))
+    prediction = ZERO(rho=0.4)(episode)
+    assert prediction.diagnostics["views"] == (0.0, 1.0)
+    assert prediction.votes.tolist() == [1, 1, 0, 0]
+    assert prediction.index == 1  # view 4 is surer, but chooses neither; view 3 comes before view 2
+    assert prediction.ranking.tolist()[:2] == [1, 0]
+    assert prediction.probabilities.tolist() == [0.5, 0.5, 0.0, 0.0]
+
+
+def test_the_first_discarded_view_breaks_a_tie_where_it_can(made_up: MakeUp) -> None:
+    prediction = ZERO(rho=0.5)(made_up(*sure_views((0, 0.9), (1, 0.8), (0, 0.4), (1, 0.5))))
+    assert prediction.votes.tolist() == [1, 1, 0, 0]
+    assert prediction.index == 1
+
+
+def test_a_tie_that_no_discarded_view_breaks_goes_to_the_most_confident_views_choice(made_up: MakeUp) -> None:
+    episode = made_up(*sure_views((1, 0.8), (2, 0.9), (0, 0.4), (3, 0.5)))
+    prediction = ZERO(rho=0.5)(episode)
+    assert prediction.votes.tolist() == [0, 1, 1, 0]
+    assert prediction.index == 2
+
+
+def test_the_most_votes_win_whatever_discarded_views_choose(made_up: MakeUp) -> None:
+    episode = made_up(*sure_views((3, 0.9), (3, 0.8), (1, 0.95), (1, 0.4), (1, 0.3), (1, 0.2)))
+    assert ZERO(rho=0.5)(episode).index == 3
+
+
+@pytest.mark.parametrize(
+    ("votes", "choices", "scores", "answer"),
+    [
+        ([3, 1, 2], [1, 2], [0.1, 0.9, 0.5], 0),
+        ([2, 0, 2], [1, 2, 0], [0.9, 0.1, 0.5], 2),
+        ([2, 0, 2], [1, 0, 2], [0.1, 0.2, 0.5], 0),
+        ([2, 0, 2], [1, 1], [0.1, 0.9, 0.5], 2),
+        ([2, 0, 2], [], [0.5, 0.9, 0.1], 0),
+        ([2, 0, 2], [], [0.5, 0.9, 0.5], 0),
+        ([1], [], [0.3], 0),
+    ],
+)
+def test_ties_by_hand(votes: list[int], choices: list[int], scores: list[float], answer: int) -> None:
+    rows = torch.tensor(votes), torch.tensor(choices, dtype=torch.long), torch.tensor(scores)
+    assert break_tie(*rows) == answer
+
+
+@pytest.mark.parametrize("temperature", ["hard", "eps_fp16"])
+@pytest.mark.parametrize("seed", range(4))
+def test_sixty_four_equal_views_answer_as_zero_shot(made_up: MakeUp, temperature: str, seed: int) -> None:
+    episode = made_up(unit(1, 32, seed).expand(64, 32), unit(5, 32, seed + 10))
+    prediction = ZERO(temperature=temperature)(episode)
+    assert prediction.index == ZeroShot()(episode).index
+    assert prediction.diagnostics["views_kept"] == 19
+    if temperature == "hard":
+        assert prediction.votes.max() == 19
+        assert prediction.confidence == 1.0
+
+
+def test_classes_with_equal_features_tie_and_the_first_wins(made_up: MakeUp) -> None:
+    text = unit(3, 32, 0)
+    episode = made_up(unit(20, 32, 1), torch.cat([text, text]))
+    for temperature in ("hard", "eps_fp16"):
+        prediction = ZERO(temperature=temperature)(episode)
+        assert prediction.index < 3
+    assert prediction.probabilities[:3].tolist() == prediction.probabilities[3:].tolist()
+
+
+def test_the_clean_view_votes_only_where_it_is_confident(made_up: MakeUp) -> None:
+    episode = made_up(*sure_views((0, 0.1), (1, 0.9), (1, 0.8)))
+    prediction = ZERO(rho=0.7)(episode)
+    assert prediction.diagnostics["views"] == (1.0, 2.0)
+    assert prediction.votes.tolist() == [0, 2, 0, 0]
+
+
+@pytest.mark.parametrize("value", [0.0, -0.1, 1.01, float("nan")])
+def test_an_impossible_fraction_is_refused_by_name(value: float) -> None:
+    with pytest.raises(ArgumentError, match=r"^rho=.* is not possible; .*$"):
+        create_method("zero", rho=value)
+
+
+def test_the_defaults_are_the_papers_and_officially_half_precision_shares() -> None:
+    assert ZERO().settings() == {"rho": 0.3, "temperature": "hard"}
+    assert create_method("zero", preset="official") == ZERO(temperature="eps_fp16")
