@@ -70,6 +70,23 @@ def test_a_replaced_context_is_another_template(layout: str, tiny: Make, tiny_fo
     torch.testing.assert_close(features, expected, rtol=0, atol=1e-6)
 
 
+@pytest.mark.parametrize("placement", ["replace", "prepend"])
+def test_shared_tokens_are_run_once_with_the_same_features_and_gradient(tiny: Make, placement: str) -> None:
+    backbone = tiny("clip")
+    prompts = backbone.tokenize(NAMES, TEMPLATE)
+    results = []
+    for shares in (True, False):
+        tower = backbone.text_tower
+        before, tower._shares = tower._shares, shares
+        context = backbone.context_of("the drawing of my").requires_grad_()
+        features = backbone.encode_text(prompts, context, placement)
+        results.append((features.detach(), torch.autograd.grad(features[:, 0].sum(), context)[0]))
+        tower._shares = before
+    assert backbone.text_tower._shares
+    for first, second in zip(*results, strict=True):
+        torch.testing.assert_close(first, second, rtol=1e-5, atol=1e-6)
+
+
 def test_padding_is_cut_only_where_that_is_exact(layout: str, tiny: Make) -> None:
     assert tiny(layout).text_tower.full_length == (layout not in CAUSAL)
 
@@ -109,7 +126,7 @@ def test_cut_features_equal_those_of_the_full_length(tiny: Make) -> None:
     )
     rest = backbone.context_length - prompts.ids.shape[1]
     whole = backbone._encode_embeddings(
-        backbone.token_embeddings(F.pad(prompts.ids, (0, rest))), F.pad(prompts.mask, (0, rest))
+        backbone.token_embeddings(F.pad(prompts.ids, (0, rest))), F.pad(prompts.mask, (0, rest)), 0
     )
     torch.testing.assert_close(backbone.encode_text(prompts), F.normalize(whole, dim=-1), rtol=0, atol=1e-5)
 
@@ -157,7 +174,7 @@ def test_a_group_is_encoded_again_for_its_gradient_and_not_kept(tiny: Make, monk
     calls: list[int] = []
     forward = TextTower.forward
     monkeypatch.setattr(
-        TextTower, "forward", lambda self, rows, mask: calls.append(len(rows)) or forward(self, rows, mask)
+        TextTower, "forward", lambda self, rows, *rest: calls.append(len(rows)) or forward(self, rows, *rest)
     )
     prompts = backbone.tokenize([f"thing number {number}" for number in range(130)], TEMPLATE)
     context = backbone.context(prompts).requires_grad_()

@@ -212,8 +212,14 @@ class Backbone(ABC):
         """Look up token embeddings, detached."""
 
     @abstractmethod
-    def _encode_embeddings(self, embeddings: Tensor, mask: Tensor) -> Tensor:
-        """Encode prompts given by their token embeddings; need not be normalised to unit length."""
+    def _encode_embeddings(self, embeddings: Tensor, mask: Tensor, shared: int) -> Tensor:
+        """Encode prompts given by their token embeddings; need not be normalised to unit length.
+
+        Args:
+            embeddings: of tokens and padding.
+            mask: True for tokens.
+            shared: number of first tokens that are the same in all prompts.
+        """
 
     @property
     @abstractmethod
@@ -234,9 +240,11 @@ class Backbone(ABC):
 
     def _text_features(self, prompts: Prompts, context: Tensor | None, placement: Placement) -> Tensor:
         embeddings, mask = self.token_embeddings(prompts.ids), prompts.mask
+        shared = prompts.start + prompts.length
         if context is not None:
             embeddings, mask = prompts.insert(embeddings, context, placement)
-        return F.normalize(self._encode_embeddings(embeddings, mask), dim=-1)
+            shared += len(context) - (prompts.length if placement == "replace" else 0)
+        return F.normalize(self._encode_embeddings(embeddings, mask, shared), dim=-1)
 
     def encode_text(
         self,

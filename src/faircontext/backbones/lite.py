@@ -162,7 +162,7 @@ class Lite(Backbone):
         """Look up MiniLM's word embeddings, detached."""
         return self.text_tower.embed(ids).detach()
 
-    def _encode_embeddings(self, embeddings: Tensor, mask: Tensor) -> Tensor:
+    def _encode_embeddings(self, embeddings: Tensor, mask: Tensor, shared: int) -> Tensor:  # noqa: ARG002
         features: Tensor = self.text_tower(embeddings, mask) - self._mean.to(embeddings.dtype)
         return features
 

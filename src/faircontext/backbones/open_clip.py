@@ -18,7 +18,7 @@ import open_clip
 import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
-from open_clip.transformer import VisionTransformer
+from open_clip.transformer import ResidualAttentionBlock, VisionTransformer
 from torch import Tensor
 
 from faircontext.backbones.base import ADAPTABLE_BLOCKS, ROW_MULTIPLE, Backbone, SplitTower
@@ -130,12 +130,22 @@ class TextTower(torch.nn.Module):
         self.pad = pad
         self._heads = getattr(source, "heads", 1)
         self._correct_mask = bool(getattr(source, "correct_cls_mask", False))
+        self._shares = (
+            self.causal is not None
+            and self.pool in ("argmax", "eos")
+            and self.class_token is None
+            and all(type(block) is ResidualAttentionBlock for block in self.transformer.resblocks)
+        )
         self.full_length = self.causal is None or self.pool == "last" or self.class_token is not None
 
     def forward(
-        self, embeddings: Float[Tensor, "prompts tokens width"], mask: Bool[Tensor, "prompts tokens"]
+        self, embeddings: Float[Tensor, "prompts tokens width"], mask: Bool[Tensor, "prompts tokens"], shared: int = 0
     ) -> Float[Tensor, "prompts dim"]:
-        """Encode prompts given by their token embeddings; the mask is True for tokens."""
+        """Encode prompts given by their token embeddings; the mask is True for tokens.
+
+        The first `shared` tokens are the same in all prompts. Where attention is causal, what comes after cannot change
+        them: they are run once, not once per prompt, which is exact.
+        """
         if self.full_length:
             rest = self.context_length - embeddings.shape[1]
             padding = self.embedding.weight[self.pad].expand(len(embeddings), rest, -1)
@@ -144,17 +154,40 @@ class TextTower(torch.nn.Module):
         if self.class_token is not None:
             embeddings = torch.cat([embeddings, self.class_token.expand(len(embeddings), 1, -1)], 1)
         length = embeddings.shape[1]
+        if shared > 0 and self._shares:
+            rest = self.norm(self._run_shared(embeddings, shared))
+            return self._project(rest[torch.arange(len(ends), device=ends.device), ends - shared])
         hidden = self.transformer(embeddings + self.positions[:length], attn_mask=self._attention(mask, length))
         if self.class_token is not None:
-            pooled: Tensor = self.norm(hidden[:, -1])
+            pooled = self.norm(hidden[:, -1])
         else:
             places = {"first": torch.zeros_like(ends), "last": torch.full_like(ends, length - 1)}
             pooled = self.norm(hidden)[torch.arange(len(ends), device=ends.device), places.get(self.pool, ends)]
+        return self._project(pooled)
+
+    def _project(self, pooled: Tensor) -> Tensor:
         if self.projection is None:
             return pooled
         linear = isinstance(self.projection, torch.nn.Linear)
         projected: Tensor = self.projection(pooled) if linear else pooled @ self.projection
         return projected
+
+    def _run_shared(self, embeddings: Tensor, shared: int) -> Tensor:
+        """Run all blocks, the shared tokens once, and return the hidden states of the tokens after them."""
+        length = embeddings.shape[1]
+        prefix = embeddings[:1, :shared] + self.positions[:shared]
+        rest = embeddings[:, shared:] + self.positions[shared:length]
+        assert self.causal is not None
+        mask = self.causal[shared:length, :length]
+        for block in self.transformer.resblocks:
+            query, key, value = _project_heads(block, prefix)
+            prefix = _finish_block(block, prefix, F.scaled_dot_product_attention(query, key, value, is_causal=True))
+            own_query, own_key, own_value = _project_heads(block, rest)
+            keys = torch.cat([key.expand(len(rest), -1, -1, -1), own_key], dim=2)
+            values = torch.cat([value.expand(len(rest), -1, -1, -1), own_value], dim=2)
+            attended = F.scaled_dot_product_attention(own_query, keys, values, attn_mask=mask)
+            rest = _finish_block(block, rest, attended)
+        return rest
 
     def _attention(self, mask: Bool[Tensor, "prompts tokens"], length: int) -> Tensor | None:
         """Return the additive attention mask."""
@@ -167,6 +200,21 @@ class TextTower(torch.nn.Module):
         hidden = torch.zeros(mask.shape, dtype=self.positions.dtype, device=mask.device).masked_fill(~mask, -torch.inf)
         rows = hidden[:, None].expand(-1, length, -1).repeat_interleave(self._heads, 0)
         return rows if causal is None else causal + rows
+
+
+def _project_heads(block: Any, hidden: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return queries, keys and values of a residual attention block, each (rows, heads, tokens, width of a head)."""
+    attention = block.attn
+    joint = F.linear(block.ln_1(hidden), attention.in_proj_weight, attention.in_proj_bias)
+    query, key, value = joint.unflatten(-1, (3, attention.num_heads, -1)).permute(2, 0, 3, 1, 4)
+    return query, key, value
+
+
+def _finish_block(block: Any, hidden: Tensor, attended: Tensor) -> Tensor:
+    """Add what the block's attention found, and its MLP."""
+    hidden = hidden + block.ls_1(block.attn.out_proj(attended.transpose(1, 2).flatten(2)))
+    finished: Tensor = hidden + block.ls_2(block.mlp(block.ln_2(hidden)))
+    return finished
 
 
 class SplitTransformer(SplitTower):
@@ -282,8 +330,8 @@ class OpenClip(Backbone):
         embedded: Tensor = self.text_tower.embedding(ids)
         return embedded.detach()
 
-    def _encode_embeddings(self, embeddings: Tensor, mask: Tensor) -> Tensor:
-        features: Tensor = self.text_tower(embeddings, mask)
+    def _encode_embeddings(self, embeddings: Tensor, mask: Tensor, shared: int) -> Tensor:
+        features: Tensor = self.text_tower(embeddings, mask, shared)
         return features
 
     def split_tower(self, blocks: int) -> "SplitTransformer":
