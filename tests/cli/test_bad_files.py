@@ -262,3 +262,24 @@ def test_folders_that_lie_too_deep_are_one_line(tmp_path: Path, capsys) -> None:
     assert main(["classify", str(tmp_path), *LABELS]) == 2
     assert capsys.readouterr().err.count("\n") == 1
     subprocess.run(["rm", "-rf", str(tmp_path / "d")], check=True)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--method", "rlcf", "--set", "reward=nonsense"), "unknown backbone 'nonsense'"),
+        (("--method", "tps", "--set", "prototypes=micro", "descriptors=missing.json"), "missing.json: not a JSON file"),
+        (("--backbone", "ViT-B-16"), "ViT-B-16 needs weights; give pretrained="),
+        (("--pretrained", "openai"), "lite0 has its own weights; leave pretrained='openai' out"),
+    ],
+)
+def test_what_a_method_cannot_use_is_found_before_outputs_are_touched(
+    words: tuple[str, ...], said: str, tmp_path: Path, make_image, capsys
+) -> None:
+    earlier = tmp_path / "rows.csv"
+    earlier.write_text("precious")
+    assert main(["classify", str(image_file(tmp_path, make_image)), *LABELS, *words, "--csv", str(earlier)]) == 2
+    error = capsys.readouterr().err
+    assert said in error
+    assert error.count("\n") == 1
+    assert earlier.read_text() == "precious"

@@ -237,3 +237,9 @@ def test_settings_survive_being_written_and_read(settings: dict) -> None:
         words.append(f"{name}={','.join(map(repr, value)) if isinstance(value, tuple) else value}")
     method = create_method("fcl", **parse_settings("fcl", tuple(words)))
     assert method.settings() == {**PAPER, **settings}
+
+
+def test_none_is_nothing_also_where_a_word_is_possible() -> None:
+    assert parse_settings("rlcf", ("reward=none",)) == {"reward": None}
+    assert parse_settings("rlcf", ("reward=lite1",)) == {"reward": "lite1"}
+    assert parse_settings("tps", ("descriptors=none",)) == {"descriptors": None}

@@ -176,7 +176,7 @@ class TextTower(torch.nn.Module):
         """Run all blocks, the shared tokens once, and return the hidden states of the tokens after them."""
         length = embeddings.shape[1]
         prefix = embeddings[:1, :shared] + self.positions[:shared]
-        rest = embeddings[:, shared:] + self.positions[shared:length]
+        rest: Tensor = embeddings[:, shared:] + self.positions[shared:length]
         assert self.causal is not None
         mask = self.causal[shared:length, :length]
         for block in self.transformer.resblocks:

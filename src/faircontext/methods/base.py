@@ -166,7 +166,7 @@ def _fits(value: object, hint: Any) -> bool:
 def _parse(key: str, text: str, hint: Any) -> object:
     """Convert a word to the first type of a hint that takes it: None, bool, numbers, tuples of them, choices."""
     kinds = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
-    for kind in kinds:
+    for kind in sorted(kinds, key=lambda kind: kind is not types.NoneType):  # every text is a word, "none" as well
         try:
             return _convert(text, kind)
         except (KeyError, ValueError):

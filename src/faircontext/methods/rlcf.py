@@ -11,6 +11,7 @@ from torch import Tensor
 from faircontext.backbones.base import TRAINABLE_TOWER
 from faircontext.episode import Episode
 from faircontext.errors import check_interval, check_minimum
+from faircontext.labels import LabelSpace
 from faircontext.methods.answers import predict_by_scores
 from faircontext.methods.base import Method, register_method
 from faircontext.methods.tuning import Loss, PromptTuning, adamw, select_views, view_log_posteriors
@@ -85,6 +86,12 @@ class RLCF(PromptTuning):
         super().__post_init__()
         check_minimum("k", self.k, 1)
 
+    def check_labels(self, labels: LabelSpace) -> None:
+        """Load the reward model, so that a wrong name is found before any image is read."""
+        super().check_labels(labels)
+        if self.reward is not None:
+            labels.on(self.reward)
+
     def _make_loss(self, episode: Episode, kept: Int[Tensor, " kept"]) -> Loss:
         rewards = rewards_of_views(episode, kept, self.reward)
         return lambda log_posteriors, _: feedback_loss(log_posteriors, rewards, self.k)
@@ -125,6 +132,11 @@ class RLCFEncoder(Method):
         check_minimum("k", self.k, 1)
         for name in ("lr", "weight_decay", "steps"):
             check_minimum(name, getattr(self, name), 0)
+
+    def check_labels(self, labels: LabelSpace) -> None:
+        """Load the reward model, so that a wrong name is found before any image is read."""
+        if self.reward is not None:
+            labels.on(self.reward)
 
     @torch.inference_mode(False)  # tuning differentiates, also where the caller has switched that off
     def __call__(self, episode: Episode) -> Prediction:

@@ -11,6 +11,7 @@ from torch import Tensor
 from faircontext.backbones.base import ADAPTABLE_BLOCKS, ROW_MULTIPLE
 from faircontext.episode import Episode
 from faircontext.errors import check_interval, check_minimum
+from faircontext.labels import LabelSpace
 from faircontext.losses import entropy
 from faircontext.methods.answers import predict_by_scores
 from faircontext.methods.base import Method, register_method
@@ -71,6 +72,10 @@ class TTL(Method):
         check_interval("threshold", self.threshold, -1e3, 1e3)
         for name in ("lr", "weight_decay", "steps"):
             check_minimum(name, getattr(self, name), 0)
+
+    def check_labels(self, labels: LabelSpace) -> None:
+        """Cut the tower, so that a wrong number of blocks is found before any image is read."""
+        labels.backbone.split_tower(self.blocks)
 
     @torch.inference_mode(False)  # tuning differentiates, also where the caller has switched that off
     def __call__(self, episode: Episode) -> Prediction:
