@@ -2,7 +2,6 @@
 
 import csv
 import json
-import statistics
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -368,9 +367,9 @@ def test_cutting_the_padding_is_three_times_faster_for_a_thousand_prompts() -> N
     backbone = OpenClip("ViT-B-32", model, open_clip.get_tokenizer("ViT-B-32"), precision="fp32")
     names = [description.partition(",")[0] for description in ImageNetInfo().label_descriptions()]
     prompts = backbone.tokenize(names, TEMPLATE)
-    part = prompts.select(range(0, 1000, 8))  # an eighth: what is compared is time per prompt
+    part = prompts.select(range(0, 1000, 20))  # a twentieth: what is compared is time per prompt
     cut, whole = [], []
-    for _ in range(3):
+    for _ in range(5):
         for seconds, run in (
             (cut, lambda: backbone.encode_text(part)),
             (whole, lambda: native_text(model, part.texts, 77)),
@@ -378,7 +377,7 @@ def test_cutting_the_padding_is_three_times_faster_for_a_thousand_prompts() -> N
             begin = time.perf_counter()
             run()
             seconds.append(time.perf_counter() - begin)
-    assert statistics.median(whole) / statistics.median(cut) >= 3
+    assert min(whole) / min(cut) >= 3  # the least of five: the machine of the tests may be busy
 
 
 # Precision
