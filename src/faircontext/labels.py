@@ -11,7 +11,7 @@ from torch import Tensor
 
 from faircontext.backbones import Backbone, create_backbone
 from faircontext.backbones.prompts import CONTEXT, PROMPT_SETS, Prompts
-from faircontext.errors import LabelError, check_type
+from faircontext.errors import ArgumentError, LabelError, check_type
 from faircontext.textcache import cached_features
 
 __all__ = ["LabelSpace", "merge_templates"]
@@ -114,9 +114,12 @@ class LabelSpace:
         if name not in self.others:
             scheme = name.startswith(("local-dir:", "hf-hub:"))
             architecture, _, tag = (name, "", "") if scheme else name.partition(":")
-            backbone = create_backbone(
-                architecture, tag or None, device=str(self.backbone.device), precision=self.backbone.precision
-            )
+            try:
+                backbone = create_backbone(
+                    architecture, tag or None, device=str(self.backbone.device), precision=self.backbone.precision
+                )
+            except ArgumentError as error:
+                raise ArgumentError(f"the other backbone {name!r} (a name, or ARCHITECTURE:TAG): {error}") from None
             self.others[name] = LabelSpace(self.names, backbone, self.templates, truncate=True)
         return self.others[name]
 

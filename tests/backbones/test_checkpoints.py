@@ -227,6 +227,27 @@ def test_a_missing_folder_is_named(tmp_path: Path) -> None:
     assert message(f"local-dir:{tmp_path / 'x'}") == f"local-dir:{tmp_path / 'x'}: no such folder"
 
 
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"interpolation": "weird"}, "interpolation='weird' is not possible; use one of 'nearest', 'bilinear'"),
+        ({"resize_mode": "weird"}, "resize_mode='weird' is not possible; use one of 'shortest', 'squash'"),
+        ({"resize_mode": "longest"}, "only squares, and the modes 'shortest' and 'squash', can be used"),
+        ({"std": (0.0, 1.0, 1.0)}, "give three each, std above 0"),
+        ({"mean": (0.5,)}, "give three each, std above 0"),
+    ],
+)
+def test_preprocessing_that_cannot_be_done_is_refused_at_once(
+    settings: dict[str, object], said: str, tmp_path: Path
+) -> None:
+    assert said in message(f"local-dir:{write_model(tmp_path, 'clip', **settings)}")
+
+
+@pytest.mark.parametrize("name", ["hf-hub:", "hf-hub:a/b/c", "hf-hub:a b", "hf-hub:a", "local-dir:"])
+def test_a_name_that_names_nothing_says_how_it_is_written(name: str) -> None:
+    assert "names no" in message(name)
+
+
 # Files
 
 

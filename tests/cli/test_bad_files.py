@@ -268,7 +268,10 @@ def test_folders_that_lie_too_deep_are_one_line(tmp_path: Path, capsys) -> None:
     ("words", "said"),
     [
         (("--method", "rlcf", "--set", "reward=nonsense"), "unknown backbone 'nonsense'"),
-        (("--method", "tps", "--set", "prototypes=micro", "descriptors=missing.json"), "missing.json: not a JSON file"),
+        (
+            ("--method", "tps", "--set", "prototypes=micro", "descriptors=missing.json"),
+            "missing.json: cannot be read: no such file",
+        ),
         (("--backbone", "ViT-B-16"), "ViT-B-16 needs weights; give pretrained="),
         (("--pretrained", "openai"), "lite0 has its own weights; leave pretrained='openai' out"),
     ],

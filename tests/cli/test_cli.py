@@ -442,7 +442,7 @@ def test_all_methods_are_those_that_the_backbone_can_run(
     ]
     refused = cli("classify", photo, *LABELS, "--method", "ttl")
     assert refused.code == 2
-    assert "ttl needs a backbone with attention blocks that can be adapted, which lite0 in bf16 does" in refused.err
+    assert "ttl needs a backbone with attention blocks that can be adapted (a vision transformer, such" in refused.err
     unclear = cli("classify", photo, *LABELS, "--method", "tpt,ctpt", "--set", "lr=0.1")
     assert "'lr=0.1' is of no method of this run; write METHOD.NAME=VALUE, with one of tpt, ctpt" in unclear.err
 

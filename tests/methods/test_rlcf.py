@@ -272,7 +272,7 @@ def test_a_tower_with_batch_norms_is_tuned_and_their_statistics_are_kept(teacher
 
 def test_a_tower_in_lower_precision_is_refused(tiny_folder: Callable[[str], Path], image: np.ndarray) -> None:
     backbone = create_backbone(f"local-dir:{tiny_folder('clip')}", precision="bf16")
-    message = r"^rlcf_encoder needs a backbone with an image tower in float32, which \S* in bf16 does not have$"
+    message = r"^rlcf_encoder needs a backbone with an image tower in float32 \(precision fp32\); .* in bf16, has none$"
     with pytest.raises(ArgumentError, match=message):
         create_method("rlcf_encoder", backbone=backbone)
     with pytest.raises(ArgumentError, match=message):

@@ -278,7 +278,7 @@ def test_a_descriptor_file_that_cannot_be_read_is_named_in_one_line(tmp_path: Pa
         path.write_bytes(b"\xff\xfe\x00\x81")
     with pytest.raises(LabelError) as error:
         read_descriptors(path, NAMES)
-    assert str(error.value).startswith(f"{path}: not a JSON file")
+    assert str(error.value).startswith((f"{path}: cannot be read", f"{path}: not a JSON file"))
     assert "\n" not in str(error.value)
 
 

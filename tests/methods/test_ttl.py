@@ -264,7 +264,7 @@ def test_more_blocks_than_there_are_are_refused_by_name(episode: Episode) -> Non
 def test_a_tower_without_attention_blocks_is_refused(
     tiny: Callable[[str], Backbone], make_image: MakeImage, lite0: Backbone
 ) -> None:
-    message = r"^ttl needs a backbone with attention blocks that can be adapted, which .* does not have$"
+    message = r"^ttl needs a backbone with attention blocks that can be adapted \(a vision .*\); .* has none$"
     for backbone in (tiny("resnet"), lite0):
         with pytest.raises(ArgumentError, match=message):
             create_method("ttl", backbone=backbone)

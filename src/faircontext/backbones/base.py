@@ -26,10 +26,10 @@ TEXT_BATCH = 64
 MINIMUM_COSINE = 0.99
 """Least agreement of a lower precision with float32, on a test picture."""
 
-ADAPTABLE_BLOCKS = "attention blocks that can be adapted"
+ADAPTABLE_BLOCKS = "attention blocks that can be adapted (a vision transformer, such as ViT-B-16)"
 """Capability: the image tower is a vision transformer, see `split_tower` of `OpenClip`."""
 
-TRAINABLE_TOWER = "an image tower in float32"
+TRAINABLE_TOWER = "an image tower in float32 (precision fp32)"
 """Capability: all weights of the image tower can be trained."""
 
 _DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}

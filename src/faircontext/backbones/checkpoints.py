@@ -6,6 +6,7 @@ the place that was looked in and what to do.
 
 import json
 import os
+import re
 import urllib.error
 import urllib.request
 import zipfile
@@ -58,6 +59,10 @@ def find_source(name: str, pretrained: str | None) -> Source:
     scheme, colon, place = name.partition(":")
     if colon and pretrained is not None:
         raise ArgumentError(f"{name} has its own weights; leave pretrained={pretrained!r} out")
+    if colon and scheme == "hf-hub" and not re.fullmatch(r"[\w.-]+/[\w.-]+", place):
+        raise ArgumentError(f"{name!r} names no repository; write hf-hub:ORG/NAME")
+    if colon and not place:
+        raise ArgumentError(f"{name!r} names no folder; write local-dir:FOLDER")
     if colon and scheme == "hf-hub":
         return _check_folder(_hub_folder(place))
     if colon and scheme == "local-dir":

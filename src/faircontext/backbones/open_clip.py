@@ -23,7 +23,7 @@ from torch import Tensor
 
 from faircontext.backbones.base import ADAPTABLE_BLOCKS, ROW_MULTIPLE, Backbone, SplitTower
 from faircontext.backbones.checkpoints import find_source
-from faircontext.errors import ArgumentError
+from faircontext.errors import ArgumentError, check_choice
 
 __all__ = ["OpenClip", "TextTower", "load_open_clip"]
 
@@ -74,7 +74,8 @@ def _plain_errors(name: str, place: str) -> Iterator[None]:
                 "if you trust it, keep its tensors: "
                 "torch.save(torch.load(FILE, weights_only=False)['state_dict'], 'weights.pt')"
             ) from None
-        raise ArgumentError(f"{place}: cannot be read as weights of {name}: {said[:200]}") from None
+        kind = "" if isinstance(error, RuntimeError) else f"{type(error).__name__}: "
+        raise ArgumentError(f"{place}: cannot be read as weights of {name}: {kind}{said[:200]}") from None
 
 
 @contextmanager
@@ -306,8 +307,14 @@ class OpenClip(Backbone):
                 f"{self.name}: reads pictures of {sides[0]} x {sides[1]} pixels, resize mode "
                 f"{config['resize_mode']!r}; only squares, and the modes 'shortest' and 'squash', can be used"
             )
-        self.image_size = int(sides[0])
-        self.mean, self.std = tuple(config["mean"]), tuple(config["std"])
+        check_choice(f"{self.name}: resize_mode", config["resize_mode"], ("shortest", "squash"))
+        check_choice(f"{self.name}: interpolation", config["interpolation"], ("nearest", "bilinear", "bicubic"))
+        mean, std = tuple(config["mean"]), tuple(config["std"])
+        if not (len(mean) == len(std) == 3 and min(std) > 0):
+            raise ArgumentError(
+                f"{self.name}: mean {mean} and std {std} are not possible; give three each, std above 0"
+            )
+        self.image_size, self.mean, self.std = int(sides[0]), mean, std
         self.interpolation, self.resize_mode = config["interpolation"], config["resize_mode"]
 
     def _read_tokenizer(self) -> None:

@@ -50,8 +50,8 @@ class Method(ABC):
         missing = sorted(cls.needs - backbone.capabilities)
         if missing:
             raise ArgumentError(
-                f"{cls.name} needs a backbone with {' and '.join(missing)}, which {backbone.name} in "
-                f"{backbone.precision} does not have"
+                f"{cls.name} needs a backbone with {' and '.join(missing)}; {backbone.name}, in {backbone.precision}, "
+                "has none"
             )
 
     def check_labels(self, labels: LabelSpace) -> None:  # noqa: B027 (most methods take any)

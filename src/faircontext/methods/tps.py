@@ -40,7 +40,9 @@ def read_descriptors(path: Path, names: Sequence[str]) -> list[list[str]]:
     """
     try:
         found = {_plain(name): texts for name, texts in json.loads(path.read_text(encoding="utf-8")).items()}
-    except (OSError, ValueError, AttributeError, RecursionError) as error:
+    except OSError as error:
+        raise LabelError(f"{path}: cannot be read: {(error.strerror or str(error)).lower()}") from None
+    except (ValueError, AttributeError, RecursionError) as error:
         raise LabelError(f"{path}: not a JSON file of class names and lists of descriptors: {error}") from None
     missing = [name for name in names if not _are_descriptors(found.get(_plain(name)))]
     if missing:
