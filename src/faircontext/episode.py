@@ -51,7 +51,6 @@ class Episode:
         self.recipe = recipe or ViewRecipe()
         self.seed = seed
         self.id = image_id(image)
-        self._image = image
         self._others: dict[str, Episode] = {}
         self._pixels = torch.from_numpy(np.array(image, order="C")).permute(2, 0, 1)
         self._masked: dict[tuple[object, ...], tuple[Masks, Tensor]] = {}
@@ -97,7 +96,7 @@ class Episode:
     def augmented(self) -> "Episode":
         """The same image with AugMix on its crops: a second set of views, which shares the plain one."""
         if "augmix" not in self._others:
-            other = Episode(self._image, self.labels, replace(self.recipe, augmix="on"), self.seed)
+            other = self._sibling(self.labels, replace(self.recipe, augmix="on"))
             other.__dict__["plain"], other.__dict__["z"] = self.plain, self.z
             self._others["augmix"] = other
         return self._others["augmix"]
@@ -109,8 +108,11 @@ class Episode:
             name: see `LabelSpace.on`.
         """
         if name not in self._others:
-            self._others[name] = Episode(self._image, self.labels.on(name), self.recipe, self.seed)
+            self._others[name] = self._sibling(self.labels.on(name), self.recipe)
         return self._others[name]
+
+    def _sibling(self, labels: LabelSpace, recipe: ViewRecipe) -> "Episode":
+        return Episode(self._pixels.permute(1, 2, 0).numpy(), labels, recipe, self.seed)
 
     def masked_features(
         self, count: int, grids: tuple[int, ...], fraction: float | tuple[float, float], occluder: Occluder

@@ -61,14 +61,6 @@ def episode(tiny: Callable[[str], Backbone], image: np.ndarray, teacher: Backbon
     return Episode(image, labels, ViewRecipe(number=64))
 
 
-@pytest.fixture(scope="module")
-def tiny_double(tiny_folder: Callable[[str], Path]) -> Backbone:
-    """A private copy of the tiny model whose text tower computes in float64."""
-    backbone = create_backbone(f"local-dir:{tiny_folder('clip')}", precision="fp32")
-    backbone.text_tower.double()
-    return backbone
-
-
 def by_hand(features: Tensor, text: Tensor) -> np.ndarray:
     return np.maximum(2.5 * features.double().numpy() @ text.double().numpy().T, 0.0)
 
@@ -136,7 +128,7 @@ def test_the_policys_own_rewards_are_scaled_cosines(episode: Episode) -> None:
 
 
 def test_rewards_are_never_negative(episode: Episode) -> None:
-    other = Episode(episode._image, LabelSpace(NAMES, episode.backbone), episode.recipe)
+    other = Episode(episode._pixels.permute(1, 2, 0).numpy(), LabelSpace(NAMES, episode.backbone), episode.recipe)
     vars(other)["view_features"] = F.normalize(normal(64, 32, 0), dim=-1).float()
     rewards = rewards_of_views(other, torch.arange(64), None)
     np.testing.assert_allclose(rewards, by_hand(other.view_features, other.labels.zero_shot_text), rtol=0, atol=1e-5)

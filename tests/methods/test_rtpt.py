@@ -1,7 +1,6 @@
 """R-TPT: weights of the views, and an answer of all of them."""
 
 from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from faircontext import RTPT, Backbone, Episode, LabelSpace, ViewRecipe, ZeroShot, create_backbone, create_method
+from faircontext import RTPT, Backbone, Episode, LabelSpace, ViewRecipe, ZeroShot, create_method
 from faircontext.errors import ArgumentError
 from faircontext.methods.rtpt import reliability_weights
 from helpers import assert_same_answer, assert_valid
@@ -30,14 +29,6 @@ def unit(rows: int, dim: int, seed: int) -> Tensor:
 @pytest.fixture(scope="module")
 def episode(tiny: Callable[[str], Backbone], make_image: Callable[..., np.ndarray]) -> Episode:
     return Episode(make_image(0), LabelSpace(NAMES, tiny("clip")), ViewRecipe(number=64))
-
-
-@pytest.fixture(scope="module")
-def tiny_double(tiny_folder: Callable[[str], Path]) -> Backbone:
-    """A private copy of the tiny model whose text tower computes in float64."""
-    backbone = create_backbone(f"local-dir:{tiny_folder('clip')}", precision="fp32")
-    backbone.text_tower.double()
-    return backbone
 
 
 @given(SEEDS, st.integers(2, 30), st.integers(1, 40), st.sampled_from([0.01, 0.1, 10.0]))

@@ -1,13 +1,12 @@
 """TPT against a reimplementation with numerical slopes, at its limits, and where it must fall back."""
 
 from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
-from faircontext import TPT, Backbone, Episode, LabelSpace, ViewRecipe, ZeroShot, create_backbone, create_method
+from faircontext import TPT, Backbone, Episode, LabelSpace, ViewRecipe, ZeroShot, create_method
 from faircontext.errors import ArgumentError
 from faircontext.methods.tuning import marginal_entropy
 from helpers import assert_same_answer, assert_valid
@@ -20,14 +19,6 @@ TEMPLATE = "a photo of a {}."
 @pytest.fixture(scope="module")
 def episode(tiny: Callable[[str], Backbone], make_image: Callable[..., np.ndarray]) -> Episode:
     return Episode(make_image(0), LabelSpace(NAMES, tiny("clip")), ViewRecipe(number=64))
-
-
-@pytest.fixture(scope="module")
-def tiny_double(tiny_folder: Callable[[str], Path]) -> Backbone:
-    """A private copy of the tiny model whose text tower computes in float64."""
-    backbone = create_backbone(f"local-dir:{tiny_folder('clip')}", precision="fp32")
-    backbone.text_tower.double()
-    return backbone
 
 
 @pytest.mark.parametrize("settings", [{}, {"steps": 3}, {"rho": 0.3, "lr": 0.02, "weight_decay": 0.5}], ids=str)

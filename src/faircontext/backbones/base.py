@@ -4,6 +4,7 @@ import copy
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -15,7 +16,15 @@ from faircontext.backbones.prompts import Placement, Prompts
 from faircontext.errors import ArgumentError, FairContextWarning, LabelError, check_choice, check_type
 from faircontext.views import ViewRecipe
 
-__all__ = ["ADAPTABLE_BLOCKS", "MINIMUM_COSINE", "ROW_MULTIPLE", "TRAINABLE_TOWER", "Backbone", "SplitTower"]
+__all__ = [
+    "ADAPTABLE_BLOCKS",
+    "MINIMUM_COSINE",
+    "ROW_MULTIPLE",
+    "TRAINABLE_TOWER",
+    "Backbone",
+    "SplitTower",
+    "pad_rows",
+]
 
 ROW_MULTIPLE = 16
 """Encoder batches are padded to a multiple of this: a row's features then do not depend on the rows beside it."""
@@ -33,6 +42,12 @@ TRAINABLE_TOWER = "an image tower in float32 (precision fp32)"
 """Capability: all weights of the image tower can be trained."""
 
 _DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+
+
+def pad_rows(rows: Tensor) -> Tensor:
+    """Return a batch with rows of zeros up to a multiple of `ROW_MULTIPLE`."""
+    padding = -len(rows) % ROW_MULTIPLE
+    return torch.cat([rows, rows.new_zeros(padding, *rows.shape[1:])]) if padding else rows
 
 
 class SplitTower(ABC):
@@ -118,8 +133,6 @@ class Backbone(ABC):
     tower: torch.nn.Module
     logit_scale: float
     context_length: int
-    capabilities: frozenset[str] = frozenset()
-    """What some methods need beyond features: see `ADAPTABLE_BLOCKS` and `TRAINABLE_TOWER`."""
     recommended: Mapping[str, Mapping[str, object]] = {}
     """Overrides of the preset "recommended", by method, and of the view recipe, under "views"."""
 
@@ -132,6 +145,11 @@ class Backbone(ABC):
         self.dtype = _DTYPES[self.precision]
         self.batch_size = ROW_MULTIPLE if self.device.type == "cpu" else batch_size
 
+    @property
+    def capabilities(self) -> frozenset[str]:
+        """What some methods need beyond features: see `ADAPTABLE_BLOCKS` and `TRAINABLE_TOWER`."""
+        return frozenset({TRAINABLE_TOWER} if self.dtype is torch.float32 else ())
+
     def _place_tower(self, tower: torch.nn.Module) -> None:
         """Take an image tower, bring it to the device and the precision, and check it there against float32.
 
@@ -142,7 +160,6 @@ class Backbone(ABC):
         """
         self.tower = tower.to(self.device).eval().requires_grad_(False)
         if self.dtype is torch.float32:
-            self.capabilities |= {TRAINABLE_TOWER}
             return
         probe = _test_picture(self.image_size).to(self.device)
         with torch.inference_mode():
@@ -198,9 +215,13 @@ class Backbone(ABC):
 
         return F.normalize(self._image_features(self._normalise(pixels), tower).float(), dim=-1)
 
+    @cached_property
+    def _moments(self) -> tuple[Tensor, Tensor]:
+        mean, std = (torch.tensor(values, device=self.device)[:, None, None] for values in (self.mean, self.std))
+        return mean, std
+
     def _normalise(self, pixels: Tensor) -> Tensor:
-        mean = torch.tensor(self.mean, device=self.device)[:, None, None]
-        std = torch.tensor(self.std, device=self.device)[:, None, None]
+        mean, std = self._moments
         return (pixels.to(self.device) - mean) / std
 
     @abstractmethod
@@ -320,8 +341,7 @@ class Backbone(ABC):
             # by the number of rows (in bf16 with other rounding) stay the same.
             for chunk in pixels.split(self.batch_size):
                 rows = self._normalise(chunk)
-                padding = -len(rows) % ROW_MULTIPLE
-                rows = torch.cat([rows, rows.new_zeros(padding, *rows.shape[1:])]) if padding else rows
+                rows = pad_rows(rows)
                 encoded = self._image_features(rows.to(self.dtype)).float()
                 features.append(F.normalize(encoded, dim=-1)[: len(chunk)])
         # A copy made outside inference mode can take part in automatic differentiation.

@@ -21,7 +21,7 @@ from jaxtyping import Bool, Float, Int
 from open_clip.transformer import ResidualAttentionBlock, VisionTransformer
 from torch import Tensor
 
-from faircontext.backbones.base import ADAPTABLE_BLOCKS, ROW_MULTIPLE, Backbone, SplitTower
+from faircontext.backbones.base import ADAPTABLE_BLOCKS, ROW_MULTIPLE, Backbone, SplitTower, pad_rows
 from faircontext.backbones.checkpoints import find_source
 from faircontext.errors import ArgumentError, check_choice
 
@@ -244,8 +244,7 @@ class SplitTransformer(SplitTower):
     def _tokens(self, pixels: Tensor) -> Tensor:
         rows = self._backbone._normalise(pixels).to(self._backbone.dtype)
         count = len(rows)
-        rows = F.pad(rows, (0, 0, 0, 0, 0, 0, 0, -count % ROW_MULTIPLE))
-        hidden: Tensor = self._lower._embeds(rows)
+        hidden: Tensor = self._lower._embeds(pad_rows(rows))
         for block in self._lower.transformer.resblocks[: -self.blocks]:
             hidden = block(hidden)
         return hidden[:count].float()
@@ -297,8 +296,13 @@ class OpenClip(Backbone):
         self.context_length = self.text_tower.context_length
         self._place_tower(model.visual)
         self._splits: dict[int, SplitTransformer] = {}
-        if isinstance(model.visual, VisionTransformer) and hasattr(model.visual.transformer.resblocks[-1], "attn"):
-            self.capabilities |= {ADAPTABLE_BLOCKS}
+
+    @property
+    def capabilities(self) -> frozenset[str]:
+        """What some methods need beyond features; see `Backbone.capabilities`."""
+        tower: Any = self.tower
+        splits = isinstance(tower, VisionTransformer) and hasattr(tower.transformer.resblocks[-1], "attn")
+        return super().capabilities | ({ADAPTABLE_BLOCKS} if splits else set())
 
     def _read_preprocessing(self, config: Mapping[str, Any]) -> None:
         sides = config["size"] if isinstance(config["size"], tuple | list) else (config["size"],) * 2

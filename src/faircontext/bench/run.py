@@ -79,13 +79,13 @@ def answer_images(
 
 def _answer(episode: Episode, methods: Sequence[Method], row: Row, notes: tuple[str, ...], begin: float) -> Answer:
     # Zero-shot comes last: it takes the plain view's features from the views', where they are encoded anyway.
-    order = sorted(range(len(methods)), key=lambda index: isinstance(methods[index], ZeroShot))
-    found: dict[int, tuple[Prediction, float]] = {}
-    for index in order:
-        found[index] = methods[index](episode), time.perf_counter() - begin
-        begin = time.perf_counter()
-    reference = ZeroShot()(episode)
-    names = episode.labels.names
+    found: dict[Method, tuple[Prediction, float]] = {}
+    for method in sorted([*methods, ZeroShot()], key=lambda method: isinstance(method, ZeroShot)):
+        if method not in found:
+            found[method] = method(episode), time.perf_counter() - begin
+            begin = time.perf_counter()
+    names, (reference, _) = episode.labels.names, found[ZeroShot()]
+    predictions = tuple(found[method][0] for method in methods)
     rows = tuple(
         replace(
             row,
@@ -95,11 +95,11 @@ def _answer(episode: Episode, methods: Sequence[Method], row: Row, notes: tuple[
             confidence=prediction.confidence,
             method=method.name,
             fallback=prediction.fallback or "",
-            seconds=seconds,
+            seconds=found[method][1],
         )
-        for method, (prediction, seconds) in zip(methods, (found[index] for index in range(len(methods))), strict=True)
+        for method, prediction in zip(methods, predictions, strict=True)
     )
-    return Answer(rows, tuple(found[index][0] for index in range(len(methods))), notes)
+    return Answer(rows, predictions, notes)
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from faircontext.imageio import MAX_PIXELS
 
 if TYPE_CHECKING:
     from faircontext.bench.records import RowWriter
-    from faircontext.bench.run import Answer
+    from faircontext.bench.run import Answer, Comparison
     from faircontext.labels import LabelSpace
 
 __all__ = ["Classify", "run"]
@@ -156,22 +156,28 @@ def _print_run(options: Classify, setup: Setup, images: int) -> None:
     )
 
 
-def _print_summary(answers: "Sequence[Answer]", setup: Setup) -> None:
+def _compare(answers: "Sequence[Answer]", setup: Setup) -> "dict[str, Comparison | None]":
+    """Compare each method with zero-shot; None where no image has a truth."""
     from faircontext.bench.run import compare
 
+    return {
+        method.name: compare([answer.rows[number] for answer in answers]) for number, method in enumerate(setup.methods)
+    }
+
+
+def _print_summary(answers: "Sequence[Answer]", setup: Setup) -> None:
     refused, rows = sum(bool(answer.error) for answer in answers), [row for answer in answers for row in answer.rows]
     fallbacks, seconds = sum(bool(row.fallback) for row in rows), sum(row.seconds for row in rows)
     print(f"\n{len(answers) - refused} answered, {refused} refused, {fallbacks} fell back; {seconds:.1f} s")
-    for number, method in enumerate(setup.methods):
-        comparison = compare([answer.rows[number] for answer in answers])
+    for number, (name, comparison) in enumerate(_compare(answers, setup).items()):
         if comparison is None:
             return
         if number == 0:
             print(f"{'zero-shot':12} {comparison.zero_shot}")
-        if method.name != "zero_shot":
-            print(f"{method.name:12} {comparison.method}")
+        if name != "zero_shot":
+            print(f"{name:12} {comparison.method}")
             print(
-                f"  paired: {method.name} alone right on {comparison.gained}, zero-shot alone right on "
+                f"  paired: {name} alone right on {comparison.gained}, zero-shot alone right on "
                 f"{comparison.lost}; exact McNemar p = {comparison.p_value:.3g}"
             )
 
@@ -180,12 +186,7 @@ def _report(options: Classify, setup: Setup, answers: "Sequence[Answer]") -> dic
     """Return everything about the run: resolved settings, versions, answers with top-5 and diagnostics."""
     import torch
 
-    from faircontext.bench.run import compare
-
     labels = setup.labels
-    comparisons = {
-        method.name: compare([answer.rows[number] for answer in answers]) for number, method in enumerate(setup.methods)
-    }
     return {
         "schema_version": SCHEMA_VERSION,
         "run": {
@@ -207,7 +208,7 @@ def _report(options: Classify, setup: Setup, answers: "Sequence[Answer]") -> dic
             "max_pixels": min(options.max_pixels, MAX_PIXELS),
         },
         "versions": {"faircontext": __version__, "torch": torch.__version__, "python": platform.python_version()},
-        "summary": {name: None if found is None else asdict(found) for name, found in comparisons.items()},
+        "summary": {name: None if found is None else asdict(found) for name, found in _compare(answers, setup).items()},
         "answers": [entry for answer in answers for entry in _entries(answer, labels)],
     }
 

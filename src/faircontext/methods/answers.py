@@ -1,6 +1,7 @@
 """From scores and votes to predictions."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import torch
 from jaxtyping import Float, Int
@@ -10,7 +11,7 @@ from faircontext.episode import Episode
 from faircontext.explore import Exploration, rank_classes
 from faircontext.types import Diagnostic, Prediction
 
-__all__ = ["predict_by_logits", "predict_by_scores", "predict_by_vote", "vote_over_templates"]
+__all__ = ["fall_back", "predict_by_logits", "predict_by_scores", "predict_by_vote", "vote_over_templates"]
 
 
 def predict_by_scores(
@@ -32,6 +33,11 @@ def predict_by_scores(
     # Summed in double and rounded once, as in exploration: equal features tie exactly.
     scores = (text.double() @ embedding.double()).float()
     return predict_by_logits(episode.backbone.logit_scale * scores, diagnostics)
+
+
+def fall_back(episode: Episode, text: Float[Tensor, "classes dim"], reason: str) -> Prediction:
+    """Answer from the plain view with text features as they were before, and say why."""
+    return replace(predict_by_scores(episode, episode.z, text), fallback=reason)
 
 
 def predict_by_logits(

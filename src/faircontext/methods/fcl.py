@@ -120,14 +120,18 @@ class FCL(Method):
 
     def check_labels(self, labels: LabelSpace) -> None:
         """Raise `LabelError` where a template has no context to learn, or a prompt no room for learnable tokens."""
-        for template, prompts in zip(labels.templates, labels.prompts, strict=True):
-            if self.context == "cl" and prompts.length == 0:
-                raise LabelError(
-                    f"prompt template {template!r} has no words before the class name for context='cl' to learn; use "
-                    "context='cl-hp'"
-                )
-            if self.context == "cl-hp":
-                labels.backbone.check_length(prompts, len(labels.initial_tokens))
+        for template in range(len(labels.templates)):
+            self._check_template(labels, template)
+
+    def _check_template(self, labels: LabelSpace, template: int) -> None:
+        prompts = labels.prompts[template]
+        if self.context == "cl" and prompts.length == 0:
+            raise LabelError(
+                f"prompt template {labels.templates[template]!r} has no words before the class name for context='cl' "
+                "to learn; use context='cl-hp'"
+            )
+        if self.context == "cl-hp":
+            labels.backbone.check_length(prompts, len(labels.initial_tokens))
 
     @torch.inference_mode(False)  # calibration differentiates, also where the caller has switched that off
     def adapt(self, episode: Episode, template: int = 0) -> Adaptation:
@@ -186,7 +190,8 @@ class FCL(Method):
 
     def _initial_context(self, episode: Episode, template: int) -> tuple[Float[Tensor, "tokens width"], Placement]:
         """Return `delta_0` and whether it replaces tokens of the prompt or precedes them."""
-        self.check_labels(episode.labels)  # all classes: what is too long is found whatever the image shows
+        # All classes, not the candidates alone: what is too long is found whatever the image shows.
+        self._check_template(episode.labels, template)
         if self.context == "cl":
             return episode.backbone.context(episode.labels.prompts[template]), "replace"
         tokens = episode.labels.initial_tokens

@@ -1,7 +1,7 @@
 """RLCF: feedback of a reward model on what the policy finds most probable in the confident views."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
@@ -10,11 +10,11 @@ from torch import Tensor
 
 from faircontext.backbones.base import TRAINABLE_TOWER
 from faircontext.episode import Episode
-from faircontext.errors import check_interval, check_minimum
+from faircontext.errors import check_minimum
 from faircontext.labels import LabelSpace
-from faircontext.methods.answers import predict_by_scores
-from faircontext.methods.base import Method, register_method
-from faircontext.methods.tuning import Loss, PromptTuning, adamw, select_views, view_log_posteriors
+from faircontext.methods.answers import fall_back, predict_by_scores
+from faircontext.methods.base import register_method
+from faircontext.methods.tuning import Loss, PromptTuning, TuningOnConfident, adamw, select_views, view_log_posteriors
 from faircontext.types import Diagnostic, Prediction
 
 __all__ = ["RLCF", "RLCFEncoder", "feedback_loss", "rewards_of_views"]
@@ -60,14 +60,9 @@ def feedback_loss(
     return -(advantages * log_posteriors.gather(1, chosen)).mean()
 
 
-@register_method("rlcf", "prompt tuning by the feedback of a reward model on the most probable classes")
 @dataclass(frozen=True)
-class RLCF(PromptTuning):
-    """RLCF, prompt variant (Zhao et al., ICLR 2024).
-
-    The preset `official` judges with CLIP ViT-L/14, so it knows more than the policy. The repository starts from a
-    context that was learnt on labelled ImageNet, and takes five steps on fine-grained data; here it starts from the
-    prompt, with three.
+class Feedback(TuningOnConfident):
+    """What the two variants share.
 
     Attributes:
         k: number of classes that are sampled in each view.
@@ -76,7 +71,6 @@ class RLCF(PromptTuning):
 
     official: ClassVar[Mapping[str, object]] = {"reward": "ViT-L-14:openai"}
 
-    lr: float = 0.007
     weight_decay: float = 0.0005
     steps: int = 3
     k: int = 3
@@ -92,6 +86,19 @@ class RLCF(PromptTuning):
         if self.reward is not None:
             labels.on(self.reward)
 
+
+@register_method("rlcf", "prompt tuning by the feedback of a reward model on the most probable classes")
+@dataclass(frozen=True)
+class RLCF(Feedback, PromptTuning):
+    """RLCF, prompt variant (Zhao et al., ICLR 2024).
+
+    The preset `official` judges with CLIP ViT-L/14, so it knows more than the policy. The repository starts from a
+    context that was learnt on labelled ImageNet, and takes five steps on fine-grained data; here it starts from the
+    prompt, with three.
+    """
+
+    lr: float = 0.007
+
     def _make_loss(self, episode: Episode, kept: Int[Tensor, " kept"]) -> Loss:
         rewards = rewards_of_views(episode, kept, self.reward)
         return lambda log_posteriors, _: feedback_loss(log_posteriors, rewards, self.k)
@@ -99,44 +106,17 @@ class RLCF(PromptTuning):
 
 @register_method("rlcf_encoder", "tuning of the whole image tower by the feedback of a reward model")
 @dataclass(frozen=True)
-class RLCFEncoder(Method):
+class RLCFEncoder(Feedback):
     """RLCF, image-encoder variant (Zhao et al., ICLR 2024): all weights of the image tower, text fixed.
 
     The preset `official` judges with CLIP ViT-L/14. The repository's prompts have underscores in place of blanks, and
     it tunes in train mode, which matters for batch norms alone; here prompts have blanks, and the tower stays in eval
     mode.
-
-    Attributes:
-        rho: fraction of the views, those of lowest entropy, that the loss is of.
-        lr: learning rate of AdamW.
-        weight_decay: of AdamW.
-        steps: number of steps.
-        k: number of classes that are sampled in each view.
-        reward: the reward model, as in `RLCF`.
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({TRAINABLE_TOWER})
-    fine_grained_augmix: ClassVar[bool] = True
-    official: ClassVar[Mapping[str, object]] = {"reward": "ViT-L-14:openai"}
 
-    rho: float = 0.1
     lr: float = 0.00001
-    weight_decay: float = 0.0005
-    steps: int = 3
-    k: int = 3
-    reward: str | None = None
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_interval("rho", self.rho, 0.0, 1.0)
-        check_minimum("k", self.k, 1)
-        for name in ("lr", "weight_decay", "steps"):
-            check_minimum(name, getattr(self, name), 0)
-
-    def check_labels(self, labels: LabelSpace) -> None:
-        """Load the reward model, so that a wrong name is found before any image is read."""
-        if self.reward is not None:
-            labels.on(self.reward)
 
     @torch.inference_mode(False)  # tuning differentiates, also where the caller has switched that off
     def __call__(self, episode: Episode) -> Prediction:
@@ -156,8 +136,7 @@ class RLCFEncoder(Method):
                 value = feedback_loss(view_log_posteriors(features, text, backbone.logit_scale), rewards, self.k)
             diagnostics[f"loss_{step}"] = value.item()
             if not value.isfinite():
-                prediction = predict_by_scores(episode, episode.z, text)
-                return replace(prediction, fallback="the loss was not finite: answered by zero-shot")
+                return fall_back(episode, text, "the loss was not finite: answered by zero-shot")
             gradients = torch.autograd.grad(value, list(weights.values()), allow_unused=True)
             for weight, gradient in zip(weights.values(), gradients, strict=True):
                 weight.grad = gradient
@@ -165,7 +144,6 @@ class RLCFEncoder(Method):
         with torch.no_grad():
             z = backbone.encode_with(weights, episode.x[None])[0]
         if not z.isfinite().all():
-            prediction = predict_by_scores(episode, episode.z, text)
-            return replace(prediction, fallback="the tuned features were not finite: answered by zero-shot")
+            return fall_back(episode, text, "the tuned features were not finite: answered by zero-shot")
         diagnostics["image_shift"] = float((z - episode.z).norm())
         return predict_by_scores(episode, z, text, diagnostics)

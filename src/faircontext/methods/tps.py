@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Literal
 
@@ -13,11 +13,11 @@ from torch import Tensor
 
 from faircontext.backbones.prompts import prompt_set
 from faircontext.episode import Episode
-from faircontext.errors import ArgumentError, LabelError, check_interval, check_minimum
+from faircontext.errors import ArgumentError, LabelError
 from faircontext.labels import LabelSpace
-from faircontext.methods.answers import predict_by_scores
-from faircontext.methods.base import Method, register_method
-from faircontext.methods.tuning import adamw, marginal_entropy, select_views, view_log_posteriors
+from faircontext.methods.answers import fall_back, predict_by_scores
+from faircontext.methods.base import register_method
+from faircontext.methods.tuning import TuningOnConfident, adamw, marginal_entropy, select_views, view_log_posteriors
 from faircontext.types import Diagnostic, Prediction
 
 __all__ = ["TPS", "descriptor_prompt", "read_descriptors"]
@@ -65,10 +65,11 @@ def _plain(name: str) -> str:
 
 @register_method("tps", "shift class prototypes so that the confident views agree; no text tower at test time")
 @dataclass(frozen=True)
-class TPS(Method):
+class TPS(TuningOnConfident):
     """Test-time prototype shifting (Sui et al., WACV 2025): `L = H(mean_i p_i)` over a shift of each class.
 
-    `u_c = unit(unit(T_c) + Delta_c)`, with prototypes `T_c` and shifts that start at zero.
+    `u_c = unit(unit(T_c) + Delta_c)`, with prototypes `T_c` and shifts that start at zero. The confident
+    views are selected again at every step.
 
     The preset `official` has the prototypes of the paper's main table, `micro`, which need a descriptor file. The
     repository's zero-shot thus has more prompts than a single template: compare with zero-shot of the same prototypes.
@@ -77,27 +78,15 @@ class TPS(Method):
         prototypes: `"prompts"`: the prompts of zero-shot; `"templates"`: the mean over CLIP's 80 templates;
             `"descriptors"`: over the descriptors of each class; `"micro"`: the mean of the last two.
         descriptors: JSON file of class names and lists of descriptors.
-        rho: fraction of the views, those of lowest entropy, that the loss is of; selected again at every step.
-        lr: learning rate of AdamW.
-        weight_decay: of AdamW.
-        steps: number of steps.
     """
 
-    fine_grained_augmix: ClassVar[bool] = True
     official: ClassVar[Mapping[str, object]] = {"prototypes": "micro"}
 
     prototypes: Literal["prompts", "templates", "descriptors", "micro"] = "prompts"
     descriptors: str | None = None
-    rho: float = 0.1
-    lr: float = 0.005
-    weight_decay: float = 0.01
-    steps: int = 1
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_interval("rho", self.rho, 0.0, 1.0)
-        for name in ("lr", "weight_decay", "steps"):
-            check_minimum(name, getattr(self, name), 0)
         if self.prototypes in ("descriptors", "micro") and self.descriptors is None:
             raise ArgumentError(
                 f"prototypes={self.prototypes!r} needs descriptors= a JSON file of class names and lists of descriptors"
@@ -124,14 +113,12 @@ class TPS(Method):
                 value = marginal_entropy(view_log_posteriors(episode.view_features[kept], text, scale))
             diagnostics["views"], diagnostics[f"loss_{step}"] = tuple(map(float, kept.tolist())), value.item()
             if not value.isfinite():
-                prediction = predict_by_scores(episode, episode.z, base)
-                return replace(prediction, fallback="the loss was not finite: answered by the prototypes as they are")
+                return fall_back(episode, base, "the loss was not finite: answered by the prototypes as they are")
             (shift.grad,) = torch.autograd.grad(value, shift)
             optimizer.step()
         shifted = F.normalize(base + shift.detach(), dim=-1)
         if not (shifted.norm(dim=-1) > 0.5).all():  # not finite, or so large that their norm overflows
-            prediction = predict_by_scores(episode, episode.z, base)
-            return replace(prediction, fallback="the shift was not finite: answered by the prototypes as they are")
+            return fall_back(episode, base, "the shift was not finite: answered by the prototypes as they are")
         diagnostics["text_shift"] = float((shifted - base).norm(dim=-1).mean())
         return predict_by_scores(episode, episode.z, shifted, diagnostics)
 

@@ -1,7 +1,7 @@
 """TTL: low-rank updates of the last attention blocks of the image tower."""
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
@@ -13,9 +13,9 @@ from faircontext.episode import Episode
 from faircontext.errors import check_interval, check_minimum
 from faircontext.labels import LabelSpace
 from faircontext.losses import entropy
-from faircontext.methods.answers import predict_by_scores
-from faircontext.methods.base import Method, register_method
-from faircontext.methods.tuning import adamw, view_log_posteriors
+from faircontext.methods.answers import fall_back, predict_by_scores
+from faircontext.methods.base import register_method
+from faircontext.methods.tuning import Tuning, adamw, view_log_posteriors
 from faircontext.seeding import stream
 from faircontext.types import Diagnostic, Prediction
 
@@ -37,7 +37,7 @@ def weighted_entropy(entropies: Float[Tensor, " views"], threshold: float) -> Fl
 
 @register_method("ttl", "test-time low-rank adaptation of the image tower's last attention blocks")
 @dataclass(frozen=True)
-class TTL(Method):
+class TTL(Tuning):
     """Test-time low-rank adaptation (Imam et al., WACV 2025): `L = mean_i exp(E_0 - H_i) H_i` over all views.
 
     Queries and values of the last blocks get `W + (alpha / rank) B A`. `A` is drawn from the seed alone, `B` starts at
@@ -49,9 +49,6 @@ class TTL(Method):
         rank: of the updates.
         alpha: their scale, times the rank.
         threshold: E_0, in nats.
-        lr: learning rate of AdamW.
-        weight_decay: of AdamW.
-        steps: number of steps.
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({ADAPTABLE_BLOCKS})
@@ -60,9 +57,6 @@ class TTL(Method):
     rank: int = 16
     alpha: float = 32.0
     threshold: float = 0.4
-    lr: float = 0.005
-    weight_decay: float = 0.01
-    steps: int = 1
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -70,8 +64,6 @@ class TTL(Method):
         check_minimum("rank", self.rank, 1)
         check_interval("alpha", self.alpha, 0.0, 1e6)
         check_interval("threshold", self.threshold, -1e3, 1e3)
-        for name in ("lr", "weight_decay", "steps"):
-            check_minimum(name, getattr(self, name), 0)
 
     def check_labels(self, labels: LabelSpace) -> None:
         """Cut the tower, so that a wrong number of blocks is found before any image is read."""
@@ -80,7 +72,7 @@ class TTL(Method):
     @torch.inference_mode(False)  # tuning differentiates, also where the caller has switched that off
     def __call__(self, episode: Episode) -> Prediction:
         """Answer one image from the plain view through the adapted blocks."""
-        backbone = episode.backbone
+        backbone, text = episode.backbone, episode.labels.zero_shot_text
         self.check(backbone)
         tower = backbone.split_tower(self.blocks)
         tokens = torch.cat(
@@ -93,16 +85,14 @@ class TTL(Method):
             value = self._accumulate(episode, tokens, a, b)
             diagnostics[f"loss_{step}"] = value
             if not math.isfinite(value):
-                prediction = predict_by_scores(episode, episode.z, episode.labels.zero_shot_text)
-                return replace(prediction, fallback="the loss was not finite: answered by zero-shot")
+                return fall_back(episode, text, "the loss was not finite: answered by zero-shot")
             optimizer.step()
         with torch.no_grad():
             z = tower.above(tokens[:1], low_rank_update(a, b, self.alpha / self.rank))[0]
         if not z.isfinite().all():
-            prediction = predict_by_scores(episode, episode.z, episode.labels.zero_shot_text)
-            return replace(prediction, fallback="the adapted features were not finite: answered by zero-shot")
+            return fall_back(episode, text, "the adapted features were not finite: answered by zero-shot")
         diagnostics["image_shift"] = float((z - episode.z).norm())
-        return predict_by_scores(episode, z, episode.labels.zero_shot_text, diagnostics)
+        return predict_by_scores(episode, z, text, diagnostics)
 
     def _initial(self, blocks: int, width: int, seed: int, device: torch.device) -> tuple[Tensor, Tensor]:
         """Return `A`, normal with Xavier's deviation and the same for all images, and `B`, zero."""

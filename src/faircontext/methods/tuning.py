@@ -2,7 +2,7 @@
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
@@ -14,13 +14,15 @@ from faircontext.errors import LabelError, check_interval, check_minimum
 from faircontext.explore import keep_confident
 from faircontext.labels import LabelSpace, merge_templates
 from faircontext.losses import entropy
-from faircontext.methods.answers import predict_by_scores
+from faircontext.methods.answers import fall_back, predict_by_scores
 from faircontext.methods.base import Method
 from faircontext.types import Diagnostic, Prediction
 
 __all__ = [
     "PromptTuning",
     "Tuned",
+    "Tuning",
+    "TuningOnConfident",
     "adamw",
     "marginal_entropy",
     "mean_entropy",
@@ -124,28 +126,45 @@ def tune_context(
 
 
 @dataclass(frozen=True)
-class PromptTuning(Method):
-    """What prompt-tuning methods share.
+class Tuning(Method):
+    """What methods that take steps of AdamW share.
 
     Attributes:
-        rho: fraction of the views, those of lowest entropy, that the loss is of.
         lr: learning rate of AdamW.
         weight_decay: of AdamW.
         steps: number of steps.
     """
 
-    fine_grained_augmix: ClassVar[bool] = True
-
-    rho: float = 0.1
     lr: float = 0.005
     weight_decay: float = 0.01
     steps: int = 1
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_interval("rho", self.rho, 0.0, 1.0)
         for name in ("lr", "weight_decay", "steps"):
             check_minimum(name, getattr(self, name), 0)
+
+
+@dataclass(frozen=True)
+class TuningOnConfident(Tuning):
+    """What methods share whose loss is of the confident views.
+
+    Attributes:
+        rho: fraction of the views, those of lowest entropy, that the loss is of.
+    """
+
+    fine_grained_augmix: ClassVar[bool] = True
+
+    rho: float = 0.1
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_interval("rho", self.rho, 0.0, 1.0)
+
+
+@dataclass(frozen=True)
+class PromptTuning(TuningOnConfident):
+    """What prompt-tuning methods share: a context that is learnt, and an answer from the plain view."""
 
     def check_labels(self, labels: LabelSpace) -> None:
         """Raise `LabelError` where no template has words before the class name to learn."""
@@ -183,6 +202,5 @@ class PromptTuning(Method):
             "text_shift": float((tuned.text - labels.zero_shot_text).norm(dim=-1).mean()),
         }
         if tuned.failure is not None:
-            prediction = predict_by_scores(episode, episode.z, labels.zero_shot_text)
-            return replace(prediction, fallback=f"{tuned.failure}: answered by zero-shot")
+            return fall_back(episode, labels.zero_shot_text, f"{tuned.failure}: answered by zero-shot")
         return self._answer(episode, tuned, diagnostics)
