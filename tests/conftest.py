@@ -134,3 +134,11 @@ def tiny_folder(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Pat
 def tiny(tiny_folder: Callable[[str], Path]) -> Callable[[str], Backbone]:
     """Return a function that loads the tiny open_clip model of a layout in float32, once."""
     return cache(lambda layout: create_backbone(f"local-dir:{tiny_folder(layout)}", precision="fp32"))
+
+
+@pytest.fixture(scope="session")
+def tiny_double(tiny_folder: Callable[[str], Path]) -> Backbone:
+    """A private copy of the tiny model whose text tower computes in float64."""
+    backbone = create_backbone(f"local-dir:{tiny_folder('clip')}", precision="fp32")
+    backbone.text_tower.double()
+    return backbone
