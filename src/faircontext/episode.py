@@ -1,6 +1,5 @@
 """An episode: everything that one test image needs, computed at most once and shared by all methods."""
 
-from dataclasses import replace
 from functools import cached_property
 from types import NoneType
 
@@ -9,13 +8,12 @@ import torch
 from jaxtyping import Float, UInt8
 from torch import Tensor
 
-from faircontext.augmix import augmix
 from faircontext.errors import ArgumentError, check_minimum, check_type
 from faircontext.evidence import Masks, Occluder, occlude, sample_masks
 from faircontext.labels import LabelSpace
-from faircontext.seeding import Purpose, image_id, stream
+from faircontext.seeding import Purpose
 from faircontext.types import Image
-from faircontext.views import ViewRecipe, plain_view, random_views
+from faircontext.views import ViewRecipe, Views
 
 __all__ = ["Episode"]
 
@@ -30,9 +28,6 @@ class Episode:
         labels: the label space, and with it the backbone.
         recipe: how views are made; None for the paper's.
         seed: the run's seed.
-
-    Attributes:
-        id: SHA-256 of the pixels; with the seed it determines all random numbers.
     """
 
     def __init__(self, image: Image, labels: LabelSpace, recipe: ViewRecipe | None = None, seed: int = 0) -> None:
@@ -46,38 +41,48 @@ class Episode:
                 f"image of shape {image.shape} and type {image.dtype} is not possible; use load_image, or an array of "
                 "shape (height, width, 3) and type uint8"
             )
+        pixels = np.array(image, order="C")  # a copy: the caller may go on with the array
+        self._take(Views(pixels, labels.backbone.geometry, recipe or ViewRecipe(), seed), labels)
+
+    @classmethod
+    def of(cls, views: Views, labels: LabelSpace) -> "Episode":
+        """Return the episode of an image whose views are made elsewhere, for this backbone's geometry."""
+        episode = cls.__new__(cls)
+        episode._take(views, labels)
+        return episode
+
+    def _take(self, views: Views, labels: LabelSpace) -> None:
         self.labels = labels
         self.backbone = labels.backbone
-        self.recipe = recipe or ViewRecipe()
-        self.seed = seed
-        self.id = image_id(image)
+        self.recipe = views.recipe
+        self.seed = views.seed
+        self._views = views
         self._others: dict[str, Episode] = {}
-        self._pixels = torch.from_numpy(np.array(image, order="C")).permute(2, 0, 1)
         self._masked: dict[tuple[object, ...], tuple[Masks, Tensor]] = {}
+
+    @property
+    def id(self) -> str:
+        """SHA-256 of the pixels; with the seed it determines all random numbers."""
+        return self._views.id
 
     def stream(self, purpose: Purpose) -> np.random.Generator:
         """Return a fresh generator of the image's stream for a purpose."""
-        return stream(self.seed, self.id, purpose)
+        return self._views.stream(purpose)
 
-    @cached_property
+    @property
     def plain(self) -> UInt8[Tensor, "3 size size"]:
         """The plain view `u_1`."""
-        return plain_view(
-            self._pixels, self.backbone.image_size, self.backbone.interpolation, self.backbone.resize_mode
-        )
+        return self._views.plain
 
     @cached_property
     def x(self) -> Float[Tensor, "3 size size"]:
         """The test image as masks see it: `u_1` with values in [0, 1], on the backbone's device."""
         return self.plain.to(self.backbone.device) / 255.0
 
-    @cached_property
+    @property
     def views(self) -> UInt8[Tensor, "views 3 size size"]:
         """All views, the plain one first."""
-        crops = random_views(self._pixels, self.backbone.image_size, self.recipe, self.stream("views"))
-        if self.recipe.augmix == "on":
-            crops = augmix(crops, self.stream("augmix"))
-        return torch.cat([self.plain[None], crops])
+        return self._views.all
 
     @cached_property
     def view_features(self) -> Float[Tensor, "views dim"]:
@@ -92,12 +97,16 @@ class Episode:
             return self.view_features[0]
         return self.backbone.encode_image(self.x[None])[0]
 
+    def take_z(self, z: Float[Tensor, " dim"]) -> None:
+        """Take the embedding of the plain view, encoded in one batch with those of other images."""
+        self.__dict__["z"] = z
+
     @property
     def augmented(self) -> "Episode":
         """The same image with AugMix on its crops: a second set of views, which shares the plain one."""
         if "augmix" not in self._others:
-            other = self._sibling(self.labels, replace(self.recipe, augmix="on"))
-            other.__dict__["plain"], other.__dict__["z"] = self.plain, self.z
+            other = Episode.of(self._views.augmented, self.labels)
+            other.take_z(self.z)
             self._others["augmix"] = other
         return self._others["augmix"]
 
@@ -108,11 +117,9 @@ class Episode:
             name: see `LabelSpace.on`.
         """
         if name not in self._others:
-            self._others[name] = self._sibling(self.labels.on(name), self.recipe)
+            labels = self.labels.on(name)
+            self._others[name] = Episode.of(self._views.on(labels.backbone.geometry), labels)
         return self._others[name]
-
-    def _sibling(self, labels: LabelSpace, recipe: ViewRecipe) -> "Episode":
-        return Episode(self._pixels.permute(1, 2, 0).numpy(), labels, recipe, self.seed)
 
     def masked_features(
         self, count: int, grids: tuple[int, ...], fraction: float | tuple[float, float], occluder: Occluder

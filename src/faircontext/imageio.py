@@ -3,8 +3,10 @@
 import io
 import os
 import stat
+import threading
 import warnings
 from dataclasses import dataclass
+from functools import lru_cache
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -78,8 +80,7 @@ def read_image(path: Path | str, *, max_pixels: int = MAX_PIXELS, exif: bool = T
     check_minimum("max_pixels", max_pixels, 1)
     limit, head = min(max_pixels, MAX_PIXELS), b""
     try:
-        with _open_regular(Path(path)) as file, warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # hints of decoders at odd files; what matters is refused below
+        with _open_regular(Path(path)) as file, _QUIET:
             head = file.read(1024)
             file.seek(0)
             return _decode(file, head, limit, exif)
@@ -94,6 +95,31 @@ def read_image(path: Path | str, *, max_pixels: int = MAX_PIXELS, exif: bool = T
     except Exception as error:  # decoders raise anything on broken files; a bad file never ends a run
         reason = f"cannot be decoded: {str(error).splitlines()[0] if str(error) else type(error).__name__}"
     raise ImageError(path, reason)
+
+
+class _Quiet:
+    """Silences warnings, hints of decoders at odd files, in any number of threads: filters are the process's own."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._readers = 0
+
+    def __enter__(self) -> None:
+        with self._lock:
+            if self._readers == 0:
+                self._caught = warnings.catch_warnings()
+                self._caught.__enter__()
+                warnings.simplefilter("ignore")
+            self._readers += 1
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._readers -= 1
+            if self._readers == 0:
+                self._caught.__exit__(None, None, None)
+
+
+_QUIET = _Quiet()
 
 
 class _RefusedError(Exception):
@@ -186,19 +212,22 @@ def _to_rgb(image: Image.Image) -> UInt8[np.ndarray, "h w 3"]:
 def _to_srgb(image: Image.Image, profile: bytes | None) -> Image.Image:
     """Convert to RGB by the embedded colour profile, or by the mode's plain meaning where it has none that fits."""
     if image.mode == "LAB":
-        return _apply(ImageCms.ImageCmsProfile(ImageCms.createProfile("LAB")), image)
+        profile = ImageCms.ImageCmsProfile(ImageCms.createProfile("LAB")).tobytes()
     if profile:
         try:
-            return _apply(ImageCms.ImageCmsProfile(io.BytesIO(profile)), image)
+            converted = ImageCms.applyTransform(image, _transform(profile, image.mode))
+            assert converted is not None  # it is only None in place
+            return converted
         except (ImageCms.PyCMSError, OSError):  # a broken profile, or one for another kind of image
             pass
     return image.convert("RGB")
 
 
-def _apply(profile: ImageCms.ImageCmsProfile, image: Image.Image) -> Image.Image:
-    converted = ImageCms.profileToProfile(image, profile, ImageCms.createProfile("sRGB"), outputMode="RGB")
-    assert converted is not None  # it is only None in place
-    return converted
+@lru_cache(maxsize=16)
+def _transform(profile: bytes, mode: str) -> ImageCms.ImageCmsTransform:
+    """Return the transform from a profile to sRGB; many files have the same one, and it takes longer than decoding."""
+    source = ImageCms.ImageCmsProfile(io.BytesIO(profile))
+    return ImageCms.buildTransform(source, ImageCms.createProfile("sRGB"), mode, "RGB")
 
 
 def _scale_to_bytes(values: np.ndarray) -> UInt8[np.ndarray, "h w"]:

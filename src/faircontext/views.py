@@ -5,7 +5,8 @@ full-resolution image. The recipe belongs to a run, never to a method: methods a
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Literal
 
 import numpy as np
@@ -16,12 +17,15 @@ from jaxtyping import UInt8
 from torch import Tensor
 from torchvision.transforms.v2 import InterpolationMode
 
+from faircontext.augmix import augmix
 from faircontext.errors import ArgumentError, check_choice, check_interval, check_minimum
+from faircontext.seeding import Purpose, image_id, stream
+from faircontext.types import Image
 
 _LONG = 5
 """Longer images than this, side to side, are cropped before they are resized."""
 
-__all__ = ["ViewRecipe", "plain_view", "random_views"]
+__all__ = ["Geometry", "ViewRecipe", "Views", "plain_view", "random_views"]
 
 
 @dataclass(frozen=True)
@@ -53,6 +57,78 @@ class ViewRecipe:
         check_choice("regime", self.regime, ("natural", "fine-grained"))
         if not 0.0 <= self.flip <= 1.0:
             raise ArgumentError(f"flip={self.flip!r} is not possible; it is a probability")
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """What a backbone's input looks like, see `Backbone`; the part of it that views need, without its weights.
+
+    Attributes:
+        size: side of the square input, in pixels.
+        interpolation: the filter of the plain view.
+        resize_mode: how the plain view is made square, see `plain_view`.
+    """
+
+    size: int
+    interpolation: str
+    resize_mode: str = "shortest"
+
+
+class Views:
+    """The pixels of one image and its views; lazy, without a model, so that another process can make them ahead.
+
+    Args:
+        image: decoded RGB pixels; the array is kept, so it must not change.
+        geometry: the backbone's input.
+        recipe: how views are made.
+        seed: the run's seed.
+    """
+
+    def __init__(self, image: Image, geometry: Geometry, recipe: ViewRecipe, seed: int) -> None:
+        self.geometry = geometry
+        self.recipe = recipe
+        self.seed = seed
+        self._pixels = torch.from_numpy(image).permute(2, 0, 1)
+
+    @cached_property
+    def id(self) -> str:
+        """SHA-256 of the pixels; with the seed it determines all random numbers."""
+        return image_id(self._pixels.permute(1, 2, 0).numpy())
+
+    def stream(self, purpose: Purpose) -> np.random.Generator:
+        """Return a fresh generator of the image's stream for a purpose."""
+        return stream(self.seed, self.id, purpose)
+
+    @cached_property
+    def plain(self) -> UInt8[Tensor, "3 size size"]:
+        """The plain view `u_1`."""
+        geometry = self.geometry
+        return plain_view(self._pixels, geometry.size, geometry.interpolation, geometry.resize_mode)
+
+    @cached_property
+    def all(self) -> UInt8[Tensor, "views 3 size size"]:
+        """All views, the plain one first."""
+        crops = random_views(self._pixels, self.geometry.size, self.recipe, self.stream("views"))
+        if self.recipe.augmix == "on":
+            crops = augmix(crops, self.stream("augmix"))
+        return torch.cat([self.plain[None], crops])
+
+    @cached_property
+    def augmented(self) -> "Views":
+        """The same image with AugMix on its crops: a second set of views, which shares the plain one."""
+        other = self._sibling(self.geometry, replace(self.recipe, augmix="on"))
+        other.__dict__["plain"] = self.plain
+        return other
+
+    def on(self, geometry: Geometry) -> "Views":
+        """Return the same image, with the same crops, for another backbone."""
+        return self._sibling(geometry, self.recipe)
+
+    def _sibling(self, geometry: Geometry, recipe: ViewRecipe) -> "Views":
+        other = Views(self._pixels.permute(1, 2, 0).numpy(), geometry, recipe, self.seed)
+        if "id" in self.__dict__:
+            other.__dict__["id"] = self.id
+        return other
 
 
 def plain_view(

@@ -1,5 +1,8 @@
 """Runs over many images: rows in order, bad files as rows, and the comparison with zero-shot."""
 
+import os
+import signal
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -8,14 +11,33 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from faircontext import FCL, ZERO, Backbone, Episode, ImageError, LabelSpace, ViewRecipe, ZeroShot, load_image
+from faircontext import (
+    FCL,
+    TPT,
+    ZERO,
+    Backbone,
+    Episode,
+    FairContextError,
+    ImageError,
+    LabelSpace,
+    Method,
+    ViewRecipe,
+    ZeroShot,
+    load_image,
+)
 from faircontext.bench.records import Row
-from faircontext.bench.run import Answer, answer_images, compare
+from faircontext.bench.run import Answer, Item, answer_images, compare
 from faircontext.datasets.folder import FolderTruth
+from faircontext.imageio import DecodedImage
 from helpers import assert_identical
 
 RECIPE = ViewRecipe(number=8, scale=(0.3, 1.0))
 METHOD = FCL(masks=8, k=3, beta=5.0)
+
+
+def items_of(files: list[Path], labels: LabelSpace) -> list[Item]:
+    truth = FolderTruth(labels.names, files)
+    return [Item(str(file), file, truth(file)) for file in files]
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +61,7 @@ def files(tmp_path_factory: pytest.TempPathFactory, photo_files: dict[str, Path]
 
 @pytest.fixture(scope="module")
 def answers(files: list[Path], labels: LabelSpace) -> list[Answer]:
-    return list(answer_images(files, labels, [METHOD], RECIPE, seed=3, truth=FolderTruth(labels.names, files)))
+    return list(answer_images(items_of(files, labels), labels, {"fcl": METHOD}, RECIPE, seed=3))
 
 
 def test_there_is_a_row_per_file_in_order(answers: list[Answer], files: list[Path]) -> None:
@@ -77,20 +99,21 @@ def test_a_row_holds_what_the_methods_answer(answers: list[Answer], files: list[
 
 
 def test_zero_shot_is_not_run_twice_beside_itself(files: list[Path], labels: LabelSpace) -> None:
-    (answer,) = answer_images(files[:1], labels, [ZeroShot()], RECIPE)
+    (answer,) = answer_images(items_of(files[:1], labels), labels, {"zero_shot": ZeroShot()}, RECIPE)
     assert answer.rows[0].prediction == answer.rows[0].zero_shot == "cat"
     assert answer.rows[0].votes is None
     assert answer.rows[0].method == "zero_shot"
 
 
 def test_a_fallback_is_in_its_row(files: list[Path], lite0: Backbone) -> None:
-    (answer,) = answer_images(files[:1], LabelSpace(("cat",), lite0), [METHOD], RECIPE)
+    space = LabelSpace(("cat",), lite0)
+    (answer,) = answer_images(items_of(files[:1], space), space, {"fcl": METHOD}, RECIPE)
     assert answer.rows[0].fallback == "fewer than two candidates: nothing to calibrate"
 
 
 def test_images_are_answered_as_they_are_asked_for(files: list[Path], labels: LabelSpace, tmp_path: Path) -> None:
     later = tmp_path / "later.png"
-    answers = answer_images([files[0], later], labels, [ZeroShot()], RECIPE)
+    answers = answer_images(items_of([files[0], later], labels), labels, {"zero": ZERO()}, RECIPE)
     assert next(answers).rows[0].error == ""
     Image.fromarray(np.zeros((9, 9, 3), np.uint8)).save(later)
     assert next(answers).rows[0].error == ""
@@ -128,11 +151,51 @@ def test_gains_less_losses_are_the_difference_in_accuracy(answers: list[tuple[st
 def test_several_methods_share_an_image_and_zero_shot_keeps_its_place(
     files: list[Path], labels: LabelSpace, answers: list[Answer]
 ) -> None:
-    methods = [ZeroShot(), METHOD, ZERO()]
-    several = list(answer_images(files, labels, methods, RECIPE, seed=3))
-    assert [[row.method for row in answer.rows] for answer in several] == [["zero_shot", "fcl", "zero"]] * len(files)
+    methods = {"zero_shot": ZeroShot(), "fcl-8": METHOD, "zero": ZERO()}
+    several = list(answer_images(items_of(files, labels), labels, methods, RECIPE, seed=3))
+    assert [[row.method for row in answer.rows] for answer in several] == [[*methods]] * len(files)
     for together, alone in zip(several, answers, strict=True):
         assert together.error == alone.error
         if not together.error:
             assert_identical(together.predictions[1], alone.predictions[0])
             assert together.rows[0].prediction == together.rows[2].zero_shot == alone.rows[0].zero_shot
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("methods", [{"zero_shot": ZeroShot()}, {"fcl": METHOD, "tpt": TPT()}])
+def test_answers_do_not_depend_on_who_reads_the_files(
+    files: list[Path], labels: LabelSpace, methods: dict[str, Method], workers: int
+) -> None:
+    recipe = replace(RECIPE, augmix="auto", regime="fine-grained")
+    items = items_of(files, labels)
+    alone = list(answer_images(items, labels, methods, recipe, seed=3))
+    ahead = list(answer_images(items, labels, methods, recipe, seed=3, workers=workers))
+    for one, other in zip(alone, ahead, strict=True):
+        assert [replace(row, seconds=0.0) for row in one.rows] == [replace(row, seconds=0.0) for row in other.rows]
+        for first, second in zip(one.predictions, other.predictions, strict=True):
+            assert_identical(first, second)
+
+
+def test_zero_shot_alone_encodes_many_images_at_once_and_answers_alike(
+    files: list[Path], labels: LabelSpace, lite0: Backbone, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = []
+    encode = lite0.encode_image
+    monkeypatch.setattr(lite0, "encode_image", lambda pixels: calls.append(len(pixels)) or encode(pixels))
+    items = items_of([*files, files[0]], labels)
+    answers = list(answer_images(items, labels, {"zero_shot": ZeroShot()}, RECIPE))
+    assert calls == [3]  # the three that can be read
+    for item, answer in zip(items, answers, strict=True):
+        if not answer.error:
+            assert_identical(answer.predictions[0], ZeroShot()(Episode(load_image(item.path), labels)))
+    assert_identical(answers[0].predictions[0], answers[-1].predictions[0])
+
+
+def test_a_killed_reader_ends_the_run_with_a_line(files: list[Path], labels: LabelSpace) -> None:
+    with pytest.raises(FairContextError, match=r"process that reads images was killed.*fewer workers"):
+        list(answer_images(items_of(files, labels), labels, {"zero": ZERO()}, RECIPE, read=end_process, workers=1))
+
+
+def end_process(_: Path) -> DecodedImage:
+    os.kill(os.getpid(), signal.SIGKILL)
+    raise AssertionError

@@ -1,6 +1,7 @@
 """The interface of a vision-language model, as the methods need it."""
 
 import copy
+import hashlib
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -14,7 +15,7 @@ from torch import Tensor
 
 from faircontext.backbones.prompts import Placement, Prompts
 from faircontext.errors import ArgumentError, FairContextWarning, LabelError, check_choice, check_type
-from faircontext.views import ViewRecipe
+from faircontext.views import Geometry, ViewRecipe
 
 __all__ = [
     "ADAPTABLE_BLOCKS",
@@ -23,6 +24,7 @@ __all__ = [
     "TRAINABLE_TOWER",
     "Backbone",
     "SplitTower",
+    "hash_of",
     "pad_rows",
 ]
 
@@ -48,6 +50,15 @@ def pad_rows(rows: Tensor) -> Tensor:
     """Return a batch with rows of zeros up to a multiple of `ROW_MULTIPLE`."""
     padding = -len(rows) % ROW_MULTIPLE
     return torch.cat([rows, rows.new_zeros(padding, *rows.shape[1:])]) if padding else rows
+
+
+def hash_of(module: torch.nn.Module) -> str:
+    """Return the SHA-256 of a module's parameters and buffers, in hexadecimal."""
+    digest = hashlib.sha256()
+    for name, tensor in sorted(module.state_dict().items()):
+        digest.update(name.encode())
+        digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()
 
 
 class SplitTower(ABC):
@@ -149,6 +160,16 @@ class Backbone(ABC):
     def capabilities(self) -> frozenset[str]:
         """What some methods need beyond features: see `ADAPTABLE_BLOCKS` and `TRAINABLE_TOWER`."""
         return frozenset({TRAINABLE_TOWER} if self.dtype is torch.float32 else ())
+
+    @property
+    def geometry(self) -> Geometry:
+        """What views must look like."""
+        return Geometry(self.image_size, self.interpolation, self.resize_mode)
+
+    @cached_property
+    def weights_hash(self) -> str:
+        """SHA-256 of all weights, the image tower's in the precision in which they are used, in hexadecimal."""
+        return hashlib.sha256(f"{self.text_hash} {hash_of(self.tower)}".encode()).hexdigest()
 
     def _place_tower(self, tower: torch.nn.Module) -> None:
         """Take an image tower, bring it to the device and the precision, and check it there against float32.

@@ -6,7 +6,6 @@ untouched context its features are those of the model's own `encode_text`.
 """
 
 import copy
-import hashlib
 import logging
 import warnings
 from collections.abc import Callable, Iterator, Mapping
@@ -21,7 +20,7 @@ from jaxtyping import Bool, Float, Int
 from open_clip.transformer import ResidualAttentionBlock, VisionTransformer
 from torch import Tensor
 
-from faircontext.backbones.base import ADAPTABLE_BLOCKS, ROW_MULTIPLE, Backbone, SplitTower, pad_rows
+from faircontext.backbones.base import ADAPTABLE_BLOCKS, ROW_MULTIPLE, Backbone, SplitTower, hash_of, pad_rows
 from faircontext.backbones.checkpoints import find_source
 from faircontext.errors import ArgumentError, check_choice
 
@@ -361,8 +360,4 @@ class OpenClip(Backbone):
     @cached_property
     def text_hash(self) -> str:
         """SHA-256 of the text tower's weights, in hexadecimal."""
-        digest = hashlib.sha256()
-        for name, tensor in sorted(self.text_tower.state_dict().items()):
-            digest.update(name.encode())
-            digest.update(tensor.cpu().contiguous().view(torch.uint8).numpy().data)
-        return digest.hexdigest()
+        return hash_of(self.text_tower)

@@ -1,8 +1,10 @@
 """One row per image and method: the columns of `classify`, and their CSV file."""
 
 import csv
+import json
 import os
-from collections.abc import Iterable, Iterator
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
@@ -12,7 +14,7 @@ from typing import Any
 from faircontext.errors import ArgumentError
 from faircontext.imageio import EXTENSIONS
 
-__all__ = ["Row", "RowWriter", "check_outputs", "write_whole", "writing"]
+__all__ = ["Row", "RowWriter", "check_outputs", "to_json", "write_whole", "writing"]
 
 
 @dataclass(frozen=True)
@@ -121,6 +123,12 @@ def write_whole(path: Path, text: str) -> None:
             partial.replace(os.path.realpath(path))
         finally:
             partial.unlink(missing_ok=True)
+
+
+def to_json(document: Mapping[str, Any]) -> str:
+    """Return JSON text in which bytes of file names that are no UTF-8 are escapes."""
+    text = json.dumps(document, indent=1, ensure_ascii=False)
+    return re.sub("[\ud800-\udfff]", lambda stray: f"\\u{ord(stray[0]):04x}", text)
 
 
 class RowWriter:

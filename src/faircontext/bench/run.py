@@ -1,21 +1,50 @@
-"""Run methods over images; a bad file is a row with an error and never ends a run."""
+"""Run methods over images; a bad file is a row with an error and never ends a run.
 
+Files are decoded and views cut ahead, in other processes where that is asked for; features are computed in this one.
+Where no method uses views, the plain views of `ROW_MULTIPLE` images are encoded in one batch.
+"""
+
+import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from pathlib import Path
+from typing import Any
 
+import torch
+from torch.utils.data import DataLoader, Dataset
+
+from faircontext.backbones.base import ROW_MULTIPLE
 from faircontext.bench.records import Row
 from faircontext.episode import Episode
-from faircontext.errors import ImageError
+from faircontext.errors import FairContextError, ImageError
 from faircontext.imageio import DecodedImage, read_image
 from faircontext.labels import LabelSpace
 from faircontext.methods import Method, ZeroShot
 from faircontext.metrics.stats import Accuracy, mcnemar_exact
 from faircontext.types import Prediction
-from faircontext.views import ViewRecipe
+from faircontext.views import Geometry, ViewRecipe, Views
 
-__all__ = ["Answer", "Comparison", "answer_images", "compare"]
+__all__ = ["Answer", "Comparison", "Item", "answer_images", "compare"]
+
+_ZERO_SHOT = ZeroShot()
+
+
+@dataclass(frozen=True)
+class Item:
+    """An image to be answered.
+
+    Attributes:
+        name: what it is called in its rows.
+        path: the file.
+        label: index of its class, or None where it is not known.
+    """
+
+    name: str
+    path: Path
+    label: int | None = None
 
 
 @dataclass(frozen=True)
@@ -25,11 +54,13 @@ class Answer:
     Attributes:
         rows: what is written, one per method.
         predictions: what the rows were made from, in the same order; none where the file was refused.
+        reference: zero-shot's prediction.
         notes: what was decided when the file was read, see `DecodedImage`.
     """
 
     rows: tuple[Row, ...]
     predictions: tuple[Prediction, ...] = ()
+    reference: Prediction | None = None
     notes: tuple[str, ...] = ()
 
     @property
@@ -43,49 +74,155 @@ class Answer:
         return self.rows[0].error
 
 
+@dataclass(frozen=True)
+class _Prepared:
+    """An image that has been read, or why not."""
+
+    views: Views | None
+    seconds: float
+    error: str = ""
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class _Images(Dataset[_Prepared]):
+    """Reads images and makes their views; this is what runs in other processes."""
+
+    items: Sequence[Item]
+    geometry: Geometry
+    recipe: ViewRecipe
+    seed: int
+    read: Callable[[Path], DecodedImage]
+    cut: bool
+    augment: bool
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    def __getitem__(self, index: int) -> _Prepared:
+        begin = time.perf_counter()
+        try:
+            image = self.read(self.items[index].path)
+        except ImageError as error:
+            return _Prepared(None, time.perf_counter() - begin, error.reason)
+        views = Views(image.pixels, self.geometry, self.recipe, self.seed)
+        views.plain  # noqa: B018 (made here, as the others below)
+        if self.cut:
+            views.all  # noqa: B018
+        if self.augment:
+            views.augmented.all  # noqa: B018
+        return _Prepared(views, time.perf_counter() - begin, notes=image.notes)
+
+
 def answer_images(
-    paths: Iterable[Path],
+    items: Sequence[Item],
     labels: LabelSpace,
-    methods: Sequence[Method],
+    methods: Mapping[str, Method],
     recipe: ViewRecipe,
     seed: int = 0,
     read: Callable[[Path], DecodedImage] = read_image,
-    truth: Callable[[Path], int | None] = lambda _: None,
+    workers: int = 0,
 ) -> Iterator[Answer]:
     """Yield one answer per image, in order; each image is read and encoded once for all methods.
 
     Args:
-        paths: image files.
+        items: the images.
         labels: the label space.
-        methods: which methods; zero-shot is run beside them, on the same prompts.
+        methods: which methods, by what they are called in rows; zero-shot is run beside them, on the same prompts.
         recipe: how views are made.
         seed: the run's seed.
         read: how a file is decoded.
-        truth: index of an image's class, or None where it is not known; see `FolderTruth`.
+        workers: processes that read files and cut views ahead; with 0 this one does it when an image's turn comes.
+
+    Raises:
+        FairContextError: a worker process was killed.
     """
     labels.text  # noqa: B018 (encoded here, so that it does not count in the first image's seconds)
-    for path in paths:
-        begin = time.perf_counter()
-        label = truth(path)
-        row = Row(str(path), "" if label is None else labels.names[label])
-        try:
-            image = read(path)
-        except ImageError as error:
-            refused = replace(row, error=error.reason, seconds=time.perf_counter() - begin)
-            yield Answer(tuple(replace(refused, method=method.name) for method in methods))
-            continue
-        yield _answer(Episode(image.pixels, labels, recipe, seed), methods, row, image.notes, begin)
+    cut = any(method.uses_views for method in methods.values())
+    augment = recipe.augmix == "auto" and recipe.regime == "fine-grained"
+    augment = augment and any(method.fine_grained_augmix for method in methods.values())
+    images = _Images(items, labels.backbone.geometry, recipe, seed, read, cut, augment)
+    stream = zip(items, _prepare(images, workers), strict=True)
+    while chunk := list(islice(stream, 1 if cut else ROW_MULTIPLE)):
+        yield from _answer_chunk(chunk, labels, methods)
 
 
-def _answer(episode: Episode, methods: Sequence[Method], row: Row, notes: tuple[str, ...], begin: float) -> Answer:
+def _prepare(images: _Images, workers: int) -> Iterator[_Prepared]:
+    """Yield prepared images in order: made when their turn comes, or ahead where there are workers."""
+    if workers == 0 and images.cut:
+        yield from map(images.__getitem__, range(len(images)))
+    elif workers == 0:
+        yield from _prepare_in_turns(images)
+    else:
+        yield from _prepare_ahead(images, workers)
+
+
+def _prepare_in_turns(images: _Images) -> Iterator[_Prepared]:
+    """Use all processors for reading, then, once a batch has been read, for encoding: on a CPU both need them."""
+    with ThreadPoolExecutor(min(ROW_MULTIPLE, os.cpu_count() or 1)) as pool:
+        for start in range(0, len(images), ROW_MULTIPLE):
+            yield from pool.map(images.__getitem__, range(start, min(start + ROW_MULTIPLE, len(images))))
+
+
+def _prepare_ahead(images: _Images, workers: int) -> Iterator[_Prepared]:
+    loader = DataLoader(
+        images,
+        batch_size=None,
+        num_workers=workers,
+        collate_fn=_as_it_is,
+        multiprocessing_context="spawn",
+        prefetch_factor=4,
+    )
+    try:
+        yield from loader
+    except RuntimeError as error:
+        if "DataLoader worker" in str(error):
+            raise FairContextError(
+                "a process that reads images was killed, perhaps for want of memory; use fewer workers"
+            ) from None
+        raise
+
+
+def _as_it_is(prepared: Any) -> Any:
+    return prepared
+
+
+def _answer_chunk(
+    chunk: Sequence[tuple[Item, _Prepared]], labels: LabelSpace, methods: Mapping[str, Method]
+) -> Iterator[Answer]:
+    """Answer some images; where there are several, their plain views are encoded in one batch."""
+    begin = time.perf_counter()
+    episodes = [None if image.views is None else Episode.of(image.views, labels) for _, image in chunk]
+    read = [episode for episode in episodes if episode is not None]
+    if len(read) > 1:
+        plain = torch.stack([episode.plain for episode in read]).to(labels.backbone.device)
+        encoded = labels.backbone.encode_image(plain / 255.0)
+        for place, z in enumerate(encoded):
+            read[place].take_z(z)
+    shared = (time.perf_counter() - begin) / len(chunk)
+    for (item, image), episode in zip(chunk, episodes, strict=True):
+        row = Row(item.name, "" if item.label is None else labels.names[item.label])
+        seconds = image.seconds + shared
+        if episode is None:
+            refused = replace(row, error=image.error, seconds=seconds)
+            yield Answer(tuple(replace(refused, method=name) for name in methods))
+        else:
+            yield _answer(episode, methods, row, image.notes, seconds)
+
+
+def _answer(
+    episode: Episode, methods: Mapping[str, Method], row: Row, notes: tuple[str, ...], seconds: float
+) -> Answer:
     # Zero-shot comes last: it takes the plain view's features from the views', where they are encoded anyway.
     found: dict[Method, tuple[Prediction, float]] = {}
-    for method in sorted([*methods, ZeroShot()], key=lambda method: isinstance(method, ZeroShot)):
+    for method in sorted([*methods.values(), _ZERO_SHOT], key=lambda method: isinstance(method, ZeroShot)):
         if method not in found:
-            found[method] = method(episode), time.perf_counter() - begin
             begin = time.perf_counter()
-    names, (reference, _) = episode.labels.names, found[ZeroShot()]
-    predictions = tuple(found[method][0] for method in methods)
+            prediction = method(episode)
+            found[method] = prediction, time.perf_counter() - begin + seconds
+            seconds = 0.0
+    names, (reference, _) = episode.labels.names, found[_ZERO_SHOT]
+    predictions = tuple(found[method][0] for method in methods.values())
     rows = tuple(
         replace(
             row,
@@ -93,13 +230,13 @@ def _answer(episode: Episode, methods: Sequence[Method], row: Row, notes: tuple[
             prediction=names[prediction.index],
             votes=None if prediction.votes is None else int(prediction.votes[prediction.index]),
             confidence=prediction.confidence,
-            method=method.name,
+            method=name,
             fallback=prediction.fallback or "",
             seconds=found[method][1],
         )
-        for method, prediction in zip(methods, predictions, strict=True)
+        for (name, method), prediction in zip(methods.items(), predictions, strict=True)
     )
-    return Answer(rows, predictions, notes)
+    return Answer(rows, predictions, reference, notes)
 
 
 @dataclass(frozen=True)

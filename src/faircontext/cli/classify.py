@@ -1,10 +1,8 @@
 """`faircontext classify`: a method's answers beside zero-shot's, for a person's own photos and class names."""
 
-import json
 import platform
-import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from itertools import zip_longest
@@ -68,8 +66,8 @@ def run(arguments: Sequence[str]) -> int:
     paths = find_images(options.paths, sys.stdin or ())
     read = options.reader()
 
-    from faircontext.bench.records import RowWriter, check_outputs, write_whole
-    from faircontext.bench.run import answer_images
+    from faircontext.bench.records import RowWriter, check_outputs, to_json, write_whole
+    from faircontext.bench.run import Item, answer_images
 
     setup = options.create(names, options.method, options.prompts)
     truth = FolderTruth(setup.labels.names, paths, options.paths if options.labels_from_folders else ())
@@ -81,7 +79,8 @@ def run(arguments: Sequence[str]) -> int:
         for remark in [*name_remarks(names), *setup.labels.remarks(), *truth.remarks()]:
             print(f"note: {one_line(remark)}", file=sys.stderr)
         answers: list[Answer] = []
-        stream = answer_images(paths, setup.labels, setup.methods, setup.recipe, options.seed, read, truth)
+        items = [Item(str(path), path, truth(path)) for path in paths]
+        stream = answer_images(items, setup.labels, setup.methods, setup.recipe, options.seed, read)
         interruption: KeyboardInterrupt | None = None
         try:
             _collect(_with_progress(stream, len(paths), setup), answers, writer, options.strict)
@@ -94,12 +93,6 @@ def run(arguments: Sequence[str]) -> int:
     if interruption is not None:
         raise type(interruption)(f"interrupted after {len(answers)} of {len(paths)} images")
     return 1 if any(answer.error for answer in answers) else 0
-
-
-def to_json(document: Mapping[str, Any]) -> str:
-    """Return JSON text in which bytes of file names that are no UTF-8 are escapes."""
-    text = json.dumps(document, indent=1, ensure_ascii=False)
-    return re.sub("[\ud800-\udfff]", lambda stray: f"\\u{ord(stray[0]):04x}", text)
 
 
 def _collect(stream: "Iterator[Answer]", answers: "list[Answer]", writer: "RowWriter | None", strict: bool) -> None:
@@ -118,7 +111,7 @@ def _with_progress(answers: "Iterator[Answer]", total: int, setup: Setup) -> "It
     """Print a line per image, with a progress bar below on a terminal and none in a pipe."""
     from tqdm import tqdm
 
-    names = [method.name for method in setup.methods]
+    names = [*setup.methods]
     single = len(names) == 1
     head = f"{'zero-shot':24} {'prediction':24} {'votes':>5} {'prob.':>6}" if single else _columns(names)
     print(f"{head}  image")
@@ -143,10 +136,10 @@ def _print_run(options: Classify, setup: Setup, images: int) -> None:
     """Say what is about to run, with every setting that differs from the paper's."""
     recipe, labels = setup.recipe, setup.labels
     described = []
-    for method in setup.methods:
+    for label, method in setup.methods.items():
         default = type(method)().settings()
         changed = [f"{name}={value}" for name, value in method.settings().items() if value != default[name]]
-        described.append(f"{method.name}{' (' + ', '.join(changed) + ')' if changed else ''}")
+        described.append(f"{label}{' (' + ', '.join(changed) + ')' if changed else ''}")
     print(
         f"{labels.backbone.name} ({labels.backbone.precision}, {labels.backbone.device}), preset {options.preset}; "
         f"{recipe.number} views of scale {recipe.scale[0]:g} to {recipe.scale[1]:g}; seed {options.seed}\n"
@@ -160,9 +153,7 @@ def _compare(answers: "Sequence[Answer]", setup: Setup) -> "dict[str, Comparison
     """Compare each method with zero-shot; None where no image has a truth."""
     from faircontext.bench.run import compare
 
-    return {
-        method.name: compare([answer.rows[number] for answer in answers]) for number, method in enumerate(setup.methods)
-    }
+    return {label: compare([answer.rows[number] for answer in answers]) for number, label in enumerate(setup.methods)}
 
 
 def _print_summary(answers: "Sequence[Answer]", setup: Setup) -> None:
@@ -197,7 +188,7 @@ def _report(options: Classify, setup: Setup, answers: "Sequence[Answer]") -> dic
             "batch_size": labels.backbone.batch_size,
             "threads": torch.get_num_threads(),
             "logit_scale": labels.backbone.logit_scale,
-            "methods": {method.name: method.settings() for method in setup.methods},
+            "methods": {label: method.settings() for label, method in setup.methods.items()},
             "preset": options.preset,
             "views": asdict(setup.recipe),
             "templates": labels.templates,

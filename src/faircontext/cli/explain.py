@@ -43,7 +43,7 @@ def run(arguments: Sequence[str]) -> int:
     with writing(options.out):
         prepare_folder(options.out, Path(options.image))
     setup = options.create(names, "fcl")
-    (method,), backbone = setup.methods, setup.labels.backbone
+    method, backbone = setup.methods["fcl"], setup.labels.backbone
     assert isinstance(method, FCL)
     for remark in [*name_remarks(names), *setup.labels.remarks()]:
         print(f"note: {one_line(remark)}", file=sys.stderr)

@@ -1,7 +1,7 @@
 """Options that several commands share: reading them, checking them early, and creating what they name."""
 
 import io
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import redirect_stderr
 from dataclasses import dataclass, replace
 from functools import partial
@@ -15,13 +15,16 @@ from faircontext.errors import ArgumentError, check_minimum
 from faircontext.imageio import MAX_PIXELS, DecodedImage, read_image
 
 if TYPE_CHECKING:
+    from faircontext.backbones import Backbone
     from faircontext.labels import LabelSpace
     from faircontext.methods import Method
     from faircontext.views import ViewRecipe
 
-__all__ = ["ModelOptions", "Setup", "parse_options"]
+__all__ = ["Model", "ModelOptions", "RunOptions", "Setup", "parse_options"]
 
 T = TypeVar("T")
+
+Regime = Literal["natural", "fine-grained"]
 
 
 def parse_options(options: type[T], arguments: Sequence[str], command: str) -> T:
@@ -54,21 +57,39 @@ def _message(box: str) -> str:
 
 @dataclass(frozen=True)
 class Setup:
-    """What a run needs, as its options ask."""
+    """What a run needs, as its options ask; methods are known by what they are called in rows."""
 
     labels: "LabelSpace"
-    methods: "tuple[Method, ...]"
+    methods: "Mapping[str, Method]"
     recipe: "ViewRecipe"
 
 
-@dataclass(frozen=True, kw_only=True)
-class ModelOptions:
-    """Options of model, method and images."""
+@dataclass(frozen=True)
+class Model:
+    """A backbone and the methods that are to run on it."""
 
-    labels: str | None = None
-    """Class names with commas between."""
-    labels_file: Path | None = None
-    """File with a class name a line."""
+    backbone: "Backbone"
+    methods: "Mapping[str, Method]"
+    recipe: "ViewRecipe"
+
+    def on(self, names: Sequence[str], templates: Sequence[str], regime: Regime, truncate: bool = False) -> Setup:
+        """Return what a run on some classes needs.
+
+        Raises:
+            LabelError: a class name, a template or a method on them cannot be used.
+        """
+        from faircontext.labels import LabelSpace
+
+        labels = LabelSpace(names, self.backbone, templates, truncate=truncate)
+        for method in self.methods.values():
+            method.check_labels(labels)
+        return Setup(labels, self.methods, replace(self.recipe, regime=regime))
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunOptions:
+    """Options of backbone, methods and images."""
+
     truncate: bool = False
     """Cut class names that are too long for the text model, instead of refusing them."""
     backbone: str = "lite0"
@@ -80,9 +101,7 @@ class ModelOptions:
     set: tuple[str, ...] = ()
     """Settings over the preset's: --set masks=50 steps=1; with several methods, --set fcl.masks=50 tpt.steps=2."""
     augmix: Literal["off", "on", "auto"] = "off"
-    """AugMix on the views: off, on, or auto (where the methods' repositories have it, by --regime)."""
-    regime: Literal["natural", "fine-grained"] = "natural"
-    """Kind of data, for --augmix auto: natural or fine-grained."""
+    """AugMix on the views: off, on, or auto (where the methods' repositories have it, by the kind of data)."""
     seed: int = 0
     """Seed of views and masks."""
     device: str = "cpu"
@@ -96,16 +115,79 @@ class ModelOptions:
     max_pixels: int = MAX_PIXELS
     """Larger images are refused."""
 
+    def reader(self) -> Callable[[Path | str], DecodedImage]:
+        """Return what reads an image file."""
+        check_minimum("max_pixels", self.max_pixels, 1)
+        return partial(read_image, max_pixels=self.max_pixels, exif=self.exif)
+
+    def load(self, methods: Sequence[str]) -> Model:
+        """Load the backbone and create the methods; what can be wrong otherwise is checked before.
+
+        Args:
+            methods: names; a method runs several times, with other settings, under names with a suffix such as
+                `fcl-50`. `all` stands for those that the backbone can run.
+
+        Raises:
+            FairContextError: an option has a value that cannot be used.
+        """
+        from faircontext.backbones import create_backbone
+        from faircontext.methods import create_method, list_methods
+        from faircontext.methods.base import METHODS
+
+        everything = [*methods] == ["all"]
+        asked = {label: label.partition("-")[0] for label in (list_methods() if everything else methods)}
+        settings = self._settings(asked)
+        for label, name in asked.items():
+            create_method(name, **settings[label])
+        check_minimum("seed", self.seed, 0)
+        backbone = create_backbone(
+            self.backbone,
+            self.pretrained,
+            device=self.device,
+            precision=self.precision,
+            batch_size=self.batch_size,
+        )
+        created = {
+            label: create_method(name, preset=self.preset, backbone=backbone, **settings[label])
+            for label, name in asked.items()
+            if not everything or METHODS[name].needs <= backbone.capabilities
+        }
+        return Model(backbone, created, replace(backbone.view_recipe(self.preset), augmix=self.augmix))
+
+    def _settings(self, asked: Mapping[str, str]) -> dict[str, dict[str, Any]]:
+        """Return the settings that are given, by what the methods are called."""
+        from faircontext.methods import parse_settings
+
+        words: dict[str, list[str]] = {label: [] for label in asked}
+        for word in self.set:
+            label, dot, _ = word.partition("=")[0].partition(".")
+            if dot and label in words:
+                words[label].append(word[len(label) + 1 :])
+            elif len(asked) == 1:
+                words[next(iter(asked))].append(word)
+            else:
+                raise ArgumentError(
+                    f"{word!r} is of no method of this run; write METHOD.NAME=VALUE, with one of {', '.join(asked)}"
+                )
+        return {label: parse_settings(name, tuple(words[label])) for label, name in asked.items()}
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelOptions(RunOptions):
+    """Options of class names, backbone, methods and images."""
+
+    labels: str | None = None
+    """Class names with commas between."""
+    labels_file: Path | None = None
+    """File with a class name a line."""
+    regime: Regime = "natural"
+    """Kind of data, for --augmix auto: natural or fine-grained."""
+
     def names(self) -> tuple[str, ...]:
         """Return the class names that the options give."""
         if self.labels_file == Path():
             raise ArgumentError("--labels-file is empty; name a file with a class name a line")
         return class_names(self.labels, self.labels_file)
-
-    def reader(self) -> Callable[[Path | str], DecodedImage]:
-        """Return what reads an image file."""
-        check_minimum("max_pixels", self.max_pixels, 1)
-        return partial(read_image, max_pixels=self.max_pixels, exif=self.exif)
 
     def create(self, names: Sequence[str], methods: str, prompts: str = "single") -> Setup:
         """Load the backbone and create the methods; what can be wrong otherwise is checked before.
@@ -118,47 +200,7 @@ class ModelOptions:
         Raises:
             FairContextError: an option has a value that cannot be used.
         """
-        from faircontext.backbones import create_backbone
         from faircontext.backbones.prompts import prompt_set
-        from faircontext.labels import LabelSpace
-        from faircontext.methods import create_method, list_methods
-        from faircontext.methods.base import METHODS
 
-        asked = list_methods() if methods == "all" else list(dict.fromkeys(methods.split(",")))
-        settings = self._settings(asked)
         templates = prompt_set(prompts)
-        for name in asked:
-            create_method(name, **settings[name])
-        check_minimum("seed", self.seed, 0)
-        backbone = create_backbone(
-            self.backbone,
-            self.pretrained,
-            device=self.device,
-            precision=self.precision,
-            batch_size=self.batch_size,
-        )
-        if methods == "all":
-            asked = [name for name in asked if METHODS[name].needs <= backbone.capabilities]
-        created = tuple(create_method(name, preset=self.preset, backbone=backbone, **settings[name]) for name in asked)
-        recipe = replace(backbone.view_recipe(self.preset), augmix=self.augmix, regime=self.regime)
-        labels = LabelSpace(names, backbone, templates, truncate=self.truncate)
-        for method in created:
-            method.check_labels(labels)
-        return Setup(labels, created, recipe)
-
-    def _settings(self, methods: Sequence[str]) -> dict[str, dict[str, Any]]:
-        """Return the settings that are given, by method."""
-        from faircontext.methods import parse_settings
-
-        words: dict[str, list[str]] = {name: [] for name in methods}
-        for word in self.set:
-            method, dot, _ = word.partition("=")[0].partition(".")
-            if dot and method in words:
-                words[method].append(word[len(method) + 1 :])
-            elif len(methods) == 1:
-                words[methods[0]].append(word)
-            else:
-                raise ArgumentError(
-                    f"{word!r} is of no method of this run; write METHOD.NAME=VALUE, with one of {', '.join(methods)}"
-                )
-        return {name: parse_settings(name, tuple(given)) for name, given in words.items()}
+        return self.load(list(dict.fromkeys(methods.split(",")))).on(names, templates, self.regime, self.truncate)

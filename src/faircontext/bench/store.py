@@ -1,0 +1,304 @@
+"""A run on disk: `run.json` beside its rows in Parquet, written so that a run killed at any moment can go on.
+
+    RUNS/caltech101/run.json           what was run, on what, with which versions; see `RunStore`
+    RUNS/caltech101/parts/*.parquet    rows, as they come
+    RUNS/caltech101/rows.parquet       all rows in the data set's order, once the run is complete
+
+A part is complete or absent, since it takes its name only when it is written. Rows are known by image and method: what
+is found twice, because a run was killed between compacting and deleting parts, counts once.
+"""
+
+import fcntl
+import json
+import os
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from faircontext.bench.records import Row, to_json, write_whole, writing
+from faircontext.errors import ArgumentError
+
+__all__ = ["SCHEMA", "SCHEMA_VERSION", "Record", "Run", "RunStore", "load_run", "load_runs"]
+
+SCHEMA_VERSION = 1
+FLUSH_SECONDS = 20.0
+"""Rows are on disk at the latest this long after they came, one image's time added."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Record(Row):
+    """A row of a run: the columns of `classify`, and what statistics need; classes are given by index as well.
+
+    Attributes:
+        dataset: name of the data set.
+        config: hash of all that the answer depends on besides the image, see `Plan.hashes`.
+        position: of the image in the data set.
+        label_index: the true class.
+        zero_shot_index: zero-shot's answer.
+        index: the method's answer, None where the file was refused.
+        top5: the five best classes, best first.
+        top5_probabilities: theirs.
+        label_probability: probability of the true class.
+        probability_norm: sum over classes of the squared probabilities, which the Brier score needs.
+        candidates: classes that the method decided between.
+        diagnostics: how the answer came about, as JSON.
+        notes: what was decided when the file was read.
+    """
+
+    dataset: str
+    config: str
+    position: int
+    label_index: int | None = None
+    zero_shot_index: int | None = None
+    index: int | None = None
+    top5: tuple[int, ...] = ()
+    top5_probabilities: tuple[float, ...] = ()
+    label_probability: float | None = None
+    probability_norm: float | None = None
+    candidates: tuple[int, ...] = ()
+    diagnostics: str = "{}"
+    notes: tuple[str, ...] = ()
+
+
+_TYPES: Mapping[Any, pa.DataType] = {
+    str: pa.string(),
+    int: pa.int64(),
+    float: pa.float64(),
+    int | None: pa.int64(),
+    float | None: pa.float64(),
+    tuple[int, ...]: pa.list_(pa.int64()),
+    tuple[float, ...]: pa.list_(pa.float64()),
+    tuple[str, ...]: pa.list_(pa.string()),
+}
+
+SCHEMA = pa.schema([(field.name, _TYPES[field.type]) for field in fields(Record)])
+"""Columns of a run's rows."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run that has been read.
+
+    Attributes:
+        folder: where it lies.
+        document: its `run.json`; see `RunStore`.
+        rows: of all images so far, by position and in the order of methods.
+    """
+
+    folder: Path
+    document: Mapping[str, Any]
+    rows: pa.Table
+
+    @property
+    def complete(self) -> bool:
+        """Whether every image of the run has been answered."""
+        return bool(self.document["status"] == "complete")
+
+
+class RunStore:
+    """Writes one run; only one process at a time can hold it.
+
+    Args:
+        folder: of the run; it is made.
+        document: what `run.json` says, at least `config`, what the run is; `status` is added.
+        methods: names of the methods, in their order.
+        resume: whether to go on with a run that is there.
+
+    Attributes:
+        done: keys of images that have been answered, by all methods.
+
+    Raises:
+        ArgumentError: there is a run and `resume` is not set, or it is another one, or another process is at work on
+            it, or the folder cannot be written.
+    """
+
+    def __init__(self, folder: Path, document: Mapping[str, Any], methods: Sequence[str], resume: bool) -> None:
+        self.folder = folder
+        self._methods = tuple(methods)
+        self._parts = folder / "parts"
+        with writing(folder):
+            self._parts.mkdir(parents=True, exist_ok=True)
+            self._lock = (folder / ".lock").open("w")
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            self._lock.close()
+            raise ArgumentError(f"{folder}: another process is at work on this run; wait for it, or stop it") from None
+        try:
+            self.document = self._begin(dict(document), resume)
+            self._rows = _read_rows(folder, self._methods)
+        except BaseException:
+            self._lock.close()
+            raise
+        self.done = frozenset(self._rows["path"].to_pylist())
+        self._buffer: list[Record] = []
+        self._flushed = time.monotonic()
+        self._number = 1 + max((int(part.stem) for part in self._parts.glob("*.parquet")), default=0)
+
+    def _begin(self, document: dict[str, Any], resume: bool) -> dict[str, Any]:
+        place = self.folder / "run.json"
+        if place.exists():
+            earlier = _read_document(place)
+            if not resume:
+                raise ArgumentError(
+                    f"{self.folder}: there is a run already; go on with --resume, or name another --out"
+                )
+            check_same(self.folder, earlier["config"], json.loads(to_json(document["config"])))
+            # What was measured stays; what this process adds comes at the end.
+            document = {**document, **{key: earlier[key] for key in ("status", "sessions") if key in earlier}}
+        document.setdefault("status", "running")
+        document.setdefault("sessions", [])
+        write_whole(place, to_json(document))
+        return document
+
+    def add(self, records: Sequence[Record]) -> None:
+        """Take the rows of an image; they are written with those of others, at the latest after `FLUSH_SECONDS`."""
+        self._buffer += records
+        if time.monotonic() - self._flushed > FLUSH_SECONDS:
+            self.flush()
+
+    def flush(self) -> None:
+        """Write what has come as a part.
+
+        Raises:
+            ArgumentError: it cannot be written, for example because the disk is full; earlier parts stay.
+        """
+        self._flushed = time.monotonic()
+        if not self._buffer:
+            return
+        _write_rows(self._parts / f"{self._number:06}.parquet", to_table(self._buffer))
+        self._number += 1
+        self._buffer = []
+
+    def note(self, **facts: Any) -> None:
+        """Put facts into `run.json`."""
+        self.document.update(facts)
+        write_whole(self.folder / "run.json", to_json(self.document))
+
+    def finish(self) -> None:
+        """Compact the rows into one file, say that the run is complete, and delete the parts."""
+        self.flush()
+        _write_rows(self.folder / "rows.parquet", _read_rows(self.folder, self._methods))
+        self.note(status="complete")
+        for part in self._parts.iterdir():
+            part.unlink()
+        self._parts.rmdir()
+
+    def rows(self) -> pa.Table:
+        """Return all rows that are on disk."""
+        return _read_rows(self.folder, self._methods)
+
+    def __enter__(self) -> "RunStore":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            self.flush()
+        except ArgumentError:
+            if error is None:  # a second complaint about a full disk would hide the first
+                raise
+        finally:
+            self._lock.close()
+
+
+def check_same(folder: Path, earlier: Mapping[str, Any], now: Mapping[str, Any]) -> None:
+    """Raise `ArgumentError` naming what differs, unless two configurations are equal."""
+    differences = list(_differences(earlier, now))
+    if differences:
+        shown = "; ".join(differences[:5]) + (f"; and {len(differences) - 5} more" if len(differences) > 5 else "")
+        raise ArgumentError(f"{folder}: is another run than the one that is asked for: {shown}; name another --out")
+
+
+def _differences(earlier: Any, now: Any, name: str = "") -> Iterable[str]:
+    if isinstance(earlier, Mapping) and isinstance(now, Mapping):
+        for key in dict.fromkeys([*earlier, *now]):
+            inner = f"{name}.{key}" if name else str(key)
+            yield from _differences(earlier.get(key), now.get(key), inner)
+    elif earlier != now:
+        yield f"{name} was {_short(earlier)} and is {_short(now)}"
+
+
+def _short(value: Any) -> str:
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= 80 else text[:76] + " ..."
+
+
+def to_table(records: Sequence[Record]) -> pa.Table:
+    """Return records as a table; bytes of file names that are no UTF-8 become escapes."""
+    columns: dict[str, list[Any]] = {name: [] for name in SCHEMA.names}
+    for record in records:
+        for name, value in asdict(record).items():
+            columns[name].append(value.encode("utf-8", "backslashreplace").decode() if type(value) is str else value)
+    return pa.table(columns, schema=SCHEMA)
+
+
+def _write_rows(path: Path, table: pa.Table) -> None:
+    partial = path.with_name(f".{path.name}.partial")
+    with writing(path):
+        try:
+            pq.write_table(table, partial, compression="zstd")
+            partial.replace(path)
+        finally:
+            partial.unlink(missing_ok=True)
+
+
+def _read_rows(folder: Path, methods: Sequence[str]) -> pa.Table:
+    """Return the rows of a run's files, each image and method once, by position and in the order of methods."""
+    files = [*folder.glob("rows.parquet"), *sorted((folder / "parts").glob("[0-9]*.parquet"))]
+    tables = []
+    for file in files:
+        try:
+            tables.append(pq.read_table(file, schema=SCHEMA))
+        except (OSError, pa.ArrowException) as error:
+            reason = str(error).splitlines()[0]
+            raise ArgumentError(f"{file}: cannot be read: {reason}; delete it and go on with --resume") from None
+    table = pa.concat_tables(tables) if tables else SCHEMA.empty_table()
+    first: dict[tuple[str, str], int] = {}
+    keys = zip(table["path"].to_pylist(), table["method"].to_pylist(), strict=True)
+    for number, key in enumerate(keys):
+        first.setdefault(key, number)
+    places = table["position"].to_pylist()
+    order = {name: number for number, name in enumerate(methods)}
+    kept = sorted(first.items(), key=lambda item: (places[item[1]], order.get(item[0][1], len(order))))
+    return table.take(pa.array([number for _, number in kept], pa.int64()))
+
+
+def _read_document(place: Path) -> dict[str, Any]:
+    try:
+        document: dict[str, Any] = json.loads(place.read_text(encoding="utf-8"))
+        version = document["schema_version"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ArgumentError(f"{place}: is no description of a run ({type(error).__name__})") from None
+    if version != SCHEMA_VERSION:
+        raise ArgumentError(f"{place}: has schema version {version}; this faircontext reads {SCHEMA_VERSION}")
+    return document
+
+
+def load_run(folder: Path) -> Run:
+    """Read a run, complete or not.
+
+    Raises:
+        ArgumentError: a file is missing or cannot be read.
+    """
+    document = _read_document(folder / "run.json")
+    return Run(folder, document, _read_rows(folder, list(document["config"]["methods"])))
+
+
+def load_runs(folder: Path) -> list[Run]:
+    """Read all runs in a folder and below, by path; shards are runs of their own.
+
+    Raises:
+        ArgumentError: there is none, or one cannot be read.
+    """
+    places = sorted(Path(above) / "run.json" for above, _, files in os.walk(folder) if "run.json" in files)
+    if not places:
+        raise ArgumentError(f"{folder}: holds no run (no run.json); make one with faircontext evaluate")
+    return [load_run(place.parent) for place in places]
