@@ -24,10 +24,10 @@ import pyarrow.parquet as pq
 from faircontext.bench.records import Row, to_json, write_whole, writing
 from faircontext.errors import ArgumentError
 
-__all__ = ["SCHEMA", "SCHEMA_VERSION", "Record", "Run", "RunStore", "load_run", "load_runs"]
+__all__ = ["SCHEMA", "SCHEMA_VERSION", "Record", "Run", "RunStore", "check_same", "load_run", "load_runs", "write_run"]
 
 SCHEMA_VERSION = 1
-FLUSH_SECONDS = 20.0
+FLUSH_SECONDS = 10.0
 """Rows are on disk at the latest this long after they came, one image's time added."""
 
 
@@ -146,9 +146,7 @@ class RunStore:
         if place.exists():
             earlier = _read_document(place)
             if not resume:
-                raise ArgumentError(
-                    f"{self.folder}: there is a run already; go on with --resume, or name another --out"
-                )
+                raise ArgumentError(f"{self.folder}: there is a run already; add --resume, or name another --out")
             check_same(self.folder, earlier["config"], json.loads(to_json(document["config"])))
             # What was measured stays; what this process adds comes at the end.
             document = {**document, **{key: earlier[key] for key in ("status", "sessions") if key in earlier}}
@@ -209,7 +207,7 @@ class RunStore:
             self._lock.close()
 
 
-def check_same(folder: Path, earlier: Mapping[str, Any], now: Mapping[str, Any]) -> None:
+def check_same(folder: Path | str, earlier: Mapping[str, Any], now: Mapping[str, Any]) -> None:
     """Raise `ArgumentError` naming what differs, unless two configurations are equal."""
     differences = list(_differences(earlier, now))
     if differences:
@@ -280,6 +278,22 @@ def _read_document(place: Path) -> dict[str, Any]:
     if version != SCHEMA_VERSION:
         raise ArgumentError(f"{place}: has schema version {version}; this faircontext reads {SCHEMA_VERSION}")
     return document
+
+
+def write_run(folder: Path, document: Mapping[str, Any], rows: pa.Table) -> Path:
+    """Write a complete run that has come about otherwise, and return its folder.
+
+    Raises:
+        ArgumentError: there is a run already, or it cannot be written.
+    """
+    place = folder / "run.json"
+    if place.exists():
+        raise ArgumentError(f"{folder}: there is a run already; name another --out")
+    with writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+    _write_rows(folder / "rows.parquet", rows)
+    write_whole(place, to_json(document))
+    return folder
 
 
 def load_run(folder: Path) -> Run:

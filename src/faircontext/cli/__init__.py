@@ -22,6 +22,8 @@ __all__ = ["Terminated", "main"]
 _COMMANDS = {
     "classify": ("classify", "answer your photos with FCL, beside zero-shot"),
     "explain": ("explain", "show, on a page, why FCL answers one photo as it does"),
+    "evaluate": ("evaluate", "measure methods on labelled data sets, resumable and in shards"),
+    "merge": ("merge", "join the shards of runs"),
     "list": ("listing", "list methods, backbones or weights"),
     "demo": ("demo", "run FCL on sample photos, plain and corrupted, and draw its evidence"),
 }

@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import tyro
 
 from faircontext import __version__
-from faircontext.cli.options import ModelOptions, Setup, parse_options
+from faircontext.cli.options import ModelOptions, parse_options
 from faircontext.datasets.folder import FolderTruth, class_folders, find_images, name_remarks
 from faircontext.errors import ArgumentError, one_line
 from faircontext.imageio import MAX_PIXELS
 
 if TYPE_CHECKING:
+    from faircontext.bench.plan import Setup
     from faircontext.bench.records import RowWriter
     from faircontext.bench.run import Answer, Comparison
     from faircontext.labels import LabelSpace
@@ -107,7 +108,7 @@ def _collect(stream: "Iterator[Answer]", answers: "list[Answer]", writer: "RowWr
             break
 
 
-def _with_progress(answers: "Iterator[Answer]", total: int, setup: Setup) -> "Iterator[Answer]":
+def _with_progress(answers: "Iterator[Answer]", total: int, setup: "Setup") -> "Iterator[Answer]":
     """Print a line per image, with a progress bar below on a terminal and none in a pipe."""
     from tqdm import tqdm
 
@@ -132,7 +133,7 @@ def _columns(words: Sequence[str], width: int = 14) -> str:
     return " ".join(f"{word:{width}.{width}}" for word in words)
 
 
-def _print_run(options: Classify, setup: Setup, images: int) -> None:
+def _print_run(options: Classify, setup: "Setup", images: int) -> None:
     """Say what is about to run, with every setting that differs from the paper's."""
     recipe, labels = setup.recipe, setup.labels
     described = []
@@ -149,14 +150,14 @@ def _print_run(options: Classify, setup: Setup, images: int) -> None:
     )
 
 
-def _compare(answers: "Sequence[Answer]", setup: Setup) -> "dict[str, Comparison | None]":
+def _compare(answers: "Sequence[Answer]", setup: "Setup") -> "dict[str, Comparison | None]":
     """Compare each method with zero-shot; None where no image has a truth."""
     from faircontext.bench.run import compare
 
     return {label: compare([answer.rows[number] for answer in answers]) for number, label in enumerate(setup.methods)}
 
 
-def _print_summary(answers: "Sequence[Answer]", setup: Setup) -> None:
+def _print_summary(answers: "Sequence[Answer]", setup: "Setup") -> None:
     refused, rows = sum(bool(answer.error) for answer in answers), [row for answer in answers for row in answer.rows]
     fallbacks, seconds = sum(bool(row.fallback) for row in rows), sum(row.seconds for row in rows)
     print(f"\n{len(answers) - refused} answered, {refused} refused, {fallbacks} fell back; {seconds:.1f} s")
@@ -173,7 +174,7 @@ def _print_summary(answers: "Sequence[Answer]", setup: Setup) -> None:
             )
 
 
-def _report(options: Classify, setup: Setup, answers: "Sequence[Answer]") -> dict[str, Any]:
+def _report(options: Classify, setup: "Setup", answers: "Sequence[Answer]") -> dict[str, Any]:
     """Return everything about the run: resolved settings, versions, answers with top-5 and diagnostics."""
     import torch
 

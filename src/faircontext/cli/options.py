@@ -15,16 +15,11 @@ from faircontext.errors import ArgumentError, check_minimum
 from faircontext.imageio import MAX_PIXELS, DecodedImage, read_image
 
 if TYPE_CHECKING:
-    from faircontext.backbones import Backbone
-    from faircontext.labels import LabelSpace
-    from faircontext.methods import Method
-    from faircontext.views import ViewRecipe
+    from faircontext.bench.plan import Model, Setup
 
-__all__ = ["Model", "ModelOptions", "RunOptions", "Setup", "parse_options"]
+__all__ = ["ModelOptions", "RunOptions", "parse_options"]
 
 T = TypeVar("T")
-
-Regime = Literal["natural", "fine-grained"]
 
 
 def parse_options(options: type[T], arguments: Sequence[str], command: str) -> T:
@@ -53,37 +48,6 @@ def _message(box: str) -> str:
     words = [line.strip(" │╰╯") for line in lines]
     ends = [number for number, line in enumerate(words) if set(line) <= set("─-")]
     return " ".join(words[: ends[0]] if ends else words).rstrip(".")
-
-
-@dataclass(frozen=True)
-class Setup:
-    """What a run needs, as its options ask; methods are known by what they are called in rows."""
-
-    labels: "LabelSpace"
-    methods: "Mapping[str, Method]"
-    recipe: "ViewRecipe"
-
-
-@dataclass(frozen=True)
-class Model:
-    """A backbone and the methods that are to run on it."""
-
-    backbone: "Backbone"
-    methods: "Mapping[str, Method]"
-    recipe: "ViewRecipe"
-
-    def on(self, names: Sequence[str], templates: Sequence[str], regime: Regime, truncate: bool = False) -> Setup:
-        """Return what a run on some classes needs.
-
-        Raises:
-            LabelError: a class name, a template or a method on them cannot be used.
-        """
-        from faircontext.labels import LabelSpace
-
-        labels = LabelSpace(names, self.backbone, templates, truncate=truncate)
-        for method in self.methods.values():
-            method.check_labels(labels)
-        return Setup(labels, self.methods, replace(self.recipe, regime=regime))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,7 +84,7 @@ class RunOptions:
         check_minimum("max_pixels", self.max_pixels, 1)
         return partial(read_image, max_pixels=self.max_pixels, exif=self.exif)
 
-    def load(self, methods: Sequence[str]) -> Model:
+    def load(self, methods: Sequence[str]) -> "Model":
         """Load the backbone and create the methods; what can be wrong otherwise is checked before.
 
         Args:
@@ -131,6 +95,7 @@ class RunOptions:
             FairContextError: an option has a value that cannot be used.
         """
         from faircontext.backbones import create_backbone
+        from faircontext.bench.plan import Model
         from faircontext.methods import create_method, list_methods
         from faircontext.methods.base import METHODS
 
@@ -180,7 +145,7 @@ class ModelOptions(RunOptions):
     """Class names with commas between."""
     labels_file: Path | None = None
     """File with a class name a line."""
-    regime: Regime = "natural"
+    regime: Literal["natural", "fine-grained"] = "natural"
     """Kind of data, for --augmix auto: natural or fine-grained."""
 
     def names(self) -> tuple[str, ...]:
@@ -189,7 +154,7 @@ class ModelOptions(RunOptions):
             raise ArgumentError("--labels-file is empty; name a file with a class name a line")
         return class_names(self.labels, self.labels_file)
 
-    def create(self, names: Sequence[str], methods: str, prompts: str = "single") -> Setup:
+    def create(self, names: Sequence[str], methods: str, prompts: str = "single") -> "Setup":
         """Load the backbone and create the methods; what can be wrong otherwise is checked before.
 
         Args:

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from scipy.stats import binomtest
 
-__all__ = ["Accuracy", "mcnemar_exact", "wilson_interval"]
+__all__ = ["Accuracy", "chance_p_value", "mcnemar_exact", "wilson_interval"]
 
 
 def wilson_interval(successes: int, number: int, level: float = 0.95) -> tuple[float, float]:
@@ -30,6 +30,17 @@ def mcnemar_exact(only_first: int, only_second: int) -> float:
     """
     discordant = only_first + only_second
     return float(binomtest(only_first, discordant, 0.5).pvalue) if discordant else 1.0
+
+
+def chance_p_value(correct: int, number: int, classes: int) -> float:
+    """Return the one-sided exact p-value of at least this many right answers, were they drawn at random.
+
+    Args:
+        correct: right answers.
+        number: of images, at least 1.
+        classes: C; a random answer is right with probability 1/C.
+    """
+    return float(binomtest(correct, number, 1 / classes, alternative="greater").pvalue)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,122 @@
+"""Images per second of `evaluate` with zero-shot, against the bare encoder on the same number of images.
+
+Usage: FAIRCONTEXT_CACHE=off python benchmarks/pipeline.py DATA [--backbone lite0] [--precision auto] [--rounds 7]
+                                                           [--workers 0] [--minimum 0]
+
+DATA is a folder with labels.csv and classnames.txt (or class folders). A round times the encoder on batches of 16
+random images, then the whole evaluation: reading, the plain view, encoding, answering, rows in Parquet; the first round
+is not counted. Text features are computed before. Below, each stage is timed alone. With --minimum the exit code is 1
+where the median ratio is lower.
+"""
+
+import argparse
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import torch
+from common import add_model_options, make_backbone
+
+from faircontext import Backbone, Episode, LabelSpace, ViewRecipe, ZeroShot
+from faircontext.bench.evaluate import answer_here, evaluate
+from faircontext.bench.plan import Plan, Setup
+from faircontext.bench.run import Item, answer_images
+from faircontext.bench.store import RunStore
+from faircontext.datasets.catalogue import load_dataset
+from faircontext.imageio import read_image
+from faircontext.views import Views
+
+
+def seconds(work: Callable[[], object]) -> float:
+    begin = time.perf_counter()
+    work()
+    return time.perf_counter() - begin
+
+
+def encode(backbone: Backbone, number: int) -> None:
+    pixels = torch.rand(16, 3, backbone.image_size, backbone.image_size, device=backbone.device)
+    for _ in range(-(-number // 16)):
+        backbone.encode_image(pixels)
+
+
+def run_once(plan: Plan, workers: int) -> None:
+    engine = partial(answer_here, read=read_image, workers=workers)
+    with tempfile.TemporaryDirectory() as folder:
+        evaluate(plan, Path(folder), engine, False, {}, print)
+
+
+def stages(plan: Plan) -> dict[str, float]:
+    """Return the seconds of each stage alone, one image after the other."""
+    labels, backbone = plan.setup.labels, plan.setup.labels.backbone
+    items: list[Item] = [plan.item(position) for position in plan.positions]
+    found = {}
+    images: list[Views] = []
+
+    def read() -> None:
+        images.extend(Views(read_image(i.path).pixels, backbone.geometry, ViewRecipe(), 0) for i in items)
+
+    found["read files (one thread)"] = seconds(read)
+    found["plain views (one thread)"] = seconds(lambda: [views.plain for views in images])
+    found["encode"] = seconds(lambda: encode(backbone, len(items)))
+    episodes = [Episode.of(views, labels) for views in images]
+    for episode in episodes:
+        episode.take_z(labels.zero_shot_text[0])
+    found["answer"] = seconds(lambda: [ZeroShot()(episode) for episode in episodes])
+    answers = list(answer_images(items, labels, plan.setup.methods, plan.setup.recipe))
+    records = []
+    pairs = zip(answers, plan.positions, strict=True)
+    found["make rows"] = seconds(lambda: records.extend(plan.records(answer, place) for answer, place in pairs))
+    document = {"schema_version": 1, "config": plan.config}
+    with tempfile.TemporaryDirectory() as folder, RunStore(Path(folder), document, ["zero_shot"], False) as store:
+
+        def write() -> None:
+            for rows in records:
+                store.add(rows)
+            store.finish()
+
+        found["write rows"] = seconds(write)
+    return found
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("data", type=Path)
+    add_model_options(parser)
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--workers", type=int, default=0)
+    parser.add_argument("--minimum", type=float, default=0.0)
+    options = parser.parse_args()
+    backbone = make_backbone(options)
+    dataset = load_dataset(str(options.data.resolve()), Path())
+    setup = Setup(LabelSpace(dataset.names, backbone), {"zero_shot": ZeroShot()}, ViewRecipe())
+    plan = Plan(dataset, setup, 0, None, None, {})
+    setup.labels.zero_shot_text  # noqa: B018 (computed before anything is timed)
+    plan.config  # noqa: B018 (the same; it hashes the weights)
+    number, ratios, bare = len(plan.positions), [], []
+    for _ in range(1 + options.rounds):
+        before = seconds(lambda: encode(backbone, number))
+        whole = seconds(lambda: run_once(plan, options.workers))
+        after = seconds(lambda: encode(backbone, number))  # the machine may change its pace: the mean of both sides
+        bare.append((before + after) / 2)
+        ratios.append(bare[-1] / whole)
+    ratio = statistics.median(ratios[1:])
+    print(
+        f"{backbone.name} ({backbone.precision}), {dataset.name}: {number} images, {torch.get_num_threads()} threads, "
+        f"{options.workers} workers\n"
+        f"bare encoder {number / statistics.median(bare[1:]):.0f} images/s; evaluate reaches {ratio:.2f} of it "
+        f"({min(ratios[1:]):.2f} to {max(ratios[1:]):.2f} in {options.rounds} rounds)"
+    )
+    for name, cost in stages(plan).items():
+        print(f"  {name:26} {1000 * cost / number:6.2f} ms per image")
+    if ratio < options.minimum:
+        print(f"less than {options.minimum}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,182 @@
+"""`faircontext evaluate`: methods on labelled data sets, resumable, in shards where that is asked for."""
+
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from faircontext.cli.options import RunOptions, parse_options
+from faircontext.errors import ArgumentError, check_minimum, one_line
+from faircontext.imageio import MAX_PIXELS
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from faircontext.bench.evaluate import Engine
+    from faircontext.bench.plan import Model, Plan
+    from faircontext.datasets.spec import Dataset
+
+__all__ = ["Evaluate", "evaluate", "method_names", "plan_of", "rebuild", "run"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evaluate(RunOptions):
+    """Measure methods on labelled data sets; zero-shot is measured beside them, on the same prompts.
+
+    A run is a folder below --out, one per data set. Stopped at any moment, even by kill -9, it goes on with --resume.
+    Exit code 0: all answered; 1: some files were refused; 2: a wrong argument.
+    """
+
+    datasets: tuple[str, ...]
+    """See: faircontext data list; or folders below --root: class folders, or labels.csv with classnames.txt."""
+    methods: tuple[str, ...] = ("fcl",)
+    """See: faircontext list methods; or all. A suffix makes a variant: fcl-50, with --set fcl-50.masks=50."""
+    root: Path
+    """Folder that holds the data sets."""
+    out: Path = Path("runs")
+    """Folder for the runs."""
+    prompts: str = "single"
+    """Prompt set: single, generic7, imagenet80, or dataset (one template made for each data set)."""
+    split: Literal["test", "val", "official"] = "test"
+    """Which images: CoOp's test or val, or the data set's official test set where that is another."""
+    limit: int | None = None
+    """At most this many images of each data set, drawn by the seed."""
+    shard: str | None = None
+    """i/n: only the i-th of n parts, counted from 0; faircontext merge joins them."""
+    workers: int | None = None
+    """Processes that read images ahead (default: none on a CPU); with --engine ray, models that answer."""
+    threads: int | None = None
+    """Of a model, on a CPU; default: PyTorch's own."""
+    engine: Literal["local", "ray"] = "local"
+    """local, or ray: models on a Ray cluster, the one that RAY_ADDRESS names or this machine."""
+    resume: bool = field(default=False)
+    """Go on with runs that are there; those that are complete are left alone."""
+    partial: bool = False
+    """Measure on the images that are there, where some that a split file lists are missing."""
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run the command."""
+    return evaluate(parse_options(Evaluate, arguments, "evaluate"))
+
+
+def evaluate(options: Evaluate) -> int:
+    """Evaluate as the options ask, and return the exit code."""
+    from faircontext.bench.plan import parse_shard
+
+    shard = None if options.shard is None else parse_shard(options.shard)
+    for name in ("limit", "threads"):
+        if getattr(options, name) is not None:
+            check_minimum(name, getattr(options, name), 1)
+    check_minimum("workers", options.workers or 0, 0)
+    options.reader()  # checks its options
+    datasets = _find(options)
+    if options.threads is not None:
+        import torch
+
+        torch.set_num_threads(options.threads)
+    model = options.load(method_names(options.methods))
+    plans = [plan_of(options, dataset, model, shard) for dataset in datasets]
+    engine, facts = _engine(options, model)
+    refused = False
+    for plan in plans:
+        _print_plan(plan)
+        from faircontext.bench.evaluate import evaluate as carry_out
+
+        rows = carry_out(plan, options.out, engine, options.resume, facts, _note)
+        _print_results(plan, rows)
+        refused = refused or any(rows["error"].to_pylist())
+    return 1 if refused else 0
+
+
+def method_names(asked: Sequence[str]) -> list[str]:
+    """Return what methods are called, zero-shot first: it is measured in every run."""
+    words = [name for word in asked for name in word.split(",")]
+    return ["all"] if words == ["all"] else list(dict.fromkeys(["zero_shot", *words]))
+
+
+def _find(options: Evaluate) -> "list[Dataset]":
+    """Find all data sets before anything is run on one."""
+    from faircontext.datasets.catalogue import load_dataset
+
+    datasets = [load_dataset(name, options.root, options.split) for name in dict.fromkeys(options.datasets)]
+    for dataset in datasets:
+        if not dataset.samples:
+            raise ArgumentError(f"{dataset.name}: none of its images is in {dataset.folder}")
+        if dataset.missing and not options.partial:
+            raise ArgumentError(
+                f"{dataset.name}: {len(dataset.missing)} of {dataset.listed} images are not in {dataset.folder}, for "
+                f"example {dataset.missing[0]}; complete it, or measure on those that are there with --partial"
+            )
+    return datasets
+
+
+def plan_of(options: Evaluate, dataset: "Dataset", model: "Model", shard: tuple[int, int] | None) -> "Plan":
+    """Return what is to be done on one data set."""
+    from faircontext.backbones.prompts import prompt_set
+    from faircontext.bench.plan import Plan
+
+    templates = (dataset.template,) if options.prompts == "dataset" else prompt_set(options.prompts)
+    facts = {
+        "pretrained": options.pretrained,
+        "preset": options.preset,
+        "prompts": options.prompts,
+        "truncate": options.truncate,
+        "exif": options.exif,
+        "max_pixels": min(options.max_pixels, MAX_PIXELS),
+    }
+    setup = model.on(dataset.names, templates, dataset.regime, options.truncate)
+    return Plan(dataset, setup, options.seed, options.limit, shard, facts)
+
+
+def _engine(options: Evaluate, model: "Model") -> "tuple[Engine, dict[str, Any]]":
+    from faircontext.bench.evaluate import answer_here
+
+    if options.engine == "ray":
+        from faircontext.bench.ray import answer_on_ray
+
+        build = partial(rebuild, options)
+        return partial(answer_on_ray, build=build, workers=options.workers), {"engine": "ray"}
+    workers = options.workers
+    if workers is None:  # on a CPU, reading ahead only takes processors from the encoder
+        workers = 0 if model.backbone.device.type == "cpu" else min(8, max(1, (os.cpu_count() or 1) - 1))
+    return partial(answer_here, read=options.reader(), workers=workers), {"engine": "local", "workers": workers}
+
+
+def rebuild(options: Evaluate, dataset: "Dataset", shard: tuple[int, int] | None) -> "tuple[Plan, Engine]":
+    """Make a plan anew in another process, with an engine that carries it out there."""
+    plan = plan_of(options, dataset, options.load(method_names(options.methods)), shard)
+    from faircontext.bench.evaluate import answer_here
+
+    return plan, partial(answer_here, read=options.reader(), workers=0)
+
+
+def _note(line: str) -> None:
+    print(f"note: {one_line(line)}", file=sys.stderr, flush=True)
+
+
+def _print_plan(plan: "Plan") -> None:
+    """Say what is about to run."""
+    dataset, labels = plan.dataset, plan.setup.labels
+    number = len(plan.positions)
+    of = f" of {dataset.listed:,}" if number < dataset.listed else ""
+    part = "" if plan.shard is None else f", shard {plan.shard[0]}/{plan.shard[1]}"
+    print(
+        f"{dataset.name} ({dataset.split}): {dataset.layout}\n"
+        f"  {number:,}{of} images{part}, {len(labels)} classes; {labels.backbone.name} ({labels.backbone.precision}), "
+        f"preset {plan.facts['preset']}, seed {plan.seed}; {', '.join(plan.setup.methods)}",
+        flush=True,
+    )
+    for remark in (*dataset.remarks, *labels.remarks()):
+        _note(f"{dataset.name}: {remark}")
+
+
+def _print_results(plan: "Plan", rows: "pa.Table") -> None:
+    """Print each method's accuracy, and its comparison with zero-shot on the same images."""
+    from faircontext.bench.summary import summarise
+
+    for name, summary in summarise(rows, len(plan.dataset.names)).items():
+        print(f"  {name:14} {summary.describe(name)}", flush=True)

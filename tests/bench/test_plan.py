@@ -1,0 +1,100 @@
+"""Which images a run answers, and what its configuration depends on."""
+
+from dataclasses import replace
+from itertools import chain
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from faircontext import FCL, Backbone, FairContextError, LabelSpace, ViewRecipe, ZeroShot
+from faircontext.bench.plan import Plan, Setup, choose, data_hash, parse_shard
+from faircontext.datasets.spec import Dataset, Sample
+
+
+@given(st.integers(0, 200), st.integers(0, 9), st.none() | st.integers(1, 250), st.integers(1, 7))
+def test_shards_are_a_partition(number: int, seed: int, limit: int | None, parts: int) -> None:
+    whole = choose(number, seed, limit)
+    shards = [choose(number, seed, limit, (part, parts)) for part in range(parts)]
+    assert sorted(chain.from_iterable(shards)) == sorted(whole)
+    assert max(map(len, shards)) - min(map(len, shards)) <= 1
+
+
+@given(st.integers(0, 200), st.integers(0, 9), st.integers(1, 250), st.integers(0, 50))
+def test_a_limit_takes_the_head_of_a_permutation(number: int, seed: int, limit: int, more: int) -> None:
+    whole = choose(number, seed)
+    assert sorted(whole) == [*range(number)]
+    assert choose(number, seed, limit) == choose(number, seed, limit + more)[:limit] == whole[:limit]
+
+
+def test_a_limit_is_a_sample_and_not_the_head_of_the_data_set() -> None:
+    chosen = choose(10_000, 0, 100)
+    assert np.mean(chosen) == pytest.approx(5_000, abs=900)  # 3 standard errors of a uniform sample
+    assert chosen != choose(10_000, 1, 100)
+
+
+@pytest.mark.parametrize("text", ["", "1", "2/2", "-1/2", "a/b", "1/0", "0/0", "1/2/3"])
+def test_a_shard_that_is_none_is_refused(text: str) -> None:
+    with pytest.raises(FairContextError, match=r"--shard .* is not possible; write i/n"):
+        parse_shard(text)
+    assert parse_shard("1/2") == (1, 2)
+
+
+@pytest.fixture
+def dataset(tmp_path: Path) -> Dataset:
+    samples = []
+    for place in range(4):
+        path = tmp_path / f"{place}.png"
+        path.write_bytes(b"x" * place)
+        samples.append(Sample(path.name, path, place % 2))
+    return Dataset("set", tmp_path, "test", "all", ("cat", "dog"), tuple(samples))
+
+
+def test_the_hash_of_data_depends_on_names_sizes_and_labels_alone(dataset: Dataset) -> None:
+    known = data_hash(dataset)
+    assert data_hash(replace(dataset, samples=dataset.samples[::-1])) == known
+    assert data_hash(replace(dataset, samples=dataset.samples[:3])) != known
+    first, *rest = dataset.samples
+    assert data_hash(replace(dataset, samples=(replace(first, label=1), *rest))) != known
+    assert data_hash(replace(dataset, samples=(replace(first, key="y.png"), *rest))) != known
+    first.path.write_bytes(b"longer")
+    assert data_hash(dataset) != known
+
+
+def test_a_file_that_is_gone_has_no_size_and_ends_nothing(dataset: Dataset) -> None:
+    known = data_hash(dataset)
+    dataset.samples[0].path.unlink()
+    assert data_hash(dataset) != known
+
+
+@pytest.fixture
+def plan(dataset: Dataset, lite0: Backbone) -> Plan:
+    setup = Setup(LabelSpace(dataset.names, lite0), {"zero_shot": ZeroShot(), "fcl": FCL(masks=8)}, ViewRecipe())
+    return Plan(dataset, setup, 0, None, None, {"preset": "paper"})
+
+
+def test_a_hash_depends_on_what_the_answers_depend_on(plan: Plan, dataset: Dataset) -> None:
+    setup = plan.setup
+    other = replace(setup, methods={**setup.methods, "fcl": FCL(masks=9)})
+    changed = replace(plan, setup=other)
+    assert changed.hashes["zero_shot"] == plan.hashes["zero_shot"]
+    assert changed.hashes["fcl"] != plan.hashes["fcl"] != plan.hashes["zero_shot"]
+    for changes in ({"seed": 1}, {"setup": replace(setup, recipe=ViewRecipe(number=8))}):
+        assert replace(plan, **changes).hashes["zero_shot"] != plan.hashes["zero_shot"]
+    for changes in ({"limit": 2}, {"shard": (0, 2)}, {"dataset": replace(dataset, samples=dataset.samples[:2])}):
+        part = replace(plan, **changes)
+        assert part.hashes == plan.hashes
+        assert part.config != plan.config
+
+
+def test_the_configuration_names_the_weights(plan: Plan, lite0_fp32: Backbone) -> None:
+    backbone = plan.config["backbone"]
+    assert backbone["weights"] == plan.setup.labels.backbone.weights_hash
+    assert len(backbone["weights"]) == 64
+    if backbone["precision"] != "fp32":
+        assert backbone["weights"] != lite0_fp32.weights_hash
+    assert plan.config["methods"]["fcl"]["masks"] == 8
+    assert plan.folder_name == "set"
+    assert replace(plan, shard=(1, 3)).folder_name == "set-shard-1-of-3"

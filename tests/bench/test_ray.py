@@ -1,0 +1,110 @@
+"""The same evaluation on a local Ray cluster gives the same records, also when an actor is killed."""
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+import torch
+
+from faircontext import FairContextError
+from faircontext.bench.evaluate import answer_here, evaluate
+from faircontext.bench.plan import Plan
+from faircontext.cli.evaluate import Evaluate, plan_of, rebuild
+from faircontext.datasets.spec import Dataset
+from faircontext.imageio import read_image
+
+ray = pytest.importorskip("ray")
+
+from faircontext.bench.ray import answer_on_ray  # noqa: E402 (only where Ray is installed)
+
+FLOATS = ("confidence", "top5_probabilities", "label_probability", "probability_norm", "diagnostics", "seconds")
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),  # of Ray's own sockets and processes
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore::FutureWarning"),
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
+
+
+@pytest.fixture(scope="module")
+def options(tiny_folder: Callable[[str], Path], picture_set: Path) -> Evaluate:
+    return Evaluate(
+        datasets=("pictures",),
+        root=picture_set.parent,
+        backbone=f"local-dir:{tiny_folder('clip')}",
+        precision="fp32",
+        preset="paper",
+        set=("fcl.masks=8", "fcl.k=3"),
+    )
+
+
+@pytest.fixture(scope="module")
+def plan(options: Evaluate, pictures: Dataset) -> Plan:
+    return plan_of(options, pictures, options.load(["zero_shot", "fcl"]), None)
+
+
+@pytest.fixture(scope="module")
+def local(plan: Plan, tmp_path_factory: pytest.TempPathFactory) -> pa.Table:
+    here = partial(answer_here, read=read_image, workers=0)
+    return evaluate(plan, tmp_path_factory.mktemp("local"), here, False, {}, print)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def cluster() -> Iterator[None]:
+    yield
+    ray.shutdown()
+
+
+def assert_alike(rows: pa.Table, others: pa.Table) -> None:
+    assert rows.drop_columns(list(FLOATS)).equals(others.drop_columns(list(FLOATS)))
+    for name in ("confidence", "label_probability", "probability_norm"):
+        first, second = (table[name].drop_null().to_numpy() for table in (rows, others))
+        assert abs(first - second).max() < 1e-4
+    first, second = (torch.tensor(t["top5_probabilities"].drop_null().to_pylist()[:8]) for t in (rows, others))
+    assert torch.allclose(first, second, atol=1e-4)
+
+
+def test_ray_answers_alike_also_when_an_actor_is_killed(
+    options: Evaluate, plan: Plan, local: pa.Table, tmp_path: Path
+) -> None:
+    engine = partial(answer_on_ray, build=partial(rebuild, options), workers=1)
+    assert_alike(evaluate(plan, tmp_path / "quiet", engine, False, {"engine": "ray"}, print), local)
+    killed: list[int] = []
+
+    def kill() -> None:
+        end = time.monotonic() + 60
+        while not killed and time.monotonic() < end:
+            for entry in Path("/proc").glob("[0-9]*"):
+                if b"_Answerer" in _words(entry):
+                    os.kill(int(entry.name), signal.SIGKILL)
+                    killed.append(int(entry.name))
+                    return
+            time.sleep(0.2)
+
+    killer = threading.Thread(target=kill)
+    killer.start()
+    rows = evaluate(plan, tmp_path / "killed", engine, False, {"engine": "ray"}, print)
+    killer.join()
+    assert killed
+    assert_alike(rows, local)
+
+
+def _words(entry: Path) -> bytes:
+    try:
+        return (entry / "cmdline").read_bytes()
+    except OSError:
+        return b""
+
+
+def test_an_actor_that_plans_something_else_is_refused(options: Evaluate, plan: Plan, tmp_path: Path) -> None:
+    other = Evaluate(**{**vars(options), "set": ("fcl.masks=9", "fcl.k=3")})
+    engine = partial(answer_on_ray, build=partial(rebuild, other), workers=1)
+    with pytest.raises(FairContextError, match=r"methods.fcl.masks was 8 and is 9"):
+        evaluate(plan, tmp_path, engine, False, {"engine": "ray"}, print)

@@ -1,0 +1,215 @@
+"""A run on disk: what was flushed survives, what is there twice counts once, another run is refused by name."""
+
+import errno
+import json
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from faircontext import FairContextError
+from faircontext.bench import store
+from faircontext.bench.store import SCHEMA, Record, RunStore, check_same, load_run, load_runs, to_table, write_run
+
+METHODS = ("zero_shot", "fcl")
+CONFIG = {"dataset": {"name": "set"}, "seed": 0, "methods": {name: {} for name in METHODS}}
+DOCUMENT = {"schema_version": 1, "config": CONFIG}
+
+
+def image(position: int, **changes: object) -> list[Record]:
+    common = {"dataset": "set", "config": "abc", "position": position, "label_index": 1, "path": f"{position}.png"}
+    return [Record(**(common | {"method": method} | changes)) for method in METHODS]
+
+
+def open_store(folder: Path, resume: bool = False, document: dict = DOCUMENT) -> RunStore:
+    return RunStore(folder, document, METHODS, resume)
+
+
+def test_rows_come_back_by_position_and_in_the_order_of_methods(tmp_path: Path) -> None:
+    with open_store(tmp_path / "set") as run:
+        for position in (2, 0, 1):
+            run.add(image(position))
+            run.flush()
+        run.finish()
+    table = load_run(tmp_path / "set").rows
+    assert table["position"].to_pylist() == [0, 0, 1, 1, 2, 2]
+    assert table["method"].to_pylist() == [*METHODS] * 3
+    assert sorted(path.name for path in (tmp_path / "set").iterdir()) == [".lock", "rows.parquet", "run.json"]
+
+
+def test_every_column_comes_back_as_it_was(tmp_path: Path) -> None:
+    record = Record(
+        path="a\nb.png",
+        label="é",
+        votes=3,
+        confidence=1 / 3,
+        method="fcl",
+        seconds=0.25,
+        dataset="set",
+        config="abc",
+        position=7,
+        label_index=1,
+        zero_shot_index=0,
+        index=1,
+        top5=(1, 0, 2),
+        top5_probabilities=(0.5, 1 / 3, 1e-30),
+        label_probability=0.5,
+        probability_norm=0.36,
+        candidates=(1, 0),
+        diagnostics='{"views_kept": 19}',
+        notes=("the first of several frames was taken",),
+    )
+    with open_store(tmp_path) as run:
+        run.add([record])
+        run.finish()
+    (row,) = load_run(tmp_path).rows.to_pylist()
+    assert {name: tuple(value) if isinstance(value, list) else value for name, value in row.items()} == vars(record)
+    assert pq.read_schema(tmp_path / "rows.parquet").names == SCHEMA.names
+
+
+def test_bytes_of_a_name_that_are_no_text_are_escapes() -> None:
+    (row,) = to_table(image(0, path="\udcff.png")[:1]).to_pylist()
+    assert row["path"] == "\\udcff.png"
+
+
+def test_what_was_flushed_survives_and_is_known_as_done(tmp_path: Path) -> None:
+    run = open_store(tmp_path)
+    run.add(image(0))
+    run.flush()
+    run.add(image(1))  # lost: the process ends here, without a word
+    run._lock.close()
+    assert not load_run(tmp_path).complete
+    with open_store(tmp_path, resume=True) as again:
+        assert again.done == {"0.png"}
+        again.add(image(1))
+        again.finish()
+    found = load_run(tmp_path)
+    assert found.complete
+    assert found.rows["path"].to_pylist() == ["0.png"] * 2 + ["1.png"] * 2
+
+
+def test_rows_are_written_in_time_without_being_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [0.0]
+    monkeypatch.setattr(store.time, "monotonic", lambda: clock[0])
+    run = open_store(tmp_path)
+    run.add(image(0))
+    assert not list(tmp_path.glob("parts/*.parquet"))
+    clock[0] = 29.0 - store.FLUSH_SECONDS / 2
+    run.add(image(1))
+    assert len(list(tmp_path.glob("parts/*.parquet"))) == 1
+    assert store.FLUSH_SECONDS < 30
+    run._lock.close()
+
+
+def test_an_exception_does_not_lose_what_came(tmp_path: Path) -> None:
+    run = open_store(tmp_path)
+    run.add(image(0))
+    run.__exit__(KeyboardInterrupt, KeyboardInterrupt(), None)
+    assert len(load_run(tmp_path).rows) == 2
+
+
+def test_killed_between_compacting_and_deleting_parts(tmp_path: Path) -> None:
+    with open_store(tmp_path) as run:
+        run.add(image(0))
+        run.flush()
+        kept = {path.name: path.read_bytes() for path in tmp_path.glob("parts/*")}
+        run.finish()
+    (tmp_path / "parts").mkdir()
+    for name, content in kept.items():
+        (tmp_path / "parts" / name).write_bytes(content)
+    (tmp_path / "parts" / ".000009.parquet.partial").write_bytes(b"half")
+    assert len(load_run(tmp_path).rows) == 2
+    with open_store(tmp_path, resume=True) as again:
+        again.finish()
+    assert len(load_run(tmp_path).rows) == 2
+    assert not (tmp_path / "parts").exists()
+
+
+def test_a_run_is_not_written_over(tmp_path: Path) -> None:
+    open_store(tmp_path).__exit__(None, None, None)
+    with pytest.raises(FairContextError, match="there is a run already; add --resume, or name another --out"):
+        open_store(tmp_path)
+
+
+def test_another_run_is_refused_and_says_what_differs(tmp_path: Path) -> None:
+    open_store(tmp_path).__exit__(None, None, None)
+    other = {**DOCUMENT, "config": {**CONFIG, "seed": 1, "dataset": {"name": "other"}}}
+    with pytest.raises(FairContextError) as refused:
+        open_store(tmp_path, resume=True, document=other)
+    assert 'dataset.name was "set" and is "other"; seed was 0 and is 1; name another --out' in str(refused.value)
+    with open_store(tmp_path, resume=True):  # the refusal let go of the lock, and changed nothing
+        pass
+
+
+@given(st.dictionaries(st.sampled_from("abc"), st.integers() | st.dictionaries(st.sampled_from("xy"), st.integers())))
+def test_a_configuration_is_the_same_as_itself_alone(config: dict) -> None:
+    check_same("here", config, json.loads(json.dumps(config)))
+    with pytest.raises(FairContextError, match="z was null and is 1"):
+        check_same("here", config, {**config, "z": 1})
+
+
+def test_two_processes_cannot_write_one_run(tmp_path: Path) -> None:
+    with open_store(tmp_path), pytest.raises(FairContextError, match="another process is at work on this run"):
+        open_store(tmp_path, resume=True)
+
+
+def test_a_full_disk_is_a_line_and_earlier_parts_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fill(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    run = open_store(tmp_path)
+    run.add(image(0))
+    run.flush()
+    monkeypatch.setattr(store.pq, "write_table", fill)
+    run.add(image(1))
+    with pytest.raises(FairContextError) as full:
+        run.flush()
+    run.__exit__(FairContextError, full.value, None)
+    assert str(full.value) == f"{tmp_path}/parts/000002.parquet: cannot be written: no space left on device"
+    monkeypatch.undo()
+    assert load_run(tmp_path).rows["path"].to_pylist() == ["0.png"] * 2
+    with open_store(tmp_path, resume=True) as again:
+        assert again.done == {"0.png"}
+
+
+def test_a_folder_that_cannot_be_made_is_a_line(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(FairContextError, match=r"cannot be written: not a directory"):
+        open_store(tmp_path / "file" / "set")
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("", "is no description of a run"),
+        ("[]", "is no description of a run"),
+        ('{"schema_version": 99}', "has schema version 99; this faircontext reads 1"),
+    ],
+)
+def test_a_broken_description_is_a_line(tmp_path: Path, content: str, message: str) -> None:
+    (tmp_path / "run.json").write_text(content)
+    with pytest.raises(FairContextError, match=message):
+        load_runs(tmp_path)
+
+
+def test_a_broken_part_is_a_line_that_says_what_to_do(tmp_path: Path) -> None:
+    with open_store(tmp_path) as run:
+        run.add(image(0))
+    (part,) = tmp_path.glob("parts/*.parquet")
+    part.write_bytes(part.read_bytes()[:100])
+    with pytest.raises(
+        FairContextError, match=r"000001.parquet: cannot be read: .*; delete it and go on with --resume"
+    ):
+        open_store(tmp_path, resume=True)
+
+
+def test_runs_are_found_below_a_folder(tmp_path: Path) -> None:
+    with pytest.raises(FairContextError, match=r"holds no run \(no run.json\)"):
+        load_runs(tmp_path)
+    for name in ("b/set", "a/set"):
+        write_run(tmp_path / name, {**DOCUMENT, "status": "complete"}, to_table(image(0)))
+    assert [run.folder.relative_to(tmp_path).as_posix() for run in load_runs(tmp_path)] == ["a/set", "b/set"]
+    with pytest.raises(FairContextError, match="there is a run already"):
+        write_run(tmp_path / "a/set", {**DOCUMENT, "status": "complete"}, to_table(image(0)))
