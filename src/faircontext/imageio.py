@@ -215,7 +215,10 @@ def _to_srgb(image: Image.Image, profile: bytes | None) -> Image.Image:
         profile = ImageCms.ImageCmsProfile(ImageCms.createProfile("LAB")).tobytes()
     if profile:
         try:
-            converted = ImageCms.applyTransform(image, _transform(profile, image.mode))
+            transform = _transform(profile, image.mode)
+            if transform is None:
+                return image
+            converted = ImageCms.applyTransform(image, transform)
             assert converted is not None  # it is only None in place
             return converted
         except (ImageCms.PyCMSError, OSError):  # a broken profile, or one for another kind of image
@@ -224,10 +227,21 @@ def _to_srgb(image: Image.Image, profile: bytes | None) -> Image.Image:
 
 
 @lru_cache(maxsize=16)
-def _transform(profile: bytes, mode: str) -> ImageCms.ImageCmsTransform:
-    """Return the transform from a profile to sRGB; many files have the same one, and it takes longer than decoding."""
+def _transform(profile: bytes, mode: str) -> ImageCms.ImageCmsTransform | None:
+    """Return the transform from a profile to sRGB, or None where it would only move colours by rounding.
+
+    Most profiles are sRGB's own. Building and applying a transform takes longer than decoding, and many files have the
+    same profile.
+    """
     source = ImageCms.ImageCmsProfile(io.BytesIO(profile))
-    return ImageCms.buildTransform(source, ImageCms.createProfile("sRGB"), mode, "RGB")
+    transform = ImageCms.buildTransform(source, ImageCms.createProfile("sRGB"), mode, "RGB")
+    if mode == "RGB":
+        levels = np.arange(0, 256, 15, dtype=np.uint8)
+        colours = np.stack(np.meshgrid(levels, levels, levels), -1).reshape(len(levels), -1, 3)
+        moved = np.asarray(ImageCms.applyTransform(Image.fromarray(colours), transform))
+        if np.abs(moved.astype(int) - colours).max() <= 1:
+            return None
+    return transform
 
 
 def _scale_to_bytes(values: np.ndarray) -> UInt8[np.ndarray, "h w"]:

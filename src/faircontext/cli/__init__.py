@@ -24,6 +24,7 @@ _COMMANDS = {
     "explain": ("explain", "show, on a page, why FCL answers one photo as it does"),
     "evaluate": ("evaluate", "measure methods on labelled data sets, resumable and in shards"),
     "merge": ("merge", "join the shards of runs"),
+    "tables": ("tables", "print the paper's tables from runs"),
     "list": ("listing", "list methods, backbones or weights"),
     "demo": ("demo", "run FCL on sample photos, plain and corrupted, and draw its evidence"),
 }

@@ -1,0 +1,86 @@
+"""The numbers that the paper's tables report, as data; the files lie in the folder `reported` beside this one."""
+
+import csv
+from collections.abc import Mapping
+from importlib.resources import files
+
+from faircontext.errors import ArgumentError, unknown_name
+
+__all__ = ["OOD", "SETS", "TABLES", "list_reported", "read_reported", "reported_accuracies"]
+
+SETS: Mapping[str, Mapping[str, str]] = {
+    "natural-shift": {
+        "imagenet": "ImageNet",
+        "imagenet_a": "ImageNet-A",
+        "imagenet_sketch": "ImageNet-K",
+        "imagenet_r": "ImageNet-R",
+        "imagenet_v2": "ImageNet-V",
+    },
+    "fine-grained": {
+        "fgvc_aircraft": "Aircraft",
+        "caltech101": "Caltech101",
+        "stanford_cars": "Cars",
+        "dtd": "DTD",
+        "eurosat": "EuroSAT",
+        "oxford_flowers": "Flowers",
+        "food101": "Food101",
+        "oxford_pets": "Pets",
+        "sun397": "SUN397",
+        "ucf101": "UCF101",
+    },
+}
+"""The columns of the paper's tables by family, with their headings, in the paper's order."""
+
+OOD = ("imagenet_a", "imagenet_sketch", "imagenet_r", "imagenet_v2")
+"""Columns of which OOD Avg. is the mean (table `tab:tta_imagenet_vitb16`)."""
+
+TABLES: Mapping[tuple[str, str], str] = {
+    ("ViT-B-16", "natural-shift"): "natural_shift_vit_b16",
+    ("ViT-B-32", "natural-shift"): "natural_shift_vit_b32",
+    ("ViT-B-16", "fine-grained"): "fine_grained_vit_b16",
+}
+"""Where the accuracies of a backbone on a family are."""
+
+
+def list_reported() -> list[str]:
+    """Return the names of the tables."""
+    folder = files("faircontext.report").joinpath("reported")
+    return sorted(entry.name.removesuffix(".csv") for entry in folder.iterdir() if entry.name.endswith(".csv"))
+
+
+def read_reported(name: str) -> list[dict[str, str]]:
+    """Return a table's rows; cells are text, as the paper prints them.
+
+    Args:
+        name: one of `list_reported()`.
+
+    Raises:
+        ArgumentError: there is no such table.
+    """
+    if name not in list_reported():
+        raise unknown_name("reported table", name, list_reported())
+    text = files("faircontext.report").joinpath("reported", f"{name}.csv").read_text(encoding="utf-8")
+    return list(csv.DictReader(text.splitlines()))
+
+
+def reported_accuracies(backbone: str, family: str) -> dict[str, dict[str, float]]:
+    """Return the paper's top-1 accuracies in percent, by method and column.
+
+    Methods are called as in the paper, zero-shot `CLIP` and FCL with a hard prompt `FCL-HP`. Columns are names of data
+    sets, `avg` and, for natural shift, `ood_avg`.
+
+    Args:
+        backbone: an architecture; `-quickgelu`, which says how OpenAI's weights compute, may follow.
+        family: `natural-shift` or `fine-grained`.
+
+    Raises:
+        ArgumentError: the paper has no such table.
+    """
+    known = {name for name, _ in TABLES}
+    plain = backbone.removesuffix("-quickgelu")
+    if plain not in known:
+        raise ArgumentError(f"the paper reports no accuracy of {backbone}; it has {' and '.join(sorted(known))}")
+    if (plain, family) not in TABLES:
+        raise ArgumentError(f"the paper reports no {family} accuracy of {backbone}")
+    rows = read_reported(TABLES[plain, family])
+    return {row.pop("method"): {column: float(value) for column, value in row.items()} for row in rows}

@@ -1,0 +1,94 @@
+"""Runs with known answers, written as `evaluate` writes them."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from faircontext.bench.store import Record, RunStore
+
+CLASSES = 10
+
+
+def write_run(
+    folder: Path,
+    dataset: str,
+    right: Mapping[str, Sequence[int]],
+    images: int = 20,
+    refused: Sequence[int] = (),
+    answered: int | None = None,
+    settings: Mapping[str, Mapping[str, Any]] | None = None,
+    backbone: str = "ViT-B-16",
+    labels: Sequence[int] | None = None,
+    **config: Any,
+) -> Path:
+    """Write a run in which each method has some images right, by their positions, and return its folder.
+
+    Args:
+        folder: of the run.
+        dataset: its data set.
+        right: for each method, the images that it has right; a wrong answer is the class after the true one.
+        images: how many there are.
+        refused: images whose files were refused.
+        answered: how many have come; fewer than all leave the run incomplete.
+        settings: of methods.
+        backbone: its name.
+        labels: true classes; the position modulo 10 where they are not given.
+        **config: what else `run.json` says, for example limit, shard, seed, pretrained, listed or split.
+    """
+    names = [*right]
+    facts = {"pretrained": "openai", "preset": "paper", "prompts": "single", "seed": 0, "limit": None, "shard": None}
+    listed, split = config.pop("listed", images), config.pop("split", "test")
+    found = {"name": dataset, "split": split, "classes": CLASSES, "images": images, "listed": listed, "hash": dataset}
+    methods = {name: dict((settings or {}).get(name, {})) for name in names}
+    document = {
+        "schema_version": 1,
+        "config": {
+            "dataset": found,
+            "backbone": {"name": backbone, "precision": "fp32"},
+            **facts,
+            **config,
+            "methods": methods,
+        },
+        "hashes": {name: f"{name}:{sorted(methods[name].items())}" for name in names},
+    }
+    with RunStore(folder, document, names, resume=False) as store:
+        for position in range(images if answered is None else answered):
+            label = position % CLASSES if labels is None else labels[position]
+            store.add([_record(dataset, position, label, name, right, position in refused) for name in names])
+        if answered is None:
+            store.finish()
+    return folder
+
+
+def _record(
+    dataset: str, position: int, label: int, method: str, right: Mapping[str, Sequence[int]], refused: bool
+) -> Record:
+    common: dict[str, Any] = {
+        "path": f"{position:05}.png",
+        "label": "missile",  # all classes have one name: only the index tells them apart
+        "method": method,
+        "dataset": dataset,
+        "config": "abc",
+        "position": position,
+        "label_index": label,
+    }
+    if refused:
+        return Record(**common, error="truncated")
+    wrong = (label + 1) % CLASSES
+    index = label if position in right[method] else wrong
+    first = label if position in right.get("zero_shot", ()) else wrong
+    rest = [(label + step) % CLASSES for step in range(2, 6)]  # a wrong answer's second guess is right on even images
+    top5 = (label, wrong, *rest[:3]) if index == label else (wrong, label if position % 2 == 0 else rest[3], *rest[:3])
+    probability = 0.6 if index == label else 0.3 if position % 2 == 0 else 0.05
+    return Record(
+        **common,
+        zero_shot="missile",
+        prediction="missile",
+        confidence=0.6,
+        zero_shot_index=first,
+        index=index,
+        top5=top5,
+        top5_probabilities=(0.6, 0.1, 0.1, 0.1, 0.1),
+        label_probability=probability,
+        probability_norm=0.5,
+    )
