@@ -59,8 +59,8 @@ class Summary:
         if name != "zero_shot":
             low, high = 100 * self.difference.low, 100 * self.difference.high
             words.append(
-                f"{100 * self.difference.value:+.1f} over zero-shot (95% interval {low:+.1f} to {high:+.1f}; alone right "
-                f"on {self.gained}, zero-shot alone on {self.lost}; exact McNemar p = {self.p_value:.3g})"
+                f"{100 * self.difference.value:+.1f} over zero-shot (95% interval {low:+.1f} to {high:+.1f}; alone "
+                f"right on {self.gained}, zero-shot alone on {self.lost}; exact McNemar p = {self.p_value:.3g})"
             )
         words.append(f"top-5 {100 * self.top5.value:.1f}%, ECE {self.ece:.3f}, {self.seconds:.2f} s per image")
         return "; ".join(words)

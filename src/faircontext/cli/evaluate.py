@@ -106,10 +106,12 @@ def _find(options: Evaluate) -> "list[Dataset]":
     for dataset in datasets:
         if not dataset.samples:
             raise ArgumentError(f"{dataset.name}: none of its images is in {dataset.folder}")
-        if dataset.missing and not options.partial:
+        absent = dataset.listed - len(dataset.samples)
+        if absent and not options.partial:
+            example = f", for example {dataset.missing[0]}" if dataset.missing else ""
             raise ArgumentError(
-                f"{dataset.name}: {len(dataset.missing)} of {dataset.listed} images are not in {dataset.folder}, for "
-                f"example {dataset.missing[0]}; complete it, or measure on those that are there with --partial"
+                f"{dataset.name}: {absent} of {dataset.listed} images are not in {dataset.folder}{example}; "
+                "complete it, or measure on those that are there with --partial"
             )
     return datasets
 

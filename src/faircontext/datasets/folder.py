@@ -16,6 +16,8 @@ __all__ = [
     "class_folders",
     "class_names",
     "find_images",
+    "is_folder",
+    "list_entries",
     "name_remarks",
     "parse_labels",
     "read_labels",
@@ -80,22 +82,31 @@ def _search(folder: Path, above: frozenset[str] = frozenset()) -> Iterator[Path]
     place = os.path.realpath(folder)
     if place in above:  # a link back up would never end
         return
-    for entry in _entries(folder):
-        if _is_folder(entry):
+    for entry in list_entries(folder):
+        if is_folder(entry):
             yield from _search(entry, above | {place})
         elif entry.suffix.lower() in EXTENSIONS:
             yield entry
 
 
-def _entries(folder: Path) -> list[Path]:
-    """Return what lies in a folder and is not hidden, integer names by value and before words."""
+def list_entries(folder: Path) -> list[Path]:
+    """Return what lies in a folder and is not hidden, integer names by value and before words.
+
+    Raises:
+        ArgumentError: the folder cannot be read.
+    """
     try:
         return sorted((entry for entry in folder.iterdir() if not _is_hidden(entry.name)), key=_natural)
     except OSError as error:
         raise ArgumentError(f"{folder}: cannot be read: {(error.strerror or str(error)).lower()}") from None
 
 
-def _is_folder(entry: Path) -> bool:
+def is_folder(entry: Path) -> bool:
+    """Tell whether a path is a folder.
+
+    Raises:
+        ArgumentError: nobody may look.
+    """
     try:
         return entry.is_dir()
     except OSError as error:  # of a folder that may be listed but not entered
@@ -121,7 +132,7 @@ def class_folders(paths: Sequence[str]) -> tuple[str, ...]:
     for path in paths:
         if not os.path.isdir(path):  # noqa: PTH112 (unlike Path, it answers for names that cannot exist)
             raise ArgumentError(f"{path}: not a folder; --labels-from-folders takes folders of class folders")
-        folders += [entry for entry in _entries(Path(path)) if _is_folder(entry)]
+        folders += [entry for entry in list_entries(Path(path)) if is_folder(entry)]
     if not folders:
         raise ArgumentError(f"no class folders in {', '.join(paths)}; give the class names with --labels")
     return tuple(dict.fromkeys(folder.name for folder in sorted(folders, key=_natural)))

@@ -1,6 +1,6 @@
 """What a labelled data set is once it has been found on disk, whatever its layout there."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -37,6 +37,7 @@ class Dataset:
         template: the hand-crafted prompt template of CoOp's zero-shot baseline.
         regime: the kind of data, for `ViewRecipe.regime`.
         remarks: what a person should know before a run, a line each.
+        reference: how many images the split has by its authors; None where that is not known.
     """
 
     name: str
@@ -48,9 +49,10 @@ class Dataset:
     missing: tuple[str, ...] = ()
     template: str = "a photo of a {}."
     regime: Literal["natural", "fine-grained"] = "natural"
-    remarks: tuple[str, ...] = field(default=())
+    remarks: tuple[str, ...] = ()
+    reference: int | None = None
 
     @property
     def listed(self) -> int:
         """How many images the split has, those that are not there included."""
-        return len(self.samples) + len(self.missing)
+        return max(len(self.samples) + len(self.missing), self.reference or 0)
