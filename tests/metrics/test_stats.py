@@ -1,12 +1,25 @@
 import math
 from statistics import NormalDist
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.stats import binomtest
+from scipy.stats import binomtest, bootstrap, norm
 
-from faircontext.metrics.stats import Accuracy, mcnemar_exact, wilson_interval
+from faircontext.errors import ArgumentError
+from faircontext.metrics.stats import (
+    Accuracy,
+    Interval,
+    average_interval,
+    bootstrap_mean,
+    chance_p_value,
+    holm,
+    mcnemar_exact,
+    paired_bootstrap,
+    wilson_interval,
+)
+from test_errors import unchecked
 
 
 def wilson_by_hand(successes: int, number: int, level: float) -> tuple[float, float]:
@@ -61,3 +74,122 @@ def test_accuracy_is_the_proportion_with_its_wilson_interval():
     accuracy = Accuracy(81, 263)
     assert accuracy.value == 81 / 263
     assert accuracy.interval == pytest.approx(wilson_by_hand(81, 263, 0.95), abs=1e-12)
+
+
+def test_chance_p_value_by_hand():
+    assert chance_p_value(2, 2, 4) == pytest.approx(1 / 16)
+    assert chance_p_value(1, 2, 4) == pytest.approx(7 / 16)
+    assert chance_p_value(0, 2, 4) == 1
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=12), st.floats(0.001, 0.999))
+def test_holm_refutes_what_its_procedure_refutes(p_values, level):
+    refuted = 0
+    for place, raw in enumerate(sorted(p_values)):
+        if raw * (len(p_values) - place) > level:
+            break
+        refuted += 1
+    assert sum(value <= level for value in holm(p_values)) == refuted
+
+
+def outcomes(number: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Right or wrong, for two methods that mostly agree."""
+    rng = np.random.default_rng(seed)
+    first = rng.random(number) < 0.7
+    return first, first ^ (rng.random(number) < 0.2)
+
+
+@pytest.mark.parametrize("level", [0.5, 0.95, 0.99])
+def test_paired_bootstrap_is_scipys(level):
+    first, second = outcomes(300, 0)
+    found = paired_bootstrap(first, second, level)
+
+    def difference(a, b, axis):
+        return a.mean(axis) - b.mean(axis)
+
+    theirs = bootstrap(
+        (first, second), difference, paired=True, confidence_level=level, method="percentile", random_state=1
+    ).confidence_interval
+    assert found.value == pytest.approx(first.mean() - second.mean(), abs=1e-12)
+    # The ends are quantiles of 9,999 draws of standard deviation s: their own error is about 2 s / 100 at 99%.
+    assert (found.low, found.high) == pytest.approx((theirs.low, theirs.high), abs=0.005)
+
+
+def test_percentiles_are_near_bca_where_both_exist():
+    first, second = outcomes(300, 3)
+    found = paired_bootstrap(first, second)
+    theirs = bootstrap((first * 1.0 - second,), np.mean, method="BCa", random_state=1).confidence_interval
+    assert (found.low, found.high) == pytest.approx((theirs.low, theirs.high), abs=0.007)
+
+
+def test_few_and_many_distinct_outcomes_are_drawn_alike():
+    rng = np.random.default_rng(0)
+    few = np.repeat(rng.random(50), 8)
+    many = few + rng.random(400) * 1e-6  # the same up to nothing, but all distinct
+    assert len(np.unique(many)) > 100
+    first, second = bootstrap_mean(few), bootstrap_mean(many)
+    assert (first.value, first.low, first.high) == pytest.approx((second.value, second.low, second.high), abs=0.003)
+
+
+def test_bootstrap_of_many_outcomes_is_the_normal_interval():
+    values = np.random.default_rng(5).normal(3, 2, 2000)
+    half = norm.ppf(0.975) * values.std() / math.sqrt(2000)
+    found = bootstrap_mean(values, resamples=2000)
+    assert found.value == pytest.approx(values.mean(), rel=1e-12)
+    assert (found.low, found.high) == pytest.approx((values.mean() - half, values.mean() + half), abs=0.015)
+
+
+def test_bootstrap_covers_the_truth_about_as_often_as_it_says():
+    covered = 0
+    for seed in range(300):
+        first, second = outcomes(200, seed)
+        found = paired_bootstrap(first, second, 0.9, resamples=500)
+        # The truth: 0.7 turns to 0.7 * 0.8 + 0.3 * 0.2.
+        covered += found.low <= 0.7 - 0.62 <= found.high
+    assert 0.84 < covered / 300 < 0.95
+
+
+@pytest.mark.parametrize("value", [0.0, 0.1, -1.0])
+def test_equal_differences_are_their_own_interval(value):
+    second = np.full(7, 0.3)
+    found = paired_bootstrap(second + value, second)
+    assert found.low == found.value == found.high == pytest.approx(value)
+
+
+def test_one_image_is_its_own_interval():
+    assert bootstrap_mean(np.array([True])) == Interval(1.0, 1.0, 1.0)
+
+
+def test_average_weighs_data_sets_alike_and_draws_within_each():
+    large, small = outcomes(2000, 1)[0], outcomes(50, 2)[0]
+    found = average_interval([large, small])
+    assert found.value == pytest.approx((large.mean() + small.mean()) / 2, rel=1e-12)
+    # Variances of independent means add; the variance of an average of two is a quarter of the sum.
+    deviation = math.sqrt(large.var() / 2000 + small.var() / 50) / 2
+    assert (found.high - found.low) / 2 == pytest.approx(norm.ppf(0.975) * deviation, rel=0.08)
+    assert average_interval([large]) == bootstrap_mean(large)
+
+
+ONES = np.ones(3)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: paired_bootstrap(ONES, np.ones(2)), "first has 3 outcomes and second 2; give both for each image"),
+        (lambda: paired_bootstrap(ONES[:0], ONES[:0]), "scores has a data set without images"),
+        (lambda: bootstrap_mean(ONES * np.nan), "scores are not all finite"),
+        (lambda: bootstrap_mean(ONES, level=95), "level=95 is not possible; it must lie between 0 and 1"),
+        (lambda: bootstrap_mean(ONES, resamples=0), "resamples=0 is not possible"),
+        (lambda: bootstrap_mean(ONES, seed=-1), "seed=-1 is not possible"),
+        (lambda: holm([math.nan]), "p_values has nan; it is a probability"),
+        (lambda: wilson_interval(0, 0), "number=0 is not possible"),
+        (lambda: wilson_interval(3, 2), "successes=3 is not possible; it must lie between 0 and number=2"),
+        (lambda: wilson_interval(1, 2, 1.0), "level=1.0 is not possible"),
+        (lambda: chance_p_value(-1, 2, 2), "correct=-1 is not possible"),
+        (lambda: chance_p_value(1, 2, 0), "classes=0 is not possible"),
+    ],
+)
+def test_what_cannot_be_measured_is_refused_by_name(call, message):
+    with unchecked(), pytest.raises(ArgumentError, match=message):
+        call()

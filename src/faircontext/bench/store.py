@@ -273,6 +273,8 @@ def _read_document(place: Path) -> dict[str, Any]:
     try:
         document: dict[str, Any] = json.loads(place.read_text(encoding="utf-8"))
         version = document["schema_version"]
+        if version == SCHEMA_VERSION:
+            document["config"]["methods"], document["status"]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ArgumentError(f"{place}: is no description of a run ({type(error).__name__})") from None
     if version != SCHEMA_VERSION:

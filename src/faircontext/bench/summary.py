@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from faircontext.metrics.calibration import brier_score, expected_calibration_error, negative_log_likelihood
-from faircontext.metrics.classification import mean_per_class_accuracy
+from faircontext.metrics.classification import mean_per_class
 from faircontext.metrics.stats import Accuracy, Interval, mcnemar_exact, paired_bootstrap
 
 __all__ = ["Summary", "outcomes", "summarise"]
@@ -103,7 +103,7 @@ def _summarise(rows: pa.Table, number: int, classes: int) -> Summary:
         Accuracy(int(method.sum()), len(rows)),
         Accuracy(int(method.sum()), number),
         Accuracy(sum(in_top5), len(rows)),
-        mean_per_class_accuracy(index, label, classes),
+        mean_per_class(index, label, classes),
         expected_calibration_error(rows["confidence"].to_numpy(), method),
         brier_score(true, rows["probability_norm"].to_numpy()),
         negative_log_likelihood(true),

@@ -13,8 +13,6 @@ from faircontext.errors import ArgumentError, check_minimum, one_line
 from faircontext.imageio import MAX_PIXELS
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from faircontext.bench.evaluate import Engine
     from faircontext.bench.plan import Model, Plan
     from faircontext.datasets.spec import Dataset
@@ -82,12 +80,14 @@ def evaluate(options: Evaluate) -> int:
     plans = [plan_of(options, dataset, model, shard) for dataset in datasets]
     engine, facts = _engine(options, model)
     refused = False
+    from faircontext.bench.evaluate import evaluate as carry_out
+    from faircontext.bench.summary import summarise
+
     for plan in plans:
         _print_plan(plan)
-        from faircontext.bench.evaluate import evaluate as carry_out
-
         rows = carry_out(plan, options.out, engine, options.resume, facts, _note)
-        _print_results(plan, rows)
+        for name, summary in summarise(rows, len(plan.dataset.names)).items():
+            print(f"  {name:14} {summary.describe(name)}", flush=True)
         refused = refused or any(rows["error"].to_pylist())
     return 1 if refused else 0
 
@@ -174,11 +174,3 @@ def _print_plan(plan: "Plan") -> None:
     )
     for remark in (*dataset.remarks, *labels.remarks()):
         _note(f"{dataset.name}: {remark}")
-
-
-def _print_results(plan: "Plan", rows: "pa.Table") -> None:
-    """Print each method's accuracy, and its comparison with zero-shot on the same images."""
-    from faircontext.bench.summary import summarise
-
-    for name, summary in summarise(rows, len(plan.dataset.names)).items():
-        print(f"  {name:14} {summary.describe(name)}", flush=True)

@@ -4,15 +4,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Shaped
+from jaxtyping import Float, Shaped
 from scipy.stats import binomtest
 
-from faircontext.errors import ArgumentError
+from faircontext.errors import ArgumentError, check_minimum
+from faircontext.metrics.checks import check_level
 
 __all__ = [
     "Accuracy",
     "Interval",
     "average_interval",
+    "bootstrap_mean",
     "chance_p_value",
     "holm",
     "mcnemar_exact",
@@ -20,9 +22,8 @@ __all__ = [
     "wilson_interval",
 ]
 
-
 FEW_VALUES = 100
-"""Bootstrap draws counts of values where there are at most this many."""
+"""Up to so many distinct outcomes, resamples are drawn as counts."""
 
 
 def wilson_interval(successes: int, number: int, level: float = 0.95) -> tuple[float, float]:
@@ -32,7 +33,12 @@ def wilson_interval(successes: int, number: int, level: float = 0.95) -> tuple[f
         successes: how many of them.
         number: of trials, at least 1.
         level: confidence level.
+
+    Raises:
+        ArgumentError: there is no trial, there are more successes than trials, or the level is not in (0, 1).
     """
+    _check_counts("successes", successes, number)
+    check_level(level)
     interval = binomtest(successes, number).proportion_ci(level, method="wilson")
     return float(interval.low), float(interval.high)
 
@@ -57,17 +63,72 @@ def chance_p_value(correct: int, number: int, classes: int) -> float:
         correct: right answers.
         number: of images, at least 1.
         classes: C; a random answer is right with probability 1/C.
+
+    Raises:
+        ArgumentError: there is no image or no class, or more answers are right than there are.
     """
+    _check_counts("correct", correct, number)
+    check_minimum("classes", classes, 1)
     return float(binomtest(correct, number, 1 / classes, alternative="greater").pvalue)
+
+
+def _check_counts(argument: str, count: int, number: int) -> None:
+    check_minimum("number", number, 1)
+    if not 0 <= count <= number:
+        raise ArgumentError(f"{argument}={count} is not possible; it must lie between 0 and number={number}")
+
+
+def holm(p_values: Sequence[float]) -> tuple[float, ...]:
+    """Return p-values of several tests, adjusted so that all together err with the probability of one (Holm, 1979).
+
+    A hypothesis is refuted at level a where its adjusted p-value is at most a. Nothing is assumed about how the tests
+    depend on each other.
+
+    Args:
+        p_values: of the tests, in any order, which the result keeps.
+
+    Raises:
+        ArgumentError: a p-value is outside [0, 1].
+    """
+    for value in p_values:
+        if not 0 <= value <= 1:
+            raise ArgumentError(f"p_values has {value!r}; it is a probability")
+    values = np.array(p_values, np.float64)
+    order = values.argsort(kind="stable")
+    steps = np.maximum.accumulate(values[order] * np.arange(len(values), 0, -1))
+    adjusted = np.empty_like(values)
+    adjusted[order] = np.minimum(steps, 1)
+    return tuple(adjusted.tolist())
 
 
 @dataclass(frozen=True)
 class Interval:
-    """A figure with a confidence interval."""
+    """An estimate with the ends of its confidence interval."""
 
     value: float
     low: float
     high: float
+
+
+def bootstrap_mean(
+    outcomes: Shaped[np.ndarray, " images"], level: float = 0.95, resamples: int = 9999, seed: int = 0
+) -> Interval:
+    """Return the mean of outcomes with its percentile bootstrap interval.
+
+    Images are drawn again with replacement. Percentiles rather than BCa: for means of many outcomes both agree, while
+    BCa leaves one image out at a time, which is slow for tens of thousands of them, and is undefined where all
+    outcomes are equal. There the interval is the mean alone: a bootstrap cannot know what it has not seen.
+
+    Args:
+        outcomes: a number per image: whether it is right, or for example its squared error.
+        level: confidence level.
+        resamples: how often all images are drawn.
+        seed: of the draws.
+
+    Raises:
+        ArgumentError: there is no image, an outcome is not finite, or another argument is out of range.
+    """
+    return average_interval([outcomes], level, resamples, seed)
 
 
 def paired_bootstrap(
@@ -77,72 +138,75 @@ def paired_bootstrap(
     resamples: int = 9999,
     seed: int = 0,
 ) -> Interval:
-    """Return the difference of two means over the same images, with a percentile bootstrap interval.
+    """Return the difference of two means, first minus second, on the same images, with its bootstrap interval.
 
-    Images are drawn, each with both of its outcomes. Percentiles are defined where all images agree; BCa is not.
+    Images are drawn with both of their outcomes, so what the two methods share does not widen the interval.
 
     Args:
-        first: outcomes of the first method: right or wrong, or scores.
-        second: the same for the second.
+        first: outcomes of one method.
+        second: outcomes of another on the same images, in the same order.
         level: confidence level.
-        resamples: how many.
-        seed: of the resampling; the result is reproducible.
+        resamples: how often all images are drawn.
+        seed: of the draws.
 
     Raises:
-        ArgumentError: the arrays do not fit each other, or are empty.
+        ArgumentError: the lengths differ; see also `bootstrap_mean`.
     """
     if len(first) != len(second):
         raise ArgumentError(f"first has {len(first)} outcomes and second {len(second)}; give both for each image")
-    return average_interval([first.astype(np.float64) - second], level, resamples, seed)
+    return bootstrap_mean(first.astype(np.float64) - second.astype(np.float64), level, resamples, seed)
 
 
 def average_interval(
-    scores: Sequence[Shaped[np.ndarray, " images"]], level: float = 0.95, resamples: int = 9999, seed: int = 0
+    scores: Sequence[Shaped[np.ndarray, " _"]], level: float = 0.95, resamples: int = 9999, seed: int = 0
 ) -> Interval:
-    """Return the mean over data sets of a mean over images, with a percentile bootstrap interval.
+    """Return the average over data sets of their means, with a bootstrap interval: the column "Avg." of a table.
 
-    Images are drawn within each data set; the data sets themselves are taken as given.
+    Images are drawn again within each data set (a stratified bootstrap): the sets are those that were chosen, and
+    only their images are a sample.
 
     Args:
-        scores: of the images of each data set.
+        scores: outcomes per image, one array per data set.
         level: confidence level.
-        resamples: how many.
-        seed: of the resampling.
+        resamples: how often all images are drawn.
+        seed: of the draws.
 
     Raises:
-        ArgumentError: there is no data set, or one has no image.
+        ArgumentError: there is no data set, one is empty, or another argument is out of range.
     """
-    if not scores or not all(len(found) for found in scores):
+    check_level(level)
+    check_minimum("resamples", resamples, 1)
+    check_minimum("seed", seed, 0)
+    if not scores or not all(len(outcomes) for outcomes in scores):
         raise ArgumentError("scores has a data set without images, or none at all; give at least one of each")
     rng = np.random.default_rng(seed)
-    drawn = np.mean([_resampled_means(found, resamples, rng) for found in scores], axis=0)
-    low, high = np.quantile(drawn, [(1 - level) / 2, (1 + level) / 2])
-    return Interval(float(np.mean([found.mean() for found in scores])), float(low), float(high))
+    values, drawn = [], []
+    for outcomes in scores:
+        if not np.isfinite(outcomes).all():
+            raise ArgumentError("scores are not all finite; leave out the images that have none")
+        value, means = _resampled_means(outcomes.astype(np.float64), resamples, rng)
+        values.append(value)
+        drawn.append(means)
+    low, high = np.quantile(np.mean(drawn, axis=0), [(1 - level) / 2, (1 + level) / 2])
+    return Interval(float(np.mean(values)), float(low), float(high))
 
 
-def _resampled_means(scores: np.ndarray, resamples: int, rng: np.random.Generator) -> np.ndarray:
-    number = len(scores)
-    values, counts = np.unique(scores, return_counts=True)
-    if len(values) <= FEW_VALUES:  # how often each value is drawn says all: the cost does not depend on the images
-        means: np.ndarray = rng.multinomial(number, counts / number, resamples) @ values / number
-        return means
-    return np.array([scores[rng.integers(number, size=number)].mean() for _ in range(resamples)])
+def _resampled_means(
+    outcomes: Float[np.ndarray, " images"], resamples: int, rng: np.random.Generator
+) -> tuple[float, Float[np.ndarray, " resamples"]]:
+    """Return the mean, and the means of resamples.
 
-
-def holm(p_values: Sequence[float]) -> tuple[float, ...]:
-    """Return p-values adjusted for their number by Holm's step-down procedure, in the same order.
-
-    Raises:
-        ArgumentError: one is no probability.
+    Where few outcomes are distinct, as with right and wrong, a resample is a multinomial draw of how often each occurs:
+    the same distribution, without the memory and time of drawing every image.
     """
-    for value in p_values:
-        if not 0 <= value <= 1:
-            raise ArgumentError(f"p_values has {value!r}; it is a probability")
-    adjusted, largest = [0.0] * len(p_values), 0.0
-    for rank, place in enumerate(sorted(range(len(p_values)), key=lambda place: p_values[place])):
-        largest = max(largest, min(1.0, (len(p_values) - rank) * p_values[place]))
-        adjusted[place] = largest
-    return tuple(adjusted)
+    number = len(outcomes)
+    distinct, counts = np.unique(outcomes, return_counts=True)
+    if len(distinct) > FEW_VALUES:
+        means = [outcomes[rng.integers(number, size=number)].mean() for _ in range(resamples)]
+        return float(outcomes.mean()), np.array(means)
+    drawn = rng.multinomial(number, counts / number, size=resamples)
+    # Both in one way, so that equal outcomes give equal ends to the last bit.
+    return float((counts * distinct).sum() / number), (drawn * distinct).sum(1) / number
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from faircontext.metrics.stats import Interval
 from faircontext.report.columns import Column, columns_of
 from faircontext.report.compare import Comparison, compare
 from faircontext.report.groups import Group
-from faircontext.report.measures import METRICS, gain, measure
+from faircontext.report.measures import METRICS, figure, gain, known, measure
 from faircontext.report.results import Result
 from faircontext.report.tables import adjusted, changes
 
@@ -103,8 +103,7 @@ def _facts(result: Result) -> Record:
         record |= _interval(name, measure(result, METRICS[name]))
     record["top1_refused_wrong"] = int(result.correct.sum()) / whole if whole else ""
     for name in ("ece", "brier", "nll"):
-        value = measure(result, METRICS[name])
-        record[name] = "" if value is None else value.value
+        record[name] = figure(result, METRICS[name]) if known(result, METRICS[name]) else ""
     found = changes(result)
     record |= _interval("delta", gain([result], METRICS["top1"]))
     return record | {"gained": "" if found is None else found[0], "lost": "" if found is None else found[1]}
@@ -124,4 +123,6 @@ def _reported(group: Group) -> dict[tuple[Column, str], Comparison]:
 
 
 def _difference(one: Comparison | None) -> Record:
-    return {"reported": "" if one is None else one.reported} | _interval("difference", one and one.difference)
+    return {"reported": "" if one is None else one.reported} | _interval(
+        "difference", None if one is None else one.difference
+    )

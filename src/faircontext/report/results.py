@@ -27,12 +27,13 @@ class Result:
         positions: of the images in the data set.
         labels: true classes.
         correct: whether the answer is right.
-        top5: whether the true class is among the five best.
+        in_top5: whether the true class is among the five best.
         confidence: probability of the answer.
         label_probability: probability of the true class.
         probability_norm: sum of the squared probabilities.
         refused: how many files had no answer.
         zero_shot: zero-shot's result on the same images, None for zero-shot itself.
+        answers_only: whether only `correct` is known, not the five best nor probabilities.
     """
 
     run: Run = field(repr=False)
@@ -40,12 +41,13 @@ class Result:
     positions: Int[np.ndarray, " images"]
     labels: Int[np.ndarray, " images"]
     correct: Bool[np.ndarray, " images"]
-    top5: Float[np.ndarray, " images"]
+    in_top5: Bool[np.ndarray, " images"]
     confidence: Float[np.ndarray, " images"]
     label_probability: Float[np.ndarray, " images"]
     probability_norm: Float[np.ndarray, " images"]
     refused: int = 0
     zero_shot: "Result | None" = None
+    answers_only: bool = False
 
     @property
     def number(self) -> int:
@@ -99,17 +101,26 @@ def _result(run: Run, method: str, rows: pa.Table, zero_shot: Result | None) -> 
     labels, index = _integers(answered["label_index"]), _integers(answered["index"])
     reference = _integers(answered["zero_shot_index"])
     if method != "zero_shot" and zero_shot is None:  # its answers are on every row, its probabilities are not
-        unknown = np.full(len(labels), np.nan)
-        positions = _integers(answered["position"])
-        right = reference == labels
-        zero_shot = Result(run, "zero_shot", positions, labels, right, unknown, unknown, unknown, unknown)
+        unknown, right = np.full(len(labels), np.nan), reference == labels
+        zero_shot = Result(
+            run=run,
+            method="zero_shot",
+            positions=_integers(answered["position"]),
+            labels=labels,
+            correct=right,
+            in_top5=right,
+            confidence=unknown,
+            label_probability=unknown,
+            probability_norm=unknown,
+            answers_only=True,
+        )
     return Result(
         run=run,
         method=method,
         positions=_integers(answered["position"]),
         labels=labels,
         correct=index == labels,
-        top5=_in_lists(answered["top5"], labels),
+        in_top5=_in_lists(answered["top5"], labels),
         confidence=_floats(answered["confidence"]),
         label_probability=_floats(answered["label_probability"]),
         probability_norm=_floats(answered["probability_norm"]),
@@ -126,8 +137,8 @@ def _floats(column: pa.ChunkedArray) -> Float[np.ndarray, " images"]:
     return np.asarray(pc.fill_null(column, np.nan).to_numpy(), np.float64)
 
 
-def _in_lists(lists: pa.ChunkedArray, values: Int[np.ndarray, " images"]) -> Float[np.ndarray, " images"]:
-    """Return, for each list and value, 1 if the value is in the list."""
+def _in_lists(lists: pa.ChunkedArray, values: Int[np.ndarray, " images"]) -> Bool[np.ndarray, " images"]:
+    """Return, for each list and value, whether the value is in the list."""
     parents = np.asarray(pc.list_parent_indices(lists).to_numpy(), np.int64)
     hits = parents[np.asarray(pc.list_flatten(lists).to_numpy(), np.int64) == values[parents]]
-    return (np.bincount(hits, minlength=len(values)) > 0).astype(np.float64)
+    return np.bincount(hits, minlength=len(values)) > 0

@@ -1,0 +1,47 @@
+"""What every metric asks of the arrays it is given."""
+
+import numpy as np
+from jaxtyping import Shaped
+
+from faircontext.errors import ArgumentError
+
+__all__ = ["ROUNDING", "check_classes", "check_level", "check_lengths", "check_probabilities"]
+
+ROUNDING = 1e-5
+"""A probability may lie this far outside [0, 1]: sums of float32 values round."""
+
+
+def check_lengths(**arrays: Shaped[np.ndarray, "..."]) -> None:
+    """Raise `ArgumentError` naming an argument unless all have an entry per image, for at least one image."""
+    (first, reference), *others = arrays.items()
+    if reference.ndim == 0 or len(reference) == 0:
+        raise ArgumentError(f"{first} is empty; it needs an entry for at least one image")
+    for name, array in others:
+        if array.ndim == 0 or len(array) != len(reference):
+            number = len(array) if array.ndim else 0
+            raise ArgumentError(f"{name} has {number} entries and {first} has {len(reference)}; both are per image")
+
+
+def check_probabilities(**arrays: Shaped[np.ndarray, " images"]) -> None:
+    """Raise `ArgumentError` naming an argument unless its values lie in [0, 1], up to `ROUNDING`."""
+    for name, values in arrays.items():
+        outside = ~((values >= -ROUNDING) & (values <= 1 + ROUNDING))  # not a number is outside as well
+        if outside.any():
+            place = int(outside.argmax())
+            raise ArgumentError(f"{name}[{place}]={values[place]} is not possible; it must lie between 0 and 1")
+
+
+def check_classes(argument: str, values: Shaped[np.ndarray, "..."], classes: int | None = None, least: int = 0) -> None:
+    """Raise `ArgumentError` naming the argument unless its values are whole numbers from `least` to below `classes`."""
+    if not np.issubdtype(values.dtype, np.integer):
+        raise ArgumentError(f"{argument} is of type {values.dtype}; it holds classes by index, as whole numbers")
+    outside = (values < least) if classes is None else (values < least) | (values >= classes)
+    if outside.any():
+        value, known = values[outside][0], "" if classes is None else f" to {classes - 1}"
+        raise ArgumentError(f"{argument} has the class {value}; classes are known by index, from 0{known}")
+
+
+def check_level(level: float) -> None:
+    """Raise `ArgumentError` unless a confidence level lies between 0 and 1, both excluded."""
+    if not 0 < level < 1:
+        raise ArgumentError(f"level={level!r} is not possible; it must lie between 0 and 1, for example 0.95")
