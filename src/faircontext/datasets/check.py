@@ -1,0 +1,131 @@
+"""Whether a data set on disk can be evaluated: what was expected, what was found, and what is wrong, a line each."""
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from faircontext.datasets.catalogue import CATALOGUE, Entry, load_dataset, reference
+from faircontext.datasets.spec import Dataset
+from faircontext.errors import FairContextError, ImageError
+from faircontext.imageio import read_image
+
+__all__ = ["Report", "check_dataset", "expected_tree"]
+
+SHOWN = 5
+"""Files that are listed of each kind of problem."""
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a check found.
+
+    Attributes:
+        found: what is there, a line each.
+        problems: why the data set cannot be evaluated in full, a line each.
+        usable: whether there is an image that can be evaluated.
+    """
+
+    found: tuple[str, ...]
+    problems: tuple[str, ...]
+    usable: bool
+
+
+def expected_tree(name: str, root: Path) -> list[str]:
+    """Return, a line each, where a data set is looked for; CoOp's layout first."""
+    entry = CATALOGUE.get(name)
+    if entry is None:
+        return [f"{root / name}/labels.csv and classnames.txt, or a folder of images for each class"]
+    inner = f"/{entry.inner[0]}" if entry.inner[0] else ""
+    lines = [f"{root / entry.folders[0]}{inner}/"]
+    if entry.split_file:
+        lines.append(f"{root / entry.folders[0]}/{entry.split_file} (or in {root}/data_splits/)")
+    elif name == "fgvc_aircraft":
+        lines.append(f"{root / entry.folders[0]}/variants.txt and images_variant_test.txt")
+    if others := entry.folders[1:]:
+        lines.append(f"or, in place of {entry.folders[0]}: {', '.join(others)}")
+    return lines
+
+
+def check_dataset(name: str, root: Path, split: str = "test", read: bool = False, partial: bool = False) -> Report:
+    """Look at a data set on disk.
+
+    Args:
+        name: see `load_dataset`.
+        root: the folder that holds the data sets.
+        split: see `load_dataset`.
+        read: whether every image is decoded; without it files are only looked for, and empty ones found.
+        partial: whether missing images are no problem, as for `evaluate --partial`.
+    """
+    try:
+        dataset = load_dataset(name, root, split)
+    except FairContextError as error:
+        return Report((), (str(error),), False)
+    counts = Counter(sample.label for sample in dataset.samples)
+    found = [f"found: {dataset.layout}", *_class_lines(dataset, counts), *_count_lines(name, split, dataset)]
+    absent = [*_absent(dataset), *_counts_off(name, dataset)]
+    empty = [title for label, title in enumerate(dataset.names) if not counts[label]]
+    if empty and dataset.reference is not None and not dataset.missing:
+        absent.append(f"{len(empty)} classes have no image: {_some(empty)}")
+    problems = [*_unreadable(dataset, read), *_wrong_classes(name, dataset)]
+    if partial:
+        found += absent
+    else:
+        problems += absent
+    return Report((*found, *dataset.remarks), tuple(problems), bool(dataset.samples))
+
+
+def _class_lines(dataset: Dataset, counts: Counter[int]) -> Iterator[str]:
+    first = ", ".join(f"{label} {title}" for label, title in enumerate(dataset.names[:SHOWN]))
+    yield f"{len(dataset.names)} classes, {len(counts)} with images; in this order: {first}, ..."
+    doubled = [title for title, number in Counter(dataset.names).items() if number > 1]
+    if doubled:
+        yield f"class names that occur twice: {', '.join(doubled)}; classes are told apart by index"
+
+
+def _count_lines(name: str, split: str, dataset: Dataset) -> Iterator[str]:
+    line = f"{len(dataset.samples):,} images"
+    if dataset.reference is not None:
+        line += f" of {dataset.reference:,} in the reference"
+        paper = CATALOGUE[name].paper
+        if paper != dataset.reference and split != "val":
+            line += f"; the paper counts {paper:,}"
+    yield line
+
+
+def _absent(dataset: Dataset) -> Iterator[str]:
+    if dataset.missing:
+        yield f"{len(dataset.missing):,} images of the list are not there: {_some(dataset.missing)}"
+
+
+def _counts_off(name: str, dataset: Dataset) -> Iterator[str]:
+    entry: Entry | None = CATALOGUE.get(name)
+    if entry is None:
+        return
+    wanted, listed = reference(entry, dataset.split), len(dataset.samples) + len(dataset.missing)
+    if wanted is not None and listed != wanted:
+        yield f"{listed:,} images where {wanted:,} are expected"
+
+
+def _wrong_classes(name: str, dataset: Dataset) -> Iterator[str]:
+    if name in CATALOGUE and len(dataset.names) != CATALOGUE[name].classes:
+        yield f"{len(dataset.names)} classes where {CATALOGUE[name].classes} are expected"
+
+
+def _unreadable(dataset: Dataset, read: bool) -> Iterator[str]:
+    broken = []
+    for sample in dataset.samples:
+        try:
+            if read:
+                read_image(sample.path)
+            elif sample.path.stat().st_size == 0:
+                broken.append(f"{sample.path}: the file is empty")
+        except (ImageError, OSError) as error:
+            broken.append(str(error))
+    if broken:
+        yield f"{len(broken)} files cannot be read: {_some(broken, '; ')}"
+
+
+def _some(words: list[str] | tuple[str, ...], separator: str = ", ") -> str:
+    rest = len(words) - SHOWN
+    return separator.join(words[:SHOWN]) + (f" and {rest:,} more" if rest > 0 else "")

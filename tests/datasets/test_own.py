@@ -1,0 +1,153 @@
+"""Folders and tables of one's own: every mistake in them is one line that names the place."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from coop_trees import draw
+from faircontext import FairContextError
+from faircontext.datasets.catalogue import load_dataset
+
+
+def table(
+    folder: Path, text: str, names: str | None = "cat\ndog\n", images: tuple[str, ...] = ("a.png", "b.png")
+) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    for image in images:
+        draw(folder / image)
+    (folder / "labels.csv").write_text(text)
+    if names is not None:
+        (folder / "classnames.txt").write_text(names)
+
+
+def test_a_table_is_read_with_more_columns_and_without_class_names(tmp_path: Path) -> None:
+    table(tmp_path / "mine", "path,label,class_name,more\na.png,1,DOG,x\nb.png,0,cat,y\n")
+    dataset = load_dataset("mine", tmp_path)
+    assert [(sample.key, sample.label) for sample in dataset.samples] == [("a.png", 1), ("b.png", 0)]
+    assert (dataset.names, dataset.split, dataset.listed) == (("cat", "dog"), "all", 2)
+    table(tmp_path / "mine", "path,label\na.png,1\n")
+    assert len(load_dataset("mine", tmp_path).samples) == 1
+
+
+def test_a_path_to_a_folder_does_as_well(tmp_path: Path) -> None:
+    table(tmp_path / "mine", "path,label\na.png,1\n")
+    assert load_dataset(str(tmp_path / "mine"), Path("elsewhere")).name == "mine"
+
+
+def test_class_names_come_from_the_table_where_there_is_no_list(tmp_path: Path) -> None:
+    table(tmp_path / "mine", "path,label,class_name\na.png,1,dog\nb.png,0,cat\n", names=None)
+    assert load_dataset("mine", tmp_path).names == ("cat", "dog")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("path\na.png\n", "has no column 'label'; its first line must be path,label"),
+        ("", "has no column 'path'"),
+        ("path,label\na.png,cat\n", "line 2: the label 'cat' is no class; use 0 to 1"),
+        ("path,label\na.png,\n", "line 2: the label '' is no class"),
+        ("path,label\na.png\n", "line 2: the label '' is no class"),
+        ("path,label\na.png,-1\n", "line 2: the label '-1' is no class"),
+        ("path,label\na.png,0\nb.png,2\n", "line 3: the label '2' is no class"),
+        ("path,label\na.png,0\na.png,1\n", "line 3: a.png is there twice"),
+        ("path,label\n../a.png,0\n", "line 2: the path '../a.png' does not lie below the folder"),
+        ("path,label\n/etc/passwd,0\n", "line 2: the path '/etc/passwd' does not lie below the folder"),
+        ("path,label\n,0\n", "line 2: the path '' does not lie below the folder"),
+        ("path,label,class_name\na.png,0,dog\n", "line 2: class 0 is 'cat', but is called 'dog'"),
+    ],
+)
+def test_a_mistake_in_a_table_names_its_line(text: str, message: str, tmp_path: Path) -> None:
+    table(tmp_path / "mine", text)
+    with pytest.raises(FairContextError, match=message) as refused:
+        load_dataset("mine", tmp_path)
+    assert "labels.csv" in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("path,label\na.png,0\n", "there is no classnames.txt beside it, and line 2 has no class_name"),
+        ("path,label,class_name\na.png,0,cat\nb.png,0,dog\n", "line 3: class 0 is 'cat', but is called 'dog'"),
+        ("path,label,class_name\na.png,0,cat\nb.png,2,dog\n", "labels are not 0 to 1 without a gap"),
+    ],
+)
+def test_a_table_alone_must_tell_all_class_names(text: str, message: str, tmp_path: Path) -> None:
+    table(tmp_path / "mine", text, names=None)
+    with pytest.raises(FairContextError, match=message):
+        load_dataset("mine", tmp_path)
+
+
+def test_a_table_that_is_no_text_is_refused(tmp_path: Path) -> None:
+    table(tmp_path / "mine", "")
+    (tmp_path / "mine" / "labels.csv").write_bytes(b"path,label\n\xff\xfe,0\n")
+    with pytest.raises(FairContextError, match=r"labels.csv: cannot be read"):
+        load_dataset("mine", tmp_path)
+
+
+def test_files_of_a_table_that_are_not_there_are_missing(tmp_path: Path) -> None:
+    table(tmp_path / "mine", "path,label\na.png,0\nc.png,1\n")
+    dataset = load_dataset("mine", tmp_path)
+    assert (len(dataset.samples), dataset.missing, dataset.listed) == (1, ("c.png",), 2)
+
+
+@pytest.mark.parametrize("inner", ["", "images", "test", "val"])
+def test_class_folders_are_found_below_the_folder(inner: str, tmp_path: Path) -> None:
+    for path in ("dog/2.png", "cat/deep/1.png", "cat/3.png"):
+        draw(tmp_path / "mine" / inner / path)
+    (tmp_path / "mine" / inner / "README.txt").touch()
+    dataset = load_dataset("mine", tmp_path)
+    assert dataset.names == ("cat", "dog")
+    assert [(sample.key, sample.label) for sample in dataset.samples] == [
+        ("cat/3.png", 0),
+        ("cat/deep/1.png", 0),
+        ("dog/2.png", 1),
+    ]
+
+
+def test_integer_folders_are_in_order_of_value_with_names_from_the_list(tmp_path: Path) -> None:
+    for label in range(11):
+        draw(tmp_path / "mine" / str(label) / "a.png")
+    assert "class folders are integers" in load_dataset("mine", tmp_path).remarks[0]
+    (tmp_path / "mine" / "classnames.txt").write_text("\n".join("abcdefghijk"))
+    dataset = load_dataset("mine", tmp_path)
+    assert dataset.names == tuple("abcdefghijk")
+    assert [(s.path.parent.name, s.label) for s in dataset.samples] == [(str(label), label) for label in range(11)]
+    assert "0 = a, 1 = b" in dataset.remarks[0]
+    (tmp_path / "mine" / "classnames.txt").write_text("a\nb\n")
+    with pytest.raises(FairContextError, match=r"classnames.txt: 2 names for 11 class folders"):
+        load_dataset("mine", tmp_path)
+
+
+def test_a_class_without_images_stays_a_class(tmp_path: Path) -> None:
+    draw(tmp_path / "mine" / "cat" / "a.png")
+    (tmp_path / "mine" / "dog").mkdir()
+    assert load_dataset("mine", tmp_path).names == ("cat", "dog")
+
+
+def test_a_folder_that_is_no_data_set_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    with pytest.raises(FairContextError, match=r"neither labels.csv nor folders of images"):
+        load_dataset("mine", tmp_path)
+    draw(tmp_path / "mine" / "a.png")
+    with pytest.raises(FairContextError, match=r"neither labels.csv nor folders of images"):
+        load_dataset("mine", tmp_path)
+    with pytest.raises(FairContextError, match=r"no such folder; see faircontext data list"):
+        load_dataset("other", tmp_path)
+
+
+def test_the_shared_sets_are_read(data: Path) -> None:
+    folders = sorted(path.parent for path in data.glob("*/labels.csv"))
+    for folder in folders:
+        dataset = load_dataset(folder.name, data)
+        assert not dataset.missing
+        assert len(dataset.names) == len((folder / "classnames.txt").read_text().splitlines())
+    assert len(folders) == 19
+
+
+def test_class_folders_and_table_of_a_shared_set_agree(data: Path, tmp_path: Path) -> None:
+    by_table = load_dataset("pacs_photo", data)
+    shutil.copytree(data / "pacs_photo" / "images", tmp_path / "pacs_photo" / "images")
+    by_folder = load_dataset("pacs_photo", tmp_path)
+    titles = {f"images/{sample.key}": by_folder.names[sample.label] for sample in by_folder.samples}
+    assert titles == {sample.key: by_table.names[sample.label] for sample in by_table.samples}
