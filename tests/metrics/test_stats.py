@@ -5,9 +5,10 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.stats import binomtest, bootstrap, norm
+from scipy.stats import binom, binomtest, bootstrap, norm
 
 from faircontext.errors import ArgumentError
+from faircontext.metrics import stats
 from faircontext.metrics.stats import (
     Accuracy,
     Interval,
@@ -82,6 +83,30 @@ def test_chance_p_value_by_hand():
     assert chance_p_value(0, 2, 4) == 1
 
 
+@given(st.integers(1, 500), st.floats(0, 1), st.integers(1, 300))
+def test_chance_p_value_is_the_tail_of_the_binomial(number, fraction, classes):
+    correct = round(fraction * number)
+    tail = binom.sf(correct - 1, number, 1 / classes)
+    assert chance_p_value(correct, number, classes) == pytest.approx(tail, rel=1e-9)
+
+
+def test_holm_by_hand():
+    # In order 0.005 * 4, 0.01 * 3, 0.03 * 2, 0.04 * 1; the last may not be below the one before.
+    assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx((0.03, 0.06, 0.06, 0.02), rel=1e-12)
+    assert holm([0.6, 0.5]) == (1.0, 1.0)
+    assert holm([0.2]) == (0.2,)
+    assert holm([]) == ()
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=12))
+def test_holm_keeps_order_and_is_between_the_raw_value_and_bonferroni(p_values):
+    adjusted = holm(p_values)
+    for raw, value in zip(p_values, adjusted, strict=True):
+        assert raw <= value <= min(1, raw * len(p_values))
+    in_order = sorted(zip(p_values, adjusted, strict=True))
+    assert [value for _, value in in_order] == sorted(adjusted)
+
+
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=12), st.floats(0.001, 0.999))
 def test_holm_refutes_what_its_procedure_refutes(p_values, level):
     refuted = 0
@@ -99,8 +124,10 @@ def outcomes(number: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
     return first, first ^ (rng.random(number) < 0.2)
 
 
+@pytest.mark.parametrize("few", [100, 0])
 @pytest.mark.parametrize("level", [0.5, 0.95, 0.99])
-def test_paired_bootstrap_is_scipys(level):
+def test_paired_bootstrap_is_scipys(level, few, monkeypatch):
+    monkeypatch.setattr(stats, "FEW_VALUES", few)  # both ways of drawing
     first, second = outcomes(300, 0)
     found = paired_bootstrap(first, second, level)
 
@@ -156,6 +183,20 @@ def test_equal_differences_are_their_own_interval(value):
     assert found.low == found.value == found.high == pytest.approx(value)
 
 
+@given(st.lists(st.tuples(st.booleans(), st.booleans()), min_size=1, max_size=50))
+def test_the_interval_turns_with_the_pair_and_holds_the_value(pairs):
+    first, second = (np.array(column) for column in zip(*pairs, strict=True))
+    one, other = paired_bootstrap(first, second, resamples=500), paired_bootstrap(second, first, resamples=500)
+    assert one.value == pytest.approx(-other.value, abs=1e-12)
+    assert -1 <= one.low <= one.value <= one.high <= 1
+
+
+def test_the_seed_decides():
+    first, second = outcomes(100, 0)
+    assert paired_bootstrap(first, second, seed=4) == paired_bootstrap(first, second, seed=4)
+    assert paired_bootstrap(first, second, seed=4) != paired_bootstrap(first, second, seed=5)
+
+
 def test_one_image_is_its_own_interval():
     assert bootstrap_mean(np.array([True])) == Interval(1.0, 1.0, 1.0)
 
@@ -170,6 +211,10 @@ def test_average_weighs_data_sets_alike_and_draws_within_each():
     assert average_interval([large]) == bootstrap_mean(large)
 
 
+def test_differences_between_data_sets_do_not_widen_the_average():
+    assert average_interval([np.ones(10), np.zeros(20)]) == Interval(0.5, 0.5, 0.5)
+
+
 ONES = np.ones(3)
 
 
@@ -182,6 +227,9 @@ ONES = np.ones(3)
         (lambda: bootstrap_mean(ONES, level=95), "level=95 is not possible; it must lie between 0 and 1"),
         (lambda: bootstrap_mean(ONES, resamples=0), "resamples=0 is not possible"),
         (lambda: bootstrap_mean(ONES, seed=-1), "seed=-1 is not possible"),
+        (lambda: average_interval([]), "or none at all; give at least one of each"),
+        (lambda: average_interval([ONES, ONES[:0]]), "scores has a data set without images"),
+        (lambda: holm([0.5, 1.5]), r"p_values has 1\.5; it is a probability"),
         (lambda: holm([math.nan]), "p_values has nan; it is a probability"),
         (lambda: wilson_interval(0, 0), "number=0 is not possible"),
         (lambda: wilson_interval(3, 2), "successes=3 is not possible; it must lie between 0 and number=2"),

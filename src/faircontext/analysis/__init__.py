@@ -1,0 +1,1 @@
+"""What the paper analyses beside accuracy."""
