@@ -1,11 +1,7 @@
-"""What the benchmarks share: backbones (with random weights where none are given) and memory readings."""
+"""What the benchmarks share: backbones, with random weights where none are given."""
 
 import argparse
 import logging
-import re
-import resource
-from contextlib import suppress
-from pathlib import Path
 
 import open_clip
 import torch
@@ -33,21 +29,3 @@ def make_backbone(options: argparse.Namespace) -> Backbone:
     model = open_clip.create_model(options.backbone)
     tokenizer = open_clip.get_tokenizer(options.backbone)
     return OpenClip(options.backbone, model, tokenizer, precision=options.precision)
-
-
-def resident_mb() -> float:
-    """Return the resident size of this process now, in MB (Linux)."""
-    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize() / 2**20
-
-
-def forget_peak() -> None:
-    """Let the peak begin anew: loading a model has one of its own."""
-    with suppress(OSError):
-        Path("/proc/self/clear_refs").write_text("5")
-
-
-def peak_mb() -> float:
-    """Return the largest resident size since `forget_peak`, in MB (Linux)."""
-    found = re.search(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text())
-    assert found is not None
-    return int(found[1]) / 1024

@@ -17,10 +17,11 @@ from contextlib import contextmanager
 
 import numpy as np
 import torch
-from common import add_model_options, forget_peak, make_backbone, peak_mb, resident_mb
+from common import add_model_options, make_backbone
 from timm.data import ImageNetInfo
 
 from faircontext import Backbone, Episode, LabelSpace, create_method, list_methods
+from faircontext.analysis.efficiency import forget_peak, peak_mb, resident_mb
 from faircontext.methods.base import METHODS
 
 PIXELS = ("ttl", "rlcf_encoder")
