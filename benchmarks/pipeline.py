@@ -26,7 +26,7 @@ from faircontext.bench.evaluate import answer_here, evaluate
 from faircontext.bench.plan import Plan, Setup
 from faircontext.bench.run import Item, answer_images
 from faircontext.bench.store import RunStore
-from faircontext.datasets.catalogue import load_dataset
+from faircontext.datasets.load import load_dataset
 from faircontext.imageio import read_image
 from faircontext.views import Views
 

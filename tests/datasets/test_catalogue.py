@@ -10,8 +10,9 @@ from scipy.io import savemat
 
 from coop_trees import build_coop_trees, draw, write_split
 from faircontext import FairContextError
-from faircontext.datasets.catalogue import CATALOGUE, list_datasets, load_dataset
+from faircontext.datasets.catalogue import CATALOGUE, list_datasets
 from faircontext.datasets.imagenet import imagenet_names, imagenet_wnids
+from faircontext.datasets.load import load_dataset
 
 SPLIT_SETS = [name for name, entry in CATALOGUE.items() if entry.split_file]
 

@@ -7,7 +7,7 @@ import pytest
 
 from coop_trees import draw
 from faircontext import FairContextError
-from faircontext.datasets.catalogue import load_dataset
+from faircontext.datasets.load import load_dataset
 
 
 def table(

@@ -100,7 +100,7 @@ def method_names(asked: Sequence[str]) -> list[str]:
 
 def _find(options: Evaluate) -> "list[Dataset]":
     """Find all data sets before anything is run on one."""
-    from faircontext.datasets.catalogue import load_dataset
+    from faircontext.datasets.load import load_dataset
 
     datasets = [load_dataset(name, options.root, options.split) for name in dict.fromkeys(options.datasets)]
     for dataset in datasets:

@@ -5,7 +5,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from faircontext.datasets.catalogue import CATALOGUE, Entry, load_dataset, reference
+from faircontext.datasets.catalogue import CATALOGUE, Entry, reference
+from faircontext.datasets.load import load_dataset
 from faircontext.datasets.spec import Dataset
 from faircontext.errors import FairContextError, ImageError
 from faircontext.imageio import read_image
