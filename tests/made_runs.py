@@ -4,7 +4,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from faircontext.bench.store import Record, RunStore
+from faircontext.bench.schema import Record
+from faircontext.bench.store import RunStore
 
 CLASSES = 10
 

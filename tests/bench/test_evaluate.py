@@ -19,7 +19,8 @@ from faircontext.bench import evaluate as module
 from faircontext.bench.evaluate import Engine, Watch, answer_here, evaluate
 from faircontext.bench.merge import merge
 from faircontext.bench.plan import Plan
-from faircontext.bench.store import SCHEMA, Record, load_run
+from faircontext.bench.schema import SCHEMA, Record
+from faircontext.bench.store import load_run
 from faircontext.datasets.spec import Dataset
 from faircontext.imageio import read_image
 

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from faircontext import FairContextError
 from faircontext.bench import store
-from faircontext.bench.store import SCHEMA, Record, RunStore, check_same, load_run, load_runs, to_table, write_run
+from faircontext.bench.schema import SCHEMA, Record, to_table
+from faircontext.bench.store import RunStore, check_same, load_run, load_runs, write_run
 
 METHODS = ("zero_shot", "fcl")
 CONFIG = {"dataset": {"name": "set"}, "seed": 0, "methods": {name: {} for name in METHODS}}

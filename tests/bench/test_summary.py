@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from faircontext.bench.store import Record, to_table
+from faircontext.bench.schema import Record, to_table
 from faircontext.bench.summary import summarise
 from faircontext.metrics.stats import Accuracy, mcnemar_exact, paired_bootstrap
 

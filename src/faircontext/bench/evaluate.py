@@ -18,7 +18,8 @@ from tqdm import tqdm
 
 from faircontext.bench.plan import Plan
 from faircontext.bench.run import answer_images
-from faircontext.bench.store import SCHEMA_VERSION, Record, RunStore
+from faircontext.bench.schema import SCHEMA_VERSION, Record
+from faircontext.bench.store import RunStore
 from faircontext.imageio import DecodedImage
 from faircontext.metrics.stats import Accuracy, chance_p_value
 

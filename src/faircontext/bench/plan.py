@@ -14,7 +14,7 @@ import torch
 from faircontext import __version__
 from faircontext.backbones import Backbone
 from faircontext.bench.run import Answer, Item
-from faircontext.bench.store import Record
+from faircontext.bench.schema import Record
 from faircontext.datasets.spec import Dataset
 from faircontext.errors import ArgumentError
 from faircontext.labels import LabelSpace

@@ -15,7 +15,8 @@ import torch
 
 from faircontext.backbones.base import ROW_MULTIPLE
 from faircontext.bench.plan import Plan
-from faircontext.bench.store import Record, check_same
+from faircontext.bench.schema import Record
+from faircontext.bench.store import check_same
 from faircontext.datasets.spec import Dataset
 from faircontext.errors import ArgumentError, FairContextError
 

@@ -13,7 +13,7 @@ import json
 import os
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -21,64 +21,14 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from faircontext.bench.records import Row, to_json, write_whole, writing
+from faircontext.bench.records import to_json, write_whole, writing
+from faircontext.bench.schema import SCHEMA, SCHEMA_VERSION, Record, to_table
 from faircontext.errors import ArgumentError
 
-__all__ = ["SCHEMA", "SCHEMA_VERSION", "Record", "Run", "RunStore", "check_same", "load_run", "load_runs", "write_run"]
+__all__ = ["FLUSH_SECONDS", "Run", "RunStore", "check_same", "load_run", "load_runs", "write_run"]
 
-SCHEMA_VERSION = 1
 FLUSH_SECONDS = 10.0
 """Rows are on disk at the latest this long after they came, one image's time added."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Record(Row):
-    """A row of a run: the columns of `classify`, and what statistics need; classes are given by index as well.
-
-    Attributes:
-        dataset: name of the data set.
-        config: hash of all that the answer depends on besides the image, see `Plan.hashes`.
-        position: of the image in the data set.
-        label_index: the true class.
-        zero_shot_index: zero-shot's answer.
-        index: the method's answer, None where the file was refused.
-        top5: the five best classes, best first.
-        top5_probabilities: theirs.
-        label_probability: probability of the true class.
-        probability_norm: sum over classes of the squared probabilities, which the Brier score needs.
-        candidates: classes that the method decided between.
-        diagnostics: how the answer came about, as JSON.
-        notes: what was decided when the file was read.
-    """
-
-    dataset: str
-    config: str
-    position: int
-    label_index: int | None = None
-    zero_shot_index: int | None = None
-    index: int | None = None
-    top5: tuple[int, ...] = ()
-    top5_probabilities: tuple[float, ...] = ()
-    label_probability: float | None = None
-    probability_norm: float | None = None
-    candidates: tuple[int, ...] = ()
-    diagnostics: str = "{}"
-    notes: tuple[str, ...] = ()
-
-
-_TYPES: Mapping[Any, pa.DataType] = {
-    str: pa.string(),
-    int: pa.int64(),
-    float: pa.float64(),
-    int | None: pa.int64(),
-    float | None: pa.float64(),
-    tuple[int, ...]: pa.list_(pa.int64()),
-    tuple[float, ...]: pa.list_(pa.float64()),
-    tuple[str, ...]: pa.list_(pa.string()),
-}
-
-SCHEMA = pa.schema([(field.name, _TYPES[field.type]) for field in fields(Record)])
-"""Columns of a run's rows."""
 
 
 @dataclass(frozen=True)
@@ -227,15 +177,6 @@ def _differences(earlier: Any, now: Any, name: str = "") -> Iterable[str]:
 def _short(value: Any) -> str:
     text = json.dumps(value, ensure_ascii=False)
     return text if len(text) <= 80 else text[:76] + " ..."
-
-
-def to_table(records: Sequence[Record]) -> pa.Table:
-    """Return records as a table; bytes of file names that are no UTF-8 become escapes."""
-    columns: dict[str, list[Any]] = {name: [] for name in SCHEMA.names}
-    for record in records:
-        for name, value in asdict(record).items():
-            columns[name].append(value.encode("utf-8", "backslashreplace").decode() if type(value) is str else value)
-    return pa.table(columns, schema=SCHEMA)
 
 
 def _write_rows(path: Path, table: pa.Table) -> None:

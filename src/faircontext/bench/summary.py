@@ -70,7 +70,7 @@ def summarise(rows: pa.Table, classes: int) -> dict[str, Summary]:
     """Return a summary per method, in the rows' order; methods without an image that could be read are left out.
 
     Args:
-        rows: of one run, see `faircontext.bench.store.SCHEMA`. Classes are compared by index, not by name.
+        rows: of one run, see `faircontext.bench.schema.SCHEMA`. Classes are compared by index, not by name.
         classes: C.
     """
     found = {}
