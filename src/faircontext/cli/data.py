@@ -18,7 +18,7 @@ class Data:
     """List the data sets that are known, or check those that are on disk.
 
     `check` prints where a data set is expected, what was found, and what is wrong. Exit code 0: all of them can be
-    evaluated; 1: not all of them.
+    evaluated; 1: not all of them; 2: a wrong argument.
     """
 
     what: Annotated[Literal["list", "check"], tyro.conf.Positional]
@@ -60,13 +60,18 @@ def _list(options: Data) -> int:
 def _check(options: Data) -> int:
     from faircontext.datasets.catalogue import list_datasets
     from faircontext.datasets.check import check_dataset, expected_tree
+    from faircontext.datasets.load import locate
 
     if options.root is None:
         raise ArgumentError("data check needs --root, the folder that holds the data sets")
     if bool(options.names) == options.all:
         raise ArgumentError("data check takes names of data sets, or --all")
+    if not options.root.is_dir():
+        raise ArgumentError(f"{options.root}: no such folder; --root is the folder that holds the data sets")
     failed = 0
     names = list_datasets() if options.all else list(dict.fromkeys(options.names))
+    for name in names:
+        locate(name, options.root)
     for name in names:
         print(f"{name} ({options.split})")
         for line in expected_tree(name, options.root):

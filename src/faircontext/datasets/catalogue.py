@@ -23,7 +23,9 @@ class Entry:
         split_file: CoOp's split file; empty where labels come from folders or text files.
         template: CoOp's hand-crafted prompt template.
         variant: of ImageNet, see `imagenet_wnids`.
+        regime: the kind of data, see `Dataset`.
         own_test: whether the data set's own test images are others than CoOp's.
+        paper_is: what the paper's count is, where it is not that of CoOp's test images.
     """
 
     title: str
@@ -38,6 +40,7 @@ class Entry:
     variant: str = ""
     regime: Literal["natural", "fine-grained"] = field(default="fine-grained")
     own_test: bool = False
+    paper_is: str = ""
 
 
 def _imagenet(title: str, folders: tuple[str, ...], classes: int, images: int, home: str, variant: str = "") -> Entry:
@@ -54,7 +57,7 @@ CATALOGUE: Mapping[str, Entry] = {
     ),
     "imagenet_a": _imagenet(
         "ImageNet-A",
-        ("imagenet-adversarial/imagenet-a", "imagenet-a"),
+        ("imagenet-adversarial/imagenet-a", "imagenet-a", "imagenet_a"),
         200,
         7_500,
         "github.com/hendrycks/natural-adv-examples",
@@ -62,14 +65,22 @@ CATALOGUE: Mapping[str, Entry] = {
     ),
     "imagenet_sketch": _imagenet(
         "ImageNet-Sketch",
-        ("imagenet-sketch/images", "ImageNet-Sketch/images", "ImageNet-Sketch", "imagenet-sketch/sketch", "sketch"),
+        (
+            "imagenet-sketch/images",
+            "ImageNet-Sketch/images",
+            "ImageNet-Sketch",
+            "imagenet-sketch/sketch",
+            "imagenet-sketch",
+            "imagenet_sketch",
+            "sketch",
+        ),
         1000,
         50_889,
         "github.com/HaohanWang/ImageNet-Sketch",
     ),
     "imagenet_r": _imagenet(
         "ImageNet-R",
-        ("imagenet-rendition/imagenet-r", "imagenet-r"),
+        ("imagenet-rendition/imagenet-r", "imagenet-r", "imagenet_r"),
         200,
         30_000,
         "github.com/hendrycks/imagenet-r",
@@ -81,6 +92,8 @@ CATALOGUE: Mapping[str, Entry] = {
             "imagenetv2/imagenetv2-matched-frequency-format-val",
             "imagenetv2-matched-frequency-format-val",
             "imagenetv2",
+            "imagenet-v2",
+            "imagenet_v2",
         ),
         1000,
         10_000,
@@ -127,6 +140,7 @@ CATALOGUE: Mapping[str, Entry] = {
         "split_zhou_DescribableTextures.json",
         "{} texture.",
         own_test=True,
+        paper_is="as many as --split official",
     ),
     "eurosat": Entry(
         "EuroSAT",
@@ -138,10 +152,11 @@ CATALOGUE: Mapping[str, Entry] = {
         "DFKI (the RGB archive)",
         "split_zhou_EuroSAT.json",
         "a centered satellite photo of {}.",
+        paper_is="as many as --split val",
     ),
     "oxford_flowers": Entry(
         "Oxford Flowers",
-        ("oxford_flowers", "Flower102", "flowers-102", "oxford_flowers102"),
+        ("oxford_flowers", "Flower102", "flowers-102", "flowers102", "oxford_flowers102"),
         ("jpg", ""),
         102,
         {"test": 2_463, "val": 1_633, "official": 6_149},
@@ -162,6 +177,7 @@ CATALOGUE: Mapping[str, Entry] = {
         "split_zhou_Food101.json",
         "a photo of {}, a type of food.",
         own_test=True,
+        paper_is="as many as --split official",
     ),
     "oxford_pets": Entry(
         "Oxford Pets",
@@ -173,6 +189,7 @@ CATALOGUE: Mapping[str, Entry] = {
         "Oxford VGG",
         "split_zhou_OxfordPets.json",
         "a photo of a {}, a type of pet.",
+        paper_is="as many as CoOp trains and validates on",
     ),
     "sun397": Entry(
         "SUN397",
@@ -204,6 +221,6 @@ def list_datasets(pattern: str = "*") -> list[str]:
     return [name for name in CATALOGUE if fnmatchcase(name, pattern)]
 
 
-def reference(entry: Entry, split: str) -> int | None:
+def reference(entry: Entry, split: str) -> int:
     """Return how many images a split has by its authors."""
     return entry.images.get(split, entry.images["test"])

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from faircontext.datasets.catalogue import CATALOGUE, Entry, reference
-from faircontext.datasets.load import load_dataset
+from faircontext.datasets.catalogue import CATALOGUE
+from faircontext.datasets.load import load_dataset, locate
 from faircontext.datasets.spec import Dataset
 from faircontext.errors import FairContextError, ImageError
 from faircontext.imageio import read_image
@@ -33,15 +33,20 @@ class Report:
 
 
 def expected_tree(name: str, root: Path) -> list[str]:
-    """Return, a line each, where a data set is looked for; CoOp's layout first."""
-    entry = CATALOGUE.get(name)
-    if entry is None:
-        return [f"{root / name}/labels.csv and classnames.txt, or a folder of images for each class"]
+    """Return, a line each, where a data set is looked for; CoOp's layout first.
+
+    Raises:
+        ArgumentError: it is neither known nor a folder.
+    """
+    place = locate(name, root)
+    if isinstance(place, Path):
+        return [f"{place}/labels.csv and classnames.txt, or a folder of images for each class"]
+    entry = CATALOGUE[place]
     inner = f"/{entry.inner[0]}" if entry.inner[0] else ""
     lines = [f"{root / entry.folders[0]}{inner}/"]
     if entry.split_file:
         lines.append(f"{root / entry.folders[0]}/{entry.split_file} (or in {root}/data_splits/)")
-    elif name == "fgvc_aircraft":
+    elif place == "fgvc_aircraft":
         lines.append(f"{root / entry.folders[0]}/variants.txt and images_variant_test.txt")
     if others := entry.folders[1:]:
         lines.append(f"or, in place of {entry.folders[0]}: {', '.join(others)}")
@@ -57,18 +62,22 @@ def check_dataset(name: str, root: Path, split: str = "test", read: bool = False
         split: see `load_dataset`.
         read: whether every image is decoded; without it files are only looked for, and empty ones found.
         partial: whether missing images are no problem, as for `evaluate --partial`.
+
+    Raises:
+        ArgumentError: it is neither known nor a folder. What is wrong with one that is goes into the report.
     """
+    locate(name, root)
     try:
         dataset = load_dataset(name, root, split)
     except FairContextError as error:
         return Report((), (str(error),), False)
     counts = Counter(sample.label for sample in dataset.samples)
-    found = [f"found: {dataset.layout}", *_class_lines(dataset, counts), *_count_lines(name, split, dataset)]
-    absent = [*_absent(dataset), *_counts_off(name, dataset)]
+    found = [f"found: {dataset.layout}", *_class_lines(dataset, counts), *_count_lines(split, dataset)]
+    absent = [*_absent(dataset), *_counts_off(dataset)]
     empty = [title for label, title in enumerate(dataset.names) if not counts[label]]
     if empty and dataset.reference is not None and not dataset.missing:
         absent.append(f"{len(empty)} classes have no image: {_some(empty)}")
-    problems = [*_unreadable(dataset, read), *_wrong_classes(name, dataset)]
+    problems = [*_unreadable(dataset, read), *_wrong_classes(dataset)]
     if partial:
         found += absent
     else:
@@ -84,11 +93,11 @@ def _class_lines(dataset: Dataset, counts: Counter[int]) -> Iterator[str]:
         yield f"class names that occur twice: {', '.join(doubled)}; classes are told apart by index"
 
 
-def _count_lines(name: str, split: str, dataset: Dataset) -> Iterator[str]:
+def _count_lines(split: str, dataset: Dataset) -> Iterator[str]:
     line = f"{len(dataset.samples):,} images"
     if dataset.reference is not None:
         line += f" of {dataset.reference:,} in the reference"
-        paper = CATALOGUE[name].paper
+        paper = CATALOGUE[dataset.name].paper
         if paper != dataset.reference and split != "val":
             line += f"; the paper counts {paper:,}"
     yield line
@@ -99,18 +108,15 @@ def _absent(dataset: Dataset) -> Iterator[str]:
         yield f"{len(dataset.missing):,} images of the list are not there: {_some(dataset.missing)}"
 
 
-def _counts_off(name: str, dataset: Dataset) -> Iterator[str]:
-    entry: Entry | None = CATALOGUE.get(name)
-    if entry is None:
-        return
-    wanted, listed = reference(entry, dataset.split), len(dataset.samples) + len(dataset.missing)
-    if wanted is not None and listed != wanted:
-        yield f"{listed:,} images where {wanted:,} are expected"
+def _counts_off(dataset: Dataset) -> Iterator[str]:
+    listed = len(dataset.samples) + len(dataset.missing)
+    if dataset.reference is not None and listed != dataset.reference:
+        yield f"{listed:,} images where {dataset.reference:,} are expected"
 
 
-def _wrong_classes(name: str, dataset: Dataset) -> Iterator[str]:
-    if name in CATALOGUE and len(dataset.names) != CATALOGUE[name].classes:
-        yield f"{len(dataset.names)} classes where {CATALOGUE[name].classes} are expected"
+def _wrong_classes(dataset: Dataset) -> Iterator[str]:
+    if dataset.reference is not None and len(dataset.names) != CATALOGUE[dataset.name].classes:
+        yield f"{len(dataset.names)} classes where {CATALOGUE[dataset.name].classes} are expected"
 
 
 def _unreadable(dataset: Dataset, read: bool) -> Iterator[str]:

@@ -16,6 +16,7 @@ __all__ = [
     "class_folders",
     "class_names",
     "find_images",
+    "images_below",
     "is_folder",
     "list_entries",
     "name_remarks",
@@ -53,7 +54,7 @@ def _find_images(paths: Sequence[str], listed: Iterable[str]) -> list[Path]:
         elif not path:
             raise ArgumentError("a path is empty; give an image, a folder, or - for file names on standard input")
         elif os.path.isdir(path):  # noqa: PTH112 (unlike Path, it answers for names that cannot exist)
-            found += _search(Path(path))
+            found += images_below(Path(path))
         else:
             try:
                 os.lstat(path)
@@ -78,13 +79,18 @@ def _listed_names(text: str) -> list[Path]:
     return [Path(name) for name in names if name.strip()]
 
 
-def _search(folder: Path, above: frozenset[str] = frozenset()) -> Iterator[Path]:
+def images_below(folder: Path, above: frozenset[str] = frozenset()) -> Iterator[Path]:
+    """Yield the images in a folder and all below it, links followed, sorted; `above` are the folders over it.
+
+    Raises:
+        ArgumentError: a folder cannot be read.
+    """
     place = os.path.realpath(folder)
     if place in above:  # a link back up would never end
         return
     for entry in list_entries(folder):
         if is_folder(entry):
-            yield from _search(entry, above | {place})
+            yield from images_below(entry, above | {place})
         elif entry.suffix.lower() in EXTENSIONS:
             yield entry
 

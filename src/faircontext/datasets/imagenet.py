@@ -10,13 +10,12 @@ from importlib.resources import files
 from pathlib import Path
 
 from faircontext.datasets.folder import is_folder, list_entries
-from faircontext.datasets.own import samples_below
+from faircontext.datasets.own import WNID, samples_below
 from faircontext.datasets.spec import Sample
 from faircontext.errors import ArgumentError
 
 __all__ = ["imagenet_names", "imagenet_wnids", "read_imagenet"]
 
-WNID = re.compile(r"n\d{8}")
 FLAT = re.compile(r"ILSVRC2012_val_\d{8}\.JPEG")
 
 
@@ -37,26 +36,29 @@ def imagenet_names(variant: str = "") -> tuple[str, ...]:
 
 
 def read_imagenet(place: Path, variant: str = "") -> tuple[Sample, ...]:
-    """Return the images in wnid folders, or in folders 0 to 999 as of ImageNet-V2.
+    """Return the images in wnid folders, or in folders 0 to 999 as of ImageNet-V2, in the order of labels.
 
     Raises:
-        ArgumentError: a folder is none of the classes, or images lie without folders.
+        ArgumentError: a folder is none of the classes, or two are the same one, or images lie without folders.
     """
     wnids = imagenet_wnids(variant)
     labels = {wnid: label for label, wnid in enumerate(wnids)}
-    folders, flat = [], False
+    folders: dict[int, Path] = {}
+    flat = False
     for entry in list_entries(place):
         if not is_folder(entry):  # a README.txt lies beside the class folders of A and R
             flat = flat or bool(FLAT.fullmatch(entry.name))
-        elif entry.name in labels:
-            folders.append((entry, labels[entry.name]))
-        elif not variant and entry.name.isdecimal() and int(entry.name) < len(wnids):
-            folders.append((entry, int(entry.name)))
         elif WNID.fullmatch(entry.name) or entry.name.isdecimal():
-            raise ArgumentError(f"{entry}: is none of the {len(wnids)} classes; take it away")
+            label = labels.get(entry.name, -1)
+            if not variant and entry.name.isdecimal():
+                label = int(entry.name)
+            if not 0 <= label < len(wnids):
+                raise ArgumentError(f"{entry}: is none of the {len(wnids)} classes; take it away")
+            if (other := folders.setdefault(label, entry)) != entry:
+                raise ArgumentError(f"{entry}: is of the same class as {other.name}; take one away")
     if flat and not folders:
         raise ArgumentError(
             f"{place}: the validation images are not sorted into wnid folders; do so with the script valprep.sh that "
             "comes with many ImageNet recipes"
         )
-    return samples_below(place, sorted(folders, key=lambda found: found[1]))
+    return samples_below(place, [(folders[label], label) for label in sorted(folders)])

@@ -1,128 +1,133 @@
 """Data sets of one's own: a folder of class folders, or a table `labels.csv` beside `classnames.txt`."""
 
-import csv
-from collections.abc import Iterator, Sequence
-from pathlib import Path, PurePosixPath
+import os
+import re
+import unicodedata
+from collections.abc import Sequence
+from pathlib import Path
 
-from faircontext.datasets.folder import is_folder, list_entries, read_labels
+from faircontext.datasets.folder import images_below, is_folder, list_entries, read_labels
 from faircontext.datasets.spec import Dataset, Sample
+from faircontext.datasets.table import NAMES, TABLE, read_table
 from faircontext.errors import ArgumentError
 from faircontext.imageio import EXTENSIONS
 
-__all__ = ["load_own", "samples_below"]
+__all__ = ["WNID", "load_own", "samples_below"]
 
-TABLE, NAMES = "labels.csv", "classnames.txt"
-INNER = ("", "images", "test", "val")
-"""Where class folders may lie in a data set's folder."""
+WNID = re.compile(r"n\d{8}")
+"""The name of an ImageNet class folder."""
+
+PARTS = ("images", "train", "val", "test")
+"""Folders that are no classes where there are no others: they hold class folders."""
 
 
-def load_own(folder: Path) -> Dataset:
-    """Read a folder as a data set.
+def load_own(folder: Path, split: str = "test") -> Dataset:
+    """Read a folder as a data set: a table `labels.csv`, see `read_table`, or else class folders.
+
+    Class folders lie in `test` (or `val`, where that is asked for), in `images`, or right below the folder. Integer
+    names are sorted by value, others as text; classes are named after their folders. Names in `classnames.txt` go
+    before: to folders of the same names, to integer folders as places in the list, else in the order of folders.
+
+    Args:
+        folder: the data set's.
+        split: `val` for a folder `val`. Where there is but one set of images it is taken, and is called `all`.
 
     Raises:
         ArgumentError: the folder is none, or is not laid out as a data set; the message says where and how.
+        LabelError: `classnames.txt` cannot be read.
     """
-    name = folder.resolve().name
-    if not folder.is_dir():
+    name = Path(os.path.abspath(folder)).name or "data"  # noqa: PTH100 (keeps the name of a link, unlike resolve)
+    if not is_folder(folder):
         raise ArgumentError(f"{folder}: no such folder; see faircontext data list for the data sets that are known")
     if (folder / TABLE).is_file():
-        return _read_table(name, folder)
-    for inner in INNER:
+        return read_table(name, folder)
+    for inner in ("val", "images", "") if split == "val" else ("test", "images", "val", ""):
         place = folder / inner
-        folders = [entry for entry in list_entries(place) if is_folder(entry)] if place.is_dir() else []
-        classes = [entry for entry in folders if any(_images(entry))]
-        if classes and not (inner == "" and {entry.name for entry in classes} <= {*INNER}):
-            return _read_folders(name, folder, place, folders)
-    raise ArgumentError(f"{folder}: neither {TABLE} nor folders of images named after classes; see docs, Data sets")
-
-
-def _images(folder: Path) -> Iterator[Path]:
-    for entry in list_entries(folder):
-        if is_folder(entry):
-            yield from _images(entry)
-        elif entry.suffix.lower() in EXTENSIONS:
-            yield entry
+        folders = [entry for entry in list_entries(place) if is_folder(entry)] if is_folder(place) else []
+        filled = {entry.name for entry in folders if any(images_below(entry))}
+        if filled and not (inner == "" and filled <= {*PARTS}):
+            return _read_folders(name, folder, place, folders, inner if inner in ("test", "val") else "all")
+    where = " below val" if split == "val" and is_folder(folder / "test") else ""
+    raise ArgumentError(
+        f"{folder}: neither {TABLE} nor folders of images named after classes{where}; see docs, Data sets"
+    )
 
 
 def samples_below(place: Path, folders: Sequence[tuple[Path, int]]) -> tuple[Sample, ...]:
     """Return the images in some class folders, with the label of each folder; keys are relative to `place`."""
+    skip = len(place.parts)
     return tuple(
-        Sample(path.relative_to(place).as_posix(), path, label) for folder, label in folders for path in _images(folder)
+        Sample("/".join(path.parts[skip:]), path, label) for folder, label in folders for path in images_below(folder)
     )
 
 
-def _read_folders(name: str, folder: Path, place: Path, folders: Sequence[Path]) -> Dataset:
-    names = tuple(entry.name for entry in folders)
-    remarks = []
+def _read_folders(name: str, folder: Path, place: Path, folders: Sequence[Path], split: str) -> Dataset:
+    names, labels, remarks = _name_classes(folder, folders)
+    samples = samples_below(place, sorted(zip(folders, labels, strict=True), key=lambda found: found[1]))
+    empty = {*labels} - {sample.label for sample in samples}
+    if empty:
+        few = ", ".join(entry.name for entry, label in zip(folders, labels, strict=True) if label in empty)
+        remarks.append(f"class folders without images, which stay classes: {few}")
+    if loose := sum(entry.suffix.lower() in EXTENSIONS for entry in {*list_entries(place)} - {*folders}):
+        remarks.append(f"images that lie in no class folder are left out: {loose} in {place}")
+    return Dataset(name, folder, f"class folders in {place}", split, names, samples, remarks=tuple(remarks))
+
+
+def _name_classes(folder: Path, folders: Sequence[Path]) -> tuple[tuple[str, ...], list[int], list[str]]:
+    """Return class names, the label of each class folder, and remarks."""
+    words = tuple(entry.name for entry in folders)
+    order = [*range(len(words))]
     if (folder / NAMES).is_file():
         given = read_labels(folder / NAMES)
-        if len(given) == len(names):
-            names = given
-            order = ", ".join(f"{entry.name} = {title}" for entry, title in list(zip(folders, given, strict=True))[:5])
-            remarks.append(f"class names are from {NAMES}, in the order of the folders: {order} ...")
-        else:
-            raise ArgumentError(
-                f"{folder / NAMES}: {len(given)} names for {len(names)} class folders; give one for each, in order"
-            )
-    elif all(entry.isdecimal() for entry in names):
-        remarks.append(f"class folders are integers, and so are the class names; give names in {NAMES}")
-    samples = samples_below(place, [(entry, label) for label, entry in enumerate(folders)])
-    return Dataset(name, folder, f"class folders in {place}", "all", names, samples, remarks=tuple(remarks))
+        return given, *_match(folder, words, given)
+    if all(WNID.fullmatch(word) for word in words):
+        return _wnid_names(folder, words), order, ["class folders are wnids, which get the names of CLIP's authors"]
+    if all(word.isdecimal() for word in words):
+        return words, order, [f"class folders are integers, and so are the class names; give names in {NAMES}"]
+    return words, order, []
 
 
-def _read_table(name: str, folder: Path) -> Dataset:
-    place = folder / TABLE
-    try:
-        with place.open(encoding="utf-8-sig", newline="") as file:
-            reader = csv.DictReader(file)
-            columns = reader.fieldnames or []
-            rows = [(reader.line_num, row) for row in reader]
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        raise ArgumentError(f"{place}: cannot be read: {reason.lower()}") from None
-    for column in ("path", "label"):
-        if column not in columns:
-            raise ArgumentError(f"{place}: has no column {column!r}; its first line must be path,label[,class_name]")
-    names = read_labels(folder / NAMES) if (folder / NAMES).is_file() else _names_of(place, rows)
-    samples, missing, seen = [], [], set()
-    for line, row in rows:
-        key, label = _check_row(place, line, row, names)
-        if key in seen:
-            raise ArgumentError(f"{place}, line {line}: {key} is there twice")
-        seen.add(key)
-        if (folder / key).is_file():
-            samples.append(Sample(key, folder / key, label))
-        else:
-            missing.append(key)
-    return Dataset(name, folder, f"the table {place}", "all", names, tuple(samples), tuple(missing))
+def _match(folder: Path, words: Sequence[str], given: Sequence[str]) -> tuple[list[int], list[str]]:
+    """Return the places of class folders in a list of class names, and remarks."""
+    remarks: list[str] = []
+    places: dict[str, int] = {}
+    for place, name in enumerate(given):
+        places.setdefault(_alike(name), place)
+    if all(_alike(word) in places for word in words):
+        labels = [places[_alike(word)] for word in words]
+    elif all(word.isdecimal() and len(word) < 10 for word in words) and max(map(int, words)) < len(given):
+        labels = [int(word) for word in words]
+        remarks = [f"class folders are places in {NAMES}, from 0: {_pairs(words, labels, given)}"]
+    elif len(given) == len(words):
+        labels = [*range(len(words))]
+        remarks = [f"class names are from {NAMES}, in the order of the folders: {_pairs(words, labels, given)}"]
+    else:
+        raise ArgumentError(
+            f"{folder / NAMES}: {len(given)} names for {len(words)} class folders, which are named otherwise; give one "
+            "for each, in order"
+        )
+    if len({*labels}) < len(labels):
+        doubled = next(place for place in labels if labels.count(place) > 1)
+        raise ArgumentError(f"{folder}: two class folders are named after class {doubled}, {given[doubled]}; join them")
+    return labels, remarks
 
 
-def _check_row(place: Path, line: int, row: dict[str, str | None], names: Sequence[str]) -> tuple[str, int]:
-    key, text, title = row["path"] or "", row["label"] or "", row.get("class_name") or ""
-    if not key or PurePosixPath(key).is_absolute() or ".." in PurePosixPath(key).parts:
-        raise ArgumentError(f"{place}, line {line}: the path {key!r} does not lie below the folder")
-    if not text.strip().isdecimal() or int(text) >= len(names):
-        raise ArgumentError(f"{place}, line {line}: the label {text!r} is no class; use 0 to {len(names) - 1}")
-    if title and _alike(title) != _alike(names[int(text)]):
-        raise ArgumentError(f"{place}, line {line}: class {int(text)} is {names[int(text)]!r}, but is called {title!r}")
-    return key, int(text)
+def _pairs(words: Sequence[str], labels: Sequence[int], given: Sequence[str]) -> str:
+    pairs = [f"{word} = {given[label]}" for word, label in zip(words, labels, strict=True)]
+    return ", ".join(pairs[:5]) + (" ..." if len(pairs) > 5 else "")
 
 
-def _names_of(place: Path, rows: Sequence[tuple[int, dict[str, str | None]]]) -> tuple[str, ...]:
-    """Take class names from the table itself."""
-    found: dict[int, str] = {}
-    for line, row in rows:
-        text, title = row["label"] or "", row.get("class_name") or ""
-        if not title:
-            raise ArgumentError(
-                f"{place}: there is no {NAMES} beside it, and line {line} has no class_name; give either"
-            )
-        if text.strip().isdecimal() and _alike(found.setdefault(int(text), title)) != _alike(title):
-            raise ArgumentError(f"{place}, line {line}: class {text} is {found[int(text)]!r}, but is called {title!r}")
-    if sorted(found) != [*range(len(found))]:
-        raise ArgumentError(f"{place}: labels are not 0 to {len(found) - 1} without a gap; name all classes in {NAMES}")
-    return tuple(found[label] for label in range(len(found)))
+def _wnid_names(folder: Path, words: Sequence[str]) -> tuple[str, ...]:
+    from faircontext.datasets.imagenet import imagenet_names, imagenet_wnids  # which imports this module
+
+    names = dict(zip(imagenet_wnids(), imagenet_names(), strict=True))
+    if strange := [word for word in words if word not in names]:
+        raise ArgumentError(
+            f"{folder}: {strange[0]} is none of ImageNet's 1,000 classes; give the names of all class folders, in "
+            f"order, in {NAMES}"
+        )
+    return tuple(names[word] for word in words)
 
 
 def _alike(name: str) -> str:
-    return name.replace("_", " ").strip().casefold()
+    return unicodedata.normalize("NFC", name).replace("_", " ").strip().casefold()

@@ -1,16 +1,28 @@
 """Data sets whose images, labels and class names are listed by a split file, as CoOp's, or by official text files."""
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+import os
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from faircontext.errors import ArgumentError
 
-__all__ = ["Listed", "Split", "present", "read_aircraft", "read_official", "read_split"]
+__all__ = [
+    "Listed",
+    "Rows",
+    "Split",
+    "clean_key",
+    "official_list",
+    "present",
+    "read_aircraft",
+    "read_official",
+    "read_split",
+]
 
-Listed = tuple[tuple[str, ...], tuple[tuple[str, int], ...]]
+Rows = tuple[tuple[str, int], ...]
+Listed = tuple[tuple[str, ...], Rows]
 """Class names, and (path, label) of each image."""
 
 
@@ -24,18 +36,20 @@ class Split:
     """
 
     names: tuple[str, ...]
-    parts: Mapping[str, tuple[tuple[str, int], ...]]
+    parts: Mapping[str, Rows]
 
 
 def read_split(path: Path) -> Split:
     """Read `split_zhou_*.json`: three lists of [path, label, class name].
 
+    Paths are relative to the folder of images; one slash before them, as in SUN397's own lists, is left out.
+
     Raises:
         ArgumentError: it is not of this form; the message names the entry.
     """
     try:
-        document = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+        document = json.loads(path.read_text(encoding="utf-8-sig"))
+    except (OSError, ValueError, RecursionError) as error:
         raise ArgumentError(f"{path}: cannot be read as JSON ({type(error).__name__}: {error})") from None
     names: dict[int, str] = {}
     parts = {}
@@ -44,6 +58,9 @@ def read_split(path: Path) -> Split:
         if not isinstance(entries, list):
             raise ArgumentError(f"{path}: has no list {part!r}; it is no split file of CoOp's form")
         parts[part] = tuple(_read_entry(path, part, place, entry, names) for place, entry in enumerate(entries))
+        _check_once(path, part, parts[part])
+    if not names:
+        raise ArgumentError(f"{path}: lists no image")
     if sorted(names) != [*range(len(names))]:
         raise ArgumentError(f"{path}: labels are not 0 to {len(names) - 1} without a gap")
     return Split(tuple(names[label] for label in range(len(names))), parts)
@@ -52,22 +69,36 @@ def read_split(path: Path) -> Split:
 def _read_entry(path: Path, part: str, place: int, entry: Any, names: dict[int, str]) -> tuple[str, int]:
     where = f"{path}: {part}[{place}]"
     kinds = [type(value) for value in entry] if isinstance(entry, list) else []
-    if kinds != [str, int, str]:
+    if kinds != [str, int, str] or not entry[2].strip():
         raise ArgumentError(f"{where} is not [path, label, class name]")
-    key, label, name = entry
-    key = key.lstrip("/")
-    if ".." in PurePosixPath(key).parts or not key:
-        raise ArgumentError(f"{where}: the path {key!r} leaves the folder")
+    key, label, name = clean_key(entry[0].removeprefix("/")), entry[1], entry[2]
+    if key is None:
+        raise ArgumentError(f"{where}: the path {entry[0]!r} leaves the folder of images")
     if names.setdefault(label, name) != name:
         raise ArgumentError(f"{where}: class {label} is {names[label]!r}, but is called {name!r}")
     return key, label
 
 
+def _check_once(path: Path, part: str, rows: Rows) -> None:
+    seen: dict[str, int] = {}
+    for place, (key, _) in enumerate(rows):
+        if seen.setdefault(key, place) != place:
+            raise ArgumentError(f"{path}: {part}[{place}]: {key} is there twice, first as {part}[{seen[key]}]")
+
+
+def clean_key(path: str) -> str | None:
+    """Return a relative path in its shortest form, or None where it does not lie below a folder."""
+    parts = PurePosixPath(path)
+    return None if parts.is_absolute() or ".." in parts.parts or not parts.parts or "\0" in path else str(parts)
+
+
 def _lines(path: Path) -> list[str]:
     try:
-        return [line.strip() for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
-    except (OSError, UnicodeDecodeError) as error:
-        raise ArgumentError(f"{path}: cannot be read ({type(error).__name__})") from None
+        return [line.strip() for line in path.read_text(encoding="utf-8-sig").splitlines() if line.strip()]
+    except UnicodeDecodeError:
+        raise ArgumentError(f"{path}: not a text file in UTF-8") from None
+    except OSError as error:
+        raise ArgumentError(f"{path}: {(error.strerror or str(error)).lower()}; it is part of the archive") from None
 
 
 def read_aircraft(folder: Path, part: str) -> Listed:
@@ -82,46 +113,69 @@ def read_aircraft(folder: Path, part: str) -> Listed:
     found = []
     for number, line in enumerate(_lines(path), 1):
         image, _, variant = line.partition(" ")
+        key = clean_key(f"{image}.jpg")
         if variant not in labels:
             raise ArgumentError(f"{path}, line {number}: {variant!r} is not in variants.txt")
-        found.append((f"{image}.jpg", labels[variant]))
+        if key is None:
+            raise ArgumentError(f"{path}, line {number}: the path {image!r} leaves the folder")
+        found.append((key, labels[variant]))
+    _check_once(path, "line", tuple(found))
     return names, tuple(found)
 
 
-def read_official(name: str, folder: Path, split: Split) -> tuple[tuple[str, int], ...]:
+def official_list(name: str, folder: Path) -> Path:
+    """Return where the official list of test images of `dtd`, `food101` or `oxford_flowers` lies in a folder."""
+    if name == "food101" and not (folder / "meta/test.txt").is_file() and (folder / "meta/test.json").is_file():
+        return folder / "meta/test.json"
+    return folder / {"dtd": "labels/test1.txt", "food101": "meta/test.txt", "oxford_flowers": "setid.mat"}[name]
+
+
+def read_official(name: str, folder: Path, split: Split) -> Rows:
     """Return (path, label) of the official test images of `dtd`, `food101` or `oxford_flowers`.
 
     Labels are those of the split file: a class's folder is the one in which the split file has its images.
 
     Raises:
-        ArgumentError: the official list is missing, or names a class that the split file does not have.
+        ArgumentError: the official list is missing, or does not agree with the split file.
     """
+    listing = official_list(name, folder)
     if name == "oxford_flowers":
-        return _read_flowers(folder)
-    listing = folder / ("labels/test1.txt" if name == "dtd" else "meta/test.txt")
+        return _read_flowers(folder, split)
     labels = {key.partition("/")[0]: label for part in split.parts.values() for key, label in part}
     found = []
-    for number, line in enumerate(_lines(listing), 1):
-        key = line if line.endswith(".jpg") else f"{line}.jpg"
-        if key.partition("/")[0] not in labels:
-            raise ArgumentError(f"{listing}, line {number}: {key!r} is of no class of the split file")
+    for number, line in enumerate(_food_keys(listing) if listing.suffix == ".json" else _lines(listing), 1):
+        key = clean_key(line if line.endswith(".jpg") else f"{line}.jpg")
+        if key is None or key.partition("/")[0] not in labels:
+            raise ArgumentError(f"{listing}, line {number}: {line!r} is of no class of the split file")
         found.append((key, labels[key.partition("/")[0]]))
+    _check_once(listing, "line", tuple(found))
     return tuple(found)
 
 
-def _read_flowers(folder: Path) -> tuple[tuple[str, int], ...]:
+def _food_keys(listing: Path) -> list[str]:
+    try:
+        return [str(key) for keys in json.loads(listing.read_text(encoding="utf-8")).values() for key in keys]
+    except (OSError, ValueError, AttributeError, TypeError, RecursionError) as error:
+        raise ArgumentError(f"{listing}: is no mapping from classes to images ({type(error).__name__})") from None
+
+
+def _read_flowers(folder: Path, split: Split) -> Rows:
     from scipy.io import loadmat
 
     try:
-        chosen = loadmat(folder / "setid.mat")["tstid"].ravel()
-        labels = loadmat(folder / "imagelabels.mat")["labels"].ravel()
-    except (OSError, ValueError, KeyError) as error:
-        raise ArgumentError(
-            f"{folder}: needs setid.mat and imagelabels.mat ({type(error).__name__}: {error})"
-        ) from None
-    return tuple((f"image_{number:05}.jpg", int(labels[number - 1]) - 1) for number in sorted(chosen.tolist()))
+        chosen = sorted(loadmat(folder / "setid.mat")["tstid"].ravel().tolist())
+        labels = loadmat(folder / "imagelabels.mat")["labels"].ravel().tolist()
+        found = tuple((f"image_{number:05}.jpg", int(labels[number - 1]) - 1) for number in chosen)
+    except Exception as error:  # what scipy raises on files that are none of MATLAB's is not documented
+        raise ArgumentError(f"{folder}: needs setid.mat and imagelabels.mat of the data set ({error})") from None
+    known = {key: label for part in split.parts.values() for key, label in part}
+    for key, label in found:
+        if known.get(key, label) != label or not 0 <= label < len(split.names):
+            raise ArgumentError(f"{folder / 'imagelabels.mat'}: {key} is of class {label}, but not in the split file")
+    return found
 
 
-def present(place: Path, listed: Iterable[tuple[str, int]]) -> Sequence[tuple[str, int]]:
+def present(place: Path, listed: Iterable[tuple[str, int]]) -> list[tuple[str, int]]:
     """Return which of the listed images are below a folder."""
-    return [(key, label) for key, label in listed if (place / key).is_file()]
+    # Unlike Path's, these answer for names that cannot exist, and in a third of the time.
+    return [(key, label) for key, label in listed if os.path.isfile(os.path.join(place, key))]  # noqa: PTH113, PTH118
