@@ -155,3 +155,13 @@ def test_a_wrong_word_is_one_line(words: list[str], message: str, capsys: pytest
 def test_the_list_has_every_name(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["reproduce", "list"]) == 0
     assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == list(EXPERIMENTS)
+
+
+def test_costs_are_measured_beside_the_accuracies(reproduce: Run, root: Path) -> None:
+    code, out, _ = reproduce("efficiency", "--trials", "2", "--limit", "1")
+    assert code == 0
+    lines = [line.split() for line in out.splitlines() if "2 trials" in line]
+    assert [line[0] for line in lines] == ["tpt", "fcl-200", "fcl-400", "fcl-800"]
+    assert all(float(line[1]) > 0 and line[3:5] == ["(standard", "error"] for line in lines)
+    groups = {run.folder.parent.name for run in load_runs(root.parent / "runs")}
+    assert groups == {"natural-shift", "num-masks"}
