@@ -84,6 +84,7 @@ def test_shards_merge_by_command(evaluate: Run, tmp_path: Path, capsys: pytest.C
         (("--shard", "2/2"), "--shard 2/2 is not possible"),
         (("--limit", "0"), "limit=0 is not possible"),
         (("--workers", "-1"), "workers=-1 is not possible"),
+        (("--workers", "9999"), "workers=9999 is not possible; this machine has "),
         (("--threads", "0"), "threads=0 is not possible"),
         (("--prompts", "seven"), "unknown prompt set 'seven'"),
         (("--split", "train"), "--split"),

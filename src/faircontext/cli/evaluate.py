@@ -70,6 +70,8 @@ def evaluate(options: Evaluate) -> int:
         if getattr(options, name) is not None:
             check_minimum(name, getattr(options, name), 1)
     check_minimum("workers", options.workers or 0, 0)
+    if options.engine == "local" and (options.workers or 0) > (os.cpu_count() or 1):
+        raise ArgumentError(f"workers={options.workers} is not possible; this machine has {os.cpu_count()} processors")
     options.reader()  # checks its options
     datasets = _find(options)
     if options.threads is not None:
