@@ -111,6 +111,13 @@ def test_a_data_set_that_is_not_there_is_one_line(evaluate: Run, tmp_path: Path)
     assert not (tmp_path / "out").exists()
 
 
+def test_two_data_sets_of_one_name_are_refused(evaluate: Run, picture_set: Path, tmp_path: Path) -> None:
+    code, _, err = evaluate(tmp_path / "out", datasets=f"pictures {picture_set}")
+    assert code == 2
+    assert "--datasets names pictures twice" in err
+    assert not (tmp_path / "out").exists()
+
+
 def test_missing_images_need_a_word(evaluate: Run, picture_set: Path, tmp_path: Path) -> None:
     shutil.copytree(picture_set, tmp_path / "sets" / "part")
     (tmp_path / "sets" / "part" / "images" / "03.png").unlink()

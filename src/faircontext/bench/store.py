@@ -217,7 +217,9 @@ def _read_document(place: Path) -> dict[str, Any]:
         if version == SCHEMA_VERSION:
             document["config"]["methods"], document["status"]
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ArgumentError(f"{place}: is no description of a run ({type(error).__name__}); delete its folder") from None
+        raise ArgumentError(
+            f"{place}: is no description of a run ({type(error).__name__}); delete its folder"
+        ) from None
     if version != SCHEMA_VERSION:
         raise ArgumentError(f"{place}: has schema version {version}; this faircontext reads {SCHEMA_VERSION}")
     return document

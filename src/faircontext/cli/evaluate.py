@@ -105,7 +105,14 @@ def _find(options: Evaluate) -> "list[Dataset]":
     from faircontext.datasets.load import load_dataset
 
     datasets = [load_dataset(name, options.root, options.split) for name in dict.fromkeys(options.datasets)]
+    folders: dict[str, Path] = {}
     for dataset in datasets:
+        if dataset.name in folders:
+            raise ArgumentError(
+                f"--datasets names {dataset.name} twice: {folders[dataset.name]} and {dataset.folder}; measure them with "
+                "another --out each"
+            )
+        folders[dataset.name] = dataset.folder
         if not dataset.samples:
             raise ArgumentError(f"{dataset.name}: none of its images is in {dataset.folder}")
         absent = dataset.listed - len(dataset.samples)
