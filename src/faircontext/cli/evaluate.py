@@ -109,8 +109,8 @@ def _find(options: Evaluate) -> "list[Dataset]":
     for dataset in datasets:
         if dataset.name in folders:
             raise ArgumentError(
-                f"--datasets names {dataset.name} twice: {folders[dataset.name]} and {dataset.folder}; measure them with "
-                "another --out each"
+                f"--datasets names {dataset.name} twice: {folders[dataset.name]} and {dataset.folder}; measure them "
+                "with another --out each"
             )
         folders[dataset.name] = dataset.folder
         if not dataset.samples:
