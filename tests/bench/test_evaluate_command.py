@@ -31,8 +31,9 @@ ZERO = ("--methods", "zero_shot")
 
 
 def test_accuracies_are_printed_with_number_interval_and_pairs(evaluate: Run, tmp_path: Path) -> None:
-    code, out, _ = evaluate(tmp_path, "--methods", "fcl-4", "fcl-8", "--set", "fcl-4.masks=4", "fcl-8.masks=8")
+    code, out, err = evaluate(tmp_path, "--methods", "fcl-4", "fcl-8", "--set", "fcl-4.masks=4", "fcl-8.masks=8")
     assert code == 1  # a file was refused
+    assert err.startswith("note: refused: images/05.png: ")
     head, facts, zero_shot, four, eight = out.splitlines()
     assert head.startswith("pictures (all): the table ")
     assert "13 images, 4 classes" in facts
@@ -81,6 +82,7 @@ def test_shards_merge_by_command(evaluate: Run, tmp_path: Path, capsys: pytest.C
         (("--methods", "flc"), "unknown method 'flc'; did you mean 'fcl'"),
         (("--methods", "fcl", "--set", "fcl.mask=3"), "unknown setting of fcl 'mask'; did you mean 'masks'"),
         (("--methods", "tpt", "fcl", "--set", "steps=3"), "'steps=3' is of no method of this run"),
+        (("--methods",), "--methods is empty; give at least one name"),
         (("--shard", "2/2"), "--shard 2/2 is not possible"),
         (("--limit", "0"), "limit=0 is not possible"),
         (("--workers", "-1"), "workers=-1 is not possible"),
@@ -109,6 +111,13 @@ def test_a_data_set_that_is_not_there_is_one_line(evaluate: Run, tmp_path: Path)
     assert code == 2
     assert "no such folder" in err
     assert not (tmp_path / "out").exists()
+
+
+def test_runs_are_not_put_into_the_data(evaluate: Run, picture_set: Path) -> None:
+    code, _, err = evaluate(picture_set / "images" / "runs", *ZERO)
+    assert code == 2
+    assert f"lies in the data set {picture_set}; name another folder" in err
+    assert not (picture_set / "images" / "runs").exists()
 
 
 def test_two_data_sets_of_one_name_are_refused(evaluate: Run, picture_set: Path, tmp_path: Path) -> None:

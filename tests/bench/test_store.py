@@ -214,3 +214,45 @@ def test_runs_are_found_below_a_folder(tmp_path: Path) -> None:
     assert [run.folder.relative_to(tmp_path).as_posix() for run in load_runs(tmp_path)] == ["a/set", "b/set"]
     with pytest.raises(FairContextError, match="there is a run already"):
         write_run(tmp_path / "a/set", {**DOCUMENT, "status": "complete"}, to_table(image(0)))
+
+
+HASHES = {"zero_shot": "abc", "fcl": "abc"}
+
+
+def test_rows_without_a_description_are_not_taken_over(tmp_path: Path) -> None:
+    with open_store(tmp_path) as run:
+        run.add(image(0))
+        run.finish()
+    (tmp_path / "run.json").unlink()
+    for resume in (False, True):
+        with pytest.raises(FairContextError, match=r"there are rows without a run.json; delete the folder"):
+            open_store(tmp_path, resume)
+    assert not (tmp_path / "run.json").exists()
+
+
+def test_rows_of_another_run_are_not_taken_over(tmp_path: Path) -> None:
+    document = {**DOCUMENT, "hashes": HASHES}
+    with open_store(tmp_path / "one", document=document) as run:
+        run.add(image(0))
+        run.finish()
+    with open_store(tmp_path / "two", document=document) as run:
+        run.add(image(1, config="xyz"))
+        run.finish()
+    (tmp_path / "two" / "rows.parquet").rename(tmp_path / "one" / "rows.parquet")
+    with pytest.raises(FairContextError, match=r"has rows of fcl of another run than its run.json describes"):
+        open_store(tmp_path / "one", resume=True, document=document)
+
+
+def test_an_image_that_lacks_a_method_is_answered_again(tmp_path: Path) -> None:
+    with open_store(tmp_path) as run:
+        run.add([*image(0), image(1)[0]])
+        run.note(counts={"images": 2})
+        run.finish()
+    assert not load_run(tmp_path).complete
+    with open_store(tmp_path, resume=True) as again:
+        assert again.done == {"0.png"}
+        again.add(image(1))
+        again.finish()
+    found = load_run(tmp_path)
+    assert found.complete
+    assert found.rows["path"].to_pylist() == ["0.png"] * 2 + ["1.png"] * 2

@@ -2,19 +2,21 @@
 
 import csv
 import json
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterator
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from coop_trees import draw
-from faircontext import FCL
-from faircontext.bench.reproduce import EXPERIMENTS, FINE_GRAINED, MASKS, METHODS, NATURAL
+from faircontext import FCL, Episode
+from faircontext.bench.reproduce import B16, B32, EXPERIMENTS, FINE_GRAINED, NATURAL, between, settings_of
+from faircontext.bench.run import answer_images
 from faircontext.bench.store import load_runs
 from faircontext.cli import main
 from faircontext.datasets.imagenet import imagenet_wnids
-from faircontext.methods import create_method, parse_settings
 
 Run = Callable[..., tuple[int, str, str]]
 
@@ -24,54 +26,83 @@ def reported(name: str) -> list[dict[str, str]]:
     return list(csv.DictReader(text.splitlines()))
 
 
+def methods_of(name: str) -> list[str]:
+    return [method for job in EXPERIMENTS[name].jobs for method in job.methods]
+
+
 def test_the_main_tables_have_the_papers_columns_and_rows() -> None:
     for name, table in (("natural-shift-b16", "natural_shift_vit_b16"), ("fine-grained-b16", "fine_grained_vit_b16")):
-        (job,) = EXPERIMENTS[name].jobs
         rows = reported(table)
-        assert set(job.datasets) == set(rows[0]) - {"method", "avg", "ood_avg"}
         titles = {"TPT", "C-TPT", "RLCF", "MTA", "ZERO", "TTL", "TPS", "R-TPT", "FCL"}
         assert titles <= {row["method"] for row in rows}
-        assert {method.upper() for method in job.methods} == {title.replace("-", "") for title in titles}
+        found = methods_of(name)
+        assert sorted(method.upper() for method in found) == sorted(title.replace("-", "") for title in titles)
+        for job in EXPERIMENTS[name].jobs:
+            assert set(job.datasets) == set(rows[0]) - {"method", "avg", "ood_avg"}
+            assert (job.backbone, job.prompts, job.settings) == ("ViT-B-16", "single", ())
     assert len(NATURAL) == 5
     assert len(FINE_GRAINED) == 10
 
 
 def test_ablations_change_one_setting_each() -> None:
-    masks = EXPERIMENTS["ablation-num-masks"].jobs[0]
-    assert [str(number) for number in MASKS] == [row["num_masks"] for row in reported("ablation_num_masks")[1:]]
-    assert masks.settings == tuple(f"fcl-{number}.masks={number}" for number in MASKS)
-    changed = {
-        "ablation-losses": [{"lambda_cal": 0.0}, {"lambda_align": 0.0}],
-        "ablation-aggregation": [{"aggregation": "mean"}],
-        "calibration-gain": [{"calibrate": False}],
-        "prompt-ensemble": [{"context": "cl-hp"}],
-        "context-hardprompt": [{"context": "cl-hp"}],
+    changed: dict[str, dict[str, dict[str, object]]] = {
+        "ablation-losses": {"fcl-without-cal": {"lambda_cal": 0.0}, "fcl-without-align": {"lambda_align": 0.0}},
+        "ablation-aggregation": {"fcl-mean": {"aggregation": "mean"}},
+        "ablation-num-masks": {f"fcl-{number}": {"masks": number} for number in (50, 100, 200, 800)},
+        "calibration-gain": {"fcl-explore": {"calibrate": False}},
+        "prompt-ensemble": {"fcl-hp": {"context": "cl-hp"}},
+        "context-hardprompt": {"fcl-hp": {"context": "cl-hp"}},
     }
     paper = FCL().settings()
     for name, wanted in changed.items():
-        words = [word.partition(".")[2] for word in EXPERIMENTS[name].jobs[-1].settings]
-        found = []
-        for word in words:
-            settings = create_method("fcl", **parse_settings("fcl", (word,))).settings()
-            found.append({key: value for key, value in settings.items() if value != paper[key]})
-        assert found == wanted
+        found = {}
+        for job in EXPERIMENTS[name].jobs:
+            for label, settings in settings_of(job.methods, job.settings).items():
+                if label.partition("-")[0] == "fcl":
+                    found[label] = {key: value for key, value in settings.items() if value != paper[key]}
+        assert found == {"fcl": {}, **wanted}
+    masks = {row["num_masks"] for row in reported("ablation_num_masks")[1:]}
+    assert masks == {"400", *(label.removeprefix("fcl-") for label in changed["ablation-num-masks"])}
 
 
-def test_every_job_can_be_planned_and_one_folder_means_one_thing() -> None:
+def test_each_table_has_the_papers_data_sets_backbones_and_prompts() -> None:
+    assert set(EXPERIMENTS["dataset-statistics"].counted) == {row["dataset"] for row in reported("datasets")}
+    for name in ("ablation-aggregation", "ablation-num-masks", "prompt-ensemble", "efficiency"):
+        assert {job.datasets for job in EXPERIMENTS[name].jobs} == {("imagenet",)}
+    for name in ("ablation-losses", "calibration-gain"):
+        assert {job.datasets for job in EXPERIMENTS[name].jobs} == {FINE_GRAINED}
+    ensemble = [(job.prompts, job.methods) for job in EXPERIMENTS["prompt-ensemble"].jobs]
+    assert ensemble == [("single", ("fcl",)), ("generic7", ("fcl",)), ("generic7", ("fcl-hp",))]
+    costs = {(job.backbone, method) for job in EXPERIMENTS["efficiency"].jobs for method in job.methods}
+    assert costs == {(name, method) for name in (B16, B32) for method in ("tpt", "fcl-200", "fcl", "fcl-800")}
+
+
+def test_a_folder_is_of_one_kind_of_runs_and_a_method_is_in_one_folder() -> None:
     known: dict[str, object] = {}
+    places: dict[tuple[str, str, str], str] = {}
     for found in EXPERIMENTS.values():
         for job in found.jobs:
             facts = (job.methods, job.settings, job.prompts, job.backbone)
             assert known.setdefault(job.folder("openai"), facts) == facts
-            labels = {method.partition("-")[0] for method in job.methods}
-            assert labels <= {*METHODS}
-            assert all(word.partition(".")[0] in job.methods for word in job.settings)
+            for method in job.methods:
+                place = job.folder("openai")
+                assert places.setdefault((job.backbone, job.prompts, method), place) == place
 
 
 def test_tables_that_need_the_same_runs_share_them() -> None:
-    natural = {EXPERIMENTS[name].jobs[0] for name in ("natural-shift-b16", "natural-shift-b32")}
+    natural = {job for name in ("natural-shift-b16", "natural-shift-b32") for job in EXPERIMENTS[name].jobs}
     assert natural == {*EXPERIMENTS["delta-over-clip"].jobs}
-    assert EXPERIMENTS["prompt-ensemble"].jobs[0].folder(None) == EXPERIMENTS["natural-shift-b16"].jobs[0].folder(None)
+    folders = {name: {job.folder("openai") for job in found.jobs} for name, found in EXPERIMENTS.items()}
+    for name in ("ablation-aggregation", "ablation-num-masks", "prompt-ensemble", "efficiency", "context-hardprompt"):
+        assert "ViT-B-16-openai/single/fcl" in folders[name] & folders["natural-shift-b16"]
+    for name in ("ablation-losses", "calibration-gain"):
+        assert "ViT-B-16-openai/single/fcl" in folders[name] & folders["fine-grained-b16"]
+
+
+@pytest.mark.parametrize(("classes", "seconds"), [(10, 1.0), (60, 2.0), (110, 3.0)])
+def test_costs_between_are_on_a_line(classes: int, seconds: float) -> None:
+    assert between({110: 3.0, 10: 1.0}, classes) == pytest.approx(seconds)
+    assert between({110: 3.0}, 110) == 3.0
 
 
 @pytest.fixture
@@ -95,25 +126,123 @@ def reproduce(tiny_folder: Callable[[str], Path], root: Path, capsys: pytest.Cap
 def test_an_ablation_runs_once_and_says_the_time_first(reproduce: Run, root: Path) -> None:
     code, out, _ = reproduce("ablation-aggregation", "--dry-run")
     assert code == 0
-    assert "2 images, about " in out
-    assert out.splitlines()[-1].startswith("estimated: ")
+    assert out.count("imagenet 2 images") == 2
+    assert re.fullmatch(r"estimated: \d+ s in all, on .+ \(cpu, fp32, \d+ threads\)", out.splitlines()[-1])
     assert not (root.parent / "runs").exists()
     code, out, _ = reproduce("ablation-aggregation")
     assert code == 0
     assert out.index("estimated: ") < out.index("imagenet (test): ")
-    (run,) = load_runs(root.parent / "runs")
-    methods = run.document["config"]["methods"]
-    assert list(methods) == ["zero_shot", "fcl", "fcl-mean"]
-    assert (methods["fcl"]["aggregation"], methods["fcl-mean"]["aggregation"]) == ("vote", "mean")
-    assert (methods["fcl"]["masks"], run.document["config"]["preset"]) == (400, "paper")
-    assert run.document["config"]["views"]["scale"] == [0.08, 1.0]
-    before = (run.folder / "rows.parquet").stat().st_mtime_ns
+    runs = {run.folder.parent.name: run for run in load_runs(root.parent / "runs")}
+    methods = {name: run.document["config"]["methods"] for name, run in runs.items()}
+    assert {name: list(found) for name, found in methods.items()} == {
+        "fcl": ["zero_shot", "fcl"],
+        "aggregation": ["zero_shot", "fcl-mean"],
+    }
+    assert methods["fcl"]["fcl"] == json.loads(json.dumps(FCL().settings()))
+    assert methods["aggregation"]["fcl-mean"]["aggregation"] == "mean"
+    for run in runs.values():
+        assert run.document["config"]["preset"] == "paper"
+        assert run.document["config"]["views"]["scale"] == [0.08, 1.0]
+    before = snapshot(root)
     code, out, _ = reproduce("ablation-aggregation")
     assert code == 0
-    assert "all there" in out
-    assert "Zero-shot" in out  # the table is printed again
-    assert (run.folder / "rows.parquet").stat().st_mtime_ns == before
-    assert len(json.loads((run.folder / "run.json").read_text())["sessions"]) == 1
+    assert "nothing is left to run" in out
+    (table,) = [line for line in out.splitlines() if line.startswith(" Zero-shot")]  # one, of both runs
+    assert table
+    assert {" FCL ", " FCL-mean "} <= {f" {line.split()[0]} " for line in out.splitlines() if line.split()}
+    assert snapshot(root) == before
+    assert main(["tables", str(root.parent / "runs")]) == 0  # all runs together are one table as well
+
+
+def snapshot(root: Path) -> dict[Path, int]:
+    return {file: file.stat().st_mtime_ns for file in (root.parent / "runs").rglob("*") if file.is_file()}
+
+
+def test_another_table_runs_only_what_is_not_there(reproduce: Run, root: Path) -> None:
+    assert reproduce("ablation-aggregation")[0] == 0
+    before = snapshot(root)
+    code, out, _ = reproduce("calibration-gain", "--dry-run", "--available")
+    assert code == 2  # none of its data sets is there
+    code, out, _ = reproduce("prompt-ensemble")
+    assert code == 0
+    assert out.count("imagenet complete") == 1
+    assert before.items() <= snapshot(root).items()
+    prompts = [run.document["config"]["prompts"] for run in load_runs(root.parent / "runs")]
+    assert sorted(prompts) == ["generic7"] * 2 + ["single"] * 2
+
+
+def test_masks_are_encoded_once_for_the_numbers_that_run_together(
+    reproduce: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found: list[tuple[int, bool]] = []
+    original = Episode.masked_features
+
+    def spy(episode: Episode, count: int, *rest: Any) -> Any:
+        before = episode._masked.get(rest)
+        answer = original(episode, count, *rest)
+        found.append((count, episode._masked[rest] is not before))
+        return answer
+
+    monkeypatch.setattr(Episode, "masked_features", spy)
+    assert reproduce("ablation-num-masks", "--limit", "1")[0] == 0
+    assert found[-5:] == [(400, True), (800, True), (200, False), (100, True), (50, False)]
+
+
+def test_a_stopped_call_goes_on(reproduce: Run, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stop = iter([False, True])
+
+    def interrupted(*rest: Any) -> Iterator[Any]:
+        for answer in answer_images(*rest):
+            if next(stop):
+                raise KeyboardInterrupt
+            yield answer
+
+    with monkeypatch.context() as patch:
+        patch.setattr("faircontext.bench.evaluate.answer_images", interrupted)
+        code, _, err = reproduce("ablation-aggregation")
+    assert code == 130
+    assert err.splitlines()[-1].endswith("interrupted after 1 of 2 images; the same command goes on")
+    (run,) = load_runs(root.parent / "runs")
+    (first,) = set(run.rows["path"].to_pylist())
+    code, out, _ = reproduce("ablation-aggregation")
+    assert code == 0
+    assert "imagenet 1 images" in out
+    (run,) = [run for run in load_runs(root.parent / "runs") if run.folder.parent.name == "fcl"]
+    assert [session["images"] for session in run.document["sessions"]] == [1, 1]
+    assert first in run.rows["path"].to_pylist()
+    assert len(run.rows) == 4
+
+
+def test_what_would_be_refused_later_is_refused_before_anything_is_measured(
+    reproduce: Run, root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert reproduce("ablation-aggregation", "--limit", "1")[0] == 0
+    code, out, err = reproduce("ablation-aggregation")
+    assert (code, "estimated" in out) == (2, False)
+    assert "limit was 1 and is null; name another --out" in err.splitlines()[-1]
+    assert main(["reproduce", "ablation-aggregation", "--root", str(root)]) == 2  # not --partial
+    first, last = capsys.readouterr().err.splitlines()
+    assert "imagenet: 49,998 of 50,000 images are not in" in first
+    assert "with --partial" in first
+    assert "none of its data sets can be taken from" in last
+
+
+def test_a_backbone_leaves_out_what_it_cannot_run(
+    tiny_folder: Callable[[str], Path], root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["--root", str(root), "--partial", "--available", "--limit", "1", "--dry-run", "--precision", "fp32"]
+    model = f"local-dir:{tiny_folder('resnet')}"
+    assert main(["reproduce", "natural-shift-b16", "--backbone", model, *words]) == 0
+    shown = capsys.readouterr()
+    assert f"note: {model} cannot run ttl: left out\n" in shown.err
+    assert "/single/baselines: zero_shot, ctpt, rlcf, mta, zero, tps, rtpt\n" in shown.out
+
+
+def test_statistics_count_what_is_there(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["reproduce", "dataset-statistics", "--root", str(root)]) == 0
+    shown = capsys.readouterr()
+    assert shown.out.splitlines()[-1].split() == ["imagenet", "1,000", "1,000", "2", "50,000", "50,000"]
+    assert shown.err.count("note: ") == 14
 
 
 def test_missing_data_sets_are_named_before_anything_runs(reproduce: Run, root: Path) -> None:
@@ -122,19 +251,19 @@ def test_missing_data_sets_are_named_before_anything_runs(reproduce: Run, root: 
     lines = err.splitlines()
     assert len(lines) == 5
     assert lines[0].startswith("note: imagenet_a: no folders of images in ")
-    assert "natural-shift-b16 needs 4 data sets that are not in " in lines[-1]
+    assert "natural-shift-b16 needs 4 data sets that cannot be taken from " in lines[-1]
     assert "leave them out with --available" in lines[-1]
     assert out == ""
     assert not (root.parent / "runs").exists()
     code, out, _ = reproduce("context-hardprompt", "--available", "--limit", "1", "--dry-run")
     assert code == 0
-    assert out.count(" on imagenet\n") == 2
+    assert out.count("    imagenet 1 images\n") == 4
 
 
 def test_none_of_the_data_sets_is_an_error(reproduce: Run) -> None:
     code, _, err = reproduce("ablation-losses", "--available")
     assert code == 2
-    assert "none of its data sets is in" in err.splitlines()[-1]
+    assert "none of its data sets can be taken from" in err.splitlines()[-1]
 
 
 @pytest.mark.parametrize(
@@ -143,6 +272,8 @@ def test_none_of_the_data_sets_is_an_error(reproduce: Run) -> None:
         (["natural-shift"], "unknown experiment 'natural-shift'; did you mean 'natural-shift-b"),
         (["ablation-losses"], "reproduce needs --root"),
         (["efficiency", "--root", ".", "--trials", "1"], "trials=1 is not possible"),
+        (["efficiency", "--root", ".", "--limit", "0"], "limit=0 is not possible"),
+        (["efficiency", "--root", ".", "--workers", "-1"], "workers=-1 is not possible"),
     ],
 )
 def test_a_wrong_word_is_one_line(words: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -164,4 +295,4 @@ def test_costs_are_measured_beside_the_accuracies(reproduce: Run, root: Path) ->
     assert [line[0] for line in lines] == ["tpt", "fcl-200", "fcl-400", "fcl-800"]
     assert all(float(line[1]) > 0 and line[3:5] == ["(standard", "error"] for line in lines)
     groups = {run.folder.parent.name for run in load_runs(root.parent / "runs")}
-    assert groups == {"natural-shift", "num-masks"}
+    assert groups == {"tpt", "fcl", "masks-many"}

@@ -45,6 +45,7 @@ def test_class_names_come_from_the_table_where_there_is_no_list(tmp_path: Path) 
     [
         ("path\na.png\n", "has no column 'label'; its first line must be path,label"),
         ("", "has no column 'path'"),
+        ("path,label,label\na.png,0,1\n", "has the column 'label' twice"),
         ("path,label\na.png,cat\n", "line 2: the label 'cat' is no class; use 0 to 1"),
         ("path,label\na.png,\n", "line 2: the label '' is no class"),
         ("path,label\na.png\n", "line 2: the label '' is no class"),
@@ -151,3 +152,10 @@ def test_class_folders_and_table_of_a_shared_set_agree(data: Path, tmp_path: Pat
     by_folder = load_dataset("pacs_photo", tmp_path)
     titles = {f"images/{sample.key}": by_folder.names[sample.label] for sample in by_folder.samples}
     assert titles == {sample.key: by_table.names[sample.label] for sample in by_table.samples}
+
+
+def test_a_table_that_is_a_link_to_nothing_is_not_passed_over(tmp_path: Path) -> None:
+    draw(tmp_path / "mine" / "cat" / "a.png")
+    (tmp_path / "mine" / "labels.csv").symlink_to("nothing")
+    with pytest.raises(FairContextError, match=r"labels.csv: is no file, or a link to nothing"):
+        load_dataset("mine", tmp_path)

@@ -127,8 +127,8 @@ def test_the_policys_own_rewards_are_scaled_cosines(episode: Episode) -> None:
     np.testing.assert_allclose(rewards_of_views(episode, kept, None), expected, rtol=0, atol=1e-5)
 
 
-def test_rewards_are_never_negative(episode: Episode) -> None:
-    other = Episode(episode._pixels.permute(1, 2, 0).numpy(), LabelSpace(NAMES, episode.backbone), episode.recipe)
+def test_rewards_are_never_negative(episode: Episode, image: np.ndarray) -> None:
+    other = Episode(image, LabelSpace(NAMES, episode.backbone), episode.recipe)
     vars(other)["view_features"] = F.normalize(normal(64, 32, 0), dim=-1).float()
     rewards = rewards_of_views(other, torch.arange(64), None)
     np.testing.assert_allclose(rewards, by_hand(other.view_features, other.labels.zero_shot_text), rtol=0, atol=1e-5)

@@ -1,12 +1,14 @@
 """What each table of the paper needs: which methods, with which settings, on which data sets and backbones.
 
-Runs are kept by backbone, prompts and group of methods, so that two tables that need the same runs share them.
+A method with its settings belongs to one group, and runs are kept by backbone, prompts and group: a table that needs a
+run finds it, whichever table it was made for, and `faircontext tables` reads all of them together.
 """
 
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -14,12 +16,25 @@ from faircontext.bench.plan import Setup
 from faircontext.datasets.catalogue import CATALOGUE
 from faircontext.episode import Episode
 from faircontext.errors import unknown_name
+from faircontext.methods import create_method, parse_settings
 
-__all__ = ["EXPERIMENTS", "Experiment", "Job", "experiment", "seconds_per_image"]
+__all__ = [
+    "BASELINES",
+    "EXPERIMENTS",
+    "FINE_GRAINED",
+    "MASKS",
+    "NATURAL",
+    "Experiment",
+    "Job",
+    "between",
+    "experiment",
+    "seconds_per_image",
+    "settings_of",
+]
 
 NATURAL = tuple(name for name, entry in CATALOGUE.items() if entry.regime == "natural")
 FINE_GRAINED = tuple(name for name, entry in CATALOGUE.items() if entry.regime == "fine-grained")
-METHODS = ("tpt", "ctpt", "rlcf", "mta", "zero", "ttl", "tps", "rtpt", "fcl")
+BASELINES = ("tpt", "ctpt", "rlcf", "mta", "zero", "ttl", "tps", "rtpt")
 MASKS = (50, 100, 200, 400, 800)
 B16, B32 = "ViT-B-16", "ViT-B-32"
 
@@ -29,7 +44,7 @@ class Job:
     """Runs that differ in the data set alone.
 
     Attributes:
-        group: name of their folder; jobs of one group on one backbone have the same methods and settings.
+        group: name of their folder; jobs of one group have the same methods and settings.
         backbone: architecture; its weights are OpenAI's unless others are asked for.
         datasets: names.
         methods: what is run, variants by a suffix.
@@ -40,7 +55,7 @@ class Job:
     group: str
     backbone: str
     datasets: tuple[str, ...]
-    methods: tuple[str, ...] = METHODS
+    methods: tuple[str, ...]
     settings: tuple[str, ...] = ()
     prompts: str = "single"
 
@@ -62,59 +77,72 @@ class Experiment:
         title: what it is.
         jobs: runs.
         costs: backbones on which time and memory are measured, see `measure`.
+        counted: data sets whose classes and images are counted.
     """
 
     title: str
-    jobs: tuple[Job, ...]
+    jobs: tuple[Job, ...] = ()
     costs: tuple[str, ...] = ()
+    counted: tuple[str, ...] = ()
 
 
-def _variants(group: str, datasets: tuple[str, ...], changes: Mapping[str, str], prompts: str = "single") -> Job:
-    """Return a job of FCL beside variants of it, each with one setting changed."""
-    settings = tuple(f"fcl-{suffix}.{change}" for suffix, change in changes.items())
-    return Job(group, B16, datasets, ("fcl", *(f"fcl-{suffix}" for suffix in changes)), settings, prompts)
+_GROUPS: Mapping[str, Mapping[str, str]] = {
+    "tpt": {"tpt": ""},
+    "baselines": {name: "" for name in BASELINES if name != "tpt"},
+    "fcl": {"fcl": ""},
+    "hard-prompt": {"fcl-hp": "context=cl-hp"},
+    "calibration": {"fcl-explore": "calibrate=false"},
+    "losses": {"fcl-without-cal": "lambda_cal=0", "fcl-without-align": "lambda_align=0"},
+    "aggregation": {"fcl-mean": "aggregation=mean"},
+    # Most masks first: then the others find theirs encoded. 400 are FCL itself.
+    "masks-many": {f"fcl-{number}": f"masks={number}" for number in (800, 200)},
+    "masks-few": {f"fcl-{number}": f"masks={number}" for number in (100, 50)},
+}
+"""What is run together: methods, and the setting that each changes."""
 
 
-def _masks(backbone: str) -> Job:
-    """Return the job of all numbers of masks: one pass of the largest serves them all."""
-    methods = tuple(f"fcl-{number}" for number in MASKS)
-    settings = tuple(f"fcl-{number}.masks={number}" for number in MASKS)
-    return Job("num-masks", backbone, ("imagenet",), methods, settings)
+def _jobs(
+    datasets: tuple[str, ...], *groups: str, backbones: tuple[str, ...] = (B16,), prompts: str = "single"
+) -> tuple[Job, ...]:
+    """Return the jobs of some groups on each backbone."""
+    found = []
+    for backbone in backbones:
+        for group in groups:
+            changes = _GROUPS[group]
+            settings = tuple(f"{method}.{change}" for method, change in changes.items() if change)
+            found.append(Job(group, backbone, datasets, tuple(changes), settings, prompts))
+    return tuple(found)
 
 
-_NATURAL = Job("natural-shift", B16, NATURAL)
-_FINE = Job("fine-grained", B16, FINE_GRAINED)
-_IMAGENET = replace(_NATURAL, datasets=("imagenet",))
+_ALL = ("tpt", "baselines", "fcl")
+_IMAGENET = ("imagenet",)
 
 EXPERIMENTS: Mapping[str, Experiment] = {
-    "natural-shift-b16": Experiment("ImageNet and its shifts, ViT-B/16", (_NATURAL,)),
-    "natural-shift-b32": Experiment("ImageNet and its shifts, ViT-B/32", (_NATURAL.on(B32),)),
-    "fine-grained-b16": Experiment("ten fine-grained data sets, ViT-B/16", (_FINE,)),
-    "delta-over-clip": Experiment("gains over CLIP, both backbones", (_NATURAL, _NATURAL.on(B32))),
+    "natural-shift-b16": Experiment("ImageNet and its shifts, ViT-B/16", _jobs(NATURAL, *_ALL)),
+    "natural-shift-b32": Experiment("ImageNet and its shifts, ViT-B/32", _jobs(NATURAL, *_ALL, backbones=(B32,))),
+    "fine-grained-b16": Experiment("ten fine-grained data sets, ViT-B/16", _jobs(FINE_GRAINED, *_ALL)),
+    "delta-over-clip": Experiment("gains over CLIP, both backbones", _jobs(NATURAL, *_ALL, backbones=(B16, B32))),
     "context-hardprompt": Experiment(
-        "CL and CL-HP on ImageNet and its shifts",
-        (_NATURAL, Job("hard-prompt", B16, NATURAL, ("fcl-hp",), ("fcl-hp.context=cl-hp",))),
+        "all methods and CL-HP on ImageNet and its shifts", _jobs(NATURAL, *_ALL, "hard-prompt")
     ),
     "prompt-ensemble": Experiment(
         "seven generic templates on ImageNet, CL and CL-HP, and their zero-shot row",
-        (_IMAGENET, _variants("ensemble", ("imagenet",), {"hp": "context=cl-hp"}, "generic7")),
+        _jobs(_IMAGENET, "fcl") + _jobs(_IMAGENET, "fcl", "hard-prompt", prompts="generic7"),
     ),
-    "ablation-losses": Experiment(
-        "without a loss term, fine-grained data sets",
-        (_variants("losses", FINE_GRAINED, {"without-cal": "lambda_cal=0", "without-align": "lambda_align=0"}),),
-    ),
+    "ablation-losses": Experiment("without a loss term, fine-grained data sets", _jobs(FINE_GRAINED, "fcl", "losses")),
     "ablation-aggregation": Experiment(
-        "mean for vote in exploration, ImageNet",
-        (_variants("aggregation", ("imagenet",), {"mean": "aggregation=mean"}),),
+        "mean for vote in exploration, ImageNet", _jobs(_IMAGENET, "fcl", "aggregation")
     ),
-    "ablation-num-masks": Experiment("50 to 800 masks, ImageNet", (_masks(B16),)),
+    "ablation-num-masks": Experiment("50 to 800 masks, ImageNet", _jobs(_IMAGENET, "fcl", "masks-many", "masks-few")),
     "calibration-gain": Experiment(
-        "exploration alone against all of FCL, fine-grained data sets",
-        (_variants("calibration", FINE_GRAINED, {"explore": "calibrate=false"}),),
+        "exploration alone against all of FCL, fine-grained data sets", _jobs(FINE_GRAINED, "fcl", "calibration")
+    ),
+    "dataset-statistics": Experiment(
+        "numbers of classes and images, found and the paper's", counted=NATURAL + FINE_GRAINED
     ),
     "efficiency": Experiment(
         "seconds, memory and accuracy of TPT and FCL",
-        (_IMAGENET, _IMAGENET.on(B32), _masks(B16), _masks(B32)),
+        _jobs(_IMAGENET, "tpt", "fcl", "masks-many", backbones=(B16, B32)),
         (B16, B32),
     ),
 }
@@ -132,6 +160,22 @@ def experiment(name: str) -> Experiment:
     return EXPERIMENTS[name]
 
 
+def settings_of(methods: tuple[str, ...], changes: tuple[str, ...]) -> dict[str, dict[str, Any]]:
+    """Return all settings of some methods, by what they are called, with the preset `paper`.
+
+    Args:
+        methods: as in `Job.methods`.
+        changes: as in `Job.settings`.
+    """
+    found = {}
+    for label in methods:
+        words = tuple(word.removeprefix(f"{label}.") for word in changes if word.startswith(f"{label}."))
+        name = label.partition("-")[0]
+        changed: dict[str, Any] = parse_settings(name, words)
+        found[label] = create_method(name, **changed).settings()
+    return found
+
+
 def seconds_per_image(setup: Setup, size: tuple[int, int] = (375, 500)) -> float:
     """Return what an image costs with all methods, measured on a made one after one that is not counted.
 
@@ -144,10 +188,16 @@ def seconds_per_image(setup: Setup, size: tuple[int, int] = (375, 500)) -> float
         image = rng.integers(0, 256, (*size, 3), np.uint8)
         begin = time.perf_counter()
         episode = Episode(image, setup.labels, setup.recipe)
-        _run(setup, episode)
+        for method in setup.methods.values():
+            method(episode)
         seconds = time.perf_counter() - begin
     return seconds
 
 
-def _run(setup: Setup, episode: Episode) -> Sequence[int]:
-    return [method(episode).index for method in setup.methods.values()]
+def between(costs: Mapping[int, float], classes: int) -> float:
+    """Return the cost at a number of classes, on the line through the costs at the least and the greatest number.
+
+    A method's cost grows with the classes by the prompts that it encodes, so the line is what it follows.
+    """
+    few, many = min(costs), max(costs)
+    return costs[few] if few == many else costs[few] + (costs[many] - costs[few]) * (classes - few) / (many - few)

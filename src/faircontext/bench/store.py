@@ -12,6 +12,7 @@ import fcntl
 import json
 import os
 import time
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -47,8 +48,10 @@ class Run:
 
     @property
     def complete(self) -> bool:
-        """Whether every image of the run has been answered."""
-        return bool(self.document["status"] == "complete")
+        """Whether every image of the run has been answered, and its rows are there."""
+        wanted = self.document.get("counts", {}).get("images")
+        there = wanted is None or len(self.rows) == wanted * len(self.document["config"]["methods"])
+        return bool(self.document["status"] == "complete") and there
 
 
 class RunStore:
@@ -81,15 +84,33 @@ class RunStore:
             self._lock.close()
             raise ArgumentError(f"{folder}: another process is at work on this run; wait for it, or stop it") from None
         try:
+            self._check_rows(document.get("hashes"))
             self.document = self._begin(dict(document), resume)
-            self._rows = _read_rows(folder, self._methods)
+            answered = Counter(_read_rows(folder, self._methods)["path"].to_pylist())
         except BaseException:
             self._lock.close()
             raise
-        self.done = frozenset(self._rows["path"].to_pylist())
+        self.done = frozenset(path for path, number in answered.items() if number == len(self._methods))
         self._buffer: list[Record] = []
         self._flushed = time.monotonic()
         self._number = 1 + max((int(part.stem) for part in self._parts.glob("*.parquet")), default=0)
+
+    def _check_rows(self, hashes: Mapping[str, str] | None) -> None:
+        """Refuse rows that are not those of the run that `run.json` describes."""
+        rows = _read_rows(self.folder, self._methods)
+        if len(rows) and not (self.folder / "run.json").exists():
+            raise ArgumentError(
+                f"{self.folder}: there are rows without a run.json; delete the folder, or name another --out"
+            )
+        if not (self.folder / "run.json").exists():
+            return
+        described = _read_document(self.folder / "run.json").get("hashes", hashes) or {}
+        found = set(zip(rows["method"].to_pylist(), rows["config"].to_pylist(), strict=True))
+        if described and (foreign := sorted(found - {*described.items()})):
+            raise ArgumentError(
+                f"{self.folder}: has rows of {foreign[0][0]} of another run than its run.json describes; delete the "
+                "folder, or name another --out"
+            )
 
     def _begin(self, document: dict[str, Any], resume: bool) -> dict[str, Any]:
         place = self.folder / "run.json"

@@ -13,6 +13,8 @@ from faircontext.errors import ArgumentError, check_minimum, one_line
 from faircontext.imageio import MAX_PIXELS
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from faircontext.bench.evaluate import Engine
     from faircontext.bench.plan import Model, Plan
     from faircontext.datasets.spec import Dataset
@@ -66,6 +68,11 @@ def evaluate(options: Evaluate) -> int:
     from faircontext.bench.plan import parse_shard
 
     shard = None if options.shard is None else parse_shard(options.shard)
+    for name, words in (("datasets", options.datasets), ("methods", options.methods)):
+        if not "".join(words).strip(","):
+            raise ArgumentError(f"--{name} is empty; give at least one name")
+    if options.out == Path():
+        raise ArgumentError("--out is empty; name a folder for the runs")
     for name in ("limit", "threads"):
         if getattr(options, name) is not None:
             check_minimum(name, getattr(options, name), 1)
@@ -88,6 +95,7 @@ def evaluate(options: Evaluate) -> int:
     for plan in plans:
         _print_plan(plan)
         rows = carry_out(plan, options.out, engine, options.resume, facts, _note)
+        _print_refused(rows)
         for name, summary in summarise(rows, len(plan.dataset.names)).items():
             print(f"  {name:14} {summary.describe(name)}", flush=True)
         refused = refused or any(rows["error"].to_pylist())
@@ -113,6 +121,9 @@ def _find(options: Evaluate) -> "list[Dataset]":
                 "with another --out each"
             )
         folders[dataset.name] = dataset.folder
+        place = options.out.resolve()
+        if dataset.folder.resolve() in (place, *place.parents):
+            raise ArgumentError(f"--out {options.out}: lies in the data set {dataset.folder}; name another folder")
         if not dataset.samples:
             raise ArgumentError(f"{dataset.name}: none of its images is in {dataset.folder}")
         absent = dataset.listed - len(dataset.samples)
@@ -183,3 +194,12 @@ def _print_plan(plan: "Plan") -> None:
     )
     for remark in (*dataset.remarks, *labels.remarks()):
         _note(f"{dataset.name}: {remark}")
+
+
+def _print_refused(rows: "pa.Table", shown: int = 5) -> None:
+    """Say which files were refused, and why."""
+    found = {row["path"]: row["error"] for row in rows.select(["path", "error"]).to_pylist() if row["error"]}
+    for path, reason in list(found.items())[:shown]:
+        _note(f"refused: {path}: {reason}")
+    if len(found) > shown:
+        _note(f"refused: {len(found) - shown} more; all are rows with an error")

@@ -1,6 +1,5 @@
 """`faircontext reproduce`: run what a table of the paper needs, and print it."""
 
-import json
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -9,12 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
-from faircontext.cli.evaluate import Evaluate, evaluate, method_names
+from faircontext.cli.evaluate import Evaluate
 from faircontext.cli.options import parse_options
+from faircontext.cli.planned import Planned, carry_out, estimate
 from faircontext.errors import ArgumentError, FairContextError, check_minimum, one_line
 
 if TYPE_CHECKING:
-    from faircontext.bench.reproduce import Job
+    from faircontext.bench.reproduce import Experiment, Job
     from faircontext.datasets.spec import Dataset
 
 __all__ = ["Reproduce", "run"]
@@ -50,7 +50,7 @@ class Reproduce:
     partial: bool = field(default=False, kw_only=True)
     """Take data sets of which some images are missing."""
     available: bool = field(default=False, kw_only=True)
-    """Leave out data sets that are not there, instead of stopping."""
+    """Leave out data sets that are not there or not complete, instead of stopping."""
     trials: int = field(default=30, kw_only=True)
     """Of each method, where time is measured."""
     dry_run: bool = field(default=False, kw_only=True)
@@ -70,45 +70,93 @@ def run(arguments: Sequence[str]) -> int:
     if options.root is None:
         raise ArgumentError("reproduce needs --root, the folder that holds the data sets")
     check_minimum("trials", options.trials, 2)
-    jobs = _present(options, [_on(options, job) for job in wanted.jobs])
-    plans = [_evaluation(options, job) for job in jobs]
+    check_minimum("limit", 1 if options.limit is None else options.limit, 1)
+    check_minimum("workers", options.workers or 0, 0)
+    datasets = _present(options, wanted)
     print(f"{options.name}: {wanted.title}")
-    _estimate(plans)
+    if wanted.counted:
+        return _print_counts([*datasets.values()])
+    jobs = [replace(job, datasets=tuple(name for name in job.datasets if name in datasets)) for job in wanted.jobs]
+    jobs = [job for job in jobs if job.datasets]
+    if options.backbone is not None:
+        jobs = _on(options, options.backbone, jobs)
+    plans = [Planned(_evaluation(options, job), [datasets[name] for name in job.datasets]) for job in jobs]
+    estimate(plans)
     if options.dry_run:
         return 0
-    code = max([evaluate(plan) for plan in plans], default=0)
+    code = max([carry_out(plan) for plan in plans], default=0)
     _print_tables(plans)
     for backbone in dict.fromkeys(options.backbone or name for name in wanted.costs):
-        _print_costs(options, next(plan for plan in plans if plan.backbone == backbone))
+        _print_costs(options, next(plan.options for plan in plans if plan.options.backbone == backbone))
     return code
 
 
-def _on(options: Reproduce, job: "Job") -> "Job":
-    return job if options.backbone is None else job.on(options.backbone)
-
-
-def _present(options: Reproduce, jobs: "Sequence[Job]") -> "list[Job]":
-    """Return the jobs with the data sets that are there; say which are not, and stop unless that is allowed."""
+def _present(options: Reproduce, wanted: "Experiment") -> "dict[str, Dataset]":
+    """Find the data sets; say which cannot be taken, and stop unless that is allowed."""
     from faircontext.datasets.load import load_dataset
 
     assert options.root is not None
-    absent = []
-    for name in dict.fromkeys(name for job in jobs for name in job.datasets):
+    names = dict.fromkeys([*wanted.counted, *(name for job in wanted.jobs for name in job.datasets)])
+    found: dict[str, Dataset] = {}
+    for name in names:
+        problem = ""
         try:
-            load_dataset(name, options.root)
+            dataset = load_dataset(name, options.root)
+            absent = dataset.listed - len(dataset.samples)
+            if not dataset.samples:
+                problem = f"{name}: none of its images is in {dataset.folder}"
+            elif absent and not (options.partial or wanted.counted):
+                problem = (
+                    f"{name}: {absent:,} of {dataset.listed:,} images are not in {dataset.folder}; complete it, or "
+                    "take those that are there with --partial"
+                )
+            else:
+                found[name] = dataset
         except FairContextError as error:
-            print(f"note: {one_line(str(error))}", file=sys.stderr)
-            absent.append(name)
-    if absent and not options.available:
+            problem = str(error)
+        if problem:
+            print(f"note: {one_line(problem)}", file=sys.stderr)
+    if not found:
+        raise ArgumentError(f"{options.name}: none of its data sets can be taken from {options.root}")
+    absent_names = [name for name in names if name not in found]
+    if absent_names and not (options.available or wanted.counted):
         raise ArgumentError(
-            f"{options.name} needs {len(absent)} data sets that are not in {options.root}: {', '.join(absent)}; add "
-            "them, or leave them out with --available"
+            f"{options.name} needs {len(absent_names)} data sets that cannot be taken from {options.root}: "
+            f"{', '.join(absent_names)}; complete them, or leave them out with --available"
         )
-    left = [replace(job, datasets=tuple(name for name in job.datasets if name not in absent)) for job in jobs]
-    unique = dict.fromkeys(job for job in left if job.datasets)
-    if not unique:
-        raise ArgumentError(f"{options.name}: none of its data sets is in {options.root}")
-    return list(unique)
+    return found
+
+
+def _print_counts(datasets: "Sequence[Dataset]") -> int:
+    """Print the numbers of classes and images that were found beside the paper's."""
+    from faircontext.datasets.catalogue import CATALOGUE
+
+    print(f"{'data set':16} {'classes':>8} {'paper':>8} {'images':>8} {'listed':>8} {'paper':>8}")
+    for found in datasets:
+        entry = CATALOGUE[found.name]
+        numbers = (len(found.names), entry.classes, len(found.samples), found.listed, entry.paper)
+        why = f"  the paper's are {entry.paper_is}" if entry.paper_is else ""
+        print(f"{found.name:16} {' '.join(f'{number:>8,}' for number in numbers)}{why}")
+    return 0
+
+
+def _on(options: Reproduce, name: str, jobs: "Sequence[Job]") -> "list[Job]":
+    """Return the jobs, each once, on another backbone, without methods that it cannot run."""
+    from faircontext.backbones import create_backbone
+    from faircontext.methods.base import METHODS
+
+    backbone = create_backbone(name, options.pretrained, device=options.device, precision=options.precision)
+    able, left_out = [], dict[str, None]()
+    for job in dict.fromkeys(job.on(name) for job in jobs):
+        methods = tuple(
+            label for label in job.methods if METHODS[label.partition("-")[0]].needs <= backbone.capabilities
+        )
+        left_out |= dict.fromkeys(label for label in job.methods if label not in methods)
+        if methods:
+            able.append(replace(job, methods=methods))
+    if left_out:
+        print(f"note: {name} cannot run {', '.join(left_out)}: left out", file=sys.stderr)
+    return able
 
 
 def _evaluation(options: Reproduce, job: "Job") -> Evaluate:
@@ -135,53 +183,12 @@ def _evaluation(options: Reproduce, job: "Job") -> Evaluate:
     )
 
 
-def _estimate(plans: Sequence[Evaluate]) -> None:
-    """Print what is to be run and how long it will take here, from a pilot of each job on its largest label set."""
-    from faircontext.backbones.prompts import prompt_set
-    from faircontext.bench.reproduce import seconds_per_image
-    from faircontext.datasets.load import load_dataset
-
-    total = 0.0
-    for plan in plans:
-        datasets = [load_dataset(name, plan.root) for name in plan.datasets]
-        open_ = [(dataset, _left(plan, dataset)) for dataset in datasets]
-        images = sum(left for _, left in open_)
-        print(f"  {plan.out}: {', '.join(method_names(plan.methods))} on {', '.join(plan.datasets)}")
-        if not images:
-            print("    all there")
-            continue
-        largest = max(datasets, key=lambda dataset: len(dataset.names))
-        model = plan.load(method_names(plan.methods))
-        setup = model.on(largest.names, prompt_set(plan.prompts), largest.regime)
-        seconds = seconds_per_image(setup)
-        total += seconds * images
-        print(f"    {images:,} images, about {seconds:.2f} s each on this machine: {_hours(seconds * images)}")
-    print(f"estimated: {_hours(total)} in all", flush=True)
-
-
-def _left(plan: Evaluate, dataset: "Dataset") -> int:
-    """Return how many images of a data set have not been answered."""
-    wanted = min(len(dataset.samples), plan.limit or len(dataset.samples))
-    place = plan.out / dataset.name / "run.json"
-    try:
-        document = json.loads(place.read_text(encoding="utf-8"))
-        done = document["counts"]["images"] if document["status"] == "complete" else 0
-    except (OSError, ValueError, KeyError):
-        return wanted
-    return max(0, wanted - int(done))
-
-
-def _hours(seconds: float) -> str:
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
-
-
-def _print_tables(plans: Sequence[Evaluate]) -> None:
+def _print_tables(plans: Sequence[Planned]) -> None:
+    """Print the tables of the runs that belong to the experiment, and of no others."""
     from faircontext.cli.tables import Tables, tables
 
-    for out in dict.fromkeys(plan.out for plan in plans):
-        tables(Tables((out,), compare="paper"))
+    folders = [plan.options.out / dataset.name for plan in plans for dataset in plan.datasets]
+    tables(Tables(tuple(dict.fromkeys(folders)), compare="paper"))
 
 
 def _print_costs(options: Reproduce, plan: Evaluate) -> None:

@@ -39,7 +39,11 @@ def load_own(folder: Path, split: str = "test") -> Dataset:
     name = Path(os.path.abspath(folder)).name or "data"  # noqa: PTH100 (keeps the name of a link, unlike resolve)
     if not is_folder(folder):
         raise ArgumentError(f"{folder}: no such folder; see faircontext data list for the data sets that are known")
-    if (folder / TABLE).is_file():
+    if os.path.lexists(folder / TABLE):
+        if not (folder / TABLE).is_file():
+            raise ArgumentError(
+                f"{folder / TABLE}: is no file, or a link to nothing; put the table there, or take it away"
+            )
         return read_table(name, folder)
     for inner in ("val", "images", "") if split == "val" else ("test", "images", "val", ""):
         place = folder / inner

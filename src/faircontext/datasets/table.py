@@ -59,6 +59,8 @@ def _read_rows(place: Path) -> list[tuple[int, Row]]:
     for column in ("path", "label"):
         if column not in columns:
             raise ArgumentError(f"{place}: has no column {column!r}; its first line must be path,label[,class_name]")
+        if list(columns).count(column) > 1:
+            raise ArgumentError(f"{place}: has the column {column!r} twice; which of them counts?")
     if not rows:
         raise ArgumentError(f"{place}: lists no image")
     return rows
