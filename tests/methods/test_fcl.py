@@ -297,7 +297,7 @@ def test_an_answer_does_not_depend_on_the_callers_gradient_mode(episode: Episode
 @pytest.mark.parametrize("batch_size", [32, 64])
 def test_batch_size_keeps_label_and_votes(episode: Episode, small: Prediction, batch_size: int) -> None:
     labels = LabelSpace(episode.labels.names, Lite("lite0", batch_size=batch_size))
-    other = FCL(**SMALL)(Episode(episode._pixels.permute(1, 2, 0).numpy(), labels, episode.recipe))
+    other = FCL(**SMALL)(Episode(episode._views._pixels.permute(1, 2, 0).numpy(), labels, episode.recipe))
     assert other.index == small.index
     assert torch.equal(other.votes, small.votes)
     assert (other.probabilities - small.probabilities).abs().max() < 1e-3
