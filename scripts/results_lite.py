@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from faircontext.bench.store import Run, load_runs
 from faircontext.bench.summary import outcomes, summarise
-from faircontext.metrics.stats import Accuracy, holm, mcnemar_exact, paired_bootstrap
+from faircontext.metrics.stats import Accuracy, discordant, holm, mcnemar_exact, paired_bootstrap
 
 VIEWS = ("zero_shot", "mta", "zero", "fcl")
 TEXT = ("tpt", "ctpt", "rlcf", "tps", "rtpt")
@@ -68,7 +68,7 @@ def pooled(joined: dict[str, tuple[pa.Table, int]], methods: Sequence[str]) -> I
         ]
         right = outcomes(pa.concat_tables(tables))
         own, zero = right["method"], right["zero_shot"]
-        gained, lost = int((own & ~zero).sum()), int((zero & ~own).sum())
+        gained, lost = discordant(own, zero)
         first, second = Accuracy(int(own.sum()), len(own)), Accuracy(int(zero.sum()), len(zero))
         if method == "zero_shot":
             yield f"| {method} | {len(own)} | {cell(first)} | | | | |"

@@ -15,6 +15,7 @@ __all__ = [
     "check_minimum",
     "check_type",
     "one_line",
+    "reason_of",
     "unknown_name",
 ]
 
@@ -53,6 +54,11 @@ class ImageError(FairContextError, OSError):
 
     def __reduce__(self) -> tuple[type["ImageError"], tuple[str, str]]:
         return ImageError, (self.path, self.reason)
+
+
+def reason_of(error: Exception) -> str:
+    """Return what the operating system says about a file, in lower case, or else what the error says."""
+    return str(getattr(error, "strerror", None) or error).lower()
 
 
 def one_line(text: str) -> str:

@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import UInt8
 from PIL import Image, ImageCms, UnidentifiedImageError, features
 
-from faircontext.errors import ImageError, check_minimum, check_type
+from faircontext.errors import ImageError, check_minimum, check_type, reason_of
 
 __all__ = ["EXTENSIONS", "MAX_PIXELS", "DecodedImage", "load_image", "read_image"]
 
@@ -138,8 +138,7 @@ def _open_regular(path: Path) -> BinaryIO:
     except FileNotFoundError:
         raise _RefusedError("a link to nothing" if path.is_symlink() else "no such file") from None
     except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        raise _RefusedError(f"cannot be read: {reason.lower()}") from None
+        raise _RefusedError(f"cannot be read: {reason_of(error)}") from None
 
 
 def _what_it_is(head: bytes) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from faircontext.bench.store import Run, check_same, load_runs, write_run
+from faircontext.bench.store import Run, check_same, in_order, load_runs, write_run
 from faircontext.errors import ArgumentError
 
 __all__ = ["merge"]
@@ -56,17 +56,13 @@ def _join(shards: Sequence[Run]) -> tuple[dict[str, Any], pa.Table]:
     methods = list(first.document["config"]["methods"])
     keys = Counter(zip(rows["path"].to_pylist(), rows["method"].to_pylist(), strict=True))
     _check_images(first, keys, methods)
-    order = sorted(
-        range(len(rows)),
-        key=lambda row: (rows["position"][row].as_py(), methods.index(rows["method"][row].as_py())),
-    )
     document = {
         **first.document,
         "config": {**first.document["config"], "shard": None},
         "sessions": [session for run in shards for session in run.document["sessions"]],
         "counts": {name: sum(run.document["counts"][name] for run in shards) for name in first.document["counts"]},
     }
-    return document, rows.take(order)
+    return document, in_order(rows, methods)
 
 
 def _without_part(run: Run) -> Mapping[str, Any]:

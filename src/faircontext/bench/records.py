@@ -11,7 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from faircontext.errors import ArgumentError
+from faircontext.errors import ArgumentError, reason_of
 from faircontext.imageio import EXTENSIONS
 
 __all__ = ["Row", "RowWriter", "check_outputs", "to_json", "write_whole", "writing"]
@@ -68,7 +68,7 @@ def writing(path: Path | None) -> Iterator[None]:
     except OSError as error:
         named = isinstance(error.filename, str) and not error.filename.endswith(".partial")
         place = error.filename if named else path
-        raise ArgumentError(f"{place}: cannot be written: {(error.strerror or str(error)).lower()}") from None
+        raise ArgumentError(f"{place}: cannot be written: {reason_of(error)}") from None
 
 
 def check_outputs(outputs: Iterable[Path], inputs: Iterable[Path]) -> None:

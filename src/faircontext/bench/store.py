@@ -26,7 +26,7 @@ from faircontext.bench.records import to_json, write_whole, writing
 from faircontext.bench.schema import SCHEMA, SCHEMA_VERSION, Record, to_table
 from faircontext.errors import ArgumentError
 
-__all__ = ["FLUSH_SECONDS", "Run", "RunStore", "check_same", "load_run", "load_runs", "write_run"]
+__all__ = ["FLUSH_SECONDS", "Run", "RunStore", "check_same", "in_order", "load_run", "load_runs", "write_run"]
 
 FLUSH_SECONDS = 10.0
 """Rows are on disk at the latest this long after they came, one image's time added."""
@@ -84,27 +84,29 @@ class RunStore:
             self._lock.close()
             raise ArgumentError(f"{folder}: another process is at work on this run; wait for it, or stop it") from None
         try:
-            self._check_rows(document.get("hashes"))
-            self.document = self._begin(dict(document), resume)
-            answered = Counter(_read_rows(folder, self._methods)["path"].to_pylist())
+            place, rows = folder / "run.json", _read_rows(folder, self._methods)
+            earlier = _read_document(place) if place.exists() else None
+            self._check_rows(rows, earlier, document.get("hashes"))
+            self.document = self._begin(dict(document), earlier, resume)
+            write_whole(place, to_json(self.document))
         except BaseException:
             self._lock.close()
             raise
+        answered = Counter(rows["path"].to_pylist())
         self.done = frozenset(path for path, number in answered.items() if number == len(self._methods))
         self._buffer: list[Record] = []
         self._flushed = time.monotonic()
         self._number = 1 + max((int(part.stem) for part in self._parts.glob("*.parquet")), default=0)
 
-    def _check_rows(self, hashes: Mapping[str, str] | None) -> None:
+    def _check_rows(self, rows: pa.Table, earlier: Mapping[str, Any] | None, hashes: Mapping[str, str] | None) -> None:
         """Refuse rows that are not those of the run that `run.json` describes."""
-        rows = _read_rows(self.folder, self._methods)
-        if len(rows) and not (self.folder / "run.json").exists():
-            raise ArgumentError(
-                f"{self.folder}: there are rows without a run.json; delete the folder, or name another --out"
-            )
-        if not (self.folder / "run.json").exists():
+        if earlier is None:
+            if len(rows):
+                raise ArgumentError(
+                    f"{self.folder}: there are rows without a run.json; delete the folder, or name another --out"
+                )
             return
-        described = _read_document(self.folder / "run.json").get("hashes", hashes) or {}
+        described = earlier.get("hashes", hashes) or {}
         found = set(zip(rows["method"].to_pylist(), rows["config"].to_pylist(), strict=True))
         if described and (foreign := sorted(found - {*described.items()})):
             raise ArgumentError(
@@ -112,19 +114,14 @@ class RunStore:
                 "folder, or name another --out"
             )
 
-    def _begin(self, document: dict[str, Any], resume: bool) -> dict[str, Any]:
-        place = self.folder / "run.json"
-        if place.exists():
-            earlier = _read_document(place)
+    def _begin(self, document: dict[str, Any], earlier: Mapping[str, Any] | None, resume: bool) -> dict[str, Any]:
+        if earlier is not None:
             if not resume:
                 raise ArgumentError(f"{self.folder}: there is a run already; add --resume, or name another --out")
             check_same(self.folder, earlier["config"], json.loads(to_json(document["config"])))
             # What was measured stays; what this process adds comes at the end.
-            document = {**document, **{key: earlier[key] for key in ("status", "sessions") if key in earlier}}
-        document.setdefault("status", "running")
-        document.setdefault("sessions", [])
-        write_whole(place, to_json(document))
-        return document
+            document |= {key: earlier[key] for key in ("status", "sessions") if key in earlier}
+        return {"status": "running", "sessions": [], **document}
 
     def add(self, records: Sequence[Record]) -> None:
         """Take the rows of an image; they are written with those of others, at the latest after `FLUSH_SECONDS`."""
@@ -220,7 +217,11 @@ def _read_rows(folder: Path, methods: Sequence[str]) -> pa.Table:
         except (OSError, pa.ArrowException) as error:
             reason = str(error).splitlines()[0]
             raise ArgumentError(f"{file}: cannot be read: {reason}; delete it and go on with --resume") from None
-    table = pa.concat_tables(tables) if tables else SCHEMA.empty_table()
+    return in_order(pa.concat_tables(tables) if tables else SCHEMA.empty_table(), methods)
+
+
+def in_order(table: pa.Table, methods: Sequence[str]) -> pa.Table:
+    """Return rows with each image and method once, by position and in the order of methods."""
     first: dict[tuple[str, str], int] = {}
     keys = zip(table["path"].to_pylist(), table["method"].to_pylist(), strict=True)
     for number, key in enumerate(keys):

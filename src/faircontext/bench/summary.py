@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 
 from faircontext.metrics.calibration import brier_score, expected_calibration_error, negative_log_likelihood
 from faircontext.metrics.classification import mean_per_class
-from faircontext.metrics.stats import Accuracy, Interval, mcnemar_exact, paired_bootstrap
+from faircontext.metrics.stats import Accuracy, Interval, discordant, mcnemar_exact, paired_bootstrap
 
 __all__ = ["Summary", "outcomes", "summarise"]
 
@@ -97,7 +97,7 @@ def _summarise(rows: pa.Table, number: int, classes: int) -> Summary:
     method, zero_shot = right["method"], right["zero_shot"]
     label, index = rows["label_index"].to_numpy(), rows["index"].to_numpy()
     true = rows["label_probability"].to_numpy()
-    gained, lost = int((method & ~zero_shot).sum()), int((zero_shot & ~method).sum())
+    gained, lost = discordant(method, zero_shot)
     in_top5 = [truth in top for truth, top in zip(label.tolist(), rows["top5"].to_pylist(), strict=True)]
     return Summary(
         Accuracy(int(method.sum()), len(rows)),

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from importlib import import_module
 
 from faircontext import __version__
-from faircontext.errors import FairContextError, FairContextWarning, unknown_name
+from faircontext.errors import FairContextError, FairContextWarning, reason_of, unknown_name
 
 __all__ = ["Terminated", "main"]
 
@@ -71,7 +71,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 141
     except OSError as error:  # what is printed has nowhere to go, for example because the disk is full
         _discard_output()
-        print(f"faircontext: standard output: {(error.strerror or str(error)).lower()}", file=sys.stderr)
+        print(f"faircontext: standard output: {reason_of(error)}", file=sys.stderr)
         return 2
 
 

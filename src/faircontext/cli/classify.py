@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import tyro
 
 from faircontext import __version__
-from faircontext.cli.options import ModelOptions, parse_options
+from faircontext.cli.options import ModelOptions, note, parse_options
 from faircontext.datasets.folder import FolderTruth, class_folders, find_images, name_remarks
 from faircontext.errors import ArgumentError, one_line
 from faircontext.imageio import MAX_PIXELS
@@ -78,7 +78,7 @@ def run(arguments: Sequence[str]) -> int:
         writer = stack.enter_context(RowWriter(options.csv)) if options.csv else None
         _print_run(options, setup, len(paths))
         for remark in [*name_remarks(names), *setup.labels.remarks(), *truth.remarks()]:
-            print(f"note: {one_line(remark)}", file=sys.stderr)
+            note(remark)
         answers: list[Answer] = []
         items = [Item(str(path), path, truth(path)) for path in paths]
         stream = answer_images(items, setup.labels, setup.methods, setup.recipe, options.seed, read)

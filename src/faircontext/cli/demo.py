@@ -13,7 +13,7 @@ import PIL.ImageFilter
 from jaxtyping import UInt8
 
 from faircontext.cli.options import parse_options
-from faircontext.errors import ArgumentError, FairContextError
+from faircontext.errors import ArgumentError, FairContextError, reason_of
 from faircontext.imageio import load_image
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ def run(arguments: Sequence[str]) -> int:
     try:
         options.out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise ArgumentError(f"--out {options.out}: cannot be made: {(error.strerror or str(error)).lower()}") from None
+        raise ArgumentError(f"--out {options.out}: cannot be made: {reason_of(error)}") from None
     print(f"loading {options.backbone} ...", flush=True)
 
     from faircontext.backbones import create_backbone

@@ -1,15 +1,14 @@
 """`faircontext evaluate`: methods on labelled data sets, resumable, in shards where that is asked for."""
 
 import os
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from faircontext.cli.options import RunOptions, parse_options
-from faircontext.errors import ArgumentError, check_minimum, one_line
+from faircontext.cli.options import RunOptions, note, parse_options
+from faircontext.errors import ArgumentError, check_minimum
 from faircontext.imageio import MAX_PIXELS
 
 if TYPE_CHECKING:
@@ -94,7 +93,7 @@ def evaluate(options: Evaluate) -> int:
 
     for plan in plans:
         _print_plan(plan)
-        rows = carry_out(plan, options.out, engine, options.resume, facts, _note)
+        rows = carry_out(plan, options.out, engine, options.resume, facts, note)
         _print_refused(rows)
         for name, summary in summarise(rows, len(plan.dataset.names)).items():
             print(f"  {name:14} {summary.describe(name)}", flush=True)
@@ -110,6 +109,7 @@ def method_names(asked: Sequence[str]) -> list[str]:
 
 def _find(options: Evaluate) -> "list[Dataset]":
     """Find all data sets before anything is run on one."""
+    from faircontext.datasets.check import check_present
     from faircontext.datasets.load import load_dataset
 
     datasets = [load_dataset(name, options.root, options.split) for name in dict.fromkeys(options.datasets)]
@@ -124,15 +124,7 @@ def _find(options: Evaluate) -> "list[Dataset]":
         place = options.out.resolve()
         if dataset.folder.resolve() in (place, *place.parents):
             raise ArgumentError(f"--out {options.out}: lies in the data set {dataset.folder}; name another folder")
-        if not dataset.samples:
-            raise ArgumentError(f"{dataset.name}: none of its images is in {dataset.folder}")
-        absent = dataset.listed - len(dataset.samples)
-        if absent and not options.partial:
-            example = f", for example {dataset.missing[0]}" if dataset.missing else ""
-            raise ArgumentError(
-                f"{dataset.name}: {absent} of {dataset.listed} images are not in {dataset.folder}{example}; "
-                "complete it, or measure on those that are there with --partial"
-            )
+        check_present(dataset, options.partial)
     return datasets
 
 
@@ -176,10 +168,6 @@ def rebuild(options: Evaluate, dataset: "Dataset", shard: tuple[int, int] | None
     return plan, partial(answer_here, read=options.reader(), workers=0)
 
 
-def _note(line: str) -> None:
-    print(f"note: {one_line(line)}", file=sys.stderr, flush=True)
-
-
 def _print_plan(plan: "Plan") -> None:
     """Say what is about to run."""
     dataset, labels = plan.dataset, plan.setup.labels
@@ -193,13 +181,13 @@ def _print_plan(plan: "Plan") -> None:
         flush=True,
     )
     for remark in (*dataset.remarks, *labels.remarks()):
-        _note(f"{dataset.name}: {remark}")
+        note(f"{dataset.name}: {remark}")
 
 
 def _print_refused(rows: "pa.Table", shown: int = 5) -> None:
     """Say which files were refused, and why."""
     found = {row["path"]: row["error"] for row in rows.select(["path", "error"]).to_pylist() if row["error"]}
     for path, reason in list(found.items())[:shown]:
-        _note(f"refused: {path}: {reason}")
+        note(f"refused: {path}: {reason}")
     if len(found) > shown:
-        _note(f"refused: {len(found) - shown} more; all are rows with an error")
+        note(f"refused: {len(found) - shown} more; all are rows with an error")

@@ -1,6 +1,5 @@
 """`faircontext explain`: a page that shows why FCL answers one photo as it does, and the numbers behind it."""
 
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -8,9 +7,8 @@ from typing import Annotated
 
 import tyro
 
-from faircontext.cli.options import ModelOptions, parse_options
+from faircontext.cli.options import ModelOptions, note, parse_options
 from faircontext.datasets.folder import name_remarks
-from faircontext.errors import one_line
 from faircontext.imageio import MAX_PIXELS
 
 __all__ = ["Explain", "run"]
@@ -46,7 +44,7 @@ def run(arguments: Sequence[str]) -> int:
     method, backbone = setup.methods["fcl"], setup.labels.backbone
     assert isinstance(method, FCL)
     for remark in [*name_remarks(names), *setup.labels.remarks()]:
-        print(f"note: {one_line(remark)}", file=sys.stderr)
+        note(remark)
     episode = Episode(image.pixels, setup.labels, setup.recipe, options.seed)
     adaptation = method.adapt(episode)
     run_facts = {

@@ -1,6 +1,7 @@
 """Options that several commands share: reading them, checking them early, and creating what they name."""
 
 import io
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import redirect_stderr
 from dataclasses import dataclass, replace
@@ -11,15 +12,20 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 import tyro
 
 from faircontext.datasets.folder import class_names
-from faircontext.errors import ArgumentError, check_minimum
+from faircontext.errors import ArgumentError, check_minimum, one_line
 from faircontext.imageio import MAX_PIXELS, DecodedImage, read_image
 
 if TYPE_CHECKING:
     from faircontext.bench.plan import Model, Setup
 
-__all__ = ["ModelOptions", "RunOptions", "parse_options"]
+__all__ = ["ModelOptions", "RunOptions", "note", "parse_options"]
 
 T = TypeVar("T")
+
+
+def note(line: str) -> None:
+    """Tell a person something besides the results, on standard error."""
+    print(f"note: {one_line(line)}", file=sys.stderr, flush=True)
 
 
 def parse_options(options: type[T], arguments: Sequence[str], command: str) -> T:

@@ -1,6 +1,5 @@
 """`faircontext reproduce`: run what a table of the paper needs, and print it."""
 
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -9,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import tyro
 
 from faircontext.cli.evaluate import Evaluate
-from faircontext.cli.options import parse_options
+from faircontext.cli.options import note, parse_options
 from faircontext.cli.planned import Planned, carry_out, estimate
-from faircontext.errors import ArgumentError, FairContextError, check_minimum, one_line
+from faircontext.errors import ArgumentError, FairContextError, check_minimum
 
 if TYPE_CHECKING:
     from faircontext.bench.reproduce import Experiment, Job
@@ -87,35 +86,25 @@ def run(arguments: Sequence[str]) -> int:
     code = max([carry_out(plan) for plan in plans], default=0)
     _print_tables(plans)
     for backbone in dict.fromkeys(options.backbone or name for name in wanted.costs):
-        _print_costs(options, next(plan.options for plan in plans if plan.options.backbone == backbone))
+        _print_costs(options, next(plan for plan in plans if plan.options.backbone == backbone))
     return code
 
 
 def _present(options: Reproduce, wanted: "Experiment") -> "dict[str, Dataset]":
     """Find the data sets; say which cannot be taken, and stop unless that is allowed."""
+    from faircontext.datasets.check import check_present
     from faircontext.datasets.load import load_dataset
 
     assert options.root is not None
     names = dict.fromkeys([*wanted.counted, *(name for job in wanted.jobs for name in job.datasets)])
     found: dict[str, Dataset] = {}
     for name in names:
-        problem = ""
         try:
             dataset = load_dataset(name, options.root)
-            absent = dataset.listed - len(dataset.samples)
-            if not dataset.samples:
-                problem = f"{name}: none of its images is in {dataset.folder}"
-            elif absent and not (options.partial or wanted.counted):
-                problem = (
-                    f"{name}: {absent:,} of {dataset.listed:,} images are not in {dataset.folder}; complete it, or "
-                    "take those that are there with --partial"
-                )
-            else:
-                found[name] = dataset
+            check_present(dataset, options.partial or bool(wanted.counted))
+            found[name] = dataset
         except FairContextError as error:
-            problem = str(error)
-        if problem:
-            print(f"note: {one_line(problem)}", file=sys.stderr)
+            note(str(error))
     if not found:
         raise ArgumentError(f"{options.name}: none of its data sets can be taken from {options.root}")
     absent_names = [name for name in names if name not in found]
@@ -155,7 +144,7 @@ def _on(options: Reproduce, name: str, jobs: "Sequence[Job]") -> "list[Job]":
         if methods:
             able.append(replace(job, methods=methods))
     if left_out:
-        print(f"note: {name} cannot run {', '.join(left_out)}: left out", file=sys.stderr)
+        note(f"{name} cannot run {', '.join(left_out)}: left out")
     return able
 
 
@@ -191,21 +180,20 @@ def _print_tables(plans: Sequence[Planned]) -> None:
     tables(Tables(tuple(dict.fromkeys(folders)), compare="paper"))
 
 
-def _print_costs(options: Reproduce, plan: Evaluate) -> None:
+def _print_costs(options: Reproduce, plan: Planned) -> None:
     """Measure and print seconds and memory of one answer (paper, "Computational Cost Analysis")."""
     from faircontext.analysis.efficiency import measure
     from faircontext.backbones.prompts import prompt_set
-    from faircontext.datasets.load import load_dataset
     from faircontext.imageio import load_image
 
     numbers = (200, 400, 800)
     costs = replace(
-        plan, methods=("tpt", *(f"fcl-{n}" for n in numbers)), set=tuple(f"fcl-{n}.masks={n}" for n in numbers)
+        plan.options, methods=("tpt", *(f"fcl-{n}" for n in numbers)), set=tuple(f"fcl-{n}.masks={n}" for n in numbers)
     )
-    dataset = load_dataset("imagenet", plan.root)
+    dataset = next(dataset for dataset in plan.datasets if dataset.name == "imagenet")
     model = costs.load(list(costs.methods))
     setup = model.on(dataset.names, prompt_set("single"), dataset.regime)
     images = [load_image(sample.path) for sample in dataset.samples[: options.trials]]
-    print(f"{plan.backbone} ({model.backbone.precision}, {model.backbone.device})")
+    print(f"{costs.backbone} ({model.backbone.precision}, {model.backbone.device})")
     for name, method in setup.methods.items():
         print(f"  {name:10} {measure(method, images, setup.labels, setup.recipe, options.trials)}", flush=True)

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
-from faircontext.cli.options import parse_options
-from faircontext.errors import ArgumentError, one_line
+from faircontext.cli.options import note, parse_options
+from faircontext.errors import ArgumentError
 
 if TYPE_CHECKING:
     from faircontext.report.groups import Group
@@ -58,7 +58,7 @@ def tables(options: Tables) -> int:
     runs = read_runs(options.runs)
     groups = group_runs(runs)
     for remark in remarks(groups):
-        print(f"note: {one_line(remark)}", file=sys.stderr)
+        note(remark)
     text = _csv(groups, options) if options.format == "csv" else _drawn(groups, options)
     if options.out is None:
         print(text, end="")
@@ -91,7 +91,7 @@ def _drawn(groups: "Sequence[Group]", options: Tables) -> str:
         if options.compare:
             found = comparison_table(group)
             if isinstance(found, str):
-                print(f"note: {one_line(found)}", file=sys.stderr)
+                note(found)
             else:
                 sheets.append(found)
     if options.format == "rich":

@@ -8,10 +8,10 @@ from pathlib import Path
 from faircontext.datasets.catalogue import CATALOGUE
 from faircontext.datasets.load import load_dataset, locate
 from faircontext.datasets.spec import Dataset
-from faircontext.errors import FairContextError, ImageError
+from faircontext.errors import ArgumentError, FairContextError, ImageError
 from faircontext.imageio import read_image
 
-__all__ = ["Report", "check_dataset", "expected_tree"]
+__all__ = ["Report", "check_dataset", "check_present", "expected_tree"]
 
 SHOWN = 5
 """Files that are listed of each kind of problem."""
@@ -30,6 +30,19 @@ class Report:
     found: tuple[str, ...]
     problems: tuple[str, ...]
     usable: bool
+
+
+def check_present(dataset: Dataset, partial: bool) -> None:
+    """Raise `ArgumentError` unless a data set's images are there: all of them, or some where `partial` is set."""
+    if not dataset.samples:
+        raise ArgumentError(f"{dataset.name}: none of its images is in {dataset.folder}")
+    absent = dataset.listed - len(dataset.samples)
+    if absent and not partial:
+        example = f", for example {dataset.missing[0]}" if dataset.missing else ""
+        raise ArgumentError(
+            f"{dataset.name}: {absent:,} of {dataset.listed:,} images are not in {dataset.folder}{example}; complete "
+            "it, or measure on those that are there with --partial"
+        )
 
 
 def expected_tree(name: str, root: Path) -> list[str]:

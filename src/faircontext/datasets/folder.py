@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from difflib import get_close_matches
 from pathlib import Path
 
-from faircontext.errors import ArgumentError, LabelError
+from faircontext.errors import ArgumentError, LabelError, reason_of
 from faircontext.imageio import EXTENSIONS
 
 __all__ = [
@@ -20,6 +20,7 @@ __all__ = [
     "is_folder",
     "list_entries",
     "name_remarks",
+    "normalise",
     "parse_labels",
     "read_labels",
 ]
@@ -104,7 +105,7 @@ def list_entries(folder: Path) -> list[Path]:
     try:
         return sorted((entry for entry in folder.iterdir() if not _is_hidden(entry.name)), key=_natural)
     except OSError as error:
-        raise ArgumentError(f"{folder}: cannot be read: {(error.strerror or str(error)).lower()}") from None
+        raise ArgumentError(f"{folder}: cannot be read: {reason_of(error)}") from None
 
 
 def is_folder(entry: Path) -> bool:
@@ -116,7 +117,7 @@ def is_folder(entry: Path) -> bool:
     try:
         return entry.is_dir()
     except OSError as error:  # of a folder that may be listed but not entered
-        raise ArgumentError(f"{entry}: cannot be read: {(error.strerror or str(error)).lower()}") from None
+        raise ArgumentError(f"{entry}: cannot be read: {reason_of(error)}") from None
 
 
 def _is_hidden(name: str) -> bool:
@@ -162,7 +163,7 @@ class FolderTruth:
         self._roots = [Path(os.path.abspath(root)) for root in roots]  # noqa: PTH100 (keeps links, unlike resolve)
         self._places: dict[str, int] = {}
         for index, name in enumerate(self.names):
-            self._places.setdefault(_normalise(name), index)
+            self._places.setdefault(normalise(name), index)
         self.folders = sorted({self._folder(path) for path in paths} - {*self._roots}, key=_natural)
         words = [folder.name for folder in self.folders]
         self.numbered = bool(words) and all(word.isdecimal() and word not in self._places for word in words)
@@ -172,7 +173,7 @@ class FolderTruth:
     def __call__(self, path: Path) -> int | None:
         """Return the index of an image's class, or None."""
         folder = self._folder(path)
-        return None if folder in self._roots else self._places.get(_normalise(folder.name))
+        return None if folder in self._roots else self._places.get(normalise(folder.name))
 
     def _folder(self, path: Path) -> Path:
         place = Path(os.path.abspath(path))  # noqa: PTH100 (as above)
@@ -183,7 +184,7 @@ class FolderTruth:
 
     def remarks(self) -> list[str]:
         """Return what a person should know about the folders before a run, a line each."""
-        places = {folder: self._places.get(_normalise(folder.name)) for folder in self.folders}
+        places = {folder: self._places.get(normalise(folder.name)) for folder in self.folders}
         known = {folder: index for folder, index in places.items() if index is not None}
         if self.numbered and known:
             pairs = _list_some([f"{folder.name} = {self.names[index]}" for folder, index in known.items()])
@@ -198,7 +199,7 @@ class FolderTruth:
             order = _list_some(sorted((folder.name for folder in known), key=int))
             found.append(f"class folders are all integers, and so are the class names, in this order: {order}")
         for folder in [folder for folder in self.folders if known and folder not in known]:
-            close = get_close_matches(_normalise(folder.name), self._places, n=3, cutoff=0.5)
+            close = get_close_matches(normalise(folder.name), self._places, n=3, cutoff=0.5)
             hint = f"; did you mean {' or '.join(close)}?" if close else ""
             found.append(f"folder {folder} is named after no class, its images count in no accuracy{hint}")
         empty = [name for index, name in enumerate(self.names) if index not in known.values()]
@@ -219,15 +220,16 @@ def name_remarks(names: Sequence[str]) -> list[str]:
         found.append(f"with one class, {names[0]}, nothing is decided: every image is answered with it")
         if "," in names[0]:
             found.append("the one class name has commas in it; a file of class names has one a line")
-    alike = Counter(map(_normalise, names))
-    if doubled := sorted({name for name in names if alike[_normalise(name)] > 1}):
+    alike = Counter(map(normalise, names))
+    if doubled := sorted({name for name in names if alike[normalise(name)] > 1}):
         found.append(
             f"class names given more than once: {', '.join(doubled)}; each keeps its place, the first wins ties"
         )
     return found
 
 
-def _normalise(name: str) -> str:
+def normalise(name: str) -> str:
+    """Return a class name as it is compared: case, underscores for spaces and composition do not matter."""
     return unicodedata.normalize("NFC", name).replace("_", " ").strip().casefold()
 
 
@@ -265,7 +267,7 @@ def read_labels(path: Path) -> tuple[str, ...]:
     except UnicodeDecodeError:
         raise LabelError(f"{path}: not a text file in UTF-8; save it as UTF-8") from None
     except OSError as error:
-        raise LabelError(f"{path}: {(error.strerror or str(error)).lower()}") from None
+        raise LabelError(f"{path}: {reason_of(error)}") from None
     return _clean((line for line in lines if not line.lstrip().startswith("#")), str(path))
 
 

@@ -2,11 +2,10 @@
 
 import os
 import re
-import unicodedata
 from collections.abc import Sequence
 from pathlib import Path
 
-from faircontext.datasets.folder import images_below, is_folder, list_entries, read_labels
+from faircontext.datasets.folder import images_below, is_folder, list_entries, normalise, read_labels
 from faircontext.datasets.spec import Dataset, Sample
 from faircontext.datasets.table import NAMES, TABLE, read_table
 from faircontext.errors import ArgumentError
@@ -96,9 +95,9 @@ def _match(folder: Path, words: Sequence[str], given: Sequence[str]) -> tuple[li
     remarks: list[str] = []
     places: dict[str, int] = {}
     for place, name in enumerate(given):
-        places.setdefault(_alike(name), place)
-    if all(_alike(word) in places for word in words):
-        labels = [places[_alike(word)] for word in words]
+        places.setdefault(normalise(name), place)
+    if all(normalise(word) in places for word in words):
+        labels = [places[normalise(word)] for word in words]
     elif all(word.isdecimal() and len(word) < 10 for word in words) and max(map(int, words)) < len(given):
         labels = [int(word) for word in words]
         remarks = [f"class folders are places in {NAMES}, from 0: {_pairs(words, labels, given)}"]
@@ -131,7 +130,3 @@ def _wnid_names(folder: Path, words: Sequence[str]) -> tuple[str, ...]:
             f"order, in {NAMES}"
         )
     return tuple(names[word] for word in words)
-
-
-def _alike(name: str) -> str:
-    return unicodedata.normalize("NFC", name).replace("_", " ").strip().casefold()

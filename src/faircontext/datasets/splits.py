@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from faircontext.errors import ArgumentError
+from faircontext.errors import ArgumentError, reason_of
 
 __all__ = [
     "Listed",
@@ -98,7 +98,7 @@ def _lines(path: Path) -> list[str]:
     except UnicodeDecodeError:
         raise ArgumentError(f"{path}: not a text file in UTF-8") from None
     except OSError as error:
-        raise ArgumentError(f"{path}: {(error.strerror or str(error)).lower()}; it is part of the archive") from None
+        raise ArgumentError(f"{path}: {reason_of(error)}; it is part of the archive") from None
 
 
 def read_aircraft(folder: Path, part: str) -> Listed:

@@ -7,7 +7,7 @@ from pathlib import Path
 from faircontext.datasets.folder import read_labels
 from faircontext.datasets.spec import Dataset, Sample
 from faircontext.datasets.splits import clean_key, present
-from faircontext.errors import ArgumentError
+from faircontext.errors import ArgumentError, reason_of
 
 __all__ = ["NAMES", "TABLE", "read_table"]
 
@@ -54,8 +54,7 @@ def _read_rows(place: Path) -> list[tuple[int, Row]]:
     except UnicodeDecodeError:
         raise ArgumentError(f"{place}: cannot be read: it is no text in UTF-8; save it as UTF-8") from None
     except (OSError, csv.Error) as error:
-        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        raise ArgumentError(f"{place}: cannot be read: {reason.lower()}") from None
+        raise ArgumentError(f"{place}: cannot be read: {reason_of(error)}") from None
     for column in ("path", "label"):
         if column not in columns:
             raise ArgumentError(f"{place}: has no column {column!r}; its first line must be path,label[,class_name]")

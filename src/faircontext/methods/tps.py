@@ -13,7 +13,7 @@ from torch import Tensor
 
 from faircontext.backbones.prompts import prompt_set
 from faircontext.episode import Episode
-from faircontext.errors import ArgumentError, LabelError
+from faircontext.errors import ArgumentError, LabelError, reason_of
 from faircontext.labels import LabelSpace
 from faircontext.methods.answers import fall_back, predict_by_scores
 from faircontext.methods.base import register_method
@@ -41,7 +41,7 @@ def read_descriptors(path: Path, names: Sequence[str]) -> list[list[str]]:
     try:
         found = {_plain(name): texts for name, texts in json.loads(path.read_text(encoding="utf-8")).items()}
     except OSError as error:
-        raise LabelError(f"{path}: cannot be read: {(error.strerror or str(error)).lower()}") from None
+        raise LabelError(f"{path}: cannot be read: {reason_of(error)}") from None
     except (ValueError, AttributeError, RecursionError) as error:
         raise LabelError(f"{path}: not a JSON file of class names and lists of descriptors: {error}") from None
     missing = [name for name in names if not _are_descriptors(found.get(_plain(name)))]

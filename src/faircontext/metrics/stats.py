@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Float, Shaped
+from jaxtyping import Bool, Float, Shaped
 from scipy.stats import binomtest
 
 from faircontext.errors import ArgumentError, check_minimum
@@ -16,6 +16,7 @@ __all__ = [
     "average_interval",
     "bootstrap_mean",
     "chance_p_value",
+    "discordant",
     "holm",
     "mcnemar_exact",
     "paired_bootstrap",
@@ -54,6 +55,11 @@ def mcnemar_exact(only_first: int, only_second: int) -> float:
     """
     discordant = only_first + only_second
     return float(binomtest(only_first, discordant, 0.5).pvalue) if discordant else 1.0
+
+
+def discordant(first: Bool[np.ndarray, " images"], second: Bool[np.ndarray, " images"]) -> tuple[int, int]:
+    """Return how many images the first method alone has right, and how many the second alone: see `mcnemar_exact`."""
+    return int((first & ~second).sum()), int((second & ~first).sum())
 
 
 def chance_p_value(correct: int, number: int, classes: int) -> float:

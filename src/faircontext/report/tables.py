@@ -6,7 +6,7 @@ Sources: tables `tab:tta_imagenet_vitb16`, `tab:tta_vitb16_fg`, `tab:tta_imagene
 from collections.abc import Iterator, Sequence
 from math import isnan
 
-from faircontext.metrics.stats import Interval, holm, mcnemar_exact
+from faircontext.metrics.stats import Interval, discordant, holm, mcnemar_exact
 from faircontext.report.columns import MISSING, Column, columns_of, show
 from faircontext.report.groups import Group, method_title, set_title
 from faircontext.report.measures import METRICS, Metric, gain, measure
@@ -127,8 +127,7 @@ def changes(result: Result) -> tuple[int, int] | None:
     """Return how many images a method has right that zero-shot has wrong, and the other way round."""
     if result.zero_shot is None:
         return None
-    before, after = result.zero_shot.correct, result.correct
-    return int((after & ~before).sum()), int((before & ~after).sum())
+    return discordant(result.correct, result.zero_shot.correct)
 
 
 def adjusted(group: Group, method: str) -> dict[str, tuple[float, float]]:
