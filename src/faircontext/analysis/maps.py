@@ -38,7 +38,9 @@ class KeptMaps:
     evidence: Float[np.ndarray, "candidates size size"]
 
 
-def keep_maps(image: UInt8[Tensor, "3 height width"], evidence: Float[Tensor, "candidates height width"]) -> dict[str, str]:
+def keep_maps(
+    image: UInt8[Tensor, "3 height width"], evidence: Float[Tensor, "candidates height width"]
+) -> dict[str, str]:
     """Return an image and its evidence maps as diagnostics of a row; `read_maps` reads them back."""
     file = io.BytesIO()
     PIL.Image.fromarray(image.permute(1, 2, 0).cpu().numpy()).save(file, "JPEG", quality=_QUALITY)
