@@ -1,7 +1,7 @@
 """Evidence maps as text in a run's rows, so that figures and pages are drawn from records alone, without a model.
 
-A row of the analysis `gallery` holds the picture as the model sees it (`image`, a JPEG file) and the class evidence maps
-of its candidates (`maps`, averaged down to `SIZE` by `SIZE`, in half precision), both in base64.
+A row of the analysis `gallery` holds the picture as the model sees it (`image`, a JPEG file) and the class evidence
+maps of its candidates (`maps`, averaged down to `SIZE` by `SIZE`, in half precision), both in base64.
 """
 
 import base64
@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 import PIL.Image
-import torch
 import torch.nn.functional as F
 from jaxtyping import Float, UInt8
 from torch import Tensor
