@@ -1,21 +1,29 @@
 """An episode: everything that one test image needs, computed at most once and shared by all methods."""
 
+import hashlib
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import asdict
 from functools import cached_property
+from pathlib import Path
 from types import NoneType
+from typing import TypeVar, cast
 
 import numpy as np
 import torch
 from jaxtyping import Float, UInt8
 from torch import Tensor
 
+from faircontext.cache import cached_features
 from faircontext.errors import ArgumentError, check_minimum, check_type
-from faircontext.evidence import Masks, Occluder, occlude, sample_masks
+from faircontext.evidence import Masks, Occluder, evidence_maps, occlude, sample_masks
 from faircontext.labels import LabelSpace
 from faircontext.seeding import Purpose
 from faircontext.types import Image
 from faircontext.views import ViewRecipe, Views
 
 __all__ = ["Episode"]
+
+T = TypeVar("T")
 
 
 class Episode:
@@ -45,20 +53,72 @@ class Episode:
         self._take(Views(pixels, labels.backbone.geometry, recipe or ViewRecipe(), seed), labels)
 
     @classmethod
-    def of(cls, views: Views, labels: LabelSpace) -> "Episode":
-        """Return the episode of an image whose views are made elsewhere, for this backbone's geometry."""
+    def of(cls, views: Views, labels: LabelSpace, features: Path | None = None) -> "Episode":
+        """Return the episode of an image whose views are made elsewhere, for this backbone's geometry.
+
+        Args:
+            views: of the image.
+            labels: the label space.
+            features: folder where image features are kept, for other runs on the same image; None keeps none.
+        """
         episode = cls.__new__(cls)
-        episode._take(views, labels)
+        episode._take(views, labels, features)
         return episode
 
-    def _take(self, views: Views, labels: LabelSpace) -> None:
+    def _take(self, views: Views, labels: LabelSpace, features: Path | None = None) -> None:
         self.labels = labels
         self.backbone = labels.backbone
         self.recipe = views.recipe
         self.seed = views.seed
         self._views = views
         self._others: dict[str, Episode] = {}
+        self._features = features
+        self._known: dict[Hashable, object] = {}
         self._masked: dict[tuple[object, ...], tuple[Masks, Tensor]] = {}
+
+    def remember(self, key: Hashable, compute: Callable[[], T]) -> T:
+        """Return something that is computed once for this image and shared by methods.
+
+        Args:
+            key: all that it depends on, besides the image and its views.
+            compute: makes it.
+        """
+        if key not in self._known:
+            self._known[key] = compute()
+        return cast(T, self._known[key])
+
+    def _encode(
+        self, kind: str, key: Mapping[str, object], rows: int, pixels: Callable[[int, int], Tensor]
+    ) -> Float[Tensor, "rows dim"]:
+        """Encode pictures made from this image, batch by batch, or take their features from the folder of features.
+
+        Args:
+            kind: what the pictures are.
+            key: what they depend on besides image, seed and backbone, other than their number.
+            rows: how many; the first ones of more are these.
+            pixels: makes those from a place to another.
+        """
+
+        def compute() -> Tensor:
+            size = self.backbone.batch_size
+            return torch.cat(
+                [self.backbone.encode_image(pixels(start, min(start + size, rows))) for start in range(0, rows, size)]
+            )
+
+        if self._features is None:
+            return compute()
+        backbone = self.backbone
+        whole = {
+            **key,
+            "kind": kind,
+            "image": self.id,
+            "seed": self.seed,
+            "backbone": backbone.name,
+            "weights": backbone.weights_hash,
+            "precision": backbone.precision,
+            "batch_size": backbone.batch_size,
+        }
+        return cached_features(self._features, whole, backbone.device, compute, rows)[:rows]
 
     @property
     def id(self) -> str:
@@ -87,8 +147,11 @@ class Episode:
     @cached_property
     def view_features(self) -> Float[Tensor, "views dim"]:
         """Unit-norm image features of the views."""
-        chunks = self.views.split(self.backbone.batch_size)
-        return torch.cat([self.backbone.encode_image(chunk.to(self.backbone.device) / 255.0) for chunk in chunks])
+        recipe = {**asdict(self.recipe), "number": None, "regime": None}  # neither changes the first views
+        device = self.backbone.device
+        return self._encode(
+            "views", recipe, self.recipe.number, lambda start, stop: self.views[start:stop].to(device) / 255.0
+        )
 
     @cached_property
     def z(self) -> Float[Tensor, " dim"]:
@@ -105,7 +168,7 @@ class Episode:
     def augmented(self) -> "Episode":
         """The same image with AugMix on its crops: a second set of views, which shares the plain one."""
         if "augmix" not in self._others:
-            other = Episode.of(self._views.augmented, self.labels)
+            other = Episode.of(self._views.augmented, self.labels, self._features)
             other.take_z(self.z)
             self._others["augmix"] = other
         return self._others["augmix"]
@@ -118,7 +181,7 @@ class Episode:
         """
         if name not in self._others:
             labels = self.labels.on(name)
-            self._others[name] = Episode.of(self._views.on(labels.backbone.geometry), labels)
+            self._others[name] = Episode.of(self._views.on(labels.backbone.geometry), labels, self._features)
         return self._others[name]
 
     def masked_features(
@@ -138,10 +201,45 @@ class Episode:
         if key not in self._masked or len(self._masked[key][0]) < count:
             masks = sample_masks(count, self.stream("masks"), grids, fraction)
             height, width = self.x.shape[1:]
-            features = []
-            for start in range(0, count, self.backbone.batch_size):
-                pixels = masks.pixels(start, start + self.backbone.batch_size, height, width).to(self.x.device)
-                features.append(self.backbone.encode_image(occlude(self.x, pixels, occluder)))
-            self._masked[key] = masks, torch.cat(features)
+
+            def pixels(start: int, stop: int) -> Tensor:
+                return occlude(self.x, masks.pixels(start, stop, height, width).to(self.x.device), occluder)
+
+            facts = {"grids": grids, "fraction": fraction, "occluder": occluder}
+            self._masked[key] = masks, self._encode("masked", facts, count, pixels)
         masks, encoded = self._masked[key]  # the first masks of a longer run are the shorter run
         return Masks(masks.cells[:count]), encoded[:count]
+
+    def evidence(
+        self,
+        text: Float[Tensor, "classes dim"],
+        beta: float,
+        count: int,
+        grids: tuple[int, ...],
+        fraction: float | tuple[float, float],
+        occluder: Occluder = "black",
+    ) -> Float[Tensor, "classes height width"]:
+        """Return `E_c`, the evidence maps of some classes (paper, "Class Evidence Map Estimation").
+
+        Args:
+            text: unit-norm text features of the classes; the posterior is a softmax over them alone.
+            beta: inverse temperature.
+            count: number of masks `N_m`.
+            grids: see `masked_features`.
+            fraction: see there.
+            occluder: see there.
+        """
+        masks, features = self.masked_features(count, grids, fraction, occluder)
+        full = (beta * text @ self.z).log_softmax(-1)
+        importance = full - (beta * features @ text.T).log_softmax(-1)
+        return evidence_maps(importance, masks, *self.x.shape[1:])
+
+    def weighted_features(self, maps: Float[Tensor, "maps height width"]) -> Float[Tensor, "maps dim"]:
+        """Return the features of the image weighted by maps, `x * map`: in float, never quantised to 8 bits."""
+        # Known by their content: maps depend on all of text, beta, masks and scaling.
+        key = {"maps": _digest(maps)} if self._features is not None else {}
+        return self._encode("weighted", key, len(maps), lambda start, stop: self.x * maps[start:stop, None])
+
+
+def _digest(tensor: Tensor) -> str:
+    return hashlib.sha256(tensor.cpu().contiguous().numpy().data).hexdigest()

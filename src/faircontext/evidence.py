@@ -15,10 +15,22 @@ from torch import Tensor
 
 from faircontext.errors import check_choice
 
-__all__ = ["EvidenceScaling", "Masks", "Occluder", "common_evidence", "evidence_maps", "occlude", "sample_masks"]
+__all__ = [
+    "EvidenceScaling",
+    "Masks",
+    "Occluder",
+    "Proxy",
+    "common_evidence",
+    "control_picture",
+    "evidence_maps",
+    "occlude",
+    "sample_masks",
+    "unique_evidence",
+]
 
 Occluder = Literal["black", "mean", "blur"]
 EvidenceScaling = Literal["none", "max", "minmax"]
+Proxy = Literal["evidence", "image", "mean", "grey", "black"]
 
 
 @dataclass(frozen=True)
@@ -121,12 +133,48 @@ def common_evidence(
         scaling: `"none"` (the formula as printed: values of about 1 / (H W), so that the weighted image is black),
             `"max"` (divided by the maximum) or `"minmax"` (stretched to [0, 1]; a constant map becomes ones).
     """
+    return _scaled_softmax(maps[pairs[0]] + maps[pairs[1]], scaling)
+
+
+def unique_evidence(
+    maps: Float[Tensor, "classes height width"], pairs: Int[Tensor, "2 pairs"]
+) -> Float[Tensor, "pairs height width"]:
+    """Return `S_i (1 - Q_ij)`, the evidence of class i that class j does not share; both maps stretched to [0, 1].
+
+    With the scaling `"max"` the product would vanish where evidence is: `Q` is 1 at its own maximum.
+
+    Args:
+        maps: class evidence maps.
+        pairs: class positions `i`, `j` of each pair; the order matters.
+    """
+    own = _scaled_softmax(maps[pairs[0]], "minmax")
+    return own * (1.0 - common_evidence(maps, pairs, "minmax"))
+
+
+def _scaled_softmax(
+    maps: Float[Tensor, "maps height width"], scaling: EvidenceScaling
+) -> Float[Tensor, "maps height width"]:
+    """Return the softmax of maps over pixels, scaled; see `common_evidence`."""
     check_choice("evidence_scaling", scaling, ("none", "max", "minmax"))
-    total = maps[pairs[0]] + maps[pairs[1]]
     if scaling == "none":
-        return total.flatten(1).softmax(-1).view_as(total)
-    relative = (total - total.amax((1, 2), keepdim=True)).exp()
+        return maps.flatten(1).softmax(-1).view_as(maps)
+    relative = (maps - maps.amax((1, 2), keepdim=True)).exp()
     if scaling == "max":
         return relative
     low = relative.amin((1, 2), keepdim=True)
     return torch.where(low < 1.0, (relative - low) / (1.0 - low).clamp_min(torch.finfo(low.dtype).tiny), 1.0)
+
+
+def control_picture(image: Float[Tensor, "3 height width"], proxy: Proxy) -> Float[Tensor, "3 height width"]:
+    """Return a picture that takes the place of common evidence, to tell what localisation contributes.
+
+    Args:
+        image: values in [0, 1].
+        proxy: `"image"` (all of it), `"mean"` (its mean colour everywhere), `"grey"` (one half) or `"black"`.
+    """
+    check_choice("proxy", proxy, ("image", "mean", "grey", "black"))
+    if proxy == "image":
+        return image
+    if proxy == "mean":
+        return image.mean((1, 2), keepdim=True).expand_as(image)
+    return torch.full_like(image, 0.5 if proxy == "grey" else 0.0)

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from faircontext.backbones import Backbone, create_backbone
 from faircontext.backbones.prompts import CONTEXT, PROMPT_SETS, Prompts
+from faircontext.cache import cache_folder, cached_features
 from faircontext.errors import ArgumentError, LabelError, check_type
-from faircontext.textcache import cached_features
 
 __all__ = ["LabelSpace", "merge_templates"]
 
@@ -140,7 +140,9 @@ class LabelSpace:
             "ids": prompts.ids.tolist(),
             "prepended": None if tokens is None else CONTEXT,
         }
-        return cached_features(key, backbone.device, lambda: self._encode(prompts, tokens))
+        folder = cache_folder()
+        folder = None if folder is None else folder / "text"
+        return cached_features(folder, key, backbone.device, lambda: self._encode(prompts, tokens))
 
     def _encode(self, prompts: Prompts, tokens: Tensor | None) -> Float[Tensor, "classes dim"]:
         with torch.no_grad():

@@ -39,12 +39,16 @@ Engine = Callable[[Plan, Sequence[int]], Iterator[list[Record]]]
 
 
 def answer_here(
-    plan: Plan, positions: Sequence[int], read: Callable[[Path], DecodedImage], workers: int
+    plan: Plan,
+    positions: Sequence[int],
+    read: Callable[[Path], DecodedImage],
+    workers: int,
+    features: Path | None = None,
 ) -> Iterator[list[Record]]:
     """Answer images in this process; see `answer_images`."""
     setup = plan.setup
     items = [plan.item(position) for position in positions]
-    answers = answer_images(items, setup.labels, setup.methods, setup.recipe, plan.seed, read, workers)
+    answers = answer_images(items, setup.labels, setup.methods, setup.recipe, plan.seed, read, workers, features)
     for position, answer in zip(positions, answers, strict=True):
         yield plan.records(answer, position)
 

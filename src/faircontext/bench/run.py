@@ -122,6 +122,7 @@ def answer_images(
     seed: int = 0,
     read: Callable[[Path], DecodedImage] = read_image,
     workers: int = 0,
+    features: Path | None = None,
 ) -> Iterator[Answer]:
     """Yield one answer per image, in order; each image is read and encoded once for all methods.
 
@@ -133,6 +134,7 @@ def answer_images(
         seed: the run's seed.
         read: how a file is decoded.
         workers: processes that read files and cut views ahead; with 0 this one does it when an image's turn comes.
+        features: folder where image features are kept, for other runs on the same images; None keeps none.
 
     Raises:
         FairContextError: a worker process was killed.
@@ -141,10 +143,12 @@ def answer_images(
     cut = any(method.uses_views for method in methods.values())
     augment = recipe.augmix == "auto" and recipe.regime == "fine-grained"
     augment = augment and any(method.fine_grained_augmix for method in methods.values())
-    images = _Images(items, labels.backbone.geometry, recipe, seed, read, cut, augment)
+    # Where features are kept, pixels are made only for those that are missing.
+    ahead = features is None
+    images = _Images(items, labels.backbone.geometry, recipe, seed, read, cut and ahead, augment and ahead)
     stream = zip(items, _prepare(images, workers), strict=True)
     while chunk := list(islice(stream, 1 if cut else ROW_MULTIPLE)):
-        yield from _answer_chunk(chunk, labels, methods)
+        yield from _answer_chunk(chunk, labels, methods, features)
 
 
 def _prepare(images: _Images, workers: int) -> Iterator[_Prepared]:
@@ -188,11 +192,14 @@ def _as_it_is(prepared: Any) -> Any:
 
 
 def _answer_chunk(
-    chunk: Sequence[tuple[Item, _Prepared]], labels: LabelSpace, methods: Mapping[str, Method]
+    chunk: Sequence[tuple[Item, _Prepared]],
+    labels: LabelSpace,
+    methods: Mapping[str, Method],
+    features: Path | None,
 ) -> Iterator[Answer]:
     """Answer some images; where there are several, their plain views are encoded in one batch."""
     begin = time.perf_counter()
-    episodes = [None if image.views is None else Episode.of(image.views, labels) for _, image in chunk]
+    episodes = [None if image.views is None else Episode.of(image.views, labels, features) for _, image in chunk]
     read = [episode for episode in episodes if episode is not None]
     if len(read) > 1:
         plain = torch.stack([episode.plain for episode in read]).to(labels.backbone.device)

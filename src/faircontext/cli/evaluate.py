@@ -51,6 +51,8 @@ class Evaluate(RunOptions):
     """Of a model, on a CPU; default: PyTorch's own."""
     engine: Literal["local", "ray"] = "local"
     """local, or ray: models on a Ray cluster, the one that RAY_ADDRESS names or this machine."""
+    features: Path | None = None
+    """Folder to keep image features in: runs with other settings on the same images then encode only what is new."""
     resume: bool = field(default=False)
     """Go on with runs that are there; those that are complete are left alone."""
     partial: bool = False
@@ -72,6 +74,8 @@ def evaluate(options: Evaluate) -> int:
             raise ArgumentError(f"--{name} is empty; give at least one name")
     if options.out == Path():
         raise ArgumentError("--out is empty; name a folder for the runs")
+    if options.features == Path():
+        raise ArgumentError("--features is empty; name a folder for image features")
     for name in ("limit", "threads"):
         if getattr(options, name) is not None:
             check_minimum(name, getattr(options, name), 1)
@@ -157,7 +161,8 @@ def _engine(options: Evaluate, model: "Model") -> "tuple[Engine, dict[str, Any]]
     workers = options.workers
     if workers is None:  # on a CPU, reading ahead only takes processors from the encoder
         workers = 0 if model.backbone.device.type == "cpu" else min(8, max(1, (os.cpu_count() or 1) - 1))
-    return partial(answer_here, read=options.reader(), workers=workers), {"engine": "local", "workers": workers}
+    engine = partial(answer_here, read=options.reader(), workers=workers, features=options.features)
+    return engine, {"engine": "local", "workers": workers}
 
 
 def rebuild(options: Evaluate, dataset: "Dataset", shard: tuple[int, int] | None) -> "tuple[Plan, Engine]":
@@ -165,7 +170,7 @@ def rebuild(options: Evaluate, dataset: "Dataset", shard: tuple[int, int] | None
     plan = plan_of(options, dataset, options.load(method_names(options.methods)), shard)
     from faircontext.bench.evaluate import answer_here
 
-    return plan, partial(answer_here, read=options.reader(), workers=0)
+    return plan, partial(answer_here, read=options.reader(), workers=0, features=options.features)
 
 
 def _print_plan(plan: "Plan") -> None:

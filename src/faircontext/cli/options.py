@@ -72,6 +72,8 @@ class RunOptions:
     """Settings over the preset's: --set masks=50 steps=1; with several methods, --set fcl.masks=50 tpt.steps=2."""
     augmix: Literal["off", "on", "auto"] = "off"
     """AugMix on the views: off, on, or auto (where the methods' repositories have it, by the kind of data)."""
+    views: tuple[str, ...] = ()
+    """Of the views, over the preset's: --views number=32 scale=0.5,1."""
     seed: int = 0
     """Seed of views and masks."""
     device: str = "cpu"
@@ -110,6 +112,7 @@ class RunOptions:
         settings = self._settings(asked)
         for label, name in asked.items():
             create_method(name, **settings[label])
+        recipe = {**self._view_settings(), "augmix": self.augmix}
         check_minimum("seed", self.seed, 0)
         backbone = create_backbone(
             self.backbone,
@@ -123,7 +126,20 @@ class RunOptions:
             for label, name in asked.items()
             if not everything or METHODS[name].needs <= backbone.capabilities
         }
-        return Model(backbone, created, replace(backbone.view_recipe(self.preset), augmix=self.augmix))
+        return Model(backbone, created, replace(backbone.view_recipe(self.preset), **recipe))
+
+    def _view_settings(self) -> dict[str, Any]:
+        from faircontext.methods.base import parse_fields
+        from faircontext.views import ViewRecipe
+
+        found = parse_fields(ViewRecipe, "--views", self.views, "number=32")
+        for name in ("augmix", "regime"):
+            if name in found:
+                raise ArgumentError(
+                    f"{name} is not set with --views: --augmix is an option, the data set has the regime"
+                )
+        ViewRecipe(**found)  # type: ignore[arg-type]  # checks the values, before a model is loaded
+        return found
 
     def _settings(self, asked: Mapping[str, str]) -> dict[str, dict[str, Any]]:
         """Return the settings that are given, by what the methods are called."""

@@ -13,7 +13,7 @@ from faircontext.labels import LabelSpace
 from faircontext.registry import Registry
 from faircontext.types import Prediction
 
-__all__ = ["METHODS", "Method", "create_method", "list_methods", "parse_settings", "register_method"]
+__all__ = ["METHODS", "Method", "create_method", "list_methods", "parse_fields", "parse_settings", "register_method"]
 
 PRESETS = ("paper", "recommended", "official")
 
@@ -109,7 +109,7 @@ def create_method(name: str, *, preset: str = "paper", backbone: Backbone | None
         overrides.update(backbone.recommended.get(name, {}))
     elif preset == "official":
         overrides.update(method.official)
-    _check_known(name, settings)
+    _check_known(method, name, settings)
     return replace(method(), **{**overrides, **settings})
 
 
@@ -124,25 +124,40 @@ def parse_settings(name: str, settings: tuple[str, ...]) -> dict[str, object]:
     Raises:
         ArgumentError: a word is not `name=value`, or the value does not have the field's type.
     """
-    hints = _hints(METHODS[name])
+    return parse_fields(METHODS[name], name, settings, "masks=50")
+
+
+def parse_fields(kind: type[Any], name: str, words: Iterable[str], example: str) -> dict[str, object]:
+    """Read `name=value` words by the types of a dataclass's fields.
+
+    Args:
+        kind: the dataclass.
+        name: what it is called in messages.
+        words: what was given.
+        example: of a word, for messages.
+
+    Raises:
+        ArgumentError: a word is not `name=value`, there is no such field, or the value does not have its type.
+    """
+    hints = _hints(kind)
     parsed: dict[str, object] = {}
-    for word in settings:
+    for word in words:
         key, equals, text = word.partition("=")
         if not equals:
-            raise ArgumentError(f"{word!r} is not a setting; write name=value, for example masks=50")
-        _check_known(name, [key])
+            raise ArgumentError(f"{word!r} is not a setting; write name=value, for example {example}")
+        _check_known(kind, name, [key])
         parsed[key] = _parse(key, text, hints[key])
     return parsed
 
 
-def _hints(method: type[Method]) -> dict[str, Any]:
-    """Return the type of each hyper-parameter."""
-    hints = get_type_hints(method)
-    return {field.name: hints[field.name] for field in fields(method)}
+def _hints(kind: type[Any]) -> dict[str, Any]:
+    """Return the type of each field of a dataclass."""
+    hints = get_type_hints(kind)
+    return {field.name: hints[field.name] for field in fields(kind)}
 
 
-def _check_known(name: str, settings: Iterable[str]) -> None:
-    known = _hints(METHODS[name])
+def _check_known(kind: type[Any], name: str, settings: Iterable[str]) -> None:
+    known = _hints(kind)
     for setting in settings:
         if not known:
             raise ArgumentError(f"unknown setting of {name} {setting!r}; it has none")

@@ -13,7 +13,7 @@ from faircontext.backbones.prompts import Placement
 from faircontext.calibrate import Calibration, calibrate_context, total_loss
 from faircontext.episode import Episode
 from faircontext.errors import ArgumentError, LabelError, check_interval, check_minimum
-from faircontext.evidence import EvidenceScaling, Occluder, common_evidence, evidence_maps
+from faircontext.evidence import EvidenceScaling, Occluder, Proxy, common_evidence, control_picture
 from faircontext.explore import Aggregation, Exploration, explore
 from faircontext.labels import LabelSpace
 from faircontext.losses import PairWeight
@@ -55,6 +55,15 @@ class Adaptation:
         return replace(self, prediction=replace(self.prediction, fallback=reason))
 
 
+@dataclass(frozen=True)
+class _Localised:
+    """Common evidence of all pairs: its features, and the maps behind them where it is the image's own."""
+
+    features: Float[Tensor, "pairs dim"]
+    evidence: Float[Tensor, "candidates height width"] | None = None
+    common: Float[Tensor, "pairs height width"] | None = None
+
+
 @register_method("fcl", "Fair Context Learning: vote for candidates, then equalise them on their common evidence")
 @dataclass(frozen=True)
 class FCL(Method):
@@ -72,6 +81,8 @@ class FCL(Method):
         gamma: fraction of cells that a mask occludes, or a range from which each mask draws.
         occluder: what occluded pixels become: `"black"`, `"mean"` or `"blur"`.
         evidence_scaling: of the common-evidence maps: `"max"`, `"minmax"` or `"none"`.
+        proxy: what a pair is made alike on: the image weighted by its common evidence (`"evidence"`, the paper), or a
+            control that is the same for all pairs: the `"image"` itself, its `"mean"` colour, `"grey"` or `"black"`.
         pair_weight: `"paper"`, `"inverse"` or `"uniform"`.
         lambda_cal: weight of the calibration loss.
         lambda_align: weight of the alignment loss.
@@ -92,6 +103,7 @@ class FCL(Method):
     gamma: float | tuple[float, float] = 0.5
     occluder: Occluder = "black"
     evidence_scaling: EvidenceScaling = "max"
+    proxy: Proxy = "evidence"
     pair_weight: PairWeight = "paper"
     lambda_cal: float = 1.0
     lambda_align: float = 1.0
@@ -150,14 +162,13 @@ class FCL(Method):
         if len(candidates) < 2:
             return explored.fall_back("fewer than two candidates: nothing to calibrate")
 
-        evidence = self._evidence(episode, tau0[candidates])
         pairs = torch.triu_indices(len(candidates), len(candidates), 1, device=candidates.device)
-        common = common_evidence(evidence, pairs, self.evidence_scaling)
+        localised = self._localise(episode, tau0[candidates], pairs)
         prompts = episode.labels.prompts[template].select(candidates.tolist())
         calibration = calibrate_context(
             lambda delta: episode.backbone.encode_text(prompts, delta, placement),
             delta0,
-            self._loss(episode, common, pairs),
+            self._loss(episode, localised.features, pairs),
             # CL-HP's reference is the hard prompt; the first forward pass already has learnable tokens before it.
             reference=tau0[candidates] if self.context == "cl-hp" and self.hp_base == "hard" else None,
             lr=self.lr,
@@ -172,14 +183,18 @@ class FCL(Method):
         tau = tau0 if untouched else tau0.index_copy(0, candidates, calibration.text)
         after = self._phi(episode, tau[candidates], 1)
         answer = predict_by_vote(episode, exploration, candidates, after, tau)
+        plain = (self._beta(episode) * tau0[candidates] @ episode.z).softmax(-1)
         shift = {
             "explored": prediction.index,
             "context_shift": float((calibration.context - delta0).norm()),
             "text_shift": float((tau[candidates] - tau0[candidates]).norm(dim=-1).mean()),
             **{f"loss_{step}": loss for step, loss in enumerate(calibration.losses)},
+            **_comparison(exploration.votes[candidates], plain, before, after),
         }
         answer = replace(answer, diagnostics={**answer.diagnostics, **shift})
-        return Adaptation(answer, exploration, candidates, before, after, evidence, pairs, common, calibration)
+        return Adaptation(
+            answer, exploration, candidates, before, after, localised.evidence, pairs, localised.common, calibration
+        )
 
     def _beta(self, episode: Episode) -> float:
         return self.beta if self.beta is not None else 0.2 * episode.backbone.logit_scale
@@ -210,28 +225,63 @@ class FCL(Method):
             return episode.labels.prepended_text[template]
         return episode.labels.prepend(template, delta0)
 
-    def _evidence(
-        self, episode: Episode, text: Float[Tensor, "candidates dim"]
-    ) -> Float[Tensor, "candidates height width"]:
-        """Return `E_c` of the candidates (paper, "Class Evidence Map Estimation")."""
-        masks, features = episode.masked_features(self.masks, self.grids, self.gamma, self.occluder)
-        beta = self._beta(episode)
-        full = (beta * text @ episode.z).log_softmax(-1)
-        importance = full - (beta * features @ text.T).log_softmax(-1)
-        return evidence_maps(importance, masks, *episode.x.shape[1:])
+    def _localise(
+        self, episode: Episode, text: Float[Tensor, "candidates dim"], pairs: Int[Tensor, "2 pairs"]
+    ) -> "_Localised":
+        """Find the candidates' common evidence and encode it; methods with the same settings share it."""
+        if self.proxy != "evidence":
+            picture = control_picture(episode.x, self.proxy)
+            features = episode.remember(self.proxy, lambda: episode.backbone.encode_image(picture[None]))
+            return _Localised(features.expand(pairs.shape[1], -1))
+
+        def find() -> _Localised:
+            beta = self._beta(episode)
+            evidence = episode.evidence(text, beta, self.masks, self.grids, self.gamma, self.occluder)
+            common = common_evidence(evidence, pairs, self.evidence_scaling)
+            return _Localised(episode.weighted_features(common), evidence, common)
+
+        settings = (self._beta(episode), self.masks, self.grids, self.gamma, self.occluder, self.evidence_scaling)
+        return episode.remember((text.cpu().numpy().tobytes(), *settings), find)
 
     def _loss(
-        self, episode: Episode, common: Float[Tensor, "pairs height width"], pairs: Int[Tensor, "2 pairs"]
+        self, episode: Episode, common: Float[Tensor, "pairs dim"], pairs: Int[Tensor, "2 pairs"]
     ) -> Callable[[Tensor, Tensor], Tensor]:
-        """Encode the common evidence `x * Q_ij` (in float, never quantised) and return the loss on it."""
-        chunks = common.split(episode.backbone.batch_size)
+        """Return the loss on the features of the common evidence."""
         return partial(
             total_loss,
             image=episode.z,
-            common=torch.cat([episode.backbone.encode_image(episode.x * chunk[:, None]) for chunk in chunks]),
+            common=common,
             pairs=pairs,
             beta=self._beta(episode),
             lambda_cal=self.lambda_cal,
             lambda_align=self.lambda_align,
             pair_weight=self.pair_weight,
         )
+
+
+def _comparison(
+    first: Int[Tensor, " candidates"], plain: Float[Tensor, " candidates"], before: Exploration, after: Exploration
+) -> dict[str, float]:
+    """Return how the final vote differs from the one before calibration, for its old and its new winner.
+
+    Args:
+        first: votes of `Phi_K` for the candidates.
+        plain: posterior of the plain view.
+        before: the vote among the candidates at the base context.
+        after: the same at the learnt context.
+    """
+    old, new, kept = before.ranking[0], after.ranking[0], len(after.kept)
+    return {
+        "votes_old_first": int(first[old]) / kept,
+        "votes_new_first": int(first[new]) / kept,
+        "plain_old": float(plain[old]),
+        "plain_new": float(plain[new]),
+        "votes_old_before": int(before.votes[old]) / kept,
+        "votes_old_after": int(after.votes[old]) / kept,
+        "votes_new_before": int(before.votes[new]) / kept,
+        "posterior_old_before": float(before.posterior[old]),
+        "posterior_old_after": float(after.posterior[old]),
+        "posterior_new_before": float(before.posterior[new]),
+        "posterior_new_after": float(after.posterior[new]),
+        "entropy_before": float(before.entropies[before.kept].mean()),
+    }

@@ -1,7 +1,8 @@
-"""Text features on disk, so that a second process need not encode the same prompts again.
+"""Features on disk, so that a second process need not encode the same prompts or pictures again.
 
-The folder is the platform's own for caches (`~/.cache/faircontext` on Linux); the environment variable
-`FAIRCONTEXT_CACHE` names another, and with the value `off` nothing is kept. Deleting it costs time only.
+Text features are kept in the platform's own folder for caches (`~/.cache/faircontext` on Linux); the environment
+variable `FAIRCONTEXT_CACHE` names another, and with the value `off` nothing is kept. Image features are kept in a
+folder that a run names (`evaluate --features`). Deleting either costs time only.
 """
 
 import hashlib
@@ -31,16 +32,23 @@ def cache_folder() -> Path | None:
     return Path(setting) if setting else Path(platformdirs.user_cache_dir("faircontext", appauthor=False))
 
 
-def cached_features(key: Mapping[str, object], device: torch.device, compute: Callable[[], Tensor]) -> Tensor:
-    """Return a tensor from the cache, or compute and keep it; an entry that is damaged is computed again.
+def cached_features(
+    folder: Path | None,
+    key: Mapping[str, object],
+    device: torch.device,
+    compute: Callable[[], Tensor],
+    rows: int = 0,
+) -> Tensor:
+    """Return a tensor from a folder, or compute and keep it; an entry that is damaged is computed again.
 
     Args:
+        folder: where entries lie; None keeps nothing.
         key: all that the tensor depends on, besides the versions of this package and of torch, the device, and the
             number of threads, which are added.
         device: where the tensor is wanted.
         compute: makes the tensor.
+        rows: how many are needed; an entry with fewer is computed again, and what is returned may have more.
     """
-    folder = cache_folder()
     if folder is None:
         return compute()
     whole = {
@@ -51,9 +59,9 @@ def cached_features(key: Mapping[str, object], device: torch.device, compute: Ca
         "threads": torch.get_num_threads(),
     }
     name = hashlib.sha256(json.dumps(whole, sort_keys=True).encode()).hexdigest()
-    path = folder / "text" / f"{name}.safetensors"
+    path = folder / f"{name}.safetensors"
     found = _read(path)
-    if found is None:
+    if found is None or len(found) < rows:
         found = compute()
         with suppress(OSError):  # a cache that cannot be written is no reason to stop
             _write(path, found)

@@ -1,4 +1,4 @@
-"""The cache of text features: a second process does not run the text tower, and damage costs time only."""
+"""The cache of features: a second process does not run the text tower, and damage costs time only."""
 
 import os
 import subprocess
@@ -11,7 +11,7 @@ import torch
 
 from faircontext import Backbone, LabelSpace, create_backbone
 from faircontext.backbones.open_clip import TextTower
-from faircontext.textcache import cache_folder, cached_features
+from faircontext.cache import cache_folder, cached_features
 from helpers import same_bits
 
 NAMES = ("cat", "dog", "three-toed sloth")
@@ -69,7 +69,7 @@ def counted(value: torch.Tensor, calls: list[int]) -> Callable[[], torch.Tensor]
 def test_a_damaged_entry_is_made_again(damage: str, cache: Path) -> None:
     calls: list[int] = []
     value = torch.arange(12.0).reshape(3, 4)
-    cached_features({"a": 1}, CPU, counted(value, calls))
+    cached_features(cache / "text", {"a": 1}, CPU, counted(value, calls))
     (entry,) = (cache / "text").iterdir()
     content = bytearray(entry.read_bytes())
     if damage == "folder":
@@ -79,15 +79,24 @@ def test_a_damaged_entry_is_made_again(damage: str, cache: Path) -> None:
         content[-1] ^= 1
         entry.write_bytes({"empty": b"", "cut": bytes(content[:-5]), "flipped": bytes(content)}[damage])
     for number in (2, 3 if damage == "folder" else 2):
-        assert torch.equal(cached_features({"a": 1}, CPU, counted(value, calls)), value)
+        assert torch.equal(cached_features(cache / "text", {"a": 1}, CPU, counted(value, calls)), value)
         assert len(calls) == number
     assert not list(cache.rglob("*.partial"))
 
 
-def test_a_cache_that_cannot_be_written_is_no_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("below", ["file/below", None])
+def test_a_cache_that_cannot_be_written_or_is_off_is_no_error(below: str | None, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    monkeypatch.setenv("FAIRCONTEXT_CACHE", str(tmp_path / "file" / "below"))
-    assert torch.equal(cached_features({}, CPU, lambda: torch.ones(2)), torch.ones(2))
+    folder = None if below is None else tmp_path / below
+    assert torch.equal(cached_features(folder, {}, CPU, lambda: torch.ones(2)), torch.ones(2))
+
+
+def test_an_entry_with_too_few_rows_is_made_again(tmp_path: Path) -> None:
+    calls: list[int] = []
+    for rows, made in ((4, 1), (2, 1), (6, 2), (4, 2)):
+        found = cached_features(tmp_path, {}, CPU, counted(torch.arange(float(rows)), calls), rows)
+        assert len(found) >= rows
+        assert len(calls) == made
 
 
 def test_the_cache_can_be_switched_off_and_moved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,227 @@
+"""`faircontext ablate`: run an experiment file, only what is missing of it, and write what its variants gain."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import tyro
+
+from faircontext.cli.evaluate import Evaluate, evaluate
+from faircontext.cli.options import parse_options
+from faircontext.errors import ArgumentError, check_minimum
+
+if TYPE_CHECKING:
+    from faircontext.bench.ablation import Cell, Experiment
+    from faircontext.bench.store import Run
+
+__all__ = ["Ablate", "run"]
+
+
+@dataclass(frozen=True)
+class Ablate:
+    """Run variants of a method that an experiment file names, and compare them image by image.
+
+    What is there is not run again: a variant that is added to the file is run alone. Image features are kept, so that
+    only pictures that no earlier variant needed are encoded. Results are written to OUT/NAME/results.json.
+    """
+
+    experiment: Annotated[str, tyro.conf.Positional]
+    """File that ends in .json, or the name of an experiment that comes with the package, or list."""
+    root: Path | None = field(default=None, kw_only=True)
+    """Folder that holds the data sets."""
+    out: Path = field(default=Path("ablations"), kw_only=True)
+    """Folder for the runs."""
+    limit: int | None = field(default=None, kw_only=True)
+    """At most this many images of each data set, in place of what the file says."""
+    backbone: str | None = field(default=None, kw_only=True)
+    """In place of the file's."""
+    pretrained: str | None = field(default=None, kw_only=True)
+    """Weights, in place of the file's."""
+    device: str = field(default="cpu", kw_only=True)
+    """Torch device of the backbone."""
+    precision: str = field(default="auto", kw_only=True)
+    """Of the image tower: auto, fp32, bf16 or fp16."""
+    workers: int | None = field(default=None, kw_only=True)
+    """As for evaluate."""
+    threads: int | None = field(default=None, kw_only=True)
+    """As for evaluate."""
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run the command."""
+    options = parse_options(Ablate, arguments, "ablate")
+    from faircontext.bench.ablation import Cell, cells, experiment_names, missing, read_experiment
+
+    if options.experiment == "list":
+        for name in experiment_names():
+            print(f"{name:22} {read_experiment(name).facts['title']}")
+        return 0
+    experiment = _changed(read_experiment(options.experiment), options)
+    if options.root is None:
+        raise ArgumentError("ablate needs --root, the folder that holds the data sets")
+    if options.out == Path():
+        raise ArgumentError("--out is empty; name a folder for the runs")
+    folder, code = options.out / experiment.name, 0
+    _check_same(folder / "experiment.json", experiment)
+    for cell in cells(experiment):
+        passes = {place: Cell(cell.prompts, cell.views, _words(place)) for place in _passes(folder / cell.name)}
+        if new := missing(cell, list(passes.values())):
+            place = folder / cell.name / f"{len(passes) + 1:03}"
+            place.mkdir(parents=True)
+            _write(place / "variants.json", {label: list(words) for label, words in new.variants.items()})
+            passes[place] = new
+        for place, found in passes.items():
+            code = max(code, _carry_out(experiment, options, place, found))
+    _conclude(experiment, folder)
+    return code
+
+
+def _changed(experiment: "Experiment", options: Ablate) -> "Experiment":
+    """Return the experiment with what the command line changes of it."""
+    check_minimum("limit", 1 if options.limit is None else options.limit, 1)
+    changes = {"limit": options.limit, "backbone": options.backbone, "pretrained": options.pretrained}
+    facts = {**experiment.facts, **{key: value for key, value in changes.items() if value is not None}}
+    return replace(experiment, facts=facts)
+
+
+def _check_same(place: Path, experiment: "Experiment") -> None:
+    """Refuse to go on with runs of another experiment; variants may come and go."""
+    from faircontext.bench.store import check_same
+
+    facts = {key: value for key, value in experiment.facts.items() if key not in ("variants", "title", "reference")}
+    now = json.loads(json.dumps(facts))
+    if place.exists():
+        check_same(place.parent, json.loads(place.read_text(encoding="utf-8")), now)
+        return
+    place.parent.mkdir(parents=True, exist_ok=True)
+    _write(place, now)
+
+
+def _write(place: Path, document: dict[str, Any]) -> None:
+    from faircontext.bench.records import to_json, write_whole
+
+    write_whole(place, to_json(document))
+
+
+def _passes(folder: Path) -> list[Path]:
+    return sorted(place.parent for place in folder.glob("*/variants.json"))
+
+
+def _words(place: Path) -> dict[str, tuple[str, ...]]:
+    """Return the variants of a pass."""
+    try:
+        found = json.loads((place / "variants.json").read_text(encoding="utf-8"))
+        return {label: tuple(words) for label, words in found.items()}
+    except (OSError, ValueError, AttributeError, TypeError) as error:
+        raise ArgumentError(f"{place / 'variants.json'}: cannot be read ({error}); delete {place}") from None
+
+
+def _carry_out(experiment: "Experiment", options: Ablate, place: Path, cell: "Cell") -> int:
+    """Answer what one pass has not answered yet."""
+    facts = experiment.facts
+    assert options.root is not None
+    found = {run.document["config"]["dataset"]["name"]: run for run in _runs(place)}
+    wanted = [name for name in facts["datasets"] if Path(name).name not in found or not found[Path(name).name].complete]
+    if wanted:
+        words = tuple(f"{label}.{word}" for label, words in cell.variants.items() for word in words)
+        asked = Evaluate(
+            datasets=tuple(wanted),
+            methods=tuple(cell.variants),
+            root=options.root,
+            out=place,
+            prompts=cell.prompts,
+            views=cell.views,
+            limit=facts["limit"],
+            backbone=facts["backbone"],
+            pretrained=facts["pretrained"],
+            preset=facts["preset"],
+            seed=facts["seed"],
+            set=words,
+            device=options.device,
+            precision=options.precision,
+            workers=options.workers,
+            threads=options.threads,
+            features=options.out / "features",
+            resume=True,
+        )
+        try:
+            return evaluate(asked)
+        except KeyboardInterrupt as stop:
+            raise type(stop)(str(stop).replace("go on with --resume", "the same command goes on")) from None
+    return int(any(run.document["counts"]["refused"] for run in found.values()))
+
+
+def _runs(folder: Path) -> "list[Run]":
+    from faircontext.bench.store import load_run
+
+    return [load_run(place.parent) for place in sorted(folder.glob("*/run.json"))]
+
+
+def _conclude(experiment: "Experiment", folder: Path) -> None:
+    """Compare the variants, print them, and write the results."""
+    from faircontext import __version__
+    from faircontext.bench.pooled import compare_pooled, read_answers
+
+    runs = [run for place in sorted(folder.glob("*/*/variants.json")) for run in _runs(place.parent)]
+    answers = {name: read_answers(runs, label) for name, label in experiment.labels.items()}
+    reference = answers[experiment.reference]
+    variants = [
+        {
+            "label": name,
+            **compare_pooled(found.correct, reference.correct),
+            "zero_shot": compare_pooled(found.correct, found.zero_shot),
+            "fallbacks": found.fallbacks,
+            "settings": found.settings,
+            "changes": experiment.facts["variants"][name],
+        }
+        for name, found in answers.items()
+    ]
+    sessions = [session for run in runs for session in run.document["sessions"]]
+    configs = [run.document["config"] for run in runs]
+    document = {
+        "schema_version": 1,
+        "name": experiment.name,
+        "title": experiment.facts["title"],
+        "reference": experiment.reference,
+        "variants": variants,
+        "run_info": {
+            "created": datetime.now(UTC).isoformat(timespec="seconds"),
+            "seconds": sum(session["seconds"] for session in sessions if "seconds" in session),
+            "images": len(reference.correct),
+            "experiment": experiment.facts,
+        },
+        "train_info": {name: found.settings for name, found in answers.items()},
+        "meta_info": {
+            "faircontext": __version__,
+            "versions": [*{json.dumps(config["versions"]): config["versions"] for config in configs}.values()],
+            "backbones": [*{json.dumps(config["backbone"]): config["backbone"] for config in configs}.values()],
+            "datasets": {config["dataset"]["name"]: config["dataset"]["hash"] for config in configs},
+            "hardware": sorted({f"{session['processor']}, {session['threads']} threads" for session in sessions}),
+        },
+    }
+    _write(folder / "results.json", document)
+    print(f"\n{experiment.name}: {experiment.facts['title']}")
+    print(
+        f"{'variant':18} {'n':>5} {'top-1':>6}   over {experiment.reference} (95%)        right/lost     p   over zero-shot"
+    )
+    for found in variants:
+        _print_line(found)
+    print(f"{folder / 'results.json'}")
+
+
+def _print_line(found: dict[str, Any]) -> None:
+    if not found["n"]:
+        print(f"{found['label']:18} {0:>5}")
+        return
+    print(
+        f"{found['label']:18} {found['n']:>5} {100 * found['accuracy']:>6.1f}   {_difference(found)}"
+        f"   {found['gained']:>3}/{found['lost']:<3} {found['p_value']:>6.3g}   {_difference(found['zero_shot'])}"
+    )
+
+
+def _difference(found: dict[str, Any]) -> str:
+    value, low, high = (100 * found[key] for key in ("difference", "difference_low", "difference_high"))
+    return f"{value:+.1f} ({low:+.1f} to {high:+.1f})"
