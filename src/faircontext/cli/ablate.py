@@ -204,9 +204,7 @@ def _conclude(experiment: "Experiment", folder: Path) -> None:
     }
     _write(folder / "results.json", document)
     print(f"\n{experiment.name}: {experiment.facts['title']}")
-    print(
-        f"{'variant':18} {'n':>5} {'top-1':>6}   over {experiment.reference} (95%)        right/lost     p   over zero-shot"
-    )
+    print(f"{'variant':18} {'n':>5}  top-1   over {experiment.reference}, 95%   right/lost   p   over zero-shot, 95%")
     for found in variants:
         _print_line(found)
     print(f"{folder / 'results.json'}")
