@@ -26,6 +26,7 @@ _COMMANDS = {
     "evaluate": ("evaluate", "measure methods on labelled data sets, resumable and in shards"),
     "merge": ("merge", "join the shards of runs"),
     "tables": ("tables", "print the paper's tables from runs"),
+    "analyze": ("analyze", "measure what the paper says of evidence: ECEC, EUEC, decomposition, margins"),
     "ablate": ("ablate", "compare variants of a method, from an experiment file"),
     "reproduce": ("reproduce", "run what a table of the paper needs"),
     "list": ("listing", "list methods, backbones or weights"),

@@ -58,6 +58,13 @@ class Evaluate(RunOptions):
     partial: bool = False
     """Measure on the images that are there, where some that a split file lists are missing."""
 
+    def print_results(self, plan: "Plan", rows: "pa.Table") -> None:
+        """Print what one run has measured."""
+        from faircontext.bench.summary import summarise
+
+        for name, summary in summarise(rows, len(plan.dataset.names)).items():
+            print(f"  {name:14} {summary.describe(name)}", flush=True)
+
 
 def run(arguments: Sequence[str]) -> int:
     """Run the command."""
@@ -93,14 +100,12 @@ def evaluate(options: Evaluate) -> int:
     engine, facts = _engine(options, model)
     refused = False
     from faircontext.bench.evaluate import evaluate as carry_out
-    from faircontext.bench.summary import summarise
 
     for plan in plans:
         _print_plan(plan)
         rows = carry_out(plan, options.out, engine, options.resume, facts, note)
         _print_refused(rows)
-        for name, summary in summarise(rows, len(plan.dataset.names)).items():
-            print(f"  {name:14} {summary.describe(name)}", flush=True)
+        options.print_results(plan, rows)
         refused = refused or any(rows["error"].to_pylist())
     return 1 if refused else 0
 

@@ -1,4 +1,4 @@
-"""`faircontext list`: names that `--method`, `--backbone` and `--pretrained` take."""
+"""`faircontext list`: names that `--method`, `--backbone` and `--pretrained` take, and those of analyses."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,16 +14,16 @@ __all__ = ["List", "run"]
 
 @dataclass(frozen=True)
 class List:
-    """List methods, backbones, or pairs of backbone and weights, by name."""
+    """List methods, analyses, backbones, or pairs of backbone and weights, by name."""
 
-    what: Annotated[Literal["methods", "backbones", "pretrained"], tyro.conf.Positional]
+    what: Annotated[Literal["methods", "analyses", "backbones", "pretrained"], tyro.conf.Positional]
     """What to list."""
     pattern: Annotated[str, tyro.conf.Positional] = "*"
     """Shell pattern that the names must match."""
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Print the names, with a line about each method."""
+    """Print the names, with a line about each method or analysis."""
     options = parse_options(List, arguments, "list")
     if options.what == "backbones":
         from faircontext.backbones import list_backbones
@@ -34,10 +34,12 @@ def run(arguments: Sequence[str]) -> int:
 
         lines = [f"{name:32} {tag}" for name, tag in list_pretrained(options.pattern)]
     else:
+        from faircontext.analysis import list_analyses
         from faircontext.methods import list_methods
         from faircontext.methods.base import METHODS
 
-        lines = [f"{name:12} {METHODS[name].summary}" for name in list_methods(options.pattern)]
+        names = (list_methods if options.what == "methods" else list_analyses)(options.pattern)
+        lines = [f"{name:13} {METHODS[name].summary}" for name in names]
     if not lines:
         raise ArgumentError(f"none of the {options.what} matches {options.pattern!r}")
     print("\n".join(lines))

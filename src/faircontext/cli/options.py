@@ -146,12 +146,13 @@ class RunOptions:
         from faircontext.methods import parse_settings
 
         words: dict[str, list[str]] = {label: [] for label in asked}
+        alone = [label for label, name in asked.items() if name != "zero_shot"] or [*asked]  # zero-shot has no settings
         for word in self.set:
             label, dot, _ = word.partition("=")[0].partition(".")
             if dot and label in words:
                 words[label].append(word[len(label) + 1 :])
-            elif len(asked) == 1:
-                words[next(iter(asked))].append(word)
+            elif len(alone) == 1:
+                words[alone[0]].append(word)
             else:
                 raise ArgumentError(
                     f"{word!r} is of no method of this run; write METHOD.NAME=VALUE, with one of {', '.join(asked)}"

@@ -32,6 +32,10 @@ class Method(ABC):
     """What a backbone must be able to do, see `Backbone.capabilities`."""
     fine_grained_augmix: ClassVar[bool] = False
     """Whether the method's repository uses AugMix on fine-grained data sets."""
+    analysis: ClassVar[bool] = False
+    """Whether it measures something about zero-shot's answer, in `diagnostics`, instead of giving one of its own."""
+    recommended_as: ClassVar[str | None] = None
+    """The method whose recommended settings it takes, where it is not its own."""
     official: ClassVar[Mapping[str, object]] = {}
     """Overrides that reproduce the method's own repository."""
 
@@ -106,7 +110,8 @@ def create_method(name: str, *, preset: str = "paper", backbone: Backbone | None
     if preset == "recommended":
         if backbone is None:
             raise ArgumentError('preset="recommended" depends on the backbone; pass backbone=')
-        overrides.update(backbone.recommended.get(name, {}))
+        found = backbone.recommended.get(method.recommended_as or name, {})
+        overrides.update({key: value for key, value in found.items() if key in _hints(method)})
     elif preset == "official":
         overrides.update(method.official)
     _check_known(method, name, settings)
@@ -115,7 +120,7 @@ def create_method(name: str, *, preset: str = "paper", backbone: Backbone | None
 
 def list_methods(pattern: str = "*") -> list[str]:
     """Return the names of the methods that match a shell pattern."""
-    return METHODS.names(pattern)
+    return [name for name in METHODS.names(pattern) if not METHODS[name].analysis]
 
 
 def parse_settings(name: str, settings: tuple[str, ...]) -> dict[str, object]:

@@ -12,13 +12,14 @@ from torch import Tensor
 from faircontext.backbones.prompts import Placement
 from faircontext.calibrate import Calibration, calibrate_context, total_loss
 from faircontext.episode import Episode
-from faircontext.errors import ArgumentError, LabelError, check_interval, check_minimum
-from faircontext.evidence import EvidenceScaling, Occluder, Proxy, common_evidence, control_picture
-from faircontext.explore import Aggregation, Exploration, explore
+from faircontext.errors import ArgumentError, LabelError, check_minimum
+from faircontext.evidence import EvidenceScaling, Proxy, common_evidence, control_picture
+from faircontext.explore import Exploration
 from faircontext.labels import LabelSpace
 from faircontext.losses import PairWeight
 from faircontext.methods.answers import predict_by_vote, vote_over_templates
-from faircontext.methods.base import Method, register_method
+from faircontext.methods.base import register_method
+from faircontext.methods.localising import Localising
 from faircontext.types import Prediction
 
 __all__ = ["FCL", "Adaptation"]
@@ -66,20 +67,14 @@ class _Localised:
 
 @register_method("fcl", "Fair Context Learning: vote for candidates, then equalise them on their common evidence")
 @dataclass(frozen=True)
-class FCL(Method):
+class FCL(Localising):
     """Fair Context Learning; the defaults are the paper's, or the readings of its silent places given in the docs.
+
+    Settings of exploration and evidence are those of `Localising`.
 
     Attributes:
         context: `"cl"` learns the tokens of "a photo of a"; `"cl-hp"` puts learnable tokens before the hard prompt.
-        k: K, number of candidates.
-        rho: fraction of views that is kept.
-        beta: inverse temperature of all scores; None for 0.2 times the backbone's own scale (20 on CLIP).
-        aggregation: what ranks classes, `"vote"` or `"mean"` of the posterior.
         calibrate: False stops after exploration.
-        masks: N_m, number of masks.
-        grids: grid sizes of the masks.
-        gamma: fraction of cells that a mask occludes, or a range from which each mask draws.
-        occluder: what occluded pixels become: `"black"`, `"mean"` or `"blur"`.
         evidence_scaling: of the common-evidence maps: `"max"`, `"minmax"` or `"none"`.
         proxy: what a pair is made alike on: the image weighted by its common evidence (`"evidence"`, the paper), or a
             control that is the same for all pairs: the `"image"` itself, its `"mean"` colour, `"grey"` or `"black"`.
@@ -93,15 +88,7 @@ class FCL(Method):
     """
 
     context: Literal["cl", "cl-hp"] = "cl"
-    k: int = 10
-    rho: float = 0.3
-    beta: float | None = None
-    aggregation: Aggregation = "vote"
     calibrate: bool = True
-    masks: int = 400
-    grids: tuple[int, ...] = (7, 9, 11, 13)
-    gamma: float | tuple[float, float] = 0.5
-    occluder: Occluder = "black"
     evidence_scaling: EvidenceScaling = "max"
     proxy: Proxy = "evidence"
     pair_weight: PairWeight = "paper"
@@ -114,16 +101,8 @@ class FCL(Method):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_interval("rho", self.rho, 0.0, 1.0)
-        check_interval("gamma", self.gamma, 0.0, 1.0)
-        if self.beta is not None:
-            check_interval("beta", self.beta, 0.0, 1e6)
-        for name, minimum in (("k", 1), ("masks", 1), ("steps", 0), ("lr", 0), ("lambda_cal", 0), ("lambda_align", 0)):
-            check_minimum(name, getattr(self, name), minimum)
-        if self.masks > 100_000:
-            raise ArgumentError(f"masks={self.masks} is not possible; give at most 100,000")
-        if not self.grids or min(self.grids) < 2 or max(self.grids) > 512:
-            raise ArgumentError(f"grids={self.grids} is not possible; give grid sizes from 2 to 512")
+        for name in ("steps", "lr", "lambda_cal", "lambda_align"):
+            check_minimum(name, getattr(self, name), 0)
 
     def __call__(self, episode: Episode) -> Prediction:
         """Answer one image; with several templates, by majority over one run per template."""
@@ -152,9 +131,9 @@ class FCL(Method):
             raise ArgumentError(f"template={template!r} is not possible; there are {len(episode.labels.templates)}")
         delta0, placement = self._initial_context(episode, template)
         tau0 = self._base_text(episode, template, delta0)
-        exploration = self._phi(episode, tau0, self.k)
+        exploration = self.phi(episode, tau0, self.k)
         candidates = exploration.candidates.sort().values
-        before = self._phi(episode, tau0[candidates], 1)
+        before = self.phi(episode, tau0[candidates], 1)
         prediction = predict_by_vote(episode, exploration, candidates, before, tau0)
         explored = Adaptation(prediction, exploration, candidates, before, before)
         if not self.calibrate:
@@ -181,9 +160,9 @@ class FCL(Method):
         # exploration's to the bit.
         untouched = placement == "replace" and torch.equal(calibration.context, delta0)
         tau = tau0 if untouched else tau0.index_copy(0, candidates, calibration.text)
-        after = self._phi(episode, tau[candidates], 1)
+        after = self.phi(episode, tau[candidates], 1)
         answer = predict_by_vote(episode, exploration, candidates, after, tau)
-        plain = (self._beta(episode) * tau0[candidates] @ episode.z).softmax(-1)
+        plain = (self.temperature(episode) * tau0[candidates] @ episode.z).softmax(-1)
         shift = {
             "explored": prediction.index,
             "context_shift": float((calibration.context - delta0).norm()),
@@ -195,13 +174,6 @@ class FCL(Method):
         return Adaptation(
             answer, exploration, candidates, before, after, localised.evidence, pairs, localised.common, calibration
         )
-
-    def _beta(self, episode: Episode) -> float:
-        return self.beta if self.beta is not None else 0.2 * episode.backbone.logit_scale
-
-    def _phi(self, episode: Episode, text: Float[Tensor, "classes dim"], k: int) -> Exploration:
-        """Run `Phi_k` on the image's views against some classes."""
-        return explore(episode.view_features, text, self._beta(episode), k, self.rho, self.aggregation)
 
     def _initial_context(self, episode: Episode, template: int) -> tuple[Float[Tensor, "tokens width"], Placement]:
         """Return `delta_0` and whether it replaces tokens of the prompt or precedes them."""
@@ -235,12 +207,11 @@ class FCL(Method):
             return _Localised(features.expand(pairs.shape[1], -1))
 
         def find() -> _Localised:
-            beta = self._beta(episode)
-            evidence = episode.evidence(text, beta, self.masks, self.grids, self.gamma, self.occluder)
+            evidence = self.evidence(episode, text)
             common = common_evidence(evidence, pairs, self.evidence_scaling)
             return _Localised(episode.weighted_features(common), evidence, common)
 
-        settings = (self._beta(episode), self.masks, self.grids, self.gamma, self.occluder, self.evidence_scaling)
+        settings = (self.temperature(episode), self.masks, self.grids, self.gamma, self.occluder, self.evidence_scaling)
         return episode.remember((text.cpu().numpy().tobytes(), *settings), find)
 
     def _loss(
@@ -252,7 +223,7 @@ class FCL(Method):
             image=episode.z,
             common=common,
             pairs=pairs,
-            beta=self._beta(episode),
+            beta=self.temperature(episode),
             lambda_cal=self.lambda_cal,
             lambda_align=self.lambda_align,
             pair_weight=self.pair_weight,

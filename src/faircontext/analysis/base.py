@@ -1,0 +1,68 @@
+"""Analyses: what is measured about zero-shot's answer for an image and its evidence, all at the base context.
+
+An analysis is a method whose answer is zero-shot's and whose findings are its diagnostics, so that it is run, resumed
+and kept as methods are (`faircontext analyze`).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from faircontext.episode import Episode
+from faircontext.methods.answers import predict_by_scores
+from faircontext.methods.localising import Localising
+from faircontext.types import Diagnostic, Prediction
+
+__all__ = ["Analysis", "Setting"]
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What the quantities of an image are computed from.
+
+    Attributes:
+        predicted: zero-shot's class.
+        candidates: `C_K`, best first as explored, with the predicted class among them.
+        text: `tau_c(delta_0)` of the candidates.
+        place: of the predicted class in `candidates`.
+    """
+
+    predicted: int
+    candidates: Int[Tensor, " candidates"]
+    text: Float[Tensor, "candidates dim"]
+    place: int
+
+    @property
+    def rivals(self) -> Int[Tensor, "2 rivals"]:
+        """The pairs of the predicted class with each other candidate, by their places."""
+        others = torch.tensor([place for place in range(len(self.candidates)) if place != self.place], dtype=torch.long)
+        return torch.stack([torch.full_like(others, self.place), others])
+
+
+@dataclass(frozen=True)
+class Analysis(Localising):
+    """A quantity of an image, in the diagnostics of its answer, which is zero-shot's."""
+
+    analysis: ClassVar[bool] = True
+    recommended_as: ClassVar[str | None] = "fcl"
+
+    def setting(self, episode: Episode) -> Setting:
+        """Return zero-shot's class and the candidates; it replaces the last one where it is none of them."""
+        tau = episode.labels.text[0]
+        predicted = int((tau.double() @ episode.z.double()).float().argmax())
+        candidates = self.phi(episode, tau, self.k).candidates
+        if predicted not in candidates:
+            candidates = torch.cat([candidates[:-1], candidates.new_tensor([predicted])])
+        place = int((candidates == predicted).nonzero()[0, 0])
+        return Setting(predicted, candidates, tau[candidates], place)
+
+    def conclude(
+        self, episode: Episode, candidates: Int[Tensor, " candidates"], findings: Mapping[str, Diagnostic]
+    ) -> Prediction:
+        """Return zero-shot's answer with what was found."""
+        answer = predict_by_scores(episode, episode.z, episode.labels.text[0])
+        return replace(answer, candidates=tuple(candidates.tolist()), diagnostics=dict(findings))
