@@ -29,7 +29,8 @@ def reconstruction_bound(common: float, first: float, second: float, weight: flo
     """Return the largest cosine to z that `z_com + w z_uniq_1 + w z_uniq_2` can have, given the cosines of its parts.
 
     Write each part as its share along z and a rest: shares add up, and the rest is smallest where the unique proxies'
-    rests oppose the common one's. The paper's cosines allow 0.8495, less than the 0.8705 that it reports; means over
+    rests oppose the common one's (largest, which is best for a share below zero, where they agree). The paper's cosines
+    allow 0.8495, less than the 0.8705 that it reports; means over
     images do not change that, since the bound lies below its tangent plane at the means.
 
     Args:
@@ -39,8 +40,8 @@ def reconstruction_bound(common: float, first: float, second: float, weight: flo
         weight: w.
     """
     along = common + weight * (first + second)
-    opposed = weight * (math.sqrt(1 - first**2) + math.sqrt(1 - second**2))
-    rest = max(0.0, math.sqrt(1 - common**2) - opposed)
+    own, others = math.sqrt(1 - common**2), weight * (math.sqrt(1 - first**2) + math.sqrt(1 - second**2))
+    rest = max(0.0, own - others) if along >= 0 else own + others
     return along / math.hypot(along, rest) if along or rest else 0.0
 
 
