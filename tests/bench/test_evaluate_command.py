@@ -163,3 +163,8 @@ def test_the_template_of_a_data_set_can_be_asked_for(evaluate: Run, tmp_path: Pa
     evaluate(tmp_path, *ZERO, "--prompts", "dataset", "--limit", "1")
     config = json.loads((tmp_path / "pictures" / "run.json").read_text())["config"]
     assert (config["prompts"], config["templates"]) == ("dataset", ["a photo of a {}."])
+
+
+def test_a_split_that_there_is_not_is_a_note(evaluate: Run, tmp_path: Path) -> None:
+    _, _, err = evaluate(tmp_path, *ZERO, "--split", "val", "--limit", "1")
+    assert "note: pictures: there is no split val in a set of one's own: all its images are taken\n" in err
