@@ -88,7 +88,9 @@ def test_shards_merge_by_command(evaluate: Run, tmp_path: Path, capsys: pytest.C
         (("--workers", "-1"), "workers=-1 is not possible"),
         (("--workers", "9999"), "workers=9999 is not possible; this machine has "),
         (("--threads", "0"), "threads=0 is not possible"),
-        (("--prompts", "seven"), "unknown prompt set 'seven'"),
+        (("--prompts", "seven"), "unknown prompt set 'seven'; known: dataset, generic7, imagenet80, single"),
+        (("--prompts", "datasets"), "unknown prompt set 'datasets'; did you mean 'dataset'?"),
+        (("--prompts", "seven", "--backbone", "none"), "unknown prompt set 'seven'"),  # before a model is looked for
         (("--split", "train"), "--split"),
         (("--engine", "spark"), "--engine"),
     ],

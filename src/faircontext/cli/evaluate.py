@@ -84,6 +84,8 @@ def evaluate(options: Evaluate) -> int:
         import torch
 
         torch.set_num_threads(options.threads)
+    for dataset in datasets:  # a name that is unknown is found before the model is loaded
+        _templates(options, dataset)
     model = options.load(method_names(options.methods))
     plans = [plan_of(options, dataset, model, shard) for dataset in datasets]
     engine, facts = _engine(options, model)
@@ -130,10 +132,8 @@ def _find(options: Evaluate) -> "list[Dataset]":
 
 def plan_of(options: Evaluate, dataset: "Dataset", model: "Model", shard: tuple[int, int] | None) -> "Plan":
     """Return what is to be done on one data set."""
-    from faircontext.backbones.prompts import prompt_set
     from faircontext.bench.plan import Plan
 
-    templates = (dataset.template,) if options.prompts == "dataset" else prompt_set(options.prompts)
     facts = {
         "pretrained": options.pretrained,
         "preset": options.preset,
@@ -142,8 +142,14 @@ def plan_of(options: Evaluate, dataset: "Dataset", model: "Model", shard: tuple[
         "exif": options.exif,
         "max_pixels": min(options.max_pixels, MAX_PIXELS),
     }
-    setup = model.on(dataset.names, templates, dataset.regime, options.truncate)
+    setup = model.on(dataset.names, _templates(options, dataset), dataset.regime, options.truncate)
     return Plan(dataset, setup, options.seed, options.limit, shard, facts)
+
+
+def _templates(options: Evaluate, dataset: "Dataset") -> tuple[str, ...]:
+    from faircontext.backbones.prompts import prompt_set
+
+    return (dataset.template,) if options.prompts == "dataset" else prompt_set(options.prompts, ("dataset",))
 
 
 def _engine(options: Evaluate, model: "Model") -> "tuple[Engine, dict[str, Any]]":
