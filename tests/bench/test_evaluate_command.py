@@ -170,3 +170,14 @@ def test_the_template_of_a_data_set_can_be_asked_for(evaluate: Run, tmp_path: Pa
 def test_a_split_that_there_is_not_is_a_note(evaluate: Run, tmp_path: Path) -> None:
     _, _, err = evaluate(tmp_path, *ZERO, "--split", "val", "--limit", "1")
     assert "note: pictures: there is no split val in a set of one's own: all its images are taken\n" in err
+
+
+@pytest.mark.parametrize(("more", "number"), [((), 13), (("--limit", "2"), 2)])
+def test_a_shard_without_images_is_a_note_and_a_run(
+    evaluate: Run, tmp_path: Path, more: tuple[str, ...], number: int
+) -> None:
+    code, _, err = evaluate(tmp_path, *ZERO, "--shard", "19/20", *more)
+    assert code == 0
+    assert f"note: pictures: shard 19/20 has no image, since there are only {number}\n" in err
+    run = load_run(tmp_path / "pictures-shard-19-of-20")
+    assert (run.complete, len(run.rows)) == (True, 0)

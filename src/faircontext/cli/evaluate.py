@@ -186,6 +186,9 @@ def _print_plan(plan: "Plan") -> None:
         f"preset {plan.facts['preset']}, seed {plan.seed}; {', '.join(plan.setup.methods)}",
         flush=True,
     )
+    if plan.shard is not None and not number:
+        there = min(len(dataset.samples), plan.limit or len(dataset.samples))
+        note(f"{dataset.name}: shard {plan.shard[0]}/{plan.shard[1]} has no image, since there are only {there:,}")
     for remark in (*dataset.remarks, *labels.remarks()):
         note(f"{dataset.name}: {remark}")
 
