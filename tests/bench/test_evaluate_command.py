@@ -1,6 +1,7 @@
 """The commands evaluate and merge: what they print, what they refuse in one line, and their exit codes."""
 
 import json
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -181,3 +182,31 @@ def test_a_shard_without_images_is_a_note_and_a_run(
     assert f"note: pictures: shard 19/20 has no image, since there are only {number}\n" in err
     run = load_run(tmp_path / "pictures-shard-19-of-20")
     assert (run.complete, len(run.rows)) == (True, 0)
+
+
+def test_a_folder_that_cannot_be_written_is_told_before_a_model_is_looked_for(evaluate: Run, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    (tmp_path / "runs").mkdir()
+    (tmp_path / "runs" / "pictures").symlink_to(tmp_path / "nowhere" / "deep")
+    for out, place, reason in (
+        ("file", "file", "not a directory"),
+        ("file/runs", "file", "not a directory"),
+        ("runs", "runs/pictures", "no such file or directory"),
+        ("a" * 300, f"{'a' * 300}/pictures", "file name too long"),
+    ):
+        code, _, err = evaluate(tmp_path / out, *ZERO, "--backbone", "none")
+        assert (code, err) == (2, f"faircontext: {tmp_path / place}: cannot be written: {reason}\n")
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everything")
+def test_a_folder_that_may_not_be_written_is_told_too(evaluate: Run, tmp_path: Path) -> None:
+    (tmp_path / "closed").mkdir(mode=0o500)
+    code, _, err = evaluate(tmp_path / "closed" / "runs", *ZERO, "--backbone", "none")
+    assert (code, err) == (2, f"faircontext: {tmp_path / 'closed'}: cannot be written: permission denied\n")
+
+
+def test_looking_whether_a_folder_can_be_written_leaves_nothing(evaluate: Run, tmp_path: Path) -> None:
+    code, _, err = evaluate(tmp_path / "new" / "runs", *ZERO, "--backbone", "none")
+    assert code == 2
+    assert "none" in err
+    assert not list(tmp_path.iterdir())

@@ -64,7 +64,8 @@ def run(arguments: Sequence[str]) -> int:
 
 def evaluate(options: Evaluate) -> int:
     """Evaluate as the options ask, and return the exit code."""
-    from faircontext.bench.plan import parse_shard
+    from faircontext.bench.plan import parse_shard, run_name
+    from faircontext.bench.records import check_folder
 
     shard = None if options.shard is None else parse_shard(options.shard)
     for name, words in (("datasets", options.datasets), ("methods", options.methods)):
@@ -84,8 +85,9 @@ def evaluate(options: Evaluate) -> int:
         import torch
 
         torch.set_num_threads(options.threads)
-    for dataset in datasets:  # a name that is unknown is found before the model is loaded
+    for dataset in datasets:  # what is wrong with these is found before the model is loaded
         _templates(options, dataset)
+        check_folder(options.out / run_name(dataset.name, shard))
     model = options.load(method_names(options.methods))
     plans = [plan_of(options, dataset, model, shard) for dataset in datasets]
     engine, facts = _engine(options, model)
