@@ -121,8 +121,10 @@ def _not_found(name: str, entry: Entry, root: Path, what: str) -> ArgumentError:
 def _load_imagenet(name: str, entry: Entry, root: Path) -> Dataset:
     for folder in entry.folders:
         place = root / folder
-        if is_folder(place) and (samples := read_imagenet(place, entry.variant)):
-            return Dataset(name, place, _layout(entry, folder), "test", imagenet_names(entry.variant), samples)
+        samples, remarks = read_imagenet(place, entry.variant) if is_folder(place) else ((), [])
+        if samples:
+            names, layout = imagenet_names(entry.variant), _layout(entry, folder)
+            return Dataset(name, place, layout, "test", names, samples, remarks=tuple(remarks))
     raise _not_found(name, entry, root, "no folders of images")
 
 
