@@ -1,6 +1,7 @@
 """The commands evaluate and merge: what they print, what they refuse in one line, and their exit codes."""
 
 import json
+import math
 import os
 import shutil
 from collections.abc import Callable
@@ -8,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from faircontext.bench import evaluate as bench
 from faircontext.bench.store import load_run
 from faircontext.cli import main
 
@@ -31,7 +33,10 @@ def evaluate(tiny_folder: Callable[[str], Path], picture_set: Path, capsys: pyte
 ZERO = ("--methods", "zero_shot")
 
 
-def test_accuracies_are_printed_with_number_interval_and_pairs(evaluate: Run, tmp_path: Path) -> None:
+def test_accuracies_are_printed_with_number_interval_and_pairs(
+    evaluate: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bench, "LINE_SECONDS", math.inf)  # a slow machine prints lines of progress as well
     code, out, err = evaluate(tmp_path, "--methods", "fcl-4", "fcl-8", "--set", "fcl-4.masks=4", "fcl-8.masks=8")
     assert code == 1  # a file was refused
     assert err.startswith("note: refused: images/05.png: ")
