@@ -13,7 +13,7 @@ test: $(STAMP)  ## run the tests; FAIRCONTEXT_DATA adds those that need labelled
 
 test-lowest:  ## run the tests against the lowest versions that are declared, in .venv-lowest
 	$(PYTHON) -m venv .venv-lowest
-	.venv-lowest/bin/pip install --quiet --editable '.[demo]' -c tests/lowest.txt beartype hypothesis pytest scikit-learn torchmetrics
+	.venv-lowest/bin/pip install --quiet --editable '.[demo]' -c tests/lowest.txt beartype hypothesis pytest scikit-learn torchcam torchmetrics
 	.venv-lowest/bin/python -m pytest -o addopts= -o filterwarnings=default
 
 lint: $(STAMP)  ## style, formatting and types

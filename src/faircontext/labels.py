@@ -1,6 +1,5 @@
 """A label space: class names and prompts for one backbone, with all about them that does not depend on an image."""
 
-import unicodedata
 from collections.abc import Callable, Hashable, Iterable, Sequence, Set
 from functools import cached_property
 
@@ -12,6 +11,7 @@ from torch import Tensor
 from faircontext.backbones import Backbone, create_backbone
 from faircontext.backbones.prompts import CONTEXT, PROMPT_SETS, Prompts
 from faircontext.cache import cache_folder, cached_features
+from faircontext.classnames import check_name
 from faircontext.errors import ArgumentError, LabelError, check_type
 
 __all__ = ["LabelSpace", "merge_templates"]
@@ -55,7 +55,7 @@ class LabelSpace:
         if not self.names:
             raise LabelError("there are no class names; give at least one")
         for number, name in enumerate(self.names, 1):
-            _check_name(number, name)
+            check_name(number, name)
         if not templates:
             raise LabelError("there is no prompt template; give at least one, for example 'a photo of a {}.'")
         self.backbone = backbone
@@ -152,14 +152,3 @@ class LabelSpace:
 def merge_templates(features: Float[Tensor, "templates classes dim"]) -> Float[Tensor, "classes dim"]:
     """Return the unit-norm mean over templates of unit-norm text features; one template is left as it is."""
     return features[0] if len(features) == 1 else F.normalize(features.mean(0), dim=-1)
-
-
-def _check_name(number: int, name: str) -> None:
-    """Refuse what cannot be read in a prompt or shown in a table."""
-    if not isinstance(name, str):
-        raise LabelError(f"class name number {number} is {name!r}, not a string")
-    kinds = [unicodedata.category(character) for character in name]
-    if "Cc" in kinds or "Cs" in kinds:
-        raise LabelError(f"class name number {number}, {name[:60]!r}, has control characters; is the file plain UTF-8?")
-    if all(kind[0] in "CZ" for kind in kinds):
-        raise LabelError(f"class name number {number} is blank")

@@ -1,12 +1,15 @@
 """The commands evaluate and merge: what they print, what they refuse in one line, and their exit codes."""
 
 import json
+import math
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from faircontext.bench import evaluate as bench
 from faircontext.bench.store import load_run
 from faircontext.cli import main
 
@@ -30,7 +33,10 @@ def evaluate(tiny_folder: Callable[[str], Path], picture_set: Path, capsys: pyte
 ZERO = ("--methods", "zero_shot")
 
 
-def test_accuracies_are_printed_with_number_interval_and_pairs(evaluate: Run, tmp_path: Path) -> None:
+def test_accuracies_are_printed_with_number_interval_and_pairs(
+    evaluate: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bench, "LINE_SECONDS", math.inf)  # a slow machine prints lines of progress as well
     code, out, err = evaluate(tmp_path, "--methods", "fcl-4", "fcl-8", "--set", "fcl-4.masks=4", "fcl-8.masks=8")
     assert code == 1  # a file was refused
     assert err.startswith("note: refused: images/05.png: ")
@@ -88,7 +94,9 @@ def test_shards_merge_by_command(evaluate: Run, tmp_path: Path, capsys: pytest.C
         (("--workers", "-1"), "workers=-1 is not possible"),
         (("--workers", "9999"), "workers=9999 is not possible; this machine has "),
         (("--threads", "0"), "threads=0 is not possible"),
-        (("--prompts", "seven"), "unknown prompt set 'seven'"),
+        (("--prompts", "seven"), "unknown prompt set 'seven'; known: dataset, generic7, imagenet80, single"),
+        (("--prompts", "datasets"), "unknown prompt set 'datasets'; did you mean 'dataset'?"),
+        (("--prompts", "seven", "--backbone", "none"), "unknown prompt set 'seven'"),  # before a model is looked for
         (("--split", "train"), "--split"),
         (("--engine", "spark"), "--engine"),
     ],
@@ -163,3 +171,47 @@ def test_the_template_of_a_data_set_can_be_asked_for(evaluate: Run, tmp_path: Pa
     evaluate(tmp_path, *ZERO, "--prompts", "dataset", "--limit", "1")
     config = json.loads((tmp_path / "pictures" / "run.json").read_text())["config"]
     assert (config["prompts"], config["templates"]) == ("dataset", ["a photo of a {}."])
+
+
+def test_a_split_that_there_is_not_is_a_note(evaluate: Run, tmp_path: Path) -> None:
+    _, _, err = evaluate(tmp_path, *ZERO, "--split", "val", "--limit", "1")
+    assert "note: pictures: there is no split val in a set of one's own: all its images are taken\n" in err
+
+
+@pytest.mark.parametrize(("more", "number"), [((), 13), (("--limit", "2"), 2)])
+def test_a_shard_without_images_is_a_note_and_a_run(
+    evaluate: Run, tmp_path: Path, more: tuple[str, ...], number: int
+) -> None:
+    code, _, err = evaluate(tmp_path, *ZERO, "--shard", "19/20", *more)
+    assert code == 0
+    assert f"note: pictures: shard 19/20 has no image, since there are only {number}\n" in err
+    run = load_run(tmp_path / "pictures-shard-19-of-20")
+    assert (run.complete, len(run.rows)) == (True, 0)
+
+
+def test_a_folder_that_cannot_be_written_is_told_before_a_model_is_looked_for(evaluate: Run, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    (tmp_path / "runs").mkdir()
+    (tmp_path / "runs" / "pictures").symlink_to(tmp_path / "nowhere" / "deep")
+    for out, place, reason in (
+        ("file", "file", "not a directory"),
+        ("file/runs", "file", "not a directory"),
+        ("runs", "runs/pictures", "no such file or directory"),
+        ("a" * 300, f"{'a' * 300}/pictures", "file name too long"),
+    ):
+        code, _, err = evaluate(tmp_path / out, *ZERO, "--backbone", "none")
+        assert (code, err) == (2, f"faircontext: {tmp_path / place}: cannot be written: {reason}\n")
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everything")
+def test_a_folder_that_may_not_be_written_is_told_too(evaluate: Run, tmp_path: Path) -> None:
+    (tmp_path / "closed").mkdir(mode=0o500)
+    code, _, err = evaluate(tmp_path / "closed" / "runs", *ZERO, "--backbone", "none")
+    assert (code, err) == (2, f"faircontext: {tmp_path / 'closed'}: cannot be written: permission denied\n")
+
+
+def test_looking_whether_a_folder_can_be_written_leaves_nothing(evaluate: Run, tmp_path: Path) -> None:
+    code, _, err = evaluate(tmp_path / "new" / "runs", *ZERO, "--backbone", "none")
+    assert code == 2
+    assert "none" in err
+    assert not list(tmp_path.iterdir())

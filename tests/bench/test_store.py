@@ -206,6 +206,20 @@ def test_a_broken_part_is_a_line_that_says_what_to_do(tmp_path: Path) -> None:
         open_store(tmp_path, resume=True)
 
 
+@pytest.mark.parametrize("column", ["path", "position", "index", "seconds"])
+@pytest.mark.parametrize("place", ["rows.parquet", "parts/000001.parquet"])
+def test_rows_without_a_column_are_a_line_that_names_the_file(tmp_path: Path, place: str, column: str) -> None:
+    with open_store(tmp_path) as run:
+        run.add(image(0))
+        if place == "rows.parquet":
+            run.finish()
+    pq.write_table(pq.read_table(tmp_path / place).drop_columns([column]), tmp_path / place)
+    message = f"{tmp_path / place}: has no column {column}; delete it and go on with --resume"
+    for read in (load_run, load_runs, lambda folder: open_store(folder, resume=True)):
+        with pytest.raises(FairContextError, match=f"^{message}$"):
+            read(tmp_path)
+
+
 def test_runs_are_found_below_a_folder(tmp_path: Path) -> None:
     with pytest.raises(FairContextError, match=r"holds no run \(no run.json\)"):
         load_runs(tmp_path)

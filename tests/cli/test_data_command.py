@@ -40,6 +40,33 @@ def test_empty_and_broken_files_are_problems(tmp_path: Path, capsys: pytest.Capt
     assert "PROBLEM: 2 files cannot be read: " in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("kind", ["folders", "list", "table"])
+def test_class_names_that_evaluate_refuses_are_problems(
+    kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "mine"
+    draw(folder / ("cat" if kind == "list" else "c\x07at") / "a.png")
+    draw(folder / "dog" / "b.png")
+    if kind == "list":
+        (folder / "classnames.txt").write_text("c\x07at\ndog\n")
+    elif kind == "table":
+        (folder / "labels.csv").write_text("path,label,class_name\ndog/b.png,0,c\x07at\n")
+    assert main(["data", "check", "mine", "--root", str(tmp_path)]) == 1
+    out = capsys.readouterr().out
+    assert "PROBLEM: 1 class names cannot be used: class name number 1, 'c\\x07at', has control characters" in out
+    assert out.endswith("  cannot be evaluated\n0 of 1 can be evaluated\n")
+
+
+def test_many_class_names_that_cannot_be_used_are_cut(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for number in range(9):
+        draw(tmp_path / "mine" / f"{number}\x7f" / "a.png")
+    draw(tmp_path / "mine" / "\u2003" / "a.png")
+    assert main(["data", "check", "mine", "--root", str(tmp_path)]) == 1
+    out = capsys.readouterr().out
+    assert "10 class names cannot be used: " in out
+    assert "and 5 more\n" in out
+
+
 def test_a_part_of_a_set_is_good_only_as_a_part(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     build_coop_trees(data, tmp_path)
     words = ["data", "check", "caltech101", "dtd", "oxford_flowers", "--root", str(tmp_path)]

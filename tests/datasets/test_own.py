@@ -92,6 +92,24 @@ def test_files_of_a_table_that_are_not_there_are_missing(tmp_path: Path) -> None
     assert (len(dataset.samples), dataset.missing, dataset.listed) == (1, ("c.png",), 2)
 
 
+@pytest.mark.parametrize("split", ["val", "official"])
+def test_a_split_that_a_set_of_ones_own_does_not_have_is_pointed_out(split: str, tmp_path: Path) -> None:
+    table(tmp_path / "table", "path,label\na.png,1\n")
+    draw(tmp_path / "folders" / "cat" / "1.png")
+    for name in ("table", "folders"):
+        assert load_dataset(name, tmp_path).remarks == ()
+        remark = f"there is no split {split} in a set of one's own: all its images are taken"
+        assert load_dataset(name, tmp_path, split).remarks == (remark,)
+
+
+def test_a_split_that_is_a_folder_is_taken_without_a_word(tmp_path: Path) -> None:
+    for part in ("val", "test"):
+        draw(tmp_path / "mine" / part / "cat" / "1.png")
+        assert load_dataset("mine", tmp_path, part).remarks == ()
+    remark = "there is no split official in a set of one's own: its folder test is taken"
+    assert load_dataset("mine", tmp_path, "official").remarks == (remark,)
+
+
 @pytest.mark.parametrize("inner", ["", "images", "test", "val"])
 def test_class_folders_are_found_below_the_folder(inner: str, tmp_path: Path) -> None:
     for path in ("dog/2.png", "cat/deep/1.png", "cat/3.png"):

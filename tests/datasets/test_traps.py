@@ -299,6 +299,58 @@ def test_a_link_back_up_ends(tmp_path: Path) -> None:
     assert pairs(load_dataset("mine", tmp_path)) == [("cat/1.jpg", 0)]
 
 
+@pytest.mark.parametrize("target", ["mine", "", "mine/dog", "mine/dog/deep", "mine/cat/deep"])
+@pytest.mark.parametrize("inner", ["", "images"])
+def test_a_link_into_the_set_itself_counts_no_image_twice(tmp_path: Path, target: str, inner: str) -> None:
+    place = tmp_path / "mine" / inner
+    for key in ("cat/1.jpg", "cat/deep/2.jpg", "dog/3.jpg", "dog/deep/4.jpg"):
+        draw(place / key)
+    inside = Path(target).relative_to("mine") if target.startswith("mine/") else None
+    (place / "cat/link").symlink_to(tmp_path / target if inside is None else place / inside)
+    dataset = load_dataset("mine", tmp_path)
+    assert pairs(dataset) == [("cat/1.jpg", 0), ("cat/deep/2.jpg", 0), ("dog/3.jpg", 1), ("dog/deep/4.jpg", 1)]
+    assert dataset.remarks == ("links into the class folders, whose images count once, are left out: cat/link",)
+
+
+def test_many_links_into_the_set_itself_are_cut(tmp_path: Path) -> None:
+    draw(tmp_path / "mine/cat/1.jpg")
+    for number in range(7):
+        (tmp_path / f"mine/cat/{number}").symlink_to(tmp_path / "mine/cat")
+    (remark,) = load_dataset("mine", tmp_path).remarks
+    assert remark.endswith("cat/0, cat/1, cat/2, cat/3, cat/4 and 2 more")
+
+
+@pytest.mark.parametrize("target", ["mine/cat", "mine/cat/deep", "mine", ""])
+def test_a_class_folder_that_is_a_link_to_another_is_an_error(tmp_path: Path, target: str) -> None:
+    draw(tmp_path / "mine/cat/deep/1.jpg")
+    (tmp_path / "mine/kitten").symlink_to(tmp_path / target)
+    with pytest.raises(ArgumentError, match=r"kitten: is a link into the class folders beside it, .*; take it away"):
+        load_dataset("mine", tmp_path)
+
+
+def test_links_to_what_is_found_in_no_other_way_are_followed(tmp_path: Path) -> None:
+    for key in ("store/1.jpg", "mine/.store/dog/2.jpg", "mine/all/cat/3.jpg", "mine/cat/.more/4.jpg"):
+        draw(tmp_path / key)
+    (tmp_path / "mine/images/cat").mkdir(parents=True)
+    (tmp_path / "mine/images/dog").symlink_to(tmp_path / "mine/.store/dog")
+    for number, target in enumerate(("store", "mine/all/cat", "mine/cat/.more")):
+        (tmp_path / f"mine/images/cat/{number}").symlink_to(tmp_path / target)
+    dataset = load_dataset("mine", tmp_path)
+    assert pairs(dataset) == [("cat/0/1.jpg", 0), ("cat/1/3.jpg", 0), ("cat/2/4.jpg", 0), ("dog/2.jpg", 1)]
+    assert dataset.remarks == ()
+
+
+def test_links_of_imagenet_are_no_other_case(tmp_path: Path) -> None:
+    first, second = imagenet_wnids()[:2]
+    draw(tmp_path / "imagenetv2" / "store" / first / "a.jpeg")
+    (tmp_path / "imagenetv2" / first).symlink_to(tmp_path / "imagenetv2" / "store" / first)
+    draw(tmp_path / "imagenetv2" / second / "b.jpeg")
+    (tmp_path / "imagenetv2" / second / "back").symlink_to(tmp_path / "imagenetv2")
+    dataset = load_dataset("imagenet_v2", tmp_path)
+    assert pairs(dataset) == [(f"{first}/a.jpeg", 0), (f"{second}/b.jpeg", 1)]
+    assert f"are left out: {second}/back" in dataset.remarks[0]
+
+
 def write_named(folder: Path, folders: tuple[str, ...], names: tuple[str, ...]) -> None:
     for word in folders:
         draw(folder / word / "a.jpg")

@@ -33,8 +33,12 @@ PROMPT_SETS = {
 }
 
 
-def prompt_set(name: str) -> tuple[str, ...]:
+def prompt_set(name: str, others: Sequence[str] = ()) -> tuple[str, ...]:
     """Return the templates of a named prompt set: one of `PROMPT_SETS`, or `imagenet80`, all 80 of CLIP's authors.
+
+    Args:
+        name: of the set.
+        others: names that the caller knows besides, which the error lists as well.
 
     Raises:
         ArgumentError: there is no such set.
@@ -44,7 +48,7 @@ def prompt_set(name: str) -> tuple[str, ...]:
 
         return tuple(template("{}") for template in OPENAI_IMAGENET_TEMPLATES)
     if name not in PROMPT_SETS:
-        raise unknown_name("prompt set", name, [*PROMPT_SETS, "imagenet80"])
+        raise unknown_name("prompt set", name, [*PROMPT_SETS, "imagenet80", *others])
     return PROMPT_SETS[name]
 
 

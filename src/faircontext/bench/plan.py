@@ -21,7 +21,7 @@ from faircontext.labels import LabelSpace
 from faircontext.methods import Method
 from faircontext.views import ViewRecipe
 
-__all__ = ["Model", "Plan", "Setup", "choose", "data_hash", "parse_shard"]
+__all__ = ["Model", "Plan", "Setup", "choose", "data_hash", "parse_shard", "run_name"]
 
 
 @dataclass(frozen=True)
@@ -82,8 +82,7 @@ class Plan:
     @property
     def folder_name(self) -> str:
         """Name of the run's folder."""
-        part = "" if self.shard is None else f"-shard-{self.shard[0]}-of-{self.shard[1]}"
-        return self.dataset.name + part
+        return run_name(self.dataset.name, self.shard)
 
     @cached_property
     def positions(self) -> list[int]:
@@ -166,6 +165,11 @@ class Plan:
             )
             found.append(record)
         return found
+
+
+def run_name(dataset: str, shard: tuple[int, int] | None) -> str:
+    """Return the name of the folder of a run on a data set, or on a part of it."""
+    return dataset if shard is None else f"{dataset}-shard-{shard[0]}-of-{shard[1]}"
 
 
 def choose(number: int, seed: int, limit: int | None = None, shard: tuple[int, int] | None = None) -> list[int]:

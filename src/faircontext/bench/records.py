@@ -4,6 +4,7 @@ import csv
 import json
 import os
 import re
+import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, fields
@@ -14,7 +15,7 @@ from typing import Any
 from faircontext.errors import ArgumentError, reason_of
 from faircontext.imageio import EXTENSIONS
 
-__all__ = ["Row", "RowWriter", "check_outputs", "to_json", "write_whole", "writing"]
+__all__ = ["Row", "RowWriter", "check_folder", "check_outputs", "to_json", "write_whole", "writing"]
 
 
 @dataclass(frozen=True)
@@ -92,6 +93,31 @@ def check_outputs(outputs: Iterable[Path], inputs: Iterable[Path]) -> None:
                 partial = _partial(path)
                 partial.open("w").close()
                 partial.unlink()
+
+
+def check_folder(folder: Path) -> None:
+    """Check, before any work is done, that a folder can be made and written to; nothing of the trial stays.
+
+    Raises:
+        ArgumentError: it cannot; the message names the part of the path that is in the way.
+    """
+    place = folder
+    try:
+        while not _is_there(place):
+            place = place.parent
+        # To try is the one way that knows of read-only disks and of root, who may write where modes say no.
+        with tempfile.TemporaryDirectory(prefix=".faircontext-", dir=place):
+            pass
+    except OSError as error:
+        raise ArgumentError(f"{place}: cannot be written: {reason_of(error)}") from None
+
+
+def _is_there(place: Path) -> bool:
+    try:
+        place.lstat()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    return True
 
 
 def _is_same(first: Path, second: Path) -> bool:

@@ -213,6 +213,9 @@ def _read_rows(folder: Path, methods: Sequence[str]) -> pa.Table:
     tables = []
     for file in files:
         try:
+            there = pq.read_schema(file).names
+            if absent := [name for name in SCHEMA.names if name not in there]:  # else they would be read as empty
+                raise ArgumentError(f"{file}: has no column {absent[0]}; delete it and go on with --resume")
             tables.append(pq.read_table(file, schema=SCHEMA))
         except (OSError, pa.ArrowException) as error:
             reason = str(error).splitlines()[0]

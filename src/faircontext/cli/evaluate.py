@@ -73,7 +73,8 @@ def run(arguments: Sequence[str]) -> int:
 
 def evaluate(options: Evaluate) -> int:
     """Evaluate as the options ask, and return the exit code."""
-    from faircontext.bench.plan import parse_shard
+    from faircontext.bench.plan import parse_shard, run_name
+    from faircontext.bench.records import check_folder
 
     shard = None if options.shard is None else parse_shard(options.shard)
     for name, words in (("datasets", options.datasets), ("methods", options.methods)):
@@ -95,6 +96,9 @@ def evaluate(options: Evaluate) -> int:
         import torch
 
         torch.set_num_threads(options.threads)
+    for dataset in datasets:  # what is wrong with these is found before the model is loaded
+        _templates(options, dataset)
+        check_folder(options.out / run_name(dataset.name, shard))
     model = options.load(method_names(options.methods))
     plans = [plan_of(options, dataset, model, shard) for dataset in datasets]
     engine, facts = _engine(options, model)
@@ -139,10 +143,8 @@ def _find(options: Evaluate) -> "list[Dataset]":
 
 def plan_of(options: Evaluate, dataset: "Dataset", model: "Model", shard: tuple[int, int] | None) -> "Plan":
     """Return what is to be done on one data set."""
-    from faircontext.backbones.prompts import prompt_set
     from faircontext.bench.plan import Plan
 
-    templates = (dataset.template,) if options.prompts == "dataset" else prompt_set(options.prompts)
     facts = {
         "pretrained": options.pretrained,
         "preset": options.preset,
@@ -151,8 +153,14 @@ def plan_of(options: Evaluate, dataset: "Dataset", model: "Model", shard: tuple[
         "exif": options.exif,
         "max_pixels": min(options.max_pixels, MAX_PIXELS),
     }
-    setup = model.on(dataset.names, templates, dataset.regime, options.truncate)
+    setup = model.on(dataset.names, _templates(options, dataset), dataset.regime, options.truncate)
     return Plan(dataset, setup, options.seed, options.limit, shard, facts)
+
+
+def _templates(options: Evaluate, dataset: "Dataset") -> tuple[str, ...]:
+    from faircontext.backbones.prompts import prompt_set
+
+    return (dataset.template,) if options.prompts == "dataset" else prompt_set(options.prompts, ("dataset",))
 
 
 def _engine(options: Evaluate, model: "Model") -> "tuple[Engine, dict[str, Any]]":
@@ -190,6 +198,9 @@ def _print_plan(plan: "Plan") -> None:
         f"preset {plan.facts['preset']}, seed {plan.seed}; {', '.join(plan.setup.methods)}",
         flush=True,
     )
+    if plan.shard is not None and not number:
+        there = min(len(dataset.samples), plan.limit or len(dataset.samples))
+        note(f"{dataset.name}: shard {plan.shard[0]}/{plan.shard[1]} has no image, since there are only {there:,}")
     for remark in (*dataset.remarks, *labels.remarks()):
         note(f"{dataset.name}: {remark}")
 

@@ -5,10 +5,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from faircontext.classnames import check_name
 from faircontext.datasets.catalogue import CATALOGUE
 from faircontext.datasets.load import load_dataset, locate
 from faircontext.datasets.spec import Dataset
-from faircontext.errors import ArgumentError, FairContextError, ImageError
+from faircontext.errors import ArgumentError, FairContextError, ImageError, LabelError
 from faircontext.imageio import read_image
 
 __all__ = ["Report", "check_dataset", "check_present", "expected_tree"]
@@ -24,7 +25,7 @@ class Report:
     Attributes:
         found: what is there, a line each.
         problems: why the data set cannot be evaluated in full, a line each.
-        usable: whether there is an image that can be evaluated.
+        usable: whether there is an image that can be evaluated, with class names that can.
     """
 
     found: tuple[str, ...]
@@ -90,12 +91,13 @@ def check_dataset(name: str, root: Path, split: str = "test", read: bool = False
     empty = [title for label, title in enumerate(dataset.names) if not counts[label]]
     if empty and dataset.reference is not None and not dataset.missing:
         absent.append(f"{len(empty)} classes have no image: {_some(empty)}")
-    problems = [*_unreadable(dataset, read), *_wrong_classes(dataset)]
+    refused = list(_refused_names(dataset))
+    problems = [*_unreadable(dataset, read), *_wrong_classes(dataset), *refused]
     if partial:
         found += absent
     else:
         problems += absent
-    return Report((*found, *dataset.remarks), tuple(problems), bool(dataset.samples))
+    return Report((*found, *dataset.remarks), tuple(problems), bool(dataset.samples) and not refused)
 
 
 def _class_lines(dataset: Dataset, counts: Counter[int]) -> Iterator[str]:
@@ -130,6 +132,17 @@ def _counts_off(dataset: Dataset) -> Iterator[str]:
 def _wrong_classes(dataset: Dataset) -> Iterator[str]:
     if dataset.reference is not None and len(dataset.names) != CATALOGUE[dataset.name].classes:
         yield f"{len(dataset.names)} classes where {CATALOGUE[dataset.name].classes} are expected"
+
+
+def _refused_names(dataset: Dataset) -> Iterator[str]:
+    refused = []
+    for number, name in enumerate(dataset.names, 1):
+        try:
+            check_name(number, name)
+        except LabelError as error:
+            refused.append(str(error))
+    if refused:
+        yield f"{len(refused)} class names cannot be used: {_some(refused, '; ')}"
 
 
 def _unreadable(dataset: Dataset, read: bool) -> Iterator[str]:

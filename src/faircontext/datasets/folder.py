@@ -4,7 +4,7 @@ import os
 import sys
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from difflib import get_close_matches
 from pathlib import Path
 
@@ -18,6 +18,7 @@ __all__ = [
     "find_images",
     "images_below",
     "is_folder",
+    "is_hidden",
     "list_entries",
     "name_remarks",
     "normalise",
@@ -80,8 +81,15 @@ def _listed_names(text: str) -> list[Path]:
     return [Path(name) for name in names if name.strip()]
 
 
-def images_below(folder: Path, above: frozenset[str] = frozenset()) -> Iterator[Path]:
-    """Yield the images in a folder and all below it, links followed, sorted; `above` are the folders over it.
+def images_below(
+    folder: Path, above: frozenset[str] = frozenset(), enter: Callable[[Path], bool] | None = None
+) -> Iterator[Path]:
+    """Yield the images in a folder and all below it, links followed, sorted.
+
+    Args:
+        folder: to look in.
+        above: the folders over it.
+        enter: whether a folder below it is looked into; None for all of them.
 
     Raises:
         ArgumentError: a folder cannot be read.
@@ -91,7 +99,8 @@ def images_below(folder: Path, above: frozenset[str] = frozenset()) -> Iterator[
         return
     for entry in list_entries(folder):
         if is_folder(entry):
-            yield from images_below(entry, above | {place})
+            if enter is None or enter(entry):
+                yield from images_below(entry, above | {place}, enter)
         elif entry.suffix.lower() in EXTENSIONS:
             yield entry
 
@@ -103,7 +112,7 @@ def list_entries(folder: Path) -> list[Path]:
         ArgumentError: the folder cannot be read.
     """
     try:
-        return sorted((entry for entry in folder.iterdir() if not _is_hidden(entry.name)), key=_natural)
+        return sorted((entry for entry in folder.iterdir() if not is_hidden(entry.name)), key=_natural)
     except OSError as error:
         raise ArgumentError(f"{folder}: cannot be read: {reason_of(error)}") from None
 
@@ -120,7 +129,8 @@ def is_folder(entry: Path) -> bool:
         raise ArgumentError(f"{entry}: cannot be read: {reason_of(error)}") from None
 
 
-def _is_hidden(name: str) -> bool:
+def is_hidden(name: str) -> bool:
+    """Tell whether files and folders of this name are passed over."""
     return name.startswith(".") or name == "__MACOSX"
 
 

@@ -35,8 +35,8 @@ def imagenet_names(variant: str = "") -> tuple[str, ...]:
     return tuple(IMAGENET_CLASSNAMES[places[wnid]] for wnid in imagenet_wnids(variant))
 
 
-def read_imagenet(place: Path, variant: str = "") -> tuple[Sample, ...]:
-    """Return the images in wnid folders, or in folders 0 to 999 as of ImageNet-V2, in the order of labels.
+def read_imagenet(place: Path, variant: str = "") -> tuple[tuple[Sample, ...], list[str]]:
+    """Return the images in wnid folders, or in folders 0 to 999 as of ImageNet-V2, in the order of labels, and remarks.
 
     Raises:
         ArgumentError: a folder is none of the classes, or two are the same one, or images lie without folders.

@@ -52,7 +52,7 @@ def load_dataset(name: str, root: Path, split: str = "test") -> Dataset:
         name: see `list_datasets`; or a folder below the root, or a path to one, laid out as in `load_own`.
         root: the folder that holds the data sets.
         split: `test` or `val`, which are CoOp's, or `official`: the data set's own test images. For a folder of one's
-            own see `load_own`.
+            own see `load_own`; a remark says where it has no such split.
 
     Raises:
         FairContextError: it is not there, or not as it must be; the message names the folder or the file.
@@ -60,9 +60,18 @@ def load_dataset(name: str, root: Path, split: str = "test") -> Dataset:
     check_choice("split", split, SPLITS)
     place = locate(name, root)
     try:
-        return load_own(place, split) if isinstance(place, Path) else _load_known(place, root, split)
+        return _load_own(place, split) if isinstance(place, Path) else _load_known(place, root, split)
     except RecursionError:
         raise ArgumentError(f"{name}: folders lie too deep in each other") from None
+
+
+def _load_own(folder: Path, split: str) -> Dataset:
+    """Read a folder of one's own, and say where it has no such split as was asked for."""
+    found = load_own(folder, split)
+    if split in ("test", found.split):  # test, which is taken where nobody asks, stands for whatever there is
+        return found
+    taken = "all its images are taken" if found.split == "all" else f"its folder {found.split} is taken"
+    return replace(found, remarks=(*found.remarks, f"there is no split {split} in a set of one's own: {taken}"))
 
 
 def _load_known(name: str, root: Path, split: str) -> Dataset:
@@ -112,8 +121,10 @@ def _not_found(name: str, entry: Entry, root: Path, what: str) -> ArgumentError:
 def _load_imagenet(name: str, entry: Entry, root: Path) -> Dataset:
     for folder in entry.folders:
         place = root / folder
-        if is_folder(place) and (samples := read_imagenet(place, entry.variant)):
-            return Dataset(name, place, _layout(entry, folder), "test", imagenet_names(entry.variant), samples)
+        samples, remarks = read_imagenet(place, entry.variant) if is_folder(place) else ((), [])
+        if samples:
+            names, layout = imagenet_names(entry.variant), _layout(entry, folder)
+            return Dataset(name, place, layout, "test", names, samples, remarks=tuple(remarks))
     raise _not_found(name, entry, root, "no folders of images")
 
 

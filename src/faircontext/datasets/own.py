@@ -2,10 +2,10 @@
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
-from faircontext.datasets.folder import images_below, is_folder, list_entries, normalise, read_labels
+from faircontext.datasets.folder import images_below, is_folder, is_hidden, list_entries, normalise, read_labels
 from faircontext.datasets.spec import Dataset, Sample
 from faircontext.datasets.table import NAMES, TABLE, read_table
 from faircontext.errors import ArgumentError
@@ -56,17 +56,55 @@ def load_own(folder: Path, split: str = "test") -> Dataset:
     )
 
 
-def samples_below(place: Path, folders: Sequence[tuple[Path, int]]) -> tuple[Sample, ...]:
-    """Return the images in some class folders, with the label of each folder; keys are relative to `place`."""
-    skip = len(place.parts)
-    return tuple(
-        Sample("/".join(path.parts[skip:]), path, label) for folder, label in folders for path in images_below(folder)
-    )
+def samples_below(place: Path, folders: Sequence[tuple[Path, int]]) -> tuple[tuple[Sample, ...], list[str]]:
+    """Return the images in some class folders, with the label of each folder, and remarks.
+
+    Links are followed, but not into the class folders themselves: their images would count twice, perhaps as of
+    another class.
+
+    Args:
+        place: that holds the class folders; keys are relative to it.
+        folders: with their labels.
+
+    Raises:
+        ArgumentError: a class folder is a link into another, or to a folder that holds them.
+    """
+    skip, left_out = len(place.parts), list[str]()
+    inside, classes = Path(os.path.realpath(place)), {folder.name for folder, _ in folders}
+
+    def enter(entry: Path) -> bool:
+        again = entry.is_symlink() and _is_reached(Path(os.path.realpath(entry)), inside, classes)
+        if again:
+            left_out.append("/".join(entry.parts[skip:]))
+        return not again
+
+    samples = []
+    for folder, label in folders:
+        if not enter(folder):
+            raise ArgumentError(
+                f"{folder}: is a link into the class folders beside it, whose images would count twice; take it away"
+            )
+        samples += [Sample("/".join(path.parts[skip:]), path, label) for path in images_below(folder, enter=enter)]
+    if not left_out:
+        return tuple(samples), []
+    shown = ", ".join(left_out[:5]) + (f" and {len(left_out) - 5:,} more" if len(left_out) > 5 else "")
+    return tuple(samples), [f"links into the class folders, whose images count once, are left out: {shown}"]
+
+
+def _is_reached(target: Path, place: Path, classes: Collection[str]) -> bool:
+    """Tell whether images in a folder are found in class folders without a link, or the class folders lie in it."""
+    if target == place or target in place.parents:
+        return True
+    if place not in target.parents:
+        return False
+    parts = target.relative_to(place).parts
+    return parts[0] in classes and not any(map(is_hidden, parts))
 
 
 def _read_folders(name: str, folder: Path, place: Path, folders: Sequence[Path], split: str) -> Dataset:
     names, labels, remarks = _name_classes(folder, folders)
-    samples = samples_below(place, sorted(zip(folders, labels, strict=True), key=lambda found: found[1]))
+    samples, more = samples_below(place, sorted(zip(folders, labels, strict=True), key=lambda found: found[1]))
+    remarks += more
     empty = {*labels} - {sample.label for sample in samples}
     if empty:
         few = ", ".join(entry.name for entry, label in zip(folders, labels, strict=True) if label in empty)

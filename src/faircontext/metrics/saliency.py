@@ -1,0 +1,255 @@
+"""How good an evidence map is: whether the model depends on what it marks, where it points, how far two maps agree.
+
+Insertion and deletion are those of RISE (Petsiuk et al., 2018), the pointing game is that of Zhang et al. (2016). They
+know the model as a function from images to the score of one class, so they fit any map of any model.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeAlias, get_args
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Int
+from scipy.stats import spearmanr
+from torch import Tensor
+
+from faircontext.errors import ArgumentError, check_choice, check_interval, check_minimum
+from faircontext.evidence import Occluder, occlude
+
+__all__ = [
+    "TOLERANCE",
+    "Box",
+    "Curve",
+    "Map",
+    "Score",
+    "deletion",
+    "insertion",
+    "pointing_game",
+    "rank_correlation",
+    "top_overlap",
+]
+
+Map: TypeAlias = Float[Tensor, "height width"] | Float[np.ndarray, "height width"]
+"""Importance of each pixel, larger where it matters more; only the order counts."""
+
+Score: TypeAlias = Callable[[Float[Tensor, "batch 3 height width"]], Float[Tensor, " batch"]]
+"""What gives the score of one class, for example its posterior, for images with values in [0, 1]."""
+
+Box: TypeAlias = tuple[int, int, int, int]
+"""Left, top, right and bottom edge in pixels; the pixel at (right, bottom) is the first outside."""
+
+TOLERANCE = 15
+"""Of the pointing game, in pixels of an image of 224 by 224."""
+
+
+@dataclass(frozen=True)
+class Curve:
+    """The score of a class while pixels are put into an image, or taken from it.
+
+    Attributes:
+        fractions: of the pixels that have been put in or taken, from 0 to 1.
+        scores: at each of them.
+    """
+
+    fractions: Float[np.ndarray, " points"]
+    scores: Float[np.ndarray, " points"]
+
+    @property
+    def area(self) -> float:
+        """The area under the curve by the trapezoid rule: of insertion the more the better, of deletion the less."""
+        return float(np.trapezoid(self.scores, self.fractions))
+
+
+def insertion(
+    score: Score,
+    image: Float[Tensor, "3 height width"],
+    saliency: Map,
+    *,
+    steps: int = 56,
+    baseline: Occluder = "blur",
+    batch_size: int = 16,
+) -> Curve:
+    """Return the scores while pixels are put into the baseline, the most important first.
+
+    Args:
+        score: of the class that the map is of.
+        image: the image as the model sees it, with values in [0, 1].
+        saliency: the map; of equally important pixels those above come first, then those on the left.
+        steps: equal portions, up to one pixel, that the pixels come in; there is a point more than portions.
+        baseline: what is there before: the image blurred (RISE), black, or its mean colour, as in `occlude`.
+        batch_size: images that are scored at once.
+
+    Raises:
+        ArgumentError: shapes do not fit, a value is not finite, or another argument is out of range.
+    """
+    return _curve(score, image, saliency, steps, baseline, batch_size, inserted=True)
+
+
+def deletion(
+    score: Score,
+    image: Float[Tensor, "3 height width"],
+    saliency: Map,
+    *,
+    steps: int = 56,
+    baseline: Occluder = "black",
+    batch_size: int = 16,
+) -> Curve:
+    """Return the scores while pixels are replaced by the baseline, the most important first.
+
+    Args:
+        score: see `insertion`.
+        image: see `insertion`.
+        saliency: see `insertion`.
+        steps: see `insertion`.
+        baseline: what pixels are replaced by: black, as masks do in FCL, the image's mean colour, or the image blurred.
+        batch_size: see `insertion`.
+
+    Raises:
+        ArgumentError: see `insertion`.
+    """
+    return _curve(score, image, saliency, steps, baseline, batch_size, inserted=False)
+
+
+def _curve(
+    score: Score,
+    image: Float[Tensor, "3 height width"],
+    saliency: Map,
+    steps: int,
+    baseline: Occluder,
+    batch_size: int,
+    inserted: bool,
+) -> Curve:
+    values = _checked("saliency", saliency)
+    if image.ndim != 3 or image.shape[0] != 3 or not image.isfinite().all():
+        raise ArgumentError(f"image of shape {tuple(image.shape)} is not possible; give finite values, 3 by H by W")
+    if tuple(image.shape[1:]) != values.shape:
+        raise ArgumentError(
+            f"saliency is {_size(values.shape)} and image {_size(image.shape[1:])}; a map has a value for each pixel"
+        )
+    check_choice("baseline", baseline, get_args(Occluder))
+    check_minimum("batch_size", batch_size, 1)
+    if not 1 <= steps <= values.size:
+        raise ArgumentError(f"steps={steps!r} is not possible; it must lie between 1 and the {values.size} pixels")
+    rank = torch.from_numpy(_order(values).argsort(kind="stable").reshape(values.shape)).to(image.device)
+    numbers = torch.arange(steps + 1) * values.size // steps
+    scores = []
+    # No inference mode: what a model keeps of its first call must stay fit for gradients.
+    with torch.no_grad():
+        for chunk in numbers.to(image.device).split(batch_size):
+            taken = rank < chunk[:, None, None]
+            scores.append(_scores(score, occlude(image, ~taken if inserted else taken, baseline)))
+    return Curve(numbers.double().numpy() / values.size, np.concatenate(scores))
+
+
+def _scores(score: Score, images: Float[Tensor, "batch 3 height width"]) -> Float[np.ndarray, " batch"]:
+    found = score(images)
+    if tuple(found.shape) != (len(images),):
+        raise ArgumentError(
+            f"score gives a tensor of shape {tuple(found.shape)} for {len(images)} images; it must be a number for each"
+        )
+    values: np.ndarray = found.detach().cpu().double().numpy()
+    if not np.isfinite(values).all():
+        raise ArgumentError("score gives a value that is not finite; the area under it is not known")
+    return values
+
+
+def pointing_game(saliency: Map, region: Bool[np.ndarray, "height width"] | Box, tolerance: float = TOLERANCE) -> bool:
+    """Return whether a map is largest on an object, or at most a tolerance from it.
+
+    Args:
+        saliency: the map. Of several maxima the first counts, from the top and the left.
+        region: where the object is: a mask, or a box `(left, top, right, bottom)`.
+        tolerance: in pixels, between centres; 0 for on the object itself.
+
+    Raises:
+        ArgumentError: the region is empty or not within the map, a value is not finite, or the tolerance is negative.
+    """
+    values = _checked("saliency", saliency)
+    check_minimum("tolerance", tolerance, 0)
+    mask = _mask(region, values.shape) if isinstance(region, tuple) else region
+    if mask.shape != values.shape:
+        raise ArgumentError(f"region is {_size(mask.shape)} and saliency {_size(values.shape)}; give both for one size")
+    if not mask.any():
+        raise ArgumentError("region is empty; leave out images without the object")
+    maximum = np.unravel_index(values.argmax(), values.shape)
+    return bool(((np.argwhere(mask) - maximum) ** 2).sum(1).min() <= tolerance**2)
+
+
+def _mask(box: Box, shape: tuple[int, ...]) -> Bool[np.ndarray, "height width"]:
+    left, top, right, bottom = box
+    height, width = shape
+    if not (0 <= left < right <= width and 0 <= top < bottom <= height):
+        raise ArgumentError(
+            f"region={box!r} is not possible; write (left, top, right, bottom) within {_size(shape)}, in pixels"
+        )
+    mask = np.zeros(shape, np.bool_)
+    mask[top:bottom, left:right] = True
+    return mask
+
+
+def rank_correlation(first: Map, second: Map) -> float:
+    """Return Spearman's rank correlation of two maps over pixels; equal values share the mean of their ranks.
+
+    It is NaN where a map is constant: there is no order to agree with.
+
+    Args:
+        first: a map.
+        second: another of the same size.
+
+    Raises:
+        ArgumentError: the sizes differ, or a value is not finite.
+    """
+    one, other = _checked_pair(first, second)
+    if one.min() == one.max() or other.min() == other.max():
+        return float("nan")
+    return float(spearmanr(one.ravel(), other.ravel()).statistic)
+
+
+def top_overlap(first: Map, second: Map, fraction: float = 0.2) -> float:
+    """Return the intersection over union of the most important pixels of two maps.
+
+    Two maps drawn at random share `fraction / (2 - fraction)`, which is 0.11 for a fifth of the pixels.
+
+    Args:
+        first: a map; of equally important pixels those above come first, then those on the left.
+        second: another of the same size.
+        fraction: of the pixels, in (0, 1]; at least one pixel is taken.
+
+    Raises:
+        ArgumentError: the sizes differ, a value is not finite, or the fraction is out of range.
+    """
+    one, other = _checked_pair(first, second)
+    check_interval("fraction", fraction, 0, 1)
+    number = max(1, int(fraction * one.size + 0.5))
+    shared = len(np.intersect1d(_order(one)[:number], _order(other)[:number], assume_unique=True))
+    return shared / (2 * number - shared)
+
+
+def _order(values: Float[np.ndarray, "height width"]) -> Int[np.ndarray, " pixels"]:
+    """Return pixels by falling importance; equal ones stay in their order."""
+    return (-values).ravel().argsort(kind="stable")
+
+
+def _checked_pair(
+    first: Map, second: Map
+) -> tuple[Float[np.ndarray, "height width"], Float[np.ndarray, "height width"]]:
+    one, other = _checked("first", first), _checked("second", second)
+    if one.shape != other.shape:
+        raise ArgumentError(f"first is {_size(one.shape)} and second {_size(other.shape)}; give maps of one size")
+    return one, other
+
+
+def _checked(argument: str, saliency: Map) -> Float[np.ndarray, "height width"]:
+    """Return a map as an array, or raise `ArgumentError` naming it."""
+    held = saliency.detach().cpu().double().numpy() if isinstance(saliency, Tensor) else saliency
+    values = held.astype(np.float64)
+    if values.ndim != 2 or values.size == 0:
+        raise ArgumentError(f"{argument} has shape {values.shape}; a map has a value for each pixel, (height, width)")
+    if not np.isfinite(values).all():
+        raise ArgumentError(f"{argument} has a value that is not finite; such pixels have no order")
+    return values
+
+
+def _size(shape: tuple[int, ...]) -> str:
+    return " by ".join(map(str, shape))
