@@ -173,6 +173,10 @@ function show() {
     row.hidden = bySet && (everything ? !own : row.dataset.set !== state.set);
     row.classList.toggle("chosen", own && !(bySet && everything));
   }
+  for (const part of document.querySelectorAll(".sets .wide")) { // the column that says the same in each row
+    part.classList.toggle("all-sets", everything);
+    part.classList.toggle("one-set", !everything);
+  }
   for (const heading of document.querySelectorAll(".by-set")) {
     heading.textContent = everything ? `${title} on each data set` : `All methods on ${group.sets[Number(state.set)]}`;
   }
