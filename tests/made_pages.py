@@ -38,7 +38,7 @@ def write_pictured(
 
 
 def write_gallery(folder: Path, like: Path, positions: Sequence[int]) -> Path:
-    """Write a run of the analysis `gallery` on some images of a run: candidates 3, 1 and 0, of which 1 and 3 are best."""
+    """Write a run of the analysis `gallery` on images of a run: of the candidates 3, 1 and 0, the best are 1 and 3."""
     document = json.loads((like / "run.json").read_text())
     config = document["config"] | {"methods": {"gallery": {}}}
     height, width = torch.meshgrid(torch.linspace(0, 1, 224), torch.linspace(0, 1, 224), indexing="ij")
@@ -60,6 +60,4 @@ def write_gallery(folder: Path, like: Path, positions: Sequence[int]) -> Path:
         for position in positions
     ]
     hashes = {"gallery": "abc"}
-    return write_rows(
-        folder, document | {"config": config, "hashes": hashes, "status": "complete"}, to_table(records)
-    )
+    return write_rows(folder, document | {"config": config, "hashes": hashes, "status": "complete"}, to_table(records))

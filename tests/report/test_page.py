@@ -50,7 +50,7 @@ class Reader(HTMLParser):
         self.texts.append(data)
 
     def handle_endtag(self, tag: str) -> None:
-        self._embedded = False
+        self._embedded = self._embedded and tag != "script"
 
 
 def page_of(*folders: Path, most: int = 1000) -> Page:
@@ -249,6 +249,14 @@ def test_all_data_sets_together_are_counted_by_image(tmp_path: Path) -> None:
     assert row["Δ [95%]"].startswith("+5.00 [")
     assert row["Mean Δ of sets [95%]"].startswith("+5.00 [")
     assert (row["p"], row["p (Holm)"]) == ("0.73", "0.73")
+    assert len(pooled_table(group).notes) == 1
+
+
+def test_methods_on_other_images_are_not_to_be_compared_by_accuracy(tmp_path: Path) -> None:
+    write_run(tmp_path / "one", "one", RIGHT)
+    write_run(tmp_path / "more", "one", {"zero_shot": range(10), "tpt": range(10)}, answered=12)
+    (group,) = group_runs(read_runs([tmp_path]))
+    assert pooled_table(group).notes[1].startswith("Methods answered different images")
 
 
 def test_charts_take_the_colour_of_the_page_and_say_what_they_show(tmp_path: Path) -> None:

@@ -53,7 +53,7 @@ class Curve:
 def gains_chart(rows: Sequence[Gain], total: Gain) -> Figure:
     """Draw gains in percentage points with their intervals, largest on top, and the total beneath."""
     ordered = [*sorted(rows, key=lambda row: -row.interval.value), total]
-    figure = Figure(figsize=(6.2, 0.27 * len(ordered) + 0.95), layout="constrained")
+    figure = Figure(figsize=(5.2, 0.25 * len(ordered) + 0.95), layout="constrained")
     axis = _axes(figure)
     places = [*range(len(rows)), len(rows) + 0.4]
     for place, row in zip(places, ordered, strict=True):
@@ -65,13 +65,13 @@ def gains_chart(rows: Sequence[Gain], total: Gain) -> Figure:
     axis.axhline(len(rows) - 0.3, color=_INK, linewidth=0.4)
     axis.set_yticks(places, [f"{_shorten(row.title)} ({row.number:,})" for row in ordered])
     axis.set_ylim(places[-1] + 0.6, -0.6)
-    axis.set_xlabel("top-1 accuracy less zero-shot's, percentage points (95% interval)")
+    axis.set_xlabel("top-1 accuracy less zero-shot's\n(percentage points, 95% interval)")
     return figure
 
 
 def reliability_chart(curves: Sequence[Curve]) -> Figure:
     """Draw accuracy against confidence with Wilson's intervals, and beneath how many answers each bin has."""
-    figure = Figure(figsize=(6.2, 4.8), layout="constrained")
+    figure = Figure(figsize=(5.2, 4.6), layout="constrained")
     upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=[3.4, 1])
     for axis in (upper, lower):
         _plain(axis)

@@ -1,6 +1,6 @@
 """A method on all images of a group's data sets together, beside zero-shot on the same images."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -62,32 +62,43 @@ def pooled_table(group: Group) -> Sheet:
         tests = []
         if method in changed:
             gained, lost = changed[method]
-            tests = [f"+{gained:,} -{lost:,}", f"{raw[method]:.2g}", f"{adjusted[method]:.2g}"]
-        cells.append(tuple(map(Cell, [method_title(method), *_figures(results), *(tests or [MISSING] * 3)])))
+            difference = show(pooled_gain(results), _TOP1, sign=True)
+            tests = [difference, f"+{gained:,} -{lost:,}", f"{raw[method]:.2g}", f"{adjusted[method]:.2g}"]
+        cells.append(
+            tuple(map(Cell, [method_title(method), *_accuracy(results), *(tests or [MISSING] * 4), *_means(results)]))
+        )
     return Sheet(
         title="All data sets together",
         columns=(
-            *("Method", "Sets", "n", "Top-1 [95%]", "ECE", "Mean Δ of sets [95%]", "Δ [95%]"),
-            *("Gained/lost", "p", "p (Holm)"),
+            *("Method", "Sets", "n", "Top-1 [95%]", "Δ [95%]", "Gained/lost", "p", "p (Holm)"),
+            *("Mean Δ of sets [95%]", "ECE"),
         ),
         rows=tuple(cells),
         notes=(
             "Percent. Every image weighs the same, but in the mean over data sets, where each set does. Top-1 has "
             "Wilson's interval. Δ is over zero-shot on the same images, with a paired bootstrap interval; gained and "
             "lost are images; p is McNemar's exact test, then by Holm's method over the methods. ECE has 20 bins.",
+            *_apart(list(rows.values())),
         ),
     )
 
 
-def _figures(results: Sequence[Result]) -> list[str]:
+def _apart(rows: Sequence[Sequence[Result]]) -> Iterator[str]:
+    """Yield that methods answered different images, where they did."""
+    images = [[(result.config["dataset"]["name"], result.positions.tolist()) for result in row] for row in rows]
+    if any(other != images[0] for other in images):
+        yield "Methods answered different images: compare them by Δ, which is on each one's own images."
+
+
+def _accuracy(results: Sequence[Result]) -> list[str]:
     number = sum(result.number for result in results)
     right = sum(int(result.correct.sum()) for result in results)
+    return [f"{len(results)}", f"{number:,}", show(Interval(right / number, *wilson_interval(right, number)), _TOP1)]
+
+
+def _means(results: Sequence[Result]) -> list[str]:
     bins = pooled_bins(results)
     return [
-        f"{len(results)}",
-        f"{number:,}",
-        show(Interval(right / number, *wilson_interval(right, number)), _TOP1),
-        MISSING if bins is None else METRICS["ece"].show(bins.expected_calibration_error),
         show(gain(results, _TOP1), _TOP1, sign=True),
-        show(pooled_gain(results), _TOP1, sign=True),
+        MISSING if bins is None else METRICS["ece"].show(bins.expected_calibration_error),
     ]
