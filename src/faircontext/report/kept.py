@@ -1,0 +1,113 @@
+"""Evidence that analysis runs have kept, as pictures for a page: no model is needed to draw them.
+
+For the two best candidates i and j of an image: the class evidence `E_i` and `E_j`, and their common evidence
+`softmax(E_i + E_j)` over pixels, scaled by its maximum (section "Calibration" of the paper).
+"""
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import PIL.Image
+from jaxtyping import Float, UInt8
+from scipy.special import softmax
+
+from faircontext.analysis import list_analyses
+from faircontext.analysis.maps import KeptMaps, read_maps
+from faircontext.bench.store import Run
+from faircontext.errors import ArgumentError
+from faircontext.report.figures import overlay
+from faircontext.report.thumbnails import jpeg_text, thumbnail
+
+__all__ = [
+    "Evidence",
+    "KeptKey",
+    "common_evidence",
+    "draw_evidence",
+    "find_evidence",
+    "is_analysis",
+    "kept_key",
+]
+
+KeptKey = tuple[str, str | None, str, str]
+"""Backbone and weights, hash of the data set, and path: what evidence belongs to."""
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What is kept of an image.
+
+    Attributes:
+        names: of the candidates, best first; the two best.
+        picture: the plain view.
+        maps: evidence of these candidates and, where there are two, their common evidence.
+    """
+
+    names: tuple[str, ...]
+    picture: UInt8[np.ndarray, "height width 3"]
+    maps: tuple[Float[np.ndarray, "size size"], ...]
+
+
+def is_analysis(run: Run) -> bool:
+    """Return whether a run has analysed images, in place of answering them."""
+    labels = run.document["config"]["methods"]
+    return not {label.partition("-")[0] for label in labels}.isdisjoint(list_analyses())
+
+
+def kept_key(run: Run, path: str) -> KeptKey:
+    """Return what evidence of an image of a run is known by."""
+    config = run.document["config"]
+    pretrained = config.get("pretrained", config["backbone"].get("pretrained"))
+    return str(config["backbone"]["name"]), pretrained, str(config["dataset"]["hash"]), path
+
+
+def find_evidence(runs: Iterable[Run]) -> dict[KeptKey, tuple[Run, dict[str, Any]]]:
+    """Return the rows of the analysis `gallery`, each with its run, by the image that they are about."""
+    found: dict[KeptKey, tuple[Run, dict[str, Any]]] = {}
+    for run in runs:
+        for row in run.rows.select(["path", "method", "error", "candidates", "diagnostics"]).to_pylist():
+            if row["method"].partition("-")[0] == "gallery" and not row["error"]:
+                found.setdefault(kept_key(run, row["path"]), (run, row))
+    return found
+
+
+def draw_evidence(run: Run, row: dict[str, Any]) -> tuple[tuple[str, ...], list[str]]:
+    """Return the names of the two best candidates, and pictures of what is kept of an image, as text.
+
+    Raises:
+        ArgumentError: the row does not hold what the analysis `gallery` keeps.
+    """
+    try:
+        evidence = _read(run.document["config"]["names"], row)
+        small = thumbnail(evidence.picture)
+        pictures = [jpeg_text(overlay(small / 255.0, _enlarged(found, small.shape))) for found in evidence.maps]
+    except (KeyError, ValueError, IndexError, TypeError, OSError) as error:
+        what = f"{type(error).__name__}: {error}"
+        raise ArgumentError(f"{run.folder}: the gallery row of {row['path']} cannot be drawn ({what})") from None
+    return evidence.names, pictures
+
+
+def _read(names: Sequence[str], row: dict[str, Any]) -> Evidence:
+    diagnostics = json.loads(row["diagnostics"])
+    kept: KeptMaps = read_maps(diagnostics)
+    best = np.argsort(-np.asarray(diagnostics["posterior"], np.float64), kind="stable")[:2]
+    maps = [kept.evidence[place] for place in best]
+    if len(maps) == 2:
+        maps.append(common_evidence(*maps))
+    return Evidence(tuple(names[row["candidates"][place]] for place in best), kept.image, tuple(maps))
+
+
+def common_evidence(
+    first: Float[np.ndarray, "height width"], second: Float[np.ndarray, "height width"]
+) -> Float[np.ndarray, "height width"]:
+    """Return the common evidence of two classes, 1 at its maximum."""
+    weights = softmax((first + second).astype(np.float64))
+    common: Float[np.ndarray, "height width"] = weights / weights.max()
+    return common
+
+
+def _enlarged(evidence: Float[np.ndarray, "size size"], shape: tuple[int, ...]) -> Float[np.ndarray, "height width"]:
+    image = PIL.Image.fromarray(evidence.astype(np.float32))
+    return np.asarray(image.resize((shape[1], shape[0]), PIL.Image.Resampling.BILINEAR), np.float64)

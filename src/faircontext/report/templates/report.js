@@ -1,0 +1,222 @@
+"use strict";
+// What the page shows of the data in it. Names and paths come from files: they are set as text, never as HTML.
+const data = JSON.parse(document.getElementById("data").textContent);
+const OUTCOMES = [
+  ["0", "fixed", "Fixed"], ["1", "broke", "Broke"], ["3", "wrong", "Left wrong"], ["2", "right", "Left right"],
+];
+const WORDS = { 0: "Fixed: zero-shot was wrong", 1: "Broke: zero-shot was right", 2: "Left right", 3: "Left wrong" };
+const CHUNK = 60;
+const ALL = "all";
+const collator = new Intl.Collator();
+const state = { group: 0, set: ALL, method: "", outcome: ALL, class: ALL, evidence: false };
+let chosen = []; // all images of the data set and method, as [panel, place]
+let matching = []; // those of them that the filters let through
+let shown = 0;
+
+const at = (id) => document.getElementById(id);
+
+function element(name, className, text) {
+  const made = document.createElement(name);
+  if (className) made.className = className;
+  if (text !== undefined) made.textContent = text;
+  return made;
+}
+
+function fill(select, options, value) {
+  select.replaceChildren(...options.map(([key, text]) => {
+    const option = element("option", "", text);
+    option.value = key;
+    return option;
+  }));
+  select.value = options.some(([key]) => String(key) === String(value)) ? value : options[0][0];
+  return select.value;
+}
+
+// The images of a data set and method, those first that the method changed.
+function choose() {
+  const order = { 0: 0, 1: 1, 3: 2, 2: 3 };
+  const parts = [[], [], [], []];
+  for (const panel of data.panels) {
+    const found = panel.group === state.group && panel.methods[state.method];
+    if (!found || (state.set !== ALL && panel.set !== Number(state.set))) continue;
+    for (let place = 0; place < found.outcome.length; place++) {
+      if (found.outcome[place] !== ".") parts[order[found.outcome[place]]].push([panel, place]);
+    }
+  }
+  return parts.flat();
+}
+
+const outcomeOf = ([panel, place]) => panel.methods[state.method].outcome[place];
+const classOf = ([panel, place]) => panel.names[panel.labels[place]];
+const evidenceOf = ([panel, place]) => data.evidence[panel.evidence[place]];
+
+function count(items, key) {
+  const counts = new Map();
+  for (const item of items) counts.set(key(item), (counts.get(key(item)) || 0) + 1);
+  return counts;
+}
+
+function showOutcomes(items) {
+  const counts = count(items, outcomeOf);
+  const wanted = OUTCOMES.filter(([sign]) => state.method !== "zero_shot" || sign > 1);
+  if (!wanted.some(([sign]) => sign === state.outcome)) state.outcome = ALL;
+  const kinds = [[ALL, ALL, "All"], ...wanted];
+  at("outcomes").replaceChildren(...kinds.map(([sign, kind, text]) => {
+    const zero = { right: "Right", wrong: "Wrong" };
+    const word = state.method === "zero_shot" && zero[kind] ? zero[kind] : text;
+    const number = sign === ALL ? items.length : counts.get(sign) || 0;
+    const button = element("button", "", `${word} ${number.toLocaleString("en")}`);
+    button.type = "button";
+    button.dataset.outcome = kind;
+    button.setAttribute("aria-pressed", String(state.outcome === sign));
+    button.addEventListener("click", () => {
+      state.outcome = sign;
+      filter();
+      at("outcomes").querySelector("[aria-pressed=true]").focus();
+    });
+    return button;
+  }));
+}
+
+function filter() {
+  const inClass = chosen.filter((item) => (state.class === ALL || classOf(item) === state.class)
+    && (!state.evidence || evidenceOf(item)));
+  showOutcomes(inClass);
+  matching = inClass.filter((item) => state.outcome === ALL || outcomeOf(item) === state.outcome);
+  shown = 0;
+  at("cards").replaceChildren();
+  more();
+}
+
+function more() {
+  const next = matching.slice(shown, shown + CHUNK);
+  at("cards").append(...next.map(card));
+  shown += next.length;
+  const number = (value) => value.toLocaleString("en");
+  at("counter").textContent = `${number(matching.length)} of ${number(chosen.length)} images`
+    + (shown < matching.length ? `, the first ${number(shown)} shown` : " shown");
+  at("more").hidden = shown === matching.length;
+  at("more").textContent = `Show ${number(Math.min(CHUNK, matching.length - shown))} more`;
+}
+
+function image(text, what) {
+  const made = element("img");
+  made.src = `data:image/jpeg;base64,${text}`;
+  made.alt = what;
+  return made;
+}
+
+function picture([panel, place], what) {
+  const number = panel.pictures[place];
+  if (number < 0) {
+    return element("div", "picture none", number === -1 ? "no picture in this page" : "the file is gone");
+  }
+  const made = element("div", "picture");
+  made.append(image(data.thumbnails[number], what));
+  return made;
+}
+
+function card(item) {
+  const [panel, place] = item;
+  const found = panel.methods[state.method];
+  const group = data.groups[state.group];
+  const title = group.methods.find(([name]) => name === state.method)[1];
+  const sign = found.outcome[place];
+  const kind = OUTCOMES.find(([other]) => other === sign)[1];
+  const zero = state.method === "zero_shot";
+  const truth = classOf(item);
+  const made = element("li", `card ${kind}`);
+  const top = element("div");
+  const said = element("div", "said");
+  const mark = (index) => `${index === panel.labels[place] ? "✓" : "✗"} ${panel.names[index] ?? "no answer"}`;
+  said.append(element("strong", "", zero ? { 2: "Right", 3: "Wrong" }[sign] : WORDS[sign]));
+  const rows = [["True class", truth], ["Zero-shot", mark(panel.zero[place])]];
+  if (!zero) rows.push([title, mark(found.answers[place])]);
+  if (found.confidence && found.confidence[place] !== null) {
+    rows.push(["Confidence", `${(found.confidence[place] / 10).toFixed(1)}%`]);
+  }
+  if (found.votes && found.votes[place] !== null) rows.push(["Votes", String(found.votes[place])]);
+  const fallback = found.fallback ? found.fallback.names[found.fallback.places[place]] : "";
+  if (fallback) rows.push(["Fallback", fallback]);
+  const list = element("dl");
+  for (const [name, value] of rows) list.append(element("dt", "", name), element("dd", "", value));
+  said.append(list);
+  top.append(picture(item, `Image of class ${truth}`), said);
+  made.append(top);
+  if (evidenceOf(item)) made.append(maps(evidenceOf(item)));
+  made.append(element("p", "path", `${panel.title}: ${panel.paths[place]}`));
+  return made;
+}
+
+function maps(evidence) {
+  const names = evidence.names.map((name) => `evidence of ${name}`);
+  if (evidence.pictures.length > names.length) names.push("common evidence");
+  const made = element("div", "maps");
+  made.append(...evidence.pictures.map((text, number) => {
+    const figure = element("figure");
+    figure.append(image(text, `Map over the image: ${names[number]}`), element("figcaption", "", names[number]));
+    return figure;
+  }));
+  return made;
+}
+
+// Another data set or method: tables and charts of it, its classes, and its images.
+function show() {
+  const everything = state.set === ALL;
+  const group = data.groups[state.group];
+  const title = group.methods.find(([name]) => name === state.method)[1];
+  for (const part of document.querySelectorAll("[data-group]")) part.hidden = Number(part.dataset.group) !== state.group;
+  for (const figure of document.querySelectorAll("figure[data-method]")) figure.hidden = figure.dataset.method !== state.method;
+  for (const row of document.querySelectorAll("tr[data-method]")) {
+    const own = row.dataset.method === state.method;
+    const bySet = row.dataset.set !== undefined;
+    row.hidden = bySet && (everything ? !own : row.dataset.set !== state.set);
+    row.classList.toggle("chosen", own && !(bySet && everything));
+  }
+  for (const part of document.querySelectorAll(".sets .wide")) { // the column that says the same in each row
+    part.classList.toggle("all-sets", everything);
+    part.classList.toggle("one-set", !everything);
+  }
+  for (const heading of document.querySelectorAll(".by-set")) {
+    heading.textContent = everything ? `${title} on each data set` : `All methods on ${group.sets[Number(state.set)]}`;
+  }
+  chosen = choose();
+  const classes = [...count(chosen, classOf)].sort(([one], [two]) => collator.compare(one, two));
+  const options = classes.map(([name, number]) => [name, `${name} (${number.toLocaleString("en")})`]);
+  state.class = fill(at("class"), [[ALL, `all ${classes.length.toLocaleString("en")} classes`], ...options], state.class);
+  const some = chosen.some(evidenceOf);
+  at("evidence-label").hidden = !some;
+  state.evidence = some && at("evidence").checked;
+  at("hint").hidden = some || chosen.length === 0;
+  at("hint").textContent = data.hint;
+  filter();
+}
+
+function chooseGroup() {
+  const group = data.groups[state.group];
+  state.set = fill(at("set"), [[ALL, "all data sets"], ...group.sets.map((name, place) => [String(place), name])], ALL);
+  const wanted = group.methods.some(([name]) => name === state.method) ? state.method : "fcl";
+  const last = group.methods[group.methods.length - 1][0];
+  state.method = fill(at("method"), group.methods, group.methods.some(([name]) => name === wanted) ? wanted : last);
+  show();
+}
+
+fill(at("group"), data.groups.map((group, number) => [String(number), group.title]), "0");
+at("group").addEventListener("change", (event) => { state.group = Number(event.target.value); chooseGroup(); });
+for (const name of ["set", "method"]) {
+  at(name).addEventListener("change", (event) => { state[name] = event.target.value; show(); });
+}
+at("class").addEventListener("change", (event) => { state.class = event.target.value; filter(); });
+at("evidence").addEventListener("change", (event) => { state.evidence = event.target.checked; filter(); });
+at("more").addEventListener("click", () => {
+  const before = shown;
+  more();
+  const first = at("cards").children[before];
+  first.tabIndex = -1;
+  first.focus({ preventScroll: true });
+});
+for (const form of document.forms) form.addEventListener("submit", (event) => event.preventDefault());
+window.addEventListener("beforeprint", () => {
+  for (const details of document.querySelectorAll("details")) details.open = true;
+});
+chooseGroup();

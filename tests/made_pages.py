@@ -1,0 +1,63 @@
+"""Runs with image files and kept evidence, for pages."""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+
+from faircontext.analysis.maps import keep_maps
+from faircontext.bench.schema import Record, to_table
+from faircontext.bench.store import write_run as write_rows
+from made_runs import CLASSES, write_run
+
+NAMES = tuple(f"class {letter}" for letter in "ABCDEFGHIJ")
+
+
+def write_images(folder: Path, number: int, side: int = 32) -> Path:
+    """Write images called as those of `write_run`, each of another colour."""
+    folder.mkdir(parents=True)
+    for position in range(number):
+        pixels = np.full((side, 2 * side, 3), (position % 256, position // 256 * 40 % 256, 128), np.uint8)
+        pixels[: side // 2, :side] = 255
+        Image.fromarray(pixels).save(folder / f"{position:05}.png")
+    return folder
+
+
+def write_pictured(
+    folder: Path, images: Path, dataset: str, right: Mapping[str, Sequence[int]], number: int, **options: Any
+) -> Path:
+    """Write a run, see `write_run`, that knows where its images are and what its classes are called."""
+    run = write_run(folder, dataset, right, number, **({"names": [*NAMES]} | options))
+    document = json.loads((run / "run.json").read_text())
+    (run / "run.json").write_text(json.dumps(document | {"folder": str(images)}))
+    return run
+
+
+def write_gallery(folder: Path, like: Path, positions: Sequence[int]) -> Path:
+    """Write a run of the analysis `gallery` on images of a run: of the candidates 3, 1 and 0, the best are 1 and 3."""
+    document = json.loads((like / "run.json").read_text())
+    config = document["config"] | {"methods": {"gallery": {}}}
+    height, width = torch.meshgrid(torch.linspace(0, 1, 224), torch.linspace(0, 1, 224), indexing="ij")
+    picture = torch.stack([255 * height, 255 * width, 128 + 0 * width]).to(torch.uint8)
+    kept = keep_maps(picture, torch.stack([height, width, height * width]))
+    diagnostics = json.dumps(kept | {"posterior": [0.3, 0.6, 0.1], "explored": 3.0, "answer": 1.0})
+    records = [
+        Record(
+            path=f"{position:05}.png",
+            method="gallery",
+            dataset=config["dataset"]["name"],
+            config="abc",
+            position=position,
+            label_index=position % CLASSES,
+            index=1,
+            candidates=(3, 1, 0),
+            diagnostics=diagnostics,
+        )
+        for position in positions
+    ]
+    hashes = {"gallery": "abc"}
+    return write_rows(folder, document | {"config": config, "hashes": hashes, "status": "complete"}, to_table(records))
