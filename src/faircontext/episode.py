@@ -184,6 +184,12 @@ class Episode:
             self._others[name] = Episode.of(self._views.on(labels.backbone.geometry), labels, self._features)
         return self._others[name]
 
+    def with_seed(self, seed: int) -> "Episode":
+        """Return the same image with other random numbers: its plain view is shared, views and masks are not."""
+        other = Episode.of(self._views.with_seed(seed), self.labels, self._features)
+        other.take_z(self.z)
+        return other
+
     def masked_features(
         self, count: int, grids: tuple[int, ...], fraction: float | tuple[float, float], occluder: Occluder
     ) -> tuple[Masks, Float[Tensor, "masks dim"]]:
@@ -208,7 +214,7 @@ class Episode:
             facts = {"grids": grids, "fraction": fraction, "occluder": occluder}
             self._masked[key] = masks, self._encode("masked", facts, count, pixels)
         masks, encoded = self._masked[key]  # the first masks of a longer run are the shorter run
-        return Masks(masks.cells[:count]), encoded[:count]
+        return masks.first(count), encoded[:count]
 
     def evidence(
         self,

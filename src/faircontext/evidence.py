@@ -46,6 +46,10 @@ class Masks:
     def __len__(self) -> int:
         return len(self.cells)
 
+    def first(self, count: int) -> "Masks":
+        """Return the first masks: those of a run with fewer."""
+        return Masks(self.cells[:count])
+
     def pixels(self, start: int, stop: int, height: int, width: int) -> Bool[Tensor, "masks height width"]:
         """Return masks `start` to `stop` at pixel resolution: binary, no interpolation (unlike RISE)."""
         return torch.stack(

@@ -124,8 +124,14 @@ class Views:
         """Return the same image, with the same crops, for another backbone."""
         return self._sibling(geometry, self.recipe)
 
-    def _sibling(self, geometry: Geometry, recipe: ViewRecipe) -> "Views":
-        other = Views(self._pixels.permute(1, 2, 0).numpy(), geometry, recipe, self.seed)
+    def with_seed(self, seed: int) -> "Views":
+        """Return the same image with other random numbers."""
+        other = self._sibling(self.geometry, self.recipe, seed)
+        other.__dict__["plain"] = self.plain
+        return other
+
+    def _sibling(self, geometry: Geometry, recipe: ViewRecipe, seed: int | None = None) -> "Views":
+        other = Views(self._pixels.permute(1, 2, 0).numpy(), geometry, recipe, self.seed if seed is None else seed)
         if "id" in self.__dict__:
             other.__dict__["id"] = self.id
         return other

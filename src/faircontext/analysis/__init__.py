@@ -3,9 +3,10 @@
 from faircontext.analysis.decomposition import Decomposition, Margin
 from faircontext.analysis.evidence_contribution import CommonEvidence, UniqueEvidence
 from faircontext.analysis.gallery import Gallery
+from faircontext.analysis.stability import Stability
 from faircontext.methods.base import METHODS
 
-__all__ = ["CommonEvidence", "Decomposition", "Gallery", "Margin", "UniqueEvidence", "list_analyses"]
+__all__ = ["CommonEvidence", "Decomposition", "Gallery", "Margin", "Stability", "UniqueEvidence", "list_analyses"]
 
 
 def list_analyses(pattern: str = "*") -> list[str]:

@@ -1,0 +1,86 @@
+"""How far an evidence map can be trusted: whether it settles with more masks, and is the same with another seed."""
+
+import math
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from faircontext.analysis.base import Analysis
+from faircontext.episode import Episode
+from faircontext.errors import ArgumentError
+from faircontext.evidence import evidence_maps
+from faircontext.methods.base import register_method
+from faircontext.metrics.saliency import deletion, insertion, rank_correlation, top_overlap
+from faircontext.types import Diagnostic, Prediction
+
+__all__ = ["Stability"]
+
+
+@register_method("stability", "whether evidence maps settle with more masks and repeat with another seed")
+@dataclass(frozen=True)
+class Stability(Analysis):
+    """Agreement and faithfulness of the predicted class's evidence map `E_yh`.
+
+    Finds `masks` and `convergence` (Spearman's rank correlation over pixels of the map of the first n masks with that
+    of all), `seeds` (the same of the maps of two seeds), `overlap` (intersection over union of their top fifths),
+    `insertion` and `deletion` (areas; the score is the posterior among the candidates), and the same of pixels in random
+    order, `insertion_random` and `deletion_random`: a map is worth something where it does better.
+
+    Attributes:
+        steps: portions of insertion and deletion.
+        fewer: numbers of masks at which the map is looked at, besides all.
+    """
+
+    steps: int = 16
+    fewer: tuple[int, ...] = (25, 50, 100, 200)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.steps < 1:
+            raise ArgumentError(f"steps={self.steps} is not possible; give at least 1")
+        if min(self.fewer, default=1) < 1:
+            raise ArgumentError(f"fewer={self.fewer} is not possible; give numbers of masks from 1 on")
+
+    def __call__(self, episode: Episode) -> Prediction:
+        """Measure one image."""
+        setting = self.setting(episode)
+        if len(setting.candidates) < 2:
+            return self.conclude(episode, setting.candidates, {})
+        text, place = setting.text, setting.place
+        counts = sorted({count for count in self.fewer if count < self.masks})
+        whole = self.evidence(episode, text)[place]
+        partial = [self._of_first(episode, text, count)[place] for count in counts]
+        again = self.evidence(episode.with_seed(episode.seed + 1), text)[place]
+        noise = torch.randperm(whole.numel(), generator=torch.Generator().manual_seed(episode.seed)).view_as(whole)
+
+        def score(images: Float[Tensor, "batch 3 height width"]) -> Float[Tensor, " batch"]:
+            features = episode.backbone.encode_image(images)
+            return (self.temperature(episode) * features @ text.T).softmax(-1)[:, place]
+
+        found: dict[str, Diagnostic] = {
+            "masks": tuple(float(count) for count in (*counts, self.masks)),
+            "convergence": tuple(_finite(rank_correlation(part, whole)) for part in (*partial, whole)),
+            "seeds": _finite(rank_correlation(whole, again)),
+            "overlap": top_overlap(whole, again),
+            "insertion": insertion(score, episode.x, whole, steps=self.steps).area,
+            "deletion": deletion(score, episode.x, whole, steps=self.steps).area,
+            "insertion_random": insertion(score, episode.x, noise.float(), steps=self.steps).area,
+            "deletion_random": deletion(score, episode.x, noise.float(), steps=self.steps).area,
+        }
+        return self.conclude(episode, setting.candidates, found)
+
+    def _of_first(
+        self, episode: Episode, text: Float[Tensor, "candidates dim"], count: int
+    ) -> Float[Tensor, "candidates height width"]:
+        """Return the maps of the first masks: those of a run with fewer."""
+        masks, features = episode.masked_features(self.masks, self.grids, self.gamma, self.occluder)
+        beta = self.temperature(episode)
+        rise = (beta * text @ episode.z).log_softmax(-1) - (beta * features[:count] @ text.T).log_softmax(-1)
+        return evidence_maps(rise, masks.first(count), *episode.x.shape[1:])
+
+
+def _finite(correlation: float) -> float:
+    """Return 0 for the correlation of a constant map, which is not defined."""
+    return 0.0 if math.isnan(correlation) else correlation

@@ -1,0 +1,225 @@
+"""Ablations: what an experiment file may say, that only what is missing is run, and what is concluded from rows."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from faircontext import Backbone, create_method
+from faircontext.backbones.base import Backbone as AnyBackbone
+from faircontext.backbones.prompts import PROMPT_SETS
+from faircontext.bench.ablation import Cell, cells, experiment_names, missing, read_experiment
+from faircontext.bench.pooled import compare_pooled, read_answers
+from faircontext.bench.store import load_runs
+from faircontext.cli import main
+from faircontext.errors import ArgumentError
+from faircontext.metrics.stats import mcnemar_exact, wilson_interval
+from faircontext.views import ViewRecipe
+
+
+def write(place: Path, **facts: object) -> Path:
+    place.write_text(json.dumps({"datasets": ["pictures"], "variants": {"base": {}}, **facts}))
+    return place
+
+
+@pytest.mark.parametrize("name", experiment_names())
+def test_every_packaged_experiment_can_be_created(name: str, lite0: Backbone) -> None:
+    experiment = read_experiment(name)
+    assert experiment.facts["title"]
+    assert experiment.reference in experiment.facts["variants"]
+    for label, found in experiment.facts["variants"].items():
+        changes = {key: tuple(v) if isinstance(v, list) else v for key, v in found.items()}
+        ViewRecipe(**{key: tuple(v) if isinstance(v, list) else v for key, v in changes.pop("views", {}).items()})
+        assert changes.pop("prompts", "single") in PROMPT_SETS
+        method = changes.pop("method", experiment.facts["method"])
+        create_method(method, preset="recommended", backbone=lite0, **{**experiment.facts["settings"], **changes})
+        assert experiment.labels[label].partition("-")[0] == method
+
+
+def test_variants_with_the_same_views_and_prompts_share_a_run_most_masks_first(tmp_path: Path) -> None:
+    variants = {
+        "base": {},
+        "many": {"masks": 800},
+        "crops": {"views": {"scale": [0.08, 1.0]}},
+        "own": {"views": {"scale": [0.08, 1.0]}, "beta": None, "gamma": [0.2, 0.4]},
+        "seven": {"prompts": "generic7"},
+        "zero": {"method": "zero"},
+    }
+    found = cells(read_experiment(str(write(tmp_path / "e.json", settings={"masks": 50}, variants=variants))))
+    assert [cell.name for cell in found] == ["single", "single-scale=0.08-1.0", "generic7"]
+    assert found[0].variants == {"fcl-many": ("masks=800",), "fcl-base": ("masks=50",), "zero-zero": ()}
+    assert found[1].variants["fcl-own"] == ("masks=50", "beta=none", "gamma=0.2,0.4")
+
+
+def test_only_what_no_pass_has_is_missing() -> None:
+    cell = Cell("single", (), {"a": ("k=1",), "b": ("k=2",)})
+    assert missing(cell, []) == cell
+    assert missing(cell, [Cell("single", (), {"a": ("k=1",)})]) == Cell("single", (), {"b": ("k=2",)})
+    assert missing(cell, [Cell("single", (), {"a": ("k=9",)})]) == cell
+    assert missing(cell, [Cell("single", (), {"a": ("k=1",)}), Cell("single", (), {"b": ("k=2",)})]) is None
+
+
+@pytest.mark.parametrize(
+    ("facts", "message"),
+    [
+        ({"variant": {}}, "unknown entry of .*'variant'.*variants"),
+        ({"datasets": []}, "datasets is .*give at least one"),
+        ({"datasets": "pictures"}, "datasets is 'pictures'; it takes a JSON list"),
+        ({"variants": {}}, "has no variants"),
+        ({"variants": {"lr 1": {}}}, "'lr 1' has a name that is no word"),
+        ({"variants": {"lr.1": {}}}, "'lr.1' has a name that is no word"),
+        ({"variants": {"a": 3}}, "variant 'a' is 3; it takes an object"),
+        ({"reference": "bse"}, "unknown reference of .*'bse'.*base"),
+        ({"seed": "x"}, "seed is 'x'; it takes a JSON number"),
+    ],
+)
+def test_what_an_experiment_file_cannot_say(facts: dict, message: str, tmp_path: Path) -> None:
+    with pytest.raises(ArgumentError, match=message) as caught:
+        read_experiment(str(write(tmp_path / "e.json", **facts)))
+    assert "e.json" in str(caught.value)
+
+
+@pytest.mark.parametrize("content", ["{", "[]", "\udcff"])
+def test_what_is_no_experiment_file(content: str, tmp_path: Path) -> None:
+    (tmp_path / "e.json").write_bytes(content.encode("utf-8", "surrogateescape"))
+    with pytest.raises(ArgumentError, match=r"e\.json: (is no|cannot be read)"):
+        read_experiment(str(tmp_path / "e.json"))
+
+
+def test_names_that_are_not_there(tmp_path: Path) -> None:
+    with pytest.raises(ArgumentError, match=r"unknown experiment 'lite0-txt'.*lite0-text"):
+        read_experiment("lite0-txt")
+    with pytest.raises(ArgumentError, match=r"nothing\.json: cannot be read"):
+        read_experiment(str(tmp_path / "nothing.json"))
+
+
+def test_comparison_is_paired_on_the_images_that_both_have() -> None:
+    own = {("a", "1"): True, ("a", "2"): True, ("b", "1"): False, ("b", "9"): True}
+    other = {("a", "1"): False, ("a", "2"): True, ("b", "1"): True, ("c", "1"): True}
+    found = compare_pooled(own, other)
+    assert (found["n"], found["gained"], found["lost"], found["p_value"]) == (3, 1, 1, mcnemar_exact(1, 1))
+    assert found["accuracy"] == pytest.approx(2 / 3)
+    assert (found["low"], found["high"]) == wilson_interval(2, 3)
+    assert found["difference"] == 0
+    assert found["datasets"]["a"] == {"n": 2, "correct": 2, "other_correct": 1, "gained": 1, "lost": 0}
+    assert found["datasets"]["b"] == {"n": 1, "correct": 0, "other_correct": 1, "gained": 0, "lost": 1}
+    assert compare_pooled(own, {})["difference"] is None
+
+
+@pytest.fixture
+def ablate(picture_set: Path, tiny_folder: Callable[[str], Path], tmp_path: Path) -> Callable[..., int]:
+    """Return a function that runs an experiment with the tiny model on the pictures."""
+
+    def call(place: Path, *words: str) -> int:
+        backbone = ("--backbone", f"local-dir:{tiny_folder('clip')}", "--precision", "fp32")
+        where = ("--root", str(picture_set.parent), "--out", str(tmp_path / "out"))
+        return main(["ablate", str(place), *where, *backbone, *words])
+
+    return call
+
+
+SETTINGS = {"masks": 16, "k": 3, "lr": 0.5}
+
+
+def test_an_experiment_runs_only_what_is_missing(
+    ablate: Callable[..., int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    variants = {"base": {}, "explore": {"calibrate": False}, "few": {"views": {"number": 16}}}
+    place = write(tmp_path / "e.json", preset="paper", limit=6, settings=SETTINGS, variants=variants)
+    assert ablate(place) in (0, 1)
+    folder = tmp_path / "out" / "e"
+    first = json.loads((folder / "results.json").read_text())
+    assert [variant["label"] for variant in first["variants"]] == ["base", "explore", "few"]
+    assert first["variants"][0]["difference"] == 0
+    assert first["train_info"]["few"]["masks"] == 16
+    assert first["meta_info"]["datasets"]["pictures"]
+    assert {"seconds", "created", "images", "experiment"} <= first["run_info"].keys()
+
+    runs = load_runs(folder)
+    base, explored = (read_answers(runs, f"fcl-{name}") for name in ("base", "explore"))
+    by_hand = np.mean([base.correct[key] for key in base.correct]) - np.mean([*explored.correct.values()])
+    assert first["variants"][1]["difference"] == pytest.approx(-by_hand)
+
+    stamps = {file: file.stat().st_mtime_ns for file in folder.glob("*/*/*/*.parquet")}
+    assert len(stamps) == 2
+    monkeypatch.setattr("faircontext.cli.ablate.evaluate", lambda _: pytest.fail("nothing is missing"))
+    assert ablate(place) in (0, 1)
+    monkeypatch.undo()
+
+    # A variant of text alone on images that are known: nothing is encoded, and no other run is touched.
+    write(
+        place, preset="paper", limit=6, settings=SETTINGS, variants={**variants, "uniform": {"pair_weight": "uniform"}}
+    )
+    encoded: list[int] = []
+    encode = AnyBackbone.encode_image
+    monkeypatch.setattr(
+        AnyBackbone, "encode_image", lambda self, pixels: encoded.append(len(pixels)) or encode(self, pixels)
+    )
+    assert ablate(place) in (0, 1)
+    assert sum(encoded) == 0
+    assert {file: file.stat().st_mtime_ns for file in stamps} == stamps
+    assert len(list(folder.glob("*/*/*/*.parquet"))) == 3
+    second = json.loads((folder / "results.json").read_text())
+    assert second["variants"][:3] == first["variants"]
+    capsys.readouterr()
+
+    write(place, preset="paper", limit=5, settings=SETTINGS, variants=variants)
+    assert ablate(place) == 2
+    assert "limit was 6 and is 5" in capsys.readouterr().err
+
+
+def test_answers_do_not_depend_on_whether_features_are_kept(
+    picture_set: Path, tiny_folder: Callable[[str], Path], tmp_path: Path
+) -> None:
+    words = ["evaluate", "--datasets", "pictures", "--root", str(picture_set.parent), "--limit", "4"]
+    words += ["--backbone", f"local-dir:{tiny_folder('clip')}", "--precision", "fp32", "--set", "masks=16", "k=3"]
+    kept = ["--features", str(tmp_path / "features")]
+    for name, extra in (("without", []), ("first", kept), ("second", kept)):
+        assert main([*words, "--out", str(tmp_path / name), *extra]) in (0, 1)
+    tables = [load_runs(tmp_path / name)[0].rows.drop_columns(["seconds"]) for name in ("without", "first", "second")]
+    assert tables[0].equals(tables[1])
+    assert tables[0].equals(tables[2])
+    assert list((tmp_path / "features").glob("*.safetensors"))
+
+
+def test_views_are_set_by_the_run(
+    picture_set: Path, tiny_folder: Callable[[str], Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = [
+        "evaluate",
+        "--datasets",
+        "pictures",
+        "--root",
+        str(picture_set.parent),
+        "--methods",
+        "zero",
+        "--limit",
+        "1",
+    ]
+    words += ["--backbone", f"local-dir:{tiny_folder('clip')}", "--precision", "fp32", "--out", str(tmp_path / "runs")]
+    assert main([*words, "--views", "number=16", "scale=0.3,0.9"]) in (0, 1)
+    (run,) = load_runs(tmp_path / "runs")
+    assert (run.document["config"]["views"]["number"], run.document["config"]["views"]["scale"]) == (16, [0.3, 0.9])
+    for word, message in {
+        "nmber=3": "unknown setting of --views 'nmber'",
+        "number=x": "number=x is not possible",
+        "number=0": "number=0 is not possible",
+        "augmix=on": "augmix is not set with --views",
+        "scale": "'scale' is not a setting",
+    }.items():
+        assert main([*words, "--views", word]) == 2
+        assert message in capsys.readouterr().err
+
+
+def test_settings_without_a_label_go_to_the_only_method_beside_zero_shot(
+    picture_set: Path, tiny_folder: Callable[[str], Path], tmp_path: Path
+) -> None:
+    words = ["analyze", "margin", "--datasets", "pictures", "--root", str(picture_set.parent), "--limit", "3"]
+    words += ["--backbone", f"local-dir:{tiny_folder('clip')}", "--precision", "fp32", "--out", str(tmp_path)]
+    assert main([*words, "--set", "masks=8"]) in (0, 1)
+    (run,) = load_runs(tmp_path)
+    assert run.document["config"]["methods"]["margin"]["masks"] == 8
+    rows = [row for row in run.rows.to_pylist() if row["method"] == "margin" and not row["error"]]
+    assert all(json.loads(row["diagnostics"])["bound"] <= json.loads(row["diagnostics"])["probability"] for row in rows)
