@@ -26,6 +26,7 @@ _COMMANDS = {
     "evaluate": ("evaluate", "measure methods on labelled data sets, resumable and in shards"),
     "merge": ("merge", "join the shards of runs"),
     "tables": ("tables", "print the paper's tables from runs"),
+    "figures": ("figures", "draw every figure that runs allow, from their records alone"),
     "reproduce": ("reproduce", "run what a table of the paper needs"),
     "list": ("listing", "list methods, backbones or weights"),
     "demo": ("demo", "run FCL on sample photos, plain and corrupted, and draw its evidence"),
