@@ -16,7 +16,10 @@ from faircontext.report.plots.style import COLUMN, GREY, PAGE, colours_of, new_f
 
 __all__ = ["draw_pareto", "front"]
 
-_SHARED = "seconds are those of the runs: the first method of a run also pays for the features that all share"
+_SHARED = (
+    "seconds are those of the runs, where the first method that uses features pays for all that share them, so that "
+    "the front favours the others; costs.json has comparable ones"
+)
 
 
 def draw_pareto(material: Material) -> Drawing | str:
@@ -87,7 +90,7 @@ def _figure(material: Material, rows: list[dict[str, Any]], shared: bool) -> Any
     )
     first = None
     for axis, (key, label) in zip(figure.subplots(1, len(keys), squeeze=False)[0], keys, strict=True):
-        note = "\nthe first method also pays for shared features" if shared else ""
+        note = "\nfeatures that methods share count for their first user alone" if shared else ""
         axis.set_xlabel(label + note)
         _draw_panel(axis, [row for row in rows if row[key]], key)
         first = first or axis
