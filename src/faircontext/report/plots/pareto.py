@@ -90,7 +90,7 @@ def _figure(material: Material, rows: list[dict[str, Any]], shared: bool) -> Any
     )
     first = None
     for axis, (key, label) in zip(figure.subplots(1, len(keys), squeeze=False)[0], keys, strict=True):
-        note = "\nfeatures that methods share count for their first user alone" if shared else ""
+        note = "\nshared features count for their first user only" if shared else ""
         axis.set_xlabel(label + note)
         _draw_panel(axis, [row for row in rows if row[key]], key)
         first = first or axis
