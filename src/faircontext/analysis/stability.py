@@ -25,8 +25,8 @@ class Stability(Analysis):
 
     Finds `masks` and `convergence` (Spearman's rank correlation over pixels of the map of the first n masks with that
     of all), `seeds` (the same of the maps of two seeds), `overlap` (intersection over union of their top fifths),
-    `insertion` and `deletion` (areas; the score is the posterior among the candidates), and the same of pixels in random
-    order, `insertion_random` and `deletion_random`: a map is worth something where it does better.
+    `insertion` and `deletion` (areas; the score is the posterior among the candidates), and the same of pixels in
+    random order, `insertion_random` and `deletion_random`: a map is worth something where it does better.
 
     Attributes:
         steps: portions of insertion and deletion.

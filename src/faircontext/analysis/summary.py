@@ -3,15 +3,14 @@
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from jaxtyping import Float
-from scipy.stats import pearsonr, spearmanr
 
 from faircontext.analysis.decomposition import reconstruction_bound
+from faircontext.metrics.correlation import Kind, clustered_correlation
 from faircontext.metrics.stats import Interval, bootstrap_mean
 
 __all__ = ["Finding", "describe", "findings", "view_correlation"]
@@ -49,40 +48,20 @@ def findings(rows: pa.Table, label: str) -> list[Finding]:
     ]
 
 
-def view_correlation(found: Sequence[Finding], resamples: int = 999, seed: int = 0) -> dict[str, Interval] | None:
-    """Return Pearson's and Spearman's correlation of entropy and EUEC over views, with 95% intervals.
-
-    Images are drawn again, not views: the views of one image are not independent.
+def view_correlation(found: Sequence[Finding]) -> dict[Kind, Interval]:
+    """Return the correlations of entropy and EUEC over views, those that are defined; see `clustered_correlation`.
 
     Args:
         found: of the analysis `entropy`.
-        resamples: of the bootstrap.
-        seed: of its draws.
-
-    Returns:
-        None with fewer than three views, or where one of the two does not vary.
     """
     images = [np.array([image.values["entropy"], image.values["euec"]]) for image in found if "euec" in image.values]
-    if not images or sum(image.shape[1] for image in images) < 3:
-        return None
-    whole = np.concatenate(images, axis=1)
-    if np.ptp(whole, axis=1).min() == 0:
-        return None
-    rng, drawn = np.random.default_rng(seed), []
-    for _ in range(resamples):
-        sample = np.concatenate([images[place] for place in rng.integers(len(images), size=len(images))], axis=1)
-        if np.ptp(sample, axis=1).min() > 0:
-            drawn.append(_correlations(sample))
-    low, high = np.quantile(drawn, [0.025, 0.975], axis=0)
-    value = _correlations(whole)
-    return {
-        name: Interval(value[place], float(low[place]), float(high[place]))
-        for place, name in enumerate(("pearson", "spearman"))
-    }
-
-
-def _correlations(points: Float[np.ndarray, "2 views"]) -> tuple[float, float]:
-    return float(pearsonr(*points).statistic), float(spearmanr(*points).statistic)
+    if not images:
+        return {}
+    views = np.concatenate(images, axis=1)
+    clusters = np.repeat(np.arange(len(images)), [image.shape[1] for image in images])
+    kinds: tuple[Kind, ...] = get_args(Kind)
+    values = {kind: clustered_correlation(views[0], views[1], clusters, kind) for kind in kinds}
+    return {kind: value for kind, value in values.items() if value is not None}
 
 
 def describe(rows: pa.Table, label: str) -> list[str]:
@@ -111,9 +90,8 @@ def describe(rows: pa.Table, label: str) -> list[str]:
             f"  cos_composed: at most {reconstruction_bound(*cosines):.4f} with these three means; the paper reports "
             f"0.8705, where its three means allow at most {reconstruction_bound(0.7283, 0.6390, 0.6516):.4f}"
         )
-    if correlation := view_correlation(found):
-        views = sum(len(image.values.get("euec", ())) for image in found)
-        for name, value in correlation.items():
-            interval = f"{value.value:+.3f} ({value.low:+.3f} to {value.high:+.3f})"
-            lines.append(f"  entropy and EUEC over {views} views: {name} {interval}")
+    views = sum(len(image.values.get("euec", ())) for image in found)
+    for kind, value in view_correlation(found).items():
+        interval = f"{value.value:+.3f} ({value.low:+.3f} to {value.high:+.3f})"
+        lines.append(f"  entropy and EUEC over {views} views: {kind} {interval}")
     return lines

@@ -29,6 +29,7 @@ _COMMANDS = {
     "analyze": ("analyze", "measure what the paper says of evidence: ECEC, EUEC, decomposition, margins"),
     "ablate": ("ablate", "compare variants of a method, from an experiment file"),
     "report": ("report", "write one page about runs, with every image that a method fixed or broke"),
+    "figures": ("figures", "draw every figure that runs allow, from their records alone"),
     "reproduce": ("reproduce", "run what a table of the paper needs"),
     "list": ("listing", "list methods, backbones or weights"),
     "demo": ("demo", "run FCL on sample photos, plain and corrupted, and draw its evidence"),

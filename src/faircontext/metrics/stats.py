@@ -15,6 +15,7 @@ __all__ = [
     "Interval",
     "average_interval",
     "bootstrap_mean",
+    "bootstrap_means",
     "chance_p_value",
     "discordant",
     "holm",
@@ -135,6 +136,20 @@ def bootstrap_mean(
         ArgumentError: there is no image, an outcome is not finite, or another argument is out of range.
     """
     return average_interval([outcomes], level, resamples, seed)
+
+
+def bootstrap_means(
+    outcomes: Shaped[np.ndarray, " images"], resamples: int = 9999, seed: int = 0
+) -> Float[np.ndarray, " resamples"]:
+    """Return the means of resamples of which `bootstrap_mean` gives the percentiles.
+
+    Args and errors as of `bootstrap_mean`.
+    """
+    check_minimum("resamples", resamples, 1)
+    check_minimum("seed", seed, 0)
+    if not len(outcomes) or not np.isfinite(outcomes).all():
+        raise ArgumentError("outcomes has none, or one that is not finite; give a finite number for each image")
+    return _resampled_means(outcomes.astype(np.float64), resamples, np.random.default_rng(seed))[1]
 
 
 def paired_bootstrap(

@@ -14,7 +14,7 @@ import PIL.Image
 from jaxtyping import Float, UInt8
 from scipy.special import softmax
 
-from faircontext.analysis import list_analyses
+from faircontext.analysis import is_analysis
 from faircontext.analysis.maps import KeptMaps, read_maps
 from faircontext.bench.store import Run
 from faircontext.errors import ArgumentError
@@ -27,7 +27,7 @@ __all__ = [
     "common_evidence",
     "draw_evidence",
     "find_evidence",
-    "is_analysis",
+    "has_analyses",
     "kept_key",
 ]
 
@@ -50,10 +50,9 @@ class Evidence:
     maps: tuple[Float[np.ndarray, "size size"], ...]
 
 
-def is_analysis(run: Run) -> bool:
+def has_analyses(run: Run) -> bool:
     """Return whether a run has analysed images, in place of answering them."""
-    labels = run.document["config"]["methods"]
-    return not {label.partition("-")[0] for label in labels}.isdisjoint(list_analyses())
+    return any(map(is_analysis, run.document["config"]["methods"]))
 
 
 def kept_key(run: Run, path: str) -> KeptKey:

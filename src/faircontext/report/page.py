@@ -17,7 +17,7 @@ from faircontext.report.columns import show
 from faircontext.report.described import facts, refused_files, runs_of, runs_table, settings
 from faircontext.report.groups import Group, group_runs, method_title, remarks, set_title
 from faircontext.report.html import render
-from faircontext.report.kept import is_analysis
+from faircontext.report.kept import has_analyses
 from faircontext.report.measures import METRICS
 from faircontext.report.pooled import gains_by_set, pooled_bins, pooled_gain, pooled_table
 from faircontext.report.tables import long_table
@@ -57,12 +57,12 @@ def build_page(runs: Sequence[Run], most: int = 1000) -> Page:
     Raises:
         ArgumentError: no run has answered an image, or runs contradict each other; see `group_runs`.
     """
-    answers = [run for run in runs if not is_analysis(run)]
+    answers = [run for run in runs if not has_analyses(run)]
     groups = [group for group in group_runs(answers) if any(map(group.row, group.methods))]
     if not groups:
         raise ArgumentError("no run has answered an image; name a folder that faircontext evaluate --out has made")
     panels = [panel for number, group in enumerate(groups) for panel in panels_of(group, number)]
-    pictures = pictures_of(panels, [run for run in runs if is_analysis(run)], most)
+    pictures = pictures_of(panels, [run for run in runs if has_analyses(run)], most)
     images = len({key for panel in panels for key in panel.keys})
     notes = (*remarks(groups), *_picture_notes(pictures, images))
     html = render(

@@ -1,0 +1,1 @@
+"""Figures of runs, each from records alone: a file per figure, see `faircontext.report.plots.registry`."""

@@ -1,0 +1,102 @@
+"""Files beside runs that hold what no run does: costs of methods (`costs.json`), and ablations (`*.results.json`)."""
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from faircontext.errors import ArgumentError, reason_of
+
+__all__ = ["Ablation", "Cost", "Variant", "is_beside", "read_ablation", "read_costs"]
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Seconds and memory of one answer, as `analysis.efficiency` measures them; what is not known is None."""
+
+    method: str
+    backbone: str
+    seconds_mean: float
+    seconds_standard_error: float | None = None
+    peak_memory_mb: float | None = None
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A row of an ablation; accuracies and differences are proportions, None where there are none."""
+
+    label: str
+    n: int
+    accuracy: float
+    low: float
+    high: float
+    difference: float | None = None
+    difference_low: float | None = None
+    difference_high: float | None = None
+    gained: int | None = None
+    lost: int | None = None
+    p_value: float | None = None
+
+
+@dataclass(frozen=True)
+class Ablation:
+    """Variants of a method beside the one that they are compared with."""
+
+    name: str
+    reference: str
+    variants: tuple[Variant, ...]
+
+
+def is_beside(path: Path) -> bool:
+    """Return whether a file is one of these."""
+    return path.name == "costs.json" or path.name.endswith(".results.json")
+
+
+def read_costs(file: Path) -> list[Cost]:
+    """Read a file `costs.json`.
+
+    Raises:
+        ArgumentError: it cannot be read, or lacks something.
+    """
+    return [_read(file, Cost, entry, ("seconds_mean",)) for entry in _entries(file, "costs")]
+
+
+def read_ablation(file: Path) -> Ablation:
+    """Read a file `*.results.json`.
+
+    Raises:
+        ArgumentError: it cannot be read, or lacks something.
+    """
+    needed = ("accuracy", "low", "high")
+    variants = tuple(_read(file, Variant, entry, needed) for entry in _entries(file, "variants"))
+    document = json.loads(file.read_text(encoding="utf-8"))
+    try:
+        return Ablation(str(document["name"]), str(document["reference"]), variants)
+    except KeyError as error:
+        raise ArgumentError(f"{file}: lacks {error}; it holds name, reference and variants") from None
+
+
+def _entries(file: Path, key: str) -> list[Mapping[str, Any]]:
+    try:
+        found = json.loads(file.read_text(encoding="utf-8"))[key]
+    except OSError as error:
+        raise ArgumentError(f"{file}: cannot be read: {reason_of(error)}") from None
+    except (ValueError, KeyError, TypeError) as error:
+        raise ArgumentError(f"{file}: holds no list {key!r} ({type(error).__name__}); make it again") from None
+    return list(found)
+
+
+def _read(file: Path, kind: type[T], entry: Mapping[str, Any], finite: Sequence[str]) -> T:
+    """Return an entry of a file; what is not among the fields is left out."""
+    try:
+        known = {name: entry[name] for name in kind.__annotations__ if entry.get(name) is not None}
+        for name in finite:
+            if not math.isfinite(known[name]):
+                raise ValueError(f"{name} is {known[name]}")
+        return kind(**known)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise ArgumentError(f"{file}: an entry cannot be read ({error}); it needs {', '.join(finite)}") from None

@@ -1,0 +1,61 @@
+"""A gallery of evidence: images, the evidence of their two best candidates, and what those have in common."""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+
+from faircontext.report.figures import overlay
+from faircontext.report.groups import set_title
+from faircontext.report.plots.drawing import Drawing
+from faircontext.report.plots.pictures import Picture, common_map, name_within, pictures, resized, spread
+from faircontext.report.plots.sources import Material, needs_analysis
+from faircontext.report.plots.style import COLUMN, GREY, PAGE, new_figure
+
+__all__ = ["draw_gallery"]
+
+_IMAGES, _LETTERS = 6, 13
+
+
+def draw_gallery(material: Material) -> Drawing | str:
+    """Draw up to six images, two in a row on a page, each with three overlays."""
+    chosen = spread(pictures(material), _IMAGES, lambda _: 0)
+    if not chosen:
+        return needs_analysis("gallery")
+    columns = min(len(chosen), 2)
+    lines = math.ceil(len(chosen) / columns)
+    width = PAGE if columns == 2 else COLUMN
+    figure = new_figure(width, 0.7 + 1.17 * lines, "Class evidence and common evidence", material.title)
+    grid = figure.subplots(lines, 4 * columns, squeeze=False)
+    places = [list(grid[line][4 * column : 4 * column + 4]) for line in range(lines) for column in range(columns)]
+    for axis in grid.ravel():
+        axis.set_axis_off()
+    entries = [_draw(axes, picture) for axes, picture in zip(places, chosen, strict=False)]
+    text = "Yellow: hiding the image there costs the class most; each map on its own scale."
+    figure.supxlabel(text, fontsize=7, color=GREY, x=0.01, ha="left")
+    return Drawing(figure, {"images": entries})
+
+
+def _draw(axes: Sequence[Axes], picture: Picture) -> dict[str, Any]:
+    row, image, evidence = picture.row, picture.image, picture.kept.evidence
+    names = [row.name(index) for index in row.candidates[:2]]
+    maps = [evidence[0], evidence[1], common_map(evidence[0], evidence[1])]
+    titles = [f"“{name_within(names[0], _LETTERS - 2)}”", f"“{name_within(names[1], _LETTERS - 2)}”", "common"]
+    axes[0].imshow(image)
+    label = name_within(row.name(row.label), _LETTERS)
+    axes[0].set_title(f"{name_within(set_title(row.dataset), _LETTERS)}:\n{label}", fontsize=7)
+    for axis, values, title, first in zip(axes[1:], maps, titles, ("evidence of", "and of", ""), strict=True):
+        axis.imshow(overlay(image, resized(values, *image.shape[:2])))
+        axis.set_title(f"{first}\n{title}" if first else f"{title}\nevidence", fontsize=7)
+    return {
+        "dataset": row.dataset,
+        "path": row.path,
+        "label": row.label,
+        "label_name": row.name(row.label),
+        "candidates": list(row.candidates[:2]),
+        "names": names,
+        "evidence": np.round(evidence[:2].astype(np.float64), 5).tolist(),
+        "common": (maps[2] / maps[2].max()).round(4).tolist(),
+    }
