@@ -130,7 +130,7 @@ def test_an_experiment_runs_only_what_is_missing(
     place = write(tmp_path / "e.json", preset="paper", limit=6, settings=SETTINGS, variants=variants)
     assert ablate(place) in (0, 1)
     folder = tmp_path / "out" / "e"
-    first = json.loads((folder / "results.json").read_text())
+    first = json.loads((folder / "e.results.json").read_text())
     assert [variant["label"] for variant in first["variants"]] == ["base", "explore", "few"]
     assert first["variants"][0]["difference"] == 0
     assert first["train_info"]["few"]["masks"] == 16
@@ -161,7 +161,7 @@ def test_an_experiment_runs_only_what_is_missing(
     assert sum(encoded) == 0
     assert {file: file.stat().st_mtime_ns for file in stamps} == stamps
     assert len(list(folder.glob("*/*/*/*.parquet"))) == 3
-    second = json.loads((folder / "results.json").read_text())
+    second = json.loads((folder / "e.results.json").read_text())
     assert second["variants"][:3] == first["variants"]
     capsys.readouterr()
 

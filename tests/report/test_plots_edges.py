@@ -99,7 +99,7 @@ def test_files_that_cannot_be_read_are_named(name: str, content: str, message: s
 
 
 def test_a_row_that_lacks_its_quantity_is_named(tmp_path: Path) -> None:
-    analysis_run(tmp_path, "evidence", [{}])
+    analysis_run(tmp_path, "evidence", [{"eced": 0.5}])
     with pytest.raises(ArgumentError, match=r"the row evidence of 00000.png cannot be read \(KeyError\('ecec'\)\)"):
         draw_all(read_materials([tmp_path]), {"ecec": PLOTS["ecec"]}, tmp_path / "out")
 

@@ -25,7 +25,7 @@ class Ablate:
     """Run variants of a method that an experiment file names, and compare them image by image.
 
     What is there is not run again: a variant that is added to the file is run alone. Image features are kept, so that
-    only pictures that no earlier variant needed are encoded. Results are written to OUT/NAME/results.json.
+    only pictures that no earlier variant needed are encoded. Results are written to OUT/NAME/NAME.results.json.
     """
 
     experiment: Annotated[str, tyro.conf.Positional]
@@ -202,12 +202,12 @@ def _conclude(experiment: "Experiment", folder: Path) -> None:
             "hardware": sorted({f"{session['processor']}, {session['threads']} threads" for session in sessions}),
         },
     }
-    _write(folder / "results.json", document)
+    _write(folder / f"{experiment.name}.results.json", document)
     print(f"\n{experiment.name}: {experiment.facts['title']}")
     print(f"{'variant':18} {'n':>5}  top-1   over {experiment.reference}, 95%   right/lost   p   over zero-shot, 95%")
     for found in variants:
         _print_line(found)
-    print(f"{folder / 'results.json'}")
+    print(folder / f"{experiment.name}.results.json")
 
 
 def _print_line(found: dict[str, Any]) -> None:
