@@ -17,6 +17,7 @@ from faircontext.bench.run import answer_images
 from faircontext.bench.store import load_runs
 from faircontext.cli import main
 from faircontext.datasets.imagenet import imagenet_wnids
+from faircontext.report.plots.beside import read_costs
 
 Run = Callable[..., tuple[int, str, str]]
 
@@ -292,7 +293,48 @@ def test_costs_are_measured_beside_the_accuracies(reproduce: Run, root: Path) ->
     code, out, _ = reproduce("efficiency", "--trials", "2", "--limit", "1")
     assert code == 0
     lines = [line.split() for line in out.splitlines() if "2 trials" in line]
-    assert [line[0] for line in lines] == ["tpt", "fcl-200", "fcl-400", "fcl-800"]
+    assert [line[0] for line in lines] == ["tpt", "fcl-200", "fcl", "fcl-800"]
     assert all(float(line[1]) > 0 and line[3:5] == ["(standard", "error"] for line in lines)
     groups = {run.folder.parent.name for run in load_runs(root.parent / "runs")}
     assert groups == {"tpt", "fcl", "masks-many"}
+    (kept,) = (root.parent / "runs").rglob("costs.json")
+    assert [cost.method for cost in read_costs(kept)] == ["tpt", "fcl-200", "fcl", "fcl-800"]
+    assert all(cost.seconds_mean > 0 and cost.peak_memory_mb is not None for cost in read_costs(kept))
+
+
+@pytest.mark.parametrize(
+    ("name", "figures"),
+    [
+        ("decomposition", ["decomposition"]),
+        ("evidence-gallery", ["gallery"]),
+        ("ablation-num-masks", ["masks"]),
+        ("efficiency", ["pareto"]),
+    ],
+)
+def test_figures_are_drawn_by_name_and_what_is_there_is_not_run_again(
+    name: str, figures: list[str], reproduce: Run, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for wnid in imagenet_wnids("a")[:2] if name == "evidence-gallery" else ():
+        draw(root / "imagenet_a" / wnid / f"{wnid}_1.JPEG")
+    words = ("--trials", "2", *(("--available",) if name == "evidence-gallery" else ()))
+    code, out, err = reproduce(name, *words)
+    assert code == 0, err
+    drawn = sorted(path.stem for path in (root.parent / "runs" / "figures").glob("*.pdf"))
+    assert [stem.partition("-")[0] for stem in drawn] == figures
+    assert "estimated: " in out
+    if name == "decomposition":
+        assert "at most" in out  # what the sum of proxies can reach
+        (run,) = load_runs(root.parent / "runs")
+        assert (run.document["config"]["limit"], run.document["config"]["preset"]) == (1000, "paper")
+    monkeypatch.setattr("faircontext.cli.planned.evaluate", lambda _: pytest.fail("everything is there"))
+    assert reproduce(name, *words)[0] == 0
+
+
+def test_observations_need_three_analyses() -> None:
+    found = {job.methods: (job.datasets, job.limit) for job in EXPERIMENTS["observations"].jobs}
+    assert found == {
+        ("gallery",): (("imagenet_a",), 100),
+        ("evidence",): (NATURAL, 1000),
+        ("entropy",): (("imagenet",), 100),
+    }
+    assert EXPERIMENTS["observations"].figures == ("scores", "ecec", "entropy")

@@ -54,6 +54,17 @@ class Efficiency:
         """Standard error of that mean: the standard deviation of the trials over the root of their number."""
         return statistics.stdev(self.seconds) / math.sqrt(len(self.seconds))
 
+    def as_record(self) -> dict[str, float | int | None]:
+        """Return the numbers as `costs.json` keeps them; memory is the device's where there is one."""
+        memory = self.peak_device_mb if self.peak_device_mb is not None else self.peak_resident_mb
+        return {
+            "seconds_mean": self.seconds_mean,
+            "seconds_standard_error": self.seconds_spread,
+            "trials": len(self.seconds),
+            "images": self.images,
+            "peak_memory_mb": memory,
+        }
+
     def __str__(self) -> str:
         words = [f"{self.seconds_mean:.3f} s (standard error {self.seconds_spread:.3f}, {len(self.seconds)} trials)"]
         if self.peak_device_mb is not None:

@@ -1,7 +1,7 @@
 """Ablations as experiment files: which variants of a method on which data sets, and what they gain, paired by image.
 
-An experiment is a JSON file in and a JSON file out (`NAME.results.json`). Variants that share views and prompts are answered
-in one run, so that they share an image's features; what is there already is not run again.
+An experiment is a JSON file in and a JSON file out (`NAME.results.json`). Variants that share views and prompts are
+answered in one run, so that they share an image's features; what is there already is not run again.
 """
 
 import json

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from faircontext.analysis import is_analysis
 from faircontext.bench.plan import Setup
 from faircontext.datasets.catalogue import CATALOGUE
 from faircontext.episode import Episode
@@ -50,6 +51,7 @@ class Job:
         methods: what is run, variants by a suffix.
         settings: over the preset `paper`, as for `evaluate --set`.
         prompts: name of the prompt set.
+        limit: images of each data set, where the paper takes a sample, or where all would cost days.
     """
 
     group: str
@@ -58,6 +60,12 @@ class Job:
     methods: tuple[str, ...]
     settings: tuple[str, ...] = ()
     prompts: str = "single"
+    limit: int | None = None
+
+    @property
+    def analysis(self) -> bool:
+        """Whether evidence is analysed, in place of answering."""
+        return all(map(is_analysis, self.methods))
 
     def folder(self, pretrained: str | None) -> str:
         """Return where its runs are, below the folder of all runs."""
@@ -78,12 +86,14 @@ class Experiment:
         jobs: runs.
         costs: backbones on which time and memory are measured, see `measure`.
         counted: data sets whose classes and images are counted.
+        figures: what is drawn in the end, see `faircontext figures`.
     """
 
     title: str
     jobs: tuple[Job, ...] = ()
     costs: tuple[str, ...] = ()
     counted: tuple[str, ...] = ()
+    figures: tuple[str, ...] = ()
 
 
 _GROUPS: Mapping[str, Mapping[str, str]] = {
@@ -114,6 +124,11 @@ def _jobs(
     return tuple(found)
 
 
+def _analyses(datasets: tuple[str, ...], limit: int, *names: str) -> tuple[Job, ...]:
+    """Return the jobs of analyses, on a sample of each data set."""
+    return tuple(Job(f"analysis-{name}", B16, datasets, (name,), limit=limit) for name in names)
+
+
 _ALL = ("tpt", "baselines", "fcl")
 _IMAGENET = ("imagenet",)
 
@@ -133,9 +148,28 @@ EXPERIMENTS: Mapping[str, Experiment] = {
     "ablation-aggregation": Experiment(
         "mean for vote in exploration, ImageNet", _jobs(_IMAGENET, "fcl", "aggregation")
     ),
-    "ablation-num-masks": Experiment("50 to 800 masks, ImageNet", _jobs(_IMAGENET, "fcl", "masks-many", "masks-few")),
+    "ablation-num-masks": Experiment(
+        "50 to 800 masks, ImageNet", _jobs(_IMAGENET, "fcl", "masks-many", "masks-few"), figures=("masks",)
+    ),
     "calibration-gain": Experiment(
-        "exploration alone against all of FCL, fine-grained data sets", _jobs(FINE_GRAINED, "fcl", "calibration")
+        "exploration alone against all of FCL, fine-grained data sets",
+        _jobs(FINE_GRAINED, "fcl", "calibration"),
+        figures=("calibration-gain",),
+    ),
+    "observations": Experiment(
+        "scores and evidence, ECEC of right and wrong answers, unique evidence against entropy (figures a, b and c)",
+        _analyses(("imagenet_a",), 100, "gallery")
+        + _analyses(NATURAL, 1000, "evidence")
+        + _analyses(_IMAGENET, 100, "entropy"),
+        figures=("scores", "ecec", "entropy"),
+    ),
+    "decomposition": Experiment(
+        "an image as the sum of its evidence, 1,000 images of ImageNet",
+        _analyses(_IMAGENET, 1000, "decomposition"),
+        figures=("decomposition",),
+    ),
+    "evidence-gallery": Experiment(
+        "evidence maps of images of ImageNet-A", _analyses(("imagenet_a",), 100, "gallery"), figures=("gallery",)
     ),
     "dataset-statistics": Experiment(
         "numbers of classes and images, found and the paper's", counted=NATURAL + FINE_GRAINED
@@ -144,6 +178,7 @@ EXPERIMENTS: Mapping[str, Experiment] = {
         "seconds, memory and accuracy of TPT and FCL",
         _jobs(_IMAGENET, "tpt", "fcl", "masks-many", backbones=(B16, B32)),
         (B16, B32),
+        figures=("pareto",),
     ),
 }
 """By name, in the paper's order."""

@@ -30,8 +30,8 @@ _COMMANDS = {
     "ablate": ("ablate", "compare variants of a method, from an experiment file"),
     "report": ("report", "write one page about runs, with every image that a method fixed or broke"),
     "figures": ("figures", "draw every figure that runs allow, from their records alone"),
-    "reproduce": ("reproduce", "run what a table of the paper needs"),
-    "list": ("listing", "list methods, backbones or weights"),
+    "reproduce": ("reproduce", "run what a table or figure of the paper needs"),
+    "list": ("listing", "list methods, analyses, backbones or weights"),
     "demo": ("demo", "run FCL on sample photos, plain and corrupted, and draw its evidence"),
 }
 """Module and summary of each command."""

@@ -10,7 +10,7 @@ import tyro
 from faircontext.cli.options import note, parse_options
 from faircontext.errors import ArgumentError
 
-__all__ = ["Figures", "run"]
+__all__ = ["Figures", "figures", "run"]
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,11 @@ class Figures:
 
 def run(arguments: Sequence[str]) -> int:
     """Run the command: 0 where every figure that was asked for by name is drawn, or any where none was; else 1."""
-    options = parse_options(Figures, arguments, "figures")
+    return figures(parse_options(Figures, arguments, "figures"))
+
+
+def figures(options: Figures) -> int:
+    """Draw figures as the options ask, and return the exit code."""
     if options.out == Path():
         raise ArgumentError("--out is empty; name a folder for the figures")
     from faircontext.report.plots.registry import PLOTS, choose

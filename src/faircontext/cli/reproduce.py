@@ -1,4 +1,4 @@
-"""`faircontext reproduce`: run what a table of the paper needs, and print it."""
+"""`faircontext reproduce`: run what a table or figure of the paper needs, and print or draw it."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
+from faircontext.cli.analyze import Analyze
 from faircontext.cli.evaluate import Evaluate
 from faircontext.cli.options import note, parse_options
 from faircontext.cli.planned import Planned, carry_out, estimate
@@ -21,13 +22,13 @@ __all__ = ["Reproduce", "run"]
 
 @dataclass(frozen=True)
 class Reproduce:
-    """Run what a table of the paper needs, with the paper's settings, and print it beside the paper's numbers.
+    """Run what a table or figure of the paper needs, with its settings, and print it beside the paper or draw it.
 
     What is there is not run again, and a run that was stopped goes on. The time it will take is estimated first.
     """
 
     name: Annotated[str, tyro.conf.Positional]
-    """Name of a table, or list."""
+    """Name of a table or figure, or list."""
     root: Path | None = field(default=None, kw_only=True)
     """Folder that holds the data sets."""
     out: Path = field(default=Path("reproduced"), kw_only=True)
@@ -84,9 +85,11 @@ def run(arguments: Sequence[str]) -> int:
     if options.dry_run:
         return 0
     code = max([carry_out(plan) for plan in plans], default=0)
-    _print_tables(plans)
+    _print_tables([plan for plan, job in zip(plans, jobs, strict=True) if not job.analysis])
     for backbone in dict.fromkeys(options.backbone or name for name in wanted.costs):
-        _print_costs(options, next(plan for plan in plans if plan.options.backbone == backbone))
+        _measure_costs(options, next(plan for plan in plans if plan.options.backbone == backbone))
+    if wanted.figures:
+        _draw(options, wanted.figures, plans)
     return code
 
 
@@ -152,13 +155,15 @@ def _evaluation(options: Reproduce, job: "Job") -> Evaluate:
     own = options.pretrained is None and options.backbone is None
     pretrained = "openai" if own else options.pretrained
     assert options.root is not None
-    return Evaluate(
+    kind = Analyze if job.analysis else Evaluate
+    limits = [limit for limit in (options.limit, job.limit) if limit is not None]
+    return kind(
         datasets=job.datasets,
         methods=job.methods,
         root=options.root,
         out=options.out / job.folder(pretrained),
         prompts=job.prompts,
-        limit=options.limit,
+        limit=min(limits, default=None),
         backbone=job.backbone,
         pretrained=pretrained,
         preset="paper",
@@ -176,24 +181,44 @@ def _print_tables(plans: Sequence[Planned]) -> None:
     """Print the tables of the runs that belong to the experiment, and of no others."""
     from faircontext.cli.tables import Tables, tables
 
-    folders = [plan.options.out / dataset.name for plan in plans for dataset in plan.datasets]
-    tables(Tables(tuple(dict.fromkeys(folders)), compare="paper"))
+    if plans:
+        tables(Tables(_folders(plans), compare="paper"))
 
 
-def _print_costs(options: Reproduce, plan: Planned) -> None:
-    """Measure and print seconds and memory of one answer (paper, "Computational Cost Analysis")."""
+def _draw(options: Reproduce, names: tuple[str, ...], plans: Sequence[Planned]) -> None:
+    """Draw the figures of the experiment from its runs."""
+    from faircontext.cli.figures import Figures, figures
+
+    costs = [plan.options.out / "costs.json" for plan in plans]
+    there = tuple(dict.fromkeys(place for place in costs if place.exists()))
+    figures(Figures((*_folders(plans), *there), out=options.out / "figures", only=names))
+
+
+def _folders(plans: Sequence[Planned]) -> tuple[Path, ...]:
+    """Return the folders of the runs that belong to an experiment, and of no others."""
+    return tuple(dict.fromkeys(plan.options.out / dataset.name for plan in plans for dataset in plan.datasets))
+
+
+def _measure_costs(options: Reproduce, plan: Planned) -> None:
+    """Measure, print and keep seconds and memory of one answer (paper, "Computational Cost Analysis").
+
+    They are kept in `costs.json` beside the backbone's runs, where `faircontext figures` finds them.
+    """
     from faircontext.analysis.efficiency import measure
     from faircontext.backbones.prompts import prompt_set
+    from faircontext.bench.records import to_json, write_whole
     from faircontext.imageio import load_image
 
-    numbers = (200, 400, 800)
-    costs = replace(
-        plan.options, methods=("tpt", *(f"fcl-{n}" for n in numbers)), set=tuple(f"fcl-{n}.masks={n}" for n in numbers)
-    )
+    names = ("tpt", "fcl-200", "fcl", "fcl-800")  # as in the runs, where FCL itself has 400 masks
+    costs = replace(plan.options, methods=names, set=("fcl-200.masks=200", "fcl-800.masks=800"))
     dataset = next(dataset for dataset in plan.datasets if dataset.name == "imagenet")
     model = costs.load(list(costs.methods))
     setup = model.on(dataset.names, prompt_set("single"), dataset.regime)
     images = [load_image(sample.path) for sample in dataset.samples[: options.trials]]
     print(f"{costs.backbone} ({model.backbone.precision}, {model.backbone.device})")
+    found = []
     for name, method in setup.methods.items():
-        print(f"  {name:10} {measure(method, images, setup.labels, setup.recipe, options.trials)}", flush=True)
+        cost = measure(method, images, setup.labels, setup.recipe, options.trials)
+        found.append({"method": name, "backbone": model.backbone.name, **cost.as_record()})
+        print(f"  {name:10} {cost}", flush=True)
+    write_whole(plan.options.out / "costs.json", to_json({"costs": found}))
