@@ -1,0 +1,55 @@
+"""Stability of evidence maps: the first masks are those of a shorter run, another seed is another draw."""
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from faircontext import Backbone, Episode, LabelSpace
+from faircontext.analysis import Stability
+from faircontext.errors import ArgumentError
+from faircontext.metrics.saliency import rank_correlation
+from helpers import same_bits
+
+
+@pytest.fixture(scope="module")
+def episode(tiny: Callable[[str], Backbone], make_image: Callable[..., np.ndarray]) -> Episode:
+    return Episode(make_image(3), LabelSpace(("cat", "dog", "horse", "snail"), tiny("clip")))
+
+
+def test_maps_of_the_first_masks_are_those_of_a_run_with_fewer(episode: Episode) -> None:
+    method = Stability(masks=64, fewer=(16, 32, 64, 100), beta=5.0, k=3, steps=4)
+    found = method(episode).diagnostics
+    assert found["masks"] == (16.0, 32.0, 64.0)
+    setting = method.setting(episode)
+    whole = method.evidence(episode, setting.text)[setting.place]
+    for count, value in zip((16, 32), found["convergence"], strict=False):
+        alone = Episode(episode._views._pixels.permute(1, 2, 0).numpy(), episode.labels)
+        fewer = alone.evidence(setting.text, 5.0, count, method.grids, method.gamma)[setting.place]
+        assert value == pytest.approx(rank_correlation(fewer, whole), abs=1e-9)
+    assert found["convergence"][-1] == pytest.approx(1.0)
+    assert -1 <= found["seeds"] < 1
+    assert 0 <= found["overlap"] < 1
+
+
+def test_another_seed_has_the_same_picture_and_other_masks(episode: Episode) -> None:
+    other = episode.with_seed(9)
+    assert other.seed == 9
+    assert other.id == episode.id
+    assert same_bits(other.x, episode.x)
+    assert same_bits(other.z, episode.z)
+    mine, theirs = (found.stream("masks").random(4).tolist() for found in (episode, other))
+    assert mine != theirs
+    assert (
+        theirs
+        == Episode(other._views._pixels.permute(1, 2, 0).numpy(), episode.labels, seed=9)
+        .stream("masks")
+        .random(4)
+        .tolist()
+    )
+
+
+@pytest.mark.parametrize(("settings", "message"), [({"steps": 0}, "steps=0"), ({"fewer": (0, 5)}, "fewer=")])
+def test_impossible_settings(settings: dict, message: str) -> None:
+    with pytest.raises(ArgumentError, match=message):
+        Stability(**settings)

@@ -1,0 +1,52 @@
+"""What analyses print: means of right and wrong answers, the bound of the sum of proxies, correlation over images."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from faircontext.analysis.summary import describe, findings, view_correlation
+from faircontext.bench.store import load_run
+from made_analyses import analysis_run
+
+
+def test_means_are_of_all_right_and_wrong_answers(tmp_path: Path) -> None:
+    values = [{"ecec": 0.1}, {"ecec": 0.5}, {"ecec": 0.3}, {}, {"ecec": 9.0}]
+    rows = load_run(analysis_run(tmp_path / "run", "evidence", values, errors=(4,))).rows
+    assert [image.right for image in findings(rows, "evidence")] == [True, False, True, False]
+    first, second = describe(rows, "evidence")
+    assert first == "evidence: 4 images, 2 of them right"
+    assert second.startswith("  ecec: all 0.3000 (")
+    assert "right 0.2000 (0.1000 to 0.3000, n = 2)" in second
+    assert "wrong 0.5000 (0.5000 to 0.5000, n = 1)" in second
+
+
+def test_what_the_sum_of_proxies_can_reach_is_printed_beside_what_it_does(tmp_path: Path) -> None:
+    found = {"cos_common": 0.7283, "cos_unique_1": 0.6390, "cos_unique_2": 0.6516, "cos_composed": 0.7}
+    *_, last = describe(load_run(analysis_run(tmp_path / "run", "decomposition", [found])).rows, "decomposition")
+    assert last.strip() == (
+        "cos_composed: at most 0.8495 with these three means; the paper reports 0.8705, where its three means allow at "
+        "most 0.8495"
+    )
+
+
+def test_views_of_an_image_are_drawn_together(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    images = []
+    for level in range(6):  # between images the two rise together, within an image they are noise
+        noise = rng.normal(0, 0.01, (2, 50))
+        images.append(
+            {"views": [*range(50)], "entropy": (level + noise[0]).tolist(), "euec": (level + noise[1]).tolist()}
+        )
+    rows = load_run(analysis_run(tmp_path / "run", "entropy", images)).rows
+    found = view_correlation(findings(rows, "entropy"))
+    assert found["pearson"].value == pytest.approx(1.0, abs=1e-3)
+    assert set(found) == {"pearson", "spearman"}
+    assert "over 300 views: pearson +1.000" in describe(rows, "entropy")[-2]
+
+
+def test_a_correlation_that_is_not_defined_is_left_out(tmp_path: Path) -> None:
+    flat = {"views": [0.0, 1.0], "entropy": [1.0, 1.0], "euec": [0.1, 0.2]}
+    rows = load_run(analysis_run(tmp_path / "run", "entropy", [flat, {}])).rows
+    assert view_correlation(findings(rows, "entropy")) == {}
+    assert describe(rows, "entropy") == ["entropy: 2 images, 1 of them right"]
