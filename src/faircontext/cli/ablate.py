@@ -3,7 +3,6 @@
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -162,50 +161,14 @@ def _runs(folder: Path) -> "list[Run]":
 
 def _conclude(experiment: "Experiment", folder: Path) -> None:
     """Compare the variants, print them, and write the results."""
-    from faircontext import __version__
-    from faircontext.bench.pooled import compare_pooled, read_answers
+    from faircontext.bench.conclude import conclude
 
     runs = [run for place in sorted(folder.glob("*/*/variants.json")) for run in _runs(place.parent)]
-    answers = {name: read_answers(runs, label) for name, label in experiment.labels.items()}
-    reference = answers[experiment.reference]
-    variants = [
-        {
-            "label": name,
-            **compare_pooled(found.correct, reference.correct),
-            "zero_shot": compare_pooled(found.correct, found.zero_shot),
-            "fallbacks": found.fallbacks,
-            "settings": found.settings,
-            "changes": experiment.facts["variants"][name],
-        }
-        for name, found in answers.items()
-    ]
-    sessions = [session for run in runs for session in run.document["sessions"]]
-    configs = [run.document["config"] for run in runs]
-    document = {
-        "schema_version": 1,
-        "name": experiment.name,
-        "title": experiment.facts["title"],
-        "reference": experiment.reference,
-        "variants": variants,
-        "run_info": {
-            "created": datetime.now(UTC).isoformat(timespec="seconds"),
-            "seconds": sum(session["seconds"] for session in sessions if "seconds" in session),
-            "images": len(reference.correct),
-            "experiment": experiment.facts,
-        },
-        "train_info": {name: found.settings for name, found in answers.items()},
-        "meta_info": {
-            "faircontext": __version__,
-            "versions": [*{json.dumps(config["versions"]): config["versions"] for config in configs}.values()],
-            "backbones": [*{json.dumps(config["backbone"]): config["backbone"] for config in configs}.values()],
-            "datasets": {config["dataset"]["name"]: config["dataset"]["hash"] for config in configs},
-            "hardware": sorted({f"{session['processor']}, {session['threads']} threads" for session in sessions}),
-        },
-    }
+    document = conclude(experiment, runs)
     _write(folder / f"{experiment.name}.results.json", document)
     print(f"\n{experiment.name}: {experiment.facts['title']}")
     print(f"{'variant':18} {'n':>5}  top-1   over {experiment.reference}, 95%   right/lost   p   over zero-shot, 95%")
-    for found in variants:
+    for found in document["variants"]:
         _print_line(found)
     print(folder / f"{experiment.name}.results.json")
 

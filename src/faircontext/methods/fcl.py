@@ -1,6 +1,6 @@
 """Fair Context Learning (the paper): explore candidates, then learn a context that is fair on their common evidence."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Literal
@@ -20,7 +20,7 @@ from faircontext.losses import PairWeight
 from faircontext.methods.answers import predict_by_vote, vote_over_templates
 from faircontext.methods.base import register_method
 from faircontext.methods.localising import Localising
-from faircontext.types import Prediction
+from faircontext.types import Diagnostic, Prediction
 
 __all__ = ["FCL", "Adaptation"]
 
@@ -50,6 +50,11 @@ class Adaptation:
     pairs: Int[Tensor, "2 pairs"] | None = None
     common: Float[Tensor, "pairs height width"] | None = None
     calibration: Calibration | None = None
+
+    def note(self, findings: Mapping[str, Diagnostic]) -> "Adaptation":
+        """Return this adaptation with more diagnostics of its answer."""
+        prediction = self.prediction
+        return replace(self, prediction=replace(prediction, diagnostics={**prediction.diagnostics, **findings}))
 
     def fall_back(self, reason: str) -> "Adaptation":
         """Return this adaptation with a note of why it ends here."""
@@ -161,19 +166,22 @@ class FCL(Localising):
         untouched = placement == "replace" and torch.equal(calibration.context, delta0)
         tau = tau0 if untouched else tau0.index_copy(0, candidates, calibration.text)
         after = self.phi(episode, tau[candidates], 1)
-        answer = predict_by_vote(episode, exploration, candidates, after, tau)
-        plain = (self.temperature(episode) * tau0[candidates] @ episode.z).softmax(-1)
-        shift = {
+        found = replace(
+            explored,
+            prediction=predict_by_vote(episode, exploration, candidates, after, tau),
+            after=after,
+            evidence=localised.evidence,
+            pairs=pairs,
+            common=localised.common,
+            calibration=calibration,
+        )
+        moved = {
             "explored": prediction.index,
             "context_shift": float((calibration.context - delta0).norm()),
             "text_shift": float((tau[candidates] - tau0[candidates]).norm(dim=-1).mean()),
-            **{f"loss_{step}": loss for step, loss in enumerate(calibration.losses)},
-            **_comparison(exploration.votes[candidates], plain, before, after),
+            **self._comparison(episode, found, tau0),
         }
-        answer = replace(answer, diagnostics={**answer.diagnostics, **shift})
-        return Adaptation(
-            answer, exploration, candidates, before, after, localised.evidence, pairs, localised.common, calibration
-        )
+        return found.note(moved)
 
     def _initial_context(self, episode: Episode, template: int) -> tuple[Float[Tensor, "tokens width"], Placement]:
         """Return `delta_0` and whether it replaces tokens of the prompt or precedes them."""
@@ -229,30 +237,35 @@ class FCL(Localising):
             pair_weight=self.pair_weight,
         )
 
+    def _comparison(
+        self, episode: Episode, found: Adaptation, text: Float[Tensor, "classes dim"]
+    ) -> dict[str, Diagnostic]:
+        """Return how the final vote differs from the one before calibration, for its old and its new winner.
 
-def _comparison(
-    first: Int[Tensor, " candidates"], plain: Float[Tensor, " candidates"], before: Exploration, after: Exploration
-) -> dict[str, float]:
-    """Return how the final vote differs from the one before calibration, for its old and its new winner.
+        Votes are shares of the kept views: of `Phi_K` (`first`), and of `Phi_1` before and after calibration.
 
-    Args:
-        first: votes of `Phi_K` for the candidates.
-        plain: posterior of the plain view.
-        before: the vote among the candidates at the base context.
-        after: the same at the learnt context.
-    """
-    old, new, kept = before.ranking[0], after.ranking[0], len(after.kept)
-    return {
-        "votes_old_first": int(first[old]) / kept,
-        "votes_new_first": int(first[new]) / kept,
-        "plain_old": float(plain[old]),
-        "plain_new": float(plain[new]),
-        "votes_old_before": int(before.votes[old]) / kept,
-        "votes_old_after": int(after.votes[old]) / kept,
-        "votes_new_before": int(before.votes[new]) / kept,
-        "posterior_old_before": float(before.posterior[old]),
-        "posterior_old_after": float(after.posterior[old]),
-        "posterior_new_before": float(before.posterior[new]),
-        "posterior_new_after": float(after.posterior[new]),
-        "entropy_before": float(before.entropies[before.kept].mean()),
-    }
+        Args:
+            episode: the image.
+            found: what came about.
+            text: `tau(delta_0)`.
+        """
+        before, after, candidates = found.before, found.after, found.candidates
+        old, new, kept = before.ranking[0], after.ranking[0], len(after.kept)
+        first = found.exploration.votes[candidates]
+        plain = (self.temperature(episode) * text[candidates] @ episode.z).softmax(-1)
+        losses = found.calibration.losses if found.calibration is not None else ()
+        return {
+            **{f"loss_{step}": loss for step, loss in enumerate(losses)},
+            "votes_old_first": int(first[old]) / kept,
+            "votes_new_first": int(first[new]) / kept,
+            "plain_old": float(plain[old]),
+            "plain_new": float(plain[new]),
+            "votes_old_before": int(before.votes[old]) / kept,
+            "votes_old_after": int(after.votes[old]) / kept,
+            "votes_new_before": int(before.votes[new]) / kept,
+            "posterior_old_before": float(before.posterior[old]),
+            "posterior_old_after": float(after.posterior[old]),
+            "posterior_new_before": float(before.posterior[new]),
+            "posterior_new_after": float(after.posterior[new]),
+            "entropy_before": float(before.entropies[before.kept].mean()),
+        }
