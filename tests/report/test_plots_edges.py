@@ -141,3 +141,12 @@ def test_diagrams_are_vectors_and_the_same_each_time(tmp_path: Path) -> None:
     for content in first:
         assert b"<svg" in content
         assert b"<image" not in content
+
+
+def test_tables_leave_analyses_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    analysis_run(tmp_path / "a", "margin", [{"margin": 0.5}])
+    assert main(["tables", str(tmp_path)]) == 2
+    assert "holds analyses only" in capsys.readouterr().err
+    write_run(tmp_path / "b", "mine", {"fcl": [0, 1]}, 4)
+    assert main(["tables", str(tmp_path), "--format", "md"]) == 0
+    assert "margin" not in capsys.readouterr().out

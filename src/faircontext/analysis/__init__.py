@@ -13,7 +13,6 @@ __all__ = [
     "Margin",
     "Stability",
     "UniqueEvidence",
-    "is_analysis",
     "list_analyses",
 ]
 
@@ -21,9 +20,3 @@ __all__ = [
 def list_analyses(pattern: str = "*") -> list[str]:
     """Return the names of the analyses that match a shell pattern."""
     return [name for name in METHODS.names(pattern) if METHODS[name].analysis]
-
-
-def is_analysis(label: str) -> bool:
-    """Return whether rows of this name are of an analysis, or a variant of one, and not of a method."""
-    name = label.partition("-")[0]
-    return name in METHODS.names() and METHODS[name].analysis

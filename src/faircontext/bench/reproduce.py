@@ -12,8 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from faircontext.analysis import is_analysis
+import faircontext.analysis  # noqa: F401 (files the analyses)
 from faircontext.bench.plan import Setup
+from faircontext.bench.schema import is_analysis
 from faircontext.datasets.catalogue import CATALOGUE
 from faircontext.episode import Episode
 from faircontext.errors import unknown_name

@@ -8,9 +8,17 @@ import pyarrow as pa
 
 from faircontext.bench.records import Row
 
-__all__ = ["SCHEMA", "SCHEMA_VERSION", "Record", "to_table"]
+__all__ = ["ANALYSES", "SCHEMA", "SCHEMA_VERSION", "Record", "is_analysis", "to_table"]
 
 SCHEMA_VERSION = 1
+
+ANALYSES = frozenset({"decomposition", "entropy", "evidence", "gallery", "margin", "stability"})
+"""Names of `faircontext.analysis`, known here without importing it: tables need no model."""
+
+
+def is_analysis(label: str) -> bool:
+    """Return whether rows of this name are of an analysis, or a variant of one, and not of a method."""
+    return label.partition("-")[0] in ANALYSES
 
 
 @dataclass(frozen=True, kw_only=True)

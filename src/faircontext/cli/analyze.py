@@ -9,7 +9,7 @@ import tyro
 
 from faircontext.cli.evaluate import Evaluate, evaluate
 from faircontext.cli.options import parse_options
-from faircontext.errors import unknown_name
+from faircontext.errors import ArgumentError, unknown_name
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -52,6 +52,8 @@ def run(arguments: Sequence[str]) -> int:
     options = parse_options(Analyze, arguments, "analyze")
     from faircontext.analysis import list_analyses
 
+    if not options.methods:
+        raise ArgumentError(f"name at least one analysis: {', '.join(list_analyses())}")
     for label in options.methods:
         if label.partition("-")[0] not in list_analyses():
             raise unknown_name("analysis", label, list_analyses())

@@ -57,6 +57,9 @@ def tables(options: Tables) -> int:
 
     runs = read_runs(options.runs)
     groups = group_runs(runs)
+    if not groups:
+        shown = ", ".join(map(str, options.runs))
+        raise ArgumentError(f"{shown}: holds analyses only, no answers of methods; draw them with faircontext figures")
     for remark in remarks(groups):
         note(remark)
     text = _csv(groups, options) if options.format == "csv" else _drawn(groups, options)

@@ -118,8 +118,8 @@ def group_runs(runs: Sequence[Run]) -> list[Group]:
             _ = [(result.planned, result.hash) for result in results]
         except (KeyError, TypeError, ValueError) as error:
             raise ArgumentError(f"{run.folder / 'run.json'}: is no description of a run ({error!r})") from None
-        held = groups.setdefault(key, {}).setdefault(name, {})
-        _add(held, results)
+        if results:  # a run of analyses has none
+            _add(groups.setdefault(key, {}).setdefault(name, {}), results)
     families = [*SETS, "own"]
     keys = sorted(groups, key=lambda key: (key[0], families.index(key[-1]), *map(str, key[1:-1])))
     return [Group(*key, _in_order(key[-1], groups[key])) for key in keys]

@@ -14,8 +14,8 @@ import PIL.Image
 from jaxtyping import Float, UInt8
 from scipy.special import softmax
 
-from faircontext.analysis import is_analysis
 from faircontext.analysis.maps import KeptMaps, read_maps
+from faircontext.bench.schema import is_analysis
 from faircontext.bench.store import Run
 from faircontext.errors import ArgumentError
 from faircontext.report.figures import overlay

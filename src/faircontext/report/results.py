@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from jaxtyping import Bool, Float, Int
 
+from faircontext.bench.schema import is_analysis
 from faircontext.bench.store import Run
 
 __all__ = ["Result", "read_results"]
@@ -82,8 +83,11 @@ class Result:
 
 
 def read_results(run: Run) -> list[Result]:
-    """Return the results of a run's methods, in their order."""
-    methods = list(run.document["config"]["methods"])
+    """Return the results of a run's methods, in their order; analyses have none."""
+    everything = list(run.document["config"]["methods"])
+    methods = [method for method in everything if not is_analysis(method)]
+    if methods == ["zero_shot"] and len(everything) > 1:
+        return []  # zero-shot beside an analysis, often of a few images: it would be another run of the same set
     names = run.rows["method"].combine_chunks()
     zero_shot: Result | None = None
     results = []

@@ -3,15 +3,13 @@
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
-import pyarrow as pa
 import pyarrow.compute as pc
 
-from faircontext.analysis import is_analysis
 from faircontext.bench.store import Run
 from faircontext.errors import ArgumentError
 from faircontext.report.groups import TITLES, group_runs, read_runs, remarks
@@ -76,10 +74,9 @@ class Material:
     @cached_property
     def results(self) -> Mapping[str, Mapping[str, Result]]:
         """Results that have answers, by data set and method; analyses are none."""
-        runs = [run for run in map(_without_analyses, self.runs) if run is not None]
         return {
             name: {method: result for method, result in found.items() if result.number}
-            for group in group_runs(runs)
+            for group in group_runs(self.runs)
             for name, found in group.results.items()
         }
 
@@ -97,7 +94,7 @@ class Material:
     @property
     def remarks(self) -> list[str]:
         """A line for each run that is not whole."""
-        return remarks(group_runs([run for run in map(_without_analyses, self.runs) if run is not None]))
+        return remarks(group_runs(self.runs))
 
     def analysis(self, name: str, take: Callable[[AnalysisRow], T]) -> list[tuple[AnalysisRow, T]]:
         """Return the rows of an analysis, each image once, with what is taken from each.
@@ -134,16 +131,6 @@ def _analysis_rows(run: Run, name: str) -> Iterator[AnalysisRow]:
             names,
             json.loads(row["diagnostics"]),
         )
-
-
-def _without_analyses(run: Run) -> Run | None:
-    """Return a run with its methods alone, None where it has none."""
-    config = run.document["config"]
-    methods = {name: settings for name, settings in config["methods"].items() if not is_analysis(name)}
-    if not methods or (methods.keys() == {"zero_shot"} and len(config["methods"]) > 1):
-        return None  # zero-shot beside an analysis is of few images: it would be another run of the same set
-    rows = run.rows.filter(pc.is_in(run.rows["method"], pa.array(list(methods), pa.string())))
-    return replace(run, document={**run.document, "config": {**config, "methods": methods}}, rows=rows)
 
 
 def read_materials(places: Sequence[Path]) -> list[Material]:
