@@ -8,7 +8,16 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy.stats import chisquare
 
-from faircontext.evidence import Masks, common_evidence, evidence_maps, occlude, sample_masks
+from faircontext.errors import ArgumentError
+from faircontext.evidence import (
+    Masks,
+    common_evidence,
+    control_picture,
+    evidence_maps,
+    occlude,
+    sample_masks,
+    unique_evidence,
+)
 from oracles import evidence as oracle
 
 GRIDS = (7, 9, 11, 13)
@@ -258,3 +267,30 @@ def test_common_evidence_of_all_pairs_of_ten_classes():
 def test_common_evidence_is_scaled_by_its_maximum_unless_asked_otherwise():
     maps = torch.randn(2, 5, 6, generator=torch.Generator().manual_seed(0))
     assert torch.equal(common_evidence(maps, PAIR), common_evidence(maps, PAIR, "max"))
+
+
+def test_unique_evidence_is_what_the_other_class_does_not_share() -> None:
+    maps = torch.tensor(np.random.default_rng(4).normal(size=(2, 6, 5)), dtype=torch.float32)
+    found = unique_evidence(maps, torch.tensor([[0, 1], [1, 0]])).double().numpy()
+    first, second = maps.double().numpy()
+
+    def stretched(values: np.ndarray) -> np.ndarray:
+        return (values - values.min()) / (values.max() - values.min())
+
+    common = stretched(oracle.common_evidence(first, second))
+    for own, unique in zip((first, second), found, strict=True):
+        np.testing.assert_allclose(unique, stretched(oracle.softmax_over_pixels(own)) * (1 - common), atol=1e-5)
+    # Where evidence is strongest for both, nothing is unique.
+    assert unique_evidence(torch.stack([maps[0], maps[0]]), torch.tensor([[0], [1]])).amax() < 1
+    place = int(maps[0].argmax())
+    assert unique_evidence(torch.stack([maps[0], maps[0]]), torch.tensor([[0], [1]]))[0].flatten()[place] == 0
+
+
+def test_controls_are_the_same_everywhere_but_the_image() -> None:
+    image = torch.rand(3, 4, 5)
+    assert torch.equal(control_picture(image, "image"), image)
+    assert torch.equal(control_picture(image, "black"), torch.zeros(3, 4, 5))
+    assert torch.equal(control_picture(image, "grey"), torch.full((3, 4, 5), 0.5))
+    torch.testing.assert_close(control_picture(image, "mean")[:, 2, 3], image.mean((1, 2)))
+    with pytest.raises(ArgumentError, match="proxy"):
+        control_picture(image, "evidence")

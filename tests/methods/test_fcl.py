@@ -401,3 +401,35 @@ def test_a_caller_in_inference_mode_gets_the_same_answer(photos: Photos, make_ep
     expected = method(make_episode(photos["cat"]))
     with torch.inference_mode():
         assert_identical(method(make_episode(photos["cat"])), expected)
+
+
+@pytest.mark.parametrize("proxy", ["image", "mean", "grey", "black"])
+def test_a_control_makes_all_pairs_alike_on_one_picture(
+    proxy: str, photos: Photos, make_episode: MakeEpisode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    episode = make_episode(photos["astronaut"])
+    monkeypatch.setattr(Episode, "masked_features", lambda *_: pytest.fail("a control needs no evidence"))
+    found = FCL(**SMALL, proxy=proxy).adapt(episode)
+    assert found.evidence is None
+    assert found.common is None
+    picture = {
+        "image": episode.x,
+        "mean": episode.x.mean((1, 2), keepdim=True).expand_as(episode.x),
+        "grey": torch.full_like(episode.x, 0.5),
+        "black": torch.zeros_like(episode.x),
+    }[proxy]
+    pairs = torch.triu_indices(4, 4, 1)
+    z = episode.backbone.encode_image(picture[None]).expand(pairs.shape[1], -1)
+    text = episode.labels.text[0][found.candidates]
+    expected = total_loss(text, text, episode.z, z, pairs, beta=SMALL["beta"])
+    assert found.calibration.losses[0] == pytest.approx(float(expected), abs=1e-5)
+
+
+def test_what_calibration_moved_is_on_record(small: Prediction) -> None:
+    found = small.diagnostics
+    assert found["votes_old_before"] >= found["votes_new_before"]  # the old winner won before, the new one after
+    assert found["vote_share"] >= found["votes_old_after"]
+    if found["explored"] == small.index:
+        assert found["posterior_old_before"] == found["posterior_new_before"]
+    for name in ("plain_old", "plain_new", "posterior_old_after", "posterior_new_after", "votes_old_first"):
+        assert 0 <= found[name] <= 1
