@@ -53,6 +53,14 @@ def test_variants_with_the_same_views_and_prompts_share_a_run_most_masks_first(t
     assert found[1].variants["fcl-own"] == ("masks=50", "beta=none", "gamma=0.2,0.4")
 
 
+def test_a_variant_that_names_the_experiments_own_method_has_its_settings(tmp_path: Path) -> None:
+    variants = {"base": {}, "same": {"method": "fcl", "k": 3}, "odd": {"masks": "many"}}
+    place = write(tmp_path / "e.json", settings={"masks": 50}, variants=variants)
+    (found,) = cells(read_experiment(str(place)))
+    assert found.variants["fcl-same"] == ("masks=50", "k=3")
+    assert found.variants["fcl-odd"] == ("masks=many",)  # refused by the method, which says what it takes
+
+
 def test_only_what_no_pass_has_is_missing() -> None:
     cell = Cell("single", (), {"a": ("k=1",), "b": ("k=2",)})
     assert missing(cell, []) == cell
@@ -73,6 +81,10 @@ def test_only_what_no_pass_has_is_missing() -> None:
         ({"variants": {"a": 3}}, "variant 'a' is 3; it takes an object"),
         ({"reference": "bse"}, "unknown reference of .*'bse'.*base"),
         ({"seed": "x"}, "seed is 'x'; it takes a JSON number"),
+        ({"limit": "ten"}, "limit is 'ten'; it takes a JSON number, or null"),
+        ({"pretrained": 3}, "pretrained is 3; it takes a JSON string, or null"),
+        ({"variants": {"a": {"views": "number=16"}}}, "views of variant 'a' is 'number=16'; it takes a JSON object"),
+        ({"variants": {"a": {"prompts": 7}}}, "prompts of variant 'a' is 7; it takes a JSON string"),
     ],
 )
 def test_what_an_experiment_file_cannot_say(facts: dict, message: str, tmp_path: Path) -> None:
@@ -168,6 +180,41 @@ def test_an_experiment_runs_only_what_is_missing(
     write(place, preset="paper", limit=5, settings=SETTINGS, variants=variants)
     assert ablate(place) == 2
     assert "limit was 6 and is 5" in capsys.readouterr().err
+
+
+def test_what_was_wrong_before_any_run_can_be_put_right(
+    ablate: Callable[..., int], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place = write(tmp_path / "e.json", preset="paper", limit=2, settings={"msks": 16})
+    assert ablate(place) == 2
+    assert "unknown setting of fcl 'msks'" in capsys.readouterr().err
+    write(place, preset="paper", limit=2, settings={**SETTINGS, "calibrate": False})
+    assert ablate(place) in (0, 1)
+    (tmp_path / "out" / "e" / "experiment.json").write_text("{")
+    assert ablate(place) == 2
+    assert "experiment.json: cannot be read" in capsys.readouterr().err
+
+
+def test_only_a_variant_as_it_is_now_is_concluded_from(ablate: Callable[..., int], tmp_path: Path) -> None:
+    def conclude(**variants: dict) -> dict:
+        place = write(tmp_path / "e.json", preset="paper", limit=4, settings=SETTINGS, variants=variants)
+        assert ablate(place) in (0, 1)
+        found = json.loads((tmp_path / "out" / "e" / "e.results.json").read_text())
+        return dict(found["train_info"]["other"])
+
+    base = {"calibrate": False}
+    assert conclude(base=base, other={**base, "views": {"number": 16}})["rho"] == 0.3
+    # It moves to a folder that comes before its old one by name; then it changes again, and then back.
+    assert conclude(base=base, other={**base, "rho": 0.9})["rho"] == 0.9
+    assert conclude(base=base, other={**base, "rho": 0.5})["rho"] == 0.5
+    assert conclude(base=base, other={**base, "rho": 0.9})["rho"] == 0.9
+    assert len(load_runs(tmp_path / "out" / "e")) == 4
+
+
+def test_refused_files_are_told_whether_runs_are_new_or_not(ablate: Callable[..., int], tmp_path: Path) -> None:
+    place = write(tmp_path / "e.json", preset="paper", settings={**SETTINGS, "calibrate": False})
+    assert ablate(place) == 1
+    assert ablate(place) == 1
 
 
 def test_answers_do_not_depend_on_whether_features_are_kept(

@@ -124,17 +124,27 @@ def _check(place: str, experiment: Experiment) -> None:
         kind = list if isinstance(default, tuple) else type(default)
         if default is not None and not isinstance(facts[key], (kind, type(default))):
             raise ArgumentError(f"{place}: {key} is {facts[key]!r}; it takes a JSON {_JSON[type(default)]}")
+    for key, kind in (("limit", int), ("pretrained", str)):
+        if facts[key] is not None and not isinstance(facts[key], kind):
+            raise ArgumentError(f"{place}: {key} is {facts[key]!r}; it takes a JSON {_JSON[kind]}, or null")
     if not facts["datasets"] or not all(isinstance(name, str) for name in facts["datasets"]):
         raise ArgumentError(f"{place}: datasets is {facts['datasets']!r}; give at least one name")
     if not facts["variants"]:
         raise ArgumentError(f'{place}: has no variants; give at least one, for example {{"base": {{}}}}')
     for name, found in facts["variants"].items():
-        if not isinstance(found, dict):
-            raise ArgumentError(f"{place}: variant {name!r} is {found!r}; it takes an object of settings")
-        if not re.fullmatch(r"[\w-]+", name):  # a dot would end the label in `--set LABEL.NAME=VALUE`
-            raise ArgumentError(f"{place}: variant {name!r} has a name that is no word; use letters, digits, - and _")
+        _check_variant(place, name, found)
     if experiment.reference not in facts["variants"]:
         raise unknown_name(f"reference of {place}", experiment.reference, facts["variants"])
+
+
+def _check_variant(place: str, name: str, found: Any) -> None:
+    if not isinstance(found, dict):
+        raise ArgumentError(f"{place}: variant {name!r} is {found!r}; it takes an object of settings")
+    if not re.fullmatch(r"[\w-]+", name):  # a dot would end the label in `--set LABEL.NAME=VALUE`
+        raise ArgumentError(f"{place}: variant {name!r} has a name that is no word; use letters, digits, - and _")
+    for key, kind in (("views", dict), ("prompts", str), ("method", str)):
+        if not isinstance(found.get(key, kind()), kind):
+            raise ArgumentError(f"{place}: {key} of variant {name!r} is {found[key]!r}; it takes a JSON {_JSON[kind]}")
 
 
 _JSON = {str: "string", int: "number", tuple: "list", dict: "object"}
@@ -144,7 +154,7 @@ def cells(experiment: Experiment) -> list[Cell]:
     """Return the runs of an experiment, variants with the most masks first: the others find theirs encoded."""
     found: dict[tuple[str, tuple[str, ...]], dict[str, tuple[str, ...]]] = {}
     variants = experiment.facts["variants"]
-    for name in sorted(variants, key=lambda name: -int(_settings(experiment, name).get("masks", 0))):
+    for name in sorted(variants, key=lambda name: -_masks(experiment, name)):
         changes = variants[name]
         views = tuple(f"{key}={_word(value)}" for key, value in changes.get("views", {}).items())
         words = tuple(f"{key}={_word(value)}" for key, value in _settings(experiment, name).items())
@@ -153,10 +163,15 @@ def cells(experiment: Experiment) -> list[Cell]:
     return [Cell(*key, labelled) for key, labelled in found.items()]
 
 
+def _masks(experiment: Experiment, name: str) -> float:
+    number = _settings(experiment, name).get("masks", 0)
+    return number if isinstance(number, int | float) else 0  # what is no number is refused where it is read
+
+
 def _settings(experiment: Experiment, name: str) -> dict[str, Any]:
     """Return the method's settings of a variant; another method takes none of the experiment's own."""
-    changes = experiment.facts["variants"][name]
-    shared = experiment.facts["settings"] if "method" not in changes else {}
+    changes, method = experiment.facts["variants"][name], experiment.facts["method"]
+    shared = experiment.facts["settings"] if changes.get("method", method) == method else {}
     return {**shared, **{key: value for key, value in changes.items() if key not in _OWN}}
 
 

@@ -1,7 +1,7 @@
 """What an ablation's runs say: each variant compared with the reference and with zero-shot, on the same images."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -15,14 +15,14 @@ __all__ = ["SCHEMA_VERSION", "conclude"]
 SCHEMA_VERSION = 1
 
 
-def conclude(experiment: Experiment, runs: Sequence[Run]) -> dict[str, Any]:
+def conclude(experiment: Experiment, answered: Mapping[str, Sequence[Run]]) -> dict[str, Any]:
     """Return the results of an experiment as they are written: see the page on ablations.
 
     Args:
         experiment: what was asked.
-        runs: all of it that has been answered.
+        answered: for each variant the runs that hold it, as it is asked now.
     """
-    answers = {name: read_answers(runs, label) for name, label in experiment.labels.items()}
+    answers = {name: read_answers(answered[name], label) for name, label in experiment.labels.items()}
     reference = answers[experiment.reference]
     variants = [
         {
@@ -34,6 +34,7 @@ def conclude(experiment: Experiment, runs: Sequence[Run]) -> dict[str, Any]:
         }
         for name, found in answers.items()
     ]
+    runs = [*{run.folder: run for found in answered.values() for run in found}.values()]
     sessions = [session for run in runs for session in run.document["sessions"]]
     return {
         "schema_version": SCHEMA_VERSION,

@@ -1,15 +1,16 @@
 """`faircontext ablate`: run an experiment file, only what is missing of it, and write what its variants gain."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
 from faircontext.cli.evaluate import Evaluate, evaluate
-from faircontext.cli.options import parse_options
+from faircontext.cli.options import note, parse_options
 from faircontext.errors import ArgumentError, check_minimum
 
 if TYPE_CHECKING:
@@ -65,16 +66,23 @@ def run(arguments: Sequence[str]) -> int:
         raise ArgumentError("--out is empty; name a folder for the runs")
     folder, code = options.out / experiment.name, 0
     _check_same(folder / "experiment.json", experiment)
+    answered: dict[str, list[Run]] = {name: [] for name in experiment.labels}
     for cell in cells(experiment):
         passes = {place: Cell(cell.prompts, cell.views, _words(place)) for place in _passes(folder / cell.name)}
         if new := missing(cell, list(passes.values())):
-            place = folder / cell.name / f"{len(passes) + 1:03}"
-            place.mkdir(parents=True)
+            place = next(place for number in count(1) if (place := folder / cell.name / f"{number:03}") not in passes)
+            place.mkdir(parents=True, exist_ok=True)
             _write(place / "variants.json", {label: list(words) for label, words in new.variants.items()})
             passes[place] = new
         for place, found in passes.items():
-            code = max(code, _carry_out(experiment, options, place, found))
-    _conclude(experiment, folder)
+            # A variant that was changed or taken out of the file since is left where it is, and not concluded from.
+            wanted = {label for label, words in found.variants.items() if cell.variants.get(label) == words}
+            if wanted:
+                code = max(code, _carry_out(experiment, options, place, found))
+                runs = _runs(place)
+                for name, label in experiment.labels.items():
+                    answered[name] += runs if label in wanted else []
+    _conclude(experiment, folder, answered)
     return code
 
 
@@ -88,13 +96,15 @@ def _changed(experiment: "Experiment", options: Ablate) -> "Experiment":
 
 def _check_same(place: Path, experiment: "Experiment") -> None:
     """Refuse to go on with runs of another experiment; variants may come and go."""
+    from faircontext.bench.records import check_folder
     from faircontext.bench.store import check_same
 
     facts = {key: value for key, value in experiment.facts.items() if key not in ("variants", "title", "reference")}
     now = json.loads(json.dumps(facts))
-    if place.exists():
-        check_same(place.parent, json.loads(place.read_text(encoding="utf-8")), now)
+    if place.exists() and any(place.parent.glob("*/*/*/run.json")):  # what was wrong before any run can be put right
+        check_same(place.parent, _read(place), now)
         return
+    check_folder(place.parent)
     place.parent.mkdir(parents=True, exist_ok=True)
     _write(place, now)
 
@@ -106,16 +116,24 @@ def _write(place: Path, document: dict[str, Any]) -> None:
 
 
 def _passes(folder: Path) -> list[Path]:
-    return sorted(place.parent for place in folder.glob("*/variants.json"))
+    """Return the passes that have begun; one that was refused before it began may be written over."""
+    places = sorted(place.parent for place in folder.glob("*/variants.json"))
+    return [place for place in places if any(place.glob("*/run.json"))]
 
 
 def _words(place: Path) -> dict[str, tuple[str, ...]]:
     """Return the variants of a pass."""
+    return {label: tuple(words) for label, words in _read(place / "variants.json").items()}
+
+
+def _read(place: Path) -> dict[str, Any]:
     try:
-        found = json.loads((place / "variants.json").read_text(encoding="utf-8"))
-        return {label: tuple(words) for label, words in found.items()}
-    except (OSError, ValueError, AttributeError, TypeError) as error:
-        raise ArgumentError(f"{place / 'variants.json'}: cannot be read ({error}); delete {place}") from None
+        found = json.loads(place.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ArgumentError(f"{place}: cannot be read ({error}); delete {place.parent}") from None
+    if not isinstance(found, dict):
+        raise ArgumentError(f"{place}: holds no JSON object; delete {place.parent}")
+    return found
 
 
 def _carry_out(experiment: "Experiment", options: Ablate, place: Path, cell: "Cell") -> int:
@@ -147,10 +165,10 @@ def _carry_out(experiment: "Experiment", options: Ablate, place: Path, cell: "Ce
             resume=True,
         )
         try:
-            return evaluate(asked)
+            evaluate(asked)
         except KeyboardInterrupt as stop:
             raise type(stop)(str(stop).replace("go on with --resume", "the same command goes on")) from None
-    return int(any(run.document["counts"]["refused"] for run in found.values()))
+    return int(any(run.document["counts"]["refused"] for run in _runs(place)))
 
 
 def _runs(folder: Path) -> "list[Run]":
@@ -159,12 +177,13 @@ def _runs(folder: Path) -> "list[Run]":
     return [load_run(place.parent) for place in sorted(folder.glob("*/run.json"))]
 
 
-def _conclude(experiment: "Experiment", folder: Path) -> None:
+def _conclude(experiment: "Experiment", folder: Path, answered: "Mapping[str, Sequence[Run]]") -> None:
     """Compare the variants, print them, and write the results."""
     from faircontext.bench.conclude import conclude
 
-    runs = [run for place in sorted(folder.glob("*/*/variants.json")) for run in _runs(place.parent)]
-    document = conclude(experiment, runs)
+    document = conclude(experiment, answered)
+    if len(document["meta_info"]["backbones"]) > 1:
+        note(f"{folder}: variants were not all answered by one model, in one precision on one kind of device")
     _write(folder / f"{experiment.name}.results.json", document)
     print(f"\n{experiment.name}: {experiment.facts['title']}")
     print(f"{'variant':18} {'n':>5}  top-1   over {experiment.reference}, 95%   right/lost   p   over zero-shot, 95%")
