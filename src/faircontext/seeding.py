@@ -14,7 +14,7 @@ from faircontext.errors import check_minimum
 
 __all__ = ["Purpose", "image_id", "stream"]
 
-Purpose = Literal["views", "masks", "augmix", "context", "lora"]
+Purpose = Literal["views", "masks", "augmix", "context", "lora", "order"]
 # A purpose's position is its key, so that results stay reproducible: append, never reorder.
 _PURPOSES = get_args(Purpose)
 

@@ -18,6 +18,7 @@ from faircontext.analysis.decomposition import WEIGHT, margin, margin_bound, rec
 from faircontext.analysis.evidence_contribution import EPSILON, ecec, euec
 from faircontext.analysis.maps import SIZE, read_maps
 from faircontext.bench.schema import ANALYSES
+from faircontext.errors import LabelError
 from faircontext.methods import FCL, list_methods
 from helpers import assert_same_answer
 from oracles import evidence as oracle
@@ -59,6 +60,8 @@ def test_the_papers_sum_of_proxies_cannot_reach_what_it_reports() -> None:
     assert reconstruction_bound(1.0, 1.0, 1.0) == 1.0
     assert reconstruction_bound(0.0, 0.0, 0.0) == 0.0
     assert reconstruction_bound(0.999, 0.0, 0.0) == pytest.approx(1.0)  # the rests can cancel
+    assert reconstruction_bound(1.0, 1.0, 0.0) == pytest.approx(1.1 / math.hypot(1.1, 0.1))  # one alone cannot
+    assert reconstruction_bound(1.0 + 1e-7, 1.0, 1.0) == pytest.approx(1.0)
 
 
 @given(arrays(np.float64, (4, 5), elements=st.floats(-1, 1)).filter(lambda rows: (np.abs(rows).sum(1) > 0.1).all()))
@@ -242,7 +245,16 @@ def test_one_class_has_nothing_to_compare(
     episode = Episode(make_image(0), LabelSpace(("cat",), lite0), ViewRecipe(number=4))
     found = analysis(masks=4)(episode)
     assert found.index == 0
-    assert not {"ecec", "cos_common", "unique", "euec"} & found.diagnostics.keys()
+    assert not {"ecec", "cos_common", "margin", "unique", "euec"} & found.diagnostics.keys()
+    assert not any(value == math.inf for value in found.diagnostics.values())
+
+
+@pytest.mark.parametrize("name", list_analyses())
+def test_several_templates_are_refused(name: str, lite0: Backbone) -> None:
+    method = create_method(name)
+    method.check_labels(LabelSpace(CLASSES, lite0))
+    with pytest.raises(LabelError, match=f"{name} is measured with one prompt template, not 2; use --prompts single"):
+        method.check_labels(LabelSpace(CLASSES, lite0, ("a photo of a {}.", "art of a {}.")))
 
 
 def test_the_predicted_class_takes_the_last_candidates_place(

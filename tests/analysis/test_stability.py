@@ -5,8 +5,8 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from faircontext import Backbone, Episode, LabelSpace
-from faircontext.analysis import Stability
+from faircontext import Backbone, Episode, LabelSpace, ViewRecipe
+from faircontext.analysis import Stability, stability
 from faircontext.errors import ArgumentError
 from faircontext.metrics.saliency import rank_correlation
 from helpers import same_bits
@@ -47,6 +47,22 @@ def test_another_seed_has_the_same_picture_and_other_masks(episode: Episode) -> 
         .random(4)
         .tolist()
     )
+
+
+def test_the_random_order_is_the_images_own_whatever_the_seed(
+    tiny: Callable[[str], Backbone], make_image: Callable[..., np.ndarray], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    orders = []
+    original = stability.insertion
+    monkeypatch.setattr(
+        stability, "insertion", lambda *args, **more: orders.append(args[2].cpu().numpy()) or original(*args, **more)
+    )
+    for number in (1, 2):
+        space = LabelSpace(("cat", "dog", "horse"), tiny("clip"))
+        Stability(masks=8, k=3, steps=2)(Episode(make_image(number), space, ViewRecipe(number=4), seed=2**70))
+    first, second = orders[1::2]
+    assert sorted(first.ravel()) == sorted(second.ravel()) == [*range(first.size)]
+    assert (first != second).any()
 
 
 @pytest.mark.parametrize(("settings", "message"), [({"steps": 0}, "steps=0"), ({"fewer": (0, 5)}, "fewer=")])

@@ -1,5 +1,6 @@
 """What analyses print: means of right and wrong answers, the bound of the sum of proxies, correlation over images."""
 
+import math
 from pathlib import Path
 
 import numpy as np
@@ -50,3 +51,31 @@ def test_a_correlation_that_is_not_defined_is_left_out(tmp_path: Path) -> None:
     rows = load_run(analysis_run(tmp_path / "run", "entropy", [flat, {}])).rows
     assert view_correlation(findings(rows, "entropy")) == {}
     assert describe(rows, "entropy") == ["entropy: 2 images, 1 of them right"]
+
+
+def test_what_is_no_number_is_left_out(tmp_path: Path) -> None:
+    rows = load_run(analysis_run(tmp_path / "run", "margin", [{"margin": math.inf}, {"margin": 0.5}])).rows
+    assert describe(rows, "margin")[1].startswith("  margin: all 0.5000 (0.5000 to 0.5000, n = 1); wrong")
+    rows = load_run(analysis_run(tmp_path / "none", "margin", [{"margin": math.nan}])).rows
+    assert describe(rows, "margin")[1] == "  margin: no finite value"
+    views = [{"views": [0.0], "entropy": [math.nan], "euec": [0.1]}]
+    assert view_correlation(findings(load_run(analysis_run(tmp_path / "nan", "entropy", views)).rows, "entropy")) == {}
+
+
+def test_one_image_gives_a_correlation_without_an_interval(tmp_path: Path) -> None:
+    views = [{"views": [0.0, 1.0], "entropy": [1.0, 2.0], "euec": [0.2, 0.1]}]
+    *_, last = describe(load_run(analysis_run(tmp_path / "run", "entropy", views)).rows, "entropy")
+    assert last == "  entropy and EUEC over 2 views: spearman -1.000 (no interval: too few images)"
+
+
+def test_the_sum_of_proxies_of_an_image_that_is_its_own_evidence(tmp_path: Path) -> None:
+    same = 1.0000001  # of two equal features in float32
+    found = {"cos_common": same, "cos_unique_1": same, "cos_unique_2": same, "cos_composed": same}
+    *_, last = describe(load_run(analysis_run(tmp_path / "run", "decomposition", [found])).rows, "decomposition")
+    assert "at most 1.0000" in last
+
+
+def test_convergence_is_printed_for_each_number_of_masks(tmp_path: Path) -> None:
+    images = [{"masks": [25.0, 50.0], "convergence": [0.2, 1.0]}, {"masks": [25.0, 50.0], "convergence": [0.4, 1.0]}]
+    *_, last = describe(load_run(analysis_run(tmp_path / "run", "stability", images)).rows, "stability")
+    assert last == "  convergence with 25 masks: 0.3000 (0.2000 to 0.4000, n = 2)"

@@ -13,6 +13,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from faircontext.episode import Episode
+from faircontext.errors import LabelError
+from faircontext.labels import LabelSpace
 from faircontext.methods.answers import predict_by_scores
 from faircontext.methods.localising import Localising
 from faircontext.types import Diagnostic, Prediction
@@ -49,6 +51,13 @@ class Analysis(Localising):
 
     analysis: ClassVar[bool] = True
     recommended_as: ClassVar[str | None] = "fcl"
+
+    def check_labels(self, labels: LabelSpace) -> None:
+        """Raise `LabelError` where there are several templates: evidence is measured with one prompt."""
+        if len(labels.templates) > 1:
+            raise LabelError(
+                f"{self.name} is measured with one prompt template, not {len(labels.templates)}; use --prompts single"
+            )
 
     def setting(self, episode: Episode) -> Setting:
         """Return zero-shot's class and the candidates; it replaces the last one where it is none of them."""

@@ -28,9 +28,9 @@ WEIGHT = 0.1
 def reconstruction_bound(common: float, first: float, second: float, weight: float = WEIGHT) -> float:
     """Return the largest cosine to z that `z_com + w z_uniq_1 + w z_uniq_2` can have, given the cosines of its parts.
 
-    Write each part as its share along z and a rest: shares add up, and the rest is smallest where the unique proxies'
-    rests oppose the common one's (largest, which is best for a share below zero, where they agree). The paper's cosines
-    allow 0.8495, less than the 0.8705 that it reports; means over
+    Write each part as its share along z and a rest: shares add up, and the rest is smallest where the rests oppose each
+    other: what the longest has over the others, or nothing (for shares below zero in all, where the longest rest is
+    best, it is where they agree). The paper's cosines allow 0.8495, less than the 0.8705 that it reports; means over
     images do not change that, since the bound lies below its tangent plane at the means.
 
     Args:
@@ -40,8 +40,10 @@ def reconstruction_bound(common: float, first: float, second: float, weight: flo
         weight: w.
     """
     along = common + weight * (first + second)
-    own, others = math.sqrt(1 - common**2), weight * (math.sqrt(1 - first**2) + math.sqrt(1 - second**2))
-    rest = max(0.0, own - others) if along >= 0 else own + others
+    # A cosine from features in float32 may exceed 1 by rounding.
+    sines = [math.sqrt(max(0.0, 1 - cosine**2)) for cosine in (common, first, second)]
+    rests = (sines[0], weight * sines[1], weight * sines[2])
+    rest = max(0.0, 2 * max(rests) - sum(rests)) if along >= 0 else sum(rests)
     return along / math.hypot(along, rest) if along or rest else 0.0
 
 
@@ -93,13 +95,16 @@ class Margin(Analysis):
 
     Finds `margin` and `probability` of the predicted class, the `bound` below it, and, for its nearest rival among the
     candidates, `unique` (`<z_uniq_y, tau_y>`), `common` (the common bias `<z_com, tau_j - tau_y>`), `competitor`
-    (`<z_uniq_j, tau_j>`) and `residual`, what is left of the margin against that rival.
+    (`<z_uniq_j, tau_j>`) and `residual`, what is left of the margin against that rival. The terms need two candidates,
+    the rest two classes.
     """
 
     def __call__(self, episode: Episode) -> Prediction:
         """Measure one image."""
         setting, beta = self.setting(episode), self.temperature(episode)
         scores = (beta * episode.labels.text[0].double() @ episode.z.double()).float()
+        if len(scores) < 2:
+            return self.conclude(episode, setting.candidates, {})
         found = margin(scores, setting.predicted)
         findings = {
             "margin": float(found),

@@ -5,7 +5,6 @@ unique evidence `x S_i (1 - Q_ij)`.
 """
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from jaxtyping import Float, Int
@@ -86,8 +85,6 @@ class UniqueEvidence(Analysis):
     """
 
     views: int = 8
-
-    uses_views: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from faircontext.analysis.base import Analysis
 from faircontext.episode import Episode
-from faircontext.errors import ArgumentError
+from faircontext.errors import ArgumentError, check_minimum
 from faircontext.evidence import evidence_maps
 from faircontext.methods.base import register_method
 from faircontext.metrics.saliency import deletion, insertion, rank_correlation, top_overlap
@@ -38,8 +38,7 @@ class Stability(Analysis):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.steps < 1:
-            raise ArgumentError(f"steps={self.steps} is not possible; give at least 1")
+        check_minimum("steps", self.steps, 1)
         if min(self.fewer, default=1) < 1:
             raise ArgumentError(f"fewer={self.fewer} is not possible; give numbers of masks from 1 on")
 
@@ -53,7 +52,7 @@ class Stability(Analysis):
         whole = self.evidence(episode, text)[place]
         partial = [self._of_first(episode, text, count)[place] for count in counts]
         again = self.evidence(episode.with_seed(episode.seed + 1), text)[place]
-        noise = torch.randperm(whole.numel(), generator=torch.Generator().manual_seed(episode.seed)).view_as(whole)
+        noise = torch.from_numpy(episode.stream("order").permutation(whole.numel())).float().view_as(whole)
 
         def score(images: Float[Tensor, "batch 3 height width"]) -> Float[Tensor, " batch"]:
             features = episode.backbone.encode_image(images)
@@ -66,8 +65,8 @@ class Stability(Analysis):
             "overlap": top_overlap(whole, again),
             "insertion": insertion(score, episode.x, whole, steps=self.steps).area,
             "deletion": deletion(score, episode.x, whole, steps=self.steps).area,
-            "insertion_random": insertion(score, episode.x, noise.float(), steps=self.steps).area,
-            "deletion_random": deletion(score, episode.x, noise.float(), steps=self.steps).area,
+            "insertion_random": insertion(score, episode.x, noise, steps=self.steps).area,
+            "deletion_random": deletion(score, episode.x, noise, steps=self.steps).area,
         }
         return self.conclude(episode, setting.candidates, found)
 

@@ -1,6 +1,7 @@
 """What an analysis has found, in lines: means with intervals, for right and for wrong answers of zero-shot."""
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, get_args
@@ -55,7 +56,8 @@ def view_correlation(found: Sequence[Finding]) -> dict[Kind, Interval]:
         found: of the analysis `entropy`.
     """
     images = [np.array([image.values["entropy"], image.values["euec"]]) for image in found if "euec" in image.values]
-    if not images:
+    images = [image[:, np.isfinite(image).all(0)] for image in images]
+    if not sum(image.shape[1] for image in images):
         return {}
     views = np.concatenate(images, axis=1)
     clusters = np.repeat(np.arange(len(images)), [image.shape[1] for image in images])
@@ -79,11 +81,13 @@ def describe(rows: pa.Table, label: str) -> list[str]:
         parts = []
         for title, chosen in (("all", (True, False)), ("right", (True,)), ("wrong", (False,))):
             values = np.array([image.values[name] for image in found if image.right in chosen and name in image.values])
+            values = values[np.isfinite(values)]  # in half precision a model may answer with what is no number
             if len(values):
                 mean = bootstrap_mean(values)
                 means[name, title] = mean.value
                 parts.append(f"{title} {mean.value:.4f} ({mean.low:.4f} to {mean.high:.4f}, n = {len(values)})")
-        lines.append(f"  {name}: {'; '.join(parts)}")
+        lines.append(f"  {name}: {'; '.join(parts) or 'no finite value'}")
+    lines += _convergence(found)
     if ("cos_composed", "all") in means:
         cosines = [means[name, "all"] for name in ("cos_common", "cos_unique_1", "cos_unique_2")]
         lines.append(
@@ -92,6 +96,22 @@ def describe(rows: pa.Table, label: str) -> list[str]:
         )
     views = sum(len(image.values.get("euec", ())) for image in found)
     for kind, value in view_correlation(found).items():
-        interval = f"{value.value:+.3f} ({value.low:+.3f} to {value.high:+.3f})"
-        lines.append(f"  entropy and EUEC over {views} views: {kind} {interval}")
+        known = not math.isnan(value.low)
+        interval = f"({value.low:+.3f} to {value.high:+.3f})" if known else "(no interval: too few images)"
+        lines.append(f"  entropy and EUEC over {views} views: {kind} {value.value:+.3f} {interval}")
+    return lines
+
+
+def _convergence(found: Sequence[Finding]) -> list[str]:
+    """Return a line for each number of masks at which maps were compared with those of all masks."""
+    values: dict[float, list[float]] = {}
+    for image in found:
+        compared = zip(image.values.get("masks", ()), image.values.get("convergence", ()), strict=True)
+        for number, value in list(compared)[:-1]:  # the last compares all masks with themselves
+            values.setdefault(number, []).append(value)
+    lines = []
+    for number, correlations in sorted(values.items()):
+        mean = bootstrap_mean(np.array(correlations))
+        shown = f"{mean.value:.4f} ({mean.low:.4f} to {mean.high:.4f}, n = {len(correlations)})"
+        lines.append(f"  convergence with {number:.0f} masks: {shown}")
     return lines
