@@ -128,6 +128,20 @@ def test_runs_are_not_put_into_the_data(evaluate: Run, picture_set: Path) -> Non
     assert not (picture_set / "images" / "runs").exists()
 
 
+def test_a_folder_for_features_that_is_none_is_told_before_any_work(
+    evaluate: Run, picture_set: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "file").touch()
+    for folder, message in (
+        (tmp_path / "file", f"{tmp_path / 'file'}: cannot be written: not a directory"),
+        (picture_set / "features", f"--features {picture_set / 'features'}: lies in the data set {picture_set}"),
+    ):
+        code, _, err = evaluate(tmp_path / "out", *ZERO, "--features", str(folder))
+        assert code == 2
+        assert message in err
+    assert not (tmp_path / "out").exists()
+
+
 def test_two_data_sets_of_one_name_are_refused(evaluate: Run, picture_set: Path, tmp_path: Path) -> None:
     code, _, err = evaluate(tmp_path / "out", datasets=f"pictures {picture_set}")
     assert code == 2

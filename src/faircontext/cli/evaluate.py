@@ -96,6 +96,8 @@ def evaluate(options: Evaluate) -> int:
         import torch
 
         torch.set_num_threads(options.threads)
+    if options.features is not None:
+        check_folder(options.features)
     for dataset in datasets:  # what is wrong with these is found before the model is loaded
         _templates(options, dataset)
         check_folder(options.out / run_name(dataset.name, shard))
@@ -134,9 +136,10 @@ def _find(options: Evaluate) -> "list[Dataset]":
                 "with another --out each"
             )
         folders[dataset.name] = dataset.folder
-        place = options.out.resolve()
-        if dataset.folder.resolve() in (place, *place.parents):
-            raise ArgumentError(f"--out {options.out}: lies in the data set {dataset.folder}; name another folder")
+        for name, folder in (("out", options.out), ("features", options.features)):
+            place = None if folder is None else folder.resolve()
+            if place is not None and dataset.folder.resolve() in (place, *place.parents):
+                raise ArgumentError(f"--{name} {folder}: lies in the data set {dataset.folder}; name another folder")
         check_present(dataset, options.partial)
     return datasets
 

@@ -35,9 +35,9 @@ class Adaptation:
         candidates: `C_K`, in class order.
         before: `Phi_1` over the candidates at the base context: the exploration-only answer.
         after: `Phi_1` over the candidates at the learnt context (`before` where nothing was learnt).
-        evidence: class evidence maps of the candidates, None without calibration.
+        evidence: class evidence maps of the candidates, None without calibration or with a control (`proxy`).
         pairs: positions in `candidates` of each pair.
-        common: common-evidence map of each pair, scaled, None without calibration.
+        common: common-evidence map of each pair, scaled, None where `evidence` is.
         calibration: the learnt context and its losses, None without calibration.
     """
 
