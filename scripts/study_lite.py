@@ -9,7 +9,6 @@ run again. Results are copied beside the page. `--tables-only` runs nothing.
 import argparse
 import json
 import re
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
@@ -100,6 +99,11 @@ def analysis_lines(folder: Path) -> Iterator[str]:
                 yield from describe(rows, name)
 
 
+def without_folders(text: str) -> str:
+    """Return results in which a local model goes by its folder's name: where it lies is this machine's own."""
+    return re.sub(r'local-dir:[^"]*/([^"/]+)/?(?=")', r"local-dir:\1", text)
+
+
 def fill(text: str, blocks: Mapping[str, str]) -> str:
     """Put each block between its marks."""
     for name, block in blocks.items():
@@ -125,8 +129,9 @@ def main() -> int:
     for name in (*EXPERIMENTS, *TRAINED):
         place = options.out / name / f"{name}.results.json"
         if place.exists():
-            document = json.loads(place.read_text(encoding="utf-8"))
-            shutil.copy(place, options.page.parent / place.name)
+            text = without_folders(place.read_text(encoding="utf-8"))
+            document = json.loads(text)
+            (options.page.parent / place.name).write_text(text, encoding="utf-8")
             blocks[name] = "\n".join([facts(document), "", *table(document)])
     lines = [*analysis_lines(options.out / "analyses")]
     if lines:

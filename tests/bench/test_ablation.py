@@ -67,6 +67,8 @@ def test_only_what_no_pass_has_is_missing() -> None:
     assert missing(cell, [Cell("single", (), {"a": ("k=1",)})]) == Cell("single", (), {"b": ("k=2",)})
     assert missing(cell, [Cell("single", (), {"a": ("k=9",)})]) == cell
     assert missing(cell, [Cell("single", (), {"a": ("k=1",)}), Cell("single", (), {"b": ("k=2",)})]) is None
+    # Settings that were written in another order are the same.
+    assert missing(Cell("single", (), {"a": ("k=1", "rho=1")}), [Cell("single", (), {"a": ("rho=1", "k=1")})]) is None
 
 
 @pytest.mark.parametrize(

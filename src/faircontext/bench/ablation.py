@@ -15,7 +15,7 @@ from typing import Any
 
 from faircontext.errors import ArgumentError, unknown_name
 
-__all__ = ["KEYS", "Cell", "Experiment", "cells", "experiment_names", "missing", "read_experiment"]
+__all__ = ["KEYS", "Cell", "Experiment", "cells", "experiment_names", "missing", "read_experiment", "shared"]
 
 KEYS: Mapping[str, Any] = {
     "title": "",
@@ -184,6 +184,12 @@ def _word(value: Any) -> str:
 
 def missing(cell: Cell, earlier: Sequence[Cell]) -> Cell | None:
     """Return what of a cell is in no earlier pass, or None."""
-    known = [(label, words) for pass_ in earlier for label, words in pass_.variants.items()]
-    rest = {label: words for label, words in cell.variants.items() if (label, words) not in known}
+    known = {label for pass_ in earlier for label in shared(cell, pass_)}
+    rest = {label: words for label, words in cell.variants.items() if label not in known}
     return Cell(cell.prompts, cell.views, rest) if rest else None
+
+
+def shared(cell: Cell, earlier: Cell) -> set[str]:
+    """Return the labels that an earlier pass has with the same settings, in whatever order."""
+    found = earlier.variants
+    return {label for label, words in cell.variants.items() if label in found and set(found[label]) == set(words)}

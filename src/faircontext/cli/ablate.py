@@ -53,7 +53,7 @@ class Ablate:
 def run(arguments: Sequence[str]) -> int:
     """Run the command."""
     options = parse_options(Ablate, arguments, "ablate")
-    from faircontext.bench.ablation import Cell, cells, experiment_names, missing, read_experiment
+    from faircontext.bench.ablation import Cell, cells, experiment_names, missing, read_experiment, shared
 
     if options.experiment == "list":
         for name in experiment_names():
@@ -76,8 +76,7 @@ def run(arguments: Sequence[str]) -> int:
             passes[place] = new
         for place, found in passes.items():
             # A variant that was changed or taken out of the file since is left where it is, and not concluded from.
-            wanted = {label for label, words in found.variants.items() if cell.variants.get(label) == words}
-            if wanted:
+            if wanted := shared(cell, found):
                 code = max(code, _carry_out(experiment, options, place, found))
                 runs = _runs(place)
                 for name, label in experiment.labels.items():
