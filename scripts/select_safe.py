@@ -2,9 +2,9 @@
 
 Usage: python scripts/select_safe.py ablations/lite0-text [--label fcl-base]
 
-A rule says, from the image's own quantities, whether calibration may change exploration's answer. Each is a threshold on
-one quantity; those on the first half of each data set's images (in the order of the run, which the seed mixes) choose the
-threshold and the quantity, the second half reports.
+A rule says, from the image's own quantities, whether calibration may change exploration's answer. Each is a threshold
+on one quantity; the first half of each data set's images (in the order of the run, which the seed mixes) chooses the
+threshold, the second half reports.
 """
 
 import argparse
@@ -123,7 +123,7 @@ def report(images: Sequence[Image]) -> Iterator[str]:
         for lost in [discordant(answer(early, rule, t), explored)[1]]
     ]
     for rule in RULES:
-        right, lost, _, threshold = max((s for s in scored if s[2] == rule), key=lambda s: s[:2])
+        _, _, _, threshold = max((s for s in scored if s[2] == rule), key=lambda s: s[:2])
         yield describe(f"  {rule} {threshold:.2f}: first", answer(early, rule, threshold), explored, "exploration")
         others = np.array([i.explored for i in late], bool)
         yield describe("    second", answer(late, rule, threshold), others, "exploration")
@@ -132,7 +132,8 @@ def report(images: Sequence[Image]) -> Iterator[str]:
     changed = np.mean([i.changed for i in images])
     for gain in (0.01, 0.02, 0.03):
         if gain <= changed:
-            yield f"power to find a gain of {100 * gain:.0f} points on {len(late)} images: {power(len(late), changed, gain):.2f}"
+            found = power(len(late), changed, gain)
+            yield f"power to find a gain of {100 * gain:.0f} points on {len(late)} images: {found:.2f}"
 
 
 def main() -> None:

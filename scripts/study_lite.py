@@ -2,8 +2,8 @@
 
 Usage: python scripts/study_lite.py ROOT [--model FOLDER] [--out ablations] [--page docs/results/study.md]
 
-ROOT holds the labelled sets, FOLDER a trained open_clip model. A stopped call goes on where it was; what is there is not
-run again. Results are copied beside the page. `--tables-only` runs nothing.
+ROOT holds the labelled sets, FOLDER a trained open_clip model. A stopped call goes on where it was; what is there is
+not run again. Results are copied beside the page. `--tables-only` runs nothing.
 """
 
 import argparse
@@ -70,8 +70,8 @@ def table(document: Mapping[str, Any]) -> Iterator[str]:
         pair = "" if found["label"] == reference else f"{found['gained']} / {found['lost']}"
         p_value = "" if found["label"] == reference else f"{found['p_value']:.2g}"
         yield (
-            f"| {found['label']} | {changes or '–'} | {found['n']} | {percent(found, 'accuracy', 'low', 'high')} | {own} | "
-            f"{pair} | {p_value} | {change(found['zero_shot'])} |"
+            f"| {found['label']} | {changes} | {found['n']} | {percent(found, 'accuracy', 'low', 'high')} | {own} "
+            f"| {pair} | {p_value} | {change(found['zero_shot'])} |"
         )
 
 
