@@ -213,6 +213,17 @@ def test_only_a_variant_as_it_is_now_is_concluded_from(ablate: Callable[..., int
     assert len(load_runs(tmp_path / "out" / "e")) == 4
 
 
+def test_variants_of_two_precisions_are_told(
+    ablate: Callable[..., int], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    facts = {"preset": "paper", "limit": 2, "settings": {**SETTINGS, "calibrate": False}}
+    assert ablate(write(tmp_path / "e.json", **facts)) in (0, 1)
+    assert "one precision" not in capsys.readouterr().err
+    place = write(tmp_path / "e.json", **facts, variants={"base": {}, "more": {"rho": 0.5}})
+    assert ablate(place, "--precision", "bf16") in (0, 1)
+    assert "variants were not all answered by one model, in one precision" in capsys.readouterr().err
+
+
 def test_refused_files_are_told_whether_runs_are_new_or_not(ablate: Callable[..., int], tmp_path: Path) -> None:
     place = write(tmp_path / "e.json", preset="paper", settings={**SETTINGS, "calibrate": False})
     assert ablate(place) == 1
