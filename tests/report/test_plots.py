@@ -227,3 +227,23 @@ def test_all_figures_are_written_from_records_alone_with_the_same_bytes_each_tim
             assert list(csv.DictReader(content.decode().splitlines()))
         if name.endswith((".csv", ".json")):
             assert not re.search(r"\b(nan|inf)\b", content.decode(), re.IGNORECASE)
+
+
+def test_masks_and_gains_take_only_runs_on_the_same_views(tmp_path: Path) -> None:
+    few = {"fcl": {"masks": 50}, "fcl-wide": {"masks": 50}}
+    for name, number in (("fcl", 64), ("fcl-wide", 16)):
+        right = {"zero_shot": range(8), name: range(10)}
+        write_run(tmp_path / name, "dtd", right, settings=few, views={"number": number})
+    many = {"fcl-many": {"masks": 100}, "fcl-explore": {"calibrate": False}}
+    right = {"zero_shot": range(8), "fcl-many": range(12), "fcl-explore": range(9)}
+    write_run(tmp_path / "many", "dtd", right, settings=many, views={"number": 16})
+    assert [row["accuracy"] for row in rows("masks", tmp_path)] == [0.5, 0.6]
+    (tmp_path / "fcl-wide" / "run.json").unlink()
+    with styled():
+        assert "at least two numbers of masks" in str(PLOTS["masks"].draw(material(tmp_path)))
+    assert {row["reference"] for row in rows("calibration-gain", tmp_path)} == {"zero_shot"}
+
+
+def test_what_is_called_exploration_only_but_calibrates_is_no_reference(tmp_path: Path) -> None:
+    write_run(tmp_path, "dtd", {"zero_shot": range(8), "fcl": range(12), "fcl-explore": range(10)})
+    assert {row["reference"] for row in rows("calibration-gain", tmp_path)} == {"zero_shot"}
