@@ -38,7 +38,7 @@ def write_pictured(
 
 
 def write_gallery(folder: Path, like: Path, positions: Sequence[int]) -> Path:
-    """Write a run of the analysis `gallery` on images of a run: of the candidates 3, 1 and 0, the best are 1 and 3."""
+    """Write a run of the analysis `gallery` on images of a run: the candidates are 3, 1 and 0."""
     document = json.loads((like / "run.json").read_text())
     config = document["config"] | {"methods": {"gallery": {}}}
     height, width = torch.meshgrid(torch.linspace(0, 1, 224), torch.linspace(0, 1, 224), indexing="ij")

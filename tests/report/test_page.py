@@ -18,7 +18,6 @@ from faircontext.cli import main
 from faircontext.report.browse import OUTCOMES, outcomes_of
 from faircontext.report.charts import Curve, Gain, gains_chart, inline_svg, reliability_chart
 from faircontext.report.groups import group_runs, read_runs
-from faircontext.report.kept import common_evidence
 from faircontext.report.page import Page, build_page
 from faircontext.report.pooled import pooled_table
 from faircontext.report.thumbnails import choose
@@ -202,11 +201,11 @@ def test_evidence_is_shown_beside_its_images(run: Path) -> None:
     found = data_of(page_of(run.parent))
     (panel,) = found["panels"]
     assert panel["evidence"] == {"4": 0, "17": 1}
-    assert found["evidence"][0]["names"] == ["class B", "class D"]  # by posterior, not as they stand
+    assert found["evidence"][0]["names"] == ["class D", "class B"]  # as explored, which the figures show as well
     pictures = [Image.open(io.BytesIO(base64.b64decode(text))) for text in found["evidence"][0]["pictures"]]
     assert [picture.size for picture in pictures] == [(112, 112)] * 3
     # evidence of B grows to the right, that of D downwards: viridis is yellow where it is high
-    first, second, common = (np.asarray(picture).astype(int) for picture in pictures)
+    second, first, common = (np.asarray(picture).astype(int) for picture in pictures)
     assert first[5, -5, 1] > first[-5, 5, 1] + 20
     assert second[-5, 5, 1] > second[5, -5, 1] + 20
     assert common[-5, -5, 1] > common[5, 5, 1] + 20
@@ -226,11 +225,6 @@ def test_evidence_that_cannot_be_read_is_refused_by_its_run_and_image(run: Path)
     place.write_text(json.dumps(document))
     with pytest.raises(FairContextError, match=r"gallery: the gallery row of 00004.png cannot be drawn"):
         page_of(run.parent)
-
-
-def test_common_evidence_is_the_scaled_softmax_of_the_sum() -> None:
-    first, second = np.log([[1.0, 2.0], [3.0, 4.0]]), np.zeros((2, 2))
-    np.testing.assert_allclose(common_evidence(first, second), [[0.25, 0.5], [0.75, 1.0]])
 
 
 def test_analyses_alone_are_no_page(run: Path, tmp_path: Path) -> None:

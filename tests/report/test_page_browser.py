@@ -142,7 +142,7 @@ def test_evidence_and_what_is_missing_are_shown(open_page: Open, runs: Path, tmp
     page = open_page(runs)
     page.check("#evidence")
     assert page.locator("#counter").inner_text() == "2 of 39 images shown"
-    names = ["evidence of class B", "evidence of class D", "common evidence"]
+    names = ["evidence of class D", "evidence of class B", "common evidence"]
     assert page.locator(".maps").first.locator("figcaption").all_inner_texts() == names
     assert all_pictures_show(page)
     page.uncheck("#evidence")

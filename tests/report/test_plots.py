@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from faircontext.analysis.decomposition import reconstruction_bound
 from faircontext.metrics.calibration import expected_calibration_error
 from faircontext.metrics.stats import bootstrap_means, paired_bootstrap
-from faircontext.report.plots.decomposition import composed_bound
 from faircontext.report.plots.drawing import Drawing
 from faircontext.report.plots.pareto import front
 from faircontext.report.plots.pictures import common_map, minmax, unique_map
@@ -144,22 +144,11 @@ def test_reliability_is_over_all_images_of_a_method(tmp_path: Path) -> None:
 
 
 def test_decomposition_stands_beside_the_paper_with_the_bound(tmp_path: Path) -> None:
-    assert composed_bound(0.7283, 0.6390, 0.6516) == pytest.approx(0.8495, abs=5e-5)
     found = rows("decomposition", analyses(tmp_path) / "decomposition")
     assert [row["mean"] for row in found] == pytest.approx([0.7, 0.6, 0.65, 0.8])
     assert [row["paper"] for row in found] == [0.7283, 0.639, 0.6516, 0.8705]
     assert found[3]["bound_of_paper"] == pytest.approx(0.8495, abs=5e-5)
-    assert found[3]["bound_of_measured"] == pytest.approx(composed_bound(0.7, 0.6, 0.65))
-
-
-def test_no_composition_of_unit_vectors_exceeds_the_bound() -> None:
-    rng = np.random.default_rng(0)
-    z = np.eye(6)[0]
-    for _ in range(200):
-        parts = rng.normal(size=(3, 6)) + 1.5 * z
-        parts /= np.linalg.norm(parts, axis=1, keepdims=True)
-        whole = parts[0] + 0.1 * parts[1] + 0.1 * parts[2]
-        assert whole[0] / np.linalg.norm(whole) <= composed_bound(*parts[:, 0].tolist()) + 1e-9
+    assert found[3]["bound_of_measured"] == pytest.approx(reconstruction_bound(0.7, 0.6, 0.65))
 
 
 def test_ablations_are_drawn_as_they_are_given(tmp_path: Path) -> None:
@@ -193,7 +182,7 @@ def test_unique_evidence_is_where_one_class_looks_and_the_other_does_not() -> No
     weights = unique_map(own, other)
     assert weights.argmax() == 0
     assert weights[1, 1] == pytest.approx(0)
-    assert common_map(own, other).sum() == pytest.approx(1)
+    np.testing.assert_allclose(common_map(np.log([[1.0, 2.0], [3.0, 4.0]]), np.zeros((2, 2))), [[0.1, 0.2], [0.3, 0.4]])
     assert np.array_equal(minmax(np.full((2, 2), 7.0)), np.ones((2, 2)))
 
 
@@ -238,3 +227,23 @@ def test_all_figures_are_written_from_records_alone_with_the_same_bytes_each_tim
             assert list(csv.DictReader(content.decode().splitlines()))
         if name.endswith((".csv", ".json")):
             assert not re.search(r"\b(nan|inf)\b", content.decode(), re.IGNORECASE)
+
+
+def test_masks_and_gains_take_only_runs_on_the_same_views(tmp_path: Path) -> None:
+    few = {"fcl": {"masks": 50}, "fcl-wide": {"masks": 50}}
+    for name, number in (("fcl", 64), ("fcl-wide", 16)):
+        right = {"zero_shot": range(8), name: range(10)}
+        write_run(tmp_path / name, "dtd", right, settings=few, views={"number": number})
+    many = {"fcl-many": {"masks": 100}, "fcl-explore": {"calibrate": False}}
+    right = {"zero_shot": range(8), "fcl-many": range(12), "fcl-explore": range(9)}
+    write_run(tmp_path / "many", "dtd", right, settings=many, views={"number": 16})
+    assert [row["accuracy"] for row in rows("masks", tmp_path)] == [0.5, 0.6]
+    (tmp_path / "fcl-wide" / "run.json").unlink()
+    with styled():
+        assert "at least two numbers of masks" in str(PLOTS["masks"].draw(material(tmp_path)))
+    assert {row["reference"] for row in rows("calibration-gain", tmp_path)} == {"zero_shot"}
+
+
+def test_what_is_called_exploration_only_but_calibrates_is_no_reference(tmp_path: Path) -> None:
+    write_run(tmp_path, "dtd", {"zero_shot": range(8), "fcl": range(12), "fcl-explore": range(10)})
+    assert {row["reference"] for row in rows("calibration-gain", tmp_path)} == {"zero_shot"}

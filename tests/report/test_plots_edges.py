@@ -150,3 +150,15 @@ def test_tables_leave_analyses_out(tmp_path: Path, capsys: pytest.CaptureFixture
     write_run(tmp_path / "b", "mine", {"fcl": [0, 1]}, 4)
     assert main(["tables", str(tmp_path), "--format", "md"]) == 0
     assert "margin" not in capsys.readouterr().out
+
+
+def test_names_with_dollars_are_no_formulas_and_letters_without_a_shape_are_said(tmp_path: Path) -> None:
+    names = (r"a $\x$ b", "漢字", "c$d$")
+    runs = tmp_path / "runs"
+    analysis_run(runs / "gallery", "gallery", [gallery_row(0)], r"set $\y$", names=names)
+    analysis_run(runs / "evidence", "evidence", [{"ecec": 0.1}, {"ecec": 0.2}], r"set $\y$")
+    chosen = {name: PLOTS[name] for name in ("scores", "gallery", "ecec")}
+    outcomes = draw_all(read_materials([runs]), chosen, tmp_path / "out")
+    assert [len(outcome.files) for outcome in outcomes] == [3, 3, 3]
+    assert outcomes[0].notes == ("letters that the font lacks are drawn as boxes: 字漢",)
+    assert outcomes[2].notes == ()

@@ -1,7 +1,7 @@
 """Evidence that analysis runs have kept, as pictures for a page: no model is needed to draw them.
 
-For the two best candidates i and j of an image: the class evidence `E_i` and `E_j`, and their common evidence
-`softmax(E_i + E_j)` over pixels, scaled by its maximum (section "Calibration" of the paper).
+For the two best candidates i and j of an image, as explored: the class evidence `E_i` and `E_j`, and their common
+evidence `softmax(E_i + E_j)` over pixels (section "Calibration" of the paper), as the figure `gallery` draws them.
 """
 
 import json
@@ -10,21 +10,19 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import PIL.Image
 from jaxtyping import Float, UInt8
-from scipy.special import softmax
 
 from faircontext.analysis.maps import KeptMaps, read_maps
 from faircontext.bench.schema import is_analysis
 from faircontext.bench.store import Run
 from faircontext.errors import ArgumentError
 from faircontext.report.figures import overlay
+from faircontext.report.plots.pictures import common_map, resized
 from faircontext.report.thumbnails import jpeg_text, thumbnail
 
 __all__ = [
     "Evidence",
     "KeptKey",
-    "common_evidence",
     "draw_evidence",
     "find_evidence",
     "has_analyses",
@@ -81,7 +79,7 @@ def draw_evidence(run: Run, row: dict[str, Any]) -> tuple[tuple[str, ...], list[
     try:
         evidence = _read(run.document["config"]["names"], row)
         small = thumbnail(evidence.picture)
-        pictures = [jpeg_text(overlay(small / 255.0, _enlarged(found, small.shape))) for found in evidence.maps]
+        pictures = [jpeg_text(overlay(small / 255.0, resized(found, *small.shape[:2]))) for found in evidence.maps]
     except (KeyError, ValueError, IndexError, TypeError, OSError) as error:
         what = f"{type(error).__name__}: {error}"
         raise ArgumentError(f"{run.folder}: the gallery row of {row['path']} cannot be drawn ({what})") from None
@@ -89,24 +87,9 @@ def draw_evidence(run: Run, row: dict[str, Any]) -> tuple[tuple[str, ...], list[
 
 
 def _read(names: Sequence[str], row: dict[str, Any]) -> Evidence:
-    diagnostics = json.loads(row["diagnostics"])
-    kept: KeptMaps = read_maps(diagnostics)
-    best = np.argsort(-np.asarray(diagnostics["posterior"], np.float64), kind="stable")[:2]
-    maps = [kept.evidence[place] for place in best]
+    kept: KeptMaps = read_maps(json.loads(row["diagnostics"]))
+    best = row["candidates"][:2]
+    maps = [kept.evidence[place] for place in range(len(best))]
     if len(maps) == 2:
-        maps.append(common_evidence(*maps))
-    return Evidence(tuple(names[row["candidates"][place]] for place in best), kept.image, tuple(maps))
-
-
-def common_evidence(
-    first: Float[np.ndarray, "height width"], second: Float[np.ndarray, "height width"]
-) -> Float[np.ndarray, "height width"]:
-    """Return the common evidence of two classes, 1 at its maximum."""
-    weights = softmax((first + second).astype(np.float64))
-    common: Float[np.ndarray, "height width"] = weights / weights.max()
-    return common
-
-
-def _enlarged(evidence: Float[np.ndarray, "size size"], shape: tuple[int, ...]) -> Float[np.ndarray, "height width"]:
-    image = PIL.Image.fromarray(evidence.astype(np.float32))
-    return np.asarray(image.resize((shape[1], shape[0]), PIL.Image.Resampling.BILINEAR), np.float64)
+        maps.append(common_map(*maps))
+    return Evidence(tuple(names[index] for index in best), kept.image, tuple(maps))

@@ -1,44 +1,28 @@
 """Cosines of the parts of an image's evidence to the whole image (the paper's decomposition table).
 
-The paper's last value cannot follow from its others. With `v = com + a u1 + a u2`, each of unit length and with the
-cosines c, c1, c2 to z: what v has along z is `L = c + a c1 + a c2`, and what it has across is at least
-`R = sqrt(1 - c^2) - a sqrt(1 - c1^2) - a sqrt(1 - c2^2)`, so its cosine is at most `L / sqrt(L^2 + R^2)`. With the
-paper's means this is 0.8495. A spread over images does not help: the best cosine lies below its tangent plane at the
-means.
+The paper's last value cannot follow from its others, whose bound is drawn beside it.
 """
 
-from math import sqrt
 from typing import Any
 
 import numpy as np
 from jaxtyping import Float
 
+from faircontext.analysis.decomposition import WEIGHT, reconstruction_bound
 from faircontext.metrics.stats import bootstrap_mean
 from faircontext.report.plots.drawing import Drawing
 from faircontext.report.plots.sources import AnalysisRow, Material, needs_analysis
 from faircontext.report.plots.style import BLUE, COLUMN, VERMILION, new_figure
 from faircontext.report.reported import read_reported
 
-__all__ = ["composed_bound", "draw_decomposition"]
-
-SHARE = 0.1
-"""Of unique evidence in what is composed."""
+__all__ = ["draw_decomposition"]
 
 _PARTS = {
     "cos_common": "common",
     "cos_unique_1": "unique, best candidate",
     "cos_unique_2": "unique, second best",
-    "cos_composed": f"common + {SHARE:g} of each unique",
+    "cos_composed": f"common + {WEIGHT:g} of each unique",
 }
-
-
-def composed_bound(common: float, unique_1: float, unique_2: float) -> float:
-    """Return the greatest cosine to z of what is composed of unit vectors with these cosines to z."""
-    along = common + SHARE * (unique_1 + unique_2)
-    rest = SHARE * (sqrt(1 - unique_1**2) + sqrt(1 - unique_2**2))
-    # What points along z is best with little across; what points away from it, with much.
-    across = sqrt(1 - common**2) + (-rest if along > 0 else rest)
-    return along / sqrt(along**2 + max(across, 0.0) ** 2)
 
 
 def _cosines(row: AnalysisRow) -> Float[np.ndarray, " parts"]:
@@ -53,9 +37,9 @@ def draw_decomposition(material: Material) -> Drawing | str:
         return needs_analysis("decomposition")
     paper = [float(row["cosine_to_z"]) for row in read_reported("decomposition")]
     measured = [bootstrap_mean(column, resamples=999) for column in kept.T]
-    bounds = {"paper": composed_bound(*paper[:3])}
+    bounds = {"paper": reconstruction_bound(*paper[:3])}
     means = [float(np.clip(found.value, -1, 1)) for found in measured]
-    bounds["measured"] = composed_bound(*means[:3])
+    bounds["measured"] = reconstruction_bound(*means[:3])
     figure = new_figure(COLUMN, 2.25, f"Cosine to the whole image (n = {len(kept):,} images)", material.title)
     axis = figure.subplots()
     for place, (interval, reported) in enumerate(zip(measured, paper, strict=True)):
@@ -73,7 +57,9 @@ def draw_decomposition(material: Material) -> Drawing | str:
     last = len(measured) - 1
     axis.plot([bounds["paper"]] * 2, [last - 0.02, last + 0.4], color=VERMILION, label=_label(bounds["paper"], "paper"))
     axis.plot([bounds["measured"]] * 2, [last - 0.4, last + 0.02], color=BLUE, label=_label(bounds["measured"]))
-    axis.set_yticks(range(len(_PARTS)), ["common", "unique, best", "unique, second", "common + 0.1\nof each unique"])
+    axis.set_yticks(
+        range(len(_PARTS)), ["common", "unique, best", "unique, second", f"common + {WEIGHT:g}\nof each unique"]
+    )
     axis.set_ylim(last + 0.6, -0.5)
     axis.tick_params(axis="y", length=0)
     axis.grid(axis="x")

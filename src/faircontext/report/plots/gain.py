@@ -11,6 +11,7 @@ from faircontext.report.plots.drawing import Drawing
 from faircontext.report.plots.samples import common
 from faircontext.report.plots.sources import Material
 from faircontext.report.plots.style import BLACK, COLUMN, forest, new_figure
+from faircontext.report.results import Result
 
 __all__ = ["draw_gain"]
 
@@ -22,7 +23,7 @@ def draw_gain(material: Material) -> Drawing | str:
     for reference in _TITLES:
         pairs: dict[str, tuple[Bool[np.ndarray, " images"], Bool[np.ndarray, " images"]]] = {}
         for name, found in material.results.items():
-            if "fcl" in found and reference in found:
+            if "fcl" in found and reference in found and _alike(found["fcl"], found[reference]):
                 positions, right = common([found["fcl"], found[reference]])
                 pairs |= {name: (right[0], right[1])} if len(positions) else {}
         if pairs:
@@ -55,3 +56,11 @@ def draw_gain(material: Material) -> Drawing | str:
     axis.set_xlabel("gain in top-1 accuracy (points), paired 95%")
     notes = () if reference == "fcl-explore" else ("no exploration only among the runs: drawn against zero-shot",)
     return Drawing(figure, [{"reference": reference, **row} for row in rows], notes)
+
+
+def _alike(own: Result, base: Result) -> bool:
+    """Return whether the base is zero-shot, or FCL on the same views without calibration, whatever it is called."""
+    if base.method == "zero_shot":
+        return True
+    settings = base.config["methods"][base.method]
+    return not settings.get("calibrate", True) and own.config.get("views") == base.config.get("views")

@@ -52,7 +52,7 @@ def _by_masks(results: Mapping[str, Result]) -> dict[int, Result]:
     """Return FCL's results of one data set that differ in the number of masks alone, by that number."""
     families: dict[str, dict[int, Result]] = {}
     for label, result in results.items():
-        settings = dict(result.config["methods"][label])
+        settings = dict(result.config["methods"][label]) | {"": result.config.get("views")}
         if label.partition("-")[0] == "fcl" and "masks" in settings and settings.get("calibrate", True):
             number = int(settings.pop("masks"))
             families.setdefault(repr(sorted(settings.items())), {}).setdefault(number, result)
@@ -76,7 +76,7 @@ def _figure(material: Material, rows: list[dict[str, Any]], sets: int, images: i
         axis.set_xticks(numbers, [str(number) for number in numbers])
         axis.minorticks_off()
         axis.margins(x=0.12)
-        axis.set_xlabel("masks per image, $N_m$ (log scale)")
+        axis.set_xlabel("masks per image, $N_m$ (log scale)", parse_math=True)
         axis.set_ylabel(label)
         axis.grid(axis="y")
         if value == "difference":

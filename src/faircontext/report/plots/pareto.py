@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.ticker import LogFormatter
 
 from faircontext.metrics.stats import average_interval
 from faircontext.report.groups import method_title
@@ -120,6 +121,7 @@ def _draw_panel(axis: Axes, rows: list[dict[str, Any]], key: str) -> None:
     if key == "seconds":
         axis.set_xscale("log")
         axis.xaxis.set_major_formatter("{x:g}")
+        axis.xaxis.set_minor_formatter(LogFormatter(labelOnlyBase=False, minor_thresholds=(1, 0.4)))
         margin = max(high / low, 2.0) ** 0.25
         axis.set_xlim(low / margin, high * margin)
     else:

@@ -62,6 +62,7 @@ _STYLE: Any = {
     "grid.linewidth": 0.5,
     "figure.facecolor": "white",
     "pdf.fonttype": 42,  # TrueType, embedded: text can be searched, and publishers take it
+    "text.parse_math": False,  # a dollar in a name is a dollar
     "svg.hashsalt": "faircontext",
     "svg.fonttype": "path",
 }

@@ -8,7 +8,9 @@ import io
 import json
 import os
 import re
-from collections.abc import Mapping, Sequence
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -62,7 +64,9 @@ def draw_all(materials: Sequence[Material], plots: Mapping[str, Plot], folder: P
             drawings = [(material, drawing) for material, drawing in found if isinstance(drawing, Drawing)]
             stems = _stems(name, [material for material, _ in drawings])
             for stem, (_, drawing) in zip(stems, drawings, strict=True):
-                outcomes.append(Drawn(stem, _write(folder / stem, drawing), drawing.notes))
+                with _boxes() as notes:
+                    files = _write(folder / stem, drawing)
+                outcomes.append(Drawn(stem, files, (*drawing.notes, *notes)))
         if not drawings:
             outcomes.append(Drawn(name, (), tuple(dict.fromkeys(text for _, text in found if isinstance(text, str)))))
     return outcomes
@@ -76,6 +80,23 @@ def _stems(name: str, materials: Sequence[Material]) -> list[str]:
         parts = [part for part, other in zip(material.parts, differs, strict=True) if other and part]
         stems.append(re.sub(r"[^A-Za-z0-9._-]+", "-", "-".join([name, *parts])).strip("-"))
     return [stem if stems.count(stem) == 1 else f"{stem}-{place}" for place, stem in enumerate(stems)]
+
+
+@contextmanager
+def _boxes() -> Iterator[list[str]]:
+    """Yield a list that has a line in the end where the font lacks letters, in place of a warning for each."""
+    notes: list[str] = []
+    with warnings.catch_warnings(record=True) as heard:
+        warnings.filterwarnings("always", "Glyph ")
+        yield notes
+    letters = set()
+    for warning in heard:
+        if match := re.match(r"Glyph (\d+) ", str(warning.message)):
+            letters.add(chr(int(match[1])))
+        else:
+            warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
+    if letters:
+        notes.append(f"letters that the font lacks are drawn as boxes: {''.join(sorted(letters))}")
 
 
 def _write(stem: Path, drawing: Drawing) -> tuple[Path, ...]:
