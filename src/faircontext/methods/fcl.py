@@ -22,7 +22,10 @@ from faircontext.methods.base import register_method
 from faircontext.methods.localising import Localising
 from faircontext.types import Diagnostic, Prediction
 
-__all__ = ["FCL", "Adaptation"]
+__all__ = ["FCL", "Adaptation", "stands_without_any_view"]
+
+SAFE_LEAD = 2
+"""Votes by which a changed answer must lead the one that it replaces: with one, a single view decides."""
 
 
 @dataclass(frozen=True)
@@ -88,6 +91,8 @@ class FCL(Localising):
         lambda_align: weight of the alignment loss.
         lr: learning rate of AdamW.
         steps: number of steps.
+        safe: whether calibration may change exploration's answer only where the change stands without any one of the
+            kept views: see `stands_without_any_view`.
         hp_base: CL-HP's base prompt: `"hard"` (without learnable tokens) or `"init"` (with the initial ones).
         hp_init: CL-HP's initial tokens: `"copy"` of "a photo of a", or `"normal"` noise of standard deviation 0.02.
     """
@@ -101,6 +106,7 @@ class FCL(Localising):
     lambda_align: float = 1.0
     lr: float = 0.002
     steps: int = 2
+    safe: bool = False
     hp_base: Literal["hard", "init"] = "hard"
     hp_init: Literal["copy", "normal"] = "copy"
 
@@ -166,9 +172,10 @@ class FCL(Localising):
         untouched = placement == "replace" and torch.equal(calibration.context, delta0)
         tau = tau0 if untouched else tau0.index_copy(0, candidates, calibration.text)
         after = self.phi(episode, tau[candidates], 1)
+        answer = predict_by_vote(episode, exploration, candidates, after, tau)
         found = replace(
             explored,
-            prediction=predict_by_vote(episode, exploration, candidates, after, tau),
+            prediction=answer,
             after=after,
             evidence=localised.evidence,
             pairs=pairs,
@@ -181,7 +188,9 @@ class FCL(Localising):
             "text_shift": float((tau[candidates] - tau0[candidates]).norm(dim=-1).mean()),
             **self._comparison(episode, found, tau0),
         }
-        return found.note(moved)
+        if self.safe and answer.index != prediction.index and not stands_without_any_view(after, before.ranking[0]):
+            found = replace(found, prediction=prediction)
+        return found.note({**moved, "calibrated": answer.index})
 
     def _initial_context(self, episode: Episode, template: int) -> tuple[Float[Tensor, "tokens width"], Placement]:
         """Return `delta_0` and whether it replaces tokens of the prompt or precedes them."""
@@ -269,3 +278,16 @@ class FCL(Localising):
             "posterior_new_after": float(after.posterior[new]),
             "entropy_before": float(before.entropies[before.kept].mean()),
         }
+
+
+def stands_without_any_view(vote: Exploration, replaced: int | Tensor) -> bool:
+    """Return whether a vote's winner beats the answer that it replaces whichever kept view is left out.
+
+    That is so where it leads that answer by two votes or more. With a lead of one, the view that gives it decides
+    alone; calibration moves all views' scores by a little, and such changes are those that come about by chance.
+
+    Args:
+        vote: of the kept views, after calibration.
+        replaced: position of the earlier answer.
+    """
+    return int(vote.votes[vote.ranking[0]] - vote.votes[replaced]) >= SAFE_LEAD
