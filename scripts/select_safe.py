@@ -1,10 +1,10 @@
-"""Select the rule of `fcl(safe=True)` on half of the images of a study's base run, and report it on the other half.
+"""Select the rule of `fcl(safe=True)` on half of a study's images, and report it on the other half.
 
 Usage: python scripts/select_safe.py ablations/lite0-text [--label fcl-base]
 
-A rule says, from the image's own quantities, whether calibration may change exploration's answer. Each is a threshold
-on one quantity; the first half of each data set's images (in the order of the run, which the seed mixes) chooses the
-threshold, the second half reports.
+A rule says, from the image's own quantities, whether calibration may change exploration's answer: each is a threshold on
+one quantity. The first half of each data set's images, in the order of the run, which the seed mixes, chooses; the second
+half reports, against zero-shot or exploration, whichever was better on the first.
 """
 
 import argparse
@@ -20,10 +20,12 @@ from faircontext.bench.plan import choose
 from faircontext.bench.store import load_runs
 from faircontext.metrics.stats import discordant, mcnemar_exact, paired_bootstrap
 
+Values = dict[str, float]
+
 
 @dataclass(frozen=True)
 class Image:
-    """Three answers to an image, whether they are right, and what calibration went by."""
+    """Whether zero-shot, exploration and calibration are right on an image, and what calibration went by."""
 
     dataset: str
     first_half: bool
@@ -31,25 +33,37 @@ class Image:
     explored: bool
     calibrated: bool
     changed: bool
-    values: dict[str, float]
+    values: Values
 
 
-RULES: dict[str, tuple[Callable[[dict[str, float]], float], Sequence[float]]] = {
-    # The first: how far exploration's votes leave the matter open, and so on; larger is more open.
-    "lead in votes at most": (lambda v: -(v["votes_old_before"] - v["votes_new_before"]), np.arange(0.0, 1.05, 0.1)),
-    "ratio of posteriors at least": (
-        lambda v: v["posterior_new_before"] / v["posterior_old_before"],
-        np.arange(0.3, 1, 0.1),
+def lead(values: Values) -> float:
+    """Return by how many votes the changed answer leads the one that it replaces."""
+    return round((values["vote_share"] - values["votes_old_after"]) * values["views_kept"])
+
+
+# Larger is safer.
+RULES: dict[str, tuple[Callable[[Values], float], Sequence[float]]] = {
+    "lead after calibration, votes": (lead, (1, 2, 3, 4, 6)),
+    "minus exploration's lead, votes": (
+        lambda v: -round((v["votes_old_before"] - v["votes_new_before"]) * v["views_kept"]),
+        (-1, -2, -4, -8),
     ),
-    "entropy over its maximum at least": (lambda v: v["entropy_before"] / v["most"], np.arange(0.3, 1, 0.1)),
-    "move of the text at most": (lambda v: -v["text_shift"], (0.05, 0.06, 0.07, 0.08, 0.09, 0.1, 0.15)),
-    "lead after at least": (lambda v: v["vote_share"] - v["votes_old_after"], np.arange(0.0, 1.05, 0.1)),
+    "lead after less lead before, votes": (
+        lambda v: lead(v) - round((v["votes_old_before"] - v["votes_new_before"]) * v["views_kept"]),
+        (-8, -4, 0, 1),
+    ),
+    "ratio of posteriors before": (
+        lambda v: v["posterior_new_before"] / v["posterior_old_before"],
+        (0.6, 0.7, 0.8, 0.9),
+    ),
+    "entropy over its maximum": (lambda v: v["entropy_before"] / v["most"], (0.5, 0.7, 0.8, 0.9, 0.95)),
+    "minus the move of the text": (lambda v: -v["text_shift"], (-0.15, -0.1, -0.08, -0.06)),
 }
-"""Quantity and thresholds; "at most" is a threshold of the other sign."""
+"""What a rule looks at, and its thresholds."""
 
 
 def read(folder: Path, label: str) -> list[Image]:
-    found = []
+    found: dict[tuple[str, str], Image] = {}
     for run in load_runs(folder):
         config = run.document["config"]
         if label not in config["methods"]:
@@ -64,76 +78,106 @@ def read(folder: Path, label: str) -> list[Image]:
             if "explored" not in values:
                 continue
             truth, explored = row["label_index"], int(values["explored"])
-            found.append(
-                Image(
-                    dataset["name"],
-                    row["position"] in early,
-                    row["zero_shot_index"] == truth,
-                    explored == truth,
-                    row["index"] == truth,
-                    row["index"] != explored,
-                    {key: value for key, value in values.items() if isinstance(value, int | float)},
-                )
+            found[dataset["name"], row["path"]] = Image(
+                dataset["name"],
+                row["position"] in early,
+                row["zero_shot_index"] == truth,
+                explored == truth,
+                row["index"] == truth,
+                row["index"] != explored,
+                values,
             )
-    return found
+    return list(found.values())
 
 
-def answer(images: Sequence[Image], rule: str, threshold: float) -> np.ndarray:
-    """Return whether the guarded answers are right."""
+def right(images: Sequence[Image], which: str) -> np.ndarray:
+    return np.array([getattr(image, which) for image in images], bool)
+
+
+def allowed(images: Sequence[Image], rule: str, threshold: float) -> np.ndarray:
+    """Return where calibration changes the answer and the rule lets it."""
     quantity, _ = RULES[rule]
-    bound = -threshold if rule.endswith("at most") else threshold
-    return np.array(
-        [i.calibrated if i.changed and quantity(i.values) >= bound - 1e-9 else i.explored for i in images], bool
-    )
+    return np.array([image.changed and quantity(image.values) >= threshold - 1e-9 for image in images], bool)
 
 
-def describe(name: str, own: np.ndarray, other: np.ndarray, against: str) -> str:
+def guarded(images: Sequence[Image], rule: str, threshold: float) -> np.ndarray:
+    """Return whether the answers under a rule are right."""
+    return np.where(allowed(images, rule, threshold), right(images, "calibrated"), right(images, "explored"))
+
+
+def compared(own: np.ndarray, other: np.ndarray) -> str:
     gained, lost = discordant(own, other)
     change = paired_bootstrap(own, other)
     return (
-        f"{name:44} {100 * own.mean():5.1f}  over {against} {100 * change.value:+.2f} "
-        f"({100 * change.low:+.2f} to {100 * change.high:+.2f}), {gained}/{lost}, p = {mcnemar_exact(gained, lost):.2g}"
+        f"{100 * change.value:+.2f} points ({100 * change.low:+.2f} to {100 * change.high:+.2f}; alone right {gained} / "
+        f"{lost}, p = {mcnemar_exact(gained, lost):.2g})"
     )
 
 
 def power(images: int, rate: float, gain: float, draws: int = 4000) -> float:
-    """Return how often McNemar's test finds a gain (p < 0.05), where a share of the answers changes."""
+    """Return how often McNemar's test finds a gain (p < 0.05), where a share of images is right with one of both."""
     rng = np.random.default_rng(0)
-    better, worse = (rate + gain) / 2, (rate - gain) / 2
-    counts = rng.multinomial(images, (better, worse, 1 - rate), size=draws)
+    counts = rng.multinomial(images, ((rate + gain) / 2, (rate - gain) / 2, 1 - rate), size=draws)
     return float(np.mean([mcnemar_exact(int(a), int(b)) < 0.05 for a, b, _ in counts]))
 
 
+def select(images: Sequence[Image]) -> tuple[str, float]:
+    """Return the rule and threshold that are right most often; then the one that loses fewest, then changes fewest."""
+    explored = right(images, "explored")
+
+    def worth(rule: str, threshold: float) -> tuple[int, int, int]:
+        own = guarded(images, rule, threshold)
+        return int(own.sum()), -discordant(own, explored)[1], -int(allowed(images, rule, threshold).sum())
+
+    pairs = [(rule, threshold) for rule, (_, thresholds) in RULES.items() for threshold in thresholds]
+    return max(pairs, key=lambda pair: worth(*pair))
+
+
 def report(images: Sequence[Image]) -> Iterator[str]:
-    halves = [[i for i in images if i.first_half], [i for i in images if not i.first_half]]
-    names = ("first half", "second half")
-    for name, half in zip(names, halves, strict=True):
-        zero, explored, calibrated = (
-            np.array([getattr(i, which) for i in half], bool) for which in ("zero_shot", "explored", "calibrated")
+    early, late = ([image for image in images if image.first_half == first] for first in (True, False))
+    for name, half in (("first", early), ("second", late)):
+        accuracies = {which: 100 * right(half, which).mean() for which in ("zero_shot", "explored", "calibrated")}
+        shown = ", ".join(f"{which} {value:.1f}" for which, value in accuracies.items())
+        yield f"{name} half: n = {len(half)}; {shown}"
+        yield f"  calibrated over explored: {compared(right(half, 'calibrated'), right(half, 'explored'))}"
+    rule, threshold = select(early)
+    yield f"selected on the first half: {rule} >= {threshold:g}"
+    ship = ("lead after calibration, votes", 2)
+    better = "zero_shot" if right(early, "zero_shot").sum() > right(early, "explored").sum() else "explored"
+    for title, (name, bound) in (("selected", (rule, threshold)), ("safe=True", ship)):
+        yield f"{title}: {name} >= {bound:g}"
+        for half, part in (("first", early), ("second", late), ("both", [*early, *late])):
+            own = guarded(part, name, bound)
+            yield f"  {half}: over explored {compared(own, right(part, 'explored'))}"
+            yield f"  {half}: over zero-shot {compared(own, right(part, 'zero_shot'))}"
+            gain = right(part, "calibrated").mean() - right(part, "explored").mean()
+            kept = (own.mean() - right(part, "explored").mean()) / gain if gain > 0 else float("nan")
+            changes, all_changes = allowed(part, name, bound).sum(), sum(image.changed for image in part)
+            yield (
+                f"  {half}: changes {changes} of {len(part)} answers, calibration {all_changes}; "
+                + (
+                    f"{100 * kept:.0f}% of calibration's gain is kept"
+                    if gain > 0
+                    else "calibration has no gain to keep"
+                )
+            )
+    yield f"better on the first half: {better}"
+    yield "safe=True by set (changed, alone right over explored):"
+    for name in dict.fromkeys(image.dataset for image in images):
+        part = [image for image in images if image.dataset == name]
+        gained, lost = discordant(guarded(part, *ship), right(part, "explored"))
+        every = discordant(right(part, "calibrated"), right(part, "explored"))
+        if sum(image.changed for image in part):
+            yield (
+                f"  {name}: {allowed(part, *ship).sum()} of {len(part)}, {gained} / {lost}; unguarded "
+                f"{sum(image.changed for image in part)}, {every[0]} / {every[1]}"
+            )
+    rate = np.mean(right(images, "calibrated") != right(images, "explored"))
+    for gain in (0.005, 0.01, 0.02):
+        yield (
+            f"power to find a gain of {100 * gain:g} points over exploration on {len(late)} images, {100 * rate:.1f}% "
+            f"discordant or as many as the gain needs: {power(len(late), max(rate, gain), gain):.2f}"
         )
-        yield f"{name}: n = {len(half)}, zero-shot {100 * zero.mean():.1f}, exploration {100 * explored.mean():.1f}"
-        yield describe("  calibrated", calibrated, explored, "exploration")
-        yield describe("  calibrated", calibrated, zero, "zero-shot")
-    early, late = halves
-    explored = np.array([i.explored for i in early], bool)
-    scored = [
-        (int(answer(early, rule, t).sum()), -lost, rule, float(t))
-        for rule, (_, thresholds) in RULES.items()
-        for t in thresholds
-        for lost in [discordant(answer(early, rule, t), explored)[1]]
-    ]
-    for rule in RULES:
-        _, _, _, threshold = max((s for s in scored if s[2] == rule), key=lambda s: s[:2])
-        yield describe(f"  {rule} {threshold:.2f}: first", answer(early, rule, threshold), explored, "exploration")
-        others = np.array([i.explored for i in late], bool)
-        yield describe("    second", answer(late, rule, threshold), others, "exploration")
-        zeros = np.array([i.zero_shot for i in late], bool)
-        yield describe("    second", answer(late, rule, threshold), zeros, "zero-shot")
-    changed = np.mean([i.changed for i in images])
-    for gain in (0.01, 0.02, 0.03):
-        if gain <= changed:
-            found = power(len(late), changed, gain)
-            yield f"power to find a gain of {100 * gain:.0f} points on {len(late)} images: {found:.2f}"
 
 
 def main() -> None:

@@ -114,6 +114,8 @@ class Episode:
             "image": self.id,
             "seed": self.seed,
             "backbone": backbone.name,
+            "geometry": asdict(backbone.geometry),
+            "normalisation": [*backbone.mean, *backbone.std],
             "weights": backbone.weights_hash,
             "precision": backbone.precision,
             "batch_size": backbone.batch_size,

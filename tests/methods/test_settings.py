@@ -23,11 +23,13 @@ PAPER = {
     "gamma": 0.5,
     "occluder": "black",
     "evidence_scaling": "max",
+    "proxy": "evidence",
     "pair_weight": "paper",
     "lambda_cal": 1.0,
     "lambda_align": 1.0,
     "lr": 0.002,
     "steps": 2,
+    "safe": False,
     "hp_base": "hard",
     "hp_init": "copy",
 }
