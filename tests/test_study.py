@@ -1,0 +1,49 @@
+"""The study's page and the code say the same: the recommended settings, and that every number has its results beside."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from faircontext.backbones.lite import Lite
+from faircontext.bench.ablation import read_experiment
+from faircontext.methods import parse_settings
+from faircontext.methods.base import parse_fields
+from faircontext.views import ViewRecipe
+
+FOLDER = Path(__file__).parents[1] / "docs" / "results"
+PAGE = (FOLDER / "study.md").read_text(encoding="utf-8")
+RESULTS = sorted(FOLDER.glob("*.results.json"))
+
+
+def test_the_recommended_settings_are_those_of_the_page() -> None:
+    found: dict[str, dict[str, Any]] = {}
+    for owner, name, value in re.findall(r"^\| `(\w+)\.(\w+)` \| `([^`]+)` \|", PAGE, re.MULTILINE):
+        word = f"{name}={value}"
+        parsed = parse_fields(ViewRecipe, "views", [word], word) if owner == "views" else parse_settings(owner, (word,))
+        found.setdefault(owner, {}).update(parsed)
+    assert found == {owner: dict(settings) for owner, settings in Lite.recommended.items()}
+
+
+@pytest.mark.parametrize("file", RESULTS, ids=[file.stem for file in RESULTS])
+def test_tables_are_those_of_the_results(file: Path) -> None:
+    document = json.loads(file.read_text(encoding="utf-8"))
+    name = document["name"]
+    assert file.name == f"{name}.results.json"
+    block = re.search(rf"<!-- begin {name} -->\n(.*?)<!-- end {name} -->", PAGE, re.DOTALL)
+    rows = dict(re.findall(r"^\| ([\w-]+) \| (.+) \|$", block[1], re.MULTILINE))
+    assert document["meta_info"]["versions"]
+    assert document["run_info"]["experiment"]["variants"] == read_experiment(name).facts["variants"]
+    for variant in document["variants"]:
+        if variant["n"]:
+            cells = rows[variant["label"]].split(" | ")
+            assert cells[1] == str(variant["n"])
+            assert cells[2].startswith(f"{100 * variant['accuracy']:.1f} (")
+            assert variant["n"] == sum(found["n"] for found in variant["datasets"].values())
+        assert "/work" not in json.dumps(variant)
+
+
+def test_there_are_results() -> None:
+    assert {file.name.partition(".")[0] for file in RESULTS} >= {"lite0-text", "lite0-evidence", "lite0-views"}
