@@ -26,7 +26,10 @@ def draw_ablations(material: Material) -> Drawing | str:
     for axis, ablation in zip(axes, found, strict=True):
         _draw(axis, ablation, titled=len(found) > 1)
         rows += [{"ablation": ablation.name, "reference": ablation.reference, **vars(v)} for v in ablation.variants]
-    return Drawing(figure, rows)
+    notes = [
+        f"{ablation.name}: {label} has no image, and is left out" for ablation in found for label in ablation.empty
+    ]
+    return Drawing(figure, rows, tuple(notes))
 
 
 def _draw(axis: Axes, ablation: Ablation, titled: bool) -> None:

@@ -57,7 +57,9 @@ def draw_decomposition(material: Material) -> Drawing | str:
     last = len(measured) - 1
     axis.plot([bounds["paper"]] * 2, [last - 0.02, last + 0.4], color=VERMILION, label=_label(bounds["paper"], "paper"))
     axis.plot([bounds["measured"]] * 2, [last - 0.4, last + 0.02], color=BLUE, label=_label(bounds["measured"]))
-    axis.set_yticks(range(len(_PARTS)), ["common", "unique, best", "unique, second", f"common + {WEIGHT:g}\nof each unique"])
+    axis.set_yticks(
+        range(len(_PARTS)), ["common", "unique, best", "unique, second", f"common + {WEIGHT:g}\nof each unique"]
+    )
     axis.set_ylim(last + 0.6, -0.5)
     axis.tick_params(axis="y", length=0)
     axis.grid(axis="x")
