@@ -220,9 +220,7 @@ def test_analyses_of_other_settings_are_not_mixed(tmp_path: Path) -> None:
     place = tmp_path / "second" / "run.json"
     place.write_text(place.read_text().replace('"abc"', '"abd"'))
     (found,) = read_materials([tmp_path])
-    with pytest.raises(
-        ArgumentError, match=r"second: both are evidence on mine, with other settings; name one"
-    ):
+    with pytest.raises(ArgumentError, match=r"second: both are evidence on mine, with other settings; name one"):
         PLOTS["ecec"].draw(found)
 
 

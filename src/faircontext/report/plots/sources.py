@@ -165,9 +165,7 @@ def read_materials(places: Sequence[Path]) -> list[Material]:
     files, folders = list[Path](), list[Path]()
     for place in places:
         if place.is_file() and not is_beside(place):
-            raise ArgumentError(
-                f"{place}: is no costs.json or NAME.results.json; name the folder that holds runs"
-            )
+            raise ArgumentError(f"{place}: is no costs.json or NAME.results.json; name the folder that holds runs")
         inside = [Path(above) / name for above, _, names in os.walk(place) for name in sorted(names)]
         beside = [place] if place.is_file() else [path for path in inside if is_beside(path)]
         files += beside
