@@ -92,12 +92,20 @@ def test_filters_count_what_they_show(open_page: Open, runs: Path) -> None:
     assert page.locator(".card dd").all_inner_texts() == ["class A", "✗ class B", "✓ class A", "60.0%"]
     page.click("[data-outcome=all]")
     assert counter.inner_text() == "2 of 20 images shown"
-    page.select_option("#class", "all")
+    page.select_option("#class", "")
     page.select_option("#method", "mta")
     assert outcomes(page) == {"all": "20", "fixed": "1", "broke": "0", "wrong": "9", "right": "10"}
     page.select_option("#method", "zero_shot")
     assert outcomes(page) == {"all": "20", "wrong": "10", "right": "10"}
     assert all_pictures_show(page)
+
+
+def test_a_class_that_is_called_all_is_a_class(open_page: Open, tmp_path: Path) -> None:
+    names = ["all", *(f"class {number}" for number in range(1, 10))]
+    write_pictured(tmp_path / "runs", write_images(tmp_path / "images", 20), "one", RIGHT, 20, names=names)
+    page = open_page(tmp_path / "runs")
+    page.select_option("#class", "all")
+    assert outcomes(page)["all"] == "2"
 
 
 def test_tables_and_charts_follow_the_choice(open_page: Open, runs: Path) -> None:

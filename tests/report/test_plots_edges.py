@@ -1,6 +1,7 @@
 """Figures of little or of broken material: a line instead of a crash, and no picture of nothing."""
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +10,8 @@ import pytest
 from faircontext.cli import main
 from faircontext.errors import ArgumentError
 from faircontext.report.diagrams import DIAGRAMS, write_diagrams
+from faircontext.report.groups import read_runs
+from faircontext.report.page import build_page
 from faircontext.report.plots.registry import PLOTS
 from faircontext.report.plots.sources import read_materials
 from faircontext.report.plots.write import draw_all
@@ -88,6 +91,7 @@ def test_methods_on_other_images_are_compared_on_those_that_all_have(tmp_path: P
     [
         ("costs.json", "{", "costs.json: holds no list 'costs'"),
         ("costs.json", '{"costs": [{"method": "fcl"}]}', "costs.json: an entry cannot be read"),
+        ("costs.json", '{"costs": 5}', "costs.json: holds no list 'costs'"),
         ("a.results.json", '{"variants": []}', "a.results.json: lacks 'name'"),
         ("a.results.json", '{"variants": [{"label": "x"}]}', "a.results.json: an entry cannot be read"),
     ],
@@ -109,6 +113,7 @@ def test_a_row_that_lacks_its_quantity_is_named(tmp_path: Path) -> None:
     [
         ((), "give at least one folder of runs"),
         (("nowhere",), "nowhere: holds no run (no run.json); make one with faircontext evaluate"),
+        (("RUNS/run.json",), "run.json: is no costs.json or NAME.results.json; name the folder"),
         (("RUNS", "--only", "parito"), "unknown figure 'parito'; did you mean 'pareto'?"),
         (("RUNS", "--out", "RUNS/run.json"), "cannot be written"),
         (("RUNS", "--out", ""), "--out is empty"),
@@ -162,3 +167,65 @@ def test_names_with_dollars_are_no_formulas_and_letters_without_a_shape_are_said
     assert [len(outcome.files) for outcome in outcomes] == [3, 3, 3]
     assert outcomes[0].notes == ("letters that the font lacks are drawn as boxes: 字漢",)
     assert outcomes[2].notes == ()
+
+
+def _experiment(folder: Path, views: int, masks: int) -> Path:
+    """Write what `ablate` leaves: passes with zero-shot in each, a cell with other prompts, and the results beside."""
+    name, shared = folder.name, {"views": {"number": views}}
+    settings = {"fcl-base": {"masks": masks}, "fcl-explore": {"masks": masks, "calibrate": False}}
+    base = {"zero_shot": range(8), "fcl-base": range(12), "fcl-explore": range(9)}
+    write_run(folder / "single" / "001" / "dtd", "dtd", base, settings=settings, **shared)
+    write_run(folder / "single" / "002" / "dtd", "dtd", {"zero_shot": range(8), "fcl-late": range(11)}, **shared)
+    other = {"zero_shot": range(7), "fcl-seven": range(13)}
+    write_run(folder / "generic7" / "001" / "dtd", "dtd", other, prompts="generic7", **shared)
+    variant = {"label": "base", "n": 20, "accuracy": 0.6, "low": 0.4, "high": 0.8, "difference": 0.0}
+    none = dict.fromkeys(("accuracy", "low", "high", "difference"), None)
+    document = {"name": name, "reference": "base", "variants": [variant, {"label": "gone", "n": 0, **none}]}
+    (folder / f"{name}.results.json").write_text(json.dumps(document))
+    return folder
+
+
+def test_an_ablation_is_drawn_from_its_passes_and_results(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    first = _experiment(tmp_path / "ablations" / "first", 64, 100)
+    assert main(["figures", str(first), "--out", str(tmp_path / "out"), "--only", "reliability", "ablations"]) == 0
+    names = sorted(path.stem for path in (tmp_path / "out").glob("*.csv"))
+    assert names == ["ablations", "reliability-generic7", "reliability-single"]
+    assert capsys.readouterr().err == "note: ablations: first: gone has no image, and is left out\n"
+    _experiment(tmp_path / "ablations" / "second", 16, 50)
+    words = ["figures", str(tmp_path / "ablations"), "--out", str(tmp_path / "both"), "--only"]
+    assert main([*words, "ablations"]) == 0
+    assert (tmp_path / "both" / "ablations.csv").read_text().count("base,base") == 2
+    assert main([*words, "reliability"]) == 2
+    assert "both measure fcl-" in capsys.readouterr().err
+
+
+def test_an_ablation_is_a_page_of_its_passes(tmp_path: Path) -> None:
+    page = build_page(read_runs([_experiment(tmp_path / "first", 64, 100)]))
+    text = re.search(r'id="data">(.*?)</script>', page.html)
+    assert text
+    found = json.loads(text[1])
+    assert [[name for name, _ in group["methods"]] for group in found["groups"]] == [
+        ["zero_shot", "fcl-seven"],
+        ["zero_shot", "fcl-base", "fcl-explore", "fcl-late"],
+    ]
+    assert [[*panel["methods"]] for panel in found["panels"][1:]] == [
+        ["zero_shot", "fcl-base", "fcl-explore"],
+        ["fcl-late"],
+    ]
+
+
+def test_analyses_of_other_settings_are_not_mixed(tmp_path: Path) -> None:
+    for name in ("first", "second"):
+        analysis_run(tmp_path / name, "evidence", [{"ecec": 0.1}])
+    place = tmp_path / "second" / "run.json"
+    place.write_text(place.read_text().replace('"abc"', '"abd"'))
+    (found,) = read_materials([tmp_path])
+    with pytest.raises(ArgumentError, match=r"second: both are evidence on mine, with other settings; name one"):
+        PLOTS["ecec"].draw(found)
+
+
+def test_an_analysis_that_goes_on_is_noted(tmp_path: Path) -> None:
+    run = analysis_run(tmp_path, "evidence", [{"ecec": 0.1}, {"ecec": 0.2}])
+    (run / "run.json").write_text((run / "run.json").read_text().replace('"complete"', '"running"'))
+    (found,) = read_materials([tmp_path])
+    assert found.remarks == [f"{run}: 2 images analysed so far"]

@@ -47,8 +47,9 @@ def figures(options: Figures) -> int:
     from faircontext.report.plots.write import draw_all
 
     materials = read_materials(options.runs)
-    for remark in dict.fromkeys(remark for material in materials for remark in material.remarks):
-        note(remark)
+    if not all(plot.shared for plot in plots.values()):  # what needs no runs is drawn beside any
+        for remark in dict.fromkeys(remark for material in materials for remark in material.remarks):
+            note(remark)
     outcomes = draw_all(materials, plots, options.out)
     for outcome in outcomes:
         if outcome.files:

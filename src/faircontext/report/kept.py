@@ -13,7 +13,6 @@ import numpy as np
 from jaxtyping import Float, UInt8
 
 from faircontext.analysis.maps import KeptMaps, read_maps
-from faircontext.bench.schema import is_analysis
 from faircontext.bench.store import Run
 from faircontext.errors import ArgumentError
 from faircontext.report.figures import overlay
@@ -25,7 +24,6 @@ __all__ = [
     "KeptKey",
     "draw_evidence",
     "find_evidence",
-    "has_analyses",
     "kept_key",
 ]
 
@@ -46,11 +44,6 @@ class Evidence:
     names: tuple[str, ...]
     picture: UInt8[np.ndarray, "height width 3"]
     maps: tuple[Float[np.ndarray, "size size"], ...]
-
-
-def has_analyses(run: Run) -> bool:
-    """Return whether a run has analysed images, in place of answering them."""
-    return any(map(is_analysis, run.document["config"]["methods"]))
 
 
 def kept_key(run: Run, path: str) -> KeptKey:

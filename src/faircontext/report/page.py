@@ -17,9 +17,9 @@ from faircontext.report.columns import show
 from faircontext.report.described import facts, refused_files, runs_of, runs_table, settings
 from faircontext.report.groups import Group, group_runs, method_title, remarks, set_title
 from faircontext.report.html import render
-from faircontext.report.kept import has_analyses
 from faircontext.report.measures import METRICS
 from faircontext.report.pooled import gains_by_set, pooled_bins, pooled_gain, pooled_table
+from faircontext.report.results import has_analyses
 from faircontext.report.tables import long_table
 
 __all__ = ["EVIDENCE_HINT", "Page", "build_page"]

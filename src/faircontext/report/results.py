@@ -15,7 +15,7 @@ from jaxtyping import Bool, Float, Int
 from faircontext.bench.schema import is_analysis
 from faircontext.bench.store import Run
 
-__all__ = ["Result", "read_results"]
+__all__ = ["Result", "has_analyses", "read_results"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,6 +80,11 @@ class Result:
         """Return whether two results are of the same images, so that they can be compared."""
         same_set = self.config["dataset"].get("hash") == other.config["dataset"].get("hash")
         return same_set and np.array_equal(self.positions, other.positions)
+
+
+def has_analyses(run: Run) -> bool:
+    """Return whether a run has analysed images, in place of answering them."""
+    return any(map(is_analysis, run.document["config"]["methods"]))
 
 
 def read_results(run: Run) -> list[Result]:

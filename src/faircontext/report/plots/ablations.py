@@ -17,7 +17,7 @@ def draw_ablations(material: Material) -> Drawing | str:
     """Draw a panel per ablation file, with differences in points, accuracies and what was gained and lost."""
     found = [ablation for ablation in material.ablations if ablation.variants]
     if not found:
-        return "needs files NAME.results.json beside the runs, as an ablation study writes them"
+        return "needs files NAME.results.json: faircontext ablate EXPERIMENT --root DATA"
     heights = [0.75 + 0.17 * len(ablation.variants) for ablation in found]
     names = ", ".join(ablation.name for ablation in found)
     figure = new_figure(PAGE, 0.45 + sum(heights), "Ablations" if len(found) > 1 else f"Ablation: {names}", "")
@@ -26,7 +26,10 @@ def draw_ablations(material: Material) -> Drawing | str:
     for axis, ablation in zip(axes, found, strict=True):
         _draw(axis, ablation, titled=len(found) > 1)
         rows += [{"ablation": ablation.name, "reference": ablation.reference, **vars(v)} for v in ablation.variants]
-    return Drawing(figure, rows)
+    notes = [
+        f"{ablation.name}: {label} has no image, and is left out" for ablation in found for label in ablation.empty
+    ]
+    return Drawing(figure, rows, tuple(notes))
 
 
 def _draw(axis: Axes, ablation: Ablation, titled: bool) -> None:

@@ -44,11 +44,19 @@ class Variant:
 
 @dataclass(frozen=True)
 class Ablation:
-    """Variants of a method beside the one that they are compared with."""
+    """Variants of a method beside the one that they are compared with.
+
+    Attributes:
+        name: of the experiment.
+        reference: label of that one.
+        variants: those that have images.
+        empty: labels of the others.
+    """
 
     name: str
     reference: str
     variants: tuple[Variant, ...]
+    empty: tuple[str, ...] = ()
 
 
 def is_beside(path: Path) -> bool:
@@ -72,10 +80,13 @@ def read_ablation(file: Path) -> Ablation:
         ArgumentError: it cannot be read, or lacks something.
     """
     needed = ("accuracy", "low", "high")
-    variants = tuple(_read(file, Variant, entry, needed) for entry in _entries(file, "variants"))
+    entries = _entries(file, "variants")
+    empty = [entry for entry in entries if isinstance(entry, Mapping) and entry.get("n") == 0]
+    variants = tuple(_read(file, Variant, entry, needed) for entry in entries if entry not in empty)
     document = json.loads(file.read_text(encoding="utf-8"))
     try:
-        return Ablation(str(document["name"]), str(document["reference"]), variants)
+        labels = tuple(str(entry.get("label")) for entry in empty)
+        return Ablation(str(document["name"]), str(document["reference"]), variants, labels)
     except KeyError as error:
         raise ArgumentError(f"{file}: lacks {error}; it holds name, reference and variants") from None
 
@@ -83,11 +94,13 @@ def read_ablation(file: Path) -> Ablation:
 def _entries(file: Path, key: str) -> list[Mapping[str, Any]]:
     try:
         found = json.loads(file.read_text(encoding="utf-8"))[key]
+        if not isinstance(found, list):
+            raise TypeError(key)
     except OSError as error:
         raise ArgumentError(f"{file}: cannot be read: {reason_of(error)}") from None
     except (ValueError, KeyError, TypeError) as error:
         raise ArgumentError(f"{file}: holds no list {key!r} ({type(error).__name__}); make it again") from None
-    return list(found)
+    return found
 
 
 def _read(file: Path, kind: type[T], entry: Mapping[str, Any], finite: Sequence[str]) -> T:

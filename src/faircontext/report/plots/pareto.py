@@ -35,6 +35,8 @@ def draw_pareto(material: Material) -> Drawing | str:
     # A log axis has no place for nothing: a clock that did not tick tells no cost.
     drawn = [name for name in methods if name in costs and costs[name].seconds_mean > 0]
     notes += [f"{method} is left out: its cost is not known" for method in methods if method not in drawn]
+    if len(drawn) < 2 <= len(methods):
+        return f"needs the costs of two methods, and knows {len(drawn)}: give each of them an entry in costs.json"
     if len(drawn) < 2:
         return "needs runs of at least two methods: faircontext evaluate --datasets NAMES --methods all --root DATA"
     rows = []

@@ -14,7 +14,7 @@ from faircontext.bench.store import Run
 from faircontext.errors import ArgumentError
 from faircontext.report.groups import TITLES, group_runs, read_runs, remarks
 from faircontext.report.plots.beside import Ablation, Cost, is_beside, read_ablation, read_costs
-from faircontext.report.results import Result
+from faircontext.report.results import Result, has_analyses
 
 __all__ = ["AnalysisRow", "Material", "needs_analysis", "read_materials"]
 
@@ -94,7 +94,9 @@ class Material:
     @property
     def remarks(self) -> list[str]:
         """A line for each run that is not whole."""
-        return remarks(group_runs(self.runs))
+        parts = [run for run in self.runs if has_analyses(run) and not run.complete]
+        analysed = [f"{run.folder}: {len({*run.rows['path'].to_pylist()}):,} images analysed so far" for run in parts]
+        return [*remarks(group_runs(self.runs)), *analysed]
 
     def analysis(self, name: str, take: Callable[[AnalysisRow], T]) -> list[tuple[AnalysisRow, T]]:
         """Return the rows of an analysis, each image once, with what is taken from each.
@@ -104,10 +106,18 @@ class Material:
             take: reads a row's diagnostics.
 
         Raises:
-            ArgumentError: a row lacks what is taken.
+            ArgumentError: a row lacks what is taken, or two runs of a data set have other settings.
         """
         found: dict[tuple[str, str], tuple[AnalysisRow, T]] = {}
-        for run in self.runs:
+        first: dict[str, Run] = {}
+        for run in (run for run in self.runs if name in run.document["config"]["methods"]):
+            dataset = str(run.document["config"]["dataset"]["name"])
+            other = first.setdefault(dataset, run)
+            if _hash(other, name) != _hash(run, name):
+                raise ArgumentError(
+                    f"{other.folder} and {run.folder}: both are {name} on {dataset}, with other settings; name one, or "
+                    f"call a variant {name}-SUFFIX"
+                )
             for row in _analysis_rows(run, name):
                 try:
                     found.setdefault((row.dataset, row.path), (row, take(row)))
@@ -116,6 +126,11 @@ class Material:
                         f"{run.folder}: the row {name} of {row.path} cannot be read ({error!r}); make the run again"
                     ) from None
         return list(found.values())
+
+
+def _hash(run: Run, name: str) -> str | None:
+    found: str | None = run.document.get("hashes", {}).get(name)
+    return found
 
 
 def _analysis_rows(run: Run, name: str) -> Iterator[AnalysisRow]:
@@ -143,12 +158,14 @@ def read_materials(places: Sequence[Path]) -> list[Material]:
         A material for each way in which runs were made; one without runs where there are only files.
 
     Raises:
-        ArgumentError: nothing is there, or something cannot be read.
+        ArgumentError: nothing is there, or something cannot be read, or a file is none of these.
     """
     if not places:
         raise ArgumentError("give at least one folder of runs, as faircontext evaluate --out makes it")
     files, folders = list[Path](), list[Path]()
     for place in places:
+        if place.is_file() and not is_beside(place):
+            raise ArgumentError(f"{place}: is no costs.json or NAME.results.json; name the folder that holds runs")
         inside = [Path(above) / name for above, _, names in os.walk(place) for name in sorted(names)]
         beside = [place] if place.is_file() else [path for path in inside if is_beside(path)]
         files += beside

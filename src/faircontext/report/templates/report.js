@@ -7,8 +7,9 @@ const OUTCOMES = [
 const WORDS = { 0: "Fixed: zero-shot was wrong", 1: "Broke: zero-shot was right", 2: "Left right", 3: "Left wrong" };
 const CHUNK = 60;
 const ALL = "all";
+const ANY = ""; // of classes, which may be called "all"
 const collator = new Intl.Collator();
-const state = { group: 0, set: ALL, method: "", outcome: ALL, class: ALL, evidence: false };
+const state = { group: 0, set: ALL, method: "", outcome: ALL, class: ANY, evidence: false };
 let chosen = []; // all images of the data set and method, as [panel, place]
 let matching = []; // those of them that the filters let through
 let shown = 0;
@@ -79,7 +80,7 @@ function showOutcomes(items) {
 }
 
 function filter() {
-  const inClass = chosen.filter((item) => (state.class === ALL || classOf(item) === state.class)
+  const inClass = chosen.filter((item) => (state.class === ANY || classOf(item) === state.class)
     && (!state.evidence || evidenceOf(item)));
   showOutcomes(inClass);
   matching = inClass.filter((item) => state.outcome === ALL || outcomeOf(item) === state.outcome);
@@ -183,7 +184,7 @@ function show() {
   chosen = choose();
   const classes = [...count(chosen, classOf)].sort(([one], [two]) => collator.compare(one, two));
   const options = classes.map(([name, number]) => [name, `${name} (${number.toLocaleString("en")})`]);
-  state.class = fill(at("class"), [[ALL, `all ${classes.length.toLocaleString("en")} classes`], ...options], state.class);
+  state.class = fill(at("class"), [[ANY, `all ${classes.length.toLocaleString("en")} classes`], ...options], state.class);
   const some = chosen.some(evidenceOf);
   at("evidence-label").hidden = !some;
   state.evidence = some && at("evidence").checked;
