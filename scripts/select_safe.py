@@ -2,9 +2,9 @@
 
 Usage: python scripts/select_safe.py ablations/lite0-text [--label fcl-base]
 
-A rule says, from the image's own quantities, whether calibration may change exploration's answer: each is a threshold on
-one quantity. The first half of each data set's images, in the order of the run, which the seed mixes, chooses; the second
-half reports, against zero-shot or exploration, whichever was better on the first.
+A rule says, from the image's own quantities, whether calibration may change exploration's answer: each is a threshold
+on one quantity. The first half of each data set's images, in the order of the run, which the seed mixes, chooses; the
+second half reports, against zero-shot or exploration, whichever was better on the first.
 """
 
 import argparse
@@ -108,10 +108,8 @@ def guarded(images: Sequence[Image], rule: str, threshold: float) -> np.ndarray:
 def compared(own: np.ndarray, other: np.ndarray) -> str:
     gained, lost = discordant(own, other)
     change = paired_bootstrap(own, other)
-    return (
-        f"{100 * change.value:+.2f} points ({100 * change.low:+.2f} to {100 * change.high:+.2f}; alone right {gained} / "
-        f"{lost}, p = {mcnemar_exact(gained, lost):.2g})"
-    )
+    interval = f"{100 * change.value:+.2f} points ({100 * change.low:+.2f} to {100 * change.high:+.2f}"
+    return f"{interval}; alone right {gained} / {lost}, p = {mcnemar_exact(gained, lost):.2g})"
 
 
 def power(images: int, rate: float, gain: float, draws: int = 4000) -> float:

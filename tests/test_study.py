@@ -1,4 +1,4 @@
-"""The study's page and the code say the same: the recommended settings, and that every number has its results beside."""
+"""The study page and the code say the same: the recommended settings, and the tables of the results beside it."""
 
 import json
 import re
