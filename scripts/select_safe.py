@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 
 from faircontext.bench.plan import choose
 from faircontext.bench.store import load_runs
+from faircontext.methods.fcl import SAFE_OPENNESS
 from faircontext.metrics.stats import discordant, mcnemar_exact, paired_bootstrap
 
 Values = dict[str, float]
@@ -119,15 +120,13 @@ def power(images: int, rate: float, gain: float, draws: int = 4000) -> float:
     return float(np.mean([mcnemar_exact(int(a), int(b)) < 0.05 for a, b, _ in counts]))
 
 
-def select(images: Sequence[Image]) -> tuple[str, float]:
-    """Return the rule and threshold that are right most often; then the one that loses fewest, then changes fewest."""
-    explored = right(images, "explored")
+def select(images: Sequence[Image], rules: Sequence[str] = tuple(RULES)) -> tuple[str, float]:
+    """Return the rule and threshold that are right most often; of equals the one that interferes least."""
 
-    def worth(rule: str, threshold: float) -> tuple[int, int, int]:
-        own = guarded(images, rule, threshold)
-        return int(own.sum()), -discordant(own, explored)[1], -int(allowed(images, rule, threshold).sum())
+    def worth(rule: str, threshold: float) -> tuple[int, int]:
+        return int(guarded(images, rule, threshold).sum()), int(allowed(images, rule, threshold).sum())
 
-    pairs = [(rule, threshold) for rule, (_, thresholds) in RULES.items() for threshold in thresholds]
+    pairs = [(rule, threshold) for rule in rules for threshold in RULES[rule][1]]
     return max(pairs, key=lambda pair: worth(*pair))
 
 
@@ -138,11 +137,15 @@ def report(images: Sequence[Image]) -> Iterator[str]:
         shown = ", ".join(f"{which} {value:.1f}" for which, value in accuracies.items())
         yield f"{name} half: n = {len(half)}; {shown}"
         yield f"  calibrated over explored: {compared(right(half, 'calibrated'), right(half, 'explored'))}"
+    for name in RULES:
+        _, bound = select(early, [name])
+        own, base = guarded(early, name, bound), right(early, "explored")
+        gained, lost = discordant(own, base)
+        yield f"  {name} >= {bound:g}: {gained} / {lost}, changes {allowed(early, name, bound).sum()}"
     rule, threshold = select(early)
-    yield f"selected on the first half: {rule} >= {threshold:g}"
-    ship = ("lead after calibration, votes", 2)
+    ship = ("entropy over its maximum", SAFE_OPENNESS)
     better = "zero_shot" if right(early, "zero_shot").sum() > right(early, "explored").sum() else "explored"
-    for title, (name, bound) in (("selected", (rule, threshold)), ("safe=True", ship)):
+    for title, (name, bound) in {"selected": (rule, threshold), "safe=True": ship}.items():
         yield f"{title}: {name} >= {bound:g}"
         for half, part in (("first", early), ("second", late), ("both", [*early, *late])):
             own = guarded(part, name, bound)

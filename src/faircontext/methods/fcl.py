@@ -1,5 +1,6 @@
 """Fair Context Learning (the paper): explore candidates, then learn a context that is fair on their common evidence."""
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
@@ -22,10 +23,10 @@ from faircontext.methods.base import register_method
 from faircontext.methods.localising import Localising
 from faircontext.types import Diagnostic, Prediction
 
-__all__ = ["FCL", "Adaptation", "stands_without_any_view"]
+__all__ = ["FCL", "SAFE_OPENNESS", "Adaptation", "openness"]
 
-SAFE_LEAD = 2
-"""Votes by which a changed answer must lead the one that it replaces: with one, a single view decides."""
+SAFE_OPENNESS = 0.8
+"""With `safe`, only images that are at least so open are calibrated; chosen on half of the study's images."""
 
 
 @dataclass(frozen=True)
@@ -91,8 +92,7 @@ class FCL(Localising):
         lambda_align: weight of the alignment loss.
         lr: learning rate of AdamW.
         steps: number of steps.
-        safe: whether calibration may change exploration's answer only where the change stands without any one of the
-            kept views: see `stands_without_any_view`.
+        safe: whether to calibrate only images whose candidates exploration leaves open, see `openness`.
         hp_base: CL-HP's base prompt: `"hard"` (without learnable tokens) or `"init"` (with the initial ones).
         hp_init: CL-HP's initial tokens: `"copy"` of "a photo of a", or `"normal"` noise of standard deviation 0.02.
     """
@@ -151,6 +151,8 @@ class FCL(Localising):
             return explored
         if len(candidates) < 2:
             return explored.fall_back("fewer than two candidates: nothing to calibrate")
+        if self.safe and openness(before) < SAFE_OPENNESS:
+            return explored.note({"openness": openness(before)})
 
         pairs = torch.triu_indices(len(candidates), len(candidates), 1, device=candidates.device)
         localised = self._localise(episode, tau0[candidates], pairs)
@@ -172,10 +174,9 @@ class FCL(Localising):
         untouched = placement == "replace" and torch.equal(calibration.context, delta0)
         tau = tau0 if untouched else tau0.index_copy(0, candidates, calibration.text)
         after = self.phi(episode, tau[candidates], 1)
-        answer = predict_by_vote(episode, exploration, candidates, after, tau)
         found = replace(
             explored,
-            prediction=answer,
+            prediction=predict_by_vote(episode, exploration, candidates, after, tau),
             after=after,
             evidence=localised.evidence,
             pairs=pairs,
@@ -188,9 +189,7 @@ class FCL(Localising):
             "text_shift": float((tau[candidates] - tau0[candidates]).norm(dim=-1).mean()),
             **self._comparison(episode, found, tau0),
         }
-        if self.safe and answer.index != prediction.index and not stands_without_any_view(after, before.ranking[0]):
-            found = replace(found, prediction=prediction)
-        return found.note({**moved, "calibrated": answer.index})
+        return found.note(moved)
 
     def _initial_context(self, episode: Episode, template: int) -> tuple[Float[Tensor, "tokens width"], Placement]:
         """Return `delta_0` and whether it replaces tokens of the prompt or precedes them."""
@@ -280,14 +279,10 @@ class FCL(Localising):
         }
 
 
-def stands_without_any_view(vote: Exploration, replaced: int | Tensor) -> bool:
-    """Return whether a vote's winner beats the answer that it replaces whichever kept view is left out.
-
-    That is so where it leads that answer by two votes or more. With a lead of one, the view that gives it decides
-    alone; calibration moves all views' scores by a little, and such changes are those that come about by chance.
+def openness(vote: Exploration) -> float:
+    """Return how open a vote among candidates is: the kept views' mean entropy over its maximum, from 0 to 1.
 
     Args:
-        vote: of the kept views, after calibration.
-        replaced: position of the earlier answer.
+        vote: `Phi_1` among two or more candidates.
     """
-    return int(vote.votes[vote.ranking[0]] - vote.votes[replaced]) >= SAFE_LEAD
+    return float(vote.entropies[vote.kept].mean()) / math.log(len(vote.votes))
