@@ -24,8 +24,8 @@ EXPERIMENTS = ("lite0-text", "lite0-evidence", "lite0-views", "lite0-masks", "li
 TRAINED = ("trained-text", "trained-evidence")
 ANALYSES = {
     "evidence": (("evidence", "decomposition", "margin", "gallery"), 20, ()),
-    "entropy": (("entropy",), 3, ("views=6", "masks=50")),
-    "stability": (("stability",), 5, ("masks=200", "fewer=25,50,100")),
+    "entropy": (("entropy",), 2, ("views=6", "masks=50")),
+    "stability": (("stability",), 3, ("masks=200", "fewer=25,50,100")),
 }
 """Folder, analyses, images of each set, settings."""
 
