@@ -97,7 +97,7 @@ def test_gains_are_paired_and_sorted_with_their_mean_last(tmp_path: Path) -> Non
     own, base = np.arange(20) < 12, np.arange(20) < 10
     assert second["low"] == pytest.approx(paired_bootstrap(own, base).low)
     assert (second["n"], second["gained"], second["lost"]) == (20, 2, 0)
-    assert {row["reference"] for row in (first, second, mean)} == {"fcl-explore"}
+    assert {row["reference"] for row in (first, second, mean)} == {"exploration only"}
 
 
 def test_gains_are_over_zero_shot_where_exploration_alone_is_not_there(tmp_path: Path) -> None:
@@ -242,9 +242,9 @@ def test_masks_and_gains_take_only_runs_on_the_same_views(tmp_path: Path) -> Non
     (tmp_path / "fcl-wide" / "run.json").unlink()
     with styled():
         assert "at least two numbers of masks" in str(PLOTS["masks"].draw(material(tmp_path)))
-    assert {row["reference"] for row in rows("calibration-gain", tmp_path)} == {"zero_shot"}
+    assert {row["reference"] for row in rows("calibration-gain", tmp_path)} == {"zero-shot"}
 
 
 def test_what_is_called_exploration_only_but_calibrates_is_no_reference(tmp_path: Path) -> None:
     write_run(tmp_path, "dtd", {"zero_shot": range(8), "fcl": range(12), "fcl-explore": range(10)})
-    assert {row["reference"] for row in rows("calibration-gain", tmp_path)} == {"zero_shot"}
+    assert {row["reference"] for row in rows("calibration-gain", tmp_path)} == {"zero-shot"}

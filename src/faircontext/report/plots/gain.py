@@ -1,5 +1,6 @@
 """What calibration adds: FCL less exploration alone, on the same images of each data set (paper, figure `ab_calib`)."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -15,20 +16,11 @@ from faircontext.report.results import Result
 
 __all__ = ["draw_gain"]
 
-_TITLES = {"fcl-explore": "FCL less exploration only", "zero_shot": "FCL less zero-shot"}
-
 
 def draw_gain(material: Material) -> Drawing | str:
     """Draw the gain of each data set, the largest on top, and their mean; against zero-shot where that is all."""
-    for reference in _TITLES:
-        pairs: dict[str, tuple[Bool[np.ndarray, " images"], Bool[np.ndarray, " images"]]] = {}
-        for name, found in material.results.items():
-            if "fcl" in found and reference in found and _alike(found["fcl"], found[reference]):
-                positions, right = common([found["fcl"], found[reference]])
-                pairs |= {name: (right[0], right[1])} if len(positions) else {}
-        if pairs:
-            break
-    else:
+    reference, pairs = next(((name, pairs) for name in _CHOICES if (pairs := _pairs(material, name))), ("", {}))
+    if not pairs:
         return "needs runs of fcl and fcl-explore: faircontext reproduce calibration-gain --root DATA"
     rows: list[dict[str, Any]] = []
     for name, (own, base) in pairs.items():
@@ -42,7 +34,7 @@ def draw_gain(material: Material) -> Drawing | str:
         counts = {key: sum(row[key] for row in rows) for key in ("n", "gained", "lost")}
         name = f"mean of {len(rows)} sets"
         rows.append({"dataset": name, "gain": mean.value, "low": mean.low, "high": mean.high, **counts})
-    figure = new_figure(COLUMN, 1.05 + 0.155 * len(rows), _TITLES[reference], material.title)
+    figure = new_figure(COLUMN, 1.05 + 0.155 * len(rows), f"FCL less {reference}", material.title)
     axis = figure.subplots()
     forest(
         axis,
@@ -54,13 +46,43 @@ def draw_gain(material: Material) -> Drawing | str:
     )
     axis.axvline(0, color=BLACK, linewidth=0.7)
     axis.set_xlabel("gain in top-1 accuracy (points), paired 95%")
-    notes = () if reference == "fcl-explore" else ("no exploration only among the runs: drawn against zero-shot",)
+    notes = () if reference == "exploration only" else ("no exploration only among the runs: drawn against zero-shot",)
     return Drawing(figure, [{"reference": reference, **row} for row in rows], notes)
 
 
-def _alike(own: Result, base: Result) -> bool:
-    """Return whether the base is zero-shot, or FCL on the same views without calibration, whatever it is called."""
-    if base.method == "zero_shot":
-        return True
-    settings = base.config["methods"][base.method]
-    return not settings.get("calibrate", True) and own.config.get("views") == base.config.get("views")
+_Pairs = dict[str, tuple[Bool[np.ndarray, " images"], Bool[np.ndarray, " images"]]]
+
+
+def _pairs(material: Material, reference: str) -> _Pairs:
+    """Return, by data set, whether FCL and what it is compared with are right on the images that both answered."""
+    pairs: _Pairs = {}
+    for name, found in material.results.items():
+        if (pair := _CHOICES[reference](found)) is not None:
+            positions, right = common([*pair])
+            pairs |= {name: (right[0], right[1])} if len(positions) else {}
+    return pairs
+
+
+def _with_exploration(found: Mapping[str, Result]) -> tuple[Result, Result] | None:
+    """Return FCL and exploration alone, which differ in `calibrate` and nothing else, whatever they are called."""
+    explored = [result for result in found.values() if _settings(result).get("calibrate") is False]
+    for base in explored:
+        wanted = {**_settings(base), "calibrate": True}
+        for own in found.values():
+            alike = {"calibrate": True, **_settings(own)} == wanted
+            if own.method.partition("-")[0] == "fcl" and alike and own.config.get("views") == base.config.get("views"):
+                return own, base
+    return None
+
+
+def _settings(result: Result) -> Mapping[str, Any]:
+    found: Mapping[str, Any] = result.config["methods"][result.method]
+    return found
+
+
+def _with_zero_shot(found: Mapping[str, Result]) -> tuple[Result, Result] | None:
+    return (found["fcl"], found["zero_shot"]) if {"fcl", "zero_shot"} <= found.keys() else None
+
+
+_CHOICES = {"exploration only": _with_exploration, "zero-shot": _with_zero_shot}
+"""What FCL is compared with, the first that there is."""
