@@ -83,6 +83,8 @@ def test_only_what_no_pass_has_is_missing() -> None:
         ({"variants": {"a": 3}}, "variant 'a' is 3; it takes an object"),
         ({"reference": "bse"}, "unknown reference of .*'bse'.*base"),
         ({"seed": "x"}, "seed is 'x'; it takes a JSON number"),
+        ({"seed": True}, "seed is True; it takes a JSON number"),
+        ({"limit": True}, "limit is True; it takes a JSON number, or null"),
         ({"limit": "ten"}, "limit is 'ten'; it takes a JSON number, or null"),
         ({"pretrained": 3}, "pretrained is 3; it takes a JSON string, or null"),
         ({"variants": {"a": {"views": "number=16"}}}, "views of variant 'a' is 'number=16'; it takes a JSON object"),
@@ -95,7 +97,7 @@ def test_what_an_experiment_file_cannot_say(facts: dict, message: str, tmp_path:
     assert "e.json" in str(caught.value)
 
 
-@pytest.mark.parametrize("content", ["{", "[]", "\udcff"])
+@pytest.mark.parametrize("content", ["{", "[]", "\udcff", "[" * 100_000, '{"variants": {"a": {}, "a": {"k": 1}}}'])
 def test_what_is_no_experiment_file(content: str, tmp_path: Path) -> None:
     (tmp_path / "e.json").write_bytes(content.encode("utf-8", "surrogateescape"))
     with pytest.raises(ArgumentError, match=r"e\.json: (is no|cannot be read)"):

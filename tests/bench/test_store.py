@@ -186,6 +186,15 @@ def test_a_folder_that_cannot_be_made_is_a_line(tmp_path: Path) -> None:
     [
         ("", "is no description of a run"),
         ("[]", "is no description of a run"),
+        ('{"schema_version": 1, "status": "running", "config": []}', "is no description of a run"),
+        (
+            '{"schema_version": 1, "status": "running", "config": {"methods": {}}, "sessions": [{"versions": null}]}',
+            r"run.json: is no description of a run \(sessions\[0\].versions is null and no object",
+        ),
+        (
+            '{"schema_version": 1, "status": "running", "config": {"methods": {}}, "counts": {"images": "2"}}',
+            r"counts.images is \"2\" and no number",
+        ),
         ('{"schema_version": 99}', "has schema version 99; this faircontext reads 1"),
     ],
 )

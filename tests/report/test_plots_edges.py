@@ -94,6 +94,11 @@ def test_methods_on_other_images_are_compared_on_those_that_all_have(tmp_path: P
         ("costs.json", '{"costs": 5}', "costs.json: holds no list 'costs'"),
         ("a.results.json", '{"variants": []}', "a.results.json: lacks 'name'"),
         ("a.results.json", '{"variants": [{"label": "x"}]}', "a.results.json: an entry cannot be read"),
+        (
+            "a.results.json",
+            '{"variants": [{"label": "x", "n": "2", "accuracy": 1, "low": 0, "high": 1}]}',
+            "a.results.json: an entry cannot be read",
+        ),
     ],
 )
 def test_files_that_cannot_be_read_are_named(name: str, content: str, message: str, tmp_path: Path) -> None:

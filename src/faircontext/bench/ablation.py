@@ -99,8 +99,8 @@ def read_experiment(name: str) -> Experiment:
     else:
         raise unknown_name("experiment", name, experiment_names())
     try:
-        facts = json.loads(text)
-    except ValueError as error:
+        facts = json.loads(text, object_pairs_hook=_once)
+    except (ValueError, RecursionError) as error:
         raise ArgumentError(f"{place}: is no JSON: {error}") from None
     if not isinstance(facts, dict):
         raise ArgumentError(f"{place}: is no experiment; it holds an object with variants")
@@ -118,14 +118,23 @@ def _read(path: Path) -> str:
         raise ArgumentError(f"{path}: cannot be read: {error}") from None
 
 
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return an object's entries; Python would take the last of two with one name, without a word."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise ValueError(f"{next(name for name in names if names.count(name) > 1)!r} is there twice in one object")
+    return found
+
+
 def _check(place: str, experiment: Experiment) -> None:
     facts = experiment.facts
     for key, default in KEYS.items():
         kind = list if isinstance(default, tuple) else type(default)
-        if default is not None and not isinstance(facts[key], (kind, type(default))):
+        if default is not None and not _is(facts[key], (kind, type(default))):
             raise ArgumentError(f"{place}: {key} is {facts[key]!r}; it takes a JSON {_JSON[type(default)]}")
     for key, kind in (("limit", int), ("pretrained", str)):
-        if facts[key] is not None and not isinstance(facts[key], kind):
+        if facts[key] is not None and not _is(facts[key], (kind,)):
             raise ArgumentError(f"{place}: {key} is {facts[key]!r}; it takes a JSON {_JSON[kind]}, or null")
     if not facts["datasets"] or not all(isinstance(name, str) for name in facts["datasets"]):
         raise ArgumentError(f"{place}: datasets is {facts['datasets']!r}; give at least one name")
@@ -135,6 +144,11 @@ def _check(place: str, experiment: Experiment) -> None:
         _check_variant(place, name, found)
     if experiment.reference not in facts["variants"]:
         raise unknown_name(f"reference of {place}", experiment.reference, facts["variants"])
+
+
+def _is(value: object, kinds: tuple[type, ...]) -> bool:
+    """Return whether a value is of a type; true and false are no numbers."""
+    return isinstance(value, kinds) and not isinstance(value, bool)
 
 
 def _check_variant(place: str, name: str, found: Any) -> None:

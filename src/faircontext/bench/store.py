@@ -13,7 +13,7 @@ import json
 import os
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -241,13 +241,52 @@ def _read_document(place: Path) -> dict[str, Any]:
         version = document["schema_version"]
         if version == SCHEMA_VERSION:
             document["config"]["methods"], document["status"]
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise ArgumentError(
             f"{place}: is no description of a run ({type(error).__name__}); delete its folder"
         ) from None
     if version != SCHEMA_VERSION:
         raise ArgumentError(f"{place}: has schema version {version}; this faircontext reads {SCHEMA_VERSION}")
+    if odd := next(_misshapen(document, _SHAPE), None):
+        raise ArgumentError(f"{place}: is no description of a run ({odd}); put it right, or delete its folder")
     return document
+
+
+_NUMBER = (int, float, type(None))
+_WHOLE = (int, type(None))
+
+_SHAPE: Mapping[str, Any] = {
+    "sessions": [{"versions": {}, "seconds": _NUMBER}],
+    "hashes": {},
+    "counts": {"images": _WHOLE, "refused": _WHOLE},
+    "config": {
+        "dataset": {"images": _WHOLE, "listed": _WHOLE, "classes": _WHOLE},
+        "names": [],
+        "limit": _WHOLE,
+        "seed": _WHOLE,
+        "backbone": {},
+        "views": {"scale": []},
+        "methods": {},
+        "versions": {},
+    },
+}
+"""Kinds of what a `run.json` may hold, where it holds it: who reads a run need not check them."""
+
+
+def _misshapen(found: Any, shape: Any, name: str = "") -> Iterator[str]:
+    """Yield, in words, what of a document is of another kind than a shape says."""
+    if isinstance(shape, tuple):
+        if not isinstance(found, shape) or isinstance(found, bool):
+            yield f"{name} is {_short(found)} and no number"
+    elif not isinstance(found, type(shape)):
+        yield f"{name} is {_short(found)} and no {'list' if isinstance(shape, list) else 'object'}"
+    elif isinstance(shape, list):
+        for part in shape:
+            for number, inner in enumerate(found):
+                yield from _misshapen(inner, part, f"{name}[{number}]")
+    else:
+        for key in (key for key in shape if key in found):
+            yield from _misshapen(found[key], shape[key], f"{name}.{key}" if name else key)
 
 
 def write_run(folder: Path, document: Mapping[str, Any], rows: pa.Table) -> Path:

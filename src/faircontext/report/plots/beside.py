@@ -110,6 +110,10 @@ def _read(file: Path, kind: type[T], entry: Mapping[str, Any], finite: Sequence[
         for name in finite:
             if not math.isfinite(known[name]):
                 raise ValueError(f"{name} is {known[name]}")
+        for name, value in known.items():
+            text = kind.__annotations__[name] is str
+            if not text and (isinstance(value, bool) or not isinstance(value, int | float)):
+                raise TypeError(f"{name} is {value!r} and no number")
         return kind(**known)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise ArgumentError(f"{file}: an entry cannot be read ({error}); it needs {', '.join(finite)}") from None
