@@ -285,3 +285,27 @@ def test_settings_without_a_label_go_to_the_only_method_beside_zero_shot(
     assert run.document["config"]["methods"]["margin"]["masks"] == 8
     rows = [row for row in run.rows.to_pylist() if row["method"] == "margin" and not row["error"]]
     assert all(json.loads(row["diagnostics"])["bound"] <= json.loads(row["diagnostics"])["probability"] for row in rows)
+
+
+def test_a_setting_that_no_method_takes_is_told_by_its_variant_before_anything_runs(
+    ablate: Callable[..., int], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place = write(tmp_path / "e.json", variants={"base": {}, "odd": {"views": {"number": 8}, "masks": "many"}})
+    assert ablate(place) == 2
+    assert "e: variant 'odd': masks=many is not possible" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+def test_runs_of_another_experiment_are_not_taken_where_its_description_is_gone(
+    ablate: Callable[..., int], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place = write(tmp_path / "e.json", preset="paper", limit=3, variants={"base": {"masks": 8, "calibrate": False}})
+    assert ablate(place) in (0, 1)
+    for content in ("{", None):
+        description = tmp_path / "out" / "e" / "experiment.json"
+        description.unlink() if content is None else description.write_text(content)
+        write(place, preset="paper", limit=2, variants={"base": {"masks": 8, "calibrate": False}})
+        capsys.readouterr()
+        assert ablate(place) == 2
+        assert ("limit was 3 and is 2" if content is None else "delete it") in capsys.readouterr().err
+    assert load_runs(tmp_path / "out")

@@ -64,6 +64,7 @@ def run(arguments: Sequence[str]) -> int:
         raise ArgumentError("ablate needs --root, the folder that holds the data sets")
     if options.out == Path():
         raise ArgumentError("--out is empty; name a folder for the runs")
+    _check_settings(experiment)
     folder, code = options.out / experiment.name, 0
     _check_same(folder / "experiment.json", experiment)
     answered: dict[str, list[Run]] = {name: [] for name in experiment.labels}
@@ -129,17 +130,42 @@ def _read(place: Path) -> dict[str, Any]:
     try:
         found = json.loads(place.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise ArgumentError(f"{place}: cannot be read ({error}); delete {place.parent}") from None
+        raise ArgumentError(f"{place}: cannot be read ({error}); delete {_lost(place)}") from None
     if not isinstance(found, dict):
-        raise ArgumentError(f"{place}: holds no JSON object; delete {place.parent}")
+        raise ArgumentError(f"{place}: holds no JSON object; delete {_lost(place)}")
     return found
 
 
+def _lost(place: Path) -> str:
+    """Return what has to go: a pass that does not say what it holds, but no run for the sake of `experiment.json`."""
+    return str(place.parent if place.name == "variants.json" else "it")
+
+
+def _check_settings(experiment: "Experiment") -> None:
+    """Refuse settings that no method takes before anything is run, by the variant's name."""
+    from faircontext.bench.ablation import cells
+    from faircontext.methods import create_method, parse_settings
+
+    for cell in cells(experiment):
+        for label, words in cell.variants.items():
+            name, _, variant = label.partition("-")
+            try:
+                parsed: dict[str, Any] = parse_settings(name, words)
+                create_method(name, **parsed)
+            except ArgumentError as error:
+                raise ArgumentError(f"{experiment.name}: variant {variant!r}: {error}") from None
+
+
 def _carry_out(experiment: "Experiment", options: Ablate, place: Path, cell: "Cell") -> int:
-    """Answer what one pass has not answered yet."""
+    """Answer what one pass has not answered yet, and return whether a file was refused."""
+    from faircontext.bench.store import check_same
+
     facts = experiment.facts
     assert options.root is not None
     found = {run.document["config"]["dataset"]["name"]: run for run in _runs(place)}
+    asked_for = {key: facts[key] for key in ("limit", "seed", "preset", "pretrained")} | {"prompts": cell.prompts}
+    for run in found.values():
+        check_same(run.folder, {key: run.document["config"].get(key) for key in asked_for}, asked_for)
     wanted = [name for name in facts["datasets"] if Path(name).name not in found or not found[Path(name).name].complete]
     if wanted:
         words = tuple(f"{label}.{word}" for label, words in cell.variants.items() for word in words)
