@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+import torch
+
 from faircontext.analysis.base import Analysis
 from faircontext.analysis.maps import keep_maps
 from faircontext.episode import Episode
@@ -31,15 +33,16 @@ class Gallery(Analysis):
         """Run FCL on one image and keep what is shown."""
         tau, beta = episode.labels.text[0], self.temperature(episode)
         found = FCL(**self.settings()).adapt(episode)
-        candidates = found.candidates
-        evidence = found.evidence if found.evidence is not None else self.evidence(episode, tau[candidates])
+        candidates = found.exploration.candidates  # best first, as the rows of all methods have them
+        places = torch.searchsorted(found.candidates, candidates)
+        evidence = self.evidence(episode, tau[candidates]) if found.evidence is None else found.evidence[places]
         posterior = (beta * tau[candidates].double() @ episode.z.double()).softmax(-1)
         findings: dict[str, Diagnostic] = {
             **keep_maps(episode.plain, evidence),
             "posterior": tuple(posterior.tolist()),
-            "before": tuple(found.before.posterior.tolist()),
-            "after": tuple(found.after.posterior.tolist()),
-            "explored": int(candidates[found.before.ranking[0]]),
+            "before": tuple(found.before.posterior[places].tolist()),
+            "after": tuple(found.after.posterior[places].tolist()),
+            "explored": int(found.candidates[found.before.ranking[0]]),
             "answer": found.prediction.index,
         }
         return self.conclude(episode, candidates, findings)
