@@ -6,6 +6,8 @@ from types import ModuleType
 
 import pytest
 
+from faircontext.methods.fcl import SAFE_OPENNESS
+
 SCRIPTS = Path(__file__).parents[2] / "scripts"
 
 
@@ -31,12 +33,22 @@ def test_blocks_go_between_their_marks_again_and_again() -> None:
         script.fill(page, {"y": ""})
 
 
-def test_a_rule_lets_calibration_change_an_answer_up_to_its_threshold() -> None:
+def test_a_rule_lets_calibration_change_an_answer_from_its_threshold_on() -> None:
+    script, rule = load("select_safe"), "entropy over its maximum"
+
+    def image(openness: float, changed: bool = True, right: bool = True) -> object:
+        return script.Image("mine", True, False, not right, right, changed, {"entropy_before": openness, "most": 1.0})
+
+    images = [image(0.7), image(0.8), image(0.9, right=False), image(0.9, changed=False)]
+    assert script.allowed(images, rule, 0.8).tolist() == [False, True, True, False]
+    assert script.guarded(images, rule, 0.8).tolist() == [False, True, False, False]
+    # Where the open images are those that calibration has right, the rule that lets just them change is chosen; of
+    # thresholds that are equally right, the one that interferes least.
+    halves = [image(0.6, right=False), image(0.65, right=False), image(0.85), image(0.96)]
+    assert script.select(halves, [rule]) == (rule, 0.7)
+
+
+def test_the_rule_that_is_shipped_is_the_one_that_is_reported() -> None:
     script = load("select_safe")
-
-    def image(lead: float, changed: bool = True) -> object:
-        values = {"votes_old_before": 0.5 + lead, "votes_new_before": 0.5}
-        return script.Image("mine", True, False, False, changed, changed, values)
-
-    images = [image(0.1), image(0.2), image(0.3), image(0.0, changed=False)]
-    assert script.answer(images, "lead in votes at most", 0.2).tolist() == [True, True, False, False]
+    assert SAFE_OPENNESS in script.RULES["entropy over its maximum"][1]
+    assert script.SAFE_OPENNESS == SAFE_OPENNESS
