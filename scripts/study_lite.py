@@ -21,7 +21,7 @@ from faircontext.analysis.summary import describe
 from faircontext.bench.store import load_runs
 
 EXPERIMENTS = ("lite0-text", "lite0-evidence", "lite0-views", "lite0-masks", "lite0-prompts")
-TRAINED = ("trained-text",)
+TRAINED = ("trained-text", "trained-evidence")
 ANALYSES = {
     "evidence": (("evidence", "decomposition", "margin", "gallery"), 20, ()),
     "entropy": (("entropy",), 2, ("views=6", "masks=50")),
