@@ -59,10 +59,13 @@ class Analysis(Localising):
                 f"{self.name} is measured with one prompt template, not {len(labels.templates)}; use --prompts single"
             )
 
+    def predicted(self, episode: Episode) -> int:
+        """Return zero-shot's class; scores are summed in double and rounded once, as in all answers."""
+        return int((episode.labels.text[0].double() @ episode.z.double()).float().argmax())
+
     def setting(self, episode: Episode) -> Setting:
         """Return zero-shot's class and the candidates; it replaces the last one where it is none of them."""
-        tau = episode.labels.text[0]
-        predicted = int((tau.double() @ episode.z.double()).float().argmax())
+        tau, predicted = episode.labels.text[0], self.predicted(episode)
         candidates = self.phi(episode, tau, self.k).candidates
         if predicted not in candidates:
             candidates = torch.cat([candidates[:-1], candidates.new_tensor([predicted])])

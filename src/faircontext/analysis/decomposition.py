@@ -64,6 +64,22 @@ def margin_bound(margin: Float[Tensor, "*batch"], classes: int) -> Float[Tensor,
     return torch.sigmoid(margin - math.log(classes - 1)) if classes > 1 else torch.ones_like(margin)
 
 
+def _proxies(
+    episode: Episode, evidence: Float[Tensor, "candidates height width"], first: int, second: int
+) -> Float[Tensor, "3 dim"]:
+    """Return `z_com` of a pair, and `z_uniq` of its first class and of its second.
+
+    Args:
+        episode: the image.
+        evidence: `E_c` of the candidates.
+        first: place of a candidate.
+        second: place of another.
+    """
+    pairs = torch.tensor([[first, second], [second, first]])
+    maps = torch.cat([common_evidence(evidence, pairs[:, :1], "minmax"), unique_evidence(evidence, pairs)])
+    return episode.weighted_features(maps)
+
+
 @register_method("decomposition", "cosines to the image of common and unique evidence, and of their sum (paper, table)")
 @dataclass(frozen=True)
 class Decomposition(Analysis):
@@ -78,10 +94,7 @@ class Decomposition(Analysis):
         candidates = self.phi(episode, tau, self.k).candidates
         if len(candidates) < 2:
             return self.conclude(episode, candidates, {})
-        evidence = self.evidence(episode, tau[candidates])
-        pairs = torch.tensor([[0, 1], [1, 0]])
-        maps = torch.cat([common_evidence(evidence, pairs[:, :1], "minmax"), unique_evidence(evidence, pairs)])
-        parts = episode.weighted_features(maps)
+        parts = _proxies(episode, self.evidence(episode, tau[candidates]), 0, 1)
         composed = F.normalize(parts[0] + WEIGHT * parts[1] + WEIGHT * parts[2], dim=-1)
         cosines = torch.cat([parts, composed[None]]).double() @ episode.z.double()
         names = ("cos_common", "cos_unique_1", "cos_unique_2", "cos_composed")
@@ -120,10 +133,8 @@ class Margin(Analysis):
         others = scores.clone()
         others[setting.place] = -math.inf
         rival = int(others.argmax())
-        pairs = torch.tensor([[setting.place, rival], [rival, setting.place]])
         evidence = self.evidence(episode, setting.text)
-        maps = torch.cat([common_evidence(evidence, pairs[:, :1], "minmax"), unique_evidence(evidence, pairs)])
-        common, own, theirs = episode.weighted_features(maps).double()
+        common, own, theirs = _proxies(episode, evidence, setting.place, rival).double()
         text, other = setting.text[setting.place].double(), setting.text[rival].double()
         terms = {
             "unique": beta * float(own @ text),

@@ -110,8 +110,7 @@ class UniqueEvidence(Analysis):
     def _of_view(self, episode: Episode, candidates: Int[Tensor, " candidates"], view: int) -> float:
         pixels = episode.views[view].permute(1, 2, 0).numpy()
         alone = Episode(pixels, episode.labels, episode.recipe, episode.seed)
-        tau = episode.labels.text[0]
-        predicted = int((tau.double() @ alone.z.double()).float().argmax())
+        tau, predicted = episode.labels.text[0], self.predicted(alone)
         others = candidates[candidates != predicted][: len(candidates) - 1]
         text = tau[torch.cat([others.new_tensor([predicted]), others])]
         pairs = torch.stack([torch.zeros(len(others), dtype=torch.long), torch.arange(1, len(others) + 1)])

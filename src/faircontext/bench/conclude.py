@@ -56,18 +56,14 @@ def conclude(experiment: Experiment, answered: Mapping[str, Sequence[Run]]) -> d
 def _origin(runs: Sequence[Run]) -> dict[str, Any]:
     """Return with what and on what the runs were made, each thing once."""
     configs = [run.document["config"] for run in runs]
-    sessions = [session for run in runs for session in run.document["sessions"]]
+    sessions = [(run.document["config"], session) for run in runs for session in run.document["sessions"]]
     return {
         "faircontext": __version__,
-        "versions": _once([{**config["versions"], **session["versions"]} for config, session in _pairs(runs)]),
+        "versions": _once([{**config["versions"], **session["versions"]} for config, session in sessions]),
         "backbones": _once([config["backbone"] for config in configs]),
         "datasets": {config["dataset"]["name"]: config["dataset"]["hash"] for config in configs},
-        "hardware": sorted({f"{session['processor']}, {session['threads']} threads" for session in sessions}),
+        "hardware": sorted({f"{session['processor']}, {session['threads']} threads" for _, session in sessions}),
     }
-
-
-def _pairs(runs: Sequence[Run]) -> list[tuple[dict[str, Any], dict[str, Any]]]:
-    return [(run.document["config"], session) for run in runs for session in run.document["sessions"]]
 
 
 def _once(found: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:

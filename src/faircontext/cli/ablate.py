@@ -65,7 +65,7 @@ def run(arguments: Sequence[str]) -> int:
     if options.out == Path():
         raise ArgumentError("--out is empty; name a folder for the runs")
     _check_settings(experiment)
-    folder, code = options.out / experiment.name, 0
+    folder, code = options.out / experiment.name, False
     _check_same(folder / "experiment.json", experiment)
     answered: dict[str, list[Run]] = {name: [] for name in experiment.labels}
     for cell in cells(experiment):
@@ -78,12 +78,12 @@ def run(arguments: Sequence[str]) -> int:
         for place, found in passes.items():
             # A variant that was changed or taken out of the file since is left where it is, and not concluded from.
             if wanted := shared(cell, found):
-                code = max(code, _carry_out(experiment, options, place, found))
-                runs = _runs(place)
+                runs = _carry_out(experiment, options, place, found)
+                code = max(code, any(run.document["counts"]["refused"] for run in runs))
                 for name, label in experiment.labels.items():
                     answered[name] += runs if label in wanted else []
     _conclude(experiment, folder, answered)
-    return code
+    return int(code)
 
 
 def _changed(experiment: "Experiment", options: Ablate) -> "Experiment":
@@ -156,44 +156,46 @@ def _check_settings(experiment: "Experiment") -> None:
                 raise ArgumentError(f"{experiment.name}: variant {variant!r}: {error}") from None
 
 
-def _carry_out(experiment: "Experiment", options: Ablate, place: Path, cell: "Cell") -> int:
-    """Answer what one pass has not answered yet, and return whether a file was refused."""
+def _carry_out(experiment: "Experiment", options: Ablate, place: Path, cell: "Cell") -> "list[Run]":
+    """Answer what one pass has not answered yet, and return its runs."""
     from faircontext.bench.store import check_same
 
     facts = experiment.facts
     assert options.root is not None
-    found = {run.document["config"]["dataset"]["name"]: run for run in _runs(place)}
+    runs = _runs(place)
+    found = {run.document["config"]["dataset"]["name"]: run for run in runs}
     asked_for = {key: facts[key] for key in ("limit", "seed", "preset", "pretrained")} | {"prompts": cell.prompts}
-    for run in found.values():
+    for run in runs:
         check_same(run.folder, {key: run.document["config"].get(key) for key in asked_for}, asked_for)
     wanted = [name for name in facts["datasets"] if Path(name).name not in found or not found[Path(name).name].complete]
-    if wanted:
-        words = tuple(f"{label}.{word}" for label, words in cell.variants.items() for word in words)
-        asked = Evaluate(
-            datasets=tuple(wanted),
-            methods=tuple(cell.variants),
-            root=options.root,
-            out=place,
-            prompts=cell.prompts,
-            views=cell.views,
-            limit=facts["limit"],
-            backbone=facts["backbone"],
-            pretrained=facts["pretrained"],
-            preset=facts["preset"],
-            seed=facts["seed"],
-            set=words,
-            device=options.device,
-            precision=options.precision,
-            workers=options.workers,
-            threads=options.threads,
-            features=options.out / "features",
-            resume=True,
-        )
-        try:
-            evaluate(asked)
-        except KeyboardInterrupt as stop:
-            raise type(stop)(str(stop).replace("go on with --resume", "the same command goes on")) from None
-    return int(any(run.document["counts"]["refused"] for run in _runs(place)))
+    if not wanted:
+        return runs
+    words = tuple(f"{label}.{word}" for label, words in cell.variants.items() for word in words)
+    asked = Evaluate(
+        datasets=tuple(wanted),
+        methods=tuple(cell.variants),
+        root=options.root,
+        out=place,
+        prompts=cell.prompts,
+        views=cell.views,
+        limit=facts["limit"],
+        backbone=facts["backbone"],
+        pretrained=facts["pretrained"],
+        preset=facts["preset"],
+        seed=facts["seed"],
+        set=words,
+        device=options.device,
+        precision=options.precision,
+        workers=options.workers,
+        threads=options.threads,
+        features=options.out / "features",
+        resume=True,
+    )
+    try:
+        evaluate(asked)
+    except KeyboardInterrupt as stop:
+        raise type(stop)(str(stop).replace("go on with --resume", "the same command goes on")) from None
+    return _runs(place)
 
 
 def _runs(folder: Path) -> "list[Run]":
