@@ -9,14 +9,16 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
 from faircontext.analysis.decomposition import reconstruction_bound
+from faircontext.evidence import common_evidence
 from faircontext.metrics.calibration import expected_calibration_error
 from faircontext.metrics.stats import bootstrap_means, paired_bootstrap
 from faircontext.report.plots.drawing import Drawing
 from faircontext.report.plots.pareto import front
-from faircontext.report.plots.pictures import common_map, minmax, unique_map
+from faircontext.report.plots.pictures import common_map, unique_map
 from faircontext.report.plots.registry import PLOTS
 from faircontext.report.plots.sources import Material, read_materials
 from faircontext.report.plots.style import styled
@@ -184,7 +186,8 @@ def test_unique_evidence_is_where_one_class_looks_and_the_other_does_not() -> No
     assert weights.argmax() == 0
     assert weights[1, 1] == pytest.approx(0)
     np.testing.assert_allclose(common_map(np.log([[1.0, 2.0], [3.0, 4.0]]), np.zeros((2, 2))), [[0.1, 0.2], [0.3, 0.4]])
-    assert np.array_equal(minmax(np.full((2, 2), 7.0)), np.ones((2, 2)))
+    constant = common_evidence(torch.full((2, 2, 2), 7.0), torch.tensor([[0], [1]]), "minmax")
+    assert torch.equal(constant, torch.ones(1, 2, 2))
 
 
 def test_a_gallery_shows_two_candidates_and_what_they_share(tmp_path: Path) -> None:

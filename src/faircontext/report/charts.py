@@ -17,6 +17,7 @@ from matplotlib.figure import Figure
 
 from faircontext.metrics.calibration import Reliability
 from faircontext.metrics.stats import Interval, wilson_interval
+from faircontext.report.figures import name_within
 
 __all__ = ["Curve", "Gain", "gains_chart", "inline_svg", "reliability_chart"]
 
@@ -143,4 +144,4 @@ def inline_svg(figure: Figure, prefix: str, description: str) -> str:
 
 def _shorten(name: str) -> str:
     """Return a name as it is drawn; a dollar is a dollar, not the begin of a formula."""
-    return (name if len(name) <= _LONGEST_NAME else name[: _LONGEST_NAME - 1] + "…").replace("$", r"\$")
+    return name_within(name, _LONGEST_NAME).replace("$", r"\$")

@@ -12,7 +12,7 @@ from matplotlib import colormaps
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-__all__ = ["EvidenceRow", "draw_overlay", "draw_scores", "evidence_figure", "overlay"]
+__all__ = ["EvidenceRow", "draw_overlay", "draw_scores", "evidence_figure", "name_within", "overlay"]
 
 BEFORE, AFTER = "#9aa0a6", "#0072b2"
 _MAP = "viridis"
@@ -80,7 +80,7 @@ def draw_scores(axis: Axes, row: EvidenceRow, most: int = 5) -> None:
         if before or after:
             text = f"{after} votes" if before == after else f"{before} → {after} votes"
             axis.text(longest + 0.015, place, text, va="center", fontsize=8)
-    axis.set_yticks(places, [_shorten(name) for name in row.names[:shown]], fontsize=9)
+    axis.set_yticks(places, [name_within(name, _LONGEST_NAME) for name in row.names[:shown]], fontsize=9)
     axis.invert_yaxis()
     axis.set_xlim(0, 1.35 * float(max(row.before[:shown].max(), row.after[:shown].max())))
     axis.set_ylim(max(shown, 3) - 0.4, -0.6)
@@ -113,5 +113,6 @@ def _draw_image(axis: Axes, image: Shaped[np.ndarray, "height width 3"]) -> None
     axis.set_axis_off()
 
 
-def _shorten(name: str) -> str:
-    return name if len(name) <= _LONGEST_NAME else name[: _LONGEST_NAME - 1] + "…"
+def name_within(name: str, letters: int) -> str:
+    """Return a name on one line of so many letters, its end left out where it is longer."""
+    return name if len(name) <= letters else name[: letters - 1] + "…"

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 
-from faircontext.report.figures import overlay
+from faircontext.report.figures import name_within, overlay
 from faircontext.report.groups import set_title
 from faircontext.report.plots.drawing import Drawing
-from faircontext.report.plots.pictures import Picture, common_map, name_within, pictures, resized, spread
+from faircontext.report.plots.pictures import Picture, common_map, pictures, resized, spread
 from faircontext.report.plots.sources import Material, needs_analysis
 from faircontext.report.plots.style import COLUMN, GREY, PAGE, new_figure
 

@@ -5,12 +5,14 @@ from dataclasses import dataclass
 
 import numpy as np
 import PIL.Image
+import torch
 from jaxtyping import Float
 
 from faircontext.analysis.maps import KeptMaps, read_maps
+from faircontext.evidence import common_evidence, unique_evidence
 from faircontext.report.plots.sources import AnalysisRow, Material
 
-__all__ = ["Picture", "common_map", "minmax", "name_within", "pictures", "resized", "spread", "unique_map"]
+__all__ = ["Picture", "common_map", "pictures", "resized", "spread", "unique_map"]
 
 _Map = Float[np.ndarray, "height width"]
 
@@ -60,28 +62,20 @@ def spread(found: Sequence[Picture], number: int, rank: Callable[[Picture], int]
     return [picture for _, picture in sorted(keyed, key=lambda item: item[0])[:number]]
 
 
-def minmax(values: _Map) -> _Map:
-    """Return a map scaled to [0, 1]; a constant map becomes ones, as for unique evidence."""
-    low, high = float(values.min()), float(values.max())
-    scaled: np.ndarray = (values - low) / (high - low) if high > low else np.ones_like(values)
-    return scaled
-
-
-def _softmax(evidence: _Map) -> _Map:
-    weights = np.exp(evidence.astype(np.float64) - float(evidence.max()))
-    total: np.ndarray = weights / weights.sum()
-    return total
-
-
 def common_map(first: _Map, second: _Map) -> _Map:
-    """Return the common evidence Q of two classes: the softmax over pixels of the sum of their evidence."""
-    return _softmax(first.astype(np.float64) + second)
+    """Return the common evidence Q of two classes, which sums to one; see `evidence.common_evidence`."""
+    found: np.ndarray = common_evidence(_stacked(first, second), torch.tensor([[0], [1]]), "none")[0].numpy()
+    return found
 
 
 def unique_map(own: _Map, other: _Map) -> _Map:
-    """Return the weights `S_i (1 - Q_ij)` of a class's unique evidence against another, both maps in [0, 1]."""
-    weights: np.ndarray = minmax(_softmax(own)) * (1 - minmax(common_map(own, other)))
-    return weights
+    """Return the weights of a class's unique evidence against another; see `evidence.unique_evidence`."""
+    found: np.ndarray = unique_evidence(_stacked(own, other), torch.tensor([[0], [1]]))[0].numpy()
+    return found
+
+
+def _stacked(first: _Map, second: _Map) -> Float[torch.Tensor, "2 height width"]:
+    return torch.from_numpy(np.stack([first, second]).astype(np.float64))
 
 
 def resized(
@@ -90,8 +84,3 @@ def resized(
     """Return a kept map at the size of its image."""
     image = PIL.Image.fromarray(values.astype(np.float32))
     return np.asarray(image.resize((width, height), PIL.Image.Resampling.BILINEAR), np.float64)
-
-
-def name_within(name: str, letters: int) -> str:
-    """Return a name on one line of so many letters, its end left out where it is longer."""
-    return name if len(name) <= letters else name[: letters - 1] + "…"

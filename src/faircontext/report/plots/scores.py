@@ -11,9 +11,10 @@ import numpy as np
 from jaxtyping import Float
 from matplotlib.axes import Axes
 
+from faircontext.report.figures import name_within
 from faircontext.report.groups import set_title
 from faircontext.report.plots.drawing import Drawing
-from faircontext.report.plots.pictures import Picture, name_within, pictures, resized, spread, unique_map
+from faircontext.report.plots.pictures import Picture, pictures, resized, spread, unique_map
 from faircontext.report.plots.sources import Material, needs_analysis
 from faircontext.report.plots.style import BLUE, GREY, PAGE, VERMILION, new_figure
 
