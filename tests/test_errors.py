@@ -21,7 +21,8 @@ from faircontext.errors import (
     check_type,
     unknown_name,
 )
-from faircontext.evidence import common_evidence, occlude
+from faircontext.estimators import Evidence
+from faircontext.evidence import Masks, common_evidence, occlude
 from faircontext.explore import explore
 from faircontext.losses import pair_weights
 
@@ -127,6 +128,7 @@ PAIR = torch.tensor([[0], [1]])
         ("aggregation", lambda: explore(torch.eye(2), torch.eye(2), 1.0, 1, aggregation="other")),
         ("occluder", lambda: occlude(IMAGE, MASK, "other")),
         ("evidence_scaling", lambda: common_evidence(torch.zeros(2, 2, 2), PAIR, "other")),
+        ("estimator", lambda: Evidence(torch.zeros(1, 1), Masks((MASK[0],)), 2, 2, "other")),
         ("pair_weight", lambda: pair_weights(torch.tensor([0.5, 0.5]), PAIR, "other")),
     ],
 )

@@ -13,9 +13,11 @@ from faircontext.evidence import (
     Masks,
     common_evidence,
     control_picture,
+    effective_area,
     evidence_maps,
     occlude,
     sample_masks,
+    sharpen,
     unique_evidence,
 )
 from oracles import evidence as oracle
@@ -294,3 +296,88 @@ def test_controls_are_the_same_everywhere_but_the_image() -> None:
     torch.testing.assert_close(control_picture(image, "mean")[:, 2, 3], image.mean((1, 2)))
     with pytest.raises(ArgumentError, match="proxy"):
         control_picture(image, "evidence")
+
+
+# Effective area
+
+
+def smooth_maps(seed: int, height: int, width: int, scale: float) -> torch.Tensor:
+    """Return maps of some broad bumps, as evidence is."""
+    rng_ = rng(seed)
+    rows, columns = np.mgrid[:height, :width] / max(height, width)
+    maps = [
+        sum(
+            rng_.normal() * np.exp(-((rows - rng_.random()) ** 2 + (columns - rng_.random()) ** 2) / 0.05)
+            for _ in range(4)
+        )
+        for _ in range(3)
+    ]
+    return torch.from_numpy(scale * np.stack(maps)).float()
+
+
+@given(
+    st.integers(0, 10_000),
+    st.sampled_from([(20, 20), (60, 33), (130, 120)]),
+    st.floats(0.02, 0.999),
+    st.sampled_from([1e-3, 0.05, 1.0, 30.0]),
+)
+@settings(deadline=None, max_examples=60)
+def test_common_evidence_has_the_area_that_is_asked_for_and_keeps_the_order_of_pixels(seed, size, area, scale):
+    maps = smooth_maps(seed, *size, scale)
+    found = common_evidence(maps, PAIR, "max", area)
+    assert float(effective_area(found)) == pytest.approx(area, rel=2e-3)
+    assert float(found.max()) == 1.0
+    total = (maps[0] + maps[1]).flatten()
+    assert (found[0].flatten()[total.argsort()].diff() >= 0).all()
+
+
+@pytest.mark.parametrize("scaling", ["max", "minmax", "none"])
+def test_an_area_of_one_is_the_whole_image(scaling):
+    maps = smooth_maps(0, 30, 20, 1.0)
+    found = common_evidence(maps, PAIR, scaling, 1.0)
+    expected = torch.full((1, 30, 20), 1 / 600 if scaling == "none" else 1.0)
+    torch.testing.assert_close(found, expected)
+    assert float(effective_area(found)) == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("scaling", ["max", "minmax"])
+def test_an_area_below_a_pixel_is_the_peak(scaling):
+    maps = smooth_maps(1, 30, 20, 1.0)
+    found = common_evidence(maps, PAIR, scaling, 1e-9)
+    peak = (maps[0] + maps[1]) == (maps[0] + maps[1]).max()
+    assert torch.equal(found[0], peak.float())
+    assert float(effective_area(found)) == pytest.approx(int(peak.sum()) / 600)
+
+
+def test_even_evidence_has_no_peak_whatever_area_is_asked_for():
+    even = torch.full((2, 12, 12), 0.3)
+    assert torch.equal(common_evidence(even, PAIR, "max", 0.1), torch.ones(1, 12, 12))
+
+
+def test_maxima_that_tie_share_the_peak():
+    maps = torch.zeros(1, 10, 10)
+    maps[0, :5] = 1.0
+    assert torch.equal((sharpen(maps, 0.2)).exp()[0, :5], torch.ones(5, 10))
+    assert float(effective_area(sharpen(maps, 0.2).exp())) == pytest.approx(0.5)
+    assert float(effective_area(sharpen(maps, 0.8).exp())) == pytest.approx(0.8, rel=2e-3)
+
+
+def test_the_area_of_some_maps_is_known():
+    weights = torch.zeros(3, 4, 5)
+    weights[0] = 2.0
+    weights[1, 0, 0] = 7.0
+    weights[2, :2] = 0.5
+    assert effective_area(weights).tolist() == pytest.approx([1.0, 1 / 20, 0.5])
+
+
+def test_the_area_does_not_depend_on_the_maps_beside_it():
+    maps = torch.cat([smooth_maps(seed, 120, 120, 10.0**-seed) for seed in range(3)])
+    together = sharpen(maps, 0.25)
+    for index in range(len(maps)):
+        torch.testing.assert_close(sharpen(maps[index : index + 1], 0.25)[0], together[index], rtol=5e-3, atol=5e-3)
+
+
+@pytest.mark.parametrize("area", [0.0, 2.0, -0.1, float("nan")])
+def test_an_area_that_is_none_is_refused(area):
+    with pytest.raises(ArgumentError, match=r"area=.* is not possible; it must lie above 0.0 and at most at 1.0"):
+        common_evidence(torch.zeros(2, 4, 4), PAIR, "max", area)

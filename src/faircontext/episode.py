@@ -15,7 +15,7 @@ from torch import Tensor
 
 from faircontext.cache import cached_features
 from faircontext.errors import ArgumentError, check_minimum, check_type
-from faircontext.evidence import Masks, Occluder, evidence_maps, occlude, sample_masks
+from faircontext.evidence import Masks, Occluder, importance, occlude, sample_masks
 from faircontext.labels import LabelSpace
 from faircontext.seeding import Purpose
 from faircontext.types import Image
@@ -88,7 +88,12 @@ class Episode:
         return cast(T, self._known[key])
 
     def _encode(
-        self, kind: str, key: Mapping[str, object], rows: int, pixels: Callable[[int, int], Tensor]
+        self,
+        kind: str,
+        key: Mapping[str, object],
+        rows: int,
+        pixels: Callable[[int, int], Tensor],
+        known: Tensor | None = None,
     ) -> Float[Tensor, "rows dim"]:
         """Encode pictures made from this image, batch by batch, or take their features from the folder of features.
 
@@ -97,13 +102,16 @@ class Episode:
             key: what they depend on besides image, seed and backbone, other than their number.
             rows: how many; the first ones of more are these.
             pixels: makes those from a place to another.
+            known: features of the first ones, where some have been encoded.
         """
 
         def compute() -> Tensor:
             size = self.backbone.batch_size
-            return torch.cat(
-                [self.backbone.encode_image(pixels(start, min(start + size, rows))) for start in range(0, rows, size)]
-            )
+            begin = 0 if known is None else len(known)
+            encoded = [
+                self.backbone.encode_image(pixels(start, min(start + size, rows))) for start in range(begin, rows, size)
+            ]
+            return torch.cat(encoded if known is None else [known, *encoded])
 
         if self._features is None:
             return compute()
@@ -209,16 +217,17 @@ class Episode:
         if key not in self._masked or len(self._masked[key][0]) < count:
             masks = sample_masks(count, self.stream("masks"), grids, fraction)
             height, width = self.x.shape[1:]
+            known = self._masked[key][1] if key in self._masked else None
 
             def pixels(start: int, stop: int) -> Tensor:
                 return occlude(self.x, masks.pixels(start, stop, height, width).to(self.x.device), occluder)
 
             facts = {"grids": grids, "fraction": fraction, "occluder": occluder}
-            self._masked[key] = masks, self._encode("masked", facts, count, pixels)
+            self._masked[key] = masks, self._encode("masked", facts, count, pixels, known)
         masks, encoded = self._masked[key]  # the first masks of a longer run are the shorter run
         return masks.first(count), encoded[:count]
 
-    def evidence(
+    def importance(
         self,
         text: Float[Tensor, "classes dim"],
         beta: float,
@@ -226,8 +235,8 @@ class Episode:
         grids: tuple[int, ...],
         fraction: float | tuple[float, float],
         occluder: Occluder = "black",
-    ) -> Float[Tensor, "classes height width"]:
-        """Return `E_c`, the evidence maps of some classes (paper, "Class Evidence Map Estimation").
+    ) -> tuple[Float[Tensor, "masks classes"], Masks]:
+        """Return `dl_c(M)` of some classes, and the masks (paper, "Class Evidence Map Estimation").
 
         Args:
             text: unit-norm text features of the classes; the posterior is a softmax over them alone.
@@ -238,9 +247,7 @@ class Episode:
             occluder: see there.
         """
         masks, features = self.masked_features(count, grids, fraction, occluder)
-        full = (beta * text @ self.z).log_softmax(-1)
-        importance = full - (beta * features @ text.T).log_softmax(-1)
-        return evidence_maps(importance, masks, *self.x.shape[1:])
+        return importance(self.z, features, text, beta), masks
 
     def weighted_features(self, maps: Float[Tensor, "maps height width"]) -> Float[Tensor, "maps dim"]:
         """Return the features of the image weighted by maps, `x * map`: in float, never quantised to 8 bits."""

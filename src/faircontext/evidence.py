@@ -4,6 +4,8 @@ A mask is a choice of cells on a coarse grid. All masks of one grid size share t
 small sum over cells that is spread to pixels once: memory and time do not grow with masks times pixels.
 """
 
+import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -13,24 +15,31 @@ import torchvision.transforms.v2.functional as tvf
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from faircontext.errors import check_choice
+from faircontext.errors import check_choice, check_interval
 
 __all__ = [
     "EvidenceScaling",
     "Masks",
     "Occluder",
     "Proxy",
+    "cell_of",
     "common_evidence",
     "control_picture",
+    "effective_area",
     "evidence_maps",
+    "importance",
     "occlude",
     "sample_masks",
+    "sharpen",
     "unique_evidence",
 ]
 
 Occluder = Literal["black", "mean", "blur"]
 EvidenceScaling = Literal["none", "max", "minmax"]
 Proxy = Literal["evidence", "image", "mean", "grey", "black"]
+
+_SOLVED_SIDE = 56
+"""Pixels along a side at which the temperature of common evidence is first solved for."""
 
 
 @dataclass(frozen=True)
@@ -50,6 +59,17 @@ class Masks:
         """Return the first masks: those of a run with fewer."""
         return Masks(self.cells[:count])
 
+    def select(self, rows: Sequence[int]) -> "Masks":
+        """Return some of the masks."""
+        return Masks(tuple(self.cells[row] for row in rows))
+
+    def by_grid(self) -> Iterator[tuple[int, Int[Tensor, " chosen"], Bool[Tensor, "chosen cells"]]]:
+        """Yield each grid size that occurs, smallest first, with the rows that have it and their cells, flattened."""
+        sizes = torch.tensor([len(cells) for cells in self.cells])
+        for grid in sizes.unique().tolist():
+            rows = (sizes == grid).nonzero().flatten()
+            yield grid, rows, torch.stack([self.cells[row].flatten() for row in rows.tolist()])
+
     def pixels(self, start: int, stop: int, height: int, width: int) -> Bool[Tensor, "masks height width"]:
         """Return masks `start` to `stop` at pixel resolution: binary, no interpolation (unlike RISE)."""
         return torch.stack(
@@ -59,9 +79,12 @@ class Masks:
 
 def _cell_of_pixel(grid: int, height: int, width: int) -> Int[Tensor, "height width"]:
     """Return the flat index of the cell `(floor(u g / H), floor(v g / W))` that pixel (u, v) lies in."""
-    rows = torch.arange(height) * grid // height
-    columns = torch.arange(width) * grid // width
-    return rows[:, None] * grid + columns
+    return cell_of(grid, height)[:, None] * grid + cell_of(grid, width)
+
+
+def cell_of(grid: int, side: int) -> Int[Tensor, " side"]:
+    """Return the cell that each pixel lies in along one axis: `floor(u g / H)`."""
+    return torch.arange(side) * grid // side
 
 
 def sample_masks(
@@ -103,6 +126,24 @@ def occlude(
     return torch.where(masks[:, None], filling, image)
 
 
+def importance(
+    image: Float[Tensor, " dim"],
+    masked: Float[Tensor, "masks dim"],
+    text: Float[Tensor, "classes dim"],
+    beta: float,
+) -> Float[Tensor, "masks classes"]:
+    """Return `dl_c(M) = log pi(c | x) - log pi(c | x_masked)`, the posterior being a softmax over the given classes.
+
+    Args:
+        image: unit-norm embedding `z` of the image.
+        masked: unit-norm embeddings of its masked copies.
+        text: unit-norm text features of the classes.
+        beta: inverse temperature.
+    """
+    full = (beta * text @ image).log_softmax(-1)
+    return full - (beta * masked @ text.T).log_softmax(-1)
+
+
 def evidence_maps(
     importance: Float[Tensor, "masks classes"], masks: Masks, height: int, width: int
 ) -> Float[Tensor, "classes height width"]:
@@ -115,29 +156,102 @@ def evidence_maps(
         width: of the maps, in pixels.
     """
     maps = importance.new_zeros(importance.shape[1], height, width)
-    sizes = torch.tensor([len(cells) for cells in masks.cells])
-    for grid in sizes.unique().tolist():
-        rows = (sizes == grid).nonzero().flatten()
-        chosen = torch.stack([masks.cells[row].flatten() for row in rows.tolist()]).to(importance)
-        per_cell = importance[rows.to(importance.device)].T @ chosen
+    for grid, rows, chosen in masks.by_grid():
+        per_cell = importance[rows.to(importance.device)].T @ chosen.to(importance)
         maps += per_cell[:, _cell_of_pixel(grid, height, width).to(importance.device)]
     return maps / len(masks)
 
 
 def common_evidence(
-    maps: Float[Tensor, "classes height width"], pairs: Int[Tensor, "2 pairs"], scaling: EvidenceScaling = "max"
+    maps: Float[Tensor, "classes height width"],
+    pairs: Int[Tensor, "2 pairs"],
+    scaling: EvidenceScaling = "max",
+    area: float | None = None,
 ) -> Float[Tensor, "pairs height width"]:
     """Return `Q_ij = S_i S_j / sum(S_i S_j)` with `S_c` the pixel-wise softmax of `E_c`, scaled.
 
-    Products of softmaxes renormalised are the softmax of the sum, so `Q_ij = softmax(E_i + E_j)` over pixels.
+    Products of softmaxes renormalised are the softmax of the sum, so `Q_ij = softmax(E_i + E_j)` over pixels. The paper
+    gives this softmax no temperature, and the range of evidence is so small that `Q` is nearly even over the image.
+    With `area` each pair gets the inverse temperature at which its effective area is that, see `sharpen`.
 
     Args:
         maps: class evidence maps.
         pairs: class positions `i`, `j` of each pair.
         scaling: `"none"` (the formula as printed: values of about 1 / (H W), so that the weighted image is black),
             `"max"` (divided by the maximum) or `"minmax"` (stretched to [0, 1]; a constant map becomes ones).
+        area: effective area, as a fraction of the image above 0 and at most 1; None for no temperature.
+
+    Raises:
+        ArgumentError: the scaling is unknown, or the area out of range.
     """
-    return _scaled_softmax(maps[pairs[0]] + maps[pairs[1]], scaling)
+    total = maps[pairs[0]] + maps[pairs[1]]
+    return _scaled_softmax(total if area is None else sharpen(total, area), scaling)
+
+
+def effective_area(weights: Float[Tensor, "maps height width"]) -> Float[Tensor, " maps"]:
+    """Return `exp(H) / (height width)`, H being the entropy of each map over pixels once it sums to one.
+
+    It is 1 for an even map, and m / n for one that is even on m of n pixels and zero elsewhere.
+
+    Args:
+        weights: not negative, with a positive sum.
+    """
+    flat = weights.flatten(1).double()
+    shares = flat / flat.sum(1, keepdim=True)
+    return ((-torch.xlogy(shares, shares).sum(1)).exp() / flat.shape[1]).to(weights.dtype)
+
+
+def sharpen(maps: Float[Tensor, "maps height width"], area: float) -> Float[Tensor, "maps height width"]:
+    """Return maps times the number at which the effective area of their softmax over pixels is a given one.
+
+    The entropy of `softmax(t E)` falls as t grows, from that of an even map at `t = 0` to that of the maxima alone, so
+    there is one such t; it is found by Newton's steps in `log t`, to a thousandth of the area. An area of 1 gives zeros
+    (the image), and one that is smaller than that of the maxima gives 0 there and minus infinity elsewhere (the peak),
+    as does any area below 1 for maps that are the same everywhere.
+
+    Args:
+        maps: `E`, in nats.
+        area: above 0, at most 1.
+    """
+    check_interval("area", area, 0.0, 1.0)
+    below = maps - maps.amax((1, 2), keepdim=True)
+    if area == 1.0:
+        return torch.zeros_like(below)
+    stride = max(1, min(below.shape[1:]) // _SOLVED_SIDE)
+    coarse = below[:, stride // 2 :: stride, stride // 2 :: stride].flatten(1)
+    log_t = _solve_area(coarse, area, (-1.0 / coarse.mean(1).clamp_max(-1e-12)).log())
+    if stride > 1:
+        log_t = _solve_area(below.flatten(1), area, log_t)
+    peak = (below == 0).flatten(1).sum(1) >= area * below[0].numel()
+    factor = torch.where(peak, torch.inf, log_t.exp())[:, None, None]
+    return torch.where(below == 0, 0.0, below * factor)
+
+
+def _solve_area(
+    below: Float[Tensor, "maps pixels"], area: float, log_t: Float[Tensor, " maps"]
+) -> Float[Tensor, " maps"]:
+    """Return the logarithm of t at which `softmax(t below)` has an effective area; maxima are 0."""
+    target = math.log(area * below.shape[1])
+    low, high = torch.full_like(log_t, -60.0), torch.full_like(log_t, 60.0)
+    log_t = log_t.clamp(-59.0, 59.0)
+    for _ in range(60):
+        t = log_t.exp()
+        relative = (t[:, None] * below).exp_()
+        total = relative.sum(1)
+        mean = _dot(relative, below) / total
+        excess = total.log() - t * mean - target  # of the entropy, in nats
+        if bool((excess.abs() < 1e-3).all()):
+            break
+        variance = _dot(relative.mul_(below), below) / total - mean.square()
+        low, high = torch.where(excess > 0, log_t, low), torch.where(excess > 0, high, log_t)
+        step = log_t + excess / (t.square() * variance).clamp_min(1e-12)
+        safe = (step > low) & (step < high)
+        log_t = torch.where(safe, step, (low + high) / 2)
+    return log_t
+
+
+def _dot(first: Float[Tensor, "rows n"], second: Float[Tensor, "rows n"]) -> Float[Tensor, " rows"]:
+    return torch.bmm(first[:, None], second[:, :, None])[:, 0, 0]
 
 
 def unique_evidence(

@@ -233,7 +233,7 @@ def test_the_gallery_keeps_what_fcl_saw(episode: Episode) -> None:
     assert found.candidates == tuple(adapted.exploration.candidates.tolist())  # best first
     assert list(found.candidates) != sorted(found.candidates)
     places = [adapted.candidates.tolist().index(candidate) for candidate in found.candidates]
-    pooled = torch.nn.functional.adaptive_avg_pool2d(adapted.evidence[places], SIZE).numpy()
+    pooled = torch.nn.functional.adaptive_avg_pool2d(adapted.evidence.maps[places], SIZE).numpy()
     np.testing.assert_allclose(kept.evidence, pooled, atol=2e-3)
     assert found.diagnostics["answer"] == adapted.prediction.index
     assert sum(found.diagnostics["posterior"]) == pytest.approx(1.0)

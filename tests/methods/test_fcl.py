@@ -161,7 +161,7 @@ def test_two_classes_have_one_pair(photos: Photos, make_episode: MakeEpisode, li
     assert adaptation.prediction.fallback is None
     assert adaptation.pairs.tolist() == [[0], [1]]
     assert adaptation.common.shape == (1, 224, 224)
-    assert adaptation.evidence.shape == (2, 224, 224)
+    assert adaptation.evidence.maps.shape == (2, 224, 224)
 
 
 def test_there_are_never_more_candidates_than_classes(episode: Episode) -> None:
@@ -265,7 +265,7 @@ def test_learnable_tokens_start_as_a_copy_or_as_the_images_own_noise(
 def test_cl_hp_explores_with_the_plain_hard_prompt(episode: Episode) -> None:
     hard, context = (FCL(**SMALL, context=context).adapt(episode) for context in ("cl-hp", "cl"))
     assert same_bits(hard.exploration.posterior, context.exploration.posterior)
-    assert same_bits(hard.evidence, context.evidence)
+    assert same_bits(hard.evidence.maps, context.evidence.maps)
     init = FCL(**SMALL, context="cl-hp", hp_base="init").adapt(episode)
     assert not torch.equal(init.exploration.posterior, context.exploration.posterior)
 
@@ -274,7 +274,7 @@ def test_an_adaptation_holds_each_stage(episode: Episode, small: Prediction) -> 
     adaptation = FCL(**SMALL).adapt(episode)
     assert_identical(adaptation.prediction, small)
     assert adaptation.candidates.tolist() == sorted(adaptation.prediction.candidates)
-    assert adaptation.evidence.shape == (4, 224, 224)
+    assert adaptation.evidence.maps.shape == (4, 224, 224)
     assert adaptation.pairs.tolist() == [[0, 0, 0, 1, 1, 2], [1, 2, 3, 2, 3, 3]]
     assert adaptation.common.shape == (6, 224, 224)
     assert adaptation.common.amax((1, 2)).tolist() == [1.0] * 6

@@ -22,7 +22,12 @@ PAPER = {
     "grids": (7, 9, 11, 13),
     "gamma": 0.5,
     "occluder": "black",
+    "estimator": "paper",
+    "smoothing": 0.0,
+    "budget": None,
+    "reliability": 0.8,
     "evidence_scaling": "max",
+    "area": None,
     "proxy": "evidence",
     "pair_weight": "paper",
     "lambda_cal": 1.0,
@@ -33,6 +38,14 @@ PAPER = {
     "hp_base": "hard",
     "hp_init": "copy",
 }
+RECOMMENDED = {
+    "masks": 100,
+    "beta": 5.0,
+    "lr": 0.006,
+    "grids": (3, 4, 5, 6, 7),
+    "estimator": "centred",
+    "smoothing": 0.1,
+}
 
 
 def test_the_defaults_are_the_papers(lite0: Backbone) -> None:
@@ -42,7 +55,7 @@ def test_the_defaults_are_the_papers(lite0: Backbone) -> None:
 
 def test_the_recommended_preset_is_the_backbones(lite0: Backbone) -> None:
     method = create_method("fcl", preset="recommended", backbone=lite0)
-    assert method.settings() == {**PAPER, "masks": 100, "beta": 5.0, "lr": 0.006}
+    assert method.settings() == {**PAPER, **RECOMMENDED}
     assert create_method("zero_shot", preset="recommended", backbone=lite0) == ZeroShot()
 
 
@@ -52,7 +65,7 @@ def test_the_official_preset_of_fcl_is_the_papers() -> None:
 
 def test_settings_override_the_preset(lite0: Backbone) -> None:
     method = create_method("fcl", preset="recommended", backbone=lite0, masks=50, k=3)
-    assert method.settings() == {**PAPER, "masks": 50, "k": 3, "beta": 5.0, "lr": 0.006}
+    assert method.settings() == {**PAPER, **RECOMMENDED, "masks": 50, "k": 3}
 
 
 def test_the_recommended_preset_needs_a_backbone() -> None:

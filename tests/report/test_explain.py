@@ -59,7 +59,7 @@ def test_the_page_shows_text_as_text(explanation: Explanation, tmp_path: Path) -
 def test_the_arrays_are_the_adaptations(explanation: Explanation, tmp_path: Path) -> None:
     write_explanation(explanation, tmp_path)
     arrays, found = np.load(tmp_path / "pieces" / "arrays.npz"), explanation.adaptation
-    assert np.array_equal(arrays["evidence"], found.evidence)
+    assert np.array_equal(arrays["evidence"], found.evidence.maps)
     assert np.array_equal(arrays["common"], found.common)
     assert np.array_equal(arrays["posterior_after"], found.after.posterior)
     assert np.array_equal(arrays["candidates"], found.candidates)
@@ -72,7 +72,7 @@ def test_the_pictures_are_the_image_and_the_evidence_of_the_candidates_in_order(
     found, episode = explanation.adaptation, explanation.episode
     image = np.array(Image.open(tmp_path / "pieces" / "image.png"))
     assert np.array_equal(image, episode.plain.permute(1, 2, 0))
-    second = found.evidence[int(found.after.ranking[1])].numpy()
+    second = found.evidence.maps[int(found.after.ranking[1])].numpy()
     expected = overlay(episode.x.permute(1, 2, 0).numpy(), second)
     assert np.array_equal(np.array(Image.open(tmp_path / "pieces" / "evidence_01.png")), expected)
     view = np.array(Image.open(tmp_path / "pieces" / "view_00.png"))

@@ -94,7 +94,7 @@ class Decomposition(Analysis):
         candidates = self.phi(episode, tau, self.k).candidates
         if len(candidates) < 2:
             return self.conclude(episode, candidates, {})
-        parts = _proxies(episode, self.evidence(episode, tau[candidates]), 0, 1)
+        parts = _proxies(episode, self.evidence(episode, tau[candidates]).maps, 0, 1)
         composed = F.normalize(parts[0] + WEIGHT * parts[1] + WEIGHT * parts[2], dim=-1)
         cosines = torch.cat([parts, composed[None]]).double() @ episode.z.double()
         names = ("cos_common", "cos_unique_1", "cos_unique_2", "cos_composed")
@@ -133,7 +133,7 @@ class Margin(Analysis):
         others = scores.clone()
         others[setting.place] = -math.inf
         rival = int(others.argmax())
-        evidence = self.evidence(episode, setting.text)
+        evidence = self.evidence(episode, setting.text).maps
         common, own, theirs = _proxies(episode, evidence, setting.place, rival).double()
         text, other = setting.text[setting.place].double(), setting.text[rival].double()
         terms = {

@@ -67,7 +67,7 @@ class CommonEvidence(Analysis):
         setting = self.setting(episode)
         if len(setting.candidates) < 2:
             return self.conclude(episode, setting.candidates, {})
-        maps = common_evidence(self.evidence(episode, setting.text), setting.rivals, "minmax")
+        maps = common_evidence(self.evidence(episode, setting.text).maps, setting.rivals, "minmax")
         value = ecec(episode.weighted_features(maps), episode.z, setting.text, setting.rivals)
         return self.conclude(episode, setting.candidates, {"ecec": value})
 
@@ -114,5 +114,5 @@ class UniqueEvidence(Analysis):
         others = candidates[candidates != predicted][: len(candidates) - 1]
         text = tau[torch.cat([others.new_tensor([predicted]), others])]
         pairs = torch.stack([torch.zeros(len(others), dtype=torch.long), torch.arange(1, len(others) + 1)])
-        maps = unique_evidence(self.evidence(alone, text), pairs)
+        maps = unique_evidence(self.evidence(alone, text).maps, pairs)
         return euec(alone.weighted_features(maps), text[0])

@@ -35,7 +35,9 @@ class Gallery(Analysis):
         found = FCL(**self.settings()).adapt(episode)
         candidates = found.exploration.candidates  # best first, as the rows of all methods have them
         places = torch.searchsorted(found.candidates, candidates)
-        evidence = self.evidence(episode, tau[candidates]) if found.evidence is None else found.evidence[places]
+        evidence = (
+            self.evidence(episode, tau[candidates]).maps if found.evidence is None else found.evidence.maps[places]
+        )
         posterior = (beta * tau[candidates].double() @ episode.z.double()).softmax(-1)
         findings: dict[str, Diagnostic] = {
             **keep_maps(episode.plain, evidence),

@@ -10,7 +10,6 @@ from torch import Tensor
 from faircontext.analysis.base import Analysis
 from faircontext.episode import Episode
 from faircontext.errors import ArgumentError, check_minimum
-from faircontext.evidence import evidence_maps
 from faircontext.methods.base import register_method
 from faircontext.metrics.saliency import deletion, insertion, rank_correlation, top_overlap
 from faircontext.types import Diagnostic, Prediction
@@ -24,7 +23,8 @@ class Stability(Analysis):
     """Agreement and faithfulness of the predicted class's evidence map `E_yh`.
 
     Finds `masks` and `convergence` (Spearman's rank correlation over pixels of the map of the first n masks with that
-    of all), `seeds` (the same of the maps of two seeds), `overlap` (intersection over union of their top fifths),
+    of all), `reliability` (what the map's own masks say of its agreement with one of others, `Evidence.reliability`),
+    `seeds` (Spearman's correlation of the maps of two seeds), `overlap` (intersection over union of their top fifths),
     `insertion` and `deletion` (areas; the score is the posterior among the candidates), and the same of pixels in
     random order, `insertion_random` and `deletion_random`: a map is worth something where it does better.
 
@@ -48,10 +48,12 @@ class Stability(Analysis):
         if len(setting.candidates) < 2:
             return self.conclude(episode, setting.candidates, {})
         text, place = setting.text, setting.place
-        counts = sorted({count for count in self.fewer if count < self.masks})
-        whole = self.evidence(episode, text)[place]
-        partial = [self._of_first(episode, text, count)[place] for count in counts]
-        again = self.evidence(episode.with_seed(episode.seed + 1), text)[place]
+        evidence = self.evidence(episode, text)
+        used = len(evidence.masks)
+        counts = sorted({count for count in self.fewer if count < used})
+        whole, reliability = evidence.maps[place], float(evidence.reliability[place])
+        partial = [self.evidence_of(episode, text, count).maps[place] for count in counts]
+        again = self.evidence(episode.with_seed(episode.seed + 1), text).maps[place]
         noise = torch.from_numpy(episode.stream("order").permutation(whole.numel())).float().view_as(whole)
 
         def score(images: Float[Tensor, "batch 3 height width"]) -> Float[Tensor, " batch"]:
@@ -59,8 +61,9 @@ class Stability(Analysis):
             return (self.temperature(episode) * features @ text.T).softmax(-1)[:, place]
 
         found: dict[str, Diagnostic] = {
-            "masks": tuple(float(count) for count in (*counts, self.masks)),
+            "masks": tuple(float(count) for count in (*counts, used)),
             "convergence": tuple(_finite(rank_correlation(part, whole)) for part in (*partial, whole)),
+            "reliability": reliability,
             "seeds": _finite(rank_correlation(whole, again)),
             "overlap": top_overlap(whole, again),
             "insertion": insertion(score, episode.x, whole, steps=self.steps).area,
@@ -69,15 +72,6 @@ class Stability(Analysis):
             "deletion_random": deletion(score, episode.x, noise, steps=self.steps).area,
         }
         return self.conclude(episode, setting.candidates, found)
-
-    def _of_first(
-        self, episode: Episode, text: Float[Tensor, "candidates dim"], count: int
-    ) -> Float[Tensor, "candidates height width"]:
-        """Return the maps of the first masks: those of a run with fewer."""
-        masks, features = episode.masked_features(self.masks, self.grids, self.gamma, self.occluder)
-        beta = self.temperature(episode)
-        rise = (beta * text @ episode.z).log_softmax(-1) - (beta * features[:count] @ text.T).log_softmax(-1)
-        return evidence_maps(rise, masks.first(count), *episode.x.shape[1:])
 
 
 def _finite(correlation: float) -> float:

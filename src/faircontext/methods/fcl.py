@@ -1,7 +1,7 @@
 """Fair Context Learning (the paper): explore candidates, then learn a context that is fair on their common evidence."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Literal
@@ -13,8 +13,9 @@ from torch import Tensor
 from faircontext.backbones.prompts import Placement
 from faircontext.calibrate import Calibration, calibrate_context, total_loss
 from faircontext.episode import Episode
-from faircontext.errors import ArgumentError, LabelError, check_minimum
-from faircontext.evidence import EvidenceScaling, Proxy, common_evidence, control_picture
+from faircontext.errors import ArgumentError, LabelError, check_interval, check_minimum
+from faircontext.estimators import Evidence
+from faircontext.evidence import EvidenceScaling, Proxy, common_evidence, control_picture, effective_area
 from faircontext.explore import Exploration
 from faircontext.labels import LabelSpace
 from faircontext.losses import PairWeight
@@ -39,7 +40,7 @@ class Adaptation:
         candidates: `C_K`, in class order.
         before: `Phi_1` over the candidates at the base context: the exploration-only answer.
         after: `Phi_1` over the candidates at the learnt context (`before` where nothing was learnt).
-        evidence: class evidence maps of the candidates, None without calibration or with a control (`proxy`).
+        evidence: class evidence of the candidates, None without calibration or with a control (`proxy`).
         pairs: positions in `candidates` of each pair.
         common: common-evidence map of each pair, scaled, None where `evidence` is.
         calibration: the learnt context and its losses, None without calibration.
@@ -50,7 +51,7 @@ class Adaptation:
     candidates: Int[Tensor, " candidates"]
     before: Exploration
     after: Exploration
-    evidence: Float[Tensor, "candidates height width"] | None = None
+    evidence: Evidence | None = None
     pairs: Int[Tensor, "2 pairs"] | None = None
     common: Float[Tensor, "pairs height width"] | None = None
     calibration: Calibration | None = None
@@ -70,8 +71,27 @@ class _Localised:
     """Common evidence of all pairs: its features, and the maps behind them where it is the image's own."""
 
     features: Float[Tensor, "pairs dim"]
-    evidence: Float[Tensor, "candidates height width"] | None = None
+    evidence: Evidence | None = None
     common: Float[Tensor, "pairs height width"] | None = None
+
+    def findings(self, image: Float[Tensor, " dim"], ranking: Sequence[int]) -> dict[str, Diagnostic]:
+        """Return how far the maps can be trusted, and how far common evidence is from the whole image.
+
+        Args:
+            image: `z`, the embedding of the image.
+            ranking: positions of the candidates, best first.
+        """
+        if self.evidence is None or self.common is None:
+            return {}
+        relative = self.common / self.common.amax((1, 2), keepdim=True)
+        return {
+            "evidence_masks": len(self.evidence.masks),
+            "evidence_reliability": tuple(self.evidence.reliability[list(ranking)].tolist()),
+            "common_mean": float(relative.mean()),
+            "common_min": float(relative.amin((1, 2)).mean()),
+            "common_area": float(effective_area(relative).mean()),
+            "common_cosine": float((self.features @ image).mean()),
+        }
 
 
 @register_method("fcl", "Fair Context Learning: vote for candidates, then equalise them on their common evidence")
@@ -85,6 +105,8 @@ class FCL(Localising):
         context: `"cl"` learns the tokens of "a photo of a"; `"cl-hp"` puts learnable tokens before the hard prompt.
         calibrate: False stops after exploration.
         evidence_scaling: of the common-evidence maps: `"max"`, `"minmax"` or `"none"`.
+        area: effective area of the common-evidence maps, as a fraction of the image: each pair's softmax gets the
+            temperature that gives it. None for the paper's softmax, which has none.
         proxy: what a pair is made alike on: the image weighted by its common evidence (`"evidence"`, the paper), or a
             control that is the same for all pairs: the `"image"` itself, its `"mean"` colour, `"grey"` or `"black"`.
         pair_weight: `"paper"`, `"inverse"` or `"uniform"`.
@@ -100,6 +122,7 @@ class FCL(Localising):
     context: Literal["cl", "cl-hp"] = "cl"
     calibrate: bool = True
     evidence_scaling: EvidenceScaling = "max"
+    area: float | None = None
     proxy: Proxy = "evidence"
     pair_weight: PairWeight = "paper"
     lambda_cal: float = 1.0
@@ -114,6 +137,8 @@ class FCL(Localising):
         super().__post_init__()
         for name in ("steps", "lr", "lambda_cal", "lambda_align"):
             check_minimum(name, getattr(self, name), 0)
+        if self.area is not None:
+            check_interval("area", self.area, 0.0, 1.0)
 
     def __call__(self, episode: Episode) -> Prediction:
         """Answer one image; with several templates, by majority over one run per template."""
@@ -187,6 +212,7 @@ class FCL(Localising):
             "explored": prediction.index,
             "context_shift": float((calibration.context - delta0).norm()),
             "text_shift": float((tau[candidates] - tau0[candidates]).norm(dim=-1).mean()),
+            **localised.findings(episode.z, torch.searchsorted(candidates, exploration.candidates).tolist()),
             **self._comparison(episode, found, tau0),
         }
         return found.note(moved)
@@ -224,11 +250,11 @@ class FCL(Localising):
 
         def find() -> _Localised:
             evidence = self.evidence(episode, text)
-            common = common_evidence(evidence, pairs, self.evidence_scaling)
+            common = common_evidence(evidence.maps, pairs, self.evidence_scaling, self.area)
             return _Localised(episode.weighted_features(common), evidence, common)
 
-        settings = (self.temperature(episode), self.masks, self.grids, self.gamma, self.occluder, self.evidence_scaling)
-        return episode.remember((text.cpu().numpy().tobytes(), *settings), find)
+        settings = (self.localising_settings(episode), self.evidence_scaling, self.area)
+        return episode.remember((text.cpu().numpy().tobytes(), settings), find)
 
     def _loss(
         self, episode: Episode, common: Float[Tensor, "pairs dim"], pairs: Int[Tensor, "2 pairs"]

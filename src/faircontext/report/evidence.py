@@ -25,8 +25,8 @@ def evidence_row(title: str, episode: Episode, adaptation: Adaptation) -> Eviden
         first, second = sorted(order[:2].tolist())
         pair = int(((adaptation.pairs[0] == first) & (adaptation.pairs[1] == second)).nonzero()[0, 0])
         maps = [
-            (f"evidence: {names[0]}", adaptation.evidence[order[0]].cpu().numpy()),
-            (f"evidence: {names[1]}", adaptation.evidence[order[1]].cpu().numpy()),
+            (f"evidence: {names[0]}", adaptation.evidence.maps[order[0]].cpu().numpy()),
+            (f"evidence: {names[1]}", adaptation.evidence.maps[order[1]].cpu().numpy()),
             ("common evidence of both", adaptation.common[pair].cpu().numpy()),
         ]
     return EvidenceRow(

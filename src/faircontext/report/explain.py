@@ -153,7 +153,7 @@ def _pictures(explanation: Explanation) -> dict[str, UInt8[np.ndarray, "height w
     row = evidence_row("", episode, found)
     if found.evidence is not None:
         for place, index in enumerate(found.after.ranking.tolist()):
-            pictures[f"evidence_{place:02}"] = overlay(image, found.evidence[index].cpu().numpy())
+            pictures[f"evidence_{place:02}"] = overlay(image, found.evidence.maps[index].cpu().numpy())
         pictures["common"] = overlay(image, row.maps[-1][1])
     for place, view in enumerate(found.exploration.kept.tolist()):
         pictures[f"view_{place:02}"] = _channels_last(episode.views[view].numpy())
@@ -171,7 +171,7 @@ def _arrays(explanation: Explanation) -> dict[str, Any]:
         "posterior_before": found.before.posterior,
         "posterior_after": found.after.posterior,
         "probabilities": found.prediction.probabilities,
-        "evidence": found.evidence,
+        "evidence": None if found.evidence is None else found.evidence.maps,
         "pairs": found.pairs,
         "common": found.common,
     }

@@ -1,0 +1,254 @@
+"""Class evidence maps from masks and what each of them cost a class, and how far such maps can be trusted.
+
+A mask is a choice of cells of a grid, so a map that is linear in the masks is a sum over cells of each grid, spread to
+pixels once. Spreading is separable: a smoothing kernel goes into the cells' profiles along both axes, so that it costs
+nothing, and neither memory nor time grows with masks times pixels.
+"""
+
+import math
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from typing import Literal, get_args
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from faircontext.errors import check_choice
+from faircontext.evidence import Masks, cell_of, evidence_maps
+
+__all__ = ["Estimator", "Evidence", "least_squares_maps", "spread"]
+
+Estimator = Literal["paper", "centred", "least-squares"]
+"""How a map comes from masks; see `Evidence`."""
+
+SPLITS = 8
+"""Ways in which masks are halved for the reliability of a map."""
+
+BLOCKS = 10
+"""Groups of masks whose maps' spread gives a standard error."""
+
+LATTICE = 28
+"""Points along a side at which reliability is measured: far finer than the cells of masks and what smooths them."""
+
+PENALTIES = tuple(10.0**step for step in torch.arange(-4.0, 2.25, 0.5).tolist())
+"""Ridge penalties that leave-one-out chooses from, as shares of the largest eigenvalue."""
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """Class evidence maps with all that they were estimated from.
+
+    Estimators, with `dl_n` the importance of mask `M_n` for a class and N masks:
+
+    - `"paper"`: `(1/N) sum_n dl_n M_n`. Its expectation is that of `centred` plus the mean of `dl` times the coverage,
+      a constant; its variance carries that mean as well, which is larger than what pixels differ by.
+    - `"centred"`: `(1/N) sum_n (dl_n - mean of the other dl) M_n`, the sample covariance of `dl` and `M(u)`: unbiased
+      for it, with variance `Var[(dl - E dl)(M(u) - E M(u))] / N` up to terms of order `1 / N^2`.
+    - `"least-squares"`: ridge regression of `dl` on how much of each cell is hidden, the cells being those of all grids
+      together; the penalty is chosen by leave-one-out in closed form. See `least_squares_maps`.
+
+    Attributes:
+        importance: `dl_c(M_n)`, see `faircontext.evidence.importance`.
+        masks: in the order of its rows.
+        height: of the maps, in pixels.
+        width: of the maps, in pixels.
+        estimator: see above.
+        smoothing: standard deviation of the Gaussian kernel that maps are smoothed by, as a fraction of the side; 0 for
+            none. At the edges the kernel is cut and normalised.
+    """
+
+    importance: Float[Tensor, "masks classes"]
+    masks: Masks
+    height: int
+    width: int
+    estimator: Estimator = "paper"
+    smoothing: float = 0.0
+
+    def __post_init__(self) -> None:
+        check_choice("estimator", self.estimator, get_args(Estimator))
+
+    @cached_property
+    def maps(self) -> Float[Tensor, "classes height width"]:
+        """The maps `E_c`, in nats."""
+        if self.estimator == "paper" and self.smoothing == 0.0:
+            return evidence_maps(self.importance, self.masks, self.height, self.width)
+        return self._estimate(torch.arange(len(self.masks)), self.height, self.width)
+
+    def _estimate(self, rows: Tensor, height: int, width: int) -> Float[Tensor, "classes height width"]:
+        """Estimate the maps from some of the masks."""
+        chosen, masks = self.importance[rows.to(self.importance.device)], self.masks.select(rows.tolist())
+        if self.estimator == "least-squares":
+            return least_squares_maps(chosen, masks, height, width, self.smoothing)
+        return spread(_linear_weights(chosen, self.estimator), masks, height, width, self.smoothing)
+
+    def contrast(self, first: int, second: int) -> "Evidence":
+        """Return the evidence of one class against another, `E_i - E_j`, as that of a single class.
+
+        Args:
+            first: position of class i.
+            second: position of class j.
+        """
+        difference = self.importance[:, [first]] - self.importance[:, [second]]
+        return Evidence(difference, self.masks, self.height, self.width, self.estimator, self.smoothing)
+
+    @cached_property
+    def reliability(self) -> Float[Tensor, " classes"]:
+        """How well each map would agree with that of as many other masks: the expected correlation, from 0 to 1.
+
+        The masks are halved in `SPLITS` ways, always the same; the correlation r of the halves' maps over a lattice,
+        averaged over the ways, is that of half as many masks, and Spearman and Brown's `2 r / (1 + r)` that of all. A
+        mean below zero counts as 0, as does a map that is the same everywhere. With fewer than 4 masks it is 0.
+        """
+        count = len(self.masks)
+        if count < 4:
+            return self.importance.new_zeros(self.importance.shape[1])
+        found = []
+        for split in range(SPLITS):
+            order = torch.randperm(count, generator=torch.Generator().manual_seed(split))
+            first, second = (
+                self._estimate(half.sort().values, LATTICE, LATTICE).flatten(1).double()
+                for half in (order[: count // 2], order[count // 2 : 2 * (count // 2)])
+            )
+            found.append(_correlation(first, second))
+        r = torch.stack(found).mean(0).clamp_min(0.0)
+        return (2.0 * r / (1.0 + r)).to(self.importance)
+
+    def error(self, side: int = LATTICE) -> Float[Tensor, "classes side side"]:
+        """Return the standard error of the maps on a lattice, in nats, from the spread of the maps of `BLOCKS` groups.
+
+        It is infinite with fewer than two masks a group.
+
+        Args:
+            side: points along each side.
+        """
+        count = len(self.masks)
+        if count < 2 * BLOCKS:
+            return self.importance.new_full((self.importance.shape[1], side, side), math.inf)
+        groups = [self._estimate(torch.arange(start, count, BLOCKS), side, side) for start in range(BLOCKS)]
+        return torch.stack(groups).std(0) / math.sqrt(BLOCKS)
+
+
+def _correlation(first: Float[Tensor, "rows n"], second: Float[Tensor, "rows n"]) -> Float[Tensor, " rows"]:
+    """Return Pearson's correlation of rows; 0 where one is constant."""
+    first, second = first - first.mean(1, keepdim=True), second - second.mean(1, keepdim=True)
+    norms = first.norm(dim=1) * second.norm(dim=1)
+    return torch.where(norms > 0, (first * second).sum(1) / norms.clamp_min(torch.finfo(norms.dtype).tiny), 0.0)
+
+
+def _linear_weights(importance: Float[Tensor, "masks classes"], estimator: Estimator) -> Float[Tensor, "masks classes"]:
+    """Return what each mask counts in the maps of the linear estimators."""
+    count = len(importance)
+    if estimator == "paper":
+        return importance / count
+    return (importance - importance.mean(0)) / max(1, count - 1)  # a single mask has no others to differ from
+
+
+def spread(
+    weights: Float[Tensor, "masks classes"], masks: Masks, height: int, width: int, smoothing: float = 0.0
+) -> Float[Tensor, "classes height width"]:
+    """Return the weighted sum of masks, smoothed: `sum_n w_n (k * M_n)`.
+
+    Args:
+        weights: of each mask, by class.
+        masks: in the order of the rows.
+        height: of the result, in pixels.
+        width: of the result, in pixels.
+        smoothing: see `Evidence`.
+    """
+    result = weights.new_zeros(weights.shape[1], height, width)
+    for grid, rows, chosen in masks.by_grid():
+        per_cell = weights[rows.to(weights.device)].T @ chosen.to(weights)
+        result += _spread_cells(per_cell.unflatten(1, (grid, grid)), height, width, smoothing)
+    return result
+
+
+def _spread_cells(
+    values: Float[Tensor, "classes grid grid"], height: int, width: int, smoothing: float
+) -> Float[Tensor, "classes height width"]:
+    """Return the field that has a value in each cell, smoothed."""
+    rows, columns = (_profile(len(values[0]), side, smoothing).to(values) for side in (height, width))
+    return rows @ values @ columns.T
+
+
+@lru_cache(maxsize=64)
+def _profile(grid: int, side: int, smoothing: float) -> Float[Tensor, "side grid"]:
+    """Return how much of each cell a pixel's kernel sees, along one axis; rows sum to one."""
+    inside = (cell_of(grid, side)[:, None] == torch.arange(grid)).double()
+    if smoothing == 0.0:
+        return inside
+    place = (torch.arange(side, dtype=torch.float64) + 0.5) / side
+    kernel = torch.exp(-0.5 * ((place[:, None] - place) / smoothing).square())
+    return kernel / kernel.sum(1, keepdim=True) @ inside
+
+
+def least_squares_maps(
+    importance: Float[Tensor, "masks classes"], masks: Masks, height: int, width: int, smoothing: float = 0.0
+) -> Float[Tensor, "classes height width"]:
+    """Return maps by ridge regression of importance on the hidden share of cells, of all grids together.
+
+    The model is `dl(M) = b + sum_g sum_a w_ga h_ga(M) / g`, where `h_ga` is the hidden share of cell a of grid g: a
+    field that is a pyramid of the grids' cells, each grid with as much prior variance as the others. Minimises the
+    squared error plus `lambda |w|^2`, without a penalty on b. Lambda is the one of `PENALTIES` with the least squared
+    error of leaving out one mask, summed over classes in units of their variance. The map is the effect of hiding a
+    pixel: `sum_g g w_g` in the pixel's cells, `dl` per area hidden, so that it is on the scale of the other estimators
+    times the variance of a pixel's mask.
+
+    Args:
+        importance: `dl_c(M_n)`.
+        masks: in the order of the rows.
+        height: of the maps, in pixels.
+        width: of the maps, in pixels.
+        smoothing: see `Evidence`.
+    """
+    grids = sorted({grid for grid, _, _ in masks.by_grid()})
+    shares = _hidden_shares(masks, grids).to(importance.device)
+    targets = importance.double()
+    targets = targets - targets.mean(0)
+    design = shares - shares.mean(0)
+    weights = _ridge(design, targets)
+    maps = importance.new_zeros(importance.shape[1], height, width)
+    for grid, part in zip(grids, weights.split([grid**2 for grid in grids]), strict=True):
+        cells = (grid * part.T).unflatten(1, (grid, grid)).to(importance)
+        maps += _spread_cells(cells, height, width, smoothing)
+    return maps
+
+
+def _hidden_shares(masks: Masks, grids: list[int]) -> Float[Tensor, "masks cells"]:
+    """Return how much of each cell of all grids a mask hides, over the grid size, in double."""
+    shares = [torch.zeros(len(masks), grid**2, dtype=torch.float64) for grid in grids]
+    for own, rows, chosen in masks.by_grid():
+        cells = chosen.double().unflatten(1, (own, own))
+        for place, grid in enumerate(grids):
+            overlap = _overlap(own, grid)
+            shares[place][rows] = (overlap.T @ cells @ overlap).flatten(1) / grid
+    return torch.cat(shares, 1)
+
+
+@lru_cache(maxsize=64)
+def _overlap(own: int, other: int) -> Float[Tensor, "own other"]:
+    """Return which share of each cell of another grid lies in each cell of a grid, along one axis."""
+    left, right = torch.arange(own, dtype=torch.float64) / own, torch.arange(1, own + 1, dtype=torch.float64) / own
+    low, high = (torch.arange(start, other + start, dtype=torch.float64) / other for start in (0, 1))
+    return other * (torch.minimum(right[:, None], high) - torch.maximum(left[:, None], low)).clamp_min(0.0)
+
+
+def _ridge(
+    design: Float[Tensor, "masks cells"], targets: Float[Tensor, "masks classes"]
+) -> Float[Tensor, "cells classes"]:
+    """Return ridge weights of centred columns, the penalty chosen by leave-one-out in closed form."""
+    count = len(design)
+    values, vectors = torch.linalg.eigh(design @ design.T)
+    values = values.clamp_min(0.0)
+    turned = vectors.T @ targets
+    scale = targets.square().mean(0).clamp_min(torch.finfo(torch.float64).tiny)
+    best: tuple[float, Tensor] | None = None
+    for share in reversed(PENALTIES):  # of equals the largest
+        penalty = share * values[-1].clamp_min(torch.finfo(torch.float64).tiny)
+        residual = penalty * (vectors @ (turned / (values + penalty)[:, None]))
+        leverage = vectors.square() @ (values / (values + penalty)) + 1.0 / count
+        missed = float(((residual / (1.0 - leverage).clamp_min(1e-9)[:, None]).square().mean(0) / scale).sum())
+        if best is None or missed < best[0]:
+            best = missed, residual / penalty
+    assert best is not None
+    return design.T @ best[1]
