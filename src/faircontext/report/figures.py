@@ -7,21 +7,48 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Float, Shaped, UInt8
+from jaxtyping import Bool, Float, Shaped, UInt8
 from matplotlib import colormaps
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-__all__ = ["EvidenceRow", "draw_overlay", "draw_scores", "evidence_figure", "name_within", "overlay"]
+__all__ = [
+    "EvidenceRow",
+    "Panel",
+    "draw_scores",
+    "evidence_figure",
+    "name_within",
+    "overlay",
+    "overlay_shares",
+    "strongest",
+]
 
 BEFORE, AFTER = "#9aa0a6", "#0072b2"
-_MAP = "viridis"
+_MORE, _LESS = np.array([213, 94, 0]) / 255, np.array([0, 114, 178]) / 255
+_SHARES = "cividis"
 _LONGEST_NAME = 22
+_OPAQUE, _FADED = 0.75, 0.3
 _CAPTION = (
-    "Evidence of a class: yellow where hiding the image lowers the class's probability most, dark where least (each "
-    "map on its own scale).\n"
-    "Common evidence: where both classes look. Calibration teaches the prompt to treat both alike there."
+    "Evidence of a class: orange where hiding the image costs the class more than elsewhere, blue where less; outlined at "
+    "half of\nthe strongest, pale below two standard errors, on one scale a row. Repeats: expected correlation with the map "
+    "of as many other masks.\nCommon evidence: its weight, from 0 (dark) to 1 (yellow). Calibration teaches the prompt to "
+    "treat both classes alike there."
 )
+
+
+@dataclass(frozen=True)
+class Panel:
+    """A map over an image.
+
+    Attributes:
+        title: what it is of.
+        pixels: see `overlay` and `overlay_shares`.
+        note: a line below it.
+    """
+
+    title: str
+    pixels: UInt8[np.ndarray, "height width 3"]
+    note: str = ""
 
 
 @dataclass(frozen=True)
@@ -35,7 +62,7 @@ class EvidenceRow:
         before: posterior of the candidates at the base context.
         after: posterior of the candidates at the learnt context.
         votes: votes of the kept views before and after, per candidate.
-        maps: title and map of each overlay.
+        panels: the maps.
     """
 
     title: str
@@ -44,12 +71,12 @@ class EvidenceRow:
     before: Float[np.ndarray, " candidates"]
     after: Float[np.ndarray, " candidates"]
     votes: Sequence[tuple[int, int]]
-    maps: Sequence[tuple[str, Float[np.ndarray, "height width"]]]
+    panels: Sequence[Panel]
 
 
 def evidence_figure(title: str, rows: Sequence[EvidenceRow]) -> Figure:
-    """Draw one row per image: the image, scores before and after, and its evidence maps."""
-    overlays = max(len(row.maps) for row in rows)
+    """Draw one row per image: the image, scores before and after, and its maps."""
+    overlays = max(len(row.panels) for row in rows)
     figure = Figure(figsize=(4.6 + 2.6 * (1 + overlays), 2.9 * len(rows) + 0.9), layout="constrained")
     figure.suptitle(title, fontsize=13, fontweight="bold", x=0.01, ha="left")
     figure.supxlabel(_CAPTION, fontsize=9, x=0.01, ha="left", color="#444444")
@@ -58,10 +85,12 @@ def evidence_figure(title: str, rows: Sequence[EvidenceRow]) -> Figure:
         _draw_image(axes[0], row.image)
         axes[0].set_title(row.title, fontsize=10)
         draw_scores(axes[1], row)
-        for (name, evidence), axis in zip(row.maps, axes[2:], strict=False):
-            draw_overlay(axis, row.image, evidence)
-            axis.set_title(name, fontsize=10)
-        for axis in axes[2 + len(row.maps) :]:
+        for panel, axis in zip(row.panels, axes[2:], strict=False):
+            _draw_image(axis, panel.pixels)
+            axis.set_title(panel.title, fontsize=10)
+            note = {"fontsize": 8, "color": "#444444", "ha": "center", "va": "top"}
+            axis.text(0.5, -0.03, panel.note, transform=axis.transAxes, **note)
+        for axis in axes[2 + len(row.panels) :]:
             axis.set_axis_off()
     grid[0][1].set_title("mean posterior of the kept views", fontsize=10)
     grid[0][1].legend(loc="lower right", fontsize=8, frameon=False)
@@ -88,24 +117,64 @@ def draw_scores(axis: Axes, row: EvidenceRow, most: int = 5) -> None:
     axis.tick_params(axis="x", labelsize=8)
 
 
-def draw_overlay(
-    axis: Axes, image: Float[np.ndarray, "height width 3"], evidence: Float[np.ndarray, "height width"]
-) -> None:
-    """Draw an evidence map over the image, see `overlay`."""
-    _draw_image(axis, overlay(image, evidence))
+def strongest(*maps: Float[np.ndarray, "height width"]) -> float:
+    """Return how far maps get from their means, in nats: the limit of a colour scale that they share."""
+    return max(float(np.abs(evidence - evidence.mean()).max()) for evidence in maps)
 
 
 def overlay(
-    image: Float[np.ndarray, "height width 3"], evidence: Float[np.ndarray, "height width"]
+    image: Float[np.ndarray, "height width 3"],
+    evidence: Float[np.ndarray, "height width"],
+    limit: float | None = None,
+    error: Float[np.ndarray, "height width"] | None = None,
 ) -> UInt8[np.ndarray, "height width 3"]:
-    """Return an evidence map over the image in grey: bright where evidence is high, relative to the map's own range."""
-    low, high = float(evidence.min()), float(evidence.max())
-    relative = (evidence - low) / (high - low) if high > low else np.zeros_like(evidence)
-    opacity = (0.15 + 0.5 * relative)[..., None]
-    colours = colormaps[_MAP](relative)[..., :3]
-    blended = (1.0 - opacity) * image.mean(-1, keepdims=True) + opacity * colours
-    pixels: np.ndarray = np.rint(255.0 * blended).astype(np.uint8)
-    return pixels
+    """Return an evidence map over the image in grey: orange above the map's mean, blue below it.
+
+    Args:
+        image: values in [0, 1].
+        evidence: of a class, or of one class against another, in nats.
+        limit: the distance from the mean that is drawn at full strength; None for the map's own, see `strongest`.
+        error: standard error of the map; what is less than two of them from the mean is drawn pale.
+    """
+    limit = strongest(evidence) if limit is None else limit
+    distance = evidence - evidence.mean()
+    relative = np.clip(distance / limit, -1.0, 1.0) if limit > 0 else np.zeros_like(evidence)
+    opacity = _OPAQUE * np.abs(relative)
+    if error is not None:
+        opacity = np.where(np.abs(distance) < 2.0 * error, _FADED * opacity, opacity)
+    colours = np.where(relative[..., None] > 0, _MORE, _LESS)
+    blended = _blend(image, colours, opacity)
+    blended[_outline(relative >= 0.5)] = 0.0
+    return _to_bytes(blended)
+
+
+def overlay_shares(
+    image: Float[np.ndarray, "height width 3"], shares: Float[np.ndarray, "height width"]
+) -> UInt8[np.ndarray, "height width 3"]:
+    """Return weights from 0 to 1 over the image in grey, always on that scale: an even map looks even."""
+    return _to_bytes(_blend(image, colormaps[_SHARES](shares)[..., :3], np.full(shares.shape, 0.5)))
+
+
+def _blend(
+    image: Float[np.ndarray, "height width 3"],
+    colours: Float[np.ndarray, "height width 3"],
+    opacity: Float[np.ndarray, "height width"],
+) -> Float[np.ndarray, "height width 3"]:
+    grey = 0.25 + 0.75 * image.mean(-1, keepdims=True)  # lifted, so that colours show on dark parts as well
+    blended: np.ndarray = (1.0 - opacity[..., None]) * grey + opacity[..., None] * colours
+    return blended
+
+
+def _outline(inside: Bool[np.ndarray, "height width"]) -> Bool[np.ndarray, "height width"]:
+    """Return the pixels of a region that have a neighbour outside it; the edge of the image is no neighbour."""
+    padded = np.pad(inside, 1, mode="edge")
+    around = padded[:-2, 1:-1] & padded[2:, 1:-1] & padded[1:-1, :-2] & padded[1:-1, 2:]
+    return inside & ~around
+
+
+def _to_bytes(pixels: Float[np.ndarray, "height width 3"]) -> UInt8[np.ndarray, "height width 3"]:
+    rounded: np.ndarray = np.rint(255.0 * pixels).astype(np.uint8)
+    return rounded
 
 
 def _draw_image(axis: Axes, image: Shaped[np.ndarray, "height width 3"]) -> None:
