@@ -13,7 +13,14 @@ import tyro
 
 from faircontext import __version__
 from faircontext.cli.options import ModelOptions, note, parse_options
-from faircontext.datasets.folder import FolderTruth, class_folders, find_images, name_remarks
+from faircontext.datasets.folder import (
+    FolderTruth,
+    class_folders,
+    depth_remarks,
+    find_images,
+    keys_below,
+    name_remarks,
+)
 from faircontext.errors import ArgumentError, one_line
 from faircontext.imageio import MAX_PIXELS
 
@@ -64,20 +71,23 @@ def run(arguments: Sequence[str]) -> int:
     """Run the command."""
     options = parse_options(Classify, arguments, "classify")
     names = options.names()
-    paths = find_images(options.paths, sys.stdin or ())
+    remarks: list[str] = []
+    paths = find_images(options.paths, sys.stdin or (), remarks.append)
     read = options.reader()
 
     from faircontext.bench.records import RowWriter, check_outputs, to_json, write_whole
     from faircontext.bench.run import Item, answer_images
 
     setup = options.create(names, options.method, options.prompts)
-    truth = FolderTruth(setup.labels.names, paths, options.paths if options.labels_from_folders else ())
+    roots = options.paths if options.labels_from_folders else ()
+    truth = FolderTruth(setup.labels.names, paths, roots)
+    remarks += depth_remarks(keys_below(paths, roots))
     check_outputs(filter(None, (options.csv, options.json)), [*paths, *filter(None, [options.labels_file])])
     with ExitStack() as stack:
         # Opened last, so that a wrong argument leaves an earlier file as it was.
         writer = stack.enter_context(RowWriter(options.csv)) if options.csv else None
         _print_run(options, setup, len(paths))
-        for remark in [*name_remarks(names), *setup.labels.remarks(), *truth.remarks()]:
+        for remark in [*remarks, *name_remarks(names), *setup.labels.remarks(), *truth.remarks()]:
             note(remark)
         answers: list[Answer] = []
         items = [Item(str(path), path, truth(path)) for path in paths]

@@ -9,9 +9,9 @@ from functools import cache
 from importlib.resources import files
 from pathlib import Path
 
-from faircontext.datasets.folder import is_folder, list_entries
 from faircontext.datasets.own import WNID, samples_below
 from faircontext.datasets.spec import Sample
+from faircontext.datasets.walk import is_folder, list_entries
 from faircontext.errors import ArgumentError
 
 __all__ = ["imagenet_names", "imagenet_wnids", "read_imagenet"]
