@@ -91,8 +91,17 @@ def test_without_the_split_the_way_out_is_named(lay: Lay, folders: tuple[str, ..
         load_dataset("mine", lay(*folders), asked)
 
 
-def test_the_way_out_leads_out(lay: Lay) -> None:
-    assert load_dataset("mine/Train", lay("Train")).names == ("cat", "dog")
+@pytest.mark.parametrize("root", ["absolute", "data", "../data"])
+def test_the_way_out_leads_out(lay: Lay, root: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    base = lay("Train")
+    (base / "data").symlink_to(base)
+    (base / "here").mkdir()
+    monkeypatch.chdir(base / "here" if root == "../data" else base)
+    place = base if root == "absolute" else Path(root)
+    with pytest.raises(ArgumentError, match="name the one to take") as refused:
+        load_dataset("mine", place)
+    named = str(refused.value).partition("name the one to take: ")[2].partition(";")[0]
+    assert load_dataset(named, place).names == ("cat", "dog")
 
 
 def test_splits_without_class_folders_are_said_to_have_none(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """What lies below folders: each real folder once, and what is left out is counted, in one line for each reason."""
 
 import os
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -136,6 +137,16 @@ def test_a_class_folder_that_is_a_link_keeps_its_images(tmp_path: Path) -> None:
     dataset = load_dataset("mine", tmp_path)
     assert [(sample.key, sample.label) for sample in dataset.samples] == [("cat/2.jpg", 0), ("dog/1.jpg", 1)]
     assert dataset.remarks[0].endswith("are left out: cat/also")
+
+
+def test_folders_deep_in_each_other_are_searched(tmp_path: Path) -> None:
+    deep = Path(*"d" * 1200)
+    try:
+        subprocess.run(["mkdir", "-p", tmp_path / deep], check=True)
+        (tmp_path / deep / "1.jpg").touch()
+        assert search(tmp_path)[0] == [(deep / "1.jpg").as_posix()]
+    finally:  # deeper than pytest cleans up
+        subprocess.run(["rm", "-rf", tmp_path / "d"], check=True)
 
 
 # Folders of the system

@@ -87,13 +87,18 @@ def _choose(folder: Path, part: str, candidates: Mapping[Path, ClassFolders], ot
     if len(candidates) > 1 and entry.name != part:
         raise ArgumentError(
             f"{folder}: the folders {' and '.join(entry.name for entry in candidates)} are of the same split, {part}; "
-            f"name the one to take, for example {entry}"
+            f"name the one to take, for example {_as_named(entry)}"
         )
     found = candidates[entry]
     if part == "images":
         return found
     aside = (f"folders beside {entry.name}, a split, are left out: {list_some(others)}",) if others else ()
     return ClassFolders(found.place, part, (*aside, *found.remarks))
+
+
+def _as_named(place: Path) -> str:
+    """Return a path in the form that `--datasets` takes for one, whatever the root is."""
+    return str(place) if place.is_absolute() or place.parts[:1] == ("..",) else f"./{place}"
 
 
 def _folders(folder: Path) -> list[Path]:
@@ -121,7 +126,7 @@ def split_hint(folder: Path) -> str:
         return ""
     seen: set[Path] = set()
     found = [_find(entry, part if part in _ORDER else "test", seen) for entry, part in splits.items()]
-    places = [str(inner.place) for inner in found if inner is not None]
+    places = [_as_named(inner.place) for inner in found if inner is not None]
     *first, last = (entry.name for entry in splits)
     names = f"{', '.join(first)} and {last} are splits, not classes" if first else f"{last} is a split, not a class"
     way = f"; name the one to take: {' or '.join(places)}" if places else ", without class folders inside"
@@ -130,5 +135,9 @@ def split_hint(folder: Path) -> str:
 
 def check_no_splits(folder: Path) -> None:
     """Raise `ArgumentError` where the folders right below one are splits, which would be taken for classes."""
-    if hint := split_hint(folder):
+    try:
+        hint = split_hint(folder)
+    except RecursionError:
+        raise ArgumentError(f"{folder}: folders lie too deep in each other") from None
+    if hint:
         raise ArgumentError(f"{folder}: {hint}; or give the class names with --labels")

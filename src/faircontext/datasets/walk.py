@@ -75,16 +75,17 @@ class Walk:
         Raises:
             ArgumentError: a folder cannot be read.
         """
-        if self._enter(root):
-            yield from self._below(root)
-
-    def _below(self, folder: Path) -> Iterator[Path]:
-        for entry in self.entries(folder):
-            if is_folder(entry):
-                if not self._is_above(entry) and self._enter(entry):
-                    yield from self._below(entry)
-            elif entry.suffix.lower() in EXTENSIONS:
-                yield entry
+        pending = [iter(self.entries(root))] if self._enter(root) else []
+        while pending:
+            for entry in pending[-1]:
+                if is_folder(entry):
+                    if not self._is_above(entry) and self._enter(entry):
+                        pending.append(iter(self.entries(entry)))
+                        break
+                elif entry.suffix.lower() in EXTENSIONS:
+                    yield entry
+            else:
+                pending.pop()
 
     def entries(self, folder: Path) -> list[Path]:
         """Return what `list_entries` does, and count files in clutter and of other kinds.
