@@ -15,8 +15,9 @@ from coop_trees import draw, write_split
 from faircontext.datasets.catalogue import CATALOGUE
 from faircontext.datasets.imagenet import imagenet_names, imagenet_wnids
 from faircontext.datasets.load import load_dataset
+from faircontext.datasets.paths import clean_key
 from faircontext.datasets.spec import Dataset
-from faircontext.datasets.splits import clean_key, read_split
+from faircontext.datasets.splits import read_split
 from faircontext.errors import ArgumentError
 
 FLOWERS = [("image_00002.jpg", 1, "colt's foot"), ("image_00001.jpg", 0, "pink-yellow dahlia")]
@@ -442,7 +443,7 @@ def test_a_class_folder_that_may_not_be_read_is_an_error(tmp_path: Path) -> None
     ("text", "reason"),
     [
         (f"path,label\na.jpg,{'9' * 5000}\n", "line 2: the label '9+' is no class; use 0 to 1"),
-        ("path,label\na.jpg,1.0\n", r"line 2: the label '1\.0' is no class"),
+        ("path,label\na.jpg,1.5\n", r"line 2: the label '1\.5' is no class"),
         ("path,label\na.jpg,0\n./a.jpg,0\n", r"line 3: a\.jpg is there twice"),
         ("path,label\n", "lists no image"),
         ('path,label\n"' + "a" * 200_000, "cannot be read: field larger than field limit"),

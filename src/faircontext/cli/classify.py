@@ -164,7 +164,7 @@ def _compare(answers: "Sequence[Answer]", setup: "Setup") -> "dict[str, Comparis
     """Compare each method with zero-shot; None where no image has a truth."""
     from faircontext.bench.run import compare
 
-    return {label: compare([answer.rows[number] for answer in answers]) for number, label in enumerate(setup.methods)}
+    return {label: compare(answer.outcomes[number] for answer in answers) for number, label in enumerate(setup.methods)}
 
 
 def _print_summary(answers: "Sequence[Answer]", setup: "Setup") -> None:
@@ -217,10 +217,11 @@ def _report(options: Classify, setup: "Setup", answers: "Sequence[Answer]") -> d
 
 def _entries(answer: "Answer", labels: "LabelSpace") -> "Iterator[dict[str, Any]]":
     """Return the entries of one image, one per method."""
-    for row, prediction in zip_longest(answer.rows, answer.predictions):
-        entry = {**asdict(row), "notes": answer.notes}
+    for row, outcome, prediction in zip_longest(answer.rows, answer.outcomes, answer.predictions):
+        entry = {**asdict(row), "label_index": outcome.label, "notes": answer.notes}
         if prediction is not None:
             top = prediction.ranking[:5].tolist()
+            entry["zero_shot_index"] = outcome.zero_shot
             entry["index"] = prediction.index
             entry["top5"] = [[labels.names[index], float(prediction.probabilities[index])] for index in top]
             entry["candidates"] = [labels.names[index] for index in prediction.candidates]

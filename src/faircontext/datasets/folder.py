@@ -1,12 +1,12 @@
 """Images from files, folders and lists, with folder names as truth; class names from a list or a file."""
 
 import os
-import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from difflib import get_close_matches
 from pathlib import Path
 
+from faircontext.classnames import ClassIndex, as_integer, compose, count_from_one, normalise
 from faircontext.datasets.split_folders import check_no_splits
 from faircontext.datasets.walk import Walk, is_folder, list_entries, natural
 from faircontext.errors import ArgumentError, LabelError, reason_of
@@ -20,7 +20,6 @@ __all__ = [
     "find_images",
     "keys_below",
     "name_remarks",
-    "normalise",
     "parse_labels",
     "read_labels",
 ]
@@ -135,10 +134,11 @@ def keys_below(paths: Iterable[Path], roots: Sequence[str]) -> list[str]:
 
 
 class FolderTruth:
-    """Which class an image's folder is named after.
+    """Which class an image's folder is named after, by index.
 
-    Case, underscores for spaces, and Unicode composition do not matter. Where no folder is named after a class and all
-    are integers, as in copies of ImageNet, an integer is the position of the class, from 0.
+    A folder of exactly a class's name is that class; else case, underscores for spaces, Unicode composition, and zeros
+    before an integer do not matter, see `ClassIndex`. Where no folder is named after a class and all are integers, as
+    in copies of ImageNet, an integer is the position of the class, from 0.
 
     Args:
         names: class names.
@@ -150,19 +150,21 @@ class FolderTruth:
     def __init__(self, names: Sequence[str], paths: Iterable[Path], roots: Sequence[str] = ()) -> None:
         self.names = tuple(names)
         self._roots = [Path(os.path.abspath(root)) for root in roots]  # noqa: PTH100 (keeps links, unlike resolve)
-        self._places: dict[str, int] = {}
-        for index, name in enumerate(self.names):
-            self._places.setdefault(normalise(name), index)
+        self._index = ClassIndex(self.names)
         self.folders = sorted({self._folder(path) for path in paths} - {*self._roots}, key=natural)
         words = [folder.name for folder in self.folders]
-        self.numbered = bool(words) and all(word.isdecimal() and word not in self._places for word in words)
-        if self.numbered and int(words[-1]) < len(self.names):
-            self._places = {word: int(word) for word in words}
+        self._integers = [number for number in map(as_integer, words) if number is not None]
+        named = any(self._index.find(word) is not None for word in words)
+        self.numbered = bool(words) and len(self._integers) == len(words) and not named
+        self._by_position = self.numbered and max(self._integers) < len(self.names)
 
     def __call__(self, path: Path) -> int | None:
         """Return the index of an image's class, or None."""
         folder = self._folder(path)
-        return None if folder in self._roots else self._places.get(normalise(folder.name))
+        return None if folder in self._roots else self._find(folder)
+
+    def _find(self, folder: Path) -> int | None:
+        return as_integer(folder.name) if self._by_position else self._index.find(folder.name)
 
     def _folder(self, path: Path) -> Path:
         place = Path(os.path.abspath(path))  # noqa: PTH100 (as above)
@@ -173,28 +175,35 @@ class FolderTruth:
 
     def remarks(self) -> list[str]:
         """Return what a person should know about the folders before a run, a line each."""
-        places = {folder: self._places.get(normalise(folder.name)) for folder in self.folders}
-        known = {folder: index for folder, index in places.items() if index is not None}
-        if self.numbered and known:
-            pairs = _list_some([f"{folder.name} = {self.names[index]}" for folder, index in known.items()])
-            return [f"class folders are all integers, taken as places in the list of classes, from 0: {pairs}"]
-        found = []
         if self.numbered:
-            found.append(
-                f"class folders are all integers, but {self.folders[-1].name} is no place among {len(self.names)} "
-                "classes, counted from 0: no image has a truth"
-            )
+            return [self._position_remark()]
+        places = {folder: self._find(folder) for folder in self.folders}
+        known = {folder: index for folder, index in places.items() if index is not None}
+        found = []
         if known and all(folder.name.isdecimal() for folder in self.folders):
             order = _list_some(sorted((folder.name for folder in known), key=int))
             found.append(f"class folders are all integers, and so are the class names, in this order: {order}")
         for folder in [folder for folder in self.folders if known and folder not in known]:
-            close = get_close_matches(normalise(folder.name), self._places, n=3, cutoff=0.5)
+            close = get_close_matches(normalise(folder.name), {*map(normalise, self.names)}, n=3, cutoff=0.5)
             hint = f"; did you mean {' or '.join(close)}?" if close else ""
             found.append(f"folder {folder} is named after no class, its images count in no accuracy{hint}")
         empty = [name for index, name in enumerate(self.names) if index not in known.values()]
         if self._roots and empty:
             found.append(f"class folders without images, which stay classes: {_list_some(empty)}")
         return found
+
+    def _position_remark(self) -> str:
+        """Say which classes integer folders stand for, or that they stand for none."""
+        head = "class folders are all integers"
+        if not self._by_position:
+            return (
+                f"{head}, but {self.folders[-1].name} is no place among {len(self.names)} classes, counted from 0: no "
+                "image has a truth"
+            )
+        pairs = [f"{folder.name} = {self.names[int(folder.name)]}" for folder in self.folders]
+        odd = count_from_one(self._integers, self.names)
+        doubt = f"; they may count from 1: {odd}" if odd else ""
+        return f"{head}, taken as places in the list of classes, from 0: {_list_some(pairs)}{doubt}"
 
 
 def _list_some(words: Sequence[str], limit: int = 20) -> str:
@@ -209,17 +218,19 @@ def name_remarks(names: Sequence[str]) -> list[str]:
         found.append(f"with one class, {names[0]}, nothing is decided: every image is answered with it")
         if "," in names[0]:
             found.append("the one class name has commas in it; a file of class names has one a line")
-    alike = Counter(map(normalise, names))
-    if doubled := sorted({name for name in names if alike[normalise(name)] > 1}):
+    equal, alike = Counter(map(compose, names)), Counter(map(normalise, names))
+    doubled = sorted({name for name in names if equal[compose(name)] > 1})
+    if doubled:
         found.append(
             f"class names given more than once: {', '.join(doubled)}; each keeps its place, the first wins ties"
         )
+    similar = sorted({name for name in names if alike[normalise(name)] > 1} - {*doubled})
+    if similar:
+        found.append(
+            f"class names that differ in case, underscores or blanks alone: {', '.join(similar)}; a text model may "
+            "read them alike, and the first wins ties"
+        )
     return found
-
-
-def normalise(name: str) -> str:
-    """Return a class name as it is compared: case, underscores for spaces and composition do not matter."""
-    return unicodedata.normalize("NFC", name).replace("_", " ").strip().casefold()
 
 
 def class_names(text: str | None, file: Path | None) -> tuple[str, ...]:
@@ -261,7 +272,7 @@ def read_labels(path: Path) -> tuple[str, ...]:
 
 
 def _clean(names: Iterable[str], source: str) -> tuple[str, ...]:
-    cleaned = tuple(unicodedata.normalize("NFC", name.strip()) for name in names if name.strip())
+    cleaned = tuple(compose(name.strip()) for name in names if name.strip())
     if not cleaned:
         raise LabelError(f"{source}: no class names; give at least one")
     return cleaned

@@ -8,8 +8,9 @@ from pathlib import Path
 from faircontext.datasets.catalogue import CATALOGUE, Entry, reference
 from faircontext.datasets.imagenet import imagenet_names, read_imagenet
 from faircontext.datasets.own import load_own
+from faircontext.datasets.paths import find_listed
 from faircontext.datasets.spec import Dataset, Sample
-from faircontext.datasets.splits import Rows, Split, official_list, present, read_aircraft, read_official, read_split
+from faircontext.datasets.splits import Rows, Split, official_list, read_aircraft, read_official, read_split
 from faircontext.datasets.walk import is_folder
 from faircontext.errors import ArgumentError, check_choice
 
@@ -175,7 +176,7 @@ def _layout(entry: Entry, folder: str, inner: str = "") -> str:
 
 
 def _listed(name: str, place: Path, layout: str, names: tuple[str, ...], listed: Rows) -> Dataset:
-    there = dict(present(place, listed))
-    samples = tuple(Sample(key, place / key, label) for key, label in there.items())
+    there = find_listed(place, (key for key, _ in listed), name)
+    samples = tuple(Sample(there[key], place / there[key], label) for key, label in listed if key in there)
     missing = tuple(key for key, _ in listed if key not in there)
     return Dataset(name, place, layout, "test", names, samples, missing)

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from faircontext.datasets.folder import depth_remarks, normalise, read_labels
+from faircontext.classnames import ClassIndex, as_integer, count_from_one
+from faircontext.datasets.folder import depth_remarks, read_labels
 from faircontext.datasets.spec import Dataset, Sample
 from faircontext.datasets.split_folders import ClassFolders, find_class_folders, split_hint, split_of
 from faircontext.datasets.table import NAMES, TABLE, read_table
@@ -134,28 +135,36 @@ def _name_classes(folder: Path, folders: Sequence[Path]) -> tuple[tuple[str, ...
 
 
 def _match(folder: Path, words: Sequence[str], given: Sequence[str]) -> tuple[list[int], list[str]]:
-    """Return the places of class folders in a list of class names, and remarks."""
-    remarks: list[str] = []
-    places: dict[str, int] = {}
-    for place, name in enumerate(given):
-        places.setdefault(normalise(name), place)
-    if all(normalise(word) in places for word in words):
-        labels = [places[normalise(word)] for word in words]
-    elif all(word.isdecimal() and len(word) < 10 for word in words) and max(map(int, words)) < len(given):
-        labels = [int(word) for word in words]
-        remarks = [f"class folders are places in {NAMES}, from 0: {_pairs(words, labels, given)}"]
+    """Return the indices of class folders in a list of class names, and remarks."""
+    index = ClassIndex(given)
+    named, numbers = [index.find(word) for word in words], [as_integer(word) for word in words]
+    known = [label for label in named if label is not None]
+    integers = [number for number in numbers if number is not None]
+    if len(known) == len(words):
+        labels, remark = known, ""
+    elif len(integers) == len(words) and max(integers) < len(given):
+        labels, odd = integers, count_from_one(integers, given)
+        remark = f"class folders are places in {NAMES}, from 0: {_pairs(words, labels, given)}"
+        remark += f"; they may count from 1: {odd}" if odd else ""
     elif len(given) == len(words):
         labels = [*range(len(words))]
-        remarks = [f"class names are from {NAMES}, in the order of the folders: {_pairs(words, labels, given)}"]
+        remark = f"class names are from {NAMES}, in the order of the folders: {_pairs(words, labels, given)}"
     else:
         raise ArgumentError(
             f"{folder / NAMES}: {len(given)} names for {len(words)} class folders, which are named otherwise; give one "
             "for each, in order"
         )
+    # A folder that has the name of one class is not taken for another one because of its place.
+    if any(one not in (None, other) for one, other in zip(named, labels, strict=True)):
+        strange = next(word for word, label in zip(words, named, strict=True) if label is None)
+        raise ArgumentError(
+            f"{folder / NAMES}: class folder {strange} is named after none of its {len(given)} names, but "
+            f"{len(known)} others are; name all folders so, or none"
+        )
     if len({*labels}) < len(labels):
         doubled = next(place for place in labels if labels.count(place) > 1)
         raise ArgumentError(f"{folder}: two class folders are named after class {doubled}, {given[doubled]}; join them")
-    return labels, remarks
+    return labels, [remark] if remark else []
 
 
 def _pairs(words: Sequence[str], labels: Sequence[int], given: Sequence[str]) -> str:
