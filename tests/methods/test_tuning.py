@@ -301,12 +301,21 @@ def test_at_a_learning_rate_of_zero_several_templates_are_averaged(
     assert prediction.fallback is None
 
 
+@pytest.mark.parametrize(
+    ("template", "reason"),
+    [
+        ("{} texture.", r"'\{\} texture.' has no words before the class name for \w+ to learn"),
+        ("一张{}的照片", r"'一张\{\}的照片' runs into the class name, as in '一张dog的照片' \(put a blank .*"),
+    ],
+)
 def test_a_prompt_without_words_before_the_name_cannot_be_tuned(
-    backbone: Backbone, new_episode: Callable[..., Episode]
+    backbone: Backbone, new_episode: Callable[..., Episode], template: str, reason: str
 ) -> None:
-    episode = new_episode(space=LabelSpace(NAMES, backbone, ("{} texture.",)))
+    episode = new_episode(space=LabelSpace(NAMES, backbone, (template,)))
     for name in (*TEXT_TUNED, "rtpt"):
-        with pytest.raises(LabelError, match=r"'\{\} texture.' has no words before the class name for \w+ to learn"):
+        with pytest.raises(LabelError, match=f"^prompt template {reason}$"):
+            create_method(name).check_labels(episode.labels)
+        with pytest.raises(LabelError, match=f"^prompt template {reason}$"):
             create_method(name)(episode)
     assert_valid(create_method("tps")(episode), 5)  # it does not tune the prompt
 

@@ -126,14 +126,10 @@ class FCL(Localising):
             self._check_template(labels, template)
 
     def _check_template(self, labels: LabelSpace, template: int) -> None:
-        prompts = labels.prompts[template]
-        if self.context == "cl" and prompts.length == 0:
-            raise LabelError(
-                f"prompt template {labels.templates[template]!r} has no words before the class name for context='cl' "
-                "to learn; use context='cl-hp'"
-            )
         if self.context == "cl-hp":
-            labels.backbone.check_length(prompts, len(labels.initial_tokens))
+            labels.backbone.check_length(labels.prompts[template], len(labels.initial_tokens))
+        elif reason := labels.missing_context(template, "context='cl'"):
+            raise LabelError(f"{reason}; use context='cl-hp'")
 
     @torch.inference_mode(False)  # calibration differentiates, also where the caller has switched that off
     def adapt(self, episode: Episode, template: int = 0) -> Adaptation:

@@ -168,10 +168,9 @@ class PromptTuning(TuningOnConfident):
 
     def check_labels(self, labels: LabelSpace) -> None:
         """Raise `LabelError` where no template has words before the class name to learn."""
-        if not any(prompts.length for prompts in labels.prompts):
-            raise LabelError(
-                f"prompt template {labels.templates[0]!r} has no words before the class name for {self.name} to learn"
-            )
+        reasons = [labels.missing_context(template, self.name) for template in range(len(labels.templates))]
+        if reasons[0] is not None and None not in reasons:
+            raise LabelError(reasons[0])
 
     @abstractmethod
     def _make_loss(self, episode: Episode, kept: Int[Tensor, " kept"]) -> Loss:
