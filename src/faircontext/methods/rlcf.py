@@ -54,7 +54,7 @@ def feedback_loss(
         k: number of classes that are sampled in each view.
     """
     chosen = log_posteriors.detach().topk(min(k, log_posteriors.shape[1]), dim=-1).indices
-    advantages = rewards.gather(1, chosen)
+    advantages = rewards.to(log_posteriors.dtype).gather(1, chosen)
     if chosen.shape[1] > 1:
         advantages = advantages - advantages.mean(-1, keepdim=True)
     return -(advantages * log_posteriors.gather(1, chosen)).mean()

@@ -11,9 +11,8 @@ from torch import Tensor
 from faircontext.episode import Episode
 from faircontext.errors import check_interval
 from faircontext.explore import keep_confident, rank_classes
-from faircontext.losses import entropy
 from faircontext.methods.base import Method, register_method
-from faircontext.methods.tuning import view_log_posteriors
+from faircontext.methods.tuning import view_entropies
 from faircontext.types import Diagnostic, Prediction
 
 __all__ = ["ZERO", "break_tie"]
@@ -66,7 +65,7 @@ class ZERO(Method):
         views, text = episode.view_features, episode.labels.zero_shot_text
         # Summed in double and rounded once, as in exploration: equal features tie exactly.
         cosines = (views.double() @ text.double().T).float()
-        entropies = entropy(view_log_posteriors(views, text, episode.backbone.logit_scale))
+        entropies = view_entropies(views, text, episode.backbone.logit_scale)
         order = entropies.sort(stable=True).indices
         kept = keep_confident(entropies, self.rho)
         diagnostics: dict[str, Diagnostic] = {"views": tuple(map(float, kept.tolist())), "views_kept": len(kept)}
