@@ -1,22 +1,32 @@
 """The one way in for images: any file that Pillow reads becomes an RGB array, or is refused with the file's name."""
 
-import io
+import logging
 import os
 import stat
 import threading
 import warnings
-from dataclasses import dataclass
-from functools import lru_cache
+from dataclasses import dataclass, replace
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from typing import BinaryIO
 
 import numpy as np
 from jaxtyping import UInt8
-from PIL import Image, ImageCms, UnidentifiedImageError, features
+from PIL import Image, UnidentifiedImageError, features
 
 from faircontext.errors import ImageError, check_minimum, check_type, reason_of
+from faircontext.imagefiles import (
+    PNG,
+    BinaryFile,
+    RefusedError,
+    brands_of,
+    check_raw,
+    picture_page,
+    read_tiff,
+    what_it_is,
+    without_bad_metadata,
+)
+from faircontext.pixels import coding_of, to_rgb
 
 __all__ = ["EXTENSIONS", "MAX_PIXELS", "DecodedImage", "load_image", "read_image"]
 
@@ -40,6 +50,8 @@ _TRANSPOSE = {
     7: Image.Transpose.TRANSVERSE,
     8: Image.Transpose.ROTATE_90,
 }
+_UNDONE_BY = {6: 8, 8: 6}
+_FIRST = "the first of several frames was taken"
 
 
 @dataclass(frozen=True)
@@ -64,8 +76,13 @@ def read_image(path: Path | str, *, max_pixels: int = MAX_PIXELS, exif: bool = T
     """Decode one image file to RGB.
 
     EXIF orientation is applied, an embedded colour profile is converted to sRGB, transparency is composited on white,
-    16-bit and float images are scaled to 8 bits (not clipped), palettes and CMYK are converted, and of an animation or
-    a multi-page file the first image is taken.
+    palettes and CMYK are converted, and of an animation or a multi-page file the first image is taken; in a TIFF the
+    first that is no reduced copy of another. Metadata that is too large or broken is left out, with a note.
+
+    Numbers of more than 8 bits are scaled to 8, not clipped. Those of 9 to 16 bits have the range of their depth. Wider
+    integers from 0 to 255 have the range of 8 bits, those to 65,535 of 16; others, and floats, their own range.
+
+    Camera raw is refused: what could be read of it is a preview.
 
     Args:
         path: the file.
@@ -83,11 +100,11 @@ def read_image(path: Path | str, *, max_pixels: int = MAX_PIXELS, exif: bool = T
         with _open_regular(Path(path)) as file, _QUIET:
             head = file.read(1024)
             file.seek(0)
-            return _decode(file, head, limit, exif)
-    except _RefusedError as refused:
+            return _read(file, head, limit, exif)
+    except RefusedError as refused:
         reason = str(refused)
     except UnidentifiedImageError:
-        reason = _what_it_is(head)
+        reason = what_it_is(head)
     except Image.DecompressionBombError:
         reason = f"more pixels than the limit of {limit:,} (max_pixels)"
     except MemoryError:
@@ -98,11 +115,16 @@ def read_image(path: Path | str, *, max_pixels: int = MAX_PIXELS, exif: bool = T
 
 
 class _Quiet:
-    """Silences warnings, hints of decoders at odd files, in any number of threads: filters are the process's own."""
+    """Silences warnings and log lines, hints of decoders at odd files, in any number of threads.
+
+    Filters of warnings are the process's own. Log lines go where the process wants them, but not to standard error for
+    want of a place.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._readers = 0
+        self._nowhere = logging.NullHandler()
 
     def __enter__(self) -> None:
         with self._lock:
@@ -110,6 +132,7 @@ class _Quiet:
                 self._caught = warnings.catch_warnings()
                 self._caught.__enter__()
                 warnings.simplefilter("ignore")
+                logging.getLogger("PIL").addHandler(self._nowhere)
             self._readers += 1
 
     def __exit__(self, *_: object) -> None:
@@ -117,70 +140,82 @@ class _Quiet:
             self._readers -= 1
             if self._readers == 0:
                 self._caught.__exit__(None, None, None)
+                logging.getLogger("PIL").removeHandler(self._nowhere)
 
 
 _QUIET = _Quiet()
 
 
-class _RefusedError(Exception):
-    """Why an image is refused; the caller adds the path."""
-
-
-def _open_regular(path: Path) -> BinaryIO:
+def _open_regular(path: Path) -> BinaryFile:
     """Open a file, or refuse what is not a regular file that can be read."""
     try:
         mode = path.stat().st_mode
         if stat.S_ISDIR(mode):
-            raise _RefusedError("a folder, not an image")
+            raise RefusedError("a folder, not an image")
         if not stat.S_ISREG(mode):
-            raise _RefusedError("not a regular file")
+            raise RefusedError("not a regular file")
         return path.open("rb")
     except FileNotFoundError:
-        raise _RefusedError("a link to nothing" if path.is_symlink() else "no such file") from None
+        raise RefusedError("a link to nothing" if path.is_symlink() else "no such file") from None
     except (OSError, ValueError) as error:
-        raise _RefusedError(f"cannot be read: {reason_of(error)}") from None
+        raise RefusedError(f"cannot be read: {reason_of(error)}") from None
 
 
-def _what_it_is(head: bytes) -> str:
-    """Say what a file is that no decoder takes."""
-    if not head:
-        return "the file is empty"
-    start = head.lstrip(b"\xef\xbb\xbf \t\r\n").lower()
-    kinds = {b"<!doctype html": "a web page", b"<html": "a web page", b"%pdf": "a PDF", b"<svg": "an SVG drawing"}
-    kinds |= {b"<?xml": "an XML file", b"pk\x03\x04": "a ZIP archive", b"\x1f\x8b": "a gzip archive"}
-    for magic, kind in kinds.items():
-        if start.startswith(magic):
-            return f"not an image but {kind}"
-    if b"\0" not in head and head.isascii():
-        return "not an image but text"
-    return "not an image of a kind that can be read"
+def _read(file: BinaryFile, head: bytes, limit: int, exif: bool) -> DecodedImage:
+    """Decode a file; a PNG that is refused, once more without the metadata that is at fault, if any is."""
+    try:
+        return _decode(file, head, limit, exif)
+    except (RefusedError, Image.DecompressionBombError, MemoryError):
+        raise
+    except Exception:
+        copy, left_out = without_bad_metadata(file) if head.startswith(PNG) else (file, ())
+        if not left_out:
+            raise
+    found = _decode(copy, head, limit, exif)
+    return replace(found, notes=(*found.notes, f"too large or broken, and left out: {', '.join(left_out)}"))
 
 
-def _decode(file: BinaryIO, head: bytes, limit: int, exif: bool) -> DecodedImage:
+def _decode(file: BinaryFile, head: bytes, limit: int, exif: bool) -> DecodedImage:
+    check_raw(head)
     if head[4:8] == b"ftyp":
-        _check_plugin(head[8:12])
+        _check_plugin(brands_of(head))
+    tiff = read_tiff(file, head)
+    page = picture_page(tiff) if tiff else 0
+    file.seek(0)
     Image.init()
-    with Image.open(file, formats=[name for name in _FORMATS if name in Image.OPEN]) as image:
+    try:
+        opened = Image.open(file, formats=[name for name in _FORMATS if name in Image.OPEN])
+    except (UnidentifiedImageError, KeyError):
+        if tiff is None:
+            raise
+        raise RefusedError(tiff.description()) from None
+    with opened as image:
+        if page:
+            image.seek(page)
         if image.width * image.height > limit:
-            raise _RefusedError(
+            raise RefusedError(
                 f"{image.width} x {image.height} pixels are more than the limit of {limit:,} (max_pixels)"
             )
         several = image.format != "MPO" and getattr(image, "is_animated", False)
+        coding = coding_of(image)
+        # Pillow's decoder of TIFF turns the picture itself, and then has no orientation any more.
+        turned = _orientation(image) if image.format == "TIFF" else 1
         image.load()
-        turn = _TRANSPOSE.get(_orientation(image)) if exif else None
-        pixels = _to_rgb(image if turn is None else image.transpose(turn))
-    return DecodedImage(pixels, ("the first of several frames was taken",) if several else ())
+        turn = _TRANSPOSE.get(_orientation(image) if exif else _UNDONE_BY.get(turned, turned))
+        pixels = to_rgb(image if turn is None else image.transpose(turn), coding)
+    taken = f"page {page + 1} was taken, as those before are reduced copies" if page else _FIRST
+    return DecodedImage(pixels, (taken,) if several else ())
 
 
-def _check_plugin(brand: bytes) -> None:
-    """Make HEIC readable where its plug-in is installed, else refuse naming it."""
-    if brand in (b"avif", b"avis"):
+def _check_plugin(kind: str) -> None:
+    """Make AVIF and HEIC readable where their plug-ins are installed, else refuse naming them."""
+    if kind == "AVIF":
         if not features.check("avif") and find_spec("pillow_avif") is None:
-            raise _RefusedError("AVIF images need a plug-in: pip install pillow-avif-plugin")
+            raise RefusedError("AVIF images need a plug-in: pip install pillow-avif-plugin")
         if not features.check("avif"):
             import_module("pillow_avif")
     elif find_spec("pillow_heif") is None:
-        raise _RefusedError("HEIC images need a plug-in: pip install pillow-heif")
+        raise RefusedError("HEIC images need a plug-in: pip install pillow-heif")
     else:
         import_module("pillow_heif").register_heif_opener()
 
@@ -191,64 +226,3 @@ def _orientation(image: Image.Image) -> int:
         return int(image.getexif().get(_ORIENTATION, 1))
     except Exception:  # a broken EXIF block is no reason to refuse a picture that decodes
         return 1
-
-
-def _to_rgb(image: Image.Image) -> UInt8[np.ndarray, "h w 3"]:
-    if image.mode.startswith("I") or image.mode == "F":
-        grey = _scale_to_bytes(np.asarray(image))
-        return np.repeat(grey[..., None], 3, axis=2)
-    profile = image.info.get("icc_profile")
-    if image.has_transparency_data:
-        layers = image.convert("RGBA")
-        colours = _to_srgb(layers.convert("RGB"), profile)
-        white = Image.new("RGB", layers.size, "white")
-        return np.array(Image.composite(colours, white, layers.getchannel("A")))
-    if image.mode in ("1", "P", "HSV", "YCbCr"):
-        image = image.convert("RGB")
-    return np.array(_to_srgb(image, profile))
-
-
-def _to_srgb(image: Image.Image, profile: bytes | None) -> Image.Image:
-    """Convert to RGB by the embedded colour profile, or by the mode's plain meaning where it has none that fits."""
-    if image.mode == "LAB":
-        profile = ImageCms.ImageCmsProfile(ImageCms.createProfile("LAB")).tobytes()
-    if profile:
-        try:
-            transform = _transform(profile, image.mode)
-            if transform is None:
-                return image
-            converted = ImageCms.applyTransform(image, transform)
-            assert converted is not None  # it is only None in place
-            return converted
-        except (ImageCms.PyCMSError, OSError):  # a broken profile, or one for another kind of image
-            pass
-    return image.convert("RGB")
-
-
-@lru_cache(maxsize=16)
-def _transform(profile: bytes, mode: str) -> ImageCms.ImageCmsTransform | None:
-    """Return the transform from a profile to sRGB, or None where it would only move colours by rounding.
-
-    Most profiles are sRGB's own. Building and applying a transform takes longer than decoding, and many files have the
-    same profile.
-    """
-    source = ImageCms.ImageCmsProfile(io.BytesIO(profile))
-    transform = ImageCms.buildTransform(source, ImageCms.createProfile("sRGB"), mode, "RGB")
-    if mode == "RGB":
-        levels = np.arange(0, 256, 15, dtype=np.uint8)
-        colours = np.stack(np.meshgrid(levels, levels, levels), -1).reshape(len(levels), -1, 3)
-        moved = np.asarray(ImageCms.applyTransform(Image.fromarray(colours), transform))
-        if np.abs(moved.astype(int) - colours).max() <= 1:
-            return None
-    return transform
-
-
-def _scale_to_bytes(values: np.ndarray) -> UInt8[np.ndarray, "h w"]:
-    """Scale integers that fit 16 bits by 65,535, and floats and larger integers by their own range."""
-    low, high = 0.0, 65_535.0
-    floats = values.astype(np.float64)
-    if not (np.issubdtype(values.dtype, np.integer) and values.min() >= 0 and values.max() <= high):
-        finite = floats[np.isfinite(floats)]
-        low, high = (float(finite.min()), float(finite.max())) if finite.size else (0.0, 0.0)
-    floats = np.nan_to_num(floats, nan=low, posinf=high, neginf=low)
-    return np.rint((floats - low) * (255.0 / (high - low) if high > low else 0.0)).astype(np.uint8)

@@ -80,6 +80,21 @@ class LabelSpace:
         cut = sorted({self.names[row] for prompts in self.prompts for row in prompts.cut_rows})
         return [f"cut to what {self.backbone.name} reads: {name[:60]} ..." for name in cut]
 
+    def missing_context(self, template: int, learner: str) -> str | None:
+        """Return why a template has no context to learn, or None where it has one.
+
+        Args:
+            template: its position.
+            learner: what would learn it, for the message.
+        """
+        prompts, words = self.prompts[template], f"prompt template {self.templates[template]!r}"
+        if prompts.fused is not None:
+            return (
+                f"{words} runs into the class name, as in {prompts.fused[:60]!r} (put a blank between), and leaves no "
+                f"tokens for {learner} to learn"
+            )
+        return None if prompts.length else f"{words} has no words before the class name for {learner} to learn"
+
     @cached_property
     def text(self) -> Float[Tensor, "templates classes dim"]:
         """Text features `tau_c(delta_0)` of every template."""

@@ -1,15 +1,18 @@
 """Prompt sets, templates, and tokenised prompts with the place of their context."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from faircontext import Backbone
 from faircontext.backbones.prompts import CONTEXT, PROMPT_SETS, fill_template, prompt_set
 from faircontext.errors import ArgumentError, LabelError
+from tiny_clip import native_model, native_text
 
 
 @given(st.text())
@@ -71,10 +74,71 @@ def test_underscores_become_spaces(lite0: Backbone) -> None:
     assert first.ids.equal(second.ids)
 
 
-@pytest.mark.parametrize("template", ["a photo of a{}.", "a photo of{}", "itap of a{}"])
-def test_words_that_run_into_the_name_are_refused(lite0: Backbone, template: str) -> None:
-    with pytest.raises(LabelError, match="put a blank between"):
-        lite0.tokenize(["dog"], template)
+WORDS = "lite0"
+BYTES = "local-dir"
+"""MiniLM's tokenizer, which takes ideographs one by one, and CLIP's, which joins all letters that stand together."""
+
+
+@pytest.mark.parametrize(
+    ("tokenizer", "template", "name", "length"),
+    [
+        (WORDS, "一张{}的照片", "dog", 2),
+        (WORDS, "一张{}的照片", "狗", 2),
+        (WORDS, "写真、{}", "犬", 3),
+        (WORDS, "«{}»", "dog", 1),
+        (BYTES, "«{}»", "dog", 1),
+        (BYTES, "写真、{}", "犬", 4),
+        (WORDS, "«{}»", ".net", 1),
+        (WORDS, "a photo of a {}.", ".net", 4),
+        (BYTES, "a photo of a {}.", ".net", 4),
+        (WORDS, "{}", ".net", 0),
+        (BYTES, "{}", ".net", 0),
+        (BYTES, "{}", "狗", 0),
+    ],
+)
+def test_words_that_are_tokens_of_their_own_need_no_blank(
+    lite0: Backbone, tiny: Callable[[str], Backbone], tokenizer: str, template: str, name: str, length: int
+) -> None:
+    backbone = lite0 if tokenizer == WORDS else tiny("clip")
+    prompts = backbone.tokenize(["house", name], template)
+    assert prompts.texts[1] == template.replace("{}", name)
+    assert prompts.fused is None
+    assert prompts.length == length
+    first, last = prompts.start, prompts.start + length
+    assert prompts.ids[0, first:last].equal(prompts.ids[1, first:last])
+
+
+@pytest.mark.parametrize(
+    ("tokenizer", "template", "name"),
+    [
+        (WORDS, "a photo of a{}.", "dog"),  # "ad", "##og"
+        (WORDS, "a photo of{}", "dog"),  # "of", "##dog": whole, but the name is the rest of a word
+        (WORDS, "photo{}", "dog"),
+        (WORDS, "itap of a{}", "dog"),
+        (WORDS, "photo{}", "3d"),
+        (BYTES, "photo{}", "dog"),
+        (BYTES, "一张{}的照片", "狗"),
+        (BYTES, "«{}»", ".net"),
+    ],
+)
+def test_words_that_run_into_the_name_have_no_context(
+    lite0: Backbone, tiny: Callable[[str], Backbone], tokenizer: str, template: str, name: str
+) -> None:
+    prompts = (lite0 if tokenizer == WORDS else tiny("clip")).tokenize([name], template)
+    assert prompts.fused == template.replace("{}", name)
+    assert prompts.length == 0
+
+
+@pytest.mark.parametrize("layout", ["clip", "siglip"])
+@pytest.mark.parametrize("template", ["一张{}的照片", "photo{}", "«{}»", "{}"])
+def test_words_that_run_into_the_name_are_encoded_as_the_model_itself_does(
+    tiny: Callable[[str], Backbone], tiny_folder: Callable[[str], Path], layout: str, template: str
+) -> None:
+    backbone, names = tiny(layout), ["dog", "狗", ".net", "fire truck"]
+    prompts = backbone.tokenize(names, template)
+    expected = native_text(native_model(tiny_folder(layout)), prompts.texts, backbone.context_length)
+    with torch.no_grad():
+        torch.testing.assert_close(backbone.encode_text(prompts), expected, rtol=0, atol=1e-5)
 
 
 def test_padding_follows_the_tokens(lite0: Backbone) -> None:

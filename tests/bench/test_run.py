@@ -25,8 +25,7 @@ from faircontext import (
     ZeroShot,
     load_image,
 )
-from faircontext.bench.records import Row
-from faircontext.bench.run import Answer, Item, answer_images, compare
+from faircontext.bench.run import Answer, Item, Outcome, answer_images, compare
 from faircontext.datasets.folder import FolderTruth
 from faircontext.imageio import DecodedImage
 from helpers import assert_identical
@@ -119,33 +118,49 @@ def test_images_are_answered_as_they_are_asked_for(files: list[Path], labels: La
     assert next(answers).rows[0].error == ""
 
 
-def row(label: str, zero_shot: str, prediction: str) -> Row:
-    return Row("x.jpg", label, zero_shot, prediction)
+def outcome(label: str, zero_shot: str, prediction: str) -> Outcome:
+    """Return an outcome with letters for classes, and a blank for none."""
+    return Outcome(*(None if letter == "" else ord(letter) for letter in (label, zero_shot, prediction)))
 
 
 def test_a_comparison_counts_and_tests_the_pairs() -> None:
-    rows = [row("a", "b", "a")] * 5 + [row("a", "a", "b")] + [row("a", "a", "a")] * 3 + [row("a", "b", "c")] * 2
-    comparison = compare(rows)
+    triples = ["aba"] * 5 + ["aab"] + ["aaa"] * 3 + ["abc"] * 2
+    comparison = compare(outcome(*triple) for triple in triples)
     assert (comparison.zero_shot.correct, comparison.zero_shot.number) == (4, 11)
     assert (comparison.method.correct, comparison.method.number) == (8, 11)
     assert (comparison.gained, comparison.lost) == (5, 1)
     assert comparison.p_value == pytest.approx(2 * (1 + 6) / 2**6)  # at most one head of six tosses, both sides
 
 
-def test_rows_without_truth_or_answer_are_not_compared() -> None:
-    unlabelled, refused = row("", "a", "a"), Row("x.jpg", "a", error="the file is empty")
+def test_outcomes_without_truth_or_answer_are_not_compared() -> None:
+    unlabelled, refused = outcome("", "a", "a"), outcome("a", "", "")
     assert compare([unlabelled, refused]) is None
     assert compare([]) is None
-    comparison = compare([unlabelled, refused, row("a", "a", "a")])
+    comparison = compare([unlabelled, refused, outcome("a", "a", "a")])
     assert comparison.method.number == comparison.zero_shot.number == comparison.method.correct == 1
     assert comparison.p_value == 1.0
 
 
 @given(st.lists(st.tuples(st.sampled_from("ab"), st.sampled_from("ab")), min_size=1))
 def test_gains_less_losses_are_the_difference_in_accuracy(answers: list[tuple[str, str]]) -> None:
-    comparison = compare([row("a", *answer) for answer in answers])
+    comparison = compare([outcome("a", *answer) for answer in answers])
     assert comparison.gained - comparison.lost == comparison.method.correct - comparison.zero_shot.correct
     assert 0 < comparison.p_value <= 1
+
+
+def test_an_answer_is_counted_by_index_where_two_classes_have_one_name(files: list[Path], lite0: Backbone) -> None:
+    space = LabelSpace(("cat", "dog", "cat"), lite0)
+    items = [Item("first", files[0], 0), Item("second", files[0], 2), Item("none", files[0]), Item("bad", files[1], 2)]
+    answers = list(answer_images(items, space, {"zero_shot": ZeroShot()}, RECIPE))
+    assert [answer.outcomes for answer in answers] == [
+        (Outcome(0, 0, 0),),
+        (Outcome(2, 0, 0),),
+        (Outcome(None, 0, 0),),
+        (Outcome(2, None, None),),
+    ]
+    assert [answer.rows[0].label for answer in answers] == ["cat", "cat", "", "cat"]
+    comparison = compare(outcome for answer in answers for outcome in answer.outcomes)
+    assert (comparison.method.correct, comparison.method.number) == (1, 2)
 
 
 def test_several_methods_share_an_image_and_zero_shot_keeps_its_place(

@@ -285,6 +285,44 @@ def test_class_names_may_be_those_of_the_folders(classify: Callable[..., Result]
     assert "leaves no place for --labels" in refused.err
 
 
+@pytest.mark.parametrize(
+    ("folders", "names"),
+    [
+        ({"0": "cat", "1": "cat"}, ("cat", "cat")),
+        ({"Cat": "cat", "cat": "cat", "rocket": "rocket"}, ()),
+        ({"0": "cat", "1": "cat", "2": "rocket"}, ("cat", "cat", "rocket")),
+        ({"01": "cat", "02": "rocket"}, ("1", "2", "3")),
+    ],
+)
+def test_classify_and_evaluate_count_the_same_images_as_right(
+    cli: Callable[..., Result],
+    classify: Callable[..., Result],
+    photo_files: dict[str, Path],
+    tmp_path: Path,
+    folders: dict[str, str],
+    names: tuple[str, ...],
+) -> None:
+    for folder, photo in folders.items():
+        (tmp_path / "mine/images" / folder).mkdir(parents=True)
+        (tmp_path / "mine/images" / folder / f"{folder}.png").write_bytes(photo_files[photo].read_bytes())
+    words = ["--labels-from-folders"]
+    if names:
+        words = ["--labels-file", tmp_path / "mine/classnames.txt"]
+        words[1].write_text("\n".join(names))
+    methods, found = ("zero_shot", "fcl"), {}
+    ours = classify(tmp_path / "mine/images", *words, "--method", ",".join(methods), "--json", tmp_path / "run.json")
+    summary = json.loads((tmp_path / "run.json").read_text())["summary"]
+    theirs = cli("evaluate", "--datasets", "mine", "--root", tmp_path, "--out", tmp_path / "runs", *CHEAP)
+    assert (ours.code, theirs.code) == (0, 0)
+    assert "without images" not in ours.err
+    for method in methods:
+        correct, number = summary[method]["method"]["correct"], summary[method]["method"]["number"]
+        assert number == len(folders)
+        found[method] = f"{100 * correct / number:.1f}% (n = {number}"
+        assert re.search(rf"^  {method} +{re.escape(found[method])}", theirs.out, re.MULTILINE)
+    assert f"zero-shot    {found['zero_shot']}" in ours.out
+
+
 def test_a_name_that_is_too_long_can_be_cut(classify: Callable[..., Result], photo: Path) -> None:
     words = (photo, "--labels", f"cat,{'very ' * 150}long")
     refused, cut = classify(*words), classify(*words, "--truncate")

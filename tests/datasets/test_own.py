@@ -46,7 +46,7 @@ def test_class_names_come_from_the_table_where_there_is_no_list(tmp_path: Path) 
         ("path\na.png\n", "has no column 'label'; its first line must be path,label"),
         ("", "has no column 'path'"),
         ("path,label,label\na.png,0,1\n", "has the column 'label' twice"),
-        ("path,label\na.png,cat\n", "line 2: the label 'cat' is no class; use 0 to 1"),
+        ("path,label\na.png,cow\n", "line 2: the label 'cow' is no class; use 0 to 1"),
         ("path,label\na.png,\n", "line 2: the label '' is no class"),
         ("path,label\na.png\n", "line 2: the label '' is no class"),
         ("path,label\na.png,-1\n", "line 2: the label '-1' is no class"),
@@ -94,7 +94,7 @@ def test_files_of_a_table_that_are_not_there_are_missing(tmp_path: Path) -> None
 
 @pytest.mark.parametrize("split", ["val", "official"])
 def test_a_split_that_a_set_of_ones_own_does_not_have_is_pointed_out(split: str, tmp_path: Path) -> None:
-    table(tmp_path / "table", "path,label\na.png,1\n")
+    table(tmp_path / "table", "path,label\na.png,0\n")
     draw(tmp_path / "folders" / "cat" / "1.png")
     for name in ("table", "folders"):
         assert load_dataset(name, tmp_path).remarks == ()

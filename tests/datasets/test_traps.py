@@ -15,8 +15,9 @@ from coop_trees import draw, write_split
 from faircontext.datasets.catalogue import CATALOGUE
 from faircontext.datasets.imagenet import imagenet_names, imagenet_wnids
 from faircontext.datasets.load import load_dataset
+from faircontext.datasets.paths import clean_key
 from faircontext.datasets.spec import Dataset
-from faircontext.datasets.splits import clean_key, read_split
+from faircontext.datasets.splits import read_split
 from faircontext.errors import ArgumentError
 
 FLOWERS = [("image_00002.jpg", 1, "colt's foot"), ("image_00001.jpg", 0, "pink-yellow dahlia")]
@@ -309,7 +310,9 @@ def test_a_link_into_the_set_itself_counts_no_image_twice(tmp_path: Path, target
     (place / "cat/link").symlink_to(tmp_path / target if inside is None else place / inside)
     dataset = load_dataset("mine", tmp_path)
     assert pairs(dataset) == [("cat/1.jpg", 0), ("cat/deep/2.jpg", 0), ("dog/3.jpg", 1), ("dog/deep/4.jpg", 1)]
-    assert dataset.remarks == ("links into the class folders, whose images count once, are left out: cat/link",)
+    links, deeper = dataset.remarks
+    assert links == "links into the class folders, whose images count once, are left out: cat/link"
+    assert deeper.startswith("2 of 4 images lie deeper than right in a class folder")
 
 
 def test_many_links_into_the_set_itself_are_cut(tmp_path: Path) -> None:
@@ -337,7 +340,8 @@ def test_links_to_what_is_found_in_no_other_way_are_followed(tmp_path: Path) -> 
         (tmp_path / f"mine/images/cat/{number}").symlink_to(tmp_path / target)
     dataset = load_dataset("mine", tmp_path)
     assert pairs(dataset) == [("cat/0/1.jpg", 0), ("cat/1/3.jpg", 0), ("cat/2/4.jpg", 0), ("dog/2.jpg", 1)]
-    assert dataset.remarks == ()
+    (deeper,) = dataset.remarks
+    assert deeper.startswith("3 of 4 images lie deeper than right in a class folder")
 
 
 def test_links_of_imagenet_are_no_other_case(tmp_path: Path) -> None:
@@ -439,7 +443,7 @@ def test_a_class_folder_that_may_not_be_read_is_an_error(tmp_path: Path) -> None
     ("text", "reason"),
     [
         (f"path,label\na.jpg,{'9' * 5000}\n", "line 2: the label '9+' is no class; use 0 to 1"),
-        ("path,label\na.jpg,1.0\n", r"line 2: the label '1\.0' is no class"),
+        ("path,label\na.jpg,1.5\n", r"line 2: the label '1\.5' is no class"),
         ("path,label\na.jpg,0\n./a.jpg,0\n", r"line 3: a\.jpg is there twice"),
         ("path,label\n", "lists no image"),
         ('path,label\n"' + "a" * 200_000, "cannot be read: field larger than field limit"),

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from faircontext import FCL, Backbone, Episode, LabelSpace, Prediction, create_method
+from faircontext import FCL, Backbone, Episode, LabelSpace, Prediction, ZeroShot, create_method
 from faircontext.backbones.lite import Lite
 from faircontext.backbones.prompts import CONTEXT, PROMPT_SETS
 from faircontext.calibrate import total_loss
@@ -305,13 +305,30 @@ def test_batch_size_keeps_label_and_votes(episode: Episode, small: Prediction, b
     assert (other.probabilities - small.probabilities).abs().max() < 1e-3
 
 
+@pytest.mark.parametrize(
+    ("template", "reason"),
+    [
+        ("{} texture.", r"'\{\} texture.' has no words before the class name for context='cl' to learn"),
+        ("photo of{}", r"'photo of\{\}' runs into the class name, as in 'photo ofcat' \(put a blank between\), .*"),
+    ],
+)
 def test_cl_needs_words_before_the_name_and_cl_hp_does_not(
-    photos: Photos, make_episode: MakeEpisode, lite0: Backbone
+    photos: Photos, make_episode: MakeEpisode, lite0: Backbone, template: str, reason: str
 ) -> None:
-    episode = make_episode(photos["cat"], LabelSpace(("cat", "dog"), lite0, ("{} texture.",)))
-    with pytest.raises(LabelError, match=r"'\{\} texture.' has no words before the class name .* use context='cl-hp'"):
-        FCL(masks=8)(episode)
+    labels = LabelSpace(("cat", "dog"), lite0, (template,))
+    episode = make_episode(photos["cat"], labels)
+    for refuse in (lambda: FCL(masks=8).check_labels(labels), lambda: FCL(masks=8)(episode)):
+        with pytest.raises(LabelError, match=rf"^prompt template {reason}; use context='cl-hp'$"):
+            refuse()
     assert FCL(masks=8, context="cl-hp")(episode).index == 0
+    assert ZeroShot()(episode).index == 0
+
+
+def test_languages_without_blanks_are_learnt(photos: Photos, make_episode: MakeEpisode, lite0: Backbone) -> None:
+    episode = make_episode(photos["cat"], LabelSpace(("cat", "dog", ".net"), lite0, ("一张{}的照片",)))
+    adaptation = FCL(masks=8, lr=0.006).adapt(episode)
+    assert adaptation.calibration.context.shape == (2, 384)
+    assert adaptation.prediction.diagnostics["context_shift"] > 0
 
 
 def test_a_context_of_one_token_is_learnt(photos: Photos, make_episode: MakeEpisode, lite0: Backbone) -> None:

@@ -146,6 +146,16 @@ def test_another_models_rewards_are_of_its_own_views(episode: Episode, image: np
     assert (rewards - rewards_of_views(episode, kept, None)).abs().max() > 0.05
 
 
+@pytest.mark.parametrize("classes", [4, 40, 400])
+def test_of_equally_probable_classes_the_first_are_sampled(classes: int) -> None:
+    logits = torch.zeros(3, classes, dtype=torch.float64)
+    logits[:, -1] = 1.0
+    rewards = torch.rand(3, classes, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    expected = oracle.feedback(logits.numpy(), rewards.numpy(), 3)
+    assert feedback_loss(logits.log_softmax(-1), rewards, 3).item() == pytest.approx(expected, abs=1e-12)
+    assert feedback_loss(logits.float().log_softmax(-1), rewards.float(), 3).item() == pytest.approx(expected, abs=1e-6)
+
+
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_another_models_rewards_change_the_answer_and_the_kept_views_alone_are_encoded(
     variant: type, episode: Episode, teacher: Backbone, monkeypatch: pytest.MonkeyPatch

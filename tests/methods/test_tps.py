@@ -195,6 +195,12 @@ def test_descriptors_are_found_by_name_whatever_their_order_case_and_underscores
     assert found == [DESCRIPTORS["dog"], DESCRIPTORS["Fire truck"], DESCRIPTORS["cat"]]
 
 
+def test_descriptors_are_found_in_either_composition_and_by_the_same_name_first(tmp_path: Path) -> None:
+    path = tmp_path / "things.json"
+    path.write_text(json.dumps({"cafe\u0301": ["cups"], "crane": ["a beak"], "Crane": ["a hook"]}))
+    assert read_descriptors(path, ["Café", "Crane", "crane"]) == [["cups"], ["a hook"], ["a beak"]]
+
+
 def means_by_hand(backbone: Backbone) -> dict[str, np.ndarray]:
     """Means over templates and over descriptors, not normalised, and what prototypes they make."""
     templates = doubles(LabelSpace(NAMES, backbone, prompt_set("imagenet80")).text).mean(0)

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from functools import partial
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -24,10 +25,14 @@ from faircontext import (
     RLCFEncoder,
     ViewRecipe,
     ZeroShot,
+    create_backbone,
     create_method,
 )
 from faircontext.backbones.open_clip import OpenClip
 from faircontext.errors import ArgumentError, LabelError
+from faircontext.losses import entropy
+from faircontext.methods.rlcf import feedback_loss
+from faircontext.methods.ttl import weighted_entropy
 from faircontext.methods.tuning import (
     Tuned,
     adamw,
@@ -170,12 +175,82 @@ def test_certain_views_have_a_finite_loss_and_gradient(loss: Callable[[Tensor], 
     assert torch.autograd.grad(value, logits)[0].isfinite().all()
 
 
+K = 3
+REWARDS = np.random.default_rng(0).uniform(0.0, 1.0, (6, 5))
+
+
+@pytest.mark.parametrize(
+    ("loss", "expected"),
+    [
+        (marginal_entropy, oracle.marginal_entropy),
+        (mean_entropy, oracle.mean_entropy),
+        (lambda rows: weighted_entropy(entropy(rows), 0.4).mean(), partial(oracle.weighted_entropy, threshold=0.4)),
+        (
+            lambda rows: feedback_loss(rows, torch.from_numpy(REWARDS).float(), K),
+            lambda rows: oracle.feedback(rows, REWARDS, K),
+        ),
+    ],
+    ids=["tpt", "rtpt", "ttl", "rlcf"],
+)
+@pytest.mark.parametrize("scale", [14.0, 30.0, 40.0, 60.0])  # marginal entropies of 7e-2, 1e-4, 3e-6 and 8e-10
+def test_losses_of_nearly_certain_views_do_not_cancel(loss: Callable, expected: Callable, scale: float) -> None:
+    text = F.normalize(torch.eye(5, 8) + 0.3, dim=-1)
+    views = F.normalize(text[[1]] + 0.02 * normal(6, 8, seed=1).float(), dim=-1)
+    logits = scale * views.double().numpy() @ text.double().numpy().T
+    leaf = text.clone().requires_grad_()
+    value = loss(view_log_posteriors(views, leaf, scale))
+    assert value.item() == pytest.approx(expected(logits), rel=1e-6)
+    (gradient,) = torch.autograd.grad(value, leaf)
+    exact = text.double().requires_grad_()
+    (wanted,) = torch.autograd.grad(loss(view_log_posteriors(views.double(), exact, scale)), exact)
+    torch.testing.assert_close(gradient.double(), wanted, rtol=1e-6, atol=0)
+
+
 @given(SEEDS)
 @settings(deadline=None, max_examples=25)
 def test_log_posteriors_are_of_scaled_cosines(seed: int) -> None:
     views, text = unit(4, 8, seed=seed), unit(3, 8, seed=seed + 1)
     expected = [oracle.log_softmax(20.0 * text.numpy() @ view) for view in views.numpy()]
     np.testing.assert_allclose(view_log_posteriors(views, text, 20.0), expected, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("name", "loss", "scale"),
+    [
+        ("tpt", oracle.marginal_entropy, 100.0),
+        ("tpt", oracle.marginal_entropy, 150.0),
+        ("rtpt", oracle.mean_entropy, 150.0),
+    ],
+)
+def test_nearly_certain_views_are_tuned_for_several_steps_as_in_float64(
+    tiny_folder: Callable[[str], Path],
+    tiny_double: Backbone,
+    make_image: MakeImage,
+    name: str,
+    loss: Callable[[np.ndarray], float],
+    scale: float,
+) -> None:
+    backbone = create_backbone(f"local-dir:{tiny_folder('clip')}", precision="fp32")
+    backbone.logit_scale = scale
+    episode = Episode(make_image(0), LabelSpace(NAMES, backbone), ViewRecipe(number=64))
+    method = create_method(name, steps=6, lr=0.002)
+    views, start = episode.view_features.double().numpy(), episode.labels.zero_shot_text.double().numpy()
+    kept = oracle.kept_views(scale * views @ start.T, method.rho)
+
+    def of_text(text: np.ndarray) -> float:
+        return loss(scale * views[kept] @ text.T)
+
+    options = {"lr": method.lr, "weight_decay": method.weight_decay, "steps": method.steps}
+    text = oracle.tuned_text(tiny_double, NAMES, "a photo of a {}.", of_text, **options)
+    prediction = method(episode)
+    diagnostics = prediction.diagnostics
+    assert diagnostics["views"] == tuple(kept)
+    assert diagnostics["loss_after"] < 1e-4
+    assert diagnostics["loss_after"] == pytest.approx(of_text(text), rel=2e-4, abs=0)
+    moved = np.linalg.norm(text - start, axis=1).mean()
+    assert diagnostics["text_shift"] == pytest.approx(moved, abs=2e-5)
+    if name == "tpt":
+        np.testing.assert_allclose(prediction.probabilities, oracle.softmax(scale * text @ views[0]), rtol=0, atol=2e-5)
 
 
 # The optimiser
@@ -301,12 +376,21 @@ def test_at_a_learning_rate_of_zero_several_templates_are_averaged(
     assert prediction.fallback is None
 
 
+@pytest.mark.parametrize(
+    ("template", "reason"),
+    [
+        ("{} texture.", r"'\{\} texture.' has no words before the class name for \w+ to learn"),
+        ("一张{}的照片", r"'一张\{\}的照片' runs into the class name, as in '一张dog的照片' \(put a blank .*"),
+    ],
+)
 def test_a_prompt_without_words_before_the_name_cannot_be_tuned(
-    backbone: Backbone, new_episode: Callable[..., Episode]
+    backbone: Backbone, new_episode: Callable[..., Episode], template: str, reason: str
 ) -> None:
-    episode = new_episode(space=LabelSpace(NAMES, backbone, ("{} texture.",)))
+    episode = new_episode(space=LabelSpace(NAMES, backbone, (template,)))
     for name in (*TEXT_TUNED, "rtpt"):
-        with pytest.raises(LabelError, match=r"'\{\} texture.' has no words before the class name for \w+ to learn"):
+        with pytest.raises(LabelError, match=f"^prompt template {reason}$"):
+            create_method(name).check_labels(episode.labels)
+        with pytest.raises(LabelError, match=f"^prompt template {reason}$"):
             create_method(name)(episode)
     assert_valid(create_method("tps")(episode), 5)  # it does not tune the prompt
 

@@ -82,6 +82,9 @@ def test_at_the_temperature_of_half_precision_views_share_their_votes(
     prediction = ZERO(rho=rho, temperature="eps_fp16")(episode)
     # In float32 a cosine is exact to 6e-8, and here multiplied by 1024.
     np.testing.assert_allclose(prediction.probabilities, shares, rtol=0, atol=1e-4)
+    top = np.sort(shares)[-2:]
+    if len(top) == 1 or top[1] - top[0] > 1e-4:
+        assert prediction.index == oracle.half_precision_answer(cosines, episode.backbone.logit_scale, rho)
     assert shares[prediction.index] == pytest.approx(shares.max(), abs=1e-4)
     assert prediction.votes is None
     assert prediction.fallback is None
@@ -97,27 +100,49 @@ def test_a_small_gap_is_shared_at_the_temperature_of_half_precision(made_up: Mak
     assert ZERO()(made_up(view, text)).probabilities.tolist() == [1.0, 0.0]
 
 
-def test_a_tie_goes_to_the_most_confident_discarded_view_that_chooses_a_tied_class(made_up: MakeUp) -> None:
-    episode = made_up(*sure_views((0, 0.9), (1, 0.8), (0, 0.4), (1, 0.5), (2, 0.7)))
-    prediction = ZERO(rho=0.4)(episode)
-    assert prediction.diagnostics["views"] == (0.0, 1.0)
-    assert prediction.votes.tolist() == [1, 1, 0, 0]
-    assert prediction.index == 1  # view 4 is surer, but chooses neither; view 3 comes before view 2
-    assert prediction.ranking.tolist()[:2] == [1, 0]
-    assert prediction.probabilities.tolist() == [0.5, 0.5, 0.0, 0.0]
+TEMPERATURES = ("hard", "eps_fp16")
 
 
-def test_the_first_discarded_view_breaks_a_tie_where_it_can(made_up: MakeUp) -> None:
-    prediction = ZERO(rho=0.5)(made_up(*sure_views((0, 0.9), (1, 0.8), (0, 0.4), (1, 0.5))))
-    assert prediction.votes.tolist() == [1, 1, 0, 0]
-    assert prediction.index == 1
+@pytest.mark.parametrize("temperature", TEMPERATURES)
+@pytest.mark.parametrize(
+    ("views", "rho", "kept", "shares", "order"),
+    [
+        # View 4 is surer, but chooses neither; view 3 comes before view 2.
+        (((0, 0.9), (1, 0.8), (0, 0.4), (1, 0.5), (2, 0.7)), 0.4, (0, 1), [0.5, 0.5, 0.0, 0.0], [1, 0]),
+        (((0, 0.9), (1, 0.8), (0, 0.4), (1, 0.5)), 0.5, (0, 1), [0.5, 0.5, 0.0, 0.0], [1, 0]),
+        # No discarded view chooses a tied class: the most confident view does.
+        (((1, 0.8), (2, 0.9), (0, 0.4), (3, 0.5)), 0.5, (1, 0), [0.0, 0.5, 0.5, 0.0], [2, 1]),
+        (((1, 0.8), (2, 0.9)), 1.0, (1, 0), [0.0, 0.5, 0.5, 0.0], [2, 1]),
+    ],
+)
+def test_a_tie_goes_to_the_most_confident_discarded_view_that_chooses_a_tied_class(
+    made_up: MakeUp, temperature: str, views: tuple, rho: float, kept: tuple, shares: list[float], order: list[int]
+) -> None:
+    prediction = ZERO(rho=rho, temperature=temperature)(made_up(*sure_views(*views)))
+    assert prediction.diagnostics["views"] == kept
+    assert prediction.probabilities.tolist() == shares
+    assert prediction.index == order[0]
+    assert prediction.ranking.tolist()[:2] == order
 
 
-def test_a_tie_that_no_discarded_view_breaks_goes_to_the_most_confident_views_choice(made_up: MakeUp) -> None:
-    episode = made_up(*sure_views((1, 0.8), (2, 0.9), (0, 0.4), (3, 0.5)))
-    prediction = ZERO(rho=0.5)(episode)
-    assert prediction.votes.tolist() == [0, 1, 1, 0]
-    assert prediction.index == 2
+@given(SEEDS, st.integers(2, 7), st.floats(0.0, 0.02))
+@settings(deadline=None, max_examples=60)
+def test_shares_that_are_equal_tie_in_whatever_order_views_are_summed(
+    made_up: MakeUp, seed: int, tied: int, gap: float
+) -> None:
+    rng = np.random.default_rng(seed)
+    row = np.float32([0.3, 0.3 - gap, *rng.uniform(0.27, 0.29, tied)])[:tied]
+    rows = np.full((2 * tied, tied + 3), -0.2, dtype=np.float32)
+    rows[:tied, :tied] = [np.roll(row, shift) for shift in rng.permutation(tied)]  # each class has each cosine once
+    rows[tied:] = rng.uniform(0.0, 0.05, (tied, tied + 3))  # unsure
+    views = torch.cat([torch.from_numpy(rows), torch.zeros(len(rows), 32 - rows.shape[1])], 1)
+    views[:, -1] = (1 - views.square().sum(-1)).sqrt()
+    episode = made_up(views, torch.eye(32)[: tied + 3])
+    prediction = ZERO(rho=0.5, temperature="eps_fp16")(episode)
+    assert sorted(prediction.diagnostics["views"]) == list(range(tied))
+    assert prediction.probabilities[:tied].unique().numel() == 1
+    assert prediction.index == oracle.half_precision_answer(rows.astype(np.float64), episode.backbone.logit_scale, 0.5)
+    assert_valid(prediction, tied + 3)
 
 
 def test_the_most_votes_win_whatever_discarded_views_choose(made_up: MakeUp) -> None:
@@ -134,15 +159,17 @@ def test_the_most_votes_win_whatever_discarded_views_choose(made_up: MakeUp) -> 
         ([2, 0, 2], [1, 1], [0.1, 0.9, 0.5], 2),
         ([2, 0, 2], [], [0.5, 0.9, 0.1], 0),
         ([2, 0, 2], [], [0.5, 0.9, 0.5], 0),
+        ([0.25, 0.375, 0.375], [0, 2], [0.1, 0.9, 0.5], 2),
+        ([0.25, 0.375, 0.375], [0], [0.1, 0.9, 0.5], 1),
         ([1], [], [0.3], 0),
     ],
 )
-def test_ties_by_hand(votes: list[int], choices: list[int], scores: list[float], answer: int) -> None:
+def test_ties_by_hand(votes: list[float], choices: list[int], scores: list[float], answer: int) -> None:
     rows = torch.tensor(votes), torch.tensor(choices, dtype=torch.long), torch.tensor(scores)
     assert break_tie(*rows) == answer
 
 
-@pytest.mark.parametrize("temperature", ["hard", "eps_fp16"])
+@pytest.mark.parametrize("temperature", TEMPERATURES)
 @pytest.mark.parametrize("seed", range(4))
 def test_sixty_four_equal_views_answer_as_zero_shot(made_up: MakeUp, temperature: str, seed: int) -> None:
     episode = made_up(unit(1, 32, seed).expand(64, 32), unit(5, 32, seed + 10))
@@ -157,7 +184,7 @@ def test_sixty_four_equal_views_answer_as_zero_shot(made_up: MakeUp, temperature
 def test_classes_with_equal_features_tie_and_the_first_wins(made_up: MakeUp) -> None:
     text = unit(3, 32, 0)
     episode = made_up(unit(20, 32, 1), torch.cat([text, text]))
-    for temperature in ("hard", "eps_fp16"):
+    for temperature in TEMPERATURES:
         prediction = ZERO(temperature=temperature)(episode)
         assert prediction.index < 3
     assert prediction.probabilities[:3].tolist() == prediction.probabilities[3:].tolist()

@@ -1,5 +1,7 @@
 """ZERO's vote counted by hand: plain Python and NumPy in float64, from the method's formulas."""
 
+import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -15,20 +17,37 @@ class Vote(NamedTuple):
 
 def vote(cosines: np.ndarray, scale: float, rho: float = 0.3) -> Vote:
     """Count a vote per confident view; a tie goes to the first discarded view that chooses a tied class."""
-    classes = cosines.shape[1]
     kept = kept_views(scale * cosines, rho)
-    choices = [int(row.argmax()) for row in cosines]
-    votes = [sum(choices[view] == c for view in kept) for c in range(classes)]
-    tied = [c for c in range(classes) if votes[c] == max(votes)]
+    choices = [int(cosines[view].argmax()) for view in kept]
+    votes = [choices.count(c) for c in range(cosines.shape[1])]
+    return Vote(decide(votes, cosines, scale, kept), votes, kept)
+
+
+def decide(votes: Sequence[float], cosines: np.ndarray, scale: float, kept: list[int]) -> int:
+    """The class with most votes; where several have as many, the discarded views are asked, the surest first."""
+    tied = [c for c in range(len(votes)) if votes[c] == max(votes)]
     if len(tied) > 1:
         entropies = entropies_of(scale * cosines)
         discarded = sorted(set(range(len(cosines))) - set(kept), key=lambda view: (entropies[view], view))
         for view in discarded:
-            if choices[view] in tied:
-                return Vote(choices[view], votes, kept)
-    return Vote(max(tied, key=lambda c: (cosines[kept[0], c], -c)), votes, kept)
+            if int(cosines[view].argmax()) in tied:
+                return int(cosines[view].argmax())
+    return max(tied, key=lambda c: (cosines[kept[0], c], -c))
 
 
 def half_precision_shares(cosines: np.ndarray, scale: float, rho: float = 0.3) -> np.ndarray:
     """Average the confident views' softmax at the temperature that half precision makes of zero."""
     return np.mean([softmax(cosines[view] * 1024.0) for view in kept_views(scale * cosines, rho)], axis=0)
+
+
+def half_precision_answer(cosines: np.ndarray, scale: float, rho: float = 0.3) -> int:
+    """Decide by the same shares, summed exactly: those that are equal on paper are equal here."""
+    kept = kept_views(scale * cosines, rho)
+    sums = np.zeros(cosines.shape[1])
+    for c in range(cosines.shape[1]):
+        parts = []
+        for view in kept:
+            row = [math.exp(1024.0 * (cosine - cosines[view].max())) for cosine in cosines[view].tolist()]
+            parts.append(row[c] / math.fsum(row))
+        sums[c] = math.fsum(parts)
+    return decide(sums.tolist(), cosines, scale, kept)

@@ -1,6 +1,7 @@
 import json
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -9,7 +10,8 @@ import pytest
 import torch
 from PIL import Image
 
-from faircontext import FCL, Episode, LabelSpace, ZeroShot
+from faircontext import FCL, Episode, ZeroShot
+from faircontext.methods.fcl import openness
 from faircontext.report.evidence import evidence_row
 from faircontext.report.explain import SCHEMA_VERSION, Explanation, explain_in_words, write_explanation
 from faircontext.report.figures import overlay
@@ -98,11 +100,62 @@ def test_words_count_the_votes_and_name_the_answer(explanation: Explanation) -> 
     assert explanation.episode.labels.names[found.prediction.index] in words
 
 
-def test_words_say_why_nothing_was_learnt(make_episode: Callable[..., Episode], photos: dict, lite0) -> None:
-    alone = explain(make_episode(photos["cat"], LabelSpace(["cat"], lite0)), METHOD)
-    assert "Nothing was learnt (fewer than two candidates: nothing to calibrate)." in explain_in_words(alone)
-    explored = explain(make_episode(photos["cat"]), FCL(calibrate=False))
-    assert "Nothing was learnt (calibration is off)." in explain_in_words(explored)
+SURE = r"the crops are sure among the candidates: their openness is (0\.\d{3}) of 1, and safe=true .* from 0\.8 on"
+
+
+@pytest.mark.parametrize(
+    ("settings", "reason"),
+    [
+        ({"calibrate": False}, "calibration is off"),
+        ({"k": 1}, "fewer than two candidates: nothing to calibrate"),
+        ({"safe": True}, SURE),
+        ({"steps": 0}, "steps=0: no step was taken"),
+        ({"steps": 0, "context": "cl-hp"}, "steps=0: no step was taken"),
+        ({"lr": 0.0}, "lr=0: the steps had no length"),
+        ({"lambda_cal": 0.0}, "lambda_cal=0: nothing asked for a change"),
+        ({"lr": 1e37}, "the loss was not finite: answered by exploration alone"),
+    ],
+    ids=str,
+)
+def test_words_and_page_say_why_nothing_was_learnt(
+    make_episode: Callable[..., Episode], photos: dict, tmp_path: Path, settings: dict, reason: str
+) -> None:
+    explained = explain(make_episode(photos["cat"]), replace(METHOD, **settings))
+    said = re.search(r"Nothing was learnt \((.*?)\)\.", explain_in_words(explained))
+    assert said is not None
+    assert re.fullmatch(reason, said[1])
+    assert "was then adjusted" not in explain_in_words(explained)
+    text = write_explanation(explained, tmp_path).read_text(encoding="utf-8")
+    assert "learnt on this picture" not in text
+    row = evidence_row("a photo", explained.episode, explained.adaptation)
+    assert row.title == "a photo\n(nothing was learnt)"
+    # CL-HP's tokens change the prompt before they are learnt: only there is something to compare.
+    assert ("before and after" in text) == (settings.get("context") == "cl-hp")
+    if settings.get("safe"):
+        found = explained.adaptation
+        assert float(re.fullmatch(reason, said[1])[1]) == pytest.approx(openness(found.before), abs=1e-3)
+        assert found.prediction.diagnostics["openness"] == openness(found.before)
+
+
+def test_words_say_what_initial_tokens_changed(make_episode: Callable[..., Episode], photos: dict) -> None:
+    explained = explain(make_episode(photos["cat"]), replace(METHOD, steps=0, context="cl-hp"))
+    found, names = explained.adaptation, explained.episode.labels.names
+    other = next(index for index in found.candidates.tolist() if index != found.prediction.index)
+    prediction = replace(found.prediction, index=other)
+    words = explain_in_words(replace(explained, adaptation=replace(found, prediction=prediction)))
+    explored = names[int(found.candidates[found.before.ranking[0]])]
+    assert f"The tokens put before the prompt changed the answer from {explored} to {names[other]}." in words
+
+
+@pytest.mark.parametrize(
+    ("proxy", "what"),
+    [("evidence", "what the picture has of both"), ("image", "the picture itself"), ("grey", "a grey picture")],
+)
+def test_words_say_what_pairs_were_made_alike_on(
+    make_episode: Callable[..., Episode], photos: dict, proxy: str, what: str
+) -> None:
+    words = explain_in_words(explain(make_episode(photos["cat"]), replace(METHOD, proxy=proxy)))
+    assert f"The prompt was then adjusted so that {what} " in words
 
 
 def test_a_page_without_calibration_has_no_evidence(

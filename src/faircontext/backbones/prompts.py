@@ -56,12 +56,10 @@ def fill_template(template: str, name: str) -> str:
     """Put a class name into a template; underscores become spaces.
 
     Raises:
-        LabelError: the template does not have exactly one place `{}` for the name, or a word of it runs into the name.
+        LabelError: the template does not have exactly one place `{}` for the name.
     """
     if template.count("{}") != 1:
         raise LabelError(f"prompt template {template!r} needs exactly one {{}} for the class name")
-    if template.partition("{}")[0][-1:].isalnum():
-        raise LabelError(f"prompt template {template!r} runs into the class name; put a blank between")
     return template.replace("{}", name.replace("_", " "))
 
 
@@ -74,8 +72,10 @@ class Prompts:
         ids: token ids, padded on the right to the longest prompt.
         mask: True for tokens, False for padding.
         start: position of the first context token (1 where the tower has a start token, else 0).
-        length: number of context tokens, those before the class name.
+        length: number of context tokens, those before the class name; 0 where they are not the same in all prompts.
         cut_rows: which prompts have lost tokens.
+        fused: the first prompt in which the words before the class name are no tokens of their own, if there is one:
+            then there is no context.
     """
 
     texts: tuple[str, ...]
@@ -84,6 +84,7 @@ class Prompts:
     start: int
     length: int
     cut_rows: tuple[int, ...] = ()
+    fused: str | None = None
 
     def __len__(self) -> int:
         return len(self.texts)
@@ -94,7 +95,7 @@ class Prompts:
         mask = self.mask[index]
         longest = int(mask.sum(1).max())
         texts = tuple(self.texts[row] for row in rows)
-        return Prompts(texts, self.ids[index, :longest], mask[:, :longest], self.start, self.length)
+        return replace(self, texts=texts, ids=self.ids[index, :longest], mask=mask[:, :longest], cut_rows=())
 
     def cut(self, limit: int) -> "Prompts":
         """Return the prompts with at most `limit` tokens each; the last one, which ends a prompt, is kept."""
@@ -120,18 +121,18 @@ class Prompts:
             pad: id that fills rows on the right.
 
         Raises:
-            LabelError: the template has no place for a name, or a word of it runs into the name.
+            LabelError: the template has no place for a name.
         """
         texts = tuple(fill_template(template, name) for name in names)
         rows = [token_ids(text) for text in texts]
-        context = token_ids(template.split("{}")[0])[:-1]
-        for text, row in zip(texts, rows, strict=True):
-            if row[: len(context)] != context:
-                raise LabelError(f"prompt template {template!r} runs into {text!r}; put a blank between")
+        words = template.partition("{}")[0]
+        context = token_ids(words)[:-1]
+        fused = next((t for t, row in zip(texts, rows, strict=True) if _fuses(words, context, t, row, token_ids)), None)
         longest = max(map(len, rows))
         ids = torch.tensor([row + [pad] * (longest - len(row)) for row in rows])
         lengths = torch.tensor([len(row) for row in rows])
-        return cls(texts, ids, torch.arange(longest) < lengths[:, None], start, len(context) - start)
+        mask = torch.arange(longest) < lengths[:, None]
+        return cls(texts, ids, mask, start, 0 if fused is not None else len(context) - start, fused=fused)
 
     def to(self, device: torch.device) -> "Prompts":
         """Return the prompts on a device."""
@@ -160,3 +161,22 @@ class Prompts:
         """Yield the prompts in groups of `size`, in order."""
         for begin in range(0, len(self), size):
             yield self.select(range(begin, min(begin + size, len(self))))
+
+
+def _fuses(words: str, context: list[int], text: str, row: list[int], token_ids: Callable[[str], list[int]]) -> bool:
+    """Tell whether the words before the class name are no tokens of their own in a prompt.
+
+    They are where the prompt's first tokens are those of the words alone, and a blank after the words changes nothing.
+    Letters cannot tell: languages without blanks need none before the name, and tokenizers differ.
+
+    Args:
+        words: what the template has before the class name.
+        context: token ids of the words, with the start token, if there is one.
+        text: the prompt.
+        row: its token ids.
+        token_ids: see `Prompts.build`.
+    """
+    if row[: len(context)] != context:
+        return True
+    stand_apart = not words or words[-1].isspace()
+    return not stand_apart and token_ids(f"{words} {text[len(words) :]}") != row

@@ -6,7 +6,7 @@ Where no method uses views, the plain views of `ROW_MULTIPLE` images are encoded
 
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from itertools import islice
@@ -27,7 +27,7 @@ from faircontext.metrics.stats import Accuracy, mcnemar_exact
 from faircontext.types import Prediction
 from faircontext.views import Geometry, ViewRecipe, Views
 
-__all__ = ["Answer", "Comparison", "Item", "answer_images", "compare"]
+__all__ = ["Answer", "Comparison", "Item", "Outcome", "answer_images", "compare"]
 
 _ZERO_SHOT = ZeroShot()
 
@@ -48,6 +48,21 @@ class Item:
 
 
 @dataclass(frozen=True)
+class Outcome:
+    """What a method and zero-shot make of one image; classes are given by index, as two may have one name.
+
+    Attributes:
+        label: the true class, None where it is not known.
+        zero_shot: zero-shot's answer, None where the file was refused.
+        prediction: the method's answer, None where the file was refused.
+    """
+
+    label: int | None
+    zero_shot: int | None
+    prediction: int | None
+
+
+@dataclass(frozen=True)
 class Answer:
     """All methods' answers for one image.
 
@@ -56,12 +71,14 @@ class Answer:
         predictions: what the rows were made from, in the same order; none where the file was refused.
         reference: zero-shot's prediction.
         notes: what was decided when the file was read, see `DecodedImage`.
+        label: index of the true class, None where it is not known.
     """
 
     rows: tuple[Row, ...]
     predictions: tuple[Prediction, ...] = ()
     reference: Prediction | None = None
     notes: tuple[str, ...] = ()
+    label: int | None = None
 
     @property
     def path(self) -> str:
@@ -72,6 +89,13 @@ class Answer:
     def error(self) -> str:
         """Why the file was refused, or empty."""
         return self.rows[0].error
+
+    @property
+    def outcomes(self) -> tuple[Outcome, ...]:
+        """What accuracies are counted from, one per method."""
+        if self.reference is None:
+            return (Outcome(self.label, None, None),) * len(self.rows)
+        return tuple(Outcome(self.label, self.reference.index, found.index) for found in self.predictions)
 
 
 @dataclass(frozen=True)
@@ -208,17 +232,20 @@ def _answer_chunk(
             read[place].take_z(z)
     shared = (time.perf_counter() - begin) / len(chunk)
     for (item, image), episode in zip(chunk, episodes, strict=True):
-        row = Row(item.name, "" if item.label is None else labels.names[item.label])
         seconds = image.seconds + shared
         if episode is None:
-            refused = replace(row, error=image.error, seconds=seconds)
-            yield Answer(tuple(replace(refused, method=name) for name in methods))
+            refused = replace(_row_of(item, labels), error=image.error, seconds=seconds)
+            yield Answer(tuple(replace(refused, method=name) for name in methods), label=item.label)
         else:
-            yield _answer(episode, methods, row, image.notes, seconds)
+            yield _answer(episode, methods, item, image.notes, seconds)
+
+
+def _row_of(item: Item, labels: LabelSpace) -> Row:
+    return Row(item.name, "" if item.label is None else labels.names[item.label])
 
 
 def _answer(
-    episode: Episode, methods: Mapping[str, Method], row: Row, notes: tuple[str, ...], seconds: float
+    episode: Episode, methods: Mapping[str, Method], item: Item, notes: tuple[str, ...], seconds: float
 ) -> Answer:
     # Zero-shot comes last: it takes the plain view's features from the views', where they are encoded anyway.
     found: dict[Method, tuple[Prediction, float]] = {}
@@ -229,6 +256,7 @@ def _answer(
             found[method] = prediction, time.perf_counter() - begin + seconds
             seconds = 0.0
     names, (reference, _) = episode.labels.names, found[_ZERO_SHOT]
+    row = _row_of(item, episode.labels)
     predictions = tuple(found[method][0] for method in methods.values())
     rows = tuple(
         replace(
@@ -243,7 +271,7 @@ def _answer(
         )
         for (name, method), prediction in zip(methods.items(), predictions, strict=True)
     )
-    return Answer(rows, predictions, reference, notes)
+    return Answer(rows, predictions, reference, notes, item.label)
 
 
 @dataclass(frozen=True)
@@ -265,9 +293,13 @@ class Comparison:
     p_value: float = field(default=1.0)
 
 
-def compare(rows: Sequence[Row]) -> Comparison | None:
-    """Compare a method with zero-shot on the rows that have a label and an answer; None where there are none."""
-    pairs = [(row.zero_shot == row.label, row.prediction == row.label) for row in rows if row.label and row.prediction]
+def compare(outcomes: Iterable[Outcome]) -> Comparison | None:
+    """Compare a method with zero-shot on the images that have a label and an answer; None where there are none."""
+    pairs = [
+        (found.zero_shot == found.label, found.prediction == found.label)
+        for found in outcomes
+        if found.label is not None and found.prediction is not None
+    ]
     if not pairs:
         return None
     gained = sum(method and not zero_shot for zero_shot, method in pairs)

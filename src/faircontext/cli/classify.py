@@ -13,7 +13,14 @@ import tyro
 
 from faircontext import __version__
 from faircontext.cli.options import ModelOptions, note, parse_options
-from faircontext.datasets.folder import FolderTruth, class_folders, find_images, name_remarks
+from faircontext.datasets.folder import (
+    FolderTruth,
+    class_folders,
+    depth_remarks,
+    find_images,
+    keys_below,
+    name_remarks,
+)
 from faircontext.errors import ArgumentError, one_line
 from faircontext.imageio import MAX_PIXELS
 
@@ -64,20 +71,23 @@ def run(arguments: Sequence[str]) -> int:
     """Run the command."""
     options = parse_options(Classify, arguments, "classify")
     names = options.names()
-    paths = find_images(options.paths, sys.stdin or ())
+    remarks: list[str] = []
+    paths = find_images(options.paths, sys.stdin or (), remarks.append)
     read = options.reader()
 
     from faircontext.bench.records import RowWriter, check_outputs, to_json, write_whole
     from faircontext.bench.run import Item, answer_images
 
     setup = options.create(names, options.method, options.prompts)
-    truth = FolderTruth(setup.labels.names, paths, options.paths if options.labels_from_folders else ())
+    roots = options.paths if options.labels_from_folders else ()
+    truth = FolderTruth(setup.labels.names, paths, roots)
+    remarks += depth_remarks(keys_below(paths, roots))
     check_outputs(filter(None, (options.csv, options.json)), [*paths, *filter(None, [options.labels_file])])
     with ExitStack() as stack:
         # Opened last, so that a wrong argument leaves an earlier file as it was.
         writer = stack.enter_context(RowWriter(options.csv)) if options.csv else None
         _print_run(options, setup, len(paths))
-        for remark in [*name_remarks(names), *setup.labels.remarks(), *truth.remarks()]:
+        for remark in [*remarks, *name_remarks(names), *setup.labels.remarks(), *truth.remarks()]:
             note(remark)
         answers: list[Answer] = []
         items = [Item(str(path), path, truth(path)) for path in paths]
@@ -154,7 +164,7 @@ def _compare(answers: "Sequence[Answer]", setup: "Setup") -> "dict[str, Comparis
     """Compare each method with zero-shot; None where no image has a truth."""
     from faircontext.bench.run import compare
 
-    return {label: compare([answer.rows[number] for answer in answers]) for number, label in enumerate(setup.methods)}
+    return {label: compare(answer.outcomes[number] for answer in answers) for number, label in enumerate(setup.methods)}
 
 
 def _print_summary(answers: "Sequence[Answer]", setup: "Setup") -> None:
@@ -207,10 +217,11 @@ def _report(options: Classify, setup: "Setup", answers: "Sequence[Answer]") -> d
 
 def _entries(answer: "Answer", labels: "LabelSpace") -> "Iterator[dict[str, Any]]":
     """Return the entries of one image, one per method."""
-    for row, prediction in zip_longest(answer.rows, answer.predictions):
-        entry = {**asdict(row), "notes": answer.notes}
+    for row, outcome, prediction in zip_longest(answer.rows, answer.outcomes, answer.predictions):
+        entry = {**asdict(row), "label_index": outcome.label, "notes": answer.notes}
         if prediction is not None:
             top = prediction.ranking[:5].tolist()
+            entry["zero_shot_index"] = outcome.zero_shot
             entry["index"] = prediction.index
             entry["top5"] = [[labels.names[index], float(prediction.probabilities[index])] for index in top]
             entry["candidates"] = [labels.names[index] for index in prediction.candidates]

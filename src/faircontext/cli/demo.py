@@ -18,6 +18,7 @@ from faircontext.imageio import load_image
 
 if TYPE_CHECKING:
     from faircontext.bench.records import Row
+    from faircontext.bench.run import Outcome
     from faircontext.episode import Episode
     from faircontext.methods import FCL
     from faircontext.report.figures import EvidenceRow
@@ -100,22 +101,23 @@ def run(arguments: Sequence[str]) -> int:
         f"{len(labels)} classes: {recipe.number} views and {options.masks} masks for each image",
         flush=True,
     )
-    rows, pictures = [], []
+    rows, outcomes, pictures = [], [], []
     for path, truth in photos.items():
         drawn = []
         for variant, image in _variants(load_image(path), options.seed).items():
-            row, picture = _answer(Episode(image, labels, recipe, options.seed), fcl, variant, truth)
+            row, outcome, picture = _answer(Episode(image, labels, recipe, options.seed), fcl, variant, truth)
             print(
                 f"  {truth}, {variant}: zero-shot {row.zero_shot}, FCL {row.prediction} ({row.seconds:.1f} s)",
                 flush=True,
             )
             rows.append(row)
+            outcomes.append(outcome)
             drawn.append(picture)
         pictures.append(options.out / f"{path.stem}.png")
         evidence_figure(f"{truth.capitalize()}: what FCL answered, and on what evidence", drawn).savefig(
             pictures[-1], dpi=110
         )
-    _print_results(rows, pictures)
+    _print_results(rows, outcomes, pictures)
     return 0
 
 
@@ -128,19 +130,21 @@ def _photos() -> dict[Path, str]:
     return {folder / name: truth for name, truth in PHOTOS.items()}
 
 
-def _answer(episode: "Episode", fcl: "FCL", variant: str, truth: str) -> "tuple[Row, EvidenceRow]":
-    """Answer one image, and return its row of the table and its row of the picture."""
+def _answer(episode: "Episode", fcl: "FCL", variant: str, truth: str) -> "tuple[Row, Outcome, EvidenceRow]":
+    """Answer one image, and return its row of the table, what is counted of it, and its row of the picture."""
     from faircontext.bench.records import Row
+    from faircontext.bench.run import Outcome
     from faircontext.methods import ZeroShot
     from faircontext.report.evidence import evidence_row
 
     begin = time.perf_counter()
     adaptation = fcl.adapt(episode)
     names, prediction = episode.labels.names, adaptation.prediction
+    zero_shot = ZeroShot()(episode).index
     row = Row(
         path=variant,
         label=truth,
-        zero_shot=names[ZeroShot()(episode).index],
+        zero_shot=names[zero_shot],
         prediction=names[prediction.index],
         votes=0 if prediction.votes is None else int(prediction.votes[prediction.index]),
         confidence=prediction.confidence,
@@ -148,23 +152,27 @@ def _answer(episode: "Episode", fcl: "FCL", variant: str, truth: str) -> "tuple[
         fallback=prediction.fallback or "",
         seconds=time.perf_counter() - begin,
     )
-    return row, evidence_row(f"{variant}: {row.prediction}", episode, adaptation)
+    outcome = Outcome(names.index(truth), zero_shot, prediction.index)
+    return row, outcome, evidence_row(f"{variant}: {row.prediction}", episode, adaptation)
 
 
-def _print_results(rows: "Sequence[Row]", pictures: Sequence[Path]) -> None:
+def _print_results(rows: "Sequence[Row]", outcomes: "Sequence[Outcome]", pictures: Sequence[Path]) -> None:
     from rich.console import Console
     from rich.table import Table
 
     from faircontext.bench.run import compare
 
     table = Table("photo", "variant", "zero-shot", "FCL", "votes", "prob.", "seconds")
-    for row in rows:
-        answers = [f"[{'green' if name == row.label else 'red'}]{name}" for name in (row.zero_shot, row.prediction)]
+    for row, outcome in zip(rows, outcomes, strict=True):
+        answers = [
+            f"[{'green' if index == outcome.label else 'red'}]{name}"
+            for name, index in ((row.zero_shot, outcome.zero_shot), (row.prediction, outcome.prediction))
+        ]
         table.add_row(
             row.label, row.path, *answers, f"{row.votes}", f"{row.confidence or 0.0:.2f}", f"{row.seconds:.1f}"
         )
     Console().print(table)
-    comparison = compare(rows)
+    comparison = compare(outcomes)
     if comparison is not None:
         print(f"zero-shot  {comparison.zero_shot}\nfcl        {comparison.method}")
         print(f"paired: exact McNemar p = {comparison.p_value:.3g}; a few photos show the tool, not its gain")

@@ -89,8 +89,9 @@ def check_dataset(name: str, root: Path, split: str = "test", read: bool = False
     found = [f"found: {dataset.layout}", *_class_lines(dataset, counts), *_count_lines(split, dataset)]
     absent = [*_absent(dataset), *_counts_off(dataset)]
     empty = [title for label, title in enumerate(dataset.names) if not counts[label]]
-    if empty and dataset.reference is not None and not dataset.missing:
-        absent.append(f"{len(empty)} classes have no image: {_some(empty)}")
+    if empty and not dataset.missing:
+        line = f"{len(empty)} of {len(dataset.names)} classes have no image: {_some(empty)}"
+        (found if dataset.reference is None else absent).append(line)
     refused = list(_refused_names(dataset))
     problems = [*_unreadable(dataset, read), *_wrong_classes(dataset), *refused]
     if partial:

@@ -1,13 +1,14 @@
 """Images from files, folders and lists, with folder names as truth; class names from a list or a file."""
 
 import os
-import sys
-import unicodedata
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from difflib import get_close_matches
 from pathlib import Path
 
+from faircontext.classnames import ClassIndex, as_integer, compose, count_from_one, normalise
+from faircontext.datasets.split_folders import check_no_splits
+from faircontext.datasets.walk import Walk, is_folder, list_entries, natural
 from faircontext.errors import ArgumentError, LabelError, reason_of
 from faircontext.imageio import EXTENSIONS
 
@@ -15,38 +16,47 @@ __all__ = [
     "FolderTruth",
     "class_folders",
     "class_names",
+    "depth_remarks",
     "find_images",
-    "images_below",
-    "is_folder",
-    "is_hidden",
-    "list_entries",
+    "keys_below",
     "name_remarks",
-    "normalise",
     "parse_labels",
     "read_labels",
 ]
 
 
-def find_images(paths: Sequence[str], listed: Iterable[str] = ()) -> list[Path]:
+def find_images(
+    paths: Sequence[str], listed: Iterable[str] = (), say: Callable[[str], None] | None = None
+) -> list[Path]:
     """Return the images under some paths, without loading any.
 
-    Folders are searched recursively, links followed, and sorted; hidden files and folders are left out. A file that is
-    named is always taken, whatever its extension.
+    Folders are searched recursively and sorted, each real folder once, see `Walk`; hidden files and folders, and those
+    of the system, are left out. A file that is named is always taken, whatever its extension.
 
     Args:
         paths: files, folders, or `-` for `listed`.
         listed: lines of file names that stand for `-`.
+        say: takes what was left out, a line each.
 
     Raises:
         ArgumentError: a path does not exist, or there is no image at all.
     """
+    walk = Walk([Path(path) for path in paths if path != "-" and _is_folder(path)])
     try:
-        return _find_images(paths, listed)
+        found = _find_images(paths, listed, walk)
     except RecursionError:
         raise ArgumentError(f"{', '.join(paths)}: folders lie too deep in each other") from None
+    if say is not None:
+        for remark in walk.remarks():
+            say(remark)
+    return found
 
 
-def _find_images(paths: Sequence[str], listed: Iterable[str]) -> list[Path]:
+def _is_folder(path: str) -> bool:
+    return bool(path) and os.path.isdir(path)  # noqa: PTH112 (unlike Path, it answers for names that cannot exist)
+
+
+def _find_images(paths: Sequence[str], listed: Iterable[str], walk: Walk) -> list[Path]:
     if not paths:
         raise ArgumentError("give at least one image, folder, or - for file names on standard input")
     found: list[Path] = []
@@ -55,8 +65,8 @@ def _find_images(paths: Sequence[str], listed: Iterable[str]) -> list[Path]:
             found += _listed_names("".join(listed))
         elif not path:
             raise ArgumentError("a path is empty; give an image, a folder, or - for file names on standard input")
-        elif os.path.isdir(path):  # noqa: PTH112 (unlike Path, it answers for names that cannot exist)
-            found += images_below(Path(path))
+        elif _is_folder(path):
+            found += walk.images(Path(path))
         else:
             try:
                 os.lstat(path)
@@ -68,9 +78,8 @@ def _find_images(paths: Sequence[str], listed: Iterable[str]) -> list[Path]:
     if not found and set(paths) == {"-"}:
         raise ArgumentError("standard input names no file; give one file name a line")
     if not found:
-        raise ArgumentError(
-            f"no images in {', '.join(paths)}; looked for the extensions {' '.join(sorted(EXTENSIONS))}"
-        )
+        looked = f"no images in {', '.join(paths)}; looked for the extensions {' '.join(sorted(EXTENSIONS))}"
+        raise ArgumentError("; ".join([looked, *walk.remarks()]))
     return list(dict.fromkeys(found))
 
 
@@ -81,85 +90,55 @@ def _listed_names(text: str) -> list[Path]:
     return [Path(name) for name in names if name.strip()]
 
 
-def images_below(
-    folder: Path, above: frozenset[str] = frozenset(), enter: Callable[[Path], bool] | None = None
-) -> Iterator[Path]:
-    """Yield the images in a folder and all below it, links followed, sorted.
-
-    Args:
-        folder: to look in.
-        above: the folders over it.
-        enter: whether a folder below it is looked into; None for all of them.
-
-    Raises:
-        ArgumentError: a folder cannot be read.
-    """
-    place = os.path.realpath(folder)
-    if place in above:  # a link back up would never end
-        return
-    for entry in list_entries(folder):
-        if is_folder(entry):
-            if enter is None or enter(entry):
-                yield from images_below(entry, above | {place}, enter)
-        elif entry.suffix.lower() in EXTENSIONS:
-            yield entry
-
-
-def list_entries(folder: Path) -> list[Path]:
-    """Return what lies in a folder and is not hidden, integer names by value and before words.
-
-    Raises:
-        ArgumentError: the folder cannot be read.
-    """
-    try:
-        return sorted((entry for entry in folder.iterdir() if not is_hidden(entry.name)), key=_natural)
-    except OSError as error:
-        raise ArgumentError(f"{folder}: cannot be read: {reason_of(error)}") from None
-
-
-def is_folder(entry: Path) -> bool:
-    """Tell whether a path is a folder.
-
-    Raises:
-        ArgumentError: nobody may look.
-    """
-    try:
-        return entry.is_dir()
-    except OSError as error:  # of a folder that may be listed but not entered
-        raise ArgumentError(f"{entry}: cannot be read: {reason_of(error)}") from None
-
-
-def is_hidden(name: str) -> bool:
-    """Tell whether files and folders of this name are passed over."""
-    return name.startswith(".") or name == "__MACOSX"
-
-
-def _natural(path: Path) -> tuple[int, str]:
-    """Sort integer names, as of class folders, by value and before words."""
-    return (int(path.name), "") if path.name.isdecimal() else (sys.maxsize, path.name)
-
-
 def class_folders(paths: Sequence[str]) -> tuple[str, ...]:
     """Return the names of the folders right below some folders, as class names, integers by value.
 
     Raises:
-        ArgumentError: a path is no folder or cannot be read, or there is no folder below.
+        ArgumentError: a path is no folder or cannot be read, or there is no folder below, or there are splits.
     """
     folders: list[Path] = []
     for path in paths:
-        if not os.path.isdir(path):  # noqa: PTH112 (unlike Path, it answers for names that cannot exist)
+        if not _is_folder(path):
             raise ArgumentError(f"{path}: not a folder; --labels-from-folders takes folders of class folders")
+        check_no_splits(Path(path))
         folders += [entry for entry in list_entries(Path(path)) if is_folder(entry)]
     if not folders:
         raise ArgumentError(f"no class folders in {', '.join(paths)}; give the class names with --labels")
-    return tuple(dict.fromkeys(folder.name for folder in sorted(folders, key=_natural)))
+    return tuple(dict.fromkeys(folder.name for folder in sorted(folders, key=natural)))
+
+
+def depth_remarks(keys: Iterable[str]) -> list[str]:
+    """Return how many images lie deeper than right in a class folder, as a line, where any does.
+
+    Args:
+        keys: paths of images, the class folder first, with `/` between.
+    """
+    levels = [key.split("/") for key in keys]
+    deeper = [parts for parts in levels if len(parts) > 2]
+    if not deeper:
+        return []
+    return [
+        f"{len(deeper):,} of {len(levels):,} images lie deeper than right in a class folder, and count for the outer "
+        f"one, {'/'.join(deeper[0])} for {deeper[0][0]}; where the inner folders are the classes, move them up"
+    ]
+
+
+def keys_below(paths: Iterable[Path], roots: Sequence[str]) -> list[str]:
+    """Return the paths of those images that lie below a root, relative to it, with `/` between."""
+    starts = tuple(os.path.join(os.path.abspath(root), "") for root in roots)  # noqa: PTH100, PTH118 (keeps links)
+    keys = []
+    for path in paths:
+        place = os.path.abspath(path)  # noqa: PTH100 (as above)
+        keys += [place[len(start) :].replace(os.sep, "/") for start in starts if place.startswith(start)][:1]
+    return keys
 
 
 class FolderTruth:
-    """Which class an image's folder is named after.
+    """Which class an image's folder is named after, by index.
 
-    Case, underscores for spaces, and Unicode composition do not matter. Where no folder is named after a class and all
-    are integers, as in copies of ImageNet, an integer is the position of the class, from 0.
+    A folder of exactly a class's name is that class; else case, underscores for spaces, Unicode composition, and zeros
+    before an integer do not matter, see `ClassIndex`. Where no folder is named after a class and all are integers, as
+    in copies of ImageNet, an integer is the position of the class, from 0.
 
     Args:
         names: class names.
@@ -171,19 +150,21 @@ class FolderTruth:
     def __init__(self, names: Sequence[str], paths: Iterable[Path], roots: Sequence[str] = ()) -> None:
         self.names = tuple(names)
         self._roots = [Path(os.path.abspath(root)) for root in roots]  # noqa: PTH100 (keeps links, unlike resolve)
-        self._places: dict[str, int] = {}
-        for index, name in enumerate(self.names):
-            self._places.setdefault(normalise(name), index)
-        self.folders = sorted({self._folder(path) for path in paths} - {*self._roots}, key=_natural)
+        self._index = ClassIndex(self.names)
+        self.folders = sorted({self._folder(path) for path in paths} - {*self._roots}, key=natural)
         words = [folder.name for folder in self.folders]
-        self.numbered = bool(words) and all(word.isdecimal() and word not in self._places for word in words)
-        if self.numbered and int(words[-1]) < len(self.names):
-            self._places = {word: int(word) for word in words}
+        self._integers = [number for number in map(as_integer, words) if number is not None]
+        named = any(self._index.find(word) is not None for word in words)
+        self.numbered = bool(words) and len(self._integers) == len(words) and not named
+        self._by_position = self.numbered and max(self._integers) < len(self.names)
 
     def __call__(self, path: Path) -> int | None:
         """Return the index of an image's class, or None."""
         folder = self._folder(path)
-        return None if folder in self._roots else self._places.get(normalise(folder.name))
+        return None if folder in self._roots else self._find(folder)
+
+    def _find(self, folder: Path) -> int | None:
+        return as_integer(folder.name) if self._by_position else self._index.find(folder.name)
 
     def _folder(self, path: Path) -> Path:
         place = Path(os.path.abspath(path))  # noqa: PTH100 (as above)
@@ -194,28 +175,35 @@ class FolderTruth:
 
     def remarks(self) -> list[str]:
         """Return what a person should know about the folders before a run, a line each."""
-        places = {folder: self._places.get(normalise(folder.name)) for folder in self.folders}
-        known = {folder: index for folder, index in places.items() if index is not None}
-        if self.numbered and known:
-            pairs = _list_some([f"{folder.name} = {self.names[index]}" for folder, index in known.items()])
-            return [f"class folders are all integers, taken as places in the list of classes, from 0: {pairs}"]
-        found = []
         if self.numbered:
-            found.append(
-                f"class folders are all integers, but {self.folders[-1].name} is no place among {len(self.names)} "
-                "classes, counted from 0: no image has a truth"
-            )
+            return [self._position_remark()]
+        places = {folder: self._find(folder) for folder in self.folders}
+        known = {folder: index for folder, index in places.items() if index is not None}
+        found = []
         if known and all(folder.name.isdecimal() for folder in self.folders):
             order = _list_some(sorted((folder.name for folder in known), key=int))
             found.append(f"class folders are all integers, and so are the class names, in this order: {order}")
         for folder in [folder for folder in self.folders if known and folder not in known]:
-            close = get_close_matches(normalise(folder.name), self._places, n=3, cutoff=0.5)
+            close = get_close_matches(normalise(folder.name), {*map(normalise, self.names)}, n=3, cutoff=0.5)
             hint = f"; did you mean {' or '.join(close)}?" if close else ""
             found.append(f"folder {folder} is named after no class, its images count in no accuracy{hint}")
         empty = [name for index, name in enumerate(self.names) if index not in known.values()]
         if self._roots and empty:
             found.append(f"class folders without images, which stay classes: {_list_some(empty)}")
         return found
+
+    def _position_remark(self) -> str:
+        """Say which classes integer folders stand for, or that they stand for none."""
+        head = "class folders are all integers"
+        if not self._by_position:
+            return (
+                f"{head}, but {self.folders[-1].name} is no place among {len(self.names)} classes, counted from 0: no "
+                "image has a truth"
+            )
+        pairs = [f"{folder.name} = {self.names[int(folder.name)]}" for folder in self.folders]
+        odd = count_from_one(self._integers, self.names)
+        doubt = f"; they may count from 1: {odd}" if odd else ""
+        return f"{head}, taken as places in the list of classes, from 0: {_list_some(pairs)}{doubt}"
 
 
 def _list_some(words: Sequence[str], limit: int = 20) -> str:
@@ -230,17 +218,19 @@ def name_remarks(names: Sequence[str]) -> list[str]:
         found.append(f"with one class, {names[0]}, nothing is decided: every image is answered with it")
         if "," in names[0]:
             found.append("the one class name has commas in it; a file of class names has one a line")
-    alike = Counter(map(normalise, names))
-    if doubled := sorted({name for name in names if alike[normalise(name)] > 1}):
+    equal, alike = Counter(map(compose, names)), Counter(map(normalise, names))
+    doubled = sorted({name for name in names if equal[compose(name)] > 1})
+    if doubled:
         found.append(
             f"class names given more than once: {', '.join(doubled)}; each keeps its place, the first wins ties"
         )
+    similar = sorted({name for name in names if alike[normalise(name)] > 1} - {*doubled})
+    if similar:
+        found.append(
+            f"class names that differ in case, underscores or blanks alone: {', '.join(similar)}; a text model may "
+            "read them alike, and the first wins ties"
+        )
     return found
-
-
-def normalise(name: str) -> str:
-    """Return a class name as it is compared: case, underscores for spaces and composition do not matter."""
-    return unicodedata.normalize("NFC", name).replace("_", " ").strip().casefold()
 
 
 def class_names(text: str | None, file: Path | None) -> tuple[str, ...]:
@@ -282,7 +272,7 @@ def read_labels(path: Path) -> tuple[str, ...]:
 
 
 def _clean(names: Iterable[str], source: str) -> tuple[str, ...]:
-    cleaned = tuple(unicodedata.normalize("NFC", name.strip()) for name in names if name.strip())
+    cleaned = tuple(compose(name.strip()) for name in names if name.strip())
     if not cleaned:
         raise LabelError(f"{source}: no class names; give at least one")
     return cleaned

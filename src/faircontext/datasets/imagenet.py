@@ -9,9 +9,10 @@ from functools import cache
 from importlib.resources import files
 from pathlib import Path
 
-from faircontext.datasets.folder import is_folder, list_entries
+from faircontext.classnames import as_integer, count_from_one
 from faircontext.datasets.own import WNID, samples_below
 from faircontext.datasets.spec import Sample
+from faircontext.datasets.walk import is_folder, list_entries
 from faircontext.errors import ArgumentError
 
 __all__ = ["imagenet_names", "imagenet_wnids", "read_imagenet"]
@@ -49,11 +50,11 @@ def read_imagenet(place: Path, variant: str = "") -> tuple[tuple[Sample, ...], l
         if not is_folder(entry):  # a README.txt lies beside the class folders of A and R
             flat = flat or bool(FLAT.fullmatch(entry.name))
         elif WNID.fullmatch(entry.name) or entry.name.isdecimal():
-            label = labels.get(entry.name, -1)
-            if not variant and entry.name.isdecimal():
-                label = int(entry.name)
+            number = None if variant else as_integer(entry.name)
+            label = labels.get(entry.name, -1) if number is None else number
             if not 0 <= label < len(wnids):
-                raise ArgumentError(f"{entry}: is none of the {len(wnids)} classes; take it away")
+                first = "" if variant or 0 in folders else "; folders count from 0, and there is no folder 0"
+                raise ArgumentError(f"{entry}: is none of the {len(wnids)} classes; take it away{first}")
             if (other := folders.setdefault(label, entry)) != entry:
                 raise ArgumentError(f"{entry}: is of the same class as {other.name}; take one away")
     if flat and not folders:
@@ -61,4 +62,6 @@ def read_imagenet(place: Path, variant: str = "") -> tuple[tuple[Sample, ...], l
             f"{place}: the validation images are not sorted into wnid folders; do so with the script valprep.sh that "
             "comes with many ImageNet recipes"
         )
-    return samples_below(place, [(folders[label], label) for label in sorted(folders)])
+    samples, remarks = samples_below(place, [(folders[label], label) for label in sorted(folders)])
+    odd = count_from_one(folders, wnids) if all(folder.name.isdecimal() for folder in folders.values()) else ""
+    return samples, [*remarks, *([f"folders may count from 1: {odd}"] if odd else [])]

@@ -6,11 +6,12 @@ from difflib import get_close_matches
 from pathlib import Path
 
 from faircontext.datasets.catalogue import CATALOGUE, Entry, reference
-from faircontext.datasets.folder import is_folder
 from faircontext.datasets.imagenet import imagenet_names, read_imagenet
 from faircontext.datasets.own import load_own
+from faircontext.datasets.paths import find_listed
 from faircontext.datasets.spec import Dataset, Sample
-from faircontext.datasets.splits import Rows, Split, official_list, present, read_aircraft, read_official, read_split
+from faircontext.datasets.splits import Rows, Split, official_list, read_aircraft, read_official, read_split
+from faircontext.datasets.walk import is_folder
 from faircontext.errors import ArgumentError, check_choice
 
 __all__ = ["SPLITS", "load_dataset", "locate"]
@@ -52,7 +53,7 @@ def load_dataset(name: str, root: Path, split: str = "test") -> Dataset:
         name: see `list_datasets`; or a folder below the root, or a path to one, laid out as in `load_own`.
         root: the folder that holds the data sets.
         split: `test` or `val`, which are CoOp's, or `official`: the data set's own test images. For a folder of one's
-            own see `load_own`; a remark says where it has no such split.
+            own see `load_own`.
 
     Raises:
         FairContextError: it is not there, or not as it must be; the message names the folder or the file.
@@ -60,18 +61,9 @@ def load_dataset(name: str, root: Path, split: str = "test") -> Dataset:
     check_choice("split", split, SPLITS)
     place = locate(name, root)
     try:
-        return _load_own(place, split) if isinstance(place, Path) else _load_known(place, root, split)
+        return load_own(place, split) if isinstance(place, Path) else _load_known(place, root, split)
     except RecursionError:
         raise ArgumentError(f"{name}: folders lie too deep in each other") from None
-
-
-def _load_own(folder: Path, split: str) -> Dataset:
-    """Read a folder of one's own, and say where it has no such split as was asked for."""
-    found = load_own(folder, split)
-    if split in ("test", found.split):  # test, which is taken where nobody asks, stands for whatever there is
-        return found
-    taken = "all its images are taken" if found.split == "all" else f"its folder {found.split} is taken"
-    return replace(found, remarks=(*found.remarks, f"there is no split {split} in a set of one's own: {taken}"))
 
 
 def _load_known(name: str, root: Path, split: str) -> Dataset:
@@ -184,7 +176,7 @@ def _layout(entry: Entry, folder: str, inner: str = "") -> str:
 
 
 def _listed(name: str, place: Path, layout: str, names: tuple[str, ...], listed: Rows) -> Dataset:
-    there = dict(present(place, listed))
-    samples = tuple(Sample(key, place / key, label) for key, label in there.items())
+    there = find_listed(place, (key for key, _ in listed), name)
+    samples = tuple(Sample(there[key], place / there[key], label) for key, label in listed if key in there)
     missing = tuple(key for key, _ in listed if key not in there)
     return Dataset(name, place, layout, "test", names, samples, missing)

@@ -2,12 +2,16 @@
 
 import os
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
-from faircontext.datasets.folder import images_below, is_folder, is_hidden, list_entries, normalise, read_labels
+from faircontext.classnames import ClassIndex, as_integer, count_from_one
+from faircontext.datasets.folder import depth_remarks, read_labels
 from faircontext.datasets.spec import Dataset, Sample
+from faircontext.datasets.split_folders import ClassFolders, find_class_folders, split_hint, split_of
 from faircontext.datasets.table import NAMES, TABLE, read_table
+from faircontext.datasets.walk import Walk, is_folder, list_entries
 from faircontext.errors import ArgumentError
 from faircontext.imageio import EXTENSIONS
 
@@ -16,20 +20,18 @@ __all__ = ["WNID", "load_own", "samples_below"]
 WNID = re.compile(r"n\d{8}")
 """The name of an ImageNet class folder."""
 
-PARTS = ("images", "train", "val", "test")
-"""Folders that are no classes where there are no others: they hold class folders."""
-
 
 def load_own(folder: Path, split: str = "test") -> Dataset:
     """Read a folder as a data set: a table `labels.csv`, see `read_table`, or else class folders.
 
-    Class folders lie in `test` (or `val`, where that is asked for), in `images`, or right below the folder. Integer
-    names are sorted by value, others as text; classes are named after their folders. Names in `classnames.txt` go
-    before: to folders of the same names, to integer folders as places in the list, else in the order of folders.
+    Class folders lie in a folder of the split, see `find_class_folders`, in `images`, or right below the folder.
+    Integer names are sorted by value, others as text; classes are named after their folders. Names in `classnames.txt`
+    go before: to folders of the same names, to integer folders as places in the list, else in the order of folders.
 
     Args:
         folder: the data set's.
-        split: `val` for a folder `val`. Where there is but one set of images it is taken, and is called `all`.
+        split: `val` for validation images. Where there is but one set of images it is taken, and is called `all`; a
+            remark says where there is no such split.
 
     Raises:
         ArgumentError: the folder is none, or is not laid out as a data set; the message says where and how.
@@ -43,24 +45,45 @@ def load_own(folder: Path, split: str = "test") -> Dataset:
             raise ArgumentError(
                 f"{folder / TABLE}: is no file, or a link to nothing; put the table there, or take it away"
             )
-        return read_table(name, folder)
-    for inner in ("val", "images", "") if split == "val" else ("test", "images", "val", ""):
-        place = folder / inner
-        folders = [entry for entry in list_entries(place) if is_folder(entry)] if is_folder(place) else []
-        filled = {entry.name for entry in folders if any(images_below(entry))}
-        if filled and not (inner == "" and filled <= {*PARTS}):
-            return _read_folders(name, folder, place, folders, inner if inner in ("test", "val") else "all")
-    where = " below val" if split == "val" and is_folder(folder / "test") else ""
-    raise ArgumentError(
-        f"{folder}: neither {TABLE} nor folders of images named after classes{where}; see docs, Data sets"
+        return _with_split(read_table(name, folder), split, folder)
+    found = find_class_folders(folder, split)
+    if found is None:
+        raise _no_class_folders(folder, split)
+    return _with_split(_read_folders(name, folder, found), split, found.place)
+
+
+def _with_split(dataset: Dataset, split: str, place: Path) -> Dataset:
+    """Return a data set with a remark where it has no such split as was asked for."""
+    if dataset.split == split or (dataset.split, split) == ("all", "test"):  # which is asked for where nobody asks
+        return dataset
+    inner = place.relative_to(dataset.folder).as_posix()
+    taken = "all its images are taken" if dataset.split == "all" else f"its folder {inner} is taken"
+    return replace(dataset, remarks=(*dataset.remarks, f"there is no split {split} in a set of one's own: {taken}"))
+
+
+def _no_class_folders(folder: Path, split: str) -> ArgumentError:
+    """Build the error for a folder without class folders, with what else lies there."""
+    test = any(split_of(entry.name) == "test" for entry in list_entries(folder) if is_folder(entry))
+    what = f"{folder}: neither {TABLE} nor folders of images named after classes"
+    hints = [hint] if (hint := split_hint(folder)) else _left_out(folder)
+    return ArgumentError(
+        "; ".join([f"{what} below val" if split == "val" and test else what, *hints, "see docs, Data sets"])
     )
 
 
-def samples_below(place: Path, folders: Sequence[tuple[Path, int]]) -> tuple[tuple[Sample, ...], list[str]]:
-    """Return the images in some class folders, with the label of each folder, and remarks.
+def _left_out(folder: Path) -> list[str]:
+    """Return what a search of a folder leaves out, a line each."""
+    walk = Walk([folder])
+    for _ in walk.images(folder):
+        pass
+    return walk.remarks()
 
-    Links are followed, but not into the class folders themselves: their images would count twice, perhaps as of
-    another class.
+
+def samples_below(place: Path, folders: Sequence[tuple[Path, int]]) -> tuple[tuple[Sample, ...], list[str]]:
+    """Return the images in some class folders, with the label of each folder, and remarks on what was left out.
+
+    Each real folder is visited once, see `Walk`: images that are found in two class folders would count twice, perhaps
+    as of another class.
 
     Args:
         place: that holds the class folders; keys are relative to it.
@@ -69,40 +92,23 @@ def samples_below(place: Path, folders: Sequence[tuple[Path, int]]) -> tuple[tup
     Raises:
         ArgumentError: a class folder is a link into another, or to a folder that holds them.
     """
-    skip, left_out = len(place.parts), list[str]()
-    inside, classes = Path(os.path.realpath(place)), {folder.name for folder, _ in folders}
-
-    def enter(entry: Path) -> bool:
-        again = entry.is_symlink() and _is_reached(Path(os.path.realpath(entry)), inside, classes)
-        if again:
-            left_out.append("/".join(entry.parts[skip:]))
-        return not again
-
-    samples = []
+    walk, skip = Walk([folder for folder, _ in folders], place), len(place.parts)
+    samples: list[Sample] = []
     for folder, label in folders:
-        if not enter(folder):
+        if walk.leads_back(folder):
             raise ArgumentError(
                 f"{folder}: is a link into the class folders beside it, whose images would count twice; take it away"
             )
-        samples += [Sample("/".join(path.parts[skip:]), path, label) for path in images_below(folder, enter=enter)]
-    if not left_out:
-        return tuple(samples), []
-    shown = ", ".join(left_out[:5]) + (f" and {len(left_out) - 5:,} more" if len(left_out) > 5 else "")
-    return tuple(samples), [f"links into the class folders, whose images count once, are left out: {shown}"]
+        samples += [Sample("/".join(path.parts[skip:]), path, label) for path in walk.images(folder)]
+    walk.entries(place)  # what lies beside the class folders is left out as well
+    return tuple(samples), [*walk.remarks("the class folders"), *depth_remarks(sample.key for sample in samples)]
 
 
-def _is_reached(target: Path, place: Path, classes: Collection[str]) -> bool:
-    """Tell whether images in a folder are found in class folders without a link, or the class folders lie in it."""
-    if target == place or target in place.parents:
-        return True
-    if place not in target.parents:
-        return False
-    parts = target.relative_to(place).parts
-    return parts[0] in classes and not any(map(is_hidden, parts))
-
-
-def _read_folders(name: str, folder: Path, place: Path, folders: Sequence[Path], split: str) -> Dataset:
+def _read_folders(name: str, folder: Path, found: ClassFolders) -> Dataset:
+    place = found.place
+    folders = [entry for entry in list_entries(place) if is_folder(entry)]
     names, labels, remarks = _name_classes(folder, folders)
+    remarks += found.remarks
     samples, more = samples_below(place, sorted(zip(folders, labels, strict=True), key=lambda found: found[1]))
     remarks += more
     empty = {*labels} - {sample.label for sample in samples}
@@ -111,7 +117,7 @@ def _read_folders(name: str, folder: Path, place: Path, folders: Sequence[Path],
         remarks.append(f"class folders without images, which stay classes: {few}")
     if loose := sum(entry.suffix.lower() in EXTENSIONS for entry in {*list_entries(place)} - {*folders}):
         remarks.append(f"images that lie in no class folder are left out: {loose} in {place}")
-    return Dataset(name, folder, f"class folders in {place}", split, names, samples, remarks=tuple(remarks))
+    return Dataset(name, folder, f"class folders in {place}", found.split, names, samples, remarks=tuple(remarks))
 
 
 def _name_classes(folder: Path, folders: Sequence[Path]) -> tuple[tuple[str, ...], list[int], list[str]]:
@@ -129,28 +135,36 @@ def _name_classes(folder: Path, folders: Sequence[Path]) -> tuple[tuple[str, ...
 
 
 def _match(folder: Path, words: Sequence[str], given: Sequence[str]) -> tuple[list[int], list[str]]:
-    """Return the places of class folders in a list of class names, and remarks."""
-    remarks: list[str] = []
-    places: dict[str, int] = {}
-    for place, name in enumerate(given):
-        places.setdefault(normalise(name), place)
-    if all(normalise(word) in places for word in words):
-        labels = [places[normalise(word)] for word in words]
-    elif all(word.isdecimal() and len(word) < 10 for word in words) and max(map(int, words)) < len(given):
-        labels = [int(word) for word in words]
-        remarks = [f"class folders are places in {NAMES}, from 0: {_pairs(words, labels, given)}"]
+    """Return the indices of class folders in a list of class names, and remarks."""
+    index = ClassIndex(given)
+    named, numbers = [index.find(word) for word in words], [as_integer(word) for word in words]
+    known = [label for label in named if label is not None]
+    integers = [number for number in numbers if number is not None]
+    if len(known) == len(words):
+        labels, remark = known, ""
+    elif len(integers) == len(words) and max(integers) < len(given):
+        labels, odd = integers, count_from_one(integers, given)
+        remark = f"class folders are places in {NAMES}, from 0: {_pairs(words, labels, given)}"
+        remark += f"; they may count from 1: {odd}" if odd else ""
     elif len(given) == len(words):
         labels = [*range(len(words))]
-        remarks = [f"class names are from {NAMES}, in the order of the folders: {_pairs(words, labels, given)}"]
+        remark = f"class names are from {NAMES}, in the order of the folders: {_pairs(words, labels, given)}"
     else:
         raise ArgumentError(
             f"{folder / NAMES}: {len(given)} names for {len(words)} class folders, which are named otherwise; give one "
             "for each, in order"
         )
+    # A folder that has the name of one class is not taken for another one because of its place.
+    if any(one not in (None, other) for one, other in zip(named, labels, strict=True)):
+        strange = next(word for word, label in zip(words, named, strict=True) if label is None)
+        raise ArgumentError(
+            f"{folder / NAMES}: class folder {strange} is named after none of its {len(given)} names, but "
+            f"{len(known)} others are; name all folders so, or none"
+        )
     if len({*labels}) < len(labels):
         doubled = next(place for place in labels if labels.count(place) > 1)
         raise ArgumentError(f"{folder}: two class folders are named after class {doubled}, {given[doubled]}; join them")
-    return labels, remarks
+    return labels, [remark] if remark else []
 
 
 def _pairs(words: Sequence[str], labels: Sequence[int], given: Sequence[str]) -> str:

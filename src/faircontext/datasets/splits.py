@@ -1,21 +1,21 @@
 """Data sets whose images, labels and class names are listed by a split file, as CoOp's, or by official text files."""
 
 import json
-import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
 
+from faircontext.classnames import compose, normalise
+from faircontext.datasets.paths import clean_key
 from faircontext.errors import ArgumentError, reason_of
 
 __all__ = [
     "Listed",
     "Rows",
     "Split",
-    "clean_key",
+    "check_gapless",
     "official_list",
-    "present",
     "read_aircraft",
     "read_official",
     "read_split",
@@ -61,22 +61,32 @@ def read_split(path: Path) -> Split:
         _check_once(path, part, parts[part])
     if not names:
         raise ArgumentError(f"{path}: lists no image")
-    if sorted(names) != [*range(len(names))]:
-        raise ArgumentError(f"{path}: labels are not 0 to {len(names) - 1} without a gap")
+    check_gapless(path, names)
     return Split(tuple(names[label] for label in range(len(names))), parts)
+
+
+def check_gapless(path: Path, names: Mapping[int, str], hint: str = "") -> None:
+    """Raise `ArgumentError` unless the labels of some class names are 0, 1, ... without a gap."""
+    if sorted(names) != [*range(len(names))]:
+        raise ArgumentError(
+            f"{path}: labels are not 0 to {len(names) - 1} without a gap: {len(names)} of them, from {min(names)} to "
+            f"{max(names)}{hint if 0 in names else '; count from 0'}"
+        )
 
 
 def _read_entry(path: Path, part: str, place: int, entry: Any, names: dict[int, str]) -> tuple[str, int]:
     where = f"{path}: {part}[{place}]"
-    kinds = [type(value) for value in entry] if isinstance(entry, list) else []
-    if kinds != [str, int, str] or not entry[2].strip():
-        raise ArgumentError(f"{where} is not [path, label, class name]")
-    key, label, name = clean_key(entry[0].removeprefix("/")), entry[1], entry[2]
+    path_text, number, name = entry if isinstance(entry, list) and len(entry) == 3 else (None, None, None)
+    if isinstance(number, float) and number.is_integer():  # as tools that know no integers write them
+        number = int(number)
+    if not isinstance(path_text, str) or type(number) is not int or not isinstance(name, str) or not name.strip():
+        raise ArgumentError(f"{where} is not [path, label, class name] with an integer for the label: {entry!r:.200}")
+    key, name = clean_key(path_text.removeprefix("/")), compose(name).strip()
     if key is None:
-        raise ArgumentError(f"{where}: the path {entry[0]!r} leaves the folder of images")
-    if names.setdefault(label, name) != name:
-        raise ArgumentError(f"{where}: class {label} is {names[label]!r}, but is called {name!r}")
-    return key, label
+        raise ArgumentError(f"{where}: the path {path_text!r} leaves the folder of images")
+    if normalise(names.setdefault(number, name)) != normalise(name):
+        raise ArgumentError(f"{where}: class {number} is {names[number]!r}, but is called {name!r}")
+    return key, number
 
 
 def _check_once(path: Path, part: str, rows: Rows) -> None:
@@ -84,12 +94,6 @@ def _check_once(path: Path, part: str, rows: Rows) -> None:
     for place, (key, _) in enumerate(rows):
         if seen.setdefault(key, place) != place:
             raise ArgumentError(f"{path}: {part}[{place}]: {key} is there twice, first as {part}[{seen[key]}]")
-
-
-def clean_key(path: str) -> str | None:
-    """Return a relative path in its shortest form, or None where it does not lie below a folder."""
-    parts = PurePosixPath(path)
-    return None if parts.is_absolute() or ".." in parts.parts or not parts.parts or "\0" in path else str(parts)
 
 
 def _lines(path: Path) -> list[str]:
@@ -173,9 +177,3 @@ def _read_flowers(folder: Path, split: Split) -> Rows:
         if known.get(key, label) != label or not 0 <= label < len(split.names):
             raise ArgumentError(f"{folder / 'imagelabels.mat'}: {key} is of class {label}, but not in the split file")
     return found
-
-
-def present(place: Path, listed: Iterable[tuple[str, int]]) -> list[tuple[str, int]]:
-    """Return which of the listed images are below a folder."""
-    # Unlike Path's, these answer for names that cannot exist, and in a third of the time.
-    return [(key, label) for key, label in listed if os.path.isfile(os.path.join(place, key))]  # noqa: PTH113, PTH118

@@ -1,26 +1,48 @@
 """Data sets whose images and labels are listed by a table, `labels.csv`, with class names in `classnames.txt`."""
 
 import csv
+import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
+from faircontext.classnames import ClassIndex, compose, count_from_one, normalise
 from faircontext.datasets.folder import read_labels
+from faircontext.datasets.paths import clean_key, find_listed, roots_of
 from faircontext.datasets.spec import Dataset, Sample
-from faircontext.datasets.splits import clean_key, present
+from faircontext.datasets.splits import check_gapless
 from faircontext.errors import ArgumentError, reason_of
 
 __all__ = ["NAMES", "TABLE", "read_table"]
 
 TABLE, NAMES = "labels.csv", "classnames.txt"
 
-Row = dict[str, str | None]
+INTEGER = re.compile(r"(\d{1,9})(\.0*)?")
+"""A label, perhaps as spreadsheets write the integers of a column with gaps."""
+
+
+@dataclass(frozen=True)
+class _Row:
+    """A line of the table: its cells as they are written, the last two without the blanks around them."""
+
+    line: int
+    path: str
+    label: str
+    class_name: str
+
+    @property
+    def number(self) -> int | None:
+        """The label where it is an integer."""
+        found = INTEGER.fullmatch(self.label)
+        return None if found is None else int(found[1])
 
 
 def read_table(name: str, folder: Path) -> Dataset:
     """Read `labels.csv`: columns `path` and `label`, perhaps `class_name`; others are left out.
 
-    Paths are relative to the folder. Class names come from `classnames.txt`, one a line, or else from the table. A path
-    that is not there goes to `Dataset.missing`.
+    Paths are relative to the folder; how they may be written otherwise see `find_listed`. A label is the index of a
+    class, or its name. Class names come from `classnames.txt`, one a line, or else from the table. A path that is not
+    there goes to `Dataset.missing`.
 
     Args:
         name: of the data set.
@@ -32,72 +54,99 @@ def read_table(name: str, folder: Path) -> Dataset:
     """
     place = folder / TABLE
     rows = _read_rows(place)
-    names = read_labels(folder / NAMES) if (folder / NAMES).is_file() else _names_of(place, rows)
+    if (folder / NAMES).is_file():
+        names = read_labels(folder / NAMES)
+        remarks = _check_start(place, rows, names)
+    else:
+        names, remarks = _names_of(place, rows)
+    index, roots = ClassIndex(names), roots_of(folder)
     listed: dict[str, int] = {}
-    for line, row in rows:
-        key, label = _check_row(place, line, row, names)
+    for row in rows:
+        key = clean_key(row.path, roots)
+        if key is None:
+            raise ArgumentError(f"{place}, line {row.line}: the path {row.path!r} does not lie below the folder")
         if key in listed:
-            raise ArgumentError(f"{place}, line {line}: {key} is there twice")
-        listed[key] = label
-    there = dict(present(folder, listed.items()))
-    samples = tuple(Sample(key, folder / key, label) for key, label in there.items())
+            raise ArgumentError(f"{place}, line {row.line}: {key} is there twice")
+        listed[key] = _label_of(place, row, names, index)
+    there = find_listed(folder, listed, str(place))
+    samples = tuple(Sample(there[key], folder / there[key], label) for key, label in listed.items() if key in there)
     missing = tuple(key for key in listed if key not in there)
-    return Dataset(name, folder, f"the table {place}", "all", names, samples, missing)
+    return Dataset(name, folder, f"the table {place}", "all", names, samples, missing, remarks=tuple(remarks))
 
 
-def _read_rows(place: Path) -> list[tuple[int, Row]]:
+def _read_rows(place: Path) -> list[_Row]:
+    """Return the lines that are not blank."""
     try:
         with place.open(encoding="utf-8-sig", newline="") as file:
-            reader = csv.DictReader(file)
-            columns = reader.fieldnames or []
-            rows = [(reader.line_num, row) for row in reader]
+            reader = csv.reader(file)
+            lines = [(reader.line_num, cells) for cells in reader if any(cell.strip() for cell in cells)]
     except UnicodeDecodeError:
         raise ArgumentError(f"{place}: cannot be read: it is no text in UTF-8; save it as UTF-8") from None
     except (OSError, csv.Error) as error:
         raise ArgumentError(f"{place}: cannot be read: {reason_of(error)}") from None
+    head = lines.pop(0)[1] if lines else []
+    columns = [title.strip() for title in head]
     for column in ("path", "label"):
         if column not in columns:
-            raise ArgumentError(f"{place}: has no column {column!r}; its first line must be path,label[,class_name]")
-        if list(columns).count(column) > 1:
-            raise ArgumentError(f"{place}: has the column {column!r} twice; which of them counts?")
-    if not rows:
-        raise ArgumentError(f"{place}: lists no image")
-    return rows
-
-
-def _check_row(place: Path, line: int, row: Row, names: Sequence[str]) -> tuple[str, int]:
-    key, text, title = clean_key(row["path"] or ""), row["label"] or "", row.get("class_name") or ""
-    if key is None:
-        raise ArgumentError(f"{place}, line {line}: the path {row['path'] or ''!r} does not lie below the folder")
-    label = _number(text)
-    if label is None or label >= len(names):
-        raise ArgumentError(f"{place}, line {line}: the label {text!r} is no class; use 0 to {len(names) - 1}")
-    if title and _alike(title) != _alike(names[label]):
-        raise ArgumentError(f"{place}, line {line}: class {label} is {names[label]!r}, but is called {title!r}")
-    return key, label
-
-
-def _number(text: str) -> int | None:
-    return int(text) if text.strip().isdecimal() and len(text) < 10 else None
-
-
-def _names_of(place: Path, rows: Sequence[tuple[int, Row]]) -> tuple[str, ...]:
-    """Take class names from the table itself."""
-    found: dict[int, str] = {}
-    for line, row in rows:
-        label, title = _number(row["label"] or ""), (row.get("class_name") or "").strip()
-        if not title:
             raise ArgumentError(
-                f"{place}: there is no {NAMES} beside it, and line {line} has no class_name; give either"
+                f"{place}: has no column {column!r}; its first line must be path,label[,class_name], and is "
+                f"{','.join(head)!r:.200}"
+            )
+        if columns.count(column) > 1:
+            raise ArgumentError(f"{place}: has the column {column!r} twice; which of them counts?")
+    if not lines:
+        raise ArgumentError(f"{place}: lists no image")
+    found = []
+    for line, cells in lines:
+        named = dict(zip(columns, cells, strict=False))  # a line may be short, or longer than the first
+        label, title = named.get("label", "").strip(), named.get("class_name", "").strip()
+        found.append(_Row(line, named.get("path", ""), label, compose(title)))
+    return found
+
+
+def _label_of(place: Path, row: _Row, names: Sequence[str], index: ClassIndex) -> int:
+    """Return the class of a line: its label is an index, or names one of the classes."""
+    named = () if row.label.isdecimal() else index.find_all(row.label)  # first, as a name may be 1.0
+    label = named[0] if named else row.number
+    if label is None or label >= len(names):
+        raise ArgumentError(
+            f"{place}, line {row.line}: the label {row.label[:60]!r} is no class; use 0 to {len(names) - 1}, or a "
+            "class name"
+        )
+    if row.class_name and label not in index.find_all(row.class_name):
+        raise ArgumentError(
+            f"{place}, line {row.line}: class {label} is {names[label]!r}, but is called {row.class_name!r}"
+        )
+    return label
+
+
+def _check_start(place: Path, rows: Sequence[_Row], names: Sequence[str]) -> list[str]:
+    """Look for labels that count from 1: refuse them where that is certain, and return a remark where it may be so."""
+    labels = {row.number for row in rows if row.number is not None}
+    odd = count_from_one(labels, names) if all(row.number is not None for row in rows) else ""
+    if odd and max(labels) == len(names):
+        raise ArgumentError(f"{place}: labels count from 1: {odd}")
+    checked = all(row.class_name for row in rows)
+    return [f"labels may count from 1: {odd}"] if odd and not checked else []
+
+
+def _names_of(place: Path, rows: Sequence[_Row]) -> tuple[tuple[str, ...], list[str]]:
+    """Take class names from the table itself, from labels where these are words; return them and remarks."""
+    words = {normalise(row.label): compose(row.label) for row in reversed(rows)}
+    titled = all(normalise(row.class_name) in ("", normalise(row.label)) for row in rows)
+    if titled and "" not in words and all(row.number is None for row in rows):
+        names = tuple(sorted(words.values()))
+        return names, [f"labels are class names: {len(names)} classes, in sorted order"]
+    found: dict[int, str] = {}
+    for row in rows:
+        where, label = f"{place}, line {row.line}", row.number
+        if not row.class_name:
+            raise ArgumentError(
+                f"{place}: there is no {NAMES} beside it, and line {row.line} has no class_name; give either"
             )
         if label is None:
-            raise ArgumentError(f"{place}, line {line}: the label {row['label'] or ''!r} is no class; count from 0")
-        if _alike(found.setdefault(label, title)) != _alike(title):
-            raise ArgumentError(f"{place}, line {line}: class {label} is {found[label]!r}, but is called {title!r}")
-    if sorted(found) != [*range(len(found))]:
-        raise ArgumentError(f"{place}: labels are not 0 to {len(found) - 1} without a gap; name all classes in {NAMES}")
-    return tuple(found[label] for label in range(len(found)))
-
-
-def _alike(name: str) -> str:
-    return name.replace("_", " ").strip().casefold()
+            raise ArgumentError(f"{where}: the label {row.label[:60]!r} is no class; count from 0")
+        if normalise(found.setdefault(label, row.class_name)) != normalise(row.class_name):
+            raise ArgumentError(f"{where}: class {label} is {found[label]!r}, but is called {row.class_name!r}")
+    check_gapless(place, found, f"; name all classes in {NAMES}")
+    return tuple(found[label] for label in range(len(found))), []

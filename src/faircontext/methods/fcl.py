@@ -44,6 +44,7 @@ class Adaptation:
         pairs: positions in `candidates` of each pair.
         common: common-evidence map of each pair, scaled, None where `evidence` is.
         calibration: the learnt context and its losses, None without calibration.
+        not_learnt: None, or why the context is `delta_0` still, for a person to read.
     """
 
     prediction: Prediction
@@ -55,6 +56,7 @@ class Adaptation:
     pairs: Int[Tensor, "2 pairs"] | None = None
     common: Float[Tensor, "pairs height width"] | None = None
     calibration: Calibration | None = None
+    not_learnt: str | None = None
 
     def note(self, findings: Mapping[str, Diagnostic]) -> "Adaptation":
         """Return this adaptation with more diagnostics of its answer."""
@@ -63,7 +65,7 @@ class Adaptation:
 
     def fall_back(self, reason: str) -> "Adaptation":
         """Return this adaptation with a note of why it ends here."""
-        return replace(self, prediction=replace(self.prediction, fallback=reason))
+        return replace(self, prediction=replace(self.prediction, fallback=reason), not_learnt=reason)
 
 
 @dataclass(frozen=True)
@@ -151,14 +153,10 @@ class FCL(Localising):
             self._check_template(labels, template)
 
     def _check_template(self, labels: LabelSpace, template: int) -> None:
-        prompts = labels.prompts[template]
-        if self.context == "cl" and prompts.length == 0:
-            raise LabelError(
-                f"prompt template {labels.templates[template]!r} has no words before the class name for context='cl' "
-                "to learn; use context='cl-hp'"
-            )
         if self.context == "cl-hp":
-            labels.backbone.check_length(prompts, len(labels.initial_tokens))
+            labels.backbone.check_length(labels.prompts[template], len(labels.initial_tokens))
+        elif reason := labels.missing_context(template, "context='cl'"):
+            raise LabelError(f"{reason}; use context='cl-hp'")
 
     @torch.inference_mode(False)  # calibration differentiates, also where the caller has switched that off
     def adapt(self, episode: Episode, template: int = 0) -> Adaptation:
@@ -173,11 +171,11 @@ class FCL(Localising):
         prediction = predict_by_vote(episode, exploration, candidates, before, tau0)
         explored = Adaptation(prediction, exploration, candidates, before, before)
         if not self.calibrate:
-            return explored
+            return replace(explored, not_learnt="calibration is off")
         if len(candidates) < 2:
             return explored.fall_back("fewer than two candidates: nothing to calibrate")
         if self.safe and openness(before) < SAFE_OPENNESS:
-            return explored.note({"openness": openness(before)})
+            return replace(explored, not_learnt=_surely(openness(before))).note({"openness": openness(before)})
 
         pairs = torch.triu_indices(len(candidates), len(candidates), 1, device=candidates.device)
         localised = self._localise(episode, tau0[candidates], pairs)
@@ -196,8 +194,8 @@ class FCL(Localising):
 
         # An untouched context is the base context: its features are reused, not encoded again, so that the answer is
         # exploration's to the bit.
-        untouched = placement == "replace" and torch.equal(calibration.context, delta0)
-        tau = tau0 if untouched else tau0.index_copy(0, candidates, calibration.text)
+        untouched = torch.equal(calibration.context, delta0)
+        tau = tau0 if untouched and placement == "replace" else tau0.index_copy(0, candidates, calibration.text)
         after = self.phi(episode, tau[candidates], 1)
         found = replace(
             explored,
@@ -207,6 +205,7 @@ class FCL(Localising):
             pairs=pairs,
             common=localised.common,
             calibration=calibration,
+            not_learnt=self._why_untouched() if untouched else None,
         )
         moved = {
             "explored": prediction.index,
@@ -216,6 +215,16 @@ class FCL(Localising):
             **self._comparison(episode, found, tau0),
         }
         return found.note(moved)
+
+    def _why_untouched(self) -> str:
+        """Return why the optimiser left the context as it was."""
+        if self.steps == 0:
+            return "steps=0: no step was taken"
+        if self.lr == 0.0:
+            return "lr=0: the steps had no length"
+        if self.lambda_cal == 0.0:
+            return "lambda_cal=0: nothing asked for a change"
+        return "the candidates were balanced already: the loss had no slope"
 
     def _initial_context(self, episode: Episode, template: int) -> tuple[Float[Tensor, "tokens width"], Placement]:
         """Return `delta_0` and whether it replaces tokens of the prompt or precedes them."""
@@ -303,6 +312,14 @@ class FCL(Localising):
             "posterior_new_after": float(after.posterior[new]),
             "entropy_before": float(before.entropies[before.kept].mean()),
         }
+
+
+def _surely(found: float) -> str:
+    """Return why an image is not open enough for `safe`, with its openness rounded down, so never up to the limit."""
+    return (
+        f"the crops are sure among the candidates: their openness is {math.floor(1000 * found) / 1000:.3f} of 1, and "
+        f"safe=true adjusts the prompt from {SAFE_OPENNESS} on"
+    )
 
 
 def openness(vote: Exploration) -> float:

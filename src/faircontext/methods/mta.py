@@ -12,7 +12,6 @@ from faircontext.episode import Episode
 from faircontext.errors import check_interval, check_minimum
 from faircontext.methods.answers import predict_by_scores
 from faircontext.methods.base import Method, register_method
-from faircontext.methods.tuning import view_log_posteriors
 from faircontext.types import Prediction
 
 __all__ = ["MTA", "Mode", "find_mode"]
@@ -105,7 +104,7 @@ class MTA(Method):
     def __call__(self, episode: Episode) -> Prediction:
         """Answer one image from the mode of its views."""
         views, text = episode.view_features, episode.labels.zero_shot_text
-        posteriors = view_log_posteriors(views, text, episode.backbone.logit_scale).exp()
+        posteriors = (episode.backbone.logit_scale * views @ text.T).log_softmax(-1).exp()
         found = find_mode(
             views,
             posteriors @ posteriors.T,

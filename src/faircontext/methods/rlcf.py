@@ -53,8 +53,9 @@ def feedback_loss(
         rewards: of the reward model, constants.
         k: number of classes that are sampled in each view.
     """
-    chosen = log_posteriors.detach().topk(min(k, log_posteriors.shape[1]), dim=-1).indices
-    advantages = rewards.gather(1, chosen)
+    # Rounded and sorted stably: of classes that are equally probable the first counts, which topk leaves open.
+    chosen = log_posteriors.detach().float().sort(dim=-1, descending=True, stable=True).indices[:, :k]
+    advantages = rewards.to(log_posteriors.dtype).gather(1, chosen)
     if chosen.shape[1] > 1:
         advantages = advantages - advantages.mean(-1, keepdim=True)
     return -(advantages * log_posteriors.gather(1, chosen)).mean()

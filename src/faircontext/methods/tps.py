@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
@@ -12,6 +12,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from faircontext.backbones.prompts import prompt_set
+from faircontext.classnames import ClassIndex
 from faircontext.episode import Episode
 from faircontext.errors import ArgumentError, LabelError, reason_of
 from faircontext.labels import LabelSpace
@@ -39,16 +40,18 @@ def read_descriptors(path: Path, names: Sequence[str]) -> list[list[str]]:
         LabelError: the file cannot be read, or has no descriptor of a class.
     """
     try:
-        found = {_plain(name): texts for name, texts in json.loads(path.read_text(encoding="utf-8")).items()}
+        entries = [*json.loads(path.read_text(encoding="utf-8")).items()]
     except OSError as error:
         raise LabelError(f"{path}: cannot be read: {reason_of(error)}") from None
     except (ValueError, AttributeError, RecursionError) as error:
         raise LabelError(f"{path}: not a JSON file of class names and lists of descriptors: {error}") from None
-    missing = [name for name in names if not _are_descriptors(found.get(_plain(name)))]
+    index = ClassIndex([name for name, _ in entries])
+    found: list[Any] = [next((entries[place][1] for place in index.find_all(name)), None) for name in names]
+    missing = [name for name, texts in zip(names, found, strict=True) if not _are_descriptors(texts)]
     if missing:
         more = " ..." if len(missing) > 5 else ""
         raise LabelError(f"{path}: no descriptors of {', '.join(missing[:5])}{more}")
-    return [found[_plain(name)] for name in names]
+    return found
 
 
 def _are_descriptors(texts: object) -> bool:
@@ -57,10 +60,6 @@ def _are_descriptors(texts: object) -> bool:
         and bool(texts)
         and all(isinstance(text, str) and text.strip() and text.isprintable() for text in texts)
     )
-
-
-def _plain(name: str) -> str:
-    return name.replace("_", " ").strip().casefold()
 
 
 @register_method("tps", "shift class prototypes so that the confident views agree; no text tower at test time")

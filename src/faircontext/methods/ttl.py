@@ -42,7 +42,8 @@ class TTL(Tuning):
 
     Queries and values of the last blocks get `W + (alpha / rank) B A`. `A` is drawn from the seed alone, `B` starts at
     zero; so the model starts as it is. The preset `official` differs in nothing: the repository adapts blocks 9 to 11
-    of CLIP ViT-B/16, its last three.
+    of CLIP ViT-B/16, its last three. With more than 1,000 classes the repository leaves out views whose entropy is
+    above ln 1000, which nothing here does.
 
     Attributes:
         blocks: how many blocks, from the last one down.

@@ -1,5 +1,6 @@
 """What the text-tuning baselines share: selection of confident views, and a context learnt from a loss of the text."""
 
+import math
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -28,29 +29,41 @@ __all__ = [
     "mean_entropy",
     "select_views",
     "tune_context",
+    "view_entropies",
     "view_log_posteriors",
 ]
 
 Loss = Callable[[Tensor, Tensor], Tensor]
-"""From log-posteriors (kept, classes) and text features (classes, dim) to a number."""
+"""From log-posteriors (kept, classes) and text features (classes, dim), both in float64, to a number."""
 
 
 def view_log_posteriors(
     views: Float[Tensor, "views dim"], text: Float[Tensor, "classes dim"], scale: float
 ) -> Float[Tensor, "views classes"]:
-    """Return log-softmax over all classes of `scale <f_i, t_c>`, for every view."""
-    return (scale * views @ text.T).log_softmax(-1)
+    """Return log-softmax over all classes of `scale <f_i, t_c>`, for every view, in float64.
+
+    Where views are nearly certain, the logarithm of the top class's posterior is near 0, and so is the loss. Rounding a
+    posterior to float32 leaves an error of 6e-8 in it, which is much of a loss of 1e-5 and of its gradient, and which
+    AdamW turns into steps of full length.
+    """
+    return (scale * views.double() @ text.double().T).log_softmax(-1)
+
+
+def view_entropies(
+    views: Float[Tensor, "views dim"], text: Float[Tensor, "classes dim"], scale: float
+) -> Float[Tensor, " views"]:
+    """Return the entropy over all classes of every view, rounded once to the views' type: equal views tie exactly."""
+    return entropy(view_log_posteriors(views, text, scale)).to(views.dtype)
 
 
 def select_views(episode: Episode, text: Float[Tensor, "classes dim"], rho: float) -> Int[Tensor, " kept"]:
     """Return the `max(1, floor(rho N))` views of lowest entropy over all classes, lowest first (`TPT`, Sec. 3.2)."""
-    log_posteriors = view_log_posteriors(episode.view_features, text, episode.backbone.logit_scale)
-    return keep_confident(entropy(log_posteriors), rho)
+    return keep_confident(view_entropies(episode.view_features, text, episode.backbone.logit_scale), rho)
 
 
 def marginal_entropy(log_posteriors: Float[Tensor, "views classes"]) -> Float[Tensor, ""]:
     """Return the entropy in nats of the mean of distributions that are given by their logarithms."""
-    log_mean = log_posteriors.logsumexp(0) - torch.tensor(float(len(log_posteriors))).log()
+    log_mean = log_posteriors.logsumexp(0) - math.log(len(log_posteriors))
     return entropy(log_mean.clamp_min(torch.finfo(log_mean.dtype).min))
 
 
@@ -168,10 +181,9 @@ class PromptTuning(TuningOnConfident):
 
     def check_labels(self, labels: LabelSpace) -> None:
         """Raise `LabelError` where no template has words before the class name to learn."""
-        if not any(prompts.length for prompts in labels.prompts):
-            raise LabelError(
-                f"prompt template {labels.templates[0]!r} has no words before the class name for {self.name} to learn"
-            )
+        reasons = [labels.missing_context(template, self.name) for template in range(len(labels.templates))]
+        if reasons[0] is not None and None not in reasons:
+            raise LabelError(reasons[0])
 
     @abstractmethod
     def _make_loss(self, episode: Episode, kept: Int[Tensor, " kept"]) -> Loss:
@@ -191,7 +203,7 @@ class PromptTuning(TuningOnConfident):
         views, measure = episode.view_features[kept], self._make_loss(episode, kept)
 
         def loss(text: Tensor) -> Tensor:
-            return measure(view_log_posteriors(views, text, scale), text)
+            return measure(view_log_posteriors(views, text, scale), text.double())
 
         tuned = tune_context(labels, loss, lr=self.lr, weight_decay=self.weight_decay, steps=self.steps)
         diagnostics: dict[str, Diagnostic] = {

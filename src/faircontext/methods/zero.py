@@ -5,15 +5,14 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 
 from faircontext.episode import Episode
 from faircontext.errors import check_interval
 from faircontext.explore import keep_confident, rank_classes
-from faircontext.losses import entropy
 from faircontext.methods.base import Method, register_method
-from faircontext.methods.tuning import view_log_posteriors
+from faircontext.methods.tuning import view_entropies
 from faircontext.types import Diagnostic, Prediction
 
 __all__ = ["ZERO", "break_tie"]
@@ -23,12 +22,12 @@ _HALF_EPSILON = 2.0**-10
 
 
 def break_tie(
-    votes: Int[Tensor, " classes"], choices: Int[Tensor, " discarded"], scores: Float[Tensor, " classes"]
+    votes: Shaped[Tensor, " classes"], choices: Int[Tensor, " discarded"], scores: Float[Tensor, " classes"]
 ) -> int:
     """Return the class with most votes; of several, the first that a discarded view chooses.
 
     Args:
-        votes: of the kept views.
+        votes: of the kept views, whole or shared; classes tie where they are equal to the bit.
         choices: classes that the discarded views choose, most confident first.
         scores: of the most confident view, which decide where no discarded view chooses a tied class.
     """
@@ -66,17 +65,21 @@ class ZERO(Method):
         views, text = episode.view_features, episode.labels.zero_shot_text
         # Summed in double and rounded once, as in exploration: equal features tie exactly.
         cosines = (views.double() @ text.double().T).float()
-        entropies = entropy(view_log_posteriors(views, text, episode.backbone.logit_scale))
+        entropies = view_entropies(views, text, episode.backbone.logit_scale)
         order = entropies.sort(stable=True).indices
         kept = keep_confident(entropies, self.rho)
         diagnostics: dict[str, Diagnostic] = {"views": tuple(map(float, kept.tolist())), "views_kept": len(kept)}
-        if self.temperature == "eps_fp16":
-            shares = (cosines[kept] / _HALF_EPSILON).softmax(-1).mean(0).cpu()
-            ranking = rank_classes(shares)
-            return Prediction(int(ranking[0]), ranking, shares, diagnostics=diagnostics)
-        votes = torch.bincount(cosines[kept].argmax(-1), minlength=len(text))
-        answer = break_tie(votes, cosines[order[len(kept) :]].argmax(-1), cosines[kept[0]])
-        first = torch.zeros_like(votes)
-        first[answer] = 1  # before classes with as many votes
-        ranking = rank_classes(votes, first, cosines[kept].mean(0)).cpu()
-        return Prediction(answer, ranking, (votes / len(kept)).cpu(), votes.cpu(), diagnostics=diagnostics)
+        votes = None
+        if self.temperature == "hard":
+            votes = torch.bincount(cosines[kept].argmax(-1), minlength=len(text))
+            shares = votes / len(kept)
+        else:
+            # In double and rounded once: shares that are equal then tie, in whatever order their views are summed.
+            shares = (cosines[kept].double() / _HALF_EPSILON).softmax(-1).mean(0).float()
+        answer = break_tie(shares, cosines[order[len(kept) :]].argmax(-1), cosines[kept[0]])
+        first = torch.zeros_like(shares)
+        first[answer] = 1.0  # before classes with an equal share
+        keys = (shares, first) if votes is None else (shares, first, cosines[kept].mean(0))
+        ranking = rank_classes(*keys).cpu()
+        votes = None if votes is None else votes.cpu()
+        return Prediction(answer, ranking, shares.cpu(), votes, diagnostics=diagnostics)

@@ -30,7 +30,7 @@ def evidence_row(title: str, episode: Episode, adaptation: Adaptation) -> Eviden
             ("common evidence of both", adaptation.common[pair].cpu().numpy()),
         ]
     return EvidenceRow(
-        title,
+        title if adaptation.not_learnt is None else f"{title}\n(nothing was learnt)",
         episode.x.permute(1, 2, 0).cpu().numpy(),
         names,
         adaptation.before.posterior[order].cpu().numpy(),

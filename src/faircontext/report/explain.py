@@ -11,11 +11,13 @@ from typing import Any
 
 import numpy as np
 import PIL.Image
+import torch
 from jaxtyping import UInt8
 
 from faircontext import __version__
 from faircontext.episode import Episode
 from faircontext.errors import ArgumentError
+from faircontext.evidence import Proxy
 from faircontext.methods.fcl import FCL, Adaptation
 from faircontext.report.evidence import evidence_row
 from faircontext.report.figures import overlay
@@ -24,6 +26,13 @@ from faircontext.report.html import render
 __all__ = ["SCHEMA_VERSION", "Explanation", "explain_in_words", "prepare_folder", "write_explanation"]
 
 SCHEMA_VERSION = 1
+_CONTROLS = {
+    "image": "the picture itself",
+    "mean": "the picture's mean colour",
+    "grey": "a grey picture",
+    "black": "a black picture",
+}
+"""What a pair is made alike on in place of its common evidence, by `FCL.proxy`."""
 _PACKAGES = ("torch", "torchvision", "numpy", "pillow", "timm", "transformers", "matplotlib")
 
 
@@ -68,22 +77,26 @@ def explain_in_words(explanation: Explanation) -> str:
         words.append(
             f"Asked to choose among the {len(found.candidates)} candidates alone, they voted for {names[first]}."
         )
-    if found.calibration is None or found.prediction.fallback or not found.calibration.losses:
-        words.append(f"Nothing was learnt ({found.prediction.fallback or 'calibration is off'}).")
+    if found.not_learnt is not None:
+        words.append(f"Nothing was learnt ({found.not_learnt}).")
+        if found.prediction.index != first:  # CL-HP's initial tokens are new to the prompt, learnt or not
+            words.append(f"The tokens put before the prompt changed the answer from {names[first]} to {answer}.")
     else:
-        words.append(_what_changed(found, answer, names))
+        words.append(_what_changed(found, answer, names, explanation.method.proxy))
     if explanation.zero_shot != found.prediction.index:
         words.append(f"Without any of this, on the plain picture, the answer would be {names[explanation.zero_shot]}.")
     return " ".join(words)
 
 
-def _what_changed(found: Adaptation, answer: str, names: Sequence[str]) -> str:
+def _what_changed(found: Adaptation, answer: str, names: Sequence[str], proxy: Proxy) -> str:
     """Say what calibration did to the answer, in a sentence."""
     place = int((found.candidates == found.prediction.index).nonzero())
     before, after = float(found.before.posterior[place]), float(found.after.posterior[place])
     explored = names[int(found.candidates[found.before.ranking[0]])]
     rival = names[int(found.candidates[found.after.ranking[1]])]
-    shared = f"The prompt was then adjusted so that what the picture has of both {answer} and {rival} favours neither"
+    both = f"what the picture has of both {answer} and {rival} favours neither"
+    control = f"{_CONTROLS.get(proxy)} favours neither {answer} nor {rival}"
+    shared = f"The prompt was then adjusted so that {both if proxy == 'evidence' else control}"
     if explored != answer:
         return f"{shared}: this changed the answer from {explored} to {answer}."
     others = ", likewise for every other pair of candidates" if len(found.candidates) > 2 else ""
@@ -235,6 +248,8 @@ def _page(explanation: Explanation) -> dict[str, Any]:
         "in_words": explain_in_words(explanation),
         "notes": explanation.notes,
         "candidates": candidates,
+        "learnt": found.not_learnt is None,
+        "compared": not torch.equal(found.before.posterior, found.after.posterior),
         "common": "pieces/common.png" if found.common is not None else None,
         "views": views,
         "all_views": len(found.exploration.entropies),

@@ -1,0 +1,252 @@
+"""What an image file holds, before it is decoded: its kind, the pages of a TIFF, metadata that a decoder refuses."""
+
+import io
+import os
+import struct
+import zlib
+from dataclasses import dataclass
+
+from PIL.PngImagePlugin import PngStream
+
+__all__ = [
+    "PNG",
+    "BinaryFile",
+    "RefusedError",
+    "Tiff",
+    "brands_of",
+    "check_raw",
+    "picture_page",
+    "read_tiff",
+    "what_it_is",
+    "without_bad_metadata",
+]
+
+PNG = b"\x89PNG\r\n\x1a\n"
+BinaryFile = io.BufferedReader | io.BytesIO
+"""An open file whose bytes are read at any place."""
+
+_EXPORT = "export it as JPEG, PNG or TIFF"
+_RAW = f"camera raw, which is not read; {_EXPORT}"
+
+
+class RefusedError(Exception):
+    """Why an image is refused; the caller adds the path."""
+
+
+# Kinds by their first bytes
+
+_TEXTS = {b"<!doctype html": "a web page", b"<html": "a web page", b"%pdf": "a PDF", b"<svg": "an SVG drawing"}
+_TEXTS |= {b"<?xml": "an XML file", b"pk\x03\x04": "a ZIP archive", b"\x1f\x8b": "a gzip archive"}
+_VIDEOS = (b"\x1a\x45\xdf\xa3", b"\0\0\1\xba", b"\0\0\1\xb3", b"FLV\1", b"\x30\x26\xb2\x75")  # Matroska, MPEG, FLV, ASF
+_UNREAD = {b"\0\0\0\x0cjP  ": "JPEG 2000", b"\xff\x4f\xff\x51": "JPEG 2000"}
+_UNREAD |= {b"\0\0\0\x0cJXL ": "JPEG XL", b"\xff\x0a": "JPEG XL", b"8BPS": "a Photoshop file"}
+# Fujifilm, Sigma, Minolta, Canon's CRW, then what looks like TIFF: Olympus, Panasonic.
+_RAWS = (b"FUJIFILMCCD-RAW", b"FOVb", b"\0MRM", b"II\x1a\0\0\0HEAPCCDR", b"IIRO", b"IIRS", b"MMOR", b"IIU\0")
+_HEIC = {b"heic", b"heix", b"hevc", b"hevx", b"heim", b"heis", b"mif1", b"msf1"}
+_AVIF = {b"avif", b"avis"}
+
+
+def what_it_is(head: bytes) -> str:
+    """Say what a file is that no decoder takes, by its first bytes."""
+    if not head:
+        return "the file is empty"
+    start = head.lstrip(b"\xef\xbb\xbf \t\r\n").lower()
+    for magic, kind in _TEXTS.items():
+        if start.startswith(magic):
+            return f"not an image but {kind}"
+    for magic, kind in _UNREAD.items():
+        if head.startswith(magic):
+            return f"{kind}, which is not read; {_EXPORT}"
+    if head.startswith(_VIDEOS) or (head[:4] == b"RIFF" and head[8:12] == b"AVI "):
+        return "not an image but a video"
+    if b"\0" not in head and head.isascii():
+        return "not an image but text"
+    return "not an image of a kind that can be read"
+
+
+def check_raw(head: bytes) -> None:
+    """Refuse camera raw that is known by its first bytes: of some kinds a decoder would take the preview."""
+    canon_or_phase_one = head[:2] in (b"II", b"MM") and (head[8:10] == b"CR" or head[8:12] in (b"IIII", b"MMMM"))
+    if head.startswith(_RAWS) or canon_or_phase_one:
+        raise RefusedError(_RAW)
+
+
+def brands_of(head: bytes) -> str:
+    """Return AVIF or HEIC for a file of the box format that they share with films, which are refused."""
+    size = int.from_bytes(head[:4], "big")
+    brands = {head[8:12], *(head[place : place + 4] for place in range(16, min(size, len(head)), 4))}
+    if b"crx " in brands:
+        raise RefusedError(_RAW)
+    if brands & _AVIF:
+        return "AVIF"
+    if brands & _HEIC:
+        return "HEIC"
+    raise RefusedError("not an image but a video")
+
+
+# The pages of a TIFF
+
+_SUBFILE, _OLD_SUBFILE, _WIDTH, _HEIGHT, _BITS, _COMPRESSION, _PHOTOMETRIC = 254, 255, 256, 257, 258, 259, 262
+_SAMPLES, _INNER, _FORMAT, _DNG_VERSION = 277, 330, 339, 50706
+_WANTED = {_SUBFILE, _OLD_SUBFILE, _WIDTH, _HEIGHT, _BITS, _COMPRESSION, _PHOTOMETRIC, _SAMPLES, _INNER, _FORMAT}
+_WANTED |= {_DNG_VERSION}
+_SENSOR = {32803, 34892}  # photometric interpretations of camera raw: a colour filter array, and LinearRaw
+_CODES = {1: "B", 3: "H", 4: "L", 13: "L", 16: "Q", 18: "Q"}
+_MOST_DIRECTORIES, _MOST_TAGS, _MOST_VALUES = 64, 1024, 64  # of a hostile file no more is read
+
+_Tags = dict[int, tuple[int, ...]]
+
+
+@dataclass(frozen=True)
+class Tiff:
+    """The directories of a TIFF: of its pages, and of the images inside them."""
+
+    pages: tuple[_Tags, ...]
+    inner: tuple[_Tags, ...]
+
+    def description(self) -> str:
+        """Say what the first page is, for a TIFF that no decoder takes."""
+        tags = self.pages[0] if self.pages else {}
+        samples, bits = tags.get(_SAMPLES, (1,))[0], tags.get(_BITS, (1,))[0]
+        numbers = {2: "signed integers", 3: "floats"}.get(tags.get(_FORMAT, (1,))[0], "integers")
+        coded = tags.get(_COMPRESSION, (1,))[0]
+        packed = f", compression {coded}" if coded != 1 else ""
+        return (
+            f"a TIFF of {samples} band{'s' * (samples != 1)} of {bits}-bit {numbers}{packed}, which cannot be read; "
+            "export it as RGB of 8 or 16 bits"
+        )
+
+
+def read_tiff(file: BinaryFile, head: bytes) -> Tiff | None:
+    """Read the directories of a TIFF as far as they are sound; return None for another kind of file.
+
+    Args:
+        file: from which is read, at any place.
+        head: its first bytes.
+    """
+    order = {b"II": "<", b"MM": ">"}.get(head[:2])
+    if order is None or len(head) < 16:
+        return None
+    (version,) = struct.unpack(f"{order}H", head[2:4])
+    if version not in (42, 43):
+        return None
+    big = version == 43
+    pages, inner, seen = list[_Tags](), list[_Tags](), set[int]()
+    (place,) = struct.unpack(f"{order}Q", head[8:16]) if big else struct.unpack(f"{order}L", head[4:8])
+    try:
+        while place and place not in seen and len(seen) < _MOST_DIRECTORIES:
+            seen.add(place)
+            tags, place = _directory(file, place, order, big)
+            pages.append(tags)
+            for below in [place for place in tags.get(_INNER, ()) if place not in seen]:
+                seen.add(below)
+                inner.append(_directory(file, below, order, big)[0])
+    except (struct.error, OSError, ValueError, OverflowError):
+        pass  # what is broken is the decoder's to refuse
+    return Tiff(tuple(pages), tuple(inner))
+
+
+def _directory(file: BinaryFile, place: int, order: str, big: bool) -> tuple[_Tags, int]:
+    """Read those tags of a directory that are wanted here, and where the next directory lies."""
+    offset, size = ("Q", 20) if big else ("L", 12)
+    room = struct.calcsize(f"={offset}")
+    file.seek(place)
+    (number,) = struct.unpack(f"{order}{'Q' if big else 'H'}", file.read(8 if big else 2))
+    entries = file.read(min(number, _MOST_TAGS) * size)
+    following = file.read(room) if number <= _MOST_TAGS else b""
+    tags: _Tags = {}
+    for start in range(0, len(entries) - size + 1, size):
+        tag, kind, count = struct.unpack_from(f"{order}HH{offset}", entries, start)
+        if tag not in _WANTED or kind not in _CODES or count == 0:
+            continue
+        code, value = f"{order}{min(count, _MOST_VALUES)}{_CODES[kind]}", entries[start + size - room : start + size]
+        if count * struct.calcsize(f"={_CODES[kind]}") > room:
+            file.seek(struct.unpack(f"{order}{offset}", value)[0])
+            value = file.read(struct.calcsize(code))
+        tags[tag] = struct.unpack_from(code, value)
+    return tags, struct.unpack(f"{order}{offset}", following)[0] if following else 0
+
+
+def picture_page(tiff: Tiff) -> int:
+    """Return the number of the page that holds a TIFF's picture: the first that is no reduced copy and no mask.
+
+    Raises:
+        RefusedError: the file is camera raw, whose page is a preview; or another page or an image inside has four times
+            the pixels, so that the first may be a small copy of it that does not say so.
+    """
+    everything = (*tiff.pages, *tiff.inner)
+    if any(_DNG_VERSION in tags or tags.get(_PHOTOMETRIC, (0,))[0] in _SENSOR for tags in everything):
+        raise RefusedError(_RAW)
+    whole = [number for number, tags in enumerate(tiff.pages) if _is_whole(tags)]
+    page = whole[0] if whole else 0
+    if tiff.pages:
+        width, height = _size(tiff.pages[page])
+        largest = max((_size(tags) for tags in everything if _is_whole(tags)), key=_area, default=(0, 0))
+        if 0 < 4 * width * height <= _area(largest):
+            raise RefusedError(
+                f"the page of {width} x {height} pixels may be a small copy of another in the same file, of "
+                f"{largest[0]} x {largest[1]}; export the one that is meant"
+            )
+    return page
+
+
+def _is_whole(tags: _Tags) -> bool:
+    return not tags.get(_SUBFILE, (0,))[0] & 0b101 and tags.get(_OLD_SUBFILE, (1,))[0] != 2
+
+
+def _size(tags: _Tags) -> tuple[int, int]:
+    return tags.get(_WIDTH, (0,))[0], tags.get(_HEIGHT, (0,))[0]
+
+
+def _area(size: tuple[int, int]) -> int:
+    return size[0] * size[1]
+
+
+# The metadata of a PNG
+
+_PIXELS = {b"tRNS", b"acTL", b"fcTL", b"fdAT"}  # not critical by their names, but of the picture
+_WORDS = {"tEXt": "text", "zTXt": "text", "iTXt": "text", "iCCP": "colour profile", "eXIf": "EXIF"}
+
+
+def without_bad_metadata(file: BinaryFile) -> tuple[BinaryFile, tuple[str, ...]]:
+    """Copy a PNG without metadata that Pillow refuses: too large, broken, or of a wrong checksum.
+
+    Pillow's limits on metadata are the process's own, and one text that is larger refuses the whole picture. What is
+    metadata says the standard: chunks that are called by a small letter are not needed for the picture.
+
+    Args:
+        file: that begins as a PNG.
+
+    Returns:
+        The copy, and what was left out, in words; nothing where all metadata is fine.
+    """
+    size = file.seek(0, os.SEEK_END)
+    file.seek(0)
+    copy, judge, left_out = io.BytesIO(), PngStream(io.BytesIO()), dict[str, None]()
+    copy.write(file.read(len(PNG)))
+    while len(header := file.read(8)) == 8:
+        name, length = header[4:], int.from_bytes(header[:4], "big")
+        content = file.read(min(length + 4, size - file.tell()))
+        if not name[:1].islower() or name in _PIXELS or _is_accepted(judge, name, content):
+            copy.write(header + content)
+        else:
+            word = name.decode("latin-1")
+            left_out[f"{_WORDS.get(word, 'chunk')} ({word})"] = None
+        if name == b"IEND":
+            break
+    copy.seek(0)
+    return copy, tuple(left_out)
+
+
+def _is_accepted(judge: PngStream, name: bytes, content: bytes) -> bool:
+    """Tell whether Pillow takes a chunk, by its own reader, which also counts the text of all chunks together."""
+    data, checksum = content[:-4], content[-4:]
+    if zlib.crc32(data, zlib.crc32(name)) != int.from_bytes(checksum, "big"):
+        return False
+    judge.fp = io.BytesIO(data)
+    try:
+        if hasattr(judge, f"chunk_{name.decode('latin-1')}"):
+            judge.call(name, 0, len(data))
+    except Exception:  # as in `read_image`: decoders raise anything
+        return False
+    return True
