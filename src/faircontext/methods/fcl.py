@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from jaxtyping import Float, Int
@@ -24,7 +24,10 @@ from faircontext.methods.base import register_method
 from faircontext.methods.localising import Localising
 from faircontext.types import Diagnostic, Prediction
 
-__all__ = ["FCL", "SAFE_OPENNESS", "Adaptation", "openness"]
+__all__ = ["FCL", "FLAT", "SAFE_OPENNESS", "Adaptation", "is_flat", "openness"]
+
+FLAT = 0.95
+"""Common evidence is flat where the mean of `Q / max Q`, over pixels and pairs, is above this."""
 
 SAFE_OPENNESS = 0.8
 """With `safe`, only images that are at least so open are calibrated; chosen on half of the study's images."""
@@ -320,6 +323,11 @@ def _surely(found: float) -> str:
         f"the crops are sure among the candidates: their openness is {math.floor(1000 * found) / 1000:.3f} of 1, and "
         f"safe=true adjusts the prompt from {SAFE_OPENNESS} on"
     )
+
+
+def is_flat(diagnostics: Mapping[str, Any]) -> bool:
+    """Tell from an answer's diagnostics whether its common evidence localised nothing, see `FLAT`."""
+    return float(diagnostics.get("common_mean", 0.0)) > FLAT
 
 
 def openness(vote: Exploration) -> float:

@@ -18,9 +18,8 @@ from faircontext import __version__
 from faircontext.episode import Episode
 from faircontext.errors import ArgumentError
 from faircontext.evidence import Proxy
-from faircontext.methods.fcl import FCL, Adaptation
-from faircontext.report.evidence import evidence_row
-from faircontext.report.figures import overlay
+from faircontext.methods.fcl import FCL, Adaptation, is_flat
+from faircontext.report.evidence import common_pixels, is_reliable, map_pixels
 from faircontext.report.html import render
 
 __all__ = ["SCHEMA_VERSION", "Explanation", "explain_in_words", "prepare_folder", "write_explanation"]
@@ -163,11 +162,12 @@ def _pictures(explanation: Explanation) -> dict[str, UInt8[np.ndarray, "height w
     found, episode = explanation.adaptation, explanation.episode
     image = _channels_last(episode.x.cpu().numpy())
     pictures = {"image": np.rint(255 * image).astype(np.uint8)}
-    row = evidence_row("", episode, found)
     if found.evidence is not None:
-        for place, index in enumerate(found.after.ranking.tolist()):
-            pictures[f"evidence_{place:02}"] = overlay(image, found.evidence.maps[index].cpu().numpy())
-        pictures["common"] = overlay(image, row.maps[-1][1])
+        order = found.after.ranking.tolist()
+        for place, pixels in enumerate(map_pixels(episode, found.evidence, order)):
+            pictures[f"evidence_{place:02}"] = pixels
+        (pictures["contrast"],) = map_pixels(episode, found.evidence.contrast(*order[:2]), [0])
+        pictures["common"] = common_pixels(episode, found)
     for place, view in enumerate(found.exploration.kept.tolist()):
         pictures[f"view_{place:02}"] = _channels_last(episode.views[view].numpy())
     return pictures
@@ -185,6 +185,8 @@ def _arrays(explanation: Explanation) -> dict[str, Any]:
         "posterior_after": found.after.posterior,
         "probabilities": found.prediction.probabilities,
         "evidence": None if found.evidence is None else found.evidence.maps,
+        "evidence_error": None if found.evidence is None else found.evidence.error(),
+        "evidence_reliability": None if found.evidence is None else found.evidence.reliability,
         "pairs": found.pairs,
         "common": found.common,
     }
@@ -227,7 +229,7 @@ def _page(explanation: Explanation) -> dict[str, Any]:
             "after": float(found.after.posterior[index]),
             "votes_before": int(found.before.votes[index]),
             "votes_after": int(found.after.votes[index]),
-            "picture": f"pieces/evidence_{place:02}.png" if found.evidence is not None else None,
+            **_map_of(found, place, index),
         }
         for place, index in enumerate(order)
     ]
@@ -251,12 +253,30 @@ def _page(explanation: Explanation) -> dict[str, Any]:
         "learnt": found.not_learnt is None,
         "compared": not torch.equal(found.before.posterior, found.after.posterior),
         "common": "pieces/common.png" if found.common is not None else None,
+        "contrast": _contrast(found),
+        "flat": is_flat(found.prediction.diagnostics),
         "views": views,
         "all_views": len(found.exploration.entropies),
         "classes": len(names),
         "run": explanation.run,
         "version": __version__,
     }
+
+
+def _map_of(found: Adaptation, place: int, index: int) -> dict[str, Any]:
+    """Return a candidate's map and how far it can be trusted."""
+    if found.evidence is None:
+        return {}
+    value = float(found.evidence.reliability[index])
+    return {"picture": f"pieces/evidence_{place:02}.png", "reliability": value, "reliable": is_reliable(value)}
+
+
+def _contrast(found: Adaptation) -> dict[str, Any] | None:
+    """Return the map of the answer against the runner-up."""
+    if found.evidence is None:
+        return None
+    value = float(found.evidence.contrast(*found.after.ranking[:2].tolist()).reliability)
+    return {"picture": "pieces/contrast.png", "reliability": value, "reliable": is_reliable(value)}
 
 
 def _channels_last(pixels: np.ndarray) -> np.ndarray:

@@ -27,12 +27,11 @@ BEFORE, AFTER = "#9aa0a6", "#0072b2"
 _MORE, _LESS = np.array([213, 94, 0]) / 255, np.array([0, 114, 178]) / 255
 _SHARES = "cividis"
 _LONGEST_NAME = 22
-_OPAQUE, _FADED = 0.75, 0.3
+_OPAQUE = 0.75
 _CAPTION = (
-    "Evidence of a class: orange where hiding the image costs the class more than elsewhere, blue where less; outlined at "
-    "half of\nthe strongest, pale below two standard errors, on one scale a row. Repeats: expected correlation with the map "
-    "of as many other masks.\nCommon evidence: its weight, from 0 (dark) to 1 (yellow). Calibration teaches the prompt to "
-    "treat both classes alike there."
+    "Evidence of a class: orange where hiding the image costs the class more than elsewhere, blue where less, on one\n"
+    "scale a row; outlined at half of the strongest, pale below two standard errors. Repeats: expected correlation with\n"
+    "the map of other masks. Common evidence: its weight, from 0 (dark) to 1 (yellow); there both classes are made alike."
 )
 
 
@@ -141,7 +140,7 @@ def overlay(
     relative = np.clip(distance / limit, -1.0, 1.0) if limit > 0 else np.zeros_like(evidence)
     opacity = _OPAQUE * np.abs(relative)
     if error is not None:
-        opacity = np.where(np.abs(distance) < 2.0 * error, _FADED * opacity, opacity)
+        opacity *= np.clip(np.abs(distance) / np.maximum(2.0 * error, 1e-12), 0.0, 1.0) ** 2
     colours = np.where(relative[..., None] > 0, _MORE, _LESS)
     blended = _blend(image, colours, opacity)
     blended[_outline(relative >= 0.5)] = 0.0
@@ -152,7 +151,8 @@ def overlay_shares(
     image: Float[np.ndarray, "height width 3"], shares: Float[np.ndarray, "height width"]
 ) -> UInt8[np.ndarray, "height width 3"]:
     """Return weights from 0 to 1 over the image in grey, always on that scale: an even map looks even."""
-    return _to_bytes(_blend(image, colormaps[_SHARES](shares)[..., :3], np.full(shares.shape, 0.5)))
+    colours: np.ndarray = colormaps[_SHARES](shares)[..., :3]
+    return _to_bytes(_blend(image, colours, np.full(shares.shape, 0.5)))
 
 
 def _blend(

@@ -15,7 +15,7 @@ from jaxtyping import Float, UInt8
 from faircontext.analysis.maps import KeptMaps, read_maps
 from faircontext.bench.store import Run
 from faircontext.errors import ArgumentError
-from faircontext.report.figures import overlay
+from faircontext.report.figures import overlay, overlay_shares, strongest
 from faircontext.report.plots.pictures import common_map, resized
 from faircontext.report.thumbnails import jpeg_text, thumbnail
 
@@ -72,7 +72,10 @@ def draw_evidence(run: Run, row: dict[str, Any]) -> tuple[tuple[str, ...], list[
     try:
         evidence = _read(run.document["config"]["names"], row)
         small = thumbnail(evidence.picture)
-        pictures = [jpeg_text(overlay(small / 255.0, resized(found, *small.shape[:2]))) for found in evidence.maps]
+        maps, image = [resized(found, *small.shape[:2]) for found in evidence.maps], small / 255.0
+        drawn = [overlay(image, found, strongest(*maps[:2])) for found in maps[:2]]
+        drawn += [overlay_shares(image, shared / shared.max()) for shared in maps[2:]]
+        pictures = [jpeg_text(pixels) for pixels in drawn]
     except (KeyError, ValueError, IndexError, TypeError, OSError) as error:
         what = f"{type(error).__name__}: {error}"
         raise ArgumentError(f"{run.folder}: the gallery row of {row['path']} cannot be drawn ({what})") from None

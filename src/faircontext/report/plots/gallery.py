@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 
-from faircontext.report.figures import name_within, overlay
+from faircontext.report.figures import name_within, overlay, overlay_shares, strongest
 from faircontext.report.groups import set_title
 from faircontext.report.plots.drawing import Drawing
 from faircontext.report.plots.pictures import Picture, common_map, pictures, resized, spread
@@ -33,7 +33,7 @@ def draw_gallery(material: Material) -> Drawing | str:
     for axis in grid.ravel():
         axis.set_axis_off()
     entries = [_draw(axes, picture) for axes, picture in zip(places, chosen, strict=False)]
-    text = "Yellow: hiding the image there costs the class most; each map on its own scale."
+    text = "Orange: hiding the image there costs the class more than elsewhere; blue: less; one scale an image."
     figure.supxlabel(text, fontsize=7, color=GREY, x=0.01, ha="left")
     return Drawing(figure, {"images": entries})
 
@@ -46,8 +46,11 @@ def _draw(axes: Sequence[Axes], picture: Picture) -> dict[str, Any]:
     axes[0].imshow(image)
     label = name_within(row.name(row.label), _LETTERS)
     axes[0].set_title(f"{name_within(set_title(row.dataset), _LETTERS)}:\n{label}", fontsize=7)
-    for axis, values, title, first in zip(axes[1:], maps, titles, ("evidence of", "and of", ""), strict=True):
-        axis.imshow(overlay(image, resized(values, *image.shape[:2])))
+    spread_maps = [resized(values, *image.shape[:2]) for values in maps]
+    drawn = [overlay(image, values, strongest(*spread_maps[:2])) for values in spread_maps[:2]]
+    drawn.append(overlay_shares(image, spread_maps[2] / spread_maps[2].max()))
+    for axis, pixels, title, first in zip(axes[1:], drawn, titles, ("evidence of", "and of", ""), strict=True):
+        axis.imshow(pixels)
         axis.set_title(f"{first}\n{title}" if first else f"{title}\nevidence", fontsize=7)
     return {
         "dataset": row.dataset,
