@@ -14,7 +14,7 @@ from faircontext import FCL, Episode, ZeroShot
 from faircontext.methods.fcl import openness
 from faircontext.report.evidence import evidence_row
 from faircontext.report.explain import SCHEMA_VERSION, Explanation, explain_in_words, write_explanation
-from faircontext.report.figures import overlay
+from faircontext.report.figures import overlay, overlay_shares, strongest
 
 METHOD = FCL(masks=16, k=4, beta=5.0, lr=0.006)
 
@@ -47,7 +47,7 @@ def test_the_page_and_all_its_pieces_are_written_and_listed(explanation: Explana
     assert written == {*manifest["files"], "manifest.json"}
     links = Links()
     links.feed(page.read_text(encoding="utf-8"))
-    assert len(links.sources) == 1 + 1 + 4 + 4  # the image, common evidence, four candidates, four views that voted
+    assert len(links.sources) == 1 + 2 + 4 + 4  # the image, contrast, common evidence, candidates, views that voted
     assert set(links.sources) <= written
 
 
@@ -74,8 +74,9 @@ def test_the_pictures_are_the_image_and_the_evidence_of_the_candidates_in_order(
     found, episode = explanation.adaptation, explanation.episode
     image = np.array(Image.open(tmp_path / "pieces" / "image.png"))
     assert np.array_equal(image, episode.plain.permute(1, 2, 0))
-    second = found.evidence.maps[int(found.after.ranking[1])].numpy()
-    expected = overlay(episode.x.permute(1, 2, 0).numpy(), second)
+    maps, second = found.evidence.maps.numpy(), int(found.after.ranking[1])
+    error = found.evidence.error(224)[second].numpy()
+    expected = overlay(episode.x.permute(1, 2, 0).numpy(), maps[second], strongest(*maps), error)
     assert np.array_equal(np.array(Image.open(tmp_path / "pieces" / "evidence_01.png")), expected)
     view = np.array(Image.open(tmp_path / "pieces" / "view_00.png"))
     assert np.array_equal(view, episode.views[int(found.exploration.kept[0])].permute(1, 2, 0))
@@ -175,5 +176,8 @@ def test_a_figures_row_is_ordered_by_the_final_ranking(explanation: Explanation)
     first, second = found.candidates[order[:2]].tolist()
     pairs = found.candidates[found.pairs]
     pair = next(p for p in range(pairs.shape[1]) if set(pairs[:, p].tolist()) == {first, second})
-    assert drawn.maps[-1][0] == "common evidence of both"
-    assert torch.equal(torch.from_numpy(drawn.maps[-1][1]), found.common[pair])
+    titles = [f"evidence: {drawn.names[0]}", f"evidence: {drawn.names[1]}", "common evidence of both"]
+    assert [panel.title for panel in drawn.panels[:2]] + [drawn.panels[3].title] == titles
+    weights = (found.common[pair] / found.common[pair].max()).numpy()
+    assert np.array_equal(drawn.panels[3].pixels, overlay_shares(drawn.image, weights))
+    assert [panel.note[:8] for panel in drawn.panels] == ["repeats "] * 3 + [""]

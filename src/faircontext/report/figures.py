@@ -30,8 +30,8 @@ _LONGEST_NAME = 22
 _OPAQUE = 0.75
 _CAPTION = (
     "Evidence of a class: orange where hiding the image costs the class more than elsewhere, blue where less, on one\n"
-    "scale a row; outlined at half of the strongest, pale below two standard errors. Repeats: expected correlation with\n"
-    "the map of other masks. Common evidence: its weight, from 0 (dark) to 1 (yellow); there both classes are made alike."
+    "scale a row; outlined at half of the strongest, pale below two standard errors. Repeats: expected correlation\n"
+    "with the map of other masks. Common evidence, where both classes are made alike: its weight, from 0 (dark) to 1."
 )
 
 
@@ -169,7 +169,8 @@ def _outline(inside: Bool[np.ndarray, "height width"]) -> Bool[np.ndarray, "heig
     """Return the pixels of a region that have a neighbour outside it; the edge of the image is no neighbour."""
     padded = np.pad(inside, 1, mode="edge")
     around = padded[:-2, 1:-1] & padded[2:, 1:-1] & padded[1:-1, :-2] & padded[1:-1, 2:]
-    return inside & ~around
+    outline: np.ndarray = inside & ~around
+    return outline
 
 
 def _to_bytes(pixels: Float[np.ndarray, "height width 3"]) -> UInt8[np.ndarray, "height width 3"]:
