@@ -82,6 +82,6 @@ def count_from_one(labels: Collection[int], names: Sequence[str]) -> str:
     if not labels or 0 in labels:
         return ""
     return (
-        f"they run from {min(labels)} to {max(labels)} for {len(names)} class names, so that class 0, {names[0]}, has "
-        "no image; count from 0"
+        f"they run from {min(labels)} to {max(labels)} for {len(names)} class names, so that class 0, {names[0]!r}, "
+        "has no image; count from 0"
     )
