@@ -5,7 +5,8 @@ Where no method uses views, the plain views of `ROW_MULTIPLE` images are encoded
 """
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from itertools import islice
@@ -26,7 +27,7 @@ from faircontext.system import usable_processors
 from faircontext.types import Prediction
 from faircontext.views import Geometry, ViewRecipe, Views
 
-__all__ = ["Answer", "Comparison", "Item", "answer_images", "compare"]
+__all__ = ["Answer", "Comparison", "Item", "Tally", "answer_images", "compare"]
 
 _ZERO_SHOT = ZeroShot()
 
@@ -237,17 +238,31 @@ class Comparison:
     p_value: float = field(default=1.0)
 
 
-def compare(rows: Sequence[Row]) -> Comparison | None:
+class Tally:
+    """Counts zero-shot and a method on labelled images as they are answered; no answer is kept."""
+
+    def __init__(self) -> None:
+        self._pairs: Counter[tuple[bool, bool]] = Counter()  # whether zero-shot is right, and the method
+
+    def add(self, row: Row) -> None:
+        """Count an image if it has a label and an answer."""
+        if row.label and row.prediction:
+            self._pairs[row.zero_shot == row.label, row.prediction == row.label] += 1
+
+    def comparison(self) -> Comparison | None:
+        """Return the comparison so far; None where no image has a label and an answer."""
+        number = self._pairs.total()
+        if not number:
+            return None
+        both, gained, lost = (self._pairs[pair] for pair in ((True, True), (False, True), (True, False)))
+        return Comparison(
+            Accuracy(both + lost, number), Accuracy(both + gained, number), gained, lost, mcnemar_exact(gained, lost)
+        )
+
+
+def compare(rows: Iterable[Row]) -> Comparison | None:
     """Compare a method with zero-shot on the rows that have a label and an answer; None where there are none."""
-    pairs = [(row.zero_shot == row.label, row.prediction == row.label) for row in rows if row.label and row.prediction]
-    if not pairs:
-        return None
-    gained = sum(method and not zero_shot for zero_shot, method in pairs)
-    lost = sum(zero_shot and not method for zero_shot, method in pairs)
-    return Comparison(
-        Accuracy(sum(zero_shot for zero_shot, _ in pairs), len(pairs)),
-        Accuracy(sum(method for _, method in pairs), len(pairs)),
-        gained,
-        lost,
-        mcnemar_exact(gained, lost),
-    )
+    tally = Tally()
+    for row in rows:
+        tally.add(row)
+    return tally.comparison()
