@@ -18,6 +18,7 @@ from faircontext.bench.plan import Plan
 from faircontext.cli.evaluate import Evaluate, plan_of, rebuild
 from faircontext.datasets.spec import Dataset
 from faircontext.imageio import read_image
+from helpers import descendants
 
 ray = pytest.importorskip("ray")
 
@@ -81,10 +82,10 @@ def test_ray_answers_alike_also_when_an_actor_is_killed(
     def kill() -> None:
         end = time.monotonic() + 60
         while not killed and time.monotonic() < end:
-            for entry in Path("/proc").glob("[0-9]*"):
-                if b"_Answerer" in _words(entry):
-                    os.kill(int(entry.name), signal.SIGKILL)
-                    killed.append(int(entry.name))
+            for process in descendants():
+                if b"_Answerer" in _words(process):
+                    os.kill(process, signal.SIGKILL)
+                    killed.append(process)
                     return
             time.sleep(0.2)
 
@@ -96,9 +97,9 @@ def test_ray_answers_alike_also_when_an_actor_is_killed(
     assert_alike(rows, local)
 
 
-def _words(entry: Path) -> bytes:
+def _words(process: int) -> bytes:
     try:
-        return (entry / "cmdline").read_bytes()
+        return Path(f"/proc/{process}/cmdline").read_bytes()
     except OSError:
         return b""
 

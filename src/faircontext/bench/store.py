@@ -8,7 +8,6 @@ A part is complete or absent, since it takes its name only when it is written. R
 is found twice, because a run was killed between compacting and deleting parts, counts once.
 """
 
-import fcntl
 import json
 import os
 import time
@@ -21,6 +20,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from filelock import FileLock, Timeout
 
 from faircontext.bench.records import to_json, write_whole, writing
 from faircontext.bench.schema import SCHEMA, SCHEMA_VERSION, Record, to_table
@@ -77,12 +77,7 @@ class RunStore:
         self._parts = folder / "parts"
         with writing(folder):
             self._parts.mkdir(parents=True, exist_ok=True)
-            self._lock = (folder / ".lock").open("w")
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            self._lock.close()
-            raise ArgumentError(f"{folder}: another process is at work on this run; wait for it, or stop it") from None
+            self._lock = _lock(folder / ".lock")
         try:
             place, rows = folder / "run.json", _read_rows(folder, self._methods)
             earlier = _read_document(place) if place.exists() else None
@@ -90,7 +85,7 @@ class RunStore:
             self.document = self._begin(dict(document), earlier, resume)
             write_whole(place, to_json(self.document))
         except BaseException:
-            self._lock.close()
+            self._lock.release()
             raise
         answered = Counter(rows["path"].to_pylist())
         self.done = frozenset(path for path, number in answered.items() if number == len(self._methods))
@@ -172,7 +167,17 @@ class RunStore:
             if error is None:  # a second complaint about a full disk would hide the first
                 raise
         finally:
-            self._lock.close()
+            self._lock.release()
+
+
+def _lock(path: Path) -> FileLock:
+    """Lock a run's folder for this process; the system releases it where the process ends in whatever way."""
+    lock = FileLock(path, thread_local=False)  # whichever thread closes the store releases it
+    try:
+        lock.acquire(blocking=False)
+    except Timeout:
+        raise ArgumentError(f"{path.parent}: another process is at work on this run; wait for it, or stop it") from None
+    return lock
 
 
 def check_same(folder: Path | str, earlier: Mapping[str, Any], now: Mapping[str, Any]) -> None:
