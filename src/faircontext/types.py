@@ -7,6 +7,8 @@ import numpy as np
 from jaxtyping import Float, Int, UInt8
 from torch import Tensor
 
+from faircontext.errors import FeatureError
+
 __all__ = ["Diagnostic", "Image", "Prediction"]
 
 Image = UInt8[np.ndarray, "height width 3"]
@@ -29,6 +31,9 @@ class Prediction:
         candidates: the classes the method decided between, best first as explored; empty where it has no such step.
         fallback: None, or why the method answered with less than its full procedure.
         diagnostics: flat mapping of further numbers, words and rows of numbers about how the answer came about.
+
+    Raises:
+        FeatureError: a probability is NaN or infinite.
     """
 
     index: int
@@ -38,6 +43,10 @@ class Prediction:
     candidates: tuple[int, ...] = ()
     fallback: str | None = None
     diagnostics: Mapping[str, Diagnostic] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not self.probabilities.isfinite().all():
+            raise FeatureError("the probabilities are NaN or infinite")
 
     @property
     def confidence(self) -> float:

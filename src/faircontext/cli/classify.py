@@ -184,6 +184,8 @@ def _report(options: Classify, setup: "Setup", answers: "Sequence[Answer]") -> d
         "run": {
             "backbone": options.backbone,
             "pretrained": options.pretrained,
+            "resize_positions": options.resize_positions,
+            "model": dict(labels.backbone.facts),
             "precision": labels.backbone.precision,
             "device": str(labels.backbone.device),
             "batch_size": labels.backbone.batch_size,

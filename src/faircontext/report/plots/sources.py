@@ -1,6 +1,5 @@
 """What figures are drawn from: runs sorted by their settings, and the files of costs and of ablations beside them."""
 
-import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,6 +9,7 @@ from typing import Any, TypeVar
 
 import pyarrow.compute as pc
 
+from faircontext.bench.schema import read_diagnostics
 from faircontext.bench.store import Run
 from faircontext.errors import ArgumentError
 from faircontext.report.groups import TITLES, group_runs, read_runs, remarks
@@ -144,7 +144,7 @@ def _analysis_rows(run: Run, name: str) -> Iterator[AnalysisRow]:
             -1 if row["index"] is None else row["index"],
             tuple(row["candidates"]),
             names,
-            json.loads(row["diagnostics"]),
+            read_diagnostics(row["diagnostics"]),
         )
 
 
