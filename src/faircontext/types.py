@@ -1,7 +1,10 @@
 """What passes between the stages: the prediction and the names of array shapes."""
 
+import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Int, UInt8
@@ -9,7 +12,7 @@ from torch import Tensor
 
 from faircontext.errors import FeatureError
 
-__all__ = ["Diagnostic", "Image", "Prediction"]
+__all__ = ["Diagnostic", "Image", "Prediction", "read_diagnostics"]
 
 Image = UInt8[np.ndarray, "height width 3"]
 """A decoded RGB image."""
@@ -52,3 +55,15 @@ class Prediction:
     def confidence(self) -> float:
         """The probability of the answer."""
         return float(self.probabilities[self.index])
+
+
+def read_diagnostics(text: str) -> dict[str, Any]:
+    """Return the diagnostics of a row; what was NaN or infinite, and is null in JSON, is NaN."""
+    found: dict[str, Any] = {name: _number(value) for name, value in json.loads(text).items()}
+    return found
+
+
+def _number(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_number(inner) for inner in value]
+    return math.nan if value is None else value

@@ -84,7 +84,7 @@ def broken(folder: Path, tensor: str, value: float) -> Path:
         (
             "text_projection",
             0.0,
-            "of a test prompt are NaN, infinite or all zero (all values of text_projection are",
+            "the features of every prompt are NaN, infinite or all zero (all values of text_proj",
         ),
     ],
 )

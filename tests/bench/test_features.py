@@ -15,11 +15,10 @@ from faircontext import FCL, MTA, ZERO, Backbone, Episode, LabelSpace, ViewRecip
 from faircontext.backbones.base import _test_picture
 from faircontext.bench.records import to_json
 from faircontext.bench.run import Answer, Item, answer_images
-from faircontext.bench.schema import read_diagnostics
 from faircontext.bench.store import load_run
 from faircontext.cli import main
 from faircontext.errors import FeatureError
-from faircontext.types import Prediction
+from faircontext.types import Prediction, read_diagnostics
 from helpers import assert_identical, assert_valid
 from tiny_clip import write_narrow
 

@@ -10,9 +10,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from faircontext.analysis.decomposition import reconstruction_bound
-from faircontext.bench.schema import read_diagnostics
 from faircontext.metrics.correlation import Kind, clustered_correlation
 from faircontext.metrics.stats import Interval, bootstrap_mean
+from faircontext.types import read_diagnostics
 
 __all__ = ["Finding", "describe", "findings", "view_correlation"]
 

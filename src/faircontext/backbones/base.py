@@ -248,20 +248,6 @@ class Backbone(ABC):
                 f"features {'are NaN or infinite' if math.isnan(cosine) else agree}; use fp32"
             )
 
-    def _check_text(self, weights: Mapping[str, Tensor]) -> None:
-        """Encode a prompt with the text tower, so that useless features are found when the model is loaded.
-
-        Args:
-            weights: the tower's, by the names that their file has.
-
-        Raises:
-            ArgumentError: the features are useless.
-        """
-        with torch.inference_mode():
-            features = self._text_features(self.tokenize(("a",), "{}"), None, "replace")
-        if useless_rows(features).any():
-            raise refuse_features(self.name, "a test prompt", weights)
-
     @abstractmethod
     def _image_features(self, pixels: Tensor, tower: Callable[[Tensor], Any] | None = None) -> Tensor:
         """Encode normalised pixels of the tower's dtype; need not be normalised to unit length.

@@ -117,7 +117,10 @@ def _fill(model: Any, path: Path, name: str, resize: bool) -> list[str]:
             weights[key] = weights[key].reshape(own.shape)  # a number in some files, a vector of one in others
     if getattr(model, "logit_bias", None) is not None and "logit_scale" in weights:
         weights.setdefault("logit_bias", torch.zeros_like(weights["logit_scale"]))
-    if sizes := _other_positions(model, weights):
+    shapes = _other_shapes(model, weights)
+    # With other tensors of another shape it is another architecture, whose patches may be of another size as well.
+    sizes = [] if {*shapes} - {_IMAGE_POSITIONS, *_TEXT_POSITIONS} else _other_positions(model, weights)
+    if sizes:
         found, reads = (" and ".join(pair[place] for pair in sizes) for place in (0, 1))
         if not resize:
             other = _other_architecture(name, model, weights)
@@ -130,6 +133,12 @@ def _fill(model: Any, path: Path, name: str, resize: bool) -> list[str]:
         remarks.append(f"{path}: positions of {found} are resized to the {reads} that {name} reads")
     _fit(model, weights, path, name)
     return remarks
+
+
+def _other_shapes(model: Any, weights: dict[str, Tensor]) -> list[str]:
+    """Return the names of tensors whose shape is not the model's."""
+    own = model.state_dict()
+    return [key for key in own if key in weights and own[key].shape != weights[key].shape]
 
 
 def _other_positions(model: Any, weights: dict[str, Tensor]) -> list[tuple[str, str]]:
@@ -170,7 +179,7 @@ def _other_architecture(name: str, model: Any, weights: dict[str, Tensor]) -> st
 def _fit(model: Any, weights: dict[str, Tensor], path: Path, name: str) -> None:
     """Load tensors into a model, or say in one line what does not fit."""
     own = model.state_dict()
-    shapes = [key for key in own if key in weights and own[key].shape != weights[key].shape]
+    shapes = _other_shapes(model, weights)
     problems = []
     if shapes:
         sizes = " and not ".join(" x ".join(map(str, found[shapes[0]].shape)) for found in (weights, own))

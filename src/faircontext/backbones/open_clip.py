@@ -1,4 +1,5 @@
-"""Any open_clip model as a backbone; all that depends on the inner layout of the library's models is in this file.
+"""Any open_clip model as a backbone; what depends on the inner layout of the library's models is
+in this file, and in `loading` what depends on that of its checkpoints.
 
 The text tower runs from token embeddings, so that a context can be learnt: in the layouts `CLIP` and `CustomTextCLIP`,
 causal with the feature at the end token (CLIP), and not causal with the feature at the last position (SigLIP). With an
@@ -18,6 +19,7 @@ from open_clip.transformer import QuickGELU, ResidualAttentionBlock, VisionTrans
 from torch import Tensor
 
 from faircontext.backbones.base import ADAPTABLE_BLOCKS, ROW_MULTIPLE, Backbone, SplitTower, hash_of, pad_rows
+from faircontext.backbones.checks import refuse_features
 from faircontext.errors import ArgumentError, check_choice
 
 __all__ = ["OpenClip", "TextTower"]
@@ -237,9 +239,15 @@ class OpenClip(Backbone):
         image = {key: tensor for key, tensor in weights.items() if key.startswith("visual.")}
         text = {key: weights[key] for key in weights if key not in image and not key.startswith("text_decoder.")}
         self.text_tower = self._placed(TextTower(model, name, self.pad), text)
+        # The tower is not run to see this: where text features are in the cache, nothing needs it.
+        if projection := {
+            key: text[key]
+            for key in text
+            if "text_projection" in key and text[key].ndim > 1 and not torch.any(text[key])
+        }:
+            raise refuse_features(name, "every prompt", projection)
         self.context_length = self.text_tower.context_length
         self._place_tower(model.visual, image)
-        self._check_text(text)
         self.facts = {"activation": _activation(model)}
         self._splits: dict[int, SplitTransformer] = {}
 

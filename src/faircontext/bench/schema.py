@@ -1,7 +1,5 @@
 """The columns of a run's rows."""
 
-import json
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any
@@ -10,7 +8,7 @@ import pyarrow as pa
 
 from faircontext.bench.records import Row
 
-__all__ = ["ANALYSES", "SCHEMA", "SCHEMA_VERSION", "Record", "is_analysis", "read_diagnostics", "to_table"]
+__all__ = ["ANALYSES", "SCHEMA", "SCHEMA_VERSION", "Record", "is_analysis", "to_table"]
 
 SCHEMA_VERSION = 1
 
@@ -56,18 +54,6 @@ class Record(Row):
     candidates: tuple[int, ...] = ()
     diagnostics: str = "{}"
     notes: tuple[str, ...] = ()
-
-
-def read_diagnostics(text: str) -> dict[str, Any]:
-    """Return the diagnostics of a row; what was NaN or infinite, and is null in JSON, is NaN."""
-    found: dict[str, Any] = {name: _number(value) for name, value in json.loads(text).items()}
-    return found
-
-
-def _number(value: Any) -> Any:
-    if isinstance(value, list):
-        return [_number(inner) for inner in value]
-    return math.nan if value is None else value
 
 
 _TYPES: Mapping[Any, pa.DataType] = {

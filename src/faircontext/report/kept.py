@@ -12,12 +12,12 @@ import numpy as np
 from jaxtyping import Float, UInt8
 
 from faircontext.analysis.maps import KeptMaps, read_maps
-from faircontext.bench.schema import read_diagnostics
 from faircontext.bench.store import Run
 from faircontext.errors import ArgumentError
 from faircontext.report.figures import overlay
 from faircontext.report.plots.pictures import common_map, resized
 from faircontext.report.thumbnails import jpeg_text, thumbnail
+from faircontext.types import read_diagnostics
 
 __all__ = [
     "Evidence",

@@ -9,12 +9,12 @@ from typing import Any, TypeVar
 
 import pyarrow.compute as pc
 
-from faircontext.bench.schema import read_diagnostics
 from faircontext.bench.store import Run
 from faircontext.errors import ArgumentError
 from faircontext.report.groups import TITLES, group_runs, read_runs, remarks
 from faircontext.report.plots.beside import Ablation, Cost, is_beside, read_ablation, read_costs
 from faircontext.report.results import Result, has_analyses
+from faircontext.types import read_diagnostics
 
 __all__ = ["AnalysisRow", "Material", "needs_analysis", "read_materials"]
 
