@@ -1,5 +1,6 @@
-"""Any open_clip model as a backbone; what depends on the inner layout of the library's models is
-in this file, and in `loading` what depends on that of its checkpoints.
+"""Any open_clip model as a backbone; all that depends on the inner layout of the library's models is in this file.
+
+What depends on that of its checkpoints is in `loading`.
 
 The text tower runs from token embeddings, so that a context can be learnt: in the layouts `CLIP` and `CustomTextCLIP`,
 causal with the feature at the end token (CLIP), and not causal with the feature at the last position (SigLIP). With an
