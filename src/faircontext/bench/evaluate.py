@@ -75,6 +75,7 @@ def evaluate(
         "hashes": plan.hashes,
         "folder": str(plan.dataset.folder),
         "layout": plan.dataset.layout,
+        "model": dict(plan.setup.labels.backbone.facts),
     }
     folder = out / plan.folder_name
     with RunStore(folder, document, [*plan.setup.methods], resume) as store:

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import math
 import os
 import re
 import tempfile
@@ -159,10 +160,35 @@ def write_whole(path: Path, text: str | Iterable[str]) -> None:
             partial.unlink(missing_ok=True)
 
 
-def to_json(document: Mapping[str, Any]) -> str:
-    """Return JSON text in which bytes of file names that are no UTF-8 are escapes."""
-    text = json.dumps(document, indent=1, ensure_ascii=False)
+def to_json(
+    document: Any, *, indent: int | None = 1, ensure_ascii: bool = False, separators: tuple[str, str] | None = None
+) -> str:
+    """Return JSON text that every reader takes.
+
+    Numbers that are NaN or infinite become null, since JSON has none; bytes of file names that are no UTF-8 become
+    escapes.
+
+    Args:
+        document: what is written.
+        indent: see `json.dumps`, as the other two.
+        ensure_ascii: see there.
+        separators: see there.
+    """
+    layout: dict[str, Any] = {"indent": indent, "ensure_ascii": ensure_ascii, "separators": separators}
+    try:
+        text = json.dumps(document, allow_nan=False, **layout)
+    except ValueError:  # the copy is only made where it is needed
+        text = json.dumps(_finite(document), allow_nan=False, **layout)
     return re.sub("[\ud800-\udfff]", lambda stray: f"\\u{ord(stray[0]):04x}", text)
+
+
+def _finite(value: Any) -> Any:
+    """Return a document with None for numbers that are NaN or infinite."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {key: _finite(inner) for key, inner in value.items()}
+    return [_finite(inner) for inner in value] if isinstance(value, list | tuple) else value
 
 
 class EntrySpool:

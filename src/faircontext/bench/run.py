@@ -1,5 +1,8 @@
 """Run methods over images; a bad file is a row with an error and never ends a run.
 
+Nor does a picture whose features are NaN or infinite, as they may be in half precision: where zero-shot has no answer
+it is a row with an error, and where a method alone has none, the method falls back to zero-shot.
+
 Files are decoded and views cut ahead, in other processes where that is asked for; features are computed in this one.
 Where no method uses views, the plain views of `ROW_MULTIPLE` images are encoded in one batch.
 """
@@ -8,6 +11,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
@@ -18,7 +22,7 @@ from faircontext.backbones.base import ROW_MULTIPLE
 from faircontext.bench.ahead import map_ahead
 from faircontext.bench.records import Row
 from faircontext.episode import Episode
-from faircontext.errors import ImageError
+from faircontext.errors import FeatureError, ImageError
 from faircontext.imageio import DecodedImage, read_image
 from faircontext.labels import LabelSpace
 from faircontext.methods import Method, ZeroShot
@@ -200,17 +204,24 @@ def _answer_chunk(
     read = [episode for episode in episodes if episode is not None]
     if len(read) > 1:
         plain = torch.stack([episode.plain for episode in read]).to(labels.backbone.device)
-        encoded = labels.backbone.encode_image(plain / 255.0)
-        for place, z in enumerate(encoded):
-            read[place].take_z(z)
+        with suppress(FeatureError):  # of one of them: then each is encoded alone, and that one is refused
+            encoded = labels.backbone.encode_image(plain / 255.0)
+            for place, z in enumerate(encoded):
+                read[place].take_z(z)
     shared = (time.perf_counter() - begin) / len(chunk)
     for (item, image), episode in zip(chunk, episodes, strict=True):
-        seconds = image.seconds + shared
-        if episode is None:
-            refused = replace(_row_of(item, labels), error=image.error, seconds=seconds)
-            yield Answer(tuple(replace(refused, method=name) for name in methods), label=item.label)
-        else:
-            yield _answer(episode, methods, item, image.notes, seconds)
+        error, seconds, begin = image.error, image.seconds + shared, time.perf_counter()
+        answer = None
+        if episode is not None:
+            try:
+                answer = _answer(episode, methods, item, image.notes, seconds)
+            except FeatureError as caught:
+                error, seconds = str(caught), seconds + time.perf_counter() - begin
+        if answer is None:
+            refused = replace(_row_of(item, labels), error=error, seconds=seconds)
+            rows = tuple(replace(refused, method=name) for name in methods)
+            answer = Answer(rows, notes=image.notes, label=item.label)
+        yield answer
 
 
 def _row_of(item: Item, labels: LabelSpace) -> Row:
@@ -220,17 +231,22 @@ def _row_of(item: Item, labels: LabelSpace) -> Row:
 def _answer(
     episode: Episode, methods: Mapping[str, Method], item: Item, notes: tuple[str, ...], seconds: float
 ) -> Answer:
+    """Answer one image; raise `FeatureError` where zero-shot has no answer."""
     # Zero-shot comes last: it takes the plain view's features from the views', where they are encoded anyway.
-    found: dict[Method, tuple[Prediction, float]] = {}
+    found: dict[Method, tuple[Prediction | str, float]] = {}
     for method in sorted([*methods.values(), _ZERO_SHOT], key=lambda method: isinstance(method, ZeroShot)):
         if method not in found:
             begin = time.perf_counter()
-            prediction = method(episode)
-            found[method] = prediction, time.perf_counter() - begin + seconds
+            found[method] = _try(method, episode), time.perf_counter() - begin + seconds
             seconds = 0.0
     names, (reference, _) = episode.labels.names, found[_ZERO_SHOT]
     row = _row_of(item, episode.labels)
-    predictions = tuple(found[method][0] for method in methods.values())
+    if isinstance(reference, str):
+        raise FeatureError(reference)
+    predictions = tuple(
+        replace(reference, fallback=f"{answer}: answered by zero-shot") if isinstance(answer, str) else answer
+        for answer in (found[method][0] for method in methods.values())
+    )
     rows = tuple(
         replace(
             row,
@@ -245,6 +261,14 @@ def _answer(
         for (name, method), prediction in zip(methods.items(), predictions, strict=True)
     )
     return Answer(rows, predictions, reference, notes, item.label)
+
+
+def _try(method: Method, episode: Episode) -> Prediction | str:
+    """Return a method's answer, or why there is none."""
+    try:
+        return method(episode)
+    except FeatureError as error:
+        return str(error)
 
 
 @dataclass(frozen=True)

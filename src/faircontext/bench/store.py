@@ -26,7 +26,17 @@ from faircontext.bench.records import to_json, write_whole, writing
 from faircontext.bench.schema import SCHEMA, SCHEMA_VERSION, Record, to_table
 from faircontext.errors import ArgumentError
 
-__all__ = ["FLUSH_SECONDS", "Run", "RunStore", "check_same", "in_order", "load_run", "load_runs", "write_run"]
+__all__ = [
+    "FLUSH_SECONDS",
+    "Run",
+    "RunStore",
+    "check_same",
+    "check_same_model",
+    "in_order",
+    "load_run",
+    "load_runs",
+    "write_run",
+]
 
 FLUSH_SECONDS = 10.0
 """Rows are on disk at the latest this long after they came, one image's time added."""
@@ -114,6 +124,7 @@ class RunStore:
             if not resume:
                 raise ArgumentError(f"{self.folder}: there is a run already; add --resume, or name another --out")
             check_same(self.folder, earlier["config"], json.loads(to_json(document["config"])))
+            check_same_model(self.folder, earlier, document)
             # What was measured stays; what this process adds comes at the end.
             document |= {key: earlier[key] for key in ("status", "sessions") if key in earlier}
         return {"status": "running", "sessions": [], **document}
@@ -178,6 +189,13 @@ def _lock(path: Path) -> FileLock:
     except Timeout:
         raise ArgumentError(f"{path.parent}: another process is at work on this run; wait for it, or stop it") from None
     return lock
+
+
+def check_same_model(folder: Path, earlier: Mapping[str, Any], now: Mapping[str, Any]) -> None:
+    """Raise `ArgumentError` where two documents are of models with another activation: no hash of weights shows it."""
+    if "model" in earlier and "model" in now:  # runs of earlier versions do not say
+        activations = ({"activation": document["model"].get("activation")} for document in (earlier, now))
+        check_same(folder, *activations)
 
 
 def check_same(folder: Path | str, earlier: Mapping[str, Any], now: Mapping[str, Any]) -> None:
@@ -261,6 +279,7 @@ _NUMBER = (int, float, type(None))
 _WHOLE = (int, type(None))
 
 _SHAPE: Mapping[str, Any] = {
+    "model": {},
     "sessions": [{"versions": {}, "seconds": _NUMBER}],
     "hashes": {},
     "counts": {"images": _WHOLE, "refused": _WHOLE},

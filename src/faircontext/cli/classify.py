@@ -218,6 +218,8 @@ def _report(options: Classify, setup: "Setup", totals: _Totals) -> dict[str, Any
         "run": {
             "backbone": options.backbone,
             "pretrained": options.pretrained,
+            "resize_positions": options.resize_positions,
+            "model": dict(labels.backbone.facts),
             "precision": labels.backbone.precision,
             "device": str(labels.backbone.device),
             "batch_size": labels.backbone.batch_size,

@@ -157,6 +157,7 @@ def plan_of(options: Evaluate, dataset: "Dataset", model: "Model", shard: tuple[
         "truncate": options.truncate,
         "exif": options.exif,
         "max_pixels": min(options.max_pixels, MAX_PIXELS),
+        **({"resize_positions": True} if options.resize_positions else {}),  # only then: hashes of other runs stay
     }
     setup = model.on(dataset.names, _templates(options, dataset), dataset.regime, options.truncate)
     return Plan(dataset, setup, options.seed, options.limit, shard, facts)
