@@ -15,7 +15,7 @@ import numpy as np
 from common import add_model_options, make_backbone
 
 from faircontext import Episode, LabelSpace, ZeroShot, create_method
-from faircontext.analysis.efficiency import forget_peak, peak_mb, resident_mb
+from faircontext.system import forget_peak, peak_mb, resident_mb
 
 
 def measure(options: argparse.Namespace, masks: int) -> None:

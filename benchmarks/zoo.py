@@ -21,8 +21,8 @@ from common import add_model_options, make_backbone
 from timm.data import ImageNetInfo
 
 from faircontext import Backbone, Episode, LabelSpace, create_method, list_methods
-from faircontext.analysis.efficiency import forget_peak, peak_mb, resident_mb
 from faircontext.methods.base import METHODS
+from faircontext.system import forget_peak, peak_mb, resident_mb
 
 PIXELS = ("ttl", "rlcf_encoder")
 """Methods that run the image tower themselves."""

@@ -25,6 +25,9 @@ import pyarrow as pa
 
 from faircontext.bench.store import load_run
 
+sys.path.append(str(Path(__file__).parents[1] / "tests"))
+from helpers import descendants
+
 FLOATS = ("confidence", "top5_probabilities", "label_probability", "probability_norm", "diagnostics")
 
 
@@ -98,18 +101,18 @@ def sharded(options: argparse.Namespace, out: Path, parts: int) -> None:
 
 
 def kill_an_actor(after: float, found: list[int]) -> None:
-    """Kill the first process that is an actor of ours, some time after it appeared."""
+    """Kill the first actor among the processes that this script has started, some time after it appeared."""
     end = time.monotonic() + 300
     while time.monotonic() < end:
-        for entry in Path("/proc").iterdir():
+        for process in descendants():
             try:
-                words = (entry / "cmdline").read_bytes() if entry.name.isdecimal() else b""
+                words = Path(f"/proc/{process}/cmdline").read_bytes()
             except OSError:
                 continue
             if b"ray::" in words and b"_Answerer" in words:
                 time.sleep(after)
-                os.kill(int(entry.name), signal.SIGKILL)
-                found.append(int(entry.name))
+                os.kill(process, signal.SIGKILL)
+                found.append(process)
                 return
         time.sleep(0.5)
 

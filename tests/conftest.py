@@ -17,7 +17,7 @@ from PIL import Image
 from faircontext import FCL, Backbone, Episode, LabelSpace, ViewRecipe, ZeroShot, create_backbone, load_image
 from faircontext.bench.plan import Plan, Setup
 from faircontext.datasets.spec import Dataset, Sample
-from tiny_clip import write_model
+from tiny_clip import write_model, write_narrow
 
 PHOTOS = {
     "astronaut": "astronaut.png",
@@ -187,3 +187,33 @@ def make_plan(pictures: Dataset, tiny: Callable[[str], Backbone]) -> Callable[..
         return Plan(pictures, setup, seed, limit, shard, {"preset": "paper"})
 
     return make
+
+
+@pytest.fixture(scope="session")
+def narrow_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model in which white is too large for half precision."""
+    return write_narrow(tmp_path_factory.mktemp("narrow"), 46.0)
+
+
+@pytest.fixture(scope="session")
+def white_among(tmp_path_factory: pytest.TempPathFactory, make_image: Callable[..., np.ndarray]) -> Path:
+    """Four pictures, the third all white."""
+    folder = tmp_path_factory.mktemp("photos")
+    for number in range(4):
+        pixels = np.full((40, 50, 3), 255, np.uint8) if number == 2 else make_image(number, 40, 50) // 2
+        Image.fromarray(pixels).save(folder / f"{number}.png")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def white_set(white_among: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same pictures as a data set."""
+    folder = tmp_path_factory.mktemp("sets") / "white"
+    folder.mkdir()
+    names = sorted(path.name for path in white_among.iterdir())
+    for name in names:
+        (folder / name).write_bytes((white_among / name).read_bytes())
+    lines = [f"{name},{number % 3}" for number, name in enumerate(names)]
+    (folder / "labels.csv").write_text("\n".join(["path,label", *lines]) + "\n")
+    (folder / "classnames.txt").write_text("cat\ndog\nmissile\n")
+    return folder

@@ -1,5 +1,13 @@
 """What several test files assert."""
 
+import gc
+import os
+import re
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
 import torch
 from torch import Tensor
 
@@ -40,3 +48,44 @@ def assert_valid(prediction: Prediction, classes: int) -> None:
     first = prediction.ranking[: len(prediction.candidates)].tolist()
     assert sorted(first) == sorted(prediction.candidates)
     assert all(value == value for value in prediction.diagnostics.values())  # no NaN
+
+
+@contextmanager
+def without_collector() -> Iterator[None]:
+    """Leave what is unreachable to reference counts alone: reference cycles stay."""
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
+
+DEFAULT_SIGNALS = (
+    sys.executable,
+    "-c",
+    "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); "
+    "from faircontext.cli import main; sys.exit(main())",
+)
+"""The command in a process that heeds SIGINT, also where the tests run in the background and it is ignored."""
+
+
+def descendants(process: int | None = None) -> set[int]:
+    """Return the processes that a process has started, and those that these have started (Linux).
+
+    Args:
+        process: its id; None for this process.
+    """
+    children: dict[int, set[int]] = {}
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            parent = re.search(r"^PPid:\s+(\d+)$", (entry / "status").read_text(), re.MULTILINE)
+        except OSError:  # it has ended
+            continue
+        if parent is not None:
+            children.setdefault(int(parent[1]), set()).add(int(entry.name))
+    found, rest = set(), [os.getpid() if process is None else process]
+    while rest:
+        rest += new if (new := children.get(rest.pop(), set()) - found) else ()
+        found |= new
+    return found

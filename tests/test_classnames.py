@@ -49,6 +49,6 @@ def test_names_that_are_alike_are_normalised_alike(pair: tuple[str, str]) -> Non
 def test_labels_that_never_use_0_are_told_with_their_counts() -> None:
     names = ("cat", "dog", "eel")
     assert count_from_one({2, 1}, names) == (
-        "they run from 1 to 2 for 3 class names, so that class 0, cat, has no image; count from 0"
+        "they run from 1 to 2 for 3 class names, so that class 0, 'cat', has no image; count from 0"
     )
     assert count_from_one({0, 2}, names) == count_from_one(set(), names) == ""

@@ -8,12 +8,17 @@ import pytest
 
 import faircontext
 
-CORE = [
+MODULES = [
     f"faircontext.{path.relative_to(folder).with_suffix('').as_posix().replace('/', '.')}"
     for folder in [Path(faircontext.__file__).parent]
     for path in sorted(folder.rglob("*.py"))
-    if path.name[0] != "_" and path.relative_to(folder).parts[0] not in ("report", "cli", "bench", "datasets", "app.py")
+    if path.name[0] != "_"
 ]
+"""Every module but the packages themselves, which are imported with their modules."""
+
+CORE = [name for name in MODULES if name.split(".")[1] not in ("report", "cli", "bench", "datasets")]
+
+POSIX_MODULES = ("fcntl", "grp", "pty", "pwd", "resource", "syslog", "termios", "tty")
 
 
 def imported_by(script: str) -> set[str]:
@@ -56,8 +61,38 @@ assert create_method("fcl", masks=2)(episode).fallback is None
 def test_core_and_lite_work_without_what_only_other_parts_need() -> None:
     assert "faircontext.methods.fcl" in CORE
     assert "faircontext.backbones.lite" in CORE
-    imports = "\n".join(f"import {module}" for module in CORE if module != "faircontext.backbones.open_clip")
+    of_open_clip = ("faircontext.backbones.open_clip", "faircontext.backbones.loading")
+    imports = "\n".join(f"import {module}" for module in CORE if module not in of_open_clip)
     assert "torch" in imported_by(BLOCK + imports + ANSWER)
+
+
+WITHOUT_POSIX = f"""
+import importlib, sys
+sys.modules.update(dict.fromkeys({POSIX_MODULES}))  # as on Windows: importing one of them now raises ImportError
+for name in {MODULES}:
+    importlib.import_module(name)
+from pathlib import Path
+from faircontext.bench.store import RunStore
+from faircontext.errors import ArgumentError
+from faircontext.system import lifetime_peak_mb
+document = {{"schema_version": 1, "config": {{"methods": {{}}}}}}
+with RunStore(Path(sys.argv[1]), document, (), False):
+    try:
+        RunStore(Path(sys.argv[1]), document, (), True)
+    except ArgumentError as error:
+        print(error)
+RunStore(Path(sys.argv[1]), document, (), True).finish()
+print(lifetime_peak_mb())
+"""
+
+
+def test_every_module_imports_and_a_run_is_locked_without_what_only_posix_has(tmp_path: Path) -> None:
+    assert "faircontext.bench.store" in MODULES
+    words = [sys.executable, "-W", "ignore", "-c", WITHOUT_POSIX, str(tmp_path / "run")]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    locked = f"{tmp_path}/run: another process is at work on this run; wait for it, or stop it"
+    assert done.stdout.splitlines() == [locked, "None"]
 
 
 def test_public_names_are_those_that_are_listed() -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import open_clip
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 VISION = {"image_size": 32, "layers": 4, "width": 32, "patch_size": 16, "head_width": 16}
@@ -49,3 +49,15 @@ def native_text(model: torch.nn.Module, texts: list[str] | tuple[str, ...], leng
     """Return open_clip's own unit-norm text features."""
     with torch.no_grad():
         return model.encode_text(open_clip.SimpleTokenizer(context_length=length)(list(texts)), normalize=True)
+
+
+def write_narrow(folder: Path, weight: float) -> Path:
+    """Write a model in which a patch all white is too large for fp16, and above a weight of 50 one all black.
+
+    No other is, and the test picture of `Backbone` is not.
+    """
+    file = write_model(folder, "clip") / "open_clip_model.safetensors"
+    weights = load_file(file)
+    weights["visual.conv1.weight"][0] = weight  # a layer norm comes after it, so that in fp32 it does no harm
+    save_file(weights, file)
+    return folder

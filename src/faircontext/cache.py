@@ -76,7 +76,8 @@ def _read(path: Path) -> Tensor | None:
     try:
         with safe_open(path, "pt") as file:
             tensor: Tensor = file.get_tensor("features")
-            return tensor if file.metadata()["sha256"] == _digest(tensor) else None
+            whole = file.metadata()["sha256"] == _digest(tensor) and bool(tensor.isfinite().all())
+            return tensor if whole else None
     except Exception:  # no such entry, or a damaged one
         return None
 

@@ -2,18 +2,20 @@
 
 import unicodedata
 from collections.abc import Callable, Collection, Hashable, Sequence
+from pathlib import Path
 
 from faircontext.errors import LabelError
 
 __all__ = ["ClassIndex", "as_integer", "check_name", "compose", "count_from_one", "normalise"]
 
 
-def check_name(number: int, name: str) -> None:
+def check_name(number: int, name: str, file: Path | None = None) -> None:
     """Refuse a class name that cannot be read in a prompt or shown in a table.
 
     Args:
         number: of the name in its list, from 1.
         name: as given.
+        file: that it was read from, if any, for the message.
 
     Raises:
         LabelError: it is blank, has control characters or stray bytes, or is no string.
@@ -22,7 +24,9 @@ def check_name(number: int, name: str) -> None:
         raise LabelError(f"class name number {number} is {name!r}, not a string")
     kinds = [unicodedata.category(character) for character in name]
     if "Cc" in kinds or "Cs" in kinds:
-        raise LabelError(f"class name number {number}, {name[:60]!r}, has control characters; is the file plain UTF-8?")
+        what = "control characters" if "Cc" in kinds else "bytes that are not UTF-8"
+        where, hint = (f"{file}: ", "; is the file plain UTF-8?") if file else ("", "")
+        raise LabelError(f"{where}class name number {number}, {name[:60]!r}, has {what}{hint}")
     if all(kind[0] in "CZ" for kind in kinds):
         raise LabelError(f"class name number {number} is blank")
 
@@ -82,6 +86,6 @@ def count_from_one(labels: Collection[int], names: Sequence[str]) -> str:
     if not labels or 0 in labels:
         return ""
     return (
-        f"they run from {min(labels)} to {max(labels)} for {len(names)} class names, so that class 0, {names[0]}, has "
-        "no image; count from 0"
+        f"they run from {min(labels)} to {max(labels)} for {len(names)} class names, so that class 0, {names[0]!r}, "
+        "has no image; count from 0"
     )

@@ -125,6 +125,7 @@ class Episode:
             "geometry": asdict(backbone.geometry),
             "normalisation": [*backbone.mean, *backbone.std],
             "weights": backbone.weights_hash,
+            "activation": backbone.facts.get("activation"),
             "precision": backbone.precision,
             "batch_size": backbone.batch_size,
         }

@@ -8,6 +8,7 @@ __all__ = [
     "FairContextError",
     "FairContextWarning",
     "ArgumentError",
+    "FeatureError",
     "ImageError",
     "LabelError",
     "check_choice",
@@ -33,6 +34,10 @@ class FairContextWarning(UserWarning):
 
 class ArgumentError(FairContextError, ValueError):
     """An argument or a setting has a value that cannot be used."""
+
+
+class FeatureError(FairContextError, ArithmeticError):
+    """What a model computes from a picture is no number; the picture has no answer, and a run goes on without it."""
 
 
 class LabelError(FairContextError, ValueError):

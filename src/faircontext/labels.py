@@ -150,6 +150,7 @@ class LabelSpace:
         key = {
             "backbone": backbone.name,
             "weights": backbone.text_hash,
+            "activation": backbone.facts.get("activation"),
             "precision": str(backbone.token_embeddings(prompts.ids[:1]).dtype),
             "prompts": prompts.texts,
             "ids": prompts.ids.tolist(),

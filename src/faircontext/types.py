@@ -1,13 +1,18 @@
 """What passes between the stages: the prediction and the names of array shapes."""
 
+import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Int, UInt8
 from torch import Tensor
 
-__all__ = ["Diagnostic", "Image", "Prediction"]
+from faircontext.errors import FeatureError
+
+__all__ = ["Diagnostic", "Image", "Prediction", "read_diagnostics"]
 
 Image = UInt8[np.ndarray, "height width 3"]
 """A decoded RGB image."""
@@ -29,6 +34,9 @@ class Prediction:
         candidates: the classes the method decided between, best first as explored; empty where it has no such step.
         fallback: None, or why the method answered with less than its full procedure.
         diagnostics: flat mapping of further numbers, words and rows of numbers about how the answer came about.
+
+    Raises:
+        FeatureError: a probability is NaN or infinite.
     """
 
     index: int
@@ -39,7 +47,23 @@ class Prediction:
     fallback: str | None = None
     diagnostics: Mapping[str, Diagnostic] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        if not self.probabilities.isfinite().all():
+            raise FeatureError("the probabilities are NaN or infinite")
+
     @property
     def confidence(self) -> float:
         """The probability of the answer."""
         return float(self.probabilities[self.index])
+
+
+def read_diagnostics(text: str) -> dict[str, Any]:
+    """Return the diagnostics of a row; what was NaN or infinite, and is null in JSON, is NaN."""
+    found: dict[str, Any] = {name: _number(value) for name, value in json.loads(text).items()}
+    return found
+
+
+def _number(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_number(inner) for inner in value]
+    return math.nan if value is None else value

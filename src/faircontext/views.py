@@ -88,12 +88,26 @@ class Views:
         self.geometry = geometry
         self.recipe = recipe
         self.seed = seed
-        self._pixels = torch.from_numpy(image).permute(2, 0, 1)
+        self._image = image
+
+    def __getstate__(self) -> dict[str, object]:
+        """Return what is pickled: tensors as arrays, since PyTorch hands tensors over in shared memory."""
+        return {name: kept.numpy() if isinstance(kept, Tensor) else kept for name, kept in self.__dict__.items()}
+
+    def __setstate__(self, state: dict[str, object]) -> None:
+        for name in ("plain", "all"):
+            if isinstance(array := state.get(name), np.ndarray):
+                state[name] = torch.from_numpy(array)
+        self.__dict__.update(state)
+
+    @property
+    def _pixels(self) -> UInt8[Tensor, "3 height width"]:
+        return torch.from_numpy(self._image).permute(2, 0, 1)
 
     @cached_property
     def id(self) -> str:
         """SHA-256 of the pixels; with the seed it determines all random numbers."""
-        return image_id(self._pixels.permute(1, 2, 0).numpy())
+        return image_id(self._image)
 
     def stream(self, purpose: Purpose) -> np.random.Generator:
         """Return a fresh generator of the image's stream for a purpose."""
@@ -131,7 +145,7 @@ class Views:
         return other
 
     def _sibling(self, geometry: Geometry, recipe: ViewRecipe, seed: int | None = None) -> "Views":
-        other = Views(self._pixels.permute(1, 2, 0).numpy(), geometry, recipe, self.seed if seed is None else seed)
+        other = Views(self._image, geometry, recipe, self.seed if seed is None else seed)
         if "id" in self.__dict__:
             other.__dict__["id"] = self.id
         return other

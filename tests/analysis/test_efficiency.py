@@ -11,8 +11,9 @@ import torch
 
 from faircontext import FCL, TPT, Backbone, Episode, FairContextError, LabelSpace, Method, Prediction, ViewRecipe
 from faircontext.analysis import efficiency
-from faircontext.analysis.efficiency import Efficiency, forget_peak, measure, peak_mb, resident_mb
+from faircontext.analysis.efficiency import Efficiency, measure
 from faircontext.methods import ZeroShot
+from faircontext.system import forget_peak
 from test_errors import unchecked
 
 NAMES = ("cat", "dog", "house")
@@ -107,15 +108,6 @@ def test_memory_that_a_trial_takes_and_gives_back_is_seen(labels, images):
 
     found = measure(Probing(take), images, labels, RECIPE, trials=2)
     assert 60 < found.peak_resident_mb < 120
-
-
-@pytest.mark.skipif(not forget_peak(), reason="the system does not tell the peak of the resident size")
-def test_a_peak_begins_anew():
-    torch.ones(64, 2**20, dtype=torch.uint8)
-    before = peak_mb()
-    assert forget_peak()
-    assert peak_mb() < before - 50
-    assert abs(peak_mb() - resident_mb()) < 20
 
 
 def test_no_growth_is_claimed_where_the_system_does_not_tell(labels, images, monkeypatch):

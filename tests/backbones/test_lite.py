@@ -1,6 +1,7 @@
 """The lite backbone against independent computations: timm's unfolded model and transformers' own MiniLM."""
 
 import csv
+import re
 from collections.abc import Callable
 from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from pathlib import Path
@@ -16,6 +17,7 @@ from transformers import AutoModel, AutoTokenizer
 
 from faircontext import Backbone, FairContextError, LabelSpace, ViewRecipe, create_backbone, list_backbones, load_image
 from faircontext.backbones import lite
+from faircontext.backbones.device import usable_device
 from faircontext.backbones.lite import Lite
 from faircontext.backbones.prompts import CONTEXT
 from faircontext.errors import ArgumentError, LabelError
@@ -238,6 +240,18 @@ def test_an_unknown_precision_is_refused() -> None:
 def test_a_device_that_is_not_there_is_refused(device: str) -> None:
     with pytest.raises(ArgumentError, match="device"):
         create_backbone("lite0", device=device)
+
+
+@pytest.mark.parametrize("device", ["mps", "gpu", "cuda:99", "hpu", "xla", "vulkan", "opengl", "meta", ""])
+def test_a_device_that_is_not_there_is_one_short_line(device: str) -> None:
+    if device == "mps" and torch.backends.mps.is_available():
+        pytest.skip("this machine has the device")
+    with pytest.raises(ArgumentError) as caught:
+        usable_device(device)
+    text = str(caught.value)
+    assert re.fullmatch(rf"device='{device}' is not possible: [^.;]{{5,100}}; use for example cpu", text)
+    assert "aten" not in text
+    assert "ASSERT" not in text
 
 
 def test_a_missing_weights_package_is_named_with_the_command_that_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,8 @@ import json
 import math
 import os
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,6 +14,7 @@ import pytest
 from faircontext.bench import evaluate as bench
 from faircontext.bench.store import load_run
 from faircontext.cli import main
+from faircontext.system import usable_processors
 
 Run = Callable[..., tuple[int, str, str]]
 
@@ -72,6 +75,29 @@ def test_a_second_call_needs_resume_and_then_changes_nothing(evaluate: Run, tmp_
     assert "limit was null and is 3" in err
 
 
+SMALL = ("unshare", "--map-root-user", "--mount", "sh", "-c", 'mount -t tmpfs -o size=$0 tmpfs /dev/shm && exec "$@"')
+"""Runs a command where /dev/shm has the size that comes first, as in a container."""
+
+
+@pytest.mark.parametrize("size", ["64k", "4k"])
+def test_workers_need_no_shared_memory(
+    evaluate: Run, tiny_folder: Callable[[str], Path], picture_set: Path, tmp_path: Path, size: str
+) -> None:
+    if shutil.which("unshare") is None or subprocess.run([*SMALL, size, "true"], capture_output=True).returncode:
+        pytest.skip("this system does not let a test mount a small /dev/shm")
+    methods = ("--methods", "zero", "--views", "number=16")
+    evaluate(tmp_path / "here", *methods)
+    words = ["evaluate", "--datasets", "pictures", "--root", str(picture_set.parent), "--out", str(tmp_path / "ahead")]
+    words += ["--backbone", f"local-dir:{tiny_folder('clip')}", "--precision", "fp32", "--preset", "paper", *methods]
+    words += ["--workers", str(min(2, usable_processors()))]
+    command = [*SMALL, size, sys.executable, "-m", "faircontext", *words]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 1, done.stderr  # a file was refused
+    assert len(done.stderr.splitlines()) == 1
+    here, ahead = (load_run(tmp_path / name / "pictures").rows for name in ("here", "ahead"))
+    assert ahead.drop_columns(["seconds"]).equals(here.drop_columns(["seconds"]))
+
+
 def test_shards_merge_by_command(evaluate: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     evaluate(tmp_path / "whole", *ZERO)
     for part in range(2):
@@ -92,7 +118,7 @@ def test_shards_merge_by_command(evaluate: Run, tmp_path: Path, capsys: pytest.C
         (("--shard", "2/2"), "--shard 2/2 is not possible"),
         (("--limit", "0"), "limit=0 is not possible"),
         (("--workers", "-1"), "workers=-1 is not possible"),
-        (("--workers", "9999"), "workers=9999 is not possible; this machine has "),
+        (("--workers", "9999"), "workers=9999 is not possible; this process may use "),
         (("--threads", "0"), "threads=0 is not possible"),
         (("--prompts", "seven"), "unknown prompt set 'seven'; known: dataset, generic7, imagenet80, single"),
         (("--prompts", "datasets"), "unknown prompt set 'datasets'; did you mean 'dataset'?"),
@@ -217,7 +243,7 @@ def test_a_folder_that_cannot_be_written_is_told_before_a_model_is_looked_for(ev
         assert (code, err) == (2, f"faircontext: {tmp_path / place}: cannot be written: {reason}\n")
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everything")
+@pytest.mark.skipif(os.name != "posix" or os.geteuid() == 0, reason="root may write everything")
 def test_a_folder_that_may_not_be_written_is_told_too(evaluate: Run, tmp_path: Path) -> None:
     (tmp_path / "closed").mkdir(mode=0o500)
     code, _, err = evaluate(tmp_path / "closed" / "runs", *ZERO, "--backbone", "none")

@@ -15,9 +15,12 @@ import torch
 from faircontext import FairContextError
 from faircontext.bench.evaluate import answer_here, evaluate
 from faircontext.bench.plan import Plan
+from faircontext.bench.store import load_run
+from faircontext.cli import main
 from faircontext.cli.evaluate import Evaluate, plan_of, rebuild
 from faircontext.datasets.spec import Dataset
 from faircontext.imageio import read_image
+from helpers import descendants
 
 ray = pytest.importorskip("ray")
 
@@ -81,10 +84,10 @@ def test_ray_answers_alike_also_when_an_actor_is_killed(
     def kill() -> None:
         end = time.monotonic() + 60
         while not killed and time.monotonic() < end:
-            for entry in Path("/proc").glob("[0-9]*"):
-                if b"_Answerer" in _words(entry):
-                    os.kill(int(entry.name), signal.SIGKILL)
-                    killed.append(int(entry.name))
+            for process in descendants():
+                if b"_Answerer" in _words(process):
+                    os.kill(process, signal.SIGKILL)
+                    killed.append(process)
                     return
             time.sleep(0.2)
 
@@ -96,11 +99,28 @@ def test_ray_answers_alike_also_when_an_actor_is_killed(
     assert_alike(rows, local)
 
 
-def _words(entry: Path) -> bytes:
+def _words(process: int) -> bytes:
     try:
-        return (entry / "cmdline").read_bytes()
+        return Path(f"/proc/{process}/cmdline").read_bytes()
     except OSError:
         return b""
+
+
+def test_a_picture_that_overflows_is_a_row_with_an_error_here_too(
+    white_set: Path, narrow_folder: Path, tmp_path: Path
+) -> None:
+    common = ("--datasets", white_set.name, "--root", str(white_set.parent), "--methods", "zero", "--views", "number=8")
+    model = ("--backbone", f"local-dir:{narrow_folder}", "--precision", "fp16")
+    runs = []
+    for engine in ("local", "ray"):
+        out = tmp_path / engine
+        assert main(["evaluate", *common, *model, "--out", str(out), "--engine", engine]) == 1
+        runs.append(load_run(out / white_set.name))
+    assert all(run.complete for run in runs)
+    for name in ("path", "method", "error", "index"):
+        assert runs[0].rows[name].equals(runs[1].rows[name])
+    errors = {row["path"] for row in runs[1].rows.to_pylist() if row["error"]}
+    assert errors == {"2.png"}
 
 
 def test_an_actor_that_plans_something_else_is_refused(options: Evaluate, plan: Plan, tmp_path: Path) -> None:

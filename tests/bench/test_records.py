@@ -5,7 +5,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from faircontext.bench.records import Row, RowWriter, check_outputs, write_whole
+from faircontext.bench.records import EntrySpool, Row, RowWriter, check_outputs, to_json, write_whole
 from faircontext.errors import ArgumentError
 
 HEADER = "path,label,zero_shot,prediction,votes,confidence,method,fallback,error,seconds"
@@ -111,3 +111,20 @@ def test_outputs_are_checked_without_being_changed(tmp_path):
     assert old.read_text() == "precious"
     with pytest.raises(ArgumentError, match="would be written over what is read"):
         check_outputs([old], [tmp_path / "x" / ".." / "old.csv"])
+
+
+@pytest.mark.parametrize("number", [0, 1, 3])
+def test_a_document_whose_entries_were_spooled_is_the_document_written_at_once(tmp_path: Path, number: int) -> None:
+    entries = [
+        {"path": f"a\r\n\u2028é\udcff{n}", "notes": [], "more": {"top": [1, [2.5, None]]}} for n in range(number)
+    ]
+    head = {"version": 1, "run": {"names": []}}
+    with EntrySpool(tmp_path / "run.json") as spool:
+        for entry in entries[:1]:
+            spool.add([entry])
+        spool.add(iter(entries[1:]))
+        assert [*tmp_path.iterdir()] == []
+        spool.write(head, "answers")
+    text = (tmp_path / "run.json").read_text(encoding="utf-8")
+    assert text == to_json({**head, "answers": entries})
+    assert [*tmp_path.iterdir()] == [tmp_path / "run.json"]

@@ -1,8 +1,11 @@
 """Runs over many images: rows in order, bad files as rows, and the comparison with zero-shot."""
 
 import os
+import pickle
 import signal
+from collections.abc import Callable
 from dataclasses import replace
+from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
 
 import numpy as np
@@ -28,7 +31,8 @@ from faircontext import (
 from faircontext.bench.run import Answer, Item, Outcome, answer_images, compare
 from faircontext.datasets.folder import FolderTruth
 from faircontext.imageio import DecodedImage
-from helpers import assert_identical
+from faircontext.views import Geometry, Views
+from helpers import assert_identical, same_bits
 
 RECIPE = ViewRecipe(number=8, scale=(0.3, 1.0))
 METHOD = FCL(masks=8, k=3, beta=5.0)
@@ -204,6 +208,17 @@ def test_zero_shot_alone_encodes_many_images_at_once_and_answers_alike(
         if not answer.error:
             assert_identical(answer.predictions[0], ZeroShot()(Episode(load_image(item.path), labels)))
     assert_identical(answers[0].predictions[0], answers[-1].predictions[0])
+
+
+def test_views_go_to_another_process_without_shared_memory(make_image: Callable[..., np.ndarray]) -> None:
+    views = Views(make_image(0), Geometry(32, "bicubic"), replace(RECIPE, augmix="auto"), seed=3)
+    tensors = [views.plain, views.all, views.augmented.all]
+    copy = pickle.loads(ForkingPickler.dumps(views))  # as processes hand things over
+    assert not any(tensor.is_shared() for tensor in tensors)
+    for tensor, other in zip(tensors, [copy.plain, copy.all, copy.augmented.all], strict=True):
+        assert same_bits(tensor, other)
+    assert copy.id == views.id
+    assert same_bits(copy.with_seed(4).all, views.with_seed(4).all)
 
 
 def test_a_killed_reader_ends_the_run_with_a_line(files: list[Path], labels: LabelSpace) -> None:

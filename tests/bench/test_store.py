@@ -80,7 +80,7 @@ def test_what_was_flushed_survives_and_is_known_as_done(tmp_path: Path) -> None:
     run.add(image(0))
     run.flush()
     run.add(image(1))  # lost: the process ends here, without a word
-    run._lock.close()
+    run._lock.release()
     assert not load_run(tmp_path).complete
     with open_store(tmp_path, resume=True) as again:
         assert again.done == {"0.png"}
@@ -101,7 +101,7 @@ def test_rows_are_written_in_time_without_being_asked(tmp_path: Path, monkeypatc
     run.add(image(1))
     assert len(list(tmp_path.glob("parts/*.parquet"))) == 1
     assert store.FLUSH_SECONDS < 30
-    run._lock.close()
+    run._lock.release()
 
 
 def test_an_exception_does_not_lose_what_came(tmp_path: Path) -> None:

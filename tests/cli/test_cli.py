@@ -10,7 +10,8 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+import weakref
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import NamedTuple
@@ -21,8 +22,10 @@ import faircontext.backbones
 import faircontext.bench.run
 from faircontext import Backbone, ViewRecipe, __version__, create_method
 from faircontext.backbones.lite import Lite
+from faircontext.bench.run import Answer
 from faircontext.calibrate import total_loss
 from faircontext.cli import main
+from helpers import DEFAULT_SIGNALS, without_collector
 
 LABELS = ("--labels", "cat,rocket,dog")
 CHEAP = ("--set", "masks=8", "k=2")
@@ -247,6 +250,28 @@ def test_an_interrupted_run_keeps_what_it_had(
     assert len(rows(tmp_path / "rows.csv")) == len(json.loads((tmp_path / "run.json").read_text())["answers"]) == 1
 
 
+def test_answers_are_not_kept_once_they_are_written(
+    classify: Callable[..., Result], photo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answer_images, alive = faircontext.bench.run.answer_images, []
+
+    def watched(*arguments) -> Iterator[Answer]:
+        seen: list[weakref.ref] = []
+        for answer in answer_images(*arguments):
+            seen += [weakref.ref(answer), *map(weakref.ref, answer.predictions)]
+            alive.append(sum(reference() is not None for reference in seen))
+            yield answer
+
+    monkeypatch.setattr(faircontext.bench.run, "answer_images", watched)
+    photos = [tmp_path / f"{number}.png" for number in range(5)]
+    for path in photos:
+        path.write_bytes(photo.read_bytes())
+    with without_collector():
+        assert classify(*photos, *LABELS, "--csv", tmp_path / "rows.csv", "--json", tmp_path / "run.json").code == 0
+    assert alive == [2, 4, 4, 4, 4]  # an answer with its prediction, and the one before, which is just being shown
+    assert len(json.loads((tmp_path / "run.json").read_text())["answers"]) == 5
+
+
 class Terminal(io.StringIO):
     def isatty(self) -> bool:
         return True
@@ -262,7 +287,9 @@ def test_a_signal_ends_a_process_within_a_second_with_what_was_computed_written(
         (photos / f"{number:02}.png").write_bytes(photo_files["cat"].read_bytes())
     table, document = tmp_path / "rows.csv", tmp_path / "run.json"
     words = ["classify", str(photos), *LABELS, "--csv", str(table), "--json", str(document)]
-    with subprocess.Popen([*COMMAND, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        [*DEFAULT_SIGNALS, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
         while not table.exists() or len(table.read_text().splitlines()) < 3:
             assert process.poll() is None, process.stderr.read()
             time.sleep(0.02)

@@ -425,7 +425,7 @@ def test_classes_without_images_and_images_without_class_are_pointed_out(tmp_pat
     )
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+@pytest.mark.skipif(os.name != "posix" or os.geteuid() == 0, reason="root may read everything")
 def test_a_class_folder_that_may_not_be_read_is_an_error(tmp_path: Path) -> None:
     draw(tmp_path / "mine/dog/1.jpg")
     (tmp_path / "mine/dog").chmod(0)

@@ -71,7 +71,7 @@ def test_integer_folders_that_leave_class_0_empty_are_noted_with_counts(
 ) -> None:
     place = build(tmp_path, folders, THREE)
     doubt = (
-        "; they may count from 1: they run from 1 to 2 for 3 class names, so that class 0, cat, has no image; count "
+        "; they may count from 1: they run from 1 to 2 for 3 class names, so that class 0, 'cat', has no image; count "
         "from 0"
     )
     (remark,) = FolderTruth(THREE, find_images([str(place)])).remarks()
@@ -147,7 +147,7 @@ def test_labels_that_leave_class_0_empty_are_noted_unless_names_agree(
 ) -> None:
     table(tmp_path, labels, titles)
     remark = (
-        "labels may count from 1: they run from 1 to 2 for 3 class names, so that class 0, cat, has no image; count "
+        "labels may count from 1: they run from 1 to 2 for 3 class names, so that class 0, 'cat', has no image; count "
         "from 0"
     )
     dataset = load_dataset("mine", tmp_path)

@@ -1,6 +1,8 @@
 """What every method owes its caller: one parametrised file for all of them."""
 
+import gc
 import random
+from collections import Counter
 from collections.abc import Callable
 from functools import cache
 
@@ -13,7 +15,8 @@ from conftest import CLASSES
 from faircontext import Backbone, Episode, LabelSpace, Method, Prediction, ViewRecipe, create_method, list_methods
 from faircontext.backbones.prompts import PROMPT_SETS
 from faircontext.methods.base import METHODS
-from helpers import assert_identical, assert_valid
+from faircontext.views import Views
+from helpers import assert_identical, assert_valid, without_collector
 
 MakeEpisode = Callable[..., Episode]
 MakeImage = Callable[..., np.ndarray]
@@ -224,3 +227,25 @@ def test_views_belong_to_the_run(method: Method, make_image: MakeImage, labels: 
     recipes = [ViewRecipe(number=8, scale=scale) for scale in ((0.1, 0.2), (0.9, 1.0))]
     first, second = (method(Episode(make_image(0), labels, recipe)) for recipe in recipes)
     assert differ(first, second) == method.uses_views
+
+
+@pytest.fixture(scope="module")
+def many(home: Backbone) -> LabelSpace:
+    """More classes than are encoded at once, so that gradients go through groups."""
+    return LabelSpace([f"thing number {number}" for number in range(70)], home)
+
+
+def live() -> Counter[str]:
+    """Count the episodes, views and tensors that there are."""
+    kinds = (Episode, Views, torch.Tensor)
+    return Counter(type(found).__name__ for found in gc.get_objects() if issubclass(type(found), kinds))
+
+
+def test_an_image_leaves_nothing_behind_without_the_collectors_help(
+    method: Method, many: LabelSpace, make_episode: MakeEpisode, make_image: MakeImage
+) -> None:
+    method(make_episode(make_image(0), many))  # what is kept for the label set is there from now on
+    with without_collector():
+        before = live()
+        method(make_episode(make_image(1), many))
+        assert live() == before

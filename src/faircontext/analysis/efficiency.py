@@ -7,13 +7,10 @@ in it, since they are computed once for all images.
 
 import gc
 import math
-import re
-import resource
 import statistics
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import torch
 
@@ -21,10 +18,11 @@ from faircontext.episode import Episode
 from faircontext.errors import ArgumentError, check_minimum, check_type
 from faircontext.labels import LabelSpace
 from faircontext.methods import Method, ZeroShot
+from faircontext.system import forget_peak, peak_mb, resident_mb
 from faircontext.types import Image
 from faircontext.views import ViewRecipe
 
-__all__ = ["Efficiency", "forget_peak", "measure", "peak_mb", "resident_mb"]
+__all__ = ["Efficiency", "measure"]
 
 
 @dataclass(frozen=True)
@@ -139,24 +137,3 @@ def _wait(device: torch.device) -> None:
         torch.cuda.synchronize(device)
     elif device.type == "mps":
         torch.mps.synchronize()
-
-
-def resident_mb() -> float:
-    """Return the resident size of this process now, in MB (Linux)."""
-    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize() / 2**20
-
-
-def forget_peak() -> bool:
-    """Let the peak of the resident size begin anew, and return whether the system does that (Linux)."""
-    try:
-        Path("/proc/self/clear_refs").write_text("5")
-    except OSError:
-        return False
-    return True
-
-
-def peak_mb() -> float:
-    """Return the largest resident size since `forget_peak`, in MB (Linux)."""
-    found = re.search(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text())
-    assert found is not None
-    return int(found[1]) / 1024

@@ -1,6 +1,5 @@
 """What an analysis has found, in lines: means with intervals, for right and for wrong answers of zero-shot."""
 
-import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ import pyarrow.compute as pc
 from faircontext.analysis.decomposition import reconstruction_bound
 from faircontext.metrics.correlation import Kind, clustered_correlation
 from faircontext.metrics.stats import Interval, bootstrap_mean
+from faircontext.types import read_diagnostics
 
 __all__ = ["Finding", "describe", "findings", "view_correlation"]
 
@@ -44,7 +44,7 @@ def findings(rows: pa.Table, label: str) -> list[Finding]:
     kept = rows.filter(pc.and_(pc.equal(rows["method"], label), pc.equal(rows["error"], "")))
     columns = ("dataset", "path", "label_index", "index", "diagnostics")
     return [
-        Finding(row["dataset"], row["path"], row["index"] == row["label_index"], json.loads(row["diagnostics"]))
+        Finding(row["dataset"], row["path"], row["index"] == row["label_index"], read_diagnostics(row["diagnostics"]))
         for row in kept.select(columns).to_pylist()
     ]
 

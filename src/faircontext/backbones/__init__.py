@@ -8,7 +8,7 @@ from faircontext.backbones.base import Backbone
 from faircontext.errors import ArgumentError, check_type
 from faircontext.registry import Registry
 
-__all__ = ["Backbone", "create_backbone", "list_backbones", "list_pretrained"]
+__all__ = ["Backbone", "activation_of", "create_backbone", "list_backbones", "list_pretrained"]
 
 _BACKBONES: Registry[Callable[..., Backbone]] = Registry("backbone")
 
@@ -32,6 +32,7 @@ def create_backbone(
     device: str = "cpu",
     precision: str = "auto",
     batch_size: int = 16,
+    resize_positions: bool = False,
 ) -> Backbone:
     """Create a backbone by name; see `list_backbones`.
 
@@ -43,6 +44,11 @@ def create_backbone(
         precision: of the image tower: `"auto"`, `"fp32"`, `"bf16"` or `"fp16"`.
         batch_size: rows of an image encoder batch on an accelerator, a multiple of 16; another size may move features
             by rounding. On a CPU they are always 16, and features do not depend on it.
+        resize_positions: whether positions of weights that were trained for pictures or prompts of another size are
+            resized to the architecture's, instead of refused; accuracy suffers.
+
+    Warns:
+        FairContextWarning: there was a choice, for example between weights and their average, and what was taken.
 
     Raises:
         ArgumentError: there is no backbone of this name, its weights cannot be found or read, or an option is not
@@ -50,12 +56,15 @@ def create_backbone(
     """
     check_type("name", name, str)
     check_type("pretrained", pretrained, (str, type(None)))
-    options = {"device": device, "precision": precision, "batch_size": batch_size}
+    check_type("resize_positions", resize_positions, bool)
+    options: dict[str, object] = {"device": device, "precision": precision, "batch_size": batch_size}
     if name in _BACKBONES:
+        if resize_positions:
+            raise ArgumentError(f"{name} has its own weights; leave resize_positions out")
         return _BACKBONES[name](pretrained, **options)
-    from faircontext.backbones.open_clip import load_open_clip  # takes seconds to import
+    from faircontext.backbones.loading import load_open_clip  # takes seconds to import
 
-    return load_open_clip(name, pretrained, **options)  # type: ignore[arg-type]
+    return load_open_clip(name, pretrained, resize_positions=resize_positions, **options)  # type: ignore[arg-type]
 
 
 def list_backbones(pattern: str = "*") -> list[str]:
@@ -63,6 +72,17 @@ def list_backbones(pattern: str = "*") -> list[str]:
     import open_clip  # takes seconds
 
     return [name for name in [*_BACKBONES, *open_clip.list_models()] if fnmatchcase(name, pattern)]
+
+
+def activation_of(name: str) -> str:
+    """Return the activation of an open_clip architecture with weights from a file, or nothing for another backbone.
+
+    A tag chooses by itself; what a model has is in `Backbone.facts`.
+    """
+    import open_clip
+
+    config = None if name in _BACKBONES else open_clip.get_model_config(name)
+    return "" if config is None else "QuickGELU" if config.get("quick_gelu") else "GELU"
 
 
 def list_pretrained(pattern: str = "*") -> list[tuple[str, str]]:

@@ -2,19 +2,29 @@
 
 import copy
 import hashlib
+import math
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from faircontext.backbones.checks import USELESS, check_weights, refuse_features, useless_rows
+from faircontext.backbones.device import DTYPES, resolve_precision, usable_device
 from faircontext.backbones.prompts import Placement, Prompts
-from faircontext.errors import ArgumentError, FairContextWarning, LabelError, check_choice, check_type
+from faircontext.errors import (
+    ArgumentError,
+    FairContextWarning,
+    FeatureError,
+    LabelError,
+    check_choice,
+    check_type,
+)
 from faircontext.views import Geometry, ViewRecipe
 
 __all__ = [
@@ -43,7 +53,7 @@ ADAPTABLE_BLOCKS = "attention blocks that can be adapted (a vision transformer, 
 TRAINABLE_TOWER = "an image tower in float32 (precision fp32)"
 """Capability: all weights of the image tower can be trained."""
 
-_DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+M = TypeVar("M", bound=torch.nn.Module)
 
 
 def pad_rows(rows: Tensor) -> Tensor:
@@ -146,14 +156,16 @@ class Backbone(ABC):
     context_length: int
     recommended: Mapping[str, Mapping[str, object]] = {}
     """Overrides of the preset "recommended", by method, and of the view recipe, under "views"."""
+    facts: Mapping[str, object] = {}
+    """What records say of the model besides: things that neither its name nor its weights tell, as the activation."""
 
     def __init__(self, device: str, precision: str, batch_size: int) -> None:
         check_type("batch_size", batch_size, int)
         if batch_size < ROW_MULTIPLE or batch_size % ROW_MULTIPLE:
             raise ArgumentError(f"batch_size={batch_size} is not possible; use a multiple of {ROW_MULTIPLE}")
-        self.device = _usable_device(device)
-        self.precision = _resolve_precision(precision, self.device)
-        self.dtype = _DTYPES[self.precision]
+        self.device = usable_device(device)
+        self.precision = resolve_precision(precision, self.device)
+        self.dtype = DTYPES[self.precision]
         self.batch_size = ROW_MULTIPLE if self.device.type == "cpu" else batch_size
 
     @property
@@ -171,37 +183,69 @@ class Backbone(ABC):
         """SHA-256 of all weights, the image tower's in the precision in which they are used, in hexadecimal."""
         return hashlib.sha256(f"{self.text_hash} {hash_of(self.tower)}".encode()).hexdigest()
 
-    def _place_tower(self, tower: torch.nn.Module) -> None:
-        """Take an image tower, bring it to the device and the precision, and check it there against float32.
+    def _placed(self, tower: M, weights: Mapping[str, Tensor] | None = None) -> M:
+        """Check the weights of a tower, and return it on the device, ready to answer.
+
+        Args:
+            tower: of images or of text.
+            weights: the tower's, by the names that their file has; None for those that the module has.
+
+        Raises:
+            ArgumentError: a weight is NaN or infinite.
+        """
+        check_weights(self.name, tower.state_dict() if weights is None else weights)
+        return tower.to(self.device).eval().requires_grad_(False)
+
+    def _place_tower(self, tower: torch.nn.Module, weights: Mapping[str, Tensor] | None = None) -> None:
+        """Take an image tower, bring it to the device and the precision, and check it there on a test picture.
 
         Where the device cannot compute in the precision, float32 is used, with a warning.
 
+        Args:
+            tower: in float32.
+            weights: see `_placed`.
+
         Raises:
-            ArgumentError: features in the precision are not those of float32.
+            ArgumentError: a weight or the model's scale is not finite, features are useless, or those in the precision
+                are not those of float32.
         """
-        self.tower = tower.to(self.device).eval().requires_grad_(False)
-        if self.dtype is torch.float32:
-            return
+        weights = tower.state_dict() if weights is None else weights
+        self.tower = self._placed(tower, weights)
+        if not 0 < self.logit_scale < math.inf:
+            raise ArgumentError(
+                f"{self.name}: the weights cannot be used: cosines would be multiplied by {self.logit_scale} "
+                "(exp of logit_scale); take another checkpoint"
+            )
         probe = _test_picture(self.image_size).to(self.device)
         with torch.inference_mode():
-            exact = self._image_features(probe)
-            try:
-                self.tower = copy.deepcopy(self.tower).to(self.dtype)
+            exact = self._image_features(probe).float()
+        if useless_rows(F.normalize(exact, dim=-1)).any():
+            raise refuse_features(self.name, "a test picture", weights)
+        if self.dtype is not torch.float32:
+            self._lower_tower(probe, exact)
+
+    def _lower_tower(self, probe: Tensor, exact: Tensor) -> None:
+        """Bring the image tower to a lower precision, where its features of a test picture stay as they are."""
+        tower = self.tower
+        try:
+            self.tower = copy.deepcopy(tower).to(self.dtype)
+            with torch.inference_mode():
                 lowered = self._image_features(probe.to(self.dtype)).float()
-            except (RuntimeError, TypeError) as error:
-                reason = str(error).splitlines()[0]
-                warnings.warn(
-                    f"{self.device} cannot compute {self.name} in {self.precision} ({reason}); float32 is used",
-                    FairContextWarning,
-                    stacklevel=2,
-                )
-                self.tower, self.precision, self.dtype = tower, "fp32", torch.float32
-                return
+        except (RuntimeError, TypeError) as error:
+            reason = str(error).splitlines()[0]
+            warnings.warn(
+                f"{self.device} cannot compute {self.name} in {self.precision} ({reason}); float32 is used",
+                FairContextWarning,
+                stacklevel=2,
+            )
+            self.tower, self.precision, self.dtype = tower, "fp32", torch.float32
+            return
         cosine = float(F.cosine_similarity(exact, lowered)[0])
         if not cosine >= MINIMUM_COSINE:
+            agree = f"agree with float32 to a cosine of {cosine:.3f}, less than {MINIMUM_COSINE}"
             raise ArgumentError(
                 f"precision={self.precision!r} is not possible for {self.name} on {self.device}: a test picture's "
-                f"features agree with float32 to a cosine of {cosine:.3f}, less than {MINIMUM_COSINE}; use fp32"
+                f"features {'are NaN or infinite' if math.isnan(cosine) else agree}; use fp32"
             )
 
     @abstractmethod
@@ -311,6 +355,8 @@ class Backbone(ABC):
 
         Raises:
             LabelError: a prompt, with the context, has more tokens than fit.
+            ArgumentError: without a context, the features of a prompt are useless. Those of a context that is learnt
+                are for whoever learns it to check.
         """
         self.check_length(prompts, len(context) if context is not None and placement == "prepend" else 0)
         rows = {text: row for row, text in reversed(list(enumerate(prompts.texts)))}
@@ -328,6 +374,8 @@ class Backbone(ABC):
             features = encode(unique, context)
         else:
             features = _ByGroup.apply(context, groups, encode, None if known is None else known[firsts])
+        if context is None and (useless := useless_rows(features)).any():
+            raise refuse_features(self.name, f"the prompt {unique.texts[int(useless.nonzero()[0])][:60]!r}", {})
         place = {text: index for index, text in enumerate(unique.texts)}
         return features[[place[text] for text in prompts.texts]]
 
@@ -355,6 +403,9 @@ class Backbone(ABC):
 
         Args:
             pixels: values in [0, 1], of the backbone's image size.
+
+        Raises:
+            FeatureError: the features of a picture are NaN, infinite or all zero, as where they overflow in fp16.
         """
         features = []
         with torch.inference_mode():
@@ -363,10 +414,15 @@ class Backbone(ABC):
             for chunk in pixels.split(self.batch_size):
                 rows = self._normalise(chunk)
                 rows = pad_rows(rows)
-                encoded = self._image_features(rows.to(self.dtype)).float()
-                features.append(F.normalize(encoded, dim=-1)[: len(chunk)])
+                lengthy = self._image_features(rows.to(self.dtype)).float()
+                features.append(F.normalize(lengthy, dim=-1)[: len(chunk)])
         # A copy made outside inference mode can take part in automatic differentiation.
-        return torch.cat(features).clone()
+        encoded = torch.cat(features).clone()
+        if count := int(useless_rows(encoded).sum()):
+            whose = "the picture" if len(encoded) == 1 else f"{count} of {len(encoded)} pictures"
+            lower = "" if self.dtype is torch.float32 else f" in {self.precision}; use fp32"
+            raise FeatureError(f"{self.name}: the features of {whose} are {USELESS}{lower}")
+        return encoded
 
     def view_recipe(self, preset: str) -> ViewRecipe:
         """Return the view recipe of a preset: the paper's, or what is recommended for this backbone."""
@@ -382,30 +438,3 @@ def _test_picture(size: int) -> Float[Tensor, "1 3 size size"]:
     scaled = [F.interpolate(layer, size=(size, size), mode="bicubic", align_corners=False) for layer in layers]
     mixed = torch.stack(scaled).mean(0)
     return (mixed - mixed.mean()) / mixed.std()
-
-
-def _usable_device(device: str) -> torch.device:
-    try:
-        found = torch.empty(0, device=device).device
-        if found.type == "meta":
-            raise RuntimeError("it holds no numbers")
-        return found
-    except (RuntimeError, AssertionError, ImportError) as error:  # what torch raises depends on how it was built
-        reason = str(error).splitlines()[0].rstrip(".")
-        raise ArgumentError(f"device={device!r} is not possible: {reason}; use for example cpu") from None
-
-
-def _resolve_precision(precision: str, device: torch.device) -> str:
-    """Return fp32, bf16 or fp16 for a requested precision; `"auto"` takes bf16 where the processor computes in it.
-
-    Raises:
-        ArgumentError: the precision is not one of auto, fp32, bf16, fp16.
-    """
-    check_choice("precision", precision, ("auto", *_DTYPES))
-    if precision != "auto":
-        return precision
-    if device.type == "cpu":
-        # Private, but the only question torch answers about bf16 arithmetic (avx512_bf16, AMX) on a CPU.
-        probe = getattr(torch.cpu, "_is_avx512_bf16_supported", lambda: False)
-        return "bf16" if probe() else "fp32"
-    return "fp32"

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from faircontext.backbones.weights import TRANSFORMERS, keep_archive
 from faircontext.errors import ArgumentError, FairContextError, unknown_name
 
 __all__ = ["Source", "find_source"]
@@ -25,6 +26,17 @@ _SECONDS = 5.0
 
 _CONFIG = "open_clip_config.json"
 _WEIGHTS = ("open_clip_model.safetensors", "open_clip_pytorch_model.safetensors", "open_clip_pytorch_model.bin")
+_PREFERRED = (
+    *_WEIGHTS,
+    "open_clip_pytorch_model.pth",
+    "model.safetensors",
+    "pytorch_model.bin",
+    "pytorch_model.pth",
+    "model.pth",
+)
+"""Names of weights in a folder, the first that is there is taken: open_clip's own order."""
+
+_TRANSFORMERS_CONFIG = "config.json"
 _TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "spiece.model", "vocab.txt")
 _HUB = "https://huggingface.co"
 
@@ -35,15 +47,17 @@ class Source:
 
     Attributes:
         model: what open_clip creates it from: an architecture, or `local-dir:` and a folder.
-        checkpoint: file of the weights; None where the folder holds them.
+        checkpoint: file of the weights.
         quick_gelu: whether the weights were trained with the QuickGELU activation.
         preprocess: mean, std, interpolation and resize mode of a tag.
+        remarks: what a person should know about the choice of weights, a line each.
     """
 
     model: str
-    checkpoint: Path | None = None
+    checkpoint: Path
     quick_gelu: bool = False
     preprocess: Mapping[str, Any] = field(default_factory=dict)
+    remarks: tuple[str, ...] = ()
 
 
 def find_source(name: str, pretrained: str | None) -> Source:
@@ -95,11 +109,49 @@ def _architecture(name: str, pretrained: str | None) -> Source:
     if open_clip.get_pretrained_cfg(plain, pretrained):
         raise ArgumentError(f"{name} has no weights {pretrained!r}: they are of {plain}, without QuickGELU")
     path = Path(pretrained).expanduser()
+    if path.is_dir():
+        raise ArgumentError(f"pretrained={pretrained!r} is a folder; name the file in it, or use local-dir:{path}")
     if not path.is_file():
         raise ArgumentError(f"pretrained={pretrained!r} is neither a file nor a tag of {name} ({known})")
     _check_archive(path)
     _check_tokenizer(name, config)
-    return Source(name, path, bool(config.get("quick_gelu", False)))
+    quick = bool(config.get("quick_gelu", False))
+    return Source(name, path, quick, remarks=(*_doubt_activation(name, path, quick),))
+
+
+def _doubt_activation(name: str, path: Path, quick: bool) -> Iterator[str]:
+    """Yield a line where a file's name is that of a tag's weights which have another activation.
+
+    Weights do not show with which activation they were trained, and with the other one they answer, only worse.
+    """
+    import open_clip
+
+    plain = name.removesuffix("-quickgelu")
+    stem = _letters(path.stem.removesuffix("-weights"))  # what `keep_tensors` adds
+    said: dict[str, bool] = {"quickgelu": True}
+    for architecture in (plain, f"{plain}-quickgelu"):
+        for tag in open_clip.list_pretrained_tags_by_model(architecture):
+            config = open_clip.get_pretrained_cfg(architecture, tag)
+            kind = bool(config.get("quick_gelu", False))
+            said.setdefault(tag, kind)
+            if _letters(Path(config.get("url", "")).stem) == stem:
+                said[stem] = kind
+    matching = [word for word in said if _letters(word) in stem]
+    word = max(matching, key=len, default=None)
+    if word is None or said[word] == quick:
+        return
+    used, other = ("QuickGELU", "GELU") if quick else ("GELU", "QuickGELU")
+    better = plain if quick else f"{plain}-quickgelu"
+    advice = (
+        f"name the architecture {better}"
+        if open_clip.get_model_config(better)
+        else 'use local-dir: with "quick_gelu" in the model_cfg'
+    )
+    yield f"{path}: {used} is used, but the name suggests weights that were trained with {other}; if so, {advice}"
+
+
+def _letters(name: str) -> str:
+    return re.sub(r"[^a-z0-9]", "", name.lower())
 
 
 def _check_folder(folder: Path) -> Source:
@@ -107,6 +159,8 @@ def _check_folder(folder: Path) -> Source:
     if not folder.is_dir():
         raise ArgumentError(f"local-dir:{folder}: no such folder")
     path = folder / _CONFIG
+    if not path.exists() and _is_transformers(folder / _TRANSFORMERS_CONFIG):
+        raise ArgumentError(f"{folder}: {TRANSFORMERS}")
     try:
         config = json.loads(path.read_text(encoding="utf-8"))["model_cfg"]
         config["text_cfg"], config["vision_cfg"]
@@ -115,11 +169,26 @@ def _check_folder(folder: Path) -> Source:
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ArgumentError(f"{path}: not a configuration of an open_clip model: {error!r}") from None
     _check_text_tower(str(folder), config)
-    if not any(any(folder.glob(f"*{suffix}")) for suffix in (".safetensors", ".bin", ".pth")):
+    files = sorted(place for suffix in (".safetensors", ".bin", ".pth") for place in folder.glob(f"*{suffix}"))
+    if not files:
         raise ArgumentError(f"{folder}: no weights in it; looked for *.safetensors, *.bin and *.pth")
     if config["text_cfg"].get("hf_tokenizer_name") and not any((folder / name).exists() for name in _TOKENIZER_FILES):
         raise ArgumentError(f"{folder}: no tokenizer in it; looked for {', '.join(_TOKENIZER_FILES)}")
-    return Source(f"local-dir:{folder}")
+    named = [place for name in _PREFERRED for place in files if place.name == name]
+    first = (named or sorted(files, key=lambda place: place.suffix != ".safetensors"))[0]
+    _check_archive(first)
+    others = ", ".join(place.name for place in files if place != first)
+    remarks = () if named or not others else (f"{folder}: the weights of {first.name} are taken, not of {others}",)
+    return Source(f"local-dir:{folder}", first, remarks=remarks)
+
+
+def _is_transformers(path: Path) -> bool:
+    """Return whether a file is the configuration of a model of transformers."""
+    try:
+        config = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return False
+    return isinstance(config, dict) and "model_type" in config
 
 
 def _check_text_tower(name: str, config: Mapping[str, Any]) -> None:
@@ -139,10 +208,8 @@ def _check_archive(path: Path) -> None:
         names = archive.namelist()
     if any("/code/" in name for name in names):
         raise ArgumentError(
-            f"{path}: a TorchScript archive, which is not read because that runs its code; if you trust it, convert it "
-            f"with: python -c \"import torch; s = torch.jit.load('{path}', 'cpu').float().state_dict(); "
-            "[s.pop(k, None) for k in ('input_resolution', 'context_length', 'vocab_size')]; "
-            f"torch.save(s, '{path.stem}-weights.pt')\""
+            f"{path}: a TorchScript archive, which is not read because that runs its code; if you trust it, keep its "
+            f"tensors with: {keep_archive(path)}"
         )
 
 
@@ -178,10 +245,22 @@ def _hub_folder(repository: str) -> Path:
     """Return the folder of a repository's model on this machine, downloaded where that is possible."""
     from huggingface_hub import snapshot_download
 
-    patterns = [_CONFIG, *_WEIGHTS, "*tokenizer*", "spiece.model", "vocab*", "merges.txt", "special_tokens_map.json"]
+    patterns = [
+        _CONFIG,
+        _TRANSFORMERS_CONFIG,
+        *_WEIGHTS,
+        "*tokenizer*",
+        "spiece.model",
+        "vocab*",
+        "merges.txt",
+        "special_tokens_map.json",
+    ]
     config = _cached(repository, _CONFIG)
     if config and any((config.parent / name).exists() for name in _WEIGHTS):
         return config.parent
+    other = _cached(repository, _TRANSFORMERS_CONFIG)
+    if config is None and other and _is_transformers(other):
+        return other.parent  # it is named as what it is
     if not _reach(_HUB):
         raise ArgumentError(
             f"hf-hub:{repository} is not on this machine (looked for {_CONFIG} and {_WEIGHTS[0]} of {repository} in "

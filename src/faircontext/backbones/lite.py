@@ -150,7 +150,7 @@ class Lite(Backbone):
     @cached_property
     def text_tower(self) -> MiniLM:
         """The sentence encoder, loaded when text is first needed."""
-        return MiniLM().to(self.device)
+        return self._placed(MiniLM())
 
     @property
     def text_hash(self) -> str:

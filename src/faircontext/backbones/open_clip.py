@@ -1,15 +1,14 @@
 """Any open_clip model as a backbone; all that depends on the inner layout of the library's models is in this file.
 
+What depends on that of its checkpoints is in `loading`.
+
 The text tower runs from token embeddings, so that a context can be learnt: in the layouts `CLIP` and `CustomTextCLIP`,
 causal with the feature at the end token (CLIP), and not causal with the feature at the last position (SigLIP). With an
 untouched context its features are those of the model's own `encode_text`.
 """
 
 import copy
-import logging
-import warnings
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import Any
 
@@ -17,77 +16,17 @@ import open_clip
 import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
-from open_clip.transformer import ResidualAttentionBlock, VisionTransformer
+from open_clip.transformer import QuickGELU, ResidualAttentionBlock, VisionTransformer
 from torch import Tensor
 
 from faircontext.backbones.base import ADAPTABLE_BLOCKS, ROW_MULTIPLE, Backbone, SplitTower, hash_of, pad_rows
-from faircontext.backbones.checkpoints import find_source
+from faircontext.backbones.checks import refuse_features
 from faircontext.errors import ArgumentError, check_choice
 
-__all__ = ["OpenClip", "TextTower", "load_open_clip"]
+__all__ = ["OpenClip", "TextTower"]
 
 _LONG = 1024
 """Prompts are tokenised with room for this many tokens: one that is too long for the model must be seen to be."""
-
-
-def load_open_clip(
-    name: str, pretrained: str | None = None, *, device: str = "cpu", precision: str = "auto", batch_size: int = 16
-) -> "OpenClip":
-    """Load an open_clip model with its weights, its tokenizer and its own preprocessing.
-
-    Args:
-        name: architecture, `hf-hub:ORG/NAME`, or `local-dir:FOLDER`.
-        pretrained: tag or checkpoint file of an architecture's weights.
-        device: a torch device.
-        precision: of the image tower.
-        batch_size: rows of an image encoder batch on an accelerator.
-
-    Raises:
-        ArgumentError: the model or its weights cannot be found or used.
-    """
-    source = find_source(name, pretrained)
-    with _plain_errors(name, str(source.checkpoint or name)), _silence():
-        model = open_clip.create_model(
-            source.model,
-            pretrained=None if source.checkpoint is None else str(source.checkpoint),
-            force_quick_gelu=source.quick_gelu,
-            force_preprocess_cfg=dict(source.preprocess),
-            pretrained_text=False,
-            weights_only=True,
-        )
-        tokenizer = open_clip.get_tokenizer(source.model)
-    title = name if pretrained is None else f"{name}:{pretrained}"
-    return OpenClip(title, model, tokenizer, device=device, precision=precision, batch_size=batch_size)
-
-
-@contextmanager
-def _plain_errors(name: str, place: str) -> Iterator[None]:
-    """Turn what open_clip and torch say about weights into one line with the place."""
-    try:
-        yield
-    except Exception as error:  # broken files raise anything
-        said = " ".join(str(error).split())
-        if "weights_only" in said or "Weights only" in said:
-            raise ArgumentError(
-                f"{place}: not a file of tensors alone, and anything else is not read because it could run code; "
-                "if you trust it, keep its tensors: "
-                "torch.save(torch.load(FILE, weights_only=False)['state_dict'], 'weights.pt')"
-            ) from None
-        kind = "" if isinstance(error, RuntimeError) else f"{type(error).__name__}: "
-        raise ArgumentError(f"{place}: cannot be read as weights of {name}: {kind}{said[:200]}") from None
-
-
-@contextmanager
-def _silence() -> Iterator[None]:
-    """Keep open_clip from writing log lines and hints of its own."""
-    earlier = logging.root.manager.disable
-    logging.disable(logging.WARNING)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        logging.disable(earlier)
 
 
 class TextTower(torch.nn.Module):
@@ -260,6 +199,12 @@ class SplitTransformer(SplitTower):
         return F.normalize(pooled if self._upper.proj is None else pooled @ self._upper.proj, dim=-1)
 
 
+def _activation(model: torch.nn.Module) -> str:
+    """Return GELU or QuickGELU, or both where the towers differ; a ResNet's own are not among them."""
+    found = {type(module).__name__ for module in model.modules() if isinstance(module, QuickGELU | torch.nn.GELU)}
+    return " and ".join(sorted(found))
+
+
 class OpenClip(Backbone):
     """An open_clip model.
 
@@ -291,9 +236,20 @@ class OpenClip(Backbone):
         self.logit_scale = float(model.logit_scale.detach().exp())
         self._tokenizer = tokenizer
         self._read_tokenizer()
-        self.text_tower = TextTower(model, name, self.pad).to(self.device).eval().requires_grad_(False)
+        weights = model.state_dict()
+        image = {key: tensor for key, tensor in weights.items() if key.startswith("visual.")}
+        text = {key: weights[key] for key in weights if key not in image and not key.startswith("text_decoder.")}
+        self.text_tower = self._placed(TextTower(model, name, self.pad), text)
+        # The tower is not run to see this: where text features are in the cache, nothing needs it.
+        if projection := {
+            key: text[key]
+            for key in text
+            if "text_projection" in key and text[key].ndim > 1 and not torch.any(text[key])
+        }:
+            raise refuse_features(name, "every prompt", projection)
         self.context_length = self.text_tower.context_length
-        self._place_tower(model.visual)
+        self._place_tower(model.visual, image)
+        self.facts = {"activation": _activation(model)}
         self._splits: dict[int, SplitTransformer] = {}
 
     @property

@@ -1,8 +1,6 @@
 """Carry out a plan: answer what has not been answered yet, keep the rows, watch the accuracy, say what it cost."""
 
-import os
 import platform
-import resource
 import socket
 import sys
 import time
@@ -22,6 +20,7 @@ from faircontext.bench.schema import SCHEMA_VERSION, Record
 from faircontext.bench.store import RunStore
 from faircontext.imageio import DecodedImage
 from faircontext.metrics.stats import Accuracy, chance_p_value
+from faircontext.system import lifetime_peak_mb, usable_processors
 
 __all__ = ["CHECKED", "Engine", "Watch", "answer_here", "evaluate"]
 
@@ -76,6 +75,7 @@ def evaluate(
         "hashes": plan.hashes,
         "folder": str(plan.dataset.folder),
         "layout": plan.dataset.layout,
+        "model": dict(plan.setup.labels.backbone.facts),
     }
     folder = out / plan.folder_name
     with RunStore(folder, document, [*plan.setup.methods], resume) as store:
@@ -201,7 +201,7 @@ def start_session(plan: Plan, facts: Mapping[str, Any]) -> dict[str, Any]:
         "host": socket.gethostname(),
         "system": platform.platform(),
         "processor": torch.cuda.get_device_name(device) if device.type == "cuda" else _processor(),
-        "processors": os.cpu_count(),
+        "processors": usable_processors(),
         "threads": torch.get_num_threads(),
         **facts,
         "images": 0,
@@ -227,6 +227,5 @@ def _version(package: str) -> str | None:
 def _peaks(plan: Plan) -> dict[str, float | None]:
     """Return the largest resident size of this process so far and of device memory, in MB."""
     device = plan.setup.labels.backbone.device
-    kilobytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (1024 if sys.platform == "darwin" else 1)
     on_device = torch.cuda.max_memory_allocated(device) / 2**20 if device.type == "cuda" else None
-    return {"peak_memory_mb": kilobytes / 1024, "peak_device_memory_mb": on_device}
+    return {"peak_memory_mb": lifetime_peak_mb(), "peak_device_memory_mb": on_device}

@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from faircontext.bench.store import Run, check_same, in_order, load_runs, write_run
+from faircontext.bench.store import Run, check_same, check_same_model, in_order, load_runs, write_run
 from faircontext.errors import ArgumentError
 
 __all__ = ["merge"]
@@ -43,6 +43,7 @@ def _join(shards: Sequence[Run]) -> tuple[dict[str, Any], pa.Table]:
     first = shards[0]
     for run in shards:
         check_same(run.folder, _without_part(first), _without_part(run))
+        check_same_model(run.folder, first.document, run.document)
         if not run.complete:
             raise ArgumentError(f"{run.folder}: is not complete; go on with --resume")
     numbers = Counter(run.document["config"]["shard"][0] for run in shards)

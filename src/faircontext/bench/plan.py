@@ -13,6 +13,7 @@ import torch
 
 from faircontext import __version__
 from faircontext.backbones import Backbone
+from faircontext.bench.records import to_json
 from faircontext.bench.run import Answer, Item
 from faircontext.bench.schema import Record
 from faircontext.datasets.spec import Dataset
@@ -161,7 +162,7 @@ class Plan:
                 label_probability=float(exact[label]),
                 probability_norm=float((exact**2).sum()),
                 candidates=prediction.candidates,
-                diagnostics=json.dumps(dict(prediction.diagnostics)),
+                diagnostics=to_json(dict(prediction.diagnostics), indent=None, ensure_ascii=True),
             )
             found.append(record)
         return found

@@ -19,6 +19,7 @@ from faircontext.bench.schema import Record
 from faircontext.bench.store import check_same
 from faircontext.datasets.spec import Dataset
 from faircontext.errors import ArgumentError, FairContextError
+from faircontext.system import usable_processors
 
 if TYPE_CHECKING:
     from faircontext.bench.evaluate import Engine
@@ -78,8 +79,8 @@ def _start(ray: Any) -> None:
     if ray.is_initialized():
         return
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    here = {} if os.environ.get("RAY_ADDRESS") else {"include_dashboard": False, "object_store_memory": 256 * 2**20}
-    ray.init(log_to_driver=False, logging_level=logging.ERROR, **here)
+    here = {"num_cpus": usable_processors(), "include_dashboard": False, "object_store_memory": 256 * 2**20}
+    ray.init(log_to_driver=False, logging_level=logging.ERROR, **({} if os.environ.get("RAY_ADDRESS") else here))
     context = ray.data.DataContext.get_current()
     context.enable_progress_bars = False
     context.print_on_execution_start = False

@@ -2,12 +2,14 @@
 
 import csv
 import json
+import math
 import os
 import re
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, fields
+from itertools import chain
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -15,7 +17,7 @@ from typing import Any
 from faircontext.errors import ArgumentError, reason_of
 from faircontext.imageio import EXTENSIONS
 
-__all__ = ["Row", "RowWriter", "check_folder", "check_outputs", "to_json", "write_whole", "writing"]
+__all__ = ["EntrySpool", "Row", "RowWriter", "check_folder", "check_outputs", "to_json", "write_whole", "writing"]
 
 
 @dataclass(frozen=True)
@@ -133,28 +135,104 @@ def _partial(path: Path) -> Path:
     return place.with_name(f".{place.name}.partial")
 
 
-def write_whole(path: Path, text: str) -> None:
+def write_whole(path: Path, text: str | Iterable[str]) -> None:
     """Write a file in one step: whoever looks at it sees the old content or the new, never a part.
+
+    Args:
+        path: the file.
+        text: what it is to hold; pieces are written one after the other.
 
     Raises:
         ArgumentError: the file cannot be written.
     """
+    pieces = [text] if isinstance(text, str) else text
     with writing(path):
         if path.exists() and not path.is_file():  # a device
-            path.write_text(text, encoding="utf-8")
+            with path.open("w", encoding="utf-8") as file:
+                file.writelines(pieces)
             return
         partial = _partial(path)
         try:
-            partial.write_text(text, encoding="utf-8")
+            with partial.open("w", encoding="utf-8") as file:
+                file.writelines(pieces)
             partial.replace(os.path.realpath(path))
         finally:
             partial.unlink(missing_ok=True)
 
 
-def to_json(document: Mapping[str, Any]) -> str:
-    """Return JSON text in which bytes of file names that are no UTF-8 are escapes."""
-    text = json.dumps(document, indent=1, ensure_ascii=False)
+def to_json(
+    document: Any, *, indent: int | None = 1, ensure_ascii: bool = False, separators: tuple[str, str] | None = None
+) -> str:
+    """Return JSON text that every reader takes.
+
+    Numbers that are NaN or infinite become null, since JSON has none; bytes of file names that are no UTF-8 become
+    escapes.
+
+    Args:
+        document: what is written.
+        indent: see `json.dumps`, as the other two.
+        ensure_ascii: see there.
+        separators: see there.
+    """
+    layout: dict[str, Any] = {"indent": indent, "ensure_ascii": ensure_ascii, "separators": separators}
+    try:
+        text = json.dumps(document, allow_nan=False, **layout)
+    except ValueError:  # the copy is only made where it is needed
+        text = json.dumps(_finite(document), allow_nan=False, **layout)
     return re.sub("[\ud800-\udfff]", lambda stray: f"\\u{ord(stray[0]):04x}", text)
+
+
+def _finite(value: Any) -> Any:
+    """Return a document with None for numbers that are NaN or infinite."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {key: _finite(inner) for key, inner in value.items()}
+    return [_finite(inner) for inner in value] if isinstance(value, list | tuple) else value
+
+
+class EntrySpool:
+    """Keeps the entries of a JSON document's last list on disk as they come, until the document is written.
+
+    They lie in a file without a name beside the document, which goes with the process.
+
+    Args:
+        path: of the document.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        beside = path.parent if path.is_file() or not path.exists() else None  # not beside a device
+        with writing(path):
+            self._file = tempfile.TemporaryFile("w+", encoding="utf-8", newline="", dir=beside)  # noqa: SIM115
+
+    def add(self, entries: Iterable[Mapping[str, Any]]) -> None:
+        """Append entries in one step, so that an interruption leaves all of them or none.
+
+        Raises:
+            ArgumentError: it cannot be written, for example because the disk is full.
+        """
+        # Line breaks within strings are escapes: every one here begins a line, indented as in a list of a document.
+        text = "".join(",\n  " + to_json(entry).replace("\n", "\n  ") for entry in entries)
+        with writing(self._path):
+            self._file.write(text)
+
+    def write(self, document: Mapping[str, Any], name: str) -> None:
+        """Write the document in one step, with the entries as a list that comes last; see `write_whole`."""
+        head = to_json({**document, name: []}).removesuffix("[]\n}")
+        with writing(self._path):
+            self._file.seek(0)
+            empty = not self._file.read(1)  # the first entry's comma
+        write_whole(self._path, chain([head, "["], self._file, ["]\n}" if empty else "\n ]\n}"]))
+
+    def __enter__(self) -> "EntrySpool":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        with suppress(OSError):  # what could not be written has been said already
+            self._file.close()
 
 
 class RowWriter:

@@ -1,33 +1,37 @@
 """Run methods over images; a bad file is a row with an error and never ends a run.
 
+Nor does a picture whose features are NaN or infinite, as they may be in half precision: where zero-shot has no answer
+it is a row with an error, and where a method alone has none, the method falls back to zero-shot.
+
 Files are decoded and views cut ahead, in other processes where that is asked for; features are computed in this one.
 Where no method uses views, the plain views of `ROW_MULTIPLE` images are encoded in one batch.
 """
 
-import os
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
-from typing import Any
 
 import torch
-from torch.utils.data import DataLoader, Dataset
 
 from faircontext.backbones.base import ROW_MULTIPLE
+from faircontext.bench.ahead import map_ahead
 from faircontext.bench.records import Row
 from faircontext.episode import Episode
-from faircontext.errors import FairContextError, ImageError
+from faircontext.errors import FeatureError, ImageError
 from faircontext.imageio import DecodedImage, read_image
 from faircontext.labels import LabelSpace
 from faircontext.methods import Method, ZeroShot
 from faircontext.metrics.stats import Accuracy, mcnemar_exact
+from faircontext.system import usable_processors
 from faircontext.types import Prediction
 from faircontext.views import Geometry, ViewRecipe, Views
 
-__all__ = ["Answer", "Comparison", "Item", "Outcome", "answer_images", "compare"]
+__all__ = ["Answer", "Comparison", "Item", "Outcome", "Tally", "answer_images", "compare"]
 
 _ZERO_SHOT = ZeroShot()
 
@@ -45,6 +49,9 @@ class Item:
     name: str
     path: Path
     label: int | None = None
+
+    def __str__(self) -> str:
+        return self.name
 
 
 @dataclass(frozen=True)
@@ -109,10 +116,9 @@ class _Prepared:
 
 
 @dataclass(frozen=True)
-class _Images(Dataset[_Prepared]):
-    """Reads images and makes their views; this is what runs in other processes."""
+class _Reader:
+    """Reads an image and makes its views; this is what runs in other processes."""
 
-    items: Sequence[Item]
     geometry: Geometry
     recipe: ViewRecipe
     seed: int
@@ -120,13 +126,10 @@ class _Images(Dataset[_Prepared]):
     cut: bool
     augment: bool
 
-    def __len__(self) -> int:
-        return len(self.items)
-
-    def __getitem__(self, index: int) -> _Prepared:
+    def __call__(self, item: Item) -> _Prepared:
         begin = time.perf_counter()
         try:
-            image = self.read(self.items[index].path)
+            image = self.read(item.path)
         except ImageError as error:
             return _Prepared(None, time.perf_counter() - begin, error.reason)
         views = Views(image.pixels, self.geometry, self.recipe, self.seed)
@@ -161,7 +164,7 @@ def answer_images(
         features: folder where image features are kept, for other runs on the same images; None keeps none.
 
     Raises:
-        FairContextError: a worker process was killed.
+        FairContextError: a worker process was killed, or has been silent for too long.
     """
     labels.text  # noqa: B018 (encoded here, so that it does not count in the first image's seconds)
     cut = any(method.uses_views for method in methods.values())
@@ -169,50 +172,24 @@ def answer_images(
     augment = augment and any(method.fine_grained_augmix for method in methods.values())
     # Where features are kept, pixels are made only for those that are missing.
     ahead = features is None
-    images = _Images(items, labels.backbone.geometry, recipe, seed, read, cut and ahead, augment and ahead)
-    stream = zip(items, _prepare(images, workers), strict=True)
+    reader = _Reader(labels.backbone.geometry, recipe, seed, read, cut and ahead, augment and ahead)
+    stream = zip(items, _prepare(reader, items, workers), strict=True)
     while chunk := list(islice(stream, 1 if cut else ROW_MULTIPLE)):
         yield from _answer_chunk(chunk, labels, methods, features)
 
 
-def _prepare(images: _Images, workers: int) -> Iterator[_Prepared]:
+def _prepare(reader: _Reader, items: Sequence[Item], workers: int) -> Iterator[_Prepared]:
     """Yield prepared images in order: made when their turn comes, or ahead where there are workers."""
-    if workers == 0 and images.cut:
-        yield from map(images.__getitem__, range(len(images)))
-    elif workers == 0:
-        yield from _prepare_in_turns(images)
-    else:
-        yield from _prepare_ahead(images, workers)
+    if workers:
+        return map_ahead(reader, items, workers)
+    return map(reader, items) if reader.cut else _prepare_in_turns(reader, items)
 
 
-def _prepare_in_turns(images: _Images) -> Iterator[_Prepared]:
+def _prepare_in_turns(reader: _Reader, items: Sequence[Item]) -> Iterator[_Prepared]:
     """Use all processors for reading, then, once a batch has been read, for encoding: on a CPU both need them."""
-    with ThreadPoolExecutor(min(ROW_MULTIPLE, os.cpu_count() or 1)) as pool:
-        for start in range(0, len(images), ROW_MULTIPLE):
-            yield from pool.map(images.__getitem__, range(start, min(start + ROW_MULTIPLE, len(images))))
-
-
-def _prepare_ahead(images: _Images, workers: int) -> Iterator[_Prepared]:
-    loader = DataLoader(
-        images,
-        batch_size=None,
-        num_workers=workers,
-        collate_fn=_as_it_is,
-        multiprocessing_context="spawn",
-        prefetch_factor=4,
-    )
-    try:
-        yield from loader
-    except RuntimeError as error:
-        if "DataLoader worker" in str(error):
-            raise FairContextError(
-                "a process that reads images was killed, perhaps for want of memory; use fewer workers"
-            ) from None
-        raise
-
-
-def _as_it_is(prepared: Any) -> Any:
-    return prepared
+    with ThreadPoolExecutor(min(ROW_MULTIPLE, usable_processors())) as pool:
+        for start in range(0, len(items), ROW_MULTIPLE):
+            yield from pool.map(reader, items[start : start + ROW_MULTIPLE])
 
 
 def _answer_chunk(
@@ -227,17 +204,24 @@ def _answer_chunk(
     read = [episode for episode in episodes if episode is not None]
     if len(read) > 1:
         plain = torch.stack([episode.plain for episode in read]).to(labels.backbone.device)
-        encoded = labels.backbone.encode_image(plain / 255.0)
-        for place, z in enumerate(encoded):
-            read[place].take_z(z)
+        with suppress(FeatureError):  # of one of them: then each is encoded alone, and that one is refused
+            encoded = labels.backbone.encode_image(plain / 255.0)
+            for place, z in enumerate(encoded):
+                read[place].take_z(z)
     shared = (time.perf_counter() - begin) / len(chunk)
     for (item, image), episode in zip(chunk, episodes, strict=True):
-        seconds = image.seconds + shared
-        if episode is None:
-            refused = replace(_row_of(item, labels), error=image.error, seconds=seconds)
-            yield Answer(tuple(replace(refused, method=name) for name in methods), label=item.label)
-        else:
-            yield _answer(episode, methods, item, image.notes, seconds)
+        error, seconds, begin = image.error, image.seconds + shared, time.perf_counter()
+        answer = None
+        if episode is not None:
+            try:
+                answer = _answer(episode, methods, item, image.notes, seconds)
+            except FeatureError as caught:
+                error, seconds = str(caught), seconds + time.perf_counter() - begin
+        if answer is None:
+            refused = replace(_row_of(item, labels), error=error, seconds=seconds)
+            rows = tuple(replace(refused, method=name) for name in methods)
+            answer = Answer(rows, notes=image.notes, label=item.label)
+        yield answer
 
 
 def _row_of(item: Item, labels: LabelSpace) -> Row:
@@ -247,17 +231,22 @@ def _row_of(item: Item, labels: LabelSpace) -> Row:
 def _answer(
     episode: Episode, methods: Mapping[str, Method], item: Item, notes: tuple[str, ...], seconds: float
 ) -> Answer:
+    """Answer one image; raise `FeatureError` where zero-shot has no answer."""
     # Zero-shot comes last: it takes the plain view's features from the views', where they are encoded anyway.
-    found: dict[Method, tuple[Prediction, float]] = {}
+    found: dict[Method, tuple[Prediction | str, float]] = {}
     for method in sorted([*methods.values(), _ZERO_SHOT], key=lambda method: isinstance(method, ZeroShot)):
         if method not in found:
             begin = time.perf_counter()
-            prediction = method(episode)
-            found[method] = prediction, time.perf_counter() - begin + seconds
+            found[method] = _try(method, episode), time.perf_counter() - begin + seconds
             seconds = 0.0
     names, (reference, _) = episode.labels.names, found[_ZERO_SHOT]
     row = _row_of(item, episode.labels)
-    predictions = tuple(found[method][0] for method in methods.values())
+    if isinstance(reference, str):
+        raise FeatureError(reference)
+    predictions = tuple(
+        replace(reference, fallback=f"{answer}: answered by zero-shot") if isinstance(answer, str) else answer
+        for answer in (found[method][0] for method in methods.values())
+    )
     rows = tuple(
         replace(
             row,
@@ -272,6 +261,14 @@ def _answer(
         for (name, method), prediction in zip(methods.items(), predictions, strict=True)
     )
     return Answer(rows, predictions, reference, notes, item.label)
+
+
+def _try(method: Method, episode: Episode) -> Prediction | str:
+    """Return a method's answer, or why there is none."""
+    try:
+        return method(episode)
+    except FeatureError as error:
+        return str(error)
 
 
 @dataclass(frozen=True)
@@ -293,21 +290,31 @@ class Comparison:
     p_value: float = field(default=1.0)
 
 
+class Tally:
+    """Counts zero-shot and a method on labelled images as they are answered; no answer is kept."""
+
+    def __init__(self) -> None:
+        self._pairs: Counter[tuple[bool, bool]] = Counter()  # whether zero-shot is right, and the method
+
+    def add(self, found: Outcome) -> None:
+        """Count an image if it has a label and an answer."""
+        if found.label is not None and found.prediction is not None:
+            self._pairs[found.zero_shot == found.label, found.prediction == found.label] += 1
+
+    def comparison(self) -> Comparison | None:
+        """Return the comparison so far; None where no image has a label and an answer."""
+        number = self._pairs.total()
+        if not number:
+            return None
+        both, gained, lost = (self._pairs[pair] for pair in ((True, True), (False, True), (True, False)))
+        return Comparison(
+            Accuracy(both + lost, number), Accuracy(both + gained, number), gained, lost, mcnemar_exact(gained, lost)
+        )
+
+
 def compare(outcomes: Iterable[Outcome]) -> Comparison | None:
     """Compare a method with zero-shot on the images that have a label and an answer; None where there are none."""
-    pairs = [
-        (found.zero_shot == found.label, found.prediction == found.label)
-        for found in outcomes
-        if found.label is not None and found.prediction is not None
-    ]
-    if not pairs:
-        return None
-    gained = sum(method and not zero_shot for zero_shot, method in pairs)
-    lost = sum(zero_shot and not method for zero_shot, method in pairs)
-    return Comparison(
-        Accuracy(sum(zero_shot for zero_shot, _ in pairs), len(pairs)),
-        Accuracy(sum(method for _, method in pairs), len(pairs)),
-        gained,
-        lost,
-        mcnemar_exact(gained, lost),
-    )
+    tally = Tally()
+    for found in outcomes:
+        tally.add(found)
+    return tally.comparison()

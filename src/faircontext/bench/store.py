@@ -8,7 +8,6 @@ A part is complete or absent, since it takes its name only when it is written. R
 is found twice, because a run was killed between compacting and deleting parts, counts once.
 """
 
-import fcntl
 import json
 import os
 import time
@@ -21,12 +20,23 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from filelock import FileLock, Timeout
 
 from faircontext.bench.records import to_json, write_whole, writing
 from faircontext.bench.schema import SCHEMA, SCHEMA_VERSION, Record, to_table
 from faircontext.errors import ArgumentError
 
-__all__ = ["FLUSH_SECONDS", "Run", "RunStore", "check_same", "in_order", "load_run", "load_runs", "write_run"]
+__all__ = [
+    "FLUSH_SECONDS",
+    "Run",
+    "RunStore",
+    "check_same",
+    "check_same_model",
+    "in_order",
+    "load_run",
+    "load_runs",
+    "write_run",
+]
 
 FLUSH_SECONDS = 10.0
 """Rows are on disk at the latest this long after they came, one image's time added."""
@@ -77,12 +87,7 @@ class RunStore:
         self._parts = folder / "parts"
         with writing(folder):
             self._parts.mkdir(parents=True, exist_ok=True)
-            self._lock = (folder / ".lock").open("w")
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            self._lock.close()
-            raise ArgumentError(f"{folder}: another process is at work on this run; wait for it, or stop it") from None
+            self._lock = _lock(folder / ".lock")
         try:
             place, rows = folder / "run.json", _read_rows(folder, self._methods)
             earlier = _read_document(place) if place.exists() else None
@@ -90,7 +95,7 @@ class RunStore:
             self.document = self._begin(dict(document), earlier, resume)
             write_whole(place, to_json(self.document))
         except BaseException:
-            self._lock.close()
+            self._lock.release()
             raise
         answered = Counter(rows["path"].to_pylist())
         self.done = frozenset(path for path, number in answered.items() if number == len(self._methods))
@@ -119,6 +124,7 @@ class RunStore:
             if not resume:
                 raise ArgumentError(f"{self.folder}: there is a run already; add --resume, or name another --out")
             check_same(self.folder, earlier["config"], json.loads(to_json(document["config"])))
+            check_same_model(self.folder, earlier, document)
             # What was measured stays; what this process adds comes at the end.
             document |= {key: earlier[key] for key in ("status", "sessions") if key in earlier}
         return {"status": "running", "sessions": [], **document}
@@ -172,7 +178,24 @@ class RunStore:
             if error is None:  # a second complaint about a full disk would hide the first
                 raise
         finally:
-            self._lock.close()
+            self._lock.release()
+
+
+def _lock(path: Path) -> FileLock:
+    """Lock a run's folder for this process; the system releases it where the process ends in whatever way."""
+    lock = FileLock(path, thread_local=False)  # whichever thread closes the store releases it
+    try:
+        lock.acquire(blocking=False)
+    except Timeout:
+        raise ArgumentError(f"{path.parent}: another process is at work on this run; wait for it, or stop it") from None
+    return lock
+
+
+def check_same_model(folder: Path, earlier: Mapping[str, Any], now: Mapping[str, Any]) -> None:
+    """Raise `ArgumentError` where two documents are of models with another activation: no hash of weights shows it."""
+    if "model" in earlier and "model" in now:  # runs of earlier versions do not say
+        activations = ({"activation": document["model"].get("activation")} for document in (earlier, now))
+        check_same(folder, *activations)
 
 
 def check_same(folder: Path | str, earlier: Mapping[str, Any], now: Mapping[str, Any]) -> None:
@@ -256,6 +279,7 @@ _NUMBER = (int, float, type(None))
 _WHOLE = (int, type(None))
 
 _SHAPE: Mapping[str, Any] = {
+    "model": {},
     "sessions": [{"versions": {}, "seconds": _NUMBER}],
     "hashes": {},
     "counts": {"images": _WHOLE, "refused": _WHOLE},

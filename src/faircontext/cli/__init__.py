@@ -5,6 +5,7 @@ own, which is imported when it is called.
 """
 
 import io
+import logging
 import os
 import signal
 import sys
@@ -13,6 +14,7 @@ import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
+from pathlib import Path
 
 from faircontext import __version__
 from faircontext.errors import FairContextError, FairContextWarning, reason_of, unknown_name
@@ -50,6 +52,8 @@ def _help() -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command and return its exit code: 0 done, 1 done but some images were refused, 2 a wrong argument."""
+    if arguments is None:
+        _start_again_in_utf8()
     words = [*(sys.argv[1:] if arguments is None else arguments)]
     sys.stdout = sys.stdout or open(os.devnull, "w")  # noqa: PTH123, SIM115 (closed by whoever started the process)
     for stream in (sys.stdout, sys.stderr):
@@ -58,7 +62,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if isinstance(sys.stdin, io.TextIOWrapper):  # nor one that is not text
         sys.stdin.reconfigure(errors="surrogateescape")
     try:
-        with _ended_like_interrupted(), warnings.catch_warnings():
+        with _ended_like_interrupted(), _without_log_lines(), warnings.catch_warnings():
             warnings.showwarning = _show_warning
             code = _dispatch(words)
         sys.stdout.flush()
@@ -87,6 +91,29 @@ def _show_warning(message: Warning | str, category: type[Warning], *_: object, *
     """Show this package's own warnings as a line; others, of libraries, are not for the user of a command."""
     if issubclass(category, FairContextWarning):
         print(f"note: {message}", file=sys.stderr)
+
+
+@contextmanager
+def _without_log_lines() -> Iterator[None]:
+    """Keep log lines of libraries from standard error, where Python shows those that nobody asked for."""
+    nowhere = logging.NullHandler()
+    logging.getLogger().addHandler(nowhere)
+    try:
+        yield
+    finally:
+        logging.getLogger().removeHandler(nowhere)
+
+
+def _start_again_in_utf8() -> None:
+    """Start this command again in Python's UTF-8 mode where file names and output would be ASCII.
+
+    Python does so by itself in the locale C, unless it is told not to (PYTHONUTF8=0). Names that are not ASCII would
+    be halves of characters: no file, class or table could be called by them. The encoding of a running Python is fixed.
+    """
+    is_command = Path(sys.argv[0]).stem in ("faircontext", "__main__")  # not another program that calls `main`
+    if os.name == "posix" and sys.getfilesystemencoding() == "ascii" and is_command:
+        command = [sys.executable, "-X", "utf8", *sys.orig_argv[1:]]
+        os.execve(sys.executable, command, {**os.environ, "PYTHONUTF8": "1"})
 
 
 class Terminated(KeyboardInterrupt):

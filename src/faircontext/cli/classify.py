@@ -26,7 +26,6 @@ from faircontext.imageio import MAX_PIXELS
 
 if TYPE_CHECKING:
     from faircontext.bench.plan import Setup
-    from faircontext.bench.records import RowWriter
     from faircontext.bench.run import Answer, Comparison
     from faircontext.labels import LabelSpace
 
@@ -75,7 +74,7 @@ def run(arguments: Sequence[str]) -> int:
     paths = find_images(options.paths, sys.stdin or (), remarks.append)
     read = options.reader()
 
-    from faircontext.bench.records import RowWriter, check_outputs, to_json, write_whole
+    from faircontext.bench.records import EntrySpool, RowWriter, check_outputs
     from faircontext.bench.run import Item, answer_images
 
     setup = options.create(names, options.method, options.prompts)
@@ -86,33 +85,82 @@ def run(arguments: Sequence[str]) -> int:
     with ExitStack() as stack:
         # Opened last, so that a wrong argument leaves an earlier file as it was.
         writer = stack.enter_context(RowWriter(options.csv)) if options.csv else None
+        spool = stack.enter_context(EntrySpool(options.json)) if options.json else None
         _print_run(options, setup, len(paths))
         for remark in [*remarks, *name_remarks(names), *setup.labels.remarks(), *truth.remarks()]:
             note(remark)
-        answers: list[Answer] = []
+        totals = _Totals(setup)
         items = [Item(str(path), path, truth(path)) for path in paths]
         stream = answer_images(items, setup.labels, setup.methods, setup.recipe, options.seed, read)
         interruption: KeyboardInterrupt | None = None
         try:
-            _collect(_with_progress(stream, len(paths), setup), answers, writer, options.strict)
+            for answer in _until_refused(_with_progress(stream, len(paths), setup), options.strict):
+                totals.add(answer)
+                if writer:
+                    for row in answer.rows:
+                        writer.write(row)
+                if spool:
+                    spool.add(_entries(answer, setup.labels))
         except KeyboardInterrupt as caught:
             interruption = caught
         finally:
-            _print_summary(answers, setup)
-            if options.json:
-                write_whole(options.json, to_json(_report(options, setup, answers)))
+            totals.print()
+            if spool:
+                spool.write(_report(options, setup, totals), "answers")
     if interruption is not None:
-        raise type(interruption)(f"interrupted after {len(answers)} of {len(paths)} images")
-    return 1 if any(answer.error for answer in answers) else 0
+        raise type(interruption)(f"interrupted after {totals.images} of {len(paths)} images")
+    return 1 if totals.refused else 0
 
 
-def _collect(stream: "Iterator[Answer]", answers: "list[Answer]", writer: "RowWriter | None", strict: bool) -> None:
-    """Append answers as they come and write their rows."""
+class _Totals:
+    """What is printed at the end, counted as answers come: none of them is kept.
+
+    Attributes:
+        images: answered or refused.
+        refused: files that were refused.
+    """
+
+    def __init__(self, setup: "Setup") -> None:
+        from faircontext.bench.run import Tally
+
+        self._tallies = {label: Tally() for label in setup.methods}
+        self.images = self.refused = self._fallbacks = 0
+        self._seconds = 0.0
+
+    def add(self, answer: "Answer") -> None:
+        """Count an image."""
+        self.images += 1
+        self.refused += bool(answer.error)
+        for row, outcome, tally in zip(answer.rows, answer.outcomes, self._tallies.values(), strict=True):
+            tally.add(outcome)
+            self._fallbacks += bool(row.fallback)
+            self._seconds += row.seconds
+
+    def comparisons(self) -> "dict[str, Comparison | None]":
+        """Compare each method with zero-shot; None where no image has a truth."""
+        return {label: tally.comparison() for label, tally in self._tallies.items()}
+
+    def print(self) -> None:
+        """Print the counts, and the accuracies where images have a truth."""
+        answered, fallbacks, seconds = self.images - self.refused, self._fallbacks, self._seconds
+        print(f"\n{answered} answered, {self.refused} refused, {fallbacks} fell back; {seconds:.1f} s")
+        for number, (name, comparison) in enumerate(self.comparisons().items()):
+            if comparison is None:
+                return
+            if number == 0:
+                print(f"{'zero-shot':12} {comparison.zero_shot}")
+            if name != "zero_shot":
+                print(f"{name:12} {comparison.method}")
+                print(
+                    f"  paired: {name} alone right on {comparison.gained}, zero-shot alone right on "
+                    f"{comparison.lost}; exact McNemar p = {comparison.p_value:.3g}"
+                )
+
+
+def _until_refused(stream: "Iterator[Answer]", strict: bool) -> "Iterator[Answer]":
+    """Pass answers on, where --strict asks so up to the first refused file."""
     for answer in stream:
-        answers.append(answer)
-        if writer:
-            for row in answer.rows:
-                writer.write(row)
+        yield answer
         if strict and answer.error:
             print(f"stopped at {one_line(answer.path)}, as --strict asks: {answer.error}", file=sys.stderr)
             break
@@ -160,32 +208,8 @@ def _print_run(options: Classify, setup: "Setup", images: int) -> None:
     )
 
 
-def _compare(answers: "Sequence[Answer]", setup: "Setup") -> "dict[str, Comparison | None]":
-    """Compare each method with zero-shot; None where no image has a truth."""
-    from faircontext.bench.run import compare
-
-    return {label: compare(answer.outcomes[number] for answer in answers) for number, label in enumerate(setup.methods)}
-
-
-def _print_summary(answers: "Sequence[Answer]", setup: "Setup") -> None:
-    refused, rows = sum(bool(answer.error) for answer in answers), [row for answer in answers for row in answer.rows]
-    fallbacks, seconds = sum(bool(row.fallback) for row in rows), sum(row.seconds for row in rows)
-    print(f"\n{len(answers) - refused} answered, {refused} refused, {fallbacks} fell back; {seconds:.1f} s")
-    for number, (name, comparison) in enumerate(_compare(answers, setup).items()):
-        if comparison is None:
-            return
-        if number == 0:
-            print(f"{'zero-shot':12} {comparison.zero_shot}")
-        if name != "zero_shot":
-            print(f"{name:12} {comparison.method}")
-            print(
-                f"  paired: {name} alone right on {comparison.gained}, zero-shot alone right on "
-                f"{comparison.lost}; exact McNemar p = {comparison.p_value:.3g}"
-            )
-
-
-def _report(options: Classify, setup: "Setup", answers: "Sequence[Answer]") -> dict[str, Any]:
-    """Return everything about the run: resolved settings, versions, answers with top-5 and diagnostics."""
+def _report(options: Classify, setup: "Setup", totals: _Totals) -> dict[str, Any]:
+    """Return everything about the run but its answers: resolved settings, versions, accuracies."""
     import torch
 
     labels = setup.labels
@@ -194,6 +218,8 @@ def _report(options: Classify, setup: "Setup", answers: "Sequence[Answer]") -> d
         "run": {
             "backbone": options.backbone,
             "pretrained": options.pretrained,
+            "resize_positions": options.resize_positions,
+            "model": dict(labels.backbone.facts),
             "precision": labels.backbone.precision,
             "device": str(labels.backbone.device),
             "batch_size": labels.backbone.batch_size,
@@ -210,13 +236,12 @@ def _report(options: Classify, setup: "Setup", answers: "Sequence[Answer]") -> d
             "max_pixels": min(options.max_pixels, MAX_PIXELS),
         },
         "versions": {"faircontext": __version__, "torch": torch.__version__, "python": platform.python_version()},
-        "summary": {name: None if found is None else asdict(found) for name, found in _compare(answers, setup).items()},
-        "answers": [entry for answer in answers for entry in _entries(answer, labels)],
+        "summary": {name: None if found is None else asdict(found) for name, found in totals.comparisons().items()},
     }
 
 
 def _entries(answer: "Answer", labels: "LabelSpace") -> "Iterator[dict[str, Any]]":
-    """Return the entries of one image, one per method."""
+    """Return an image's entries of the JSON file, one per method, with top-5 and diagnostics."""
     for row, outcome, prediction in zip_longest(answer.rows, answer.outcomes, answer.predictions):
         entry = {**asdict(row), "label_index": outcome.label, "notes": answer.notes}
         if prediction is not None:

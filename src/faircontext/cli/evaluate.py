@@ -1,6 +1,5 @@
 """`faircontext evaluate`: methods on labelled data sets, resumable, in shards where that is asked for."""
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from faircontext.cli.options import RunOptions, note, parse_options
 from faircontext.errors import ArgumentError, check_minimum
 from faircontext.imageio import MAX_PIXELS
+from faircontext.system import usable_processors
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -88,8 +88,10 @@ def evaluate(options: Evaluate) -> int:
         if getattr(options, name) is not None:
             check_minimum(name, getattr(options, name), 1)
     check_minimum("workers", options.workers or 0, 0)
-    if options.engine == "local" and (options.workers or 0) > (os.cpu_count() or 1):
-        raise ArgumentError(f"workers={options.workers} is not possible; this machine has {os.cpu_count()} processors")
+    usable = usable_processors()
+    if options.engine == "local" and (options.workers or 0) > usable:
+        number = f"{usable} processor{'s' * (usable != 1)}"
+        raise ArgumentError(f"workers={options.workers} is not possible; this process may use {number}")
     options.reader()  # checks its options
     datasets = _find(options)
     if options.threads is not None:
@@ -155,6 +157,7 @@ def plan_of(options: Evaluate, dataset: "Dataset", model: "Model", shard: tuple[
         "truncate": options.truncate,
         "exif": options.exif,
         "max_pixels": min(options.max_pixels, MAX_PIXELS),
+        **({"resize_positions": True} if options.resize_positions else {}),  # only then: hashes of other runs stay
     }
     setup = model.on(dataset.names, _templates(options, dataset), dataset.regime, options.truncate)
     return Plan(dataset, setup, options.seed, options.limit, shard, facts)
@@ -176,7 +179,7 @@ def _engine(options: Evaluate, model: "Model") -> "tuple[Engine, dict[str, Any]]
         return partial(answer_on_ray, build=build, workers=options.workers), {"engine": "ray"}
     workers = options.workers
     if workers is None:  # on a CPU, reading ahead only takes processors from the encoder
-        workers = 0 if model.backbone.device.type == "cpu" else min(8, max(1, (os.cpu_count() or 1) - 1))
+        workers = 0 if model.backbone.device.type == "cpu" else min(8, max(1, usable_processors() - 1))
     engine = partial(answer_here, read=options.reader(), workers=workers, features=options.features)
     return engine, {"engine": "local", "workers": workers}
 

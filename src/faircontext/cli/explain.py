@@ -9,6 +9,7 @@ import tyro
 
 from faircontext.cli.options import ModelOptions, note, parse_options
 from faircontext.datasets.folder import name_remarks
+from faircontext.errors import FeatureError, ImageError
 from faircontext.imageio import MAX_PIXELS
 
 __all__ = ["Explain", "run"]
@@ -46,9 +47,14 @@ def run(arguments: Sequence[str]) -> int:
     for remark in [*name_remarks(names), *setup.labels.remarks()]:
         note(remark)
     episode = Episode(image.pixels, setup.labels, setup.recipe, options.seed)
-    adaptation = method.adapt(episode)
+    try:
+        adaptation, zero_shot = method.adapt(episode), ZeroShot()(episode)
+    except FeatureError as error:
+        raise ImageError(options.image, str(error)) from None
     run_facts = {
         "backbone": backbone.name,
+        "resize_positions": options.resize_positions,
+        "model": dict(backbone.facts),
         "precision": backbone.precision,
         "preset": options.preset,
         "masks": method.masks,
@@ -62,7 +68,7 @@ def run(arguments: Sequence[str]) -> int:
         episode,
         method,
         adaptation,
-        ZeroShot()(episode).index,
+        zero_shot.index,
         run_facts,
         image.notes,
     )

@@ -23,12 +23,12 @@ class List:
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Print the names, with a line about each method or analysis."""
+    """Print the names, with a line about each method or analysis, and the activation of each architecture."""
     options = parse_options(List, arguments, "list")
     if options.what == "backbones":
-        from faircontext.backbones import list_backbones
+        from faircontext.backbones import activation_of, list_backbones
 
-        lines = list_backbones(options.pattern)
+        lines = [f"{name:32} {activation_of(name)}".rstrip() for name in list_backbones(options.pattern)]
     elif options.what == "pretrained":
         from faircontext.backbones import list_pretrained
 

@@ -66,6 +66,8 @@ class RunOptions:
     """See: faircontext list backbones; or hf-hub:ORG/NAME, or local-dir:FOLDER."""
     pretrained: str | None = None
     """Tag or checkpoint file of an open_clip architecture's weights; see: faircontext list pretrained."""
+    resize_positions: bool = False
+    """Resize positions of weights for pictures or prompts of another size, instead of refusing them."""
     preset: str = "recommended"
     """Settings to start from: paper, recommended (for the backbone) or official."""
     set: tuple[str, ...] = ()
@@ -120,6 +122,7 @@ class RunOptions:
             device=self.device,
             precision=self.precision,
             batch_size=self.batch_size,
+            resize_positions=self.resize_positions,
         )
         created = {
             label: create_method(name, preset=self.preset, backbone=backbone, **settings[label])

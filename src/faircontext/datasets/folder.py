@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from difflib import get_close_matches
 from pathlib import Path
 
-from faircontext.classnames import ClassIndex, as_integer, compose, count_from_one, normalise
+from faircontext.classnames import ClassIndex, as_integer, check_name, compose, count_from_one, normalise
 from faircontext.datasets.split_folders import check_no_splits
 from faircontext.datasets.walk import Walk, is_folder, list_entries, natural
 from faircontext.errors import ArgumentError, LabelError, reason_of
@@ -238,12 +238,15 @@ def class_names(text: str | None, file: Path | None) -> tuple[str, ...]:
 
     Raises:
         ArgumentError: none or both are given.
-        LabelError: there are no names, or the file cannot be read.
+        LabelError: there are no names, or the file cannot be read, or has a name that cannot be used.
     """
     if text is not None and file is None:
         return parse_labels(text)
     if file is not None and text is None:
-        return read_labels(file)
+        names = read_labels(file)
+        for number, name in enumerate(names, 1):
+            check_name(number, name, file)
+        return names
     raise ArgumentError("give the class names either as --labels a,b,c or as --labels-file FILE")
 
 

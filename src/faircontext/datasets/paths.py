@@ -62,51 +62,66 @@ def find_listed(place: Path, listed: Iterable[str], where: str) -> dict[str, str
 
 
 class _Listing:
-    """What lies below a folder, read where a path is not there as it is written; each folder is read once."""
+    """What lies below a folder, read where a path is not there as it is written; each folder is looked at once."""
 
     def __init__(self, place: Path, where: str) -> None:
         self._place, self._where, self._roots = place, where, roots_of(place)
         self._entries: dict[str, Mapping[str, list[str]]] = {}
+        self._folders: dict[str, str | None] = {"": ""}
 
     def find(self, key: str) -> str | None:
         """Return the path of the file that a path stands for, or None."""
         plain = key.strip().replace("\\", "/")
-        forms = [key, *(clean_key(form, self._roots) for form in (plain, f"/{plain}"))]
+        forms: list[str | None] = [key]
+        if plain != key:
+            forms.append(clean_key(plain, self._roots))
+        if any(f"/{plain}".startswith(root.as_posix()) for root in self._roots):  # its slash has been left out
+            forms.append(clean_key(f"/{plain}", self._roots))
         walked = (self._walk(form) for form in dict.fromkeys(forms) if form is not None)
         return next((real for real in walked if real is not None), None)
 
     def _walk(self, key: str) -> str | None:
-        *folders, name = key.split("/")
-        place = ""
-        for part in folders:
-            child: str | None = f"{place}{part}"
-            if not (self._place / f"{place}{part}").is_dir():
-                child = self._only(key, [place + entry for entry in self._read(place).get(compose(part), ())])
-            if child is None:
-                return None
-            place = f"{child}/"
-        entries = self._read(place)
-        files = [place + entry for entry in entries.get(compose(name), ()) if (self._place / place / entry).is_file()]
+        above, _, name = key.rpartition("/")
+        folder = self._enter(above)
+        if folder is None:
+            return None
+        entries = self._read(folder)
+        # Unlike Path's, these answer for files that may not be looked at.
+        files = [path for path in entries.get(compose(name), ()) if os.path.isfile(self._place / path)]  # noqa: PTH113
         if not files and Path(name).suffix.lower() not in EXTENSIONS:
-            files = [place + entry for entry in entries.get(f"{compose(name)}/", ())]
+            files = entries.get(f"{compose(name)}/", [])
         return self._only(key, files)
+
+    def _enter(self, key: str) -> str | None:
+        """Return the path of the folder that a path stands for, or None."""
+        if key not in self._folders:
+            above, _, name = key.rpartition("/")
+            folder = self._enter(above)
+            if folder is not None:
+                there = f"{folder}/{name}".removeprefix("/")
+                paths = self._read(folder).get(compose(name), ())
+                folders = [path for path in paths if os.path.isdir(self._place / path)]  # noqa: PTH112
+                folder = there if there in folders else self._only(key, folders)
+            self._folders[key] = folder
+        return self._folders[key]
 
     def _only(self, key: str, found: list[str]) -> str | None:
         if len(found) > 1:
             raise ArgumentError(f"{self._where}: {key!r} may be {' or '.join(found)}; write the one that is meant")
         return found[0] if found else None
 
-    def _read(self, place: str) -> Mapping[str, list[str]]:
-        """Return the names in a folder by composed name, and, with a slash after it, by name without extension."""
-        if place not in self._entries:
+    def _read(self, folder: str) -> Mapping[str, list[str]]:
+        """Return the paths in a folder by composed name, and, with a slash after it, by name without extension."""
+        if folder not in self._entries:
             entries = defaultdict[str, list[str]](list)
             try:
-                names = sorted(entry.name for entry in (self._place / place).iterdir())
-            except (OSError, ValueError):  # no folder, or a name that cannot exist
+                names = sorted(entry.name for entry in (self._place / folder).iterdir())
+            except OSError:  # no folder, or one that may not be read
                 names = []
             for name in names:
-                entries[compose(name)].append(name)
+                path = f"{folder}/{name}".removeprefix("/")
+                entries[compose(name)].append(path)
                 if Path(name).suffix.lower() in EXTENSIONS:
-                    entries[f"{compose(Path(name).stem)}/"].append(name)
-            self._entries[place] = entries
-        return self._entries[place]
+                    entries[f"{compose(Path(name).stem)}/"].append(path)
+            self._entries[folder] = entries
+        return self._entries[folder]

@@ -13,7 +13,7 @@ from torch import Tensor
 from faircontext.backbones.prompts import Placement
 from faircontext.calibrate import Calibration, calibrate_context, total_loss
 from faircontext.episode import Episode
-from faircontext.errors import ArgumentError, LabelError, check_interval, check_minimum
+from faircontext.errors import ArgumentError, FeatureError, LabelError, check_interval, check_minimum
 from faircontext.estimators import Evidence
 from faircontext.evidence import EvidenceScaling, Proxy, common_evidence, control_picture, effective_area
 from faircontext.explore import Exploration
@@ -181,7 +181,10 @@ class FCL(Localising):
             return replace(explored, not_learnt=_surely(openness(before))).note({"openness": openness(before)})
 
         pairs = torch.triu_indices(len(candidates), len(candidates), 1, device=candidates.device)
-        localised = self._localise(episode, tau0[candidates], pairs)
+        try:
+            localised = self._localise(episode, tau0[candidates], pairs)
+        except FeatureError as error:  # of a masked image; exploration needs none
+            return explored.fall_back(f"{error}: answered by exploration alone")
         prompts = episode.labels.prompts[template].select(candidates.tolist())
         calibration = calibrate_context(
             lambda delta: episode.backbone.encode_text(prompts, delta, placement),

@@ -3,16 +3,23 @@
 import numpy as np
 from jaxtyping import Shaped
 
-from faircontext.errors import ArgumentError
+from faircontext.errors import ArgumentError, check_type
 
-__all__ = ["ROUNDING", "check_classes", "check_level", "check_lengths", "check_probabilities"]
+__all__ = ["ROUNDING", "check_arrays", "check_classes", "check_level", "check_lengths", "check_probabilities"]
 
 ROUNDING = 1e-5
 """A probability may lie this far outside [0, 1]: sums of float32 values round."""
 
 
+def check_arrays(**arrays: object) -> None:
+    """Raise `ArgumentError` naming an argument that is no NumPy array, such as a tensor or a list of right values."""
+    for name, array in arrays.items():
+        check_type(name, array, np.ndarray, f"metrics take NumPy arrays: numpy.asarray({name})")
+
+
 def check_lengths(**arrays: Shaped[np.ndarray, "..."]) -> None:
-    """Raise `ArgumentError` naming an argument unless all have an entry per image, for at least one image."""
+    """Raise `ArgumentError` naming an argument unless all are arrays with an entry per image, for at least one."""
+    check_arrays(**arrays)
     (first, reference), *others = arrays.items()
     if reference.ndim == 0 or len(reference) == 0:
         raise ArgumentError(f"{first} is empty; it needs an entry for at least one image")

@@ -14,8 +14,9 @@ from jaxtyping import Bool, Float, Int
 from scipy.stats import spearmanr
 from torch import Tensor
 
-from faircontext.errors import ArgumentError, check_choice, check_interval, check_minimum
+from faircontext.errors import ArgumentError, check_choice, check_interval, check_minimum, check_type
 from faircontext.evidence import Occluder, occlude
+from faircontext.metrics.checks import check_arrays
 
 __all__ = [
     "TOLERANCE",
@@ -168,6 +169,7 @@ def pointing_game(saliency: Map, region: Bool[np.ndarray, "height width"] | Box,
     values = _checked("saliency", saliency)
     check_minimum("tolerance", tolerance, 0)
     mask = _mask(region, values.shape) if isinstance(region, tuple) else region
+    check_arrays(region=mask)
     if mask.shape != values.shape:
         raise ArgumentError(f"region is {_size(mask.shape)} and saliency {_size(values.shape)}; give both for one size")
     if not mask.any():
@@ -243,6 +245,7 @@ def _checked_pair(
 def _checked(argument: str, saliency: Map) -> Float[np.ndarray, "height width"]:
     """Return a map as an array, or raise `ArgumentError` naming it."""
     held = saliency.detach().cpu().double().numpy() if isinstance(saliency, Tensor) else saliency
+    check_type(argument, held, np.ndarray, "a map is a NumPy array or a tensor")
     values = held.astype(np.float64)
     if values.ndim != 2 or values.size == 0:
         raise ArgumentError(f"{argument} has shape {values.shape}; a map has a value for each pixel, (height, width)")

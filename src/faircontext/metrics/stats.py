@@ -8,7 +8,7 @@ from jaxtyping import Bool, Float, Shaped
 from scipy.stats import binomtest
 
 from faircontext.errors import ArgumentError, check_minimum
-from faircontext.metrics.checks import check_level
+from faircontext.metrics.checks import check_arrays, check_level
 
 __all__ = [
     "Accuracy",
@@ -59,7 +59,12 @@ def mcnemar_exact(only_first: int, only_second: int) -> float:
 
 
 def discordant(first: Bool[np.ndarray, " images"], second: Bool[np.ndarray, " images"]) -> tuple[int, int]:
-    """Return how many images the first method alone has right, and how many the second alone: see `mcnemar_exact`."""
+    """Return how many images the first method alone has right, and how many the second alone: see `mcnemar_exact`.
+
+    Raises:
+        ArgumentError: one of them is no array.
+    """
+    check_arrays(first=first, second=second)
     return int((first & ~second).sum()), int((second & ~first).sum())
 
 
@@ -135,6 +140,7 @@ def bootstrap_mean(
     Raises:
         ArgumentError: there is no image, an outcome is not finite, or another argument is out of range.
     """
+    check_arrays(outcomes=outcomes)
     return average_interval([outcomes], level, resamples, seed)
 
 
@@ -147,6 +153,7 @@ def bootstrap_means(
     """
     check_minimum("resamples", resamples, 1)
     check_minimum("seed", seed, 0)
+    check_arrays(outcomes=outcomes)
     if not len(outcomes) or not np.isfinite(outcomes).all():
         raise ArgumentError("outcomes has none, or one that is not finite; give a finite number for each image")
     return _resampled_means(outcomes.astype(np.float64), resamples, np.random.default_rng(seed))[1]
@@ -173,6 +180,7 @@ def paired_bootstrap(
     Raises:
         ArgumentError: the lengths differ; see also `bootstrap_mean`.
     """
+    check_arrays(first=first, second=second)
     if len(first) != len(second):
         raise ArgumentError(f"first has {len(first)} outcomes and second {len(second)}; give both for each image")
     return bootstrap_mean(first.astype(np.float64) - second.astype(np.float64), level, resamples, seed)
@@ -198,6 +206,8 @@ def average_interval(
     check_level(level)
     check_minimum("resamples", resamples, 1)
     check_minimum("seed", seed, 0)
+    for place, outcomes in enumerate(scores):
+        check_arrays(**{f"scores[{place}]": outcomes})
     if not scores or not all(len(outcomes) for outcomes in scores):
         raise ArgumentError("scores has a data set without images, or none at all; give at least one of each")
     rng = np.random.default_rng(seed)

@@ -15,6 +15,7 @@ import torch
 from jaxtyping import UInt8
 
 from faircontext import __version__
+from faircontext.bench.records import to_json
 from faircontext.episode import Episode
 from faircontext.errors import ArgumentError
 from faircontext.evidence import Proxy
@@ -124,7 +125,7 @@ def write_explanation(explanation: Explanation, folder: Path) -> Path:
         PIL.Image.fromarray(pixels).save(pieces / f"{name}.png")
     np.savez_compressed(pieces / "arrays.npz", **_arrays(explanation))
     manifest = _manifest(explanation, sorted(pictures))
-    (folder / "manifest.json").write_text(json.dumps(manifest, indent=1, ensure_ascii=False), encoding="utf-8")
+    (folder / "manifest.json").write_text(to_json(manifest), encoding="utf-8")
     page = folder / "index.html"
     page.write_text(render("explain.html", **_page(explanation)), encoding="utf-8")
     return page

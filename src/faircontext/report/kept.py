@@ -4,7 +4,6 @@ For the two best candidates i and j of an image, as explored: the class evidence
 evidence `softmax(E_i + E_j)` over pixels (section "Calibration" of the paper), as the figure `gallery` draws them.
 """
 
-import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -18,6 +17,7 @@ from faircontext.errors import ArgumentError
 from faircontext.report.figures import overlay, overlay_shares, strongest
 from faircontext.report.plots.pictures import common_map, resized
 from faircontext.report.thumbnails import jpeg_text, thumbnail
+from faircontext.types import read_diagnostics
 
 __all__ = [
     "Evidence",
@@ -58,7 +58,8 @@ def find_evidence(runs: Iterable[Run]) -> dict[KeptKey, tuple[Run, dict[str, Any
     found: dict[KeptKey, tuple[Run, dict[str, Any]]] = {}
     for run in runs:
         for row in run.rows.select(["path", "method", "error", "candidates", "diagnostics"]).to_pylist():
-            if row["method"].partition("-")[0] == "gallery" and not row["error"]:
+            answered = not row["error"] and row["diagnostics"] != "{}"  # nothing is kept where zero-shot stood in
+            if answered and row["method"].partition("-")[0] == "gallery":
                 found.setdefault(kept_key(run, row["path"]), (run, row))
     return found
 
@@ -83,7 +84,7 @@ def draw_evidence(run: Run, row: dict[str, Any]) -> tuple[tuple[str, ...], list[
 
 
 def _read(names: Sequence[str], row: dict[str, Any]) -> Evidence:
-    kept: KeptMaps = read_maps(json.loads(row["diagnostics"]))
+    kept: KeptMaps = read_maps(read_diagnostics(row["diagnostics"]))
     best = row["candidates"][:2]
     maps = [kept.evidence[place] for place in range(len(best))]
     if len(maps) == 2:

@@ -3,12 +3,12 @@
 Tables and charts are written here, for each group of runs; images are data, which the page's script shows in pieces.
 """
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from faircontext import __version__
+from faircontext.bench.records import to_json
 from faircontext.bench.store import Run
 from faircontext.errors import ArgumentError
 from faircontext.report.browse import Panel, Pictures, panels_of, pictures_of
@@ -154,4 +154,4 @@ def _data(groups: Sequence[Group], panels: Sequence[Panel], pictures: Pictures) 
 
 def _embedded(data: dict[str, Any]) -> str:
     """Return JSON that a `script` element can hold: nothing in it opens or closes an element or a comment."""
-    return json.dumps(data, separators=(",", ":")).replace("<", "\\u003c")
+    return to_json(data, indent=None, ensure_ascii=True, separators=(",", ":")).replace("<", "\\u003c")

@@ -1,6 +1,5 @@
 """What figures are drawn from: runs sorted by their settings, and the files of costs and of ablations beside them."""
 
-import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from faircontext.errors import ArgumentError
 from faircontext.report.groups import TITLES, group_runs, read_runs, remarks
 from faircontext.report.plots.beside import Ablation, Cost, is_beside, read_ablation, read_costs
 from faircontext.report.results import Result, has_analyses
+from faircontext.types import read_diagnostics
 
 __all__ = ["AnalysisRow", "Material", "needs_analysis", "read_materials"]
 
@@ -144,7 +144,7 @@ def _analysis_rows(run: Run, name: str) -> Iterator[AnalysisRow]:
             -1 if row["index"] is None else row["index"],
             tuple(row["candidates"]),
             names,
-            json.loads(row["diagnostics"]),
+            read_diagnostics(row["diagnostics"]),
         )
 
 

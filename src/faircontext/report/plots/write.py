@@ -5,7 +5,6 @@ seeded.
 """
 
 import io
-import json
 import os
 import re
 import warnings
@@ -16,7 +15,7 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from faircontext.bench.records import write_whole, writing
+from faircontext.bench.records import to_json, write_whole, writing
 from faircontext.report.machine import to_csv
 from faircontext.report.plots.drawing import Drawing
 from faircontext.report.plots.registry import Plot
@@ -107,7 +106,7 @@ def _write(stem: Path, drawing: Drawing) -> tuple[Path, ...]:
         save_figure(drawing.figure, path)
     write_whole(
         paths[2],
-        json.dumps(data, ensure_ascii=False, allow_nan=False) + "\n" if isinstance(data, Mapping) else to_csv(data),
+        to_json(data, indent=None) + "\n" if isinstance(data, Mapping) else to_csv(data),
     )
     return paths
 

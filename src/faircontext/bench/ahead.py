@@ -1,0 +1,148 @@
+"""Call a function in other processes, ahead of its turn: results in order, in bounded number, over plain pipes.
+
+Results are pickled through a pipe. PyTorch's `DataLoader` hands them over in shared memory, and waits for ever where
+`/dev/shm` is too small, as in many containers; `ProcessPoolExecutor` cannot end a process that is stuck, and leaves
+its processes behind when this one is killed. Here each process has a thread that waits for it: a process that ends, or
+stays silent, is an error of one line, and none outlives this process, whose end closes the pipes.
+"""
+
+import pickle
+import queue
+import signal
+import traceback
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import islice
+from multiprocessing import get_context
+from multiprocessing.connection import Connection
+from typing import Generic, TypeVar
+
+from faircontext.errors import FairContextError, reason_of
+
+__all__ = ["PATIENCE", "map_ahead"]
+
+PATIENCE = 300
+"""Seconds after which a process that has not answered is given up; starting it counts as well."""
+
+_AHEAD = 4
+"""Results that are asked for ahead, for each process."""
+
+_KEPT = "; what was answered is kept; use fewer workers, or 0"
+
+Argument = TypeVar("Argument")
+Result = TypeVar("Result")
+
+
+def map_ahead(function: Callable[[Argument], Result], arguments: Sequence[Argument], workers: int) -> Iterator[Result]:
+    """Yield a function's results in order, made in other processes.
+
+    Args:
+        function: what is called; it is pickled once for each process.
+        arguments: what it is called with, one after the other.
+        workers: number of processes, at least 1; they end when the iterator does.
+
+    Raises:
+        FairContextError: a process cannot be started, has ended, or has stayed silent for `PATIENCE` seconds.
+        Exception: what the function raises.
+    """
+    processes: list[_Process[Argument, Result]] = []
+    threads = ThreadPoolExecutor(workers)
+    try:
+        pickled = pickle.dumps(function)
+        processes.extend(_Process(pickled) for _ in range(min(workers, len(arguments))))
+        free: queue.SimpleQueue[_Process[Argument, Result]] = queue.SimpleQueue()
+        for process in processes:
+            free.put(process)
+
+        def call(argument: Argument) -> Result:
+            process = free.get()
+            try:
+                return process.call(argument)
+            finally:
+                free.put(process)
+
+        rest = iter(arguments)
+        pending: deque[Future[Result]] = deque(
+            threads.submit(call, argument) for argument in islice(rest, _AHEAD * workers)
+        )
+        while pending:
+            result = pending.popleft().result()
+            pending.extend(threads.submit(call, argument) for argument in islice(rest, 1))
+            yield result
+    finally:
+        for process in processes:
+            process.kill()
+        threads.shutdown(cancel_futures=True)
+        for process in processes:
+            process.close()
+
+
+class _Process(Generic[Argument, Result]):
+    """A process that calls a pickled function on what it is sent."""
+
+    def __init__(self, function: bytes) -> None:
+        context = get_context("spawn")  # a fork of a process with threads may never come to life
+        self._connection, theirs = context.Pipe()
+        self._process = context.Process(target=_serve, args=(theirs, function), daemon=True)
+        try:
+            self._process.start()
+        except OSError as error:
+            raise FairContextError(
+                f"a process that reads images cannot be started: {reason_of(error)}{_KEPT}"
+            ) from None
+        theirs.close()  # so that its end is seen here when the process ends
+
+    def call(self, argument: Argument) -> Result:
+        """Return the function's result."""
+        try:
+            self._connection.send(argument)
+            # Seconds are waited for one by one: those in which this process is stopped itself do not count.
+            if not any(self._connection.poll(1) for _ in range(PATIENCE)):
+                raise FairContextError(
+                    f"a process that reads images has been silent for {PATIENCE} s, at {argument}{_KEPT}"
+                )
+            result: Result | _Raised = self._connection.recv()
+        except (EOFError, OSError):
+            raise FairContextError(
+                f"a process that reads images was killed, perhaps for want of memory, at {argument}{_KEPT}"
+            ) from None
+        if isinstance(result, _Raised):
+            result.error.add_note(result.trace)
+            raise result.error
+        return result
+
+    def kill(self) -> None:
+        """End the process, which has nothing to lose; a thread that waits for it is then free."""
+        self._process.kill()
+
+    def close(self) -> None:
+        """Release what the system keeps of the process."""
+        self._process.join(1)
+        self._connection.close()
+
+
+class _Raised:
+    """What the function raised, and where."""
+
+    def __init__(self, error: Exception) -> None:
+        self.error, self.trace = error, traceback.format_exc()
+
+
+def _serve(connection: Connection, pickled: bytes) -> None:
+    """Answer until the other end is closed; this runs in the process of its own."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that asks; it ends this one
+    function = pickle.loads(pickled)
+    while True:
+        try:
+            argument = connection.recv()
+        except (EOFError, OSError):
+            return
+        try:
+            result = function(argument)
+        except Exception as error:
+            result = _Raised(error)
+        try:
+            connection.send(result)
+        except ConnectionError:
+            return

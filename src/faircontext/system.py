@@ -1,0 +1,76 @@
+"""What the operating system says about this process: processors that it may use, and its memory.
+
+Everything here works on systems that lack a source: POSIX's `resource` module and Linux's `/proc` are asked where they
+exist.
+"""
+
+import math
+import os
+import re
+import sys
+from pathlib import Path
+
+__all__ = ["forget_peak", "lifetime_peak_mb", "peak_mb", "resident_mb", "usable_processors"]
+
+_CGROUP_LIMIT = Path("/sys/fs/cgroup/cpu.max")
+"""A container's limit (cgroup v2): microseconds of processor time, and the period in which they may be used."""
+
+_STATUS = Path("/proc/self/status")
+
+
+def usable_processors() -> int:
+    """Return how many processors this process may use, at least 1.
+
+    A machine can have more: `taskset`, a batch system or a container (cgroup v2) may leave a process only some of them.
+    """
+    if sys.version_info >= (3, 13):
+        allowed = os.process_cpu_count() or 1
+    elif hasattr(os, "sched_getaffinity"):  # not on macOS and Windows
+        allowed = len(os.sched_getaffinity(0))
+    else:
+        allowed = os.cpu_count() or 1
+    return max(1, min(allowed, _container_processors()))
+
+
+def _container_processors() -> int:
+    """Return the processors that a container's limit comes to, rounded up; without a limit, more than there are."""
+    try:
+        quota, period = map(float, _CGROUP_LIMIT.read_text().split())
+    except (OSError, ValueError):  # no such file, or no limit: the quota is then the word "max"
+        return sys.maxsize
+    return math.ceil(quota / period)
+
+
+def resident_mb() -> float:
+    """Return the resident size of this process now, in MB (Linux)."""
+    return _status_mb("VmRSS")
+
+
+def forget_peak() -> bool:
+    """Let the peak of the resident size begin anew, and return whether the system does that (Linux)."""
+    try:
+        Path("/proc/self/clear_refs").write_text("5")
+    except OSError:
+        return False
+    return True
+
+
+def peak_mb() -> float:
+    """Return the largest resident size since `forget_peak`, in MB (Linux)."""
+    return _status_mb("VmHWM")
+
+
+def _status_mb(name: str) -> float:
+    found = re.search(rf"{name}:\s+(\d+) kB", _STATUS.read_text())
+    assert found is not None
+    return int(found[1]) / 1024
+
+
+def lifetime_peak_mb() -> float | None:
+    """Return the largest resident size since this process began, in MB; None where the system does not tell."""
+    try:
+        import resource
+    except ImportError:  # not on Windows
+        return None
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # kilobytes, on macOS bytes
+    return peak / (2**20 if sys.platform == "darwin" else 2**10)

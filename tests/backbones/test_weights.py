@@ -1,0 +1,476 @@
+"""Weights that cannot be used, do not fit, or lie in a file in another form: what is taken, and what is said."""
+
+import json
+import shlex
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import open_clip
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+from faircontext import Backbone, create_backbone
+from faircontext.backbones import activation_of
+from faircontext.backbones.loading import load_open_clip
+from faircontext.cli import main
+from faircontext.errors import ArgumentError, FairContextWarning
+from helpers import same_bits
+from tiny_clip import TEXT, VISION, write_model
+
+TINY = {"embed_dim": 32, "vision_cfg": VISION, "text_cfg": TEXT}
+Weights = dict[str, Tensor]
+
+
+@pytest.fixture(autouse=True)
+def architectures(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small architectures under names of their own, as open_clip knows its own."""
+    known = open_clip.factory._MODEL_CONFIGS
+    monkeypatch.setitem(known, "tiny", TINY)
+    monkeypatch.setitem(known, "tiny-quickgelu", {**TINY, "quick_gelu": True})
+    monkeypatch.setitem(known, "tiny-64", {**TINY, "vision_cfg": {**VISION, "image_size": 64}})
+
+
+@pytest.fixture(scope="module")
+def plain() -> Weights:
+    torch.manual_seed(5)
+    model = open_clip.CLIP(embed_dim=32, vision_cfg=dict(VISION), text_cfg=dict(TEXT))
+    state: Weights = model.state_dict()
+    return state
+
+
+def message(name: str, pretrained: Path | None = None, **options: Any) -> str:
+    with pytest.raises(ArgumentError) as caught:
+        create_backbone(name, None if pretrained is None else str(pretrained), **options)
+    text = str(caught.value)
+    assert "\n" not in text
+    return text
+
+
+def program(said: str) -> str:
+    """Return the program in the command that a message ends with."""
+    words = shlex.split(said[said.index("python -c ") :])
+    assert words[:2] == ["python", "-c"]
+    return words[2]
+
+
+# Values that no model can answer with
+
+
+def broken(folder: Path, tensor: str, value: float) -> Path:
+    """Write a model with one value of a tensor replaced, or all of them by zeros."""
+    file = write_model(folder, "clip") / "open_clip_model.safetensors"
+    weights = load_file(file)
+    weights[tensor].view(-1)[... if value == 0.0 else -1] = value
+    save_file(weights, file)
+    return folder
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+@pytest.mark.parametrize(
+    ("tensor", "value", "said"),
+    [
+        ("visual.conv1.weight", torch.nan, "1 of the 24,576 values of visual.conv1.weight are NaN or infinite"),
+        ("visual.transformer.resblocks.1.mlp.c_fc.weight", torch.inf, "c_fc.weight are NaN or infinite"),
+        ("token_embedding.weight", -torch.inf, "values of token_embedding.weight are NaN or infinite"),
+        ("text_projection", torch.nan, "1 of the 1,024 values of text_projection are NaN or infinite"),
+        ("logit_scale", torch.nan, "1 of the 1 values of logit_scale are NaN or infinite"),
+        ("logit_scale", 1e3, "cosines would be multiplied by inf (exp of logit_scale)"),
+        ("visual.proj", 0.0, "features of a test picture are NaN, infinite or all zero (all values of visual.proj are"),
+        (
+            "text_projection",
+            0.0,
+            "the features of every prompt are NaN, infinite or all zero (all values of text_proj",
+        ),
+    ],
+)
+def test_weights_that_cannot_be_used_are_refused_by_name(
+    tensor: str, value: float, said: str, precision: str, tmp_path: Path
+) -> None:
+    text = message(f"local-dir:{broken(tmp_path, tensor, value)}", precision=precision)
+    assert text.startswith(f"local-dir:{tmp_path}: the weights cannot be used: ")
+    assert said in text
+    assert text.endswith("; take another checkpoint")
+
+
+def test_the_first_bad_tensor_is_named(plain: Weights, tmp_path: Path) -> None:
+    torch.save({name: torch.full_like(tensor, torch.nan) for name, tensor in plain.items()}, tmp_path / "w.pt")
+    assert f"values of {next(iter(plain))} are NaN" in message("tiny", tmp_path / "w.pt")
+
+
+def test_bad_weights_are_one_line_and_leave_earlier_outputs(tmp_path: Path, make_image: Any, capsys: Any) -> None:
+    from PIL import Image
+
+    Image.fromarray(make_image(0)).save(tmp_path / "a.png")
+    (tmp_path / "rows.csv").write_text("earlier")
+    model = f"local-dir:{broken(tmp_path / 'model', 'visual.proj', torch.nan)}"
+    words = ("--labels", "cat,dog", "--backbone", model, "--csv", str(tmp_path / "rows.csv"))
+    assert main(["classify", str(tmp_path / "a.png"), *words]) == 2
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert shown.err.splitlines() == [shown.err.strip()]
+    assert "visual.proj" in shown.err
+    assert (tmp_path / "rows.csv").read_text() == "earlier"
+
+
+def test_a_precision_whose_features_are_not_finite_says_so(tmp_path: Path) -> None:
+    file = write_model(tmp_path, "clip") / "open_clip_model.safetensors"
+    weights = load_file(file)
+    weights["visual.conv1.weight"] *= 1e6  # too large for fp16; the layer norm after it makes them harmless in fp32
+    save_file(weights, file)
+    create_backbone(f"local-dir:{tmp_path}", precision="fp32")
+    text = message(f"local-dir:{tmp_path}", precision="fp16")
+    assert text.endswith("a test picture's features are NaN or infinite; use fp32")
+
+
+# Positions of another size
+
+
+def with_positions(plain: Weights, image: int | None, text: int | None) -> Weights:
+    torch.manual_seed(6)
+    changed = dict(plain)
+    if image is not None:
+        changed["visual.positional_embedding"] = torch.randn((image // 16) ** 2 + 1, 32) / 6
+    if text is not None:
+        changed["positional_embedding"] = torch.randn(text, 32) / 6
+    return changed
+
+
+@pytest.mark.parametrize(
+    ("image", "text", "said"),
+    [
+        (64, None, "has positions of 64 pixels, and tiny reads 32 pixels; name the architecture tiny-64, or have"),
+        (None, 248, "has positions of 248 tokens, and tiny reads 77 tokens; name an architecture that reads the same"),
+        (64, 248, "has positions of 64 pixels and 248 tokens, and tiny reads 32 pixels and 77 tokens; "),
+    ],
+)
+def test_positions_of_another_size_are_resized_on_request_only(
+    image: int | None, text: int | None, said: str, plain: Weights, tmp_path: Path
+) -> None:
+    path = tmp_path / "w.pt"
+    torch.save(with_positions(plain, image, text), path)
+    refused = message("tiny", path)
+    assert refused.startswith(f"{path}: {said}")
+    assert refused.endswith("resize_positions=True (--resize-positions)")
+    with pytest.warns(FairContextWarning, match=rf"{path}: positions of .* are resized to the .* that tiny reads"):
+        backbone = create_backbone("tiny", str(path), precision="fp32", resize_positions=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        native = open_clip.create_model("tiny", pretrained=str(path)).state_dict()
+    assert same_bits(backbone.tower.positional_embedding, native["visual.positional_embedding"])
+    assert same_bits(backbone.text_tower.positions, native["positional_embedding"])
+    (remark,) = backbone.facts["remarks"]
+    assert "are resized to" in remark
+
+
+def test_positions_in_a_folder_are_refused_alike(plain: Weights, tmp_path: Path) -> None:
+    write_model(tmp_path, "clip")
+    save_file(with_positions(plain, 48, None), tmp_path / "open_clip_model.safetensors")
+    text = message(f"local-dir:{tmp_path}")
+    assert "has positions of 48 pixels, and" in text
+    assert "correct image_size and context_length in open_clip_config.json" in text
+
+
+def test_embedded_backbones_have_no_positions_to_resize() -> None:
+    assert message("lite0", resize_positions=True) == "lite0 has its own weights; leave resize_positions out"
+
+
+def test_the_request_is_recorded_and_changes_no_other_hash(
+    plain: Weights, tmp_path: Path, picture_set: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    torch.save(with_positions(plain, 64, None), tmp_path / "w.pt")
+    torch.save(plain, tmp_path / "plain.pt")
+    shared = ("--datasets", "pictures", "--root", str(picture_set.parent), "--methods", "zero_shot", "--limit", "2")
+
+    def run(file: str, *more: str) -> dict[str, Any]:
+        words = ("--backbone", "tiny", "--pretrained", str(tmp_path / file), "--precision", "fp32")
+        assert main(["evaluate", *shared, *words, "--out", str(tmp_path / file.removesuffix(".pt")), *more]) in (0, 1)
+        found: dict[str, Any] = json.loads((tmp_path / file.removesuffix(".pt") / "pictures" / "run.json").read_text())
+        return found
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("default")
+        resized = run("w.pt", "--resize-positions")
+    assert f"note: {tmp_path / 'w.pt'}: positions of 64 pixels are resized" in capsys.readouterr().err
+    assert resized["config"]["resize_positions"] is True
+    ordinary = run("plain.pt")
+    assert "resize_positions" not in ordinary["config"]
+    assert not {"model", "activation"} & {*ordinary["config"], *ordinary["config"]["backbone"]}
+    assert ordinary["model"] == {"activation": "GELU"}
+
+
+# Forms of a file
+
+
+def wrap(weights: Weights, *prefixes: str) -> Weights:
+    return {"".join(prefixes) + name: tensor for name, tensor in weights.items()}
+
+
+FORMS: dict[str, tuple[Callable[[Weights], Any], str | None]] = {
+    "flat": (lambda w: w, None),
+    "state_dict": (lambda w: {"epoch": 3, "state_dict": w, "optimizer": {"state": {0: {"x": torch.ones(1)}}}}, None),
+    "module.": (lambda w: wrap(w, "module."), None),
+    "OpenAI's numbers": (lambda w: {**w, "input_resolution": torch.tensor(32), "vocab_size": torch.tensor(9)}, None),
+    "_orig_mod.": (lambda w: wrap(w, "_orig_mod."), "names of tensors are read without _orig_mod."),
+    "module._orig_mod.": (lambda w: wrap(w, "module._orig_mod."), "read without module._orig_mod."),
+    "_orig_mod.module.": (lambda w: {"state_dict": wrap(w, "_orig_mod.module.")}, "without _orig_mod.module."),
+    "model.": (lambda w: {"state_dict": wrap(w, "model.")}, "names of tensors are read without model."),
+    "one tower compiled": (
+        lambda w: {name.replace("visual.", "visual._orig_mod."): tensor for name, tensor in w.items()},
+        "names of tensors are read without _orig_mod.",
+    ),
+    "model_state_dict": (lambda w: {"model_state_dict": w, "step": 7}, "the weights under model_state_dict are taken"),
+    "model": (lambda w: {"model": wrap(w, "module."), "args": {"lr": 0.1}}, "the weights under model are taken"),
+    "nested": (lambda w: {"model": {"state_dict": w}}, "the weights under model are taken"),
+    "named model": (lambda w: {"model": "ViT-B-32", "state_dict": w}, None),
+    "averaged": (lambda w: {"n_averaged": torch.tensor(5), **wrap(w, "module.")}, None),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_plain_forms_are_understood_and_what_was_taken_is_said(form: str, plain: Weights, tmp_path: Path) -> None:
+    make, said = FORMS[form]
+    path = tmp_path / "w.pt"
+    torch.save(make(plain), path)
+    with warnings.catch_warnings(record=True) as heard:
+        warnings.simplefilter("always")
+        backbone = create_backbone("tiny", str(path), precision="fp32")
+    assert_is(backbone, plain)
+    lines = [str(warning.message) for warning in heard if issubclass(warning.category, FairContextWarning)]
+    assert (lines == []) if said is None else all(line.startswith(f"{path}: ") for line in lines)
+    assert said is None or any(said in line for line in lines)
+    assert backbone.facts.get("remarks", []) == lines
+
+
+def assert_is(backbone: Backbone, weights: Weights) -> None:
+    assert same_bits(backbone.tower.conv1.weight, weights["visual.conv1.weight"])
+    assert same_bits(backbone.text_tower.projection, weights["text_projection"])
+
+
+@pytest.mark.parametrize("key", ["ema", "state_dict_ema", "model_ema", "ema_state_dict"])
+def test_averaged_weights_beside_are_said_and_taken_on_request_only(
+    key: str, plain: Weights, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    averaged = {name: 0.5 * tensor for name, tensor in plain.items()}
+    torch.save({"state_dict": plain, key: averaged}, tmp_path / "w.pt")
+    with pytest.warns(FairContextWarning) as heard:
+        backbone = create_backbone("tiny", str(tmp_path / "w.pt"), precision="fp32")
+    assert_is(backbone, plain)
+    assert "the weights under state_dict are taken" in str(heard[0].message)
+    assert f"those under {key} (averaged) are not taken; for a file of them: " in str(heard[1].message)
+    monkeypatch.chdir(tmp_path)
+    exec(program(str(heard[1].message)), {})
+    assert_is(create_backbone("tiny", str(tmp_path / f"w-{key}.pt"), precision="fp32"), averaged)
+
+
+def test_averaged_weights_among_the_others_are_said(plain: Weights, tmp_path: Path) -> None:
+    averaged = wrap({name: 0.5 * tensor for name, tensor in plain.items()}, "ema_model.")
+    torch.save({"state_dict": {**wrap(plain, "model."), **averaged}}, tmp_path / "w.pt")
+    with pytest.warns(FairContextWarning) as heard:
+        backbone = create_backbone("tiny", str(tmp_path / "w.pt"), precision="fp32")
+    assert "the weights under ema_model. (averaged) are not taken" in str(heard[0].message)
+    assert_is(backbone, plain)
+
+
+def test_one_tensor_under_two_names_is_refused(plain: Weights, tmp_path: Path) -> None:
+    torch.save({**plain, **wrap(plain, "module.")}, tmp_path / "w.pt")
+    text = message("tiny", tmp_path / "w.pt")
+    twice = "holds positional_embedding twice, as positional_embedding and as module.positional_embedding"
+    assert text == f"{tmp_path / 'w.pt'}: {twice}; keep one of them"
+
+
+def test_weights_under_another_key_come_with_a_command_that_takes_them(
+    plain: Weights, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch.save({"epoch": torch.tensor(3), "network": plain}, tmp_path / "w.pt")
+    text = message("tiny", tmp_path / "w.pt")
+    assert "holds epoch, network, and no weights under state_dict, model_state_dict, model; for a file of net" in text
+    monkeypatch.chdir(tmp_path)
+    exec(program(text), {})
+    assert_is(create_backbone("tiny", str(tmp_path / "w-network.pt"), precision="fp32"), plain)
+
+
+@pytest.mark.parametrize("content", [{}, {"epoch": 3}, [1, 2], torch.ones(3)])
+def test_a_file_without_named_tensors_is_one_line(content: Any, tmp_path: Path) -> None:
+    torch.save(content, tmp_path / "w.pt")
+    assert message("tiny", tmp_path / "w.pt").startswith(f"{tmp_path / 'w.pt'}: holds ")
+
+
+class Wrapped(nn.Module):
+    """A pickled model, as `torch.save(model)` writes it."""
+
+    def __init__(self, weights: Weights) -> None:
+        super().__init__()
+        for number, tensor in enumerate(weights.values()):
+            self.register_buffer(str(number), tensor)
+        self.names = list(weights)
+
+    def state_dict(self, *_: Any, **__: Any) -> Weights:  # type: ignore[override]
+        return dict(zip(self.names, self.buffers(), strict=True))
+
+
+@pytest.mark.parametrize("file", ["w.pt", "it's $HOME.pt"])
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda w: {"state_dict": w, "loss": np.float64(0.5)},
+        lambda w: {"model_state_dict": w, "loss": np.float64(0.5)},
+        lambda w: {"model": w, "best": np.float32(0.5)},
+        lambda w: {"model": {"state_dict": w}, "args": Path("x")},
+        lambda w: {**w, "accuracy": np.float64(0.5)},
+        lambda w: {"model": Wrapped(w)},
+        Wrapped,
+    ],
+)
+def test_the_printed_command_works_for_every_key(
+    make: Callable[[Weights], Any], file: str, plain: Weights, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / file
+    torch.save(make(plain), path)
+    text = message("tiny", path)
+    assert text.startswith(f"{path}: not a file of tensors alone, ")
+    monkeypatch.chdir(tmp_path)
+    exec(program(text), {})
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FairContextWarning)
+        backbone = create_backbone("tiny", str(tmp_path / f"{path.stem}-weights.pt"), precision="fp32")
+    assert_is(backbone, plain)
+
+
+def test_the_command_for_an_archive_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # TorchScript is deprecated
+        torch.jit.script(nn.Linear(2, 2)).save(str(tmp_path / "w.pt"))
+        monkeypatch.chdir(tmp_path)
+        exec(program(message("tiny", tmp_path / "w.pt")), {})
+    assert {*torch.load(tmp_path / "w-weights.pt", weights_only=True)} == {"weight", "bias"}
+
+
+# Weights that do not fit
+
+
+def test_what_does_not_fit_is_counted_and_the_first_is_named(plain: Weights, tmp_path: Path) -> None:
+    changed = {name: tensor for name, tensor in plain.items() if not name.startswith("ln_final")}
+    changed |= {"text_projection": torch.ones(32, 16), "odd.thing": torch.ones(1)}
+    torch.save(changed, tmp_path / "w.pt")
+    assert message("tiny", tmp_path / "w.pt") == (
+        f"{tmp_path / 'w.pt'}: cannot be read as weights of tiny: tensors of another shape: 1 (first "
+        "text_projection: 32 x 16 and not 32 x 32), missing: 2 (first ln_final.weight), unknown: 1 (first odd.thing); "
+        "name the architecture that they were trained with"
+    )
+
+
+# Checkpoints of transformers
+
+
+@pytest.mark.parametrize("form", ["folder", "file", "folder as a file"])
+def test_a_checkpoint_of_transformers_is_named_as_one(form: str, tmp_path: Path) -> None:
+    from transformers import CLIPConfig, CLIPModel
+
+    small = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+    config = CLIPConfig(text_config=small, vision_config={**small, "image_size": 32, "patch_size": 16})
+    CLIPModel(config).save_pretrained(tmp_path)
+    if form == "folder":
+        text = message(f"local-dir:{tmp_path}")
+    elif form == "file":
+        text = message("tiny", tmp_path / "model.safetensors")
+    else:
+        text = message("tiny", tmp_path)
+        assert text == f"pretrained='{tmp_path}' is a folder; name the file in it, or use local-dir:{tmp_path}"
+        return
+    assert "a checkpoint of transformers, whose tensors have other names than open_clip's; take" in text
+    assert str(tmp_path) in text
+
+
+def test_several_files_in_a_folder_are_said(plain: Weights, tmp_path: Path) -> None:
+    write_model(tmp_path, "clip")
+    (tmp_path / "open_clip_model.safetensors").rename(tmp_path / "epoch_1.safetensors")
+    torch.save(plain, tmp_path / "epoch_2.pth")
+    with pytest.warns(FairContextWarning, match=r"the weights of epoch_1.safetensors are taken, not of epoch_2.pth"):
+        create_backbone(f"local-dir:{tmp_path}")
+
+
+# Activation
+
+
+@pytest.mark.parametrize(
+    ("layout", "expected"), [("clip", "GELU"), ("quick", "QuickGELU"), ("siglip", "GELU"), ("resnet", "GELU")]
+)
+def test_the_activation_of_a_model_is_among_its_facts(layout: str, expected: str, tiny: Callable[[str], Any]) -> None:
+    assert tiny(layout).facts == {"activation": expected}
+
+
+def test_the_activation_of_an_architecture_is_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert [activation_of(name) for name in ("ViT-B-16", "ViT-B-16-quickgelu", "lite0")] == ["GELU", "QuickGELU", ""]
+    assert main(["list", "backbones", "ViT-B-16-q*"]) == 0
+    assert capsys.readouterr().out.split() == ["ViT-B-16-quickgelu", "QuickGELU"]
+
+
+@pytest.mark.parametrize(
+    ("architecture", "file", "other"),
+    [
+        ("ViT-S-32", "weights.pt", None),
+        ("tiny", "my-quickgelu.pt", "tiny-quickgelu"),
+        ("tiny-quickgelu", "my_quick_gelu.pt", None),
+    ],
+)
+def test_a_file_name_that_suggests_another_activation_is_noted(
+    architecture: str, file: str, other: str | None, tmp_path: Path
+) -> None:
+    from faircontext.backbones.checkpoints import find_source
+
+    torch.save({}, tmp_path / file)
+    remarks = find_source(architecture, str(tmp_path / file)).remarks
+    assert len(remarks) == (other is not None)
+    assert all(remark.endswith(f"if so, name the architecture {other}") for remark in remarks)
+
+
+@pytest.mark.parametrize(
+    ("architecture", "file", "suggests"),
+    [
+        ("ViT-B-32", "vit_b_32-openai.pt", "QuickGELU"),
+        ("ViT-B-32", "ViT-B-32.pt", "QuickGELU"),  # as OpenAI called it
+        ("ViT-B-32", "ViT-B-32-weights.pt", "QuickGELU"),  # its tensors, as our own command keeps them
+        ("ViT-B-32", "laion2b_s34b_b79k.pt", None),
+        ("ViT-B-32-quickgelu", "openai.pt", None),
+        ("ViT-B-32-quickgelu", "laion2b_s34b_b79k.pt", "GELU"),
+        ("ViT-B-32", "epoch_32.pt", None),
+    ],
+)
+def test_names_of_known_tags_suggest_their_activation(
+    architecture: str, file: str, suggests: str | None, tmp_path: Path
+) -> None:
+    from faircontext.backbones.checkpoints import find_source
+
+    torch.save({}, tmp_path / file)
+    remarks = find_source(architecture, str(tmp_path / file)).remarks
+    assert [f"were trained with {suggests};" in remark for remark in remarks] == [True] * (suggests is not None)
+
+
+def test_a_run_goes_on_with_the_same_activation_only(
+    tmp_path: Path, picture_set: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = write_model(tmp_path / "model", "clip")
+    words = ("--datasets", "pictures", "--root", str(picture_set.parent), "--methods", "zero_shot", "--limit", "2")
+    more = ("--backbone", f"local-dir:{model}", "--out", str(tmp_path / "runs"), "--precision", "fp32")
+    assert main(["evaluate", *words, *more]) in (0, 1)
+    config = json.loads((model / "open_clip_config.json").read_text())
+    config["model_cfg"]["quick_gelu"] = True
+    (model / "open_clip_config.json").write_text(json.dumps(config))
+    assert main(["evaluate", *words, *more, "--resume"]) == 2
+    assert 'activation was "GELU" and is "QuickGELU"' in capsys.readouterr().err
+
+
+def test_the_loader_returns_what_open_clip_itself_loads(tmp_path: Path, plain: Weights) -> None:
+    """Old names of tensors, and scales of another shape, as `open_clip.load_checkpoint` takes them."""
+    custom = write_model(tmp_path / "custom", "custom")
+    odd = {**plain, "logit_scale": plain["logit_scale"].reshape(1)}
+    save_file(odd, custom / "open_clip_model.safetensors")
+    backbone = load_open_clip(f"local-dir:{custom}", precision="fp32")
+    native = open_clip.create_model(f"local-dir:{custom}")
+    assert backbone.logit_scale == float(native.logit_scale.detach().exp())
+    assert same_bits(backbone.text_tower.embedding.weight, native.text.token_embedding.weight)
