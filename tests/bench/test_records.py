@@ -113,7 +113,7 @@ def test_outputs_are_checked_without_being_changed(tmp_path):
         check_outputs([old], [tmp_path / "x" / ".." / "old.csv"])
 
 
-@pytest.mark.parametrize("number", [0, 1, 3])
+@pytest.mark.parametrize("number", [0, 1, 3, 64, 150])
 def test_a_document_whose_entries_were_spooled_is_the_document_written_at_once(tmp_path: Path, number: int) -> None:
     entries = [
         {"path": f"a\r\n\u2028é\udcff{n}", "notes": [], "more": {"top": [1, [2.5, None]]}} for n in range(number)

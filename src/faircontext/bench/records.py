@@ -191,6 +191,10 @@ def _finite(value: Any) -> Any:
     return [_finite(inner) for inner in value] if isinstance(value, list | tuple) else value
 
 
+_SPOOLED_AT_ONCE = 64
+"""Entries that are encoded together: each call of `json.dumps` with an indent leaves a reference cycle."""
+
+
 class EntrySpool:
     """Keeps the entries of a JSON document's last list on disk as they come, until the document is written.
 
@@ -205,6 +209,7 @@ class EntrySpool:
         beside = path.parent if path.is_file() or not path.exists() else None  # not beside a device
         with writing(path):
             self._file = tempfile.TemporaryFile("w+", encoding="utf-8", newline="", dir=beside)  # noqa: SIM115
+        self._buffer: list[Mapping[str, Any]] = []
 
     def add(self, entries: Iterable[Mapping[str, Any]]) -> None:
         """Append entries in one step, so that an interruption leaves all of them or none.
@@ -212,13 +217,21 @@ class EntrySpool:
         Raises:
             ArgumentError: it cannot be written, for example because the disk is full.
         """
-        # Line breaks within strings are escapes: every one here begins a line, indented as in a list of a document.
-        text = "".join(",\n  " + to_json(entry).replace("\n", "\n  ") for entry in entries)
-        with writing(self._path):
-            self._file.write(text)
+        self._buffer = [*self._buffer, *entries]
+        if len(self._buffer) >= _SPOOLED_AT_ONCE:
+            self._flush()
+
+    def _flush(self) -> None:
+        if self._buffer:
+            # Line breaks within strings are escapes: every one here begins a line, indented as in a list of a document.
+            lines = to_json(self._buffer).removeprefix("[").removesuffix("\n]").replace("\n", "\n ")
+            with writing(self._path):
+                self._file.write("," + lines)
+            self._buffer = []
 
     def write(self, document: Mapping[str, Any], name: str) -> None:
         """Write the document in one step, with the entries as a list that comes last; see `write_whole`."""
+        self._flush()
         head = to_json({**document, name: []}).removesuffix("[]\n}")
         with writing(self._path):
             self._file.seek(0)
