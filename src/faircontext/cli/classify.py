@@ -2,6 +2,7 @@
 
 import platform
 import sys
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
@@ -105,6 +106,8 @@ def run(arguments: Sequence[str]) -> int:
             interruption = caught
         finally:
             totals.print()
+            for line in totals.notes():
+                note(line)
             if spool:
                 spool.write(_report(options, setup, totals), "answers")
     if interruption is not None:
@@ -126,19 +129,31 @@ class _Totals:
         self._tallies = {label: Tally() for label in setup.methods}
         self.images = self.refused = self._fallbacks = 0
         self._seconds = 0.0
+        self._localised, self._flat = Counter[str](), Counter[str]()
 
     def add(self, answer: "Answer") -> None:
         """Count an image."""
+        from faircontext.methods.fcl import is_flat
+
         self.images += 1
         self.refused += bool(answer.error)
         for row, outcome, tally in zip(answer.rows, answer.outcomes, self._tallies.values(), strict=True):
             tally.add(outcome)
             self._fallbacks += bool(row.fallback)
+        for label, prediction in zip(self._tallies, answer.predictions, strict=False):
+            self._localised[label] += "common_mean" in prediction.diagnostics
+            self._flat[label] += is_flat(prediction.diagnostics)
             self._seconds += row.seconds
 
     def comparisons(self) -> "dict[str, Comparison | None]":
         """Compare each method with zero-shot; None where no image has a truth."""
         return {label: tally.comparison() for label, tally in self._tallies.items()}
+
+    def notes(self) -> list[str]:
+        """Return what a person should know about the answers, a line each."""
+        from faircontext.methods.fcl import describe_flat
+
+        return [describe_flat(label, flat, self._localised[label]) for label, flat in self._flat.items() if flat]
 
     def print(self) -> None:
         """Print the counts, and the accuracies where images have a truth."""

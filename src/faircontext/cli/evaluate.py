@@ -1,5 +1,7 @@
 """`faircontext evaluate`: methods on labelled data sets, resumable, in shards where that is asked for."""
 
+import json
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -64,6 +66,8 @@ class Evaluate(RunOptions):
 
         for name, summary in summarise(rows, len(plan.dataset.names)).items():
             print(f"  {name:14} {summary.describe(name)}", flush=True)
+        for line in _flat_notes(rows):
+            note(line)
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -209,6 +213,18 @@ def _print_plan(plan: "Plan") -> None:
         note(f"{dataset.name}: shard {plan.shard[0]}/{plan.shard[1]} has no image, since there are only {there:,}")
     for remark in (*dataset.remarks, *labels.remarks()):
         note(f"{dataset.name}: {remark}")
+
+
+def _flat_notes(rows: "pa.Table") -> list[str]:
+    """Say, a line a method, where common evidence is flat."""
+    from faircontext.methods.fcl import describe_flat, is_flat
+
+    localised, flat = Counter[str](), Counter[str]()
+    for row in rows.select(["method", "diagnostics"]).to_pylist():
+        found = json.loads(row["diagnostics"])
+        localised[row["method"]] += "common_mean" in found
+        flat[row["method"]] += is_flat(found)
+    return [describe_flat(name, count, localised[name]) for name, count in flat.items() if count]
 
 
 def _print_refused(rows: "pa.Table", shown: int = 5) -> None:

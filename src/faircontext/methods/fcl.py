@@ -24,7 +24,7 @@ from faircontext.methods.base import register_method
 from faircontext.methods.localising import Localising
 from faircontext.types import Diagnostic, Prediction
 
-__all__ = ["FCL", "FLAT", "SAFE_OPENNESS", "Adaptation", "is_flat", "openness"]
+__all__ = ["FCL", "FLAT", "SAFE_OPENNESS", "Adaptation", "describe_flat", "is_flat", "openness"]
 
 FLAT = 0.95
 """Common evidence is flat where the mean of `Q / max Q`, over pixels and pairs, is above this."""
@@ -331,6 +331,20 @@ def _surely(found: float) -> str:
 def is_flat(diagnostics: Mapping[str, Any]) -> bool:
     """Tell from an answer's diagnostics whether its common evidence localised nothing, see `FLAT`."""
     return float(diagnostics.get("common_mean", 0.0)) > FLAT
+
+
+def describe_flat(name: str, flat: int, localised: int) -> str:
+    """Return, for a person, how many images of a run had flat common evidence.
+
+    Args:
+        name: what the method is called in the run.
+        flat: images whose common evidence is flat, see `is_flat`.
+        localised: images that have common evidence.
+    """
+    return (
+        f"{name}: common evidence is flat in {flat} of {localised} images (mean of Q / max Q above {FLAT}): nothing "
+        "was localised there; the setting area gives it an area, for example area=0.25"
+    )
 
 
 def openness(vote: Exploration) -> float:
