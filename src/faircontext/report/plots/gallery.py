@@ -20,7 +20,7 @@ _IMAGES, _LETTERS = 6, 13
 
 
 def draw_gallery(material: Material) -> Drawing | str:
-    """Draw up to six images, two in a row on a page, each with three overlays."""
+    """Draw up to six images, two in a row on a page, each with four overlays."""
     chosen = spread(pictures(material), _IMAGES, lambda _: 0)
     if not chosen:
         return needs_analysis("gallery")
@@ -28,8 +28,8 @@ def draw_gallery(material: Material) -> Drawing | str:
     lines = math.ceil(len(chosen) / columns)
     width = PAGE if columns == 2 else COLUMN
     figure = new_figure(width, 0.7 + 1.17 * lines, "Class evidence and common evidence", material.title)
-    grid = figure.subplots(lines, 4 * columns, squeeze=False)
-    places = [list(grid[line][4 * column : 4 * column + 4]) for line in range(lines) for column in range(columns)]
+    grid = figure.subplots(lines, 5 * columns, squeeze=False)
+    places = [list(grid[line][5 * column : 5 * column + 5]) for line in range(lines) for column in range(columns)]
     for axis in grid.ravel():
         axis.set_axis_off()
     entries = [_draw(axes, picture) for axes, picture in zip(places, chosen, strict=False)]
@@ -41,17 +41,19 @@ def draw_gallery(material: Material) -> Drawing | str:
 def _draw(axes: Sequence[Axes], picture: Picture) -> dict[str, Any]:
     row, image, evidence = picture.row, picture.image, picture.kept.evidence
     names = [row.name(index) for index in row.candidates[:2]]
-    maps = [evidence[0], evidence[1], common_map(evidence[0], evidence[1])]
-    titles = [f"“{name_within(names[0], _LETTERS - 2)}”", f"“{name_within(names[1], _LETTERS - 2)}”", "common"]
+    contrast, shared = evidence[0] - evidence[1], common_map(evidence[0], evidence[1])
+    short = [name_within(name, _LETTERS - 2) for name in names]
+    titles = [f"evidence of\n“{short[0]}”", f"and of\n“{short[1]}”", "of one against\nthe other", "common\nevidence"]
     axes[0].imshow(image)
     label = name_within(row.name(row.label), _LETTERS)
     axes[0].set_title(f"{name_within(set_title(row.dataset), _LETTERS)}:\n{label}", fontsize=7)
-    spread_maps = [resized(values, *image.shape[:2]) for values in maps]
-    drawn = [overlay(image, values, strongest(*spread_maps[:2])) for values in spread_maps[:2]]
-    drawn.append(overlay_shares(image, spread_maps[2] / spread_maps[2].max()))
-    for axis, pixels, title, first in zip(axes[1:], drawn, titles, ("evidence of", "and of", ""), strict=True):
+    size = image.shape[:2]
+    classes = [resized(values, *size) for values in (evidence[0], evidence[1], contrast)]
+    drawn = [overlay(image, values, strongest(*classes)) for values in classes]
+    drawn.append(overlay_shares(image, resized(shared / shared.max(), *size)))
+    for axis, pixels, title in zip(axes[1:], drawn, titles, strict=True):
         axis.imshow(pixels)
-        axis.set_title(f"{first}\n{title}" if first else f"{title}\nevidence", fontsize=7)
+        axis.set_title(title, fontsize=7)
     return {
         "dataset": row.dataset,
         "path": row.path,
@@ -60,5 +62,5 @@ def _draw(axes: Sequence[Axes], picture: Picture) -> dict[str, Any]:
         "candidates": list(row.candidates[:2]),
         "names": names,
         "evidence": np.round(evidence[:2].astype(np.float64), 5).tolist(),
-        "common": (maps[2] / maps[2].max()).round(4).tolist(),
+        "common": (shared / shared.max()).round(4).tolist(),
     }
