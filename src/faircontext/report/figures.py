@@ -133,17 +133,18 @@ def overlay(
         image: values in [0, 1].
         evidence: of a class, or of one class against another, in nats.
         limit: the distance from the mean that is drawn at full strength; None for the map's own, see `strongest`.
-        error: standard error of the map; what is less than two of them from the mean is drawn pale.
+        error: standard error of the map; what is less than two of them from the mean is drawn pale, without an outline.
     """
     limit = strongest(evidence) if limit is None else limit
     distance = evidence - evidence.mean()
     relative = np.clip(distance / limit, -1.0, 1.0) if limit > 0 else np.zeros_like(evidence)
-    opacity = _OPAQUE * np.abs(relative)
+    opacity, strong = _OPAQUE * np.abs(relative), relative >= 0.5
     if error is not None:
-        opacity *= np.clip(np.abs(distance) / np.maximum(2.0 * error, 1e-12), 0.0, 1.0) ** 2
+        certain = np.clip(np.abs(distance) / np.maximum(2.0 * error, 1e-12), 0.0, 1.0)
+        opacity, strong = opacity * certain**2, strong & (certain == 1.0)
     colours = np.where(relative[..., None] > 0, _MORE, _LESS)
     blended = _blend(image, colours, opacity)
-    blended[_outline(relative >= 0.5)] = 0.0
+    blended[_outline(strong)] = 0.0
     return _to_bytes(blended)
 
 
