@@ -9,13 +9,21 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy.ndimage import distance_transform_edt
 from scipy.stats import rankdata
-from sklearn.metrics import jaccard_score
+from sklearn.metrics import jaccard_score, roc_auc_score
 from torchcam.metrics import DeletionInsertionMetric
 
 from faircontext import Episode
 from faircontext.errors import ArgumentError
 from faircontext.evidence import evidence_maps, occlude, sample_masks
-from faircontext.metrics.saliency import Curve, deletion, insertion, pointing_game, rank_correlation, top_overlap
+from faircontext.metrics.saliency import (
+    Curve,
+    deletion,
+    insertion,
+    localise,
+    pointing_game,
+    rank_correlation,
+    top_overlap,
+)
 from test_errors import unchecked
 
 SIDE = 8
@@ -379,3 +387,41 @@ def bright(images: torch.Tensor) -> torch.Tensor:
 def test_what_cannot_be_measured_is_refused_by_name(call, message):
     with unchecked(), pytest.raises(ArgumentError, match=message):
         call()
+
+
+def test_localisation_of_known_maps() -> None:
+    regions = np.array([[0, 0, 1], [2, 2, 1]])
+    found = localise(np.array([[3.0, 2.0, 1.0], [0.0, -1.0, -2.0]]), regions)
+    assert found.auc.tolist() == [1.0, 0.25, 0.25]
+    assert found.pointing.tolist() == [1.0, 0.0, 0.0]
+    assert found.energy.tolist() == pytest.approx([5 / 6, 1 / 6, 0.0])
+
+
+def test_localisation_of_maps_that_say_nothing() -> None:
+    regions = np.array([[0, 0, 1], [2, 2, 2]])
+    flat = localise(np.full((2, 3), -1.0), regions)
+    assert flat.auc.tolist() == [0.5, 0.5, 0.5]
+    assert flat.pointing.tolist() == pytest.approx([2 / 6, 1 / 6, 3 / 6])
+    assert flat.energy.tolist() == [0.0, 0.0, 0.0]
+
+
+def test_auc_of_regions_is_that_of_scikit_learn() -> None:
+    rng = np.random.default_rng(0)
+    values, regions = rng.integers(0, 9, (12, 15)).astype(float), rng.integers(0, 4, (12, 15))
+    found = localise(torch.from_numpy(values).float(), regions)
+    for region, auc in enumerate(found.auc):
+        assert auc == pytest.approx(roc_auc_score(regions.ravel() == region, values.ravel()))
+
+
+@pytest.mark.parametrize(
+    ("regions", "message"),
+    [
+        (np.zeros((2, 2), int), "regions must be two or more"),
+        (np.array([[0, 2], [2, 0]]), "regions must be two or more, counted from 0, each with a pixel"),
+        (np.array([[0, -1], [1, 0]]), "regions must be two or more"),
+        (np.array([[0, 1, 1]]), "regions is 1 by 3 and saliency 2 by 2"),
+    ],
+)
+def test_regions_that_are_none(regions: np.ndarray, message: str) -> None:
+    with unchecked(), pytest.raises(ArgumentError, match=message):
+        localise(np.eye(2), regions)

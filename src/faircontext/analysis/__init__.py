@@ -3,6 +3,7 @@
 from faircontext.analysis.decomposition import Decomposition, Margin
 from faircontext.analysis.evidence_contribution import CommonEvidence, UniqueEvidence
 from faircontext.analysis.gallery import Gallery
+from faircontext.analysis.pointing import Pointing
 from faircontext.analysis.stability import Stability
 from faircontext.methods.base import METHODS
 
@@ -11,6 +12,7 @@ __all__ = [
     "Decomposition",
     "Gallery",
     "Margin",
+    "Pointing",
     "Stability",
     "UniqueEvidence",
     "list_analyses",

@@ -282,7 +282,8 @@ class Backbone(ABC):
 
     @cached_property
     def _moments(self) -> tuple[Tensor, Tensor]:
-        mean, std = (torch.tensor(values, device=self.device)[:, None, None] for values in (self.mean, self.std))
+        with torch.inference_mode(False):  # kept of a first call in inference mode, they would stop all gradients
+            mean, std = (torch.tensor(values, device=self.device)[:, None, None] for values in (self.mean, self.std))
         return mean, std
 
     def _normalise(self, pixels: Tensor) -> Tensor:

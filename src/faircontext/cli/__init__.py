@@ -24,7 +24,7 @@ __all__ = ["Terminated", "main"]
 _COMMANDS = {
     "classify": ("classify", "answer your photos with FCL, beside zero-shot"),
     "explain": ("explain", "show, on a page, why FCL answers one photo as it does"),
-    "data": ("data", "list data sets, or check those on disk"),
+    "data": ("data", "list data sets, check those on disk, or make collages of their photos"),
     "evaluate": ("evaluate", "measure methods on labelled data sets, resumable and in shards"),
     "merge": ("merge", "join the shards of runs"),
     "tables": ("tables", "print the paper's tables from runs"),

@@ -1,7 +1,8 @@
 """How good an evidence map is: whether the model depends on what it marks, where it points, how far two maps agree.
 
 Insertion and deletion are those of RISE (Petsiuk et al., 2018), the pointing game is that of Zhang et al. (2016). They
-know the model as a function from images to the score of one class, so they fit any map of any model.
+know the model as a function from images to the score of one class, so they fit any map of any model. Localisation asks
+where a map is high among regions whose truth is known, such as the cells of a collage.
 """
 
 from collections.abc import Callable
@@ -11,7 +12,7 @@ from typing import TypeAlias, get_args
 import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
-from scipy.stats import spearmanr
+from scipy.stats import rankdata, spearmanr
 from torch import Tensor
 
 from faircontext.errors import ArgumentError, check_choice, check_interval, check_minimum, check_type
@@ -22,10 +23,12 @@ __all__ = [
     "TOLERANCE",
     "Box",
     "Curve",
+    "Localisation",
     "Map",
     "Score",
     "deletion",
     "insertion",
+    "localise",
     "pointing_game",
     "rank_correlation",
     "top_overlap",
@@ -176,6 +179,50 @@ def pointing_game(saliency: Map, region: Bool[np.ndarray, "height width"] | Box,
         raise ArgumentError("region is empty; leave out images without the object")
     maximum = np.unravel_index(values.argmax(), values.shape)
     return bool(((np.argwhere(mask) - maximum) ** 2).sum(1).min() <= tolerance**2)
+
+
+@dataclass(frozen=True)
+class Localisation:
+    """How a map's values lie with respect to the regions that an image is divided into.
+
+    Attributes:
+        auc: of each region: the probability that a pixel in it has a larger value than one outside, ties counting half
+            (area under the ROC curve). It is 1/2 for a map that does not know the region.
+        pointing: share of the map's maxima that lie in the region: 1 or 0 where there is one maximum.
+        energy: share of the map's positive part that lies in the region; 0 in all where there is none.
+    """
+
+    auc: Float[np.ndarray, " regions"]
+    pointing: Float[np.ndarray, " regions"]
+    energy: Float[np.ndarray, " regions"]
+
+
+def localise(saliency: Map, regions: Int[np.ndarray, "height width"]) -> Localisation:
+    """Return where a map is high: for each region its AUC, whether the maximum lies in it, and its energy.
+
+    Args:
+        saliency: the map.
+        regions: the region of each pixel, counted from 0; there are at least two, and none is empty.
+
+    Raises:
+        ArgumentError: the sizes differ, a value is not finite, or the regions are not so.
+    """
+    values = _checked("saliency", saliency)
+    if regions.shape != values.shape:
+        raise ArgumentError(f"regions is {_size(regions.shape)} and saliency {_size(values.shape)}; give both for one")
+    if regions.min() < 0 or len(sizes := np.bincount(regions.ravel())) < 2 or not sizes.all():
+        raise ArgumentError("regions must be two or more, counted from 0, each with a pixel")
+
+    def total(weights: Float[np.ndarray, "height width"]) -> Float[np.ndarray, " regions"]:
+        return np.bincount(regions.ravel(), weights.ravel(), len(sizes))
+
+    ranks = total(rankdata(values).reshape(values.shape))
+    highest, positive = total((values == values.max()).astype(np.float64)), total(values.clip(0.0))
+    return Localisation(
+        auc=(ranks - sizes * (sizes + 1) / 2) / (sizes * (values.size - sizes)),
+        pointing=highest / highest.sum(),
+        energy=positive / positive.sum() if positive.any() else positive,
+    )
 
 
 def _mask(box: Box, shape: tuple[int, ...]) -> Bool[np.ndarray, "height width"]:
