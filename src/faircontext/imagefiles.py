@@ -37,9 +37,12 @@ class RefusedError(Exception):
 
 _TEXTS = {b"<!doctype html": "a web page", b"<html": "a web page", b"%pdf": "a PDF", b"<svg": "an SVG drawing"}
 _TEXTS |= {b"<?xml": "an XML file", b"pk\x03\x04": "a ZIP archive", b"\x1f\x8b": "a gzip archive"}
+_TEXTS |= {b"%!ps": "a PostScript drawing", b"\xc5\xd0\xd3\xc6": "a PostScript drawing", b"\x93numpy": "a NumPy array"}
+_TEXTS |= {b"version https://git-lfs": "a pointer of Git LFS; fetch the image itself with: git lfs pull"}
+_TEXTS |= {b"/annex/objects/": "a pointer of git-annex; fetch the image itself with: git annex get"}
 _VIDEOS = (b"\x1a\x45\xdf\xa3", b"\0\0\1\xba", b"\0\0\1\xb3", b"FLV\1", b"\x30\x26\xb2\x75")  # Matroska, MPEG, FLV, ASF
 _UNREAD = {b"\0\0\0\x0cjP  ": "JPEG 2000", b"\xff\x4f\xff\x51": "JPEG 2000"}
-_UNREAD |= {b"\0\0\0\x0cJXL ": "JPEG XL", b"\xff\x0a": "JPEG XL", b"8BPS": "a Photoshop file"}
+_UNREAD |= {b"\0\0\0\x0cJXL ": "JPEG XL", b"\xff\x0a": "JPEG XL", b"8BPS": "a Photoshop file", b"P7\n": "PAM"}
 # Fujifilm, Sigma, Minolta, Canon's CRW, then what looks like TIFF: Olympus, Panasonic.
 _RAWS = (b"FUJIFILMCCD-RAW", b"FOVb", b"\0MRM", b"II\x1a\0\0\0HEAPCCDR", b"IIRO", b"IIRS", b"MMOR", b"IIU\0")
 _HEIC = {b"heic", b"heix", b"hevc", b"hevx", b"heim", b"heis", b"mif1", b"msf1"}
@@ -50,6 +53,8 @@ def what_it_is(head: bytes) -> str:
     """Say what a file is that no decoder takes, by its first bytes."""
     if not head:
         return "the file is empty"
+    if len(head) >= 16 and not any(head):
+        return "nothing but zeros, as an interrupted copy or download leaves behind"
     start = head.lstrip(b"\xef\xbb\xbf \t\r\n").lower()
     for magic, kind in _TEXTS.items():
         if start.startswith(magic):
