@@ -317,11 +317,11 @@ UNREAD = {
     "NumPy": (b"\x93NUMPY\1\0" + bytes(64), "not an image but a NumPy array"),
     "Git LFS": (
         b"version https://git-lfs.github.com/spec/v1\noid sha256:0a\nsize 9\n",
-        "not an image but a pointer of Git LFS; fetch the image itself with: git lfs pull",
+        "not an image but a pointer of Git LFS; fetch the file itself with: git lfs pull",
     ),
     "git-annex": (
         b"/annex/objects/SHA256E-s9--0a.jpg\n",
-        "not an image but a pointer of git-annex; fetch the image itself with: git annex get",
+        "not an image but a pointer of git-annex; fetch the file itself with: git annex get",
     ),
     "zeros": (bytes(4096), "nothing but zeros, as an interrupted copy or download leaves behind"),
     "MP4": (BOX % (b"isom", b"mp42"), "not an image but a video"),
