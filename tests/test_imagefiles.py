@@ -313,6 +313,17 @@ UNREAD = {
     ),
     "JPEG XL": (b"\0\0\0\x0cJXL \r\n\x87\n" + bytes(64), f"JPEG XL, {NOT_READ}"),
     "Photoshop": (b"8BPS\0\1" + bytes(64), f"a Photoshop file, {NOT_READ}"),
+    "PAM": (b"P7\nWIDTH 1\nHEIGHT 1\nDEPTH 3\nMAXVAL 255\nTUPLTYPE RGB\nENDHDR\nabc", f"PAM, {NOT_READ}"),
+    "NumPy": (b"\x93NUMPY\1\0" + bytes(64), "not an image but a NumPy array"),
+    "Git LFS": (
+        b"version https://git-lfs.github.com/spec/v1\noid sha256:0a\nsize 9\n",
+        "not an image but a pointer of Git LFS; fetch the file itself with: git lfs pull",
+    ),
+    "git-annex": (
+        b"/annex/objects/SHA256E-s9--0a.jpg\n",
+        "not an image but a pointer of git-annex; fetch the file itself with: git annex get",
+    ),
+    "zeros": (bytes(4096), "nothing but zeros, as an interrupted copy or download leaves behind"),
     "MP4": (BOX % (b"isom", b"mp42"), "not an image but a video"),
     "QuickTime": (BOX % (b"qt  ", bytes(4)), "not an image but a video"),
     "AVI": (b"RIFF\0\1\0\0AVI LIST" + bytes(64), "not an image but a video"),

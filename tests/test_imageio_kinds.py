@@ -168,7 +168,7 @@ def test_heic_without_its_plug_in_is_refused_with_what_to_install(tmp_path, monk
 def test_formats_that_run_programs_are_not_opened(tmp_path):
     eps = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 4 4\n%%EndComments\n"
     (tmp_path / "a.jpg").write_bytes(eps)
-    assert refusal(tmp_path / "a.jpg") == "not an image but text"
+    assert refusal(tmp_path / "a.jpg") == "not an image but a PostScript drawing"
 
 
 def test_the_decoders_own_limit_is_left_alone(tmp_path):

@@ -21,7 +21,7 @@ def levels(path: Path) -> list[int]:
 
 def grey_tiff(path: Path, code: str, values: list[float], order: str = "<", **tags: int) -> Path:
     bits = 8 * struct.calcsize(f"={code}")
-    kind = {339: (SHORT, ({"f": 3, "i": 2, "h": 2}.get(code, 1),))}
+    kind = {339: (SHORT, ({"f": 3, "i": 2, "h": 2, "b": 2}.get(code, 1),))}
     more = {int(tag[1:]): (SHORT, (value,)) for tag, value in tags.items()}
     samples = struct.pack(f"{order}{len(values)}{code}", *values)
     page = Page((len(values), 1), samples, {258: (SHORT, (bits,)), **kind, **more})
@@ -36,6 +36,8 @@ def grey_tiff(path: Path, code: str, values: list[float], order: str = "<", **ta
         ("H", EIGHT, [0, 0, 1]),
         ("H", SIXTEEN, [0, 100, 255]),
         # Wider, or with a sign: what fits 8 bits is 8 bits, what fits 16 is 16, and all else has its own range.
+        ("b", [0, 100, 127], [0, 100, 127]),
+        ("b", [-128, 0, 127], [0, 128, 255]),
         ("h", EIGHT, EIGHT),
         ("h", [0, 257, 25_700], [0, 1, 100]),
         ("h", [-128, 0, 128], [0, 128, 255]),
@@ -51,7 +53,7 @@ def grey_tiff(path: Path, code: str, values: list[float], order: str = "<", **ta
         ("f", [-1.0, 0.0, 1.0], [0, 128, 255]),
     ],
 )
-def test_grey_of_more_than_eight_bits_has_the_range_that_its_depth_or_its_numbers_say(tmp_path, code, values, expected):
+def test_grey_that_is_no_plain_byte_has_the_range_that_its_depth_or_its_numbers_say(tmp_path, code, values, expected):
     assert levels(grey_tiff(tmp_path / "a.tif", code, values)) == expected
 
 

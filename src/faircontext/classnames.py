@@ -25,7 +25,8 @@ def check_name(number: int, name: str, file: Path | None = None) -> None:
     kinds = [unicodedata.category(character) for character in name]
     if "Cc" in kinds or "Cs" in kinds:
         what = "control characters" if "Cc" in kinds else "bytes that are not UTF-8"
-        where, hint = (f"{file}: ", "; is the file plain UTF-8?") if file else ("", "")
+        doubt = "give one name a line and nothing else" if "\t" in name else "is the file plain UTF-8?"
+        where, hint = (f"{file}: ", f"; {doubt}") if file else ("", "")
         raise LabelError(f"{where}class name number {number}, {name[:60]!r}, has {what}{hint}")
     if all(kind[0] in "CZ" for kind in kinds):
         raise LabelError(f"class name number {number} is blank")

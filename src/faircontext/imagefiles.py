@@ -10,11 +10,13 @@ from PIL.PngImagePlugin import PngStream
 
 __all__ = [
     "PNG",
+    "ZEROS",
     "BinaryFile",
     "RefusedError",
     "Tiff",
     "brands_of",
     "check_raw",
+    "known_kind",
     "picture_page",
     "read_tiff",
     "what_it_is",
@@ -24,6 +26,9 @@ __all__ = [
 PNG = b"\x89PNG\r\n\x1a\n"
 BinaryFile = io.BufferedReader | io.BytesIO
 """An open file whose bytes are read at any place."""
+
+ZEROS = "nothing but zeros, as an interrupted copy or download leaves behind"
+"""What a file is that was given its size and not its content."""
 
 _EXPORT = "export it as JPEG, PNG or TIFF"
 _RAW = f"camera raw, which is not read; {_EXPORT}"
@@ -37,9 +42,12 @@ class RefusedError(Exception):
 
 _TEXTS = {b"<!doctype html": "a web page", b"<html": "a web page", b"%pdf": "a PDF", b"<svg": "an SVG drawing"}
 _TEXTS |= {b"<?xml": "an XML file", b"pk\x03\x04": "a ZIP archive", b"\x1f\x8b": "a gzip archive"}
+_TEXTS |= {b"%!ps": "a PostScript drawing", b"\xc5\xd0\xd3\xc6": "a PostScript drawing", b"\x93numpy": "a NumPy array"}
+_TEXTS |= {b"version https://git-lfs": "a pointer of Git LFS; fetch the file itself with: git lfs pull"}
+_TEXTS |= {b"/annex/objects/": "a pointer of git-annex; fetch the file itself with: git annex get"}
 _VIDEOS = (b"\x1a\x45\xdf\xa3", b"\0\0\1\xba", b"\0\0\1\xb3", b"FLV\1", b"\x30\x26\xb2\x75")  # Matroska, MPEG, FLV, ASF
 _UNREAD = {b"\0\0\0\x0cjP  ": "JPEG 2000", b"\xff\x4f\xff\x51": "JPEG 2000"}
-_UNREAD |= {b"\0\0\0\x0cJXL ": "JPEG XL", b"\xff\x0a": "JPEG XL", b"8BPS": "a Photoshop file"}
+_UNREAD |= {b"\0\0\0\x0cJXL ": "JPEG XL", b"\xff\x0a": "JPEG XL", b"8BPS": "a Photoshop file", b"P7\n": "PAM"}
 # Fujifilm, Sigma, Minolta, Canon's CRW, then what looks like TIFF: Olympus, Panasonic.
 _RAWS = (b"FUJIFILMCCD-RAW", b"FOVb", b"\0MRM", b"II\x1a\0\0\0HEAPCCDR", b"IIRO", b"IIRS", b"MMOR", b"IIU\0")
 _HEIC = {b"heic", b"heix", b"hevc", b"hevx", b"heim", b"heis", b"mif1", b"msf1"}
@@ -50,10 +58,10 @@ def what_it_is(head: bytes) -> str:
     """Say what a file is that no decoder takes, by its first bytes."""
     if not head:
         return "the file is empty"
-    start = head.lstrip(b"\xef\xbb\xbf \t\r\n").lower()
-    for magic, kind in _TEXTS.items():
-        if start.startswith(magic):
-            return f"not an image but {kind}"
+    if len(head) >= 16 and not any(head):
+        return ZEROS
+    if kind := known_kind(head):
+        return f"not an image but {kind}"
     for magic, kind in _UNREAD.items():
         if head.startswith(magic):
             return f"{kind}, which is not read; {_EXPORT}"
@@ -62,6 +70,12 @@ def what_it_is(head: bytes) -> str:
     if b"\0" not in head and head.isascii():
         return "not an image but text"
     return "not an image of a kind that can be read"
+
+
+def known_kind(head: bytes) -> str:
+    """Say what a file is that is often found in the place of another, by its first bytes; empty for all others."""
+    start = head.lstrip(b"\xef\xbb\xbf \t\r\n").lower()
+    return next((kind for magic, kind in _TEXTS.items() if start.startswith(magic)), "")
 
 
 def check_raw(head: bytes) -> None:

@@ -11,7 +11,7 @@ from torch import Tensor
 from faircontext.backbones import Backbone, create_backbone
 from faircontext.backbones.prompts import CONTEXT, PROMPT_SETS, Prompts
 from faircontext.cache import cache_folder, cached_features
-from faircontext.classnames import check_name
+from faircontext.classnames import check_name, normalise
 from faircontext.errors import ArgumentError, LabelError, check_type
 
 __all__ = ["LabelSpace", "merge_templates"]
@@ -78,7 +78,23 @@ class LabelSpace:
     def remarks(self) -> list[str]:
         """Return what a person should know about the prompts before a run, a line each."""
         cut = sorted({self.names[row] for prompts in self.prompts for row in prompts.cut_rows})
-        return [f"cut to what {self.backbone.name} reads: {name[:60]} ..." for name in cut]
+        found = [f"cut to what {self.backbone.name} reads: {name[:60]} ..." for name in cut]
+        alike = [names for names in self._read_alike() if len({*map(normalise, names)}) > 1]
+        if alike:
+            groups = "; ".join(", ".join(names[:5]) + (" ..." if len(names) > 5 else "") for names in alike[:3])
+            more = f" and {len(alike) - 3} more groups" if len(alike) > 3 else ""
+            found.append(
+                f"{self.backbone.name} reads these class names alike: {groups}{more}; they tie, and the first wins"
+            )
+        return found
+
+    def _read_alike(self) -> list[list[str]]:
+        """Return the groups of classes whose prompts are the same tokens in every template."""
+        tokens = [[tuple(row) for row in prompts.ids.tolist()] for prompts in self.prompts]
+        groups: dict[Hashable, list[str]] = {}
+        for name, rows in zip(self.names, zip(*tokens, strict=True), strict=True):
+            groups.setdefault(rows, []).append(name)
+        return [names for names in groups.values() if len(names) > 1]
 
     def missing_context(self, template: int, learner: str) -> str | None:
         """Return why a template has no context to learn, or None where it has one.

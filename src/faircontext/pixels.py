@@ -20,12 +20,14 @@ class Coding:
     Attributes:
         white: the largest number that its depth allows, or None where no depth is known up to 16 bits.
         unsigned: whether 32-bit integers have no sign, which Pillow's mode has.
+        signed: whether bytes have a sign, which Pillow's mode has not.
         inverted: whether 0 is white, where Pillow leaves that as it is.
         packing: how the file packs its numbers, as Pillow calls it, where that is a word.
     """
 
     white: int | None = None
     unsigned: bool = False
+    signed: bool = False
     inverted: bool = False
     packing: str = ""
 
@@ -37,11 +39,13 @@ def coding_of(image: Image.Image) -> Coding:
     packing = tile[0][3] if tile and isinstance(tile[0][3], str) else ""
     white = 65_535 if image.mode.startswith("I;16") or (image.format == "PPM" and image.mode == "I") else None
     tags = getattr(image, "tag_v2", None)
-    if tags is None or not wide:
+    if tags is None:
         return Coding(white, packing=packing)
     bits, kind = tags.get(_BITS, (1,))[0], tags.get(_FORMAT, (1,))[0]
+    if not wide:
+        return Coding(signed=image.mode == "L" and kind == 2, packing=packing)
     white = 2**bits - 1 if kind == 1 and bits <= 16 else None
-    return Coding(white, kind == 1 and bits == 32, tags.get(_PHOTOMETRIC) == 0, packing)
+    return Coding(white, kind == 1 and bits == 32, inverted=tags.get(_PHOTOMETRIC) == 0, packing=packing)
 
 
 def _transparency(value: object, packing: str) -> object:
@@ -56,8 +60,10 @@ def _transparency(value: object, packing: str) -> object:
 def to_rgb(image: Image.Image, coding: Coding) -> UInt8[np.ndarray, "h w 3"]:
     """Return the pixels of a decoded image as RGB, transparency on white, by its colour profile."""
     transparency = _transparency(image.info.get("transparency"), coding.packing)
-    if image.mode.startswith("I") or image.mode == "F":
+    if image.mode.startswith("I") or image.mode == "F" or coding.signed:
         values = np.asarray(image)
+        if coding.signed:
+            values = values.view(np.int8)
         grey = _grey(values, coding)
         if isinstance(transparency, int):
             grey[values == transparency] = 255
@@ -76,7 +82,7 @@ def to_rgb(image: Image.Image, coding: Coding) -> UInt8[np.ndarray, "h w 3"]:
 
 
 def _grey(values: Shaped[np.ndarray, "h w"], coding: Coding) -> UInt8[np.ndarray, "h w"]:
-    """Scale integers and floats of more than 8 bits to 8."""
+    """Scale integers and floats that are no bytes without a sign to 8 bits."""
     if coding.unsigned and values.dtype == np.int32:
         values = np.ascontiguousarray(values).view(np.uint32)
     floats = values.astype(np.float64)

@@ -1,6 +1,7 @@
 """Where weights are looked for, and what is said where they are missing or cannot be used; nothing is fetched."""
 
 import json
+import math
 import time
 import warnings
 from collections.abc import Callable
@@ -196,6 +197,12 @@ def break_it(folder: Path, how: str) -> None:
         weights.unlink()
     elif how == "cut weights":
         weights.write_bytes(weights.read_bytes()[:1000])
+    elif how == "a part":
+        weights.rename(folder / "model-00001-of-00010.safetensors")
+    elif how == "odd config":
+        content = json.loads(config.read_text())
+        content["model_cfg"]["vision_cfg"]["bogus"] = 1
+        config.write_text(json.dumps(content))
     elif how == "other weights":
         save_file({"x": torch.zeros(2)}, weights)
     elif how == "tokenizer":
@@ -211,7 +218,15 @@ def break_it(folder: Path, how: str) -> None:
         ("no json", "open_clip_config.json: not a configuration of an open_clip model: JSONDecodeError"),
         ("no model_cfg", "open_clip_config.json: not a configuration of an open_clip model: KeyError('model_cfg')"),
         ("no weights", "no weights in it; looked for *.safetensors, *.bin and *.pth"),
-        ("cut weights", "cannot be read as weights of local-dir:"),
+        (
+            "cut weights",
+            "open_clip_model.safetensors: damaged or cut short, as by an interrupted download; fetch",
+        ),
+        ("a part", "model-00001-of-00010.safetensors: is one of several parts of the weights; join them"),
+        (
+            "odd config",
+            "open_clip_config.json: open_clip cannot make a model of it: TypeError: CLIPVisionCfg",
+        ),
         ("other weights", "cannot be read as weights of local-dir:"),
         ("tokenizer", "no tokenizer in it; looked for tokenizer.json, "),
     ],
@@ -235,6 +250,9 @@ def test_a_missing_folder_is_named(tmp_path: Path) -> None:
         ({"resize_mode": "longest"}, "only squares, and the modes 'shortest' and 'squash', can be used"),
         ({"std": (0.0, 1.0, 1.0)}, "give three each, std above 0"),
         ({"mean": (0.5,)}, "give three each, std above 0"),
+        ({"mean": (math.nan, 0.5, 0.5)}, "mean from 0 to 1, as pixels are"),
+        ({"mean": (123.7, 116.3, 103.5), "std": (58.4, 57.1, 57.4)}, "mean from 0 to 1, as pixels are"),
+        ({"std": (0.2, 0.2, math.inf)}, "give three each, std above 0"),
     ],
 )
 def test_preprocessing_that_cannot_be_done_is_refused_at_once(
@@ -302,11 +320,20 @@ def test_a_torchscript_archive_is_refused_with_the_conversion(tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        (b"", "cannot be read as weights of ViT-B-32: "),
-        (b"not weights", "not a file of tensors alone, "),
-        (b"PK\x03\x04broken", "cannot be read as weights of ViT-B-32: "),
+        (b"", "no file of weights: it is empty"),
+        (b"not weights", "no file of weights: it holds neither safetensors nor what PyTorch writes"),
+        (bytes(600), "no file of weights: it holds nothing but zeros, as an interrupted copy"),
+        (b"<!DOCTYPE html>", "no file of weights: it holds a web page"),
+        (
+            b"version https://git-lfs.github.com/spec/v1\n",
+            "no file of weights: it holds a pointer of Git LFS; fetch",
+        ),
+        (b"PK\x03\x04broken", "damaged or cut short, as by an interrupted download; fetch it again (its end is miss"),
+        (b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19.", "damaged or cut short, as by an interrupted download; fetch it"),
+        (b"\x09\0\0\0\0\0\0\0{}", "damaged or cut short, as by an interrupted download; fetch it again ("),
     ],
 )
-def test_a_file_that_holds_no_weights_is_named(content: bytes, said: str, tmp_path: Path) -> None:
-    (tmp_path / "weights.pt").write_bytes(content)
-    assert message("ViT-B-32", str(tmp_path / "weights.pt")).startswith(f"{tmp_path / 'weights.pt'}: {said}")
+@pytest.mark.parametrize("name", ["weights.pt", "weights.safetensors"])
+def test_a_file_that_holds_no_weights_is_named(content: bytes, said: str, name: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_bytes(content)
+    assert message("ViT-B-32", str(tmp_path / name)).startswith(f"{tmp_path / name}: {said}")

@@ -474,3 +474,31 @@ def test_the_loader_returns_what_open_clip_itself_loads(tmp_path: Path, plain: W
     native = open_clip.create_model(f"local-dir:{custom}")
     assert backbone.logit_scale == float(native.logit_scale.detach().exp())
     assert same_bits(backbone.text_tower.embedding.weight, native.text.token_embedding.weight)
+
+
+# Other files
+
+
+@pytest.mark.parametrize("name", ["w.pt", "w.safetensors"])
+@pytest.mark.parametrize("save", [save_file, torch.save])
+def test_a_file_is_read_by_what_it_holds_whatever_its_extension(
+    save: Callable[..., None], name: str, plain: Weights, tmp_path: Path
+) -> None:
+    save(plain, tmp_path / name)
+    backbone: Any = create_backbone("tiny", str(tmp_path / name))
+    assert torch.equal(backbone.text_tower.embedding.weight, plain["token_embedding.weight"])
+
+
+@pytest.mark.parametrize("name", ["base_model.model.visual.lora_A.weight", "lora_unet_q.lora_down.weight", "x.lora_A"])
+def test_changes_to_weights_are_named_as_such(name: str, tmp_path: Path) -> None:
+    save_file({name: torch.zeros(2, 2)}, tmp_path / "w.safetensors")
+    assert message("tiny", tmp_path / "w.safetensors").startswith(
+        f"{tmp_path / 'w.safetensors'}: holds LoRA, which is changes to the weights of a model and not the weights"
+    )
+
+
+def test_integers_are_not_taken_for_weights(plain: Weights, tmp_path: Path) -> None:
+    quantised = {n: (100 * t).to(torch.int8) if n == "visual.proj" else t for n, t in plain.items()}
+    save_file(quantised, tmp_path / "w.safetensors")
+    text = message("tiny", tmp_path / "w.safetensors")
+    assert "1 tensors are no floating-point numbers (first visual.proj: int8), as in a quantised model" in text

@@ -109,6 +109,13 @@ def test_outputs_are_checked_without_being_changed(tmp_path):
     old.write_text("precious")
     check_outputs([old, new], [tmp_path / "input.jpg"])
     assert old.read_text() == "precious"
+    link = tmp_path / "link.csv"
+    link.symlink_to(new)
+    check_outputs([link], [])
+    assert sorted(tmp_path.iterdir()) == [link, old]  # a run that ends early leaves no empty file
+    with pytest.raises(ArgumentError, match="would be written over what is read, or over another output"):
+        check_outputs([new, link], [])
+    assert sorted(tmp_path.iterdir()) == [link, old]
     with pytest.raises(ArgumentError, match="would be written over what is read"):
         check_outputs([old], [tmp_path / "x" / ".." / "old.csv"])
 

@@ -102,3 +102,15 @@ def test_what_is_not_said_is_asked_for(words: list[str], tmp_path: Path, capsys:
     root = ["--root", str(tmp_path)] if words in (["check"], ["check", "dtd", "--all"]) else []
     assert main(["data", *words, *root]) == 2
     assert capsys.readouterr().err.startswith("faircontext: data check ")
+
+
+def test_what_is_odd_in_class_names_is_said_by_both_commands(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    draw(tmp_path / "mine" / "cat" / "a.png")
+    said = "with one class, cat, nothing is decided: every image is answered with it"
+    assert main(["data", "check", "mine", "--root", str(tmp_path)]) == 0
+    assert f"  {said}\n" in capsys.readouterr().out
+    words = ("--datasets", "mine", "--root", str(tmp_path), "--methods", "zero_shot", "--out", str(tmp_path / "runs"))
+    assert main(["evaluate", *words]) == 0
+    assert capsys.readouterr().err == f"note: mine: {said}\n"

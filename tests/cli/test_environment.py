@@ -3,6 +3,7 @@
 import csv
 import json
 import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -111,3 +112,37 @@ def test_log_lines_of_libraries_are_kept_back_while_a_command_runs_and_no_longer
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "after\n")
+
+
+@pytest.mark.parametrize("closed", ["1>&-", "2>&-", "0<&- 1>&- 2>&-"])
+def test_what_was_closed_gets_nothing_and_neither_does_another_stream(tmp_path, crêpes, closed):
+    words = ("classify", str(crêpes), "--labels", "crêpes", "--method", "zero_shot", "--csv", str(tmp_path / "a.csv"))
+    command = shlex.join([*COMMAND, *words])
+    done = subprocess.run(["sh", "-c", f"exec {command} {closed}"], capture_output=True, env={**os.environ})
+    assert done.returncode == 0
+    assert b"with one class, " not in done.stdout
+    assert bool(done.stdout) == ("1" not in closed)
+    assert bool(done.stderr) == ("2" not in closed)
+    assert len((tmp_path / "a.csv").read_text(encoding="utf-8").splitlines()) == 2
+
+
+def test_a_current_folder_that_is_gone_is_one_line(tmp_path, crêpes):
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    command = shlex.join([*COMMAND, "classify", str(crêpes), "--labels", "cat,dog"])
+    done = subprocess.run(["sh", "-c", f"rmdir {gone}; exec {command}"], cwd=gone, capture_output=True)
+    assert done.returncode == 2
+    assert done.stderr.decode() == (
+        "faircontext: the current folder cannot be read: no such file or directory; change to another\n"
+    )
+
+
+@pytest.mark.parametrize("stream", ["1", "2"])
+@pytest.mark.parametrize("option", ["--csv", "--json"])
+def test_an_output_is_not_the_file_that_is_printed_to(tmp_path, crêpes, stream, option):
+    place = tmp_path / "a.txt"
+    command = shlex.join([*COMMAND, "classify", str(crêpes), "--labels", "a,b", "--method", "zero_shot", option])
+    done = subprocess.run(["sh", "-c", f"exec {command} {place} {stream}> {place}"], capture_output=True)
+    said = f"faircontext: {place}: is where this command prints to, which would be written over; name another file\n"
+    assert done.returncode == 2
+    assert (place.read_text() if stream == "2" else done.stderr.decode()) == said

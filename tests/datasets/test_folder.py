@@ -354,3 +354,36 @@ def test_one_class_name_full_of_commas_is_remarked_on():
     assert name_remarks(("cat,dog,eel",))[1] == (
         "the one class name has commas in it; a file of class names has one a line"
     )
+
+
+@pytest.mark.parametrize(
+    ("names", "said"),
+    [
+        (("0 cat", "1 dog"), "each class name begins with its number, as in '0 cat'"),
+        (("1. cat", "2. dog"), "each class name begins with its number, as in '1. cat'"),
+        (("0,cat", "1,dog"), "each class name begins with its number"),
+        (("n02123045 tabby", "n02099601 retriever"), "each class name begins with its number"),
+        (("'cat'", "'dog'"), "quotation marks are read as part of class names"),
+        (("'cat", "dog'"), "quotation marks are read as part of class names"),  # what cmd.exe makes of 'cat,dog'
+        (("2012 Acura", "1999 Audi"), None),
+        (("747-200", "747-300"), None),
+        (("0", "1"), None),
+        (("4 leaf clover", "dog"), None),
+        (("rock 'n' roll", "dog"), None),
+    ],
+)
+def test_what_lists_and_shells_put_around_names_is_remarked_on(names, said):
+    found = name_remarks(names)
+    assert found == [] if said is None else found[0].startswith(said)
+
+
+def test_of_many_folders_of_no_class_some_are_named_and_the_rest_is_counted():
+    found = remarks(("cat",), [Path("cat/1.jpg"), *(Path(f"x{number}/1.jpg") for number in range(1_000))])
+    assert len(found) == 22
+    assert found[-1] == "980 more folders are named after no class"
+
+
+def test_a_tab_in_a_file_of_names_is_no_question_of_its_encoding(tmp_path):
+    (tmp_path / "names.txt").write_text("0\tcat\n1\tdog\n")
+    with pytest.raises(LabelError, match=r"has control characters; give one name a line and nothing else"):
+        class_names(None, tmp_path / "names.txt")

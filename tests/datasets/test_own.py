@@ -1,5 +1,6 @@
 """Folders and tables of one's own: every mistake in them is one line that names the place."""
 
+import re
 import shutil
 from pathlib import Path
 
@@ -176,4 +177,41 @@ def test_a_table_that_is_a_link_to_nothing_is_not_passed_over(tmp_path: Path) ->
     draw(tmp_path / "mine" / "cat" / "a.png")
     (tmp_path / "mine" / "labels.csv").symlink_to("nothing")
     with pytest.raises(FairContextError, match=r"labels.csv: is no file, or a link to nothing"):
+        load_dataset("mine", tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("file", "right"),
+    [
+        ("Labels.csv", "labels.csv"),
+        ("LABELS.CSV", "labels.csv"),
+        ("labels.csv.txt", "labels.csv"),
+        ("labels.tsv", "labels.csv"),
+        ("ClassNames.txt", "classnames.txt"),
+    ],
+)
+def test_a_file_that_is_nearly_called_like_one_that_is_read_is_named(tmp_path: Path, file: str, right: str) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / file).write_text("path,label\ncat/a.png,1\n")
+    said = f"{file} is not read: the file that is read is called {right}"
+    with pytest.raises(FairContextError, match=f"no labels.csv and no class folders in it; {re.escape(said)}"):
+        load_dataset("mine", tmp_path)
+    draw(tmp_path / "mine" / "cat" / "a.png")
+    assert load_dataset("mine", tmp_path).remarks == (said,)
+    (tmp_path / "mine" / "labels.csv").write_text("path,label,class_name\ncat/a.png,0,cat\n")
+    assert load_dataset("mine", tmp_path).remarks == (() if right == "labels.csv" else (said,))
+
+
+def test_a_quotation_mark_that_is_not_closed_is_named_with_the_line_it_is_in(tmp_path: Path) -> None:
+    draw(tmp_path / "mine" / "a.png")
+    (tmp_path / "mine" / "classnames.txt").write_text("cat\ndog\n")
+    (tmp_path / "mine" / "labels.csv").write_text('path,label\na.png,0\n"b.png,1\nc.png,1\n')
+    with pytest.raises(FairContextError, match=r"labels.csv, line 3: a quotation mark in it is not closed"):
+        load_dataset("mine", tmp_path)
+
+
+def test_a_line_of_the_table_is_counted_where_it_begins(tmp_path: Path) -> None:
+    draw(tmp_path / "mine" / "a.png")
+    (tmp_path / "mine" / "labels.csv").write_text('path,label,class_name,remark\na.png,0.5,cat,"two\nlines"\n')
+    with pytest.raises(FairContextError, match=r"labels.csv, line 2: "):
         load_dataset("mine", tmp_path)

@@ -28,6 +28,8 @@ PATHS = [
     (f"{HERE}/{CAFE} noir/1", f"{CAFE_NFD} noir/1.png"),
     (" cat/1.png ", "cat/1.png"),
     ("./cat/1", "cat/1.png"),
+    ("cat/../cat/1.png", "cat/1.png"),
+    ("cat\\..\\cat\\1.png", "cat/1.png"),
     ("cat/2", "cat/2.png"),  # the text beside it is no image
     ("cat/3.v2", "cat/3.v2.jpg"),
 ]

@@ -51,6 +51,7 @@ class Source:
         quick_gelu: whether the weights were trained with the QuickGELU activation.
         preprocess: mean, std, interpolation and resize mode of a tag.
         remarks: what a person should know about the choice of weights, a line each.
+        config: file of the configuration, where the library does not know the model by its name.
     """
 
     model: str
@@ -58,6 +59,7 @@ class Source:
     quick_gelu: bool = False
     preprocess: Mapping[str, Any] = field(default_factory=dict)
     remarks: tuple[str, ...] = ()
+    config: Path | None = None
 
 
 def find_source(name: str, pretrained: str | None) -> Source:
@@ -176,10 +178,12 @@ def _check_folder(folder: Path) -> Source:
         raise ArgumentError(f"{folder}: no tokenizer in it; looked for {', '.join(_TOKENIZER_FILES)}")
     named = [place for name in _PREFERRED for place in files if place.name == name]
     first = (named or sorted(files, key=lambda place: place.suffix != ".safetensors"))[0]
+    if re.search(r"-\d+-of-(?!0*1$)\d+$", first.stem):
+        raise ArgumentError(f"{first}: is one of several parts of the weights; join them into one file")
     _check_archive(first)
     others = ", ".join(place.name for place in files if place != first)
     remarks = () if named or not others else (f"{folder}: the weights of {first.name} are taken, not of {others}",)
-    return Source(f"local-dir:{folder}", first, remarks=remarks)
+    return Source(f"local-dir:{folder}", first, remarks=remarks, config=path)
 
 
 def _is_transformers(path: Path) -> bool:

@@ -55,7 +55,7 @@ def load_open_clip(
         ArgumentError: the model or its weights cannot be found or used.
     """
     source = find_source(name, pretrained)
-    with _plain_errors(name, source.checkpoint), _silence():
+    with _plain_errors(f"{source.config or name}: open_clip cannot make a model of it"), _silence():
         model = open_clip.create_model(
             source.model,
             load_weights=False,
@@ -63,6 +63,7 @@ def load_open_clip(
             force_preprocess_cfg=dict(source.preprocess),
             pretrained_text=False,
         )
+    with _plain_errors(f"{source.checkpoint}: cannot be read as weights of {name}"), _silence():
         remarks = [*source.remarks, *_fill(model, source.checkpoint, source.model, resize_positions)]
         tokenizer = open_clip.get_tokenizer(source.model)
     for remark in remarks:
@@ -75,8 +76,8 @@ def load_open_clip(
 
 
 @contextmanager
-def _plain_errors(name: str, place: Path) -> Iterator[None]:
-    """Turn what open_clip and torch say about weights into one line with the place."""
+def _plain_errors(what: str) -> Iterator[None]:
+    """Turn what open_clip and torch say into one line that begins with the place and what went wrong."""
     try:
         yield
     except FairContextError:
@@ -84,7 +85,7 @@ def _plain_errors(name: str, place: Path) -> Iterator[None]:
     except Exception as error:  # broken files raise anything
         said = " ".join(str(error).split())
         kind = "" if isinstance(error, RuntimeError) else f"{type(error).__name__}: "
-        raise ArgumentError(f"{place}: cannot be read as weights of {name}: {kind}{said[:200]}") from None
+        raise ArgumentError(f"{what}: {kind}{said[:200]}") from None
 
 
 @contextmanager
@@ -179,6 +180,14 @@ def _other_architecture(name: str, model: Any, weights: dict[str, Tensor]) -> st
 def _fit(model: Any, weights: dict[str, Tensor], path: Path, name: str) -> None:
     """Load tensors into a model, or say in one line what does not fit."""
     own = model.state_dict()
+    # PyTorch would take integers for floats in silence, without the scale that quantised weights are to be read with.
+    kinds = [key for key in own if key in weights and own[key].is_floating_point() > weights[key].is_floating_point()]
+    if kinds:
+        raise ArgumentError(
+            f"{path}: {len(kinds)} tensors are no floating-point numbers (first {kinds[0]}: "
+            f"{str(weights[kinds[0]].dtype).removeprefix('torch.')}), as in a quantised model; take the weights from "
+            "before"
+        )
     shapes = _other_shapes(model, weights)
     problems = []
     if shapes:

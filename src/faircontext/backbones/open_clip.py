@@ -8,6 +8,7 @@ untouched context its features are those of the model's own `encode_text`.
 """
 
 import copy
+import math
 from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import Any
@@ -269,9 +270,11 @@ class OpenClip(Backbone):
         check_choice(f"{self.name}: resize_mode", config["resize_mode"], ("shortest", "squash"))
         check_choice(f"{self.name}: interpolation", config["interpolation"], ("nearest", "bilinear", "bicubic"))
         mean, std = tuple(config["mean"]), tuple(config["std"])
-        if not (len(mean) == len(std) == 3 and min(std) > 0):
+        good = all(0 <= number <= 1 for number in mean) and all(0 < number < math.inf for number in std)
+        if not (len(mean) == len(std) == 3 and good):
             raise ArgumentError(
-                f"{self.name}: mean {mean} and std {std} are not possible; give three each, std above 0"
+                f"{self.name}: mean {mean} and std {std} are not possible; give three each, std above 0 and mean "
+                "from 0 to 1, as pixels are"
             )
         self.image_size, self.mean, self.std = int(sides[0]), mean, std
         self.interpolation, self.resize_mode = config["interpolation"], config["resize_mode"]

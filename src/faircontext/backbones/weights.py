@@ -9,6 +9,7 @@ import json
 import pickle
 import re
 import shlex
+import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from faircontext.errors import ArgumentError
+from faircontext.imagefiles import ZEROS, known_kind
 
 __all__ = ["TRANSFORMERS", "keep_archive", "keep_tensors", "read_weights"]
 
@@ -30,8 +32,14 @@ _AVERAGED = ("ema", "swa", "averaged")
 _WRAPPERS = re.compile(r"^(?:(?:module|model|_orig_mod)\.)+|(?<=\.)(?:_orig_mod|_fsdp_wrapped_module)\.")
 """What DistributedDataParallel, torch.compile, Lightning and FSDP put into the names of tensors."""
 
+_ADAPTER = re.compile(r"(?:^|[._])lora_(?:A|B|up|down|embedding)")
+"""Names of low-rank changes to weights, as peft and kohya write them."""
+
 _NO_WEIGHTS = ("input_resolution", "context_length", "vocab_size", "n_averaged")
 """Numbers among the tensors: of OpenAI's archives, and of torch's AveragedModel."""
+
+_LONGEST_HEADER = 100_000_000
+"""Bytes; the library refuses longer ones as well."""
 
 TRANSFORMERS = (
     "a checkpoint of transformers, whose tensors have other names than open_clip's; take the same weights in "
@@ -43,13 +51,14 @@ def read_weights(path: Path) -> tuple[dict[str, Tensor], list[str]]:
     """Read a checkpoint, and say what was taken of it where there was a choice.
 
     Args:
-        path: of safetensors, or of a PyTorch file that holds tensors alone.
+        path: of safetensors, or of a PyTorch file that holds tensors alone, whatever its extension.
 
     Returns:
         Tensors by name, and remarks, a line each.
 
     Raises:
-        ArgumentError: it holds more than tensors, no weights, weights twice, or those of transformers.
+        ArgumentError: it is damaged, or holds more than tensors, no weights, weights twice, changes to weights, or
+            those of transformers.
     """
     found, remarks = _unwrap(path, _load(path))
     weights: dict[str, Tensor] = {}
@@ -68,6 +77,11 @@ def read_weights(path: Path) -> tuple[dict[str, Tensor], list[str]]:
             weights[plain], origin[plain] = tensor, name
     if any(name.startswith(("text_model.", "vision_model.")) for name in weights):
         raise ArgumentError(f"{path}: {TRANSFORMERS}")
+    if any(_ADAPTER.search(name) for name in weights):
+        raise ArgumentError(
+            f"{path}: holds LoRA, which is changes to the weights of a model and not the weights; merge it into the "
+            "model, and give the file of that"
+        )
     removed.pop("module.", None)  # open_clip's own training writes it
     if removed:
         remarks.append(f"names of tensors are read without {', '.join(removed)}")
@@ -104,14 +118,33 @@ def _python(program: str) -> str:
 
 
 def _load(path: Path) -> Any:
-    if path.suffix == ".safetensors":
-        return load_file(path)
+    """Return what a file holds; which form it has is known by its first bytes, as extensions may be wrong."""
+    with path.open("rb") as file:
+        head = file.read(512)
+    size = int.from_bytes(head[:8], "little")
+    safetensors = head[8:9] == b"{" and size < _LONGEST_HEADER
+    if not safetensors and not head.startswith((b"PK\3\4", b"\x80")):
+        what = "is empty" if not head else f"holds {ZEROS}" if not any(head) else ""
+        what = what or f"holds {known_kind(head) or 'neither safetensors nor what PyTorch writes'}"
+        raise ArgumentError(f"{path}: no file of weights: it {what}")
     try:
-        return torch.load(path, map_location="cpu", weights_only=True)
+        if safetensors:
+            return load_file(path)
+        if head.startswith(b"PK") and not zipfile.is_zipfile(path):
+            raise EOFError("its end is missing")
+        with path.open("rb") as file:  # of a path the library would look at the extension
+            return torch.load(file, map_location="cpu", weights_only=True)
+    except MemoryError:
+        raise
     except pickle.UnpicklingError:
         raise ArgumentError(
             f"{path}: not a file of tensors alone, and anything else is not read because it could run code; if you "
             f"trust it, keep its tensors with: {keep_tensors(path)}"
+        ) from None
+    except Exception as error:  # broken files raise anything
+        said = " ".join(str(error).split()) or type(error).__name__
+        raise ArgumentError(
+            f"{path}: damaged or cut short, as by an interrupted download; fetch it again ({said[:120]})"
         ) from None
 
 

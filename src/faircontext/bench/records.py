@@ -5,8 +5,9 @@ import json
 import math
 import os
 import re
+import stat
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, fields
 from itertools import chain
@@ -75,26 +76,40 @@ def writing(path: Path | None) -> Iterator[None]:
 
 
 def check_outputs(outputs: Iterable[Path], inputs: Iterable[Path]) -> None:
-    """Check, before any work is done and without changing a file, that outputs can be written and are nobody else.
+    """Check, before any work is done and without changing a file, that outputs can be written and are nobody else's.
+
+    Nothing of the trial stays.
 
     Raises:
         ArgumentError: an output is an input, or another output, or cannot be written.
     """
-    taken = list(inputs)
-    for path in outputs:
-        if any(_is_same(path, other) for other in taken):
-            raise ArgumentError(
-                f"{path}: would be written over what is read, or over another output; name another file"
-            )
-        if path.suffix.lower() in EXTENSIONS:
-            raise ArgumentError(f"{path}: has the name of an image; name another file")
-        taken.append(path)
-        with writing(path):
-            path.open("a").close()
-            if path.is_file():
-                partial = _partial(path)
-                partial.open("w").close()
-                partial.unlink()
+    taken, made = list(inputs), list[Path]()
+    try:
+        for path in outputs:
+            _check_output(path, taken, made)
+            taken.append(path)
+    finally:
+        for place in made:  # last: outputs that are one file by different names are known by what is there
+            place.unlink(missing_ok=True)
+
+
+def _check_output(path: Path, taken: Sequence[Path], made: list[Path]) -> None:
+    """Check an output against what is taken, and try to write it; `made` gets what was not there."""
+    if any(_is_same(path, other) for other in taken):
+        raise ArgumentError(f"{path}: would be written over what is read, or over another output; name another file")
+    if path.suffix.lower() in EXTENSIONS:
+        raise ArgumentError(f"{path}: has the name of an image; name another file")
+    if _is_printed_to(path):
+        raise ArgumentError(f"{path}: is where this command prints to, which would be written over; name another file")
+    with writing(path):
+        place = Path(os.path.realpath(path))
+        new = not place.exists()
+        path.open("a").close()
+        made += [place] if new else []
+        if path.is_file():
+            partial = _partial(path)
+            partial.open("w").close()
+            partial.unlink()
 
 
 def check_folder(folder: Path) -> None:
@@ -127,6 +142,16 @@ def _is_same(first: Path, second: Path) -> bool:
         return first.samefile(second)
     except (OSError, ValueError):  # one of them does not exist
         return os.path.realpath(first) == os.path.realpath(second)
+
+
+def _is_printed_to(path: Path) -> bool:
+    """Tell whether a file is that of standard output or error; a pipe or a terminal takes both in turn."""
+    for stream in (1, 2):
+        with suppress(OSError):  # closed, or no such file
+            found = os.fstat(stream)
+            if stat.S_ISREG(found.st_mode) and os.path.samestat(found, path.stat()):
+                return True
+    return False
 
 
 def _partial(path: Path) -> Path:

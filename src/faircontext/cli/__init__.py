@@ -17,7 +17,7 @@ from importlib import import_module
 from pathlib import Path
 
 from faircontext import __version__
-from faircontext.errors import FairContextError, FairContextWarning, reason_of, unknown_name
+from faircontext.errors import ArgumentError, FairContextError, FairContextWarning, reason_of, unknown_name
 
 __all__ = ["Terminated", "main"]
 
@@ -55,7 +55,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if arguments is None:
         _start_again_in_utf8()
     words = [*(sys.argv[1:] if arguments is None else arguments)]
-    sys.stdout = sys.stdout or open(os.devnull, "w")  # noqa: PTH123, SIM115 (closed by whoever started the process)
+    # Whoever started the process may have closed them. Notes must not come between results, nor into an output file.
+    sys.stdout = sys.stdout or open(os.devnull, "w")  # noqa: PTH123, SIM115
+    sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: PTH123, SIM115
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # a name that the terminal cannot show must not end a run
             stream.reconfigure(errors="replace")
@@ -146,6 +148,10 @@ def _dispatch(words: list[str]) -> int:
     if words[0] not in _COMMANDS:
         raise unknown_name("command", words[0], _COMMANDS)
     module, _ = _COMMANDS[words[0]]
+    try:
+        Path.cwd()
+    except OSError as error:  # libraries end the process where it is gone
+        raise ArgumentError(f"the current folder cannot be read: {reason_of(error)}; change to another") from None
     try:
         return int(import_module(f"faircontext.cli.{module}").run(words[1:]))
     except SystemExit as stop:  # the command's help was shown

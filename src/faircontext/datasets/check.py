@@ -7,6 +7,7 @@ from pathlib import Path
 
 from faircontext.classnames import check_name
 from faircontext.datasets.catalogue import CATALOGUE
+from faircontext.datasets.folder import name_remarks
 from faircontext.datasets.load import load_dataset, locate
 from faircontext.datasets.spec import Dataset
 from faircontext.errors import ArgumentError, FairContextError, ImageError, LabelError
@@ -104,9 +105,7 @@ def check_dataset(name: str, root: Path, split: str = "test", read: bool = False
 def _class_lines(dataset: Dataset, counts: Counter[int]) -> Iterator[str]:
     first = ", ".join(f"{label} {title}" for label, title in enumerate(dataset.names[:SHOWN]))
     yield f"{len(dataset.names)} classes, {len(counts)} with images; in this order: {first}, ..."
-    doubled = [title for title, number in Counter(dataset.names).items() if number > 1]
-    if doubled:
-        yield f"class names that occur twice: {', '.join(doubled)}; classes are told apart by index"
+    yield from name_remarks(dataset.names)
 
 
 def _count_lines(split: str, dataset: Dataset) -> Iterator[str]:

@@ -1,6 +1,7 @@
 """Images from files, folders and lists, with folder names as truth; class names from a list or a file."""
 
 import os
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from difflib import get_close_matches
@@ -19,10 +20,20 @@ __all__ = [
     "depth_remarks",
     "find_images",
     "keys_below",
+    "list_remarks",
     "name_remarks",
     "parse_labels",
     "read_labels",
 ]
+
+
+_NUMBERED = re.compile(r"(\d+|n\d{8})(?:[.:;,)\t]\s*|\s+)\D.*")
+"""A class name after its index or its wnid, as lists of classes have them."""
+
+_SHOWN = 20
+"""Folders of no class that are named, a line each."""
+
+_QUOTES = "'\"`"
 
 
 def find_images(
@@ -183,10 +194,13 @@ class FolderTruth:
         if known and all(folder.name.isdecimal() for folder in self.folders):
             order = _list_some(sorted((folder.name for folder in known), key=int))
             found.append(f"class folders are all integers, and so are the class names, in this order: {order}")
-        for folder in [folder for folder in self.folders if known and folder not in known]:
+        strange = [folder for folder in self.folders if known and folder not in known]
+        for folder in strange[:_SHOWN]:
             close = get_close_matches(normalise(folder.name), {*map(normalise, self.names)}, n=3, cutoff=0.5)
             hint = f"; did you mean {' or '.join(close)}?" if close else ""
             found.append(f"folder {folder} is named after no class, its images count in no accuracy{hint}")
+        if strange[_SHOWN:]:
+            found.append(f"{len(strange) - _SHOWN:,} more folders are named after no class")
         empty = [name for index, name in enumerate(self.names) if index not in known.values()]
         if self._roots and empty:
             found.append(f"class folders without images, which stay classes: {_list_some(empty)}")
@@ -211,13 +225,22 @@ def _list_some(words: Sequence[str], limit: int = 20) -> str:
     return ", ".join(words[:limit]) + (f" and {rest} more" if rest > 0 else "")
 
 
-def name_remarks(names: Sequence[str]) -> list[str]:
-    """Return what a person should know about class names before a run, a line each."""
+def list_remarks(names: Sequence[str]) -> list[str]:
+    """Return what is odd in a whole list of class names, a line each."""
     found = []
     if len(names) == 1:
         found.append(f"with one class, {names[0]}, nothing is decided: every image is answered with it")
         if "," in names[0]:
             found.append("the one class name has commas in it; a file of class names has one a line")
+    return found + _odd_forms(names)
+
+
+def name_remarks(names: Sequence[str]) -> list[str]:
+    """Return what a person should know about class names before a run, a line each.
+
+    Besides `list_remarks`: which names are equal or nearly so. In a known data set that is as it should be.
+    """
+    found = list_remarks(names)
     equal, alike = Counter(map(compose, names)), Counter(map(normalise, names))
     doubled = sorted({name for name in names if equal[compose(name)] > 1})
     if doubled:
@@ -231,6 +254,20 @@ def name_remarks(names: Sequence[str]) -> list[str]:
             "read them alike, and the first wins ties"
         )
     return found
+
+
+def _odd_forms(names: Sequence[str]) -> list[str]:
+    """Return where all names have something around them that a file or a shell put there."""
+    numbers = [match[1] for match in map(_NUMBERED.fullmatch, names) if match]
+    counted = [as_integer(number) for number in numbers]
+    in_order = counted in ([*range(len(names))], [*range(1, len(names) + 1)])
+    if len(numbers) == len(names) > 1 and (
+        in_order or not any(map(str.isdecimal, numbers))
+    ):  # not of years, as of cars
+        return [f"each class name begins with its number, as in {names[0]!r}; prompts will have it in them"]
+    if names and names[0][:1] in _QUOTES and names[-1][-1:] == names[0][:1]:
+        return [f"quotation marks are read as part of class names, as in {names[0]!r}"]
+    return []
 
 
 def class_names(text: str | None, file: Path | None) -> tuple[str, ...]:

@@ -40,16 +40,32 @@ def load_own(folder: Path, split: str = "test") -> Dataset:
     name = Path(os.path.abspath(folder)).name or "data"  # noqa: PTH100 (keeps the name of a link, unlike resolve)
     if not is_folder(folder):
         raise ArgumentError(f"{folder}: no such folder; see faircontext data list for the data sets that are known")
+    misnamed = _misnamed(folder)
     if os.path.lexists(folder / TABLE):
         if not (folder / TABLE).is_file():
             raise ArgumentError(
                 f"{folder / TABLE}: is no file, or a link to nothing; put the table there, or take it away"
             )
-        return _with_split(read_table(name, folder), split, folder)
+        return _remarked(_with_split(read_table(name, folder), split, folder), misnamed)
     found = find_class_folders(folder, split)
+    if found is None and misnamed:
+        raise ArgumentError(f"{folder}: no {TABLE} and no class folders in it; {misnamed[0]}")
     if found is None:
         raise _no_class_folders(folder, split)
-    return _with_split(_read_folders(name, folder, found), split, found.place)
+    return _remarked(_with_split(_read_folders(name, folder, found), split, found.place), misnamed)
+
+
+def _misnamed(folder: Path) -> tuple[str, ...]:
+    """Return that a file is not read which only case or the ending tells from the table or the list of names."""
+    wanted = {word: name for name in (TABLE, NAMES) for word in (name, f"{name}.txt", f"{name[:-3]}tsv")}
+    there = [(entry.name, wanted[word]) for entry in list_entries(folder) if (word := entry.name.casefold()) in wanted]
+    odd = [(name, right) for name, right in there if not os.path.lexists(folder / right)]
+    return tuple(f"{name} is not read: the file that is read is called {right}" for name, right in odd)
+
+
+def _remarked(dataset: Dataset, remarks: Sequence[str]) -> Dataset:
+    """Return a data set with more remarks before its own."""
+    return replace(dataset, remarks=(*remarks, *dataset.remarks)) if remarks else dataset
 
 
 def _with_split(dataset: Dataset, split: str, place: Path) -> Dataset:

@@ -16,6 +16,8 @@ __all__ = ["clean_key", "find_listed", "roots_of"]
 def clean_key(path: str, roots: Iterable[Path] = ()) -> str | None:
     """Return a relative path in its shortest form, or None where it does not lie below a folder.
 
+    `..` is taken back as it is written, as if no folder were a link.
+
     Args:
         path: as listed.
         roots: absolute names of the folder; an absolute path inside it is made relative.
@@ -23,8 +25,10 @@ def clean_key(path: str, roots: Iterable[Path] = ()) -> str | None:
     root = next((root for root in roots if Path(path).is_relative_to(root)), None)
     if root is not None:
         path = Path(path).relative_to(root).as_posix()
+    if ".." in re.split(r"[/\\]", path):
+        path = os.path.normpath(path.replace("\\", "/"))
     parts = PurePosixPath(path)
-    leaves = parts.is_absolute() or ".." in re.split(r"[/\\]", path)
+    leaves = parts.is_absolute() or parts.parts[:1] == ("..",)
     return None if leaves or not path.strip() or not parts.parts or "\0" in path else str(parts)
 
 

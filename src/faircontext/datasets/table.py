@@ -79,7 +79,11 @@ def _read_rows(place: Path) -> list[_Row]:
     try:
         with place.open(encoding="utf-8-sig", newline="") as file:
             reader = csv.reader(file)
-            lines = [(reader.line_num, cells) for cells in reader if any(cell.strip() for cell in cells)]
+            lines, start = list[tuple[int, list[str]]](), 1
+            for cells in reader:
+                if any(cell.strip() for cell in cells):
+                    lines.append((start, cells))
+                start = reader.line_num + 1
     except UnicodeDecodeError:
         raise ArgumentError(f"{place}: cannot be read: it is no text in UTF-8; save it as UTF-8") from None
     except (OSError, csv.Error) as error:
@@ -99,6 +103,8 @@ def _read_rows(place: Path) -> list[_Row]:
     found = []
     for line, cells in lines:
         named = dict(zip(columns, cells, strict=False))  # a line may be short, or longer than the first
+        if len(cells) < len(columns) and any("\n" in cell or "\r" in cell for cell in cells):
+            raise ArgumentError(f"{place}, line {line}: a quotation mark in it is not closed")
         label, title = named.get("label", "").strip(), named.get("class_name", "").strip()
         found.append(_Row(line, named.get("path", ""), label, compose(title)))
     return found
