@@ -204,11 +204,11 @@ def test_evidence_is_shown_beside_its_images(run: Path) -> None:
     assert found["evidence"][0]["names"] == ["class D", "class B"]  # as explored, which the figures show as well
     pictures = [Image.open(io.BytesIO(base64.b64decode(text))) for text in found["evidence"][0]["pictures"]]
     assert [picture.size for picture in pictures] == [(112, 112)] * 3
-    # evidence of B grows to the right, that of D downwards: viridis is yellow where it is high
-    second, first, common = (np.asarray(picture).astype(int) for picture in pictures)
-    assert first[5, -5, 1] > first[-5, 5, 1] + 20
-    assert second[-5, 5, 1] > second[5, -5, 1] + 20
-    assert common[-5, -5, 1] > common[5, 5, 1] + 20
+    # evidence of B grows to the right, that of D downwards: orange, or yellow, where it is high, blue where low
+    second, first, common = (np.asarray(picture).astype(int)[..., [0, 2]] @ [1, -1] for picture in pictures)
+    assert first[5, -5] > first[-5, 5] + 60
+    assert second[-5, 5] > second[5, -5] + 60
+    assert common[-5, -5] > common[5, 5] + 20
 
 
 def test_evidence_of_another_backbone_is_not_shown(run: Path, images: Path, tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """Where evidence maps point on collages, whose file names say where each class is (see `datasets.collages`)."""
 
+import re
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,7 +14,22 @@ from faircontext.methods.base import register_method
 from faircontext.metrics.saliency import localise
 from faircontext.types import Prediction
 
-__all__ = ["Pointing", "cell_regions"]
+__all__ = ["Pointing", "cell_regions", "cells_of"]
+
+_NAME = re.compile(r"(?:^|/)c\d+_(\d+)x(\d+)_(\d+(?:-\d+)*)\.png$")
+
+
+def cells_of(path: str) -> Int[np.ndarray, "side side"] | None:
+    """Return the class index of each cell of a collage, from its file's name; None for another file.
+
+    Args:
+        path: of the file, with `/` between folders.
+    """
+    found = _NAME.search(path)
+    if found is None:
+        return None
+    side, classes = int(found[1]), [int(word) for word in found[3].split("-")]
+    return np.array(classes).reshape(side, side) if found[1] == found[2] and len(classes) == side**2 else None
 
 
 def cell_regions(side: int, height: int, width: int) -> Int[np.ndarray, "height width"]:

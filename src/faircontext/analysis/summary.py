@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from faircontext.analysis.decomposition import reconstruction_bound
-from faircontext.datasets.collages import cells_of
+from faircontext.analysis.pointing import cells_of
 from faircontext.metrics.correlation import Kind, clustered_correlation
 from faircontext.metrics.stats import Interval, bootstrap_mean
 from faircontext.types import read_diagnostics
