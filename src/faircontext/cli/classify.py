@@ -105,6 +105,8 @@ def run(arguments: Sequence[str]) -> int:
             interruption = caught
         finally:
             totals.print()
+            for remark in totals.remarks():
+                note(remark)
             if spool:
                 spool.write(_report(options, setup, totals), "answers")
     if interruption is not None:
@@ -124,6 +126,7 @@ class _Totals:
         from faircontext.bench.run import Tally
 
         self._tallies = {label: Tally() for label in setup.methods}
+        self._remarks: dict[str, tuple[str, int]] = {}
         self.images = self.refused = self._fallbacks = 0
         self._seconds = 0.0
 
@@ -131,10 +134,18 @@ class _Totals:
         """Count an image."""
         self.images += 1
         self.refused += bool(answer.error)
+        for remark in answer.notes:
+            first, number = self._remarks.get(remark, (answer.path, 0))
+            self._remarks[remark] = first, number + 1
         for row, outcome, tally in zip(answer.rows, answer.outcomes, self._tallies.values(), strict=True):
             tally.add(outcome)
             self._fallbacks += bool(row.fallback)
             self._seconds += row.seconds
+
+    def remarks(self) -> list[str]:
+        """Return what was decided where files were read, a line for each kind of decision."""
+        found = self._remarks.items()
+        return [f"{first}{f' and {number - 1:,} more' * (number > 1)}: {what}" for what, (first, number) in found]
 
     def comparisons(self) -> "dict[str, Comparison | None]":
         """Compare each method with zero-shot; None where no image has a truth."""
