@@ -91,6 +91,20 @@ def test_a_cache_that_cannot_be_written_or_is_off_is_no_error(below: str | None,
     assert torch.equal(cached_features(folder, {}, CPU, lambda: torch.ones(2)), torch.ones(2))
 
 
+@pytest.mark.skipif(os.name != "posix", reason="a limit on files stands for a full disk")
+def test_a_full_disk_is_no_error_and_leaves_nothing(tmp_path: Path) -> None:
+    import resource
+
+    earlier = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1_000, earlier[1]))
+    try:
+        found = cached_features(tmp_path, {}, CPU, lambda: torch.ones(100, 100))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, earlier)
+    assert found.sum() == 10_000
+    assert [*tmp_path.iterdir()] == []
+
+
 def test_an_entry_with_too_few_rows_is_made_again(tmp_path: Path) -> None:
     calls: list[int] = []
     for rows, made in ((4, 1), (2, 1), (6, 2), (4, 2)):

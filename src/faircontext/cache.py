@@ -16,7 +16,7 @@ from pathlib import Path
 import platformdirs
 import torch
 from safetensors import safe_open
-from safetensors.torch import save_file
+from safetensors.torch import save
 from torch import Tensor
 
 from faircontext import __version__
@@ -88,7 +88,9 @@ def _write(path: Path, tensor: Tensor) -> None:
     handle, partial = tempfile.mkstemp(dir=path.parent, suffix=".partial")
     os.close(handle)
     try:
-        save_file({"features": tensor.cpu().contiguous()}, partial, {"sha256": _digest(tensor)})
+        # Written here, as the library's own writing says of a full disk what is no OSError.
+        content = save({"features": tensor.cpu().contiguous()}, {"sha256": _digest(tensor)})
+        Path(partial).write_bytes(content)
         Path(partial).replace(path)
     finally:
         Path(partial).unlink(missing_ok=True)

@@ -135,3 +135,14 @@ def test_a_current_folder_that_is_gone_is_one_line(tmp_path, crêpes):
     assert done.stderr.decode() == (
         "faircontext: the current folder cannot be read: no such file or directory; change to another\n"
     )
+
+
+@pytest.mark.parametrize("stream", ["1", "2"])
+@pytest.mark.parametrize("option", ["--csv", "--json"])
+def test_an_output_is_not_the_file_that_is_printed_to(tmp_path, crêpes, stream, option):
+    place = tmp_path / "a.txt"
+    command = shlex.join([*COMMAND, "classify", str(crêpes), "--labels", "a,b", "--method", "zero_shot", option])
+    done = subprocess.run(["sh", "-c", f"exec {command} {place} {stream}> {place}"], capture_output=True)
+    said = f"faircontext: {place}: is where this command prints to, which would be written over; name another file\n"
+    assert done.returncode == 2
+    assert (place.read_text() if stream == "2" else done.stderr.decode()) == said

@@ -5,6 +5,7 @@ import json
 import math
 import os
 import re
+import stat
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -98,11 +99,13 @@ def _check_output(path: Path, taken: Sequence[Path], made: list[Path]) -> None:
         raise ArgumentError(f"{path}: would be written over what is read, or over another output; name another file")
     if path.suffix.lower() in EXTENSIONS:
         raise ArgumentError(f"{path}: has the name of an image; name another file")
+    if _is_printed_to(path):
+        raise ArgumentError(f"{path}: is where this command prints to, which would be written over; name another file")
     with writing(path):
         place = Path(os.path.realpath(path))
-        if not place.exists():
-            made.append(place)
+        new = not place.exists()
         path.open("a").close()
+        made += [place] if new else []
         if path.is_file():
             partial = _partial(path)
             partial.open("w").close()
@@ -139,6 +142,16 @@ def _is_same(first: Path, second: Path) -> bool:
         return first.samefile(second)
     except (OSError, ValueError):  # one of them does not exist
         return os.path.realpath(first) == os.path.realpath(second)
+
+
+def _is_printed_to(path: Path) -> bool:
+    """Tell whether a file is that of standard output or error; a pipe or a terminal takes both in turn."""
+    for stream in (1, 2):
+        with suppress(OSError):  # closed, or no such file
+            found = os.fstat(stream)
+            if stat.S_ISREG(found.st_mode) and os.path.samestat(found, path.stat()):
+                return True
+    return False
 
 
 def _partial(path: Path) -> Path:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from faircontext.cli.options import RunOptions, note, parse_options
-from faircontext.datasets.folder import name_remarks
+from faircontext.datasets.folder import list_remarks
 from faircontext.errors import ArgumentError, check_minimum
 from faircontext.imageio import MAX_PIXELS
 from faircontext.system import usable_processors
@@ -208,7 +208,7 @@ def _print_plan(plan: "Plan") -> None:
     if plan.shard is not None and not number:
         there = min(len(dataset.samples), plan.limit or len(dataset.samples))
         note(f"{dataset.name}: shard {plan.shard[0]}/{plan.shard[1]} has no image, since there are only {there:,}")
-    for remark in (*dataset.remarks, *name_remarks(dataset.names), *labels.remarks()):
+    for remark in (*dataset.remarks, *list_remarks(dataset.names), *labels.remarks()):
         note(f"{dataset.name}: {remark}")
 
 

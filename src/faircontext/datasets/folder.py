@@ -20,6 +20,7 @@ __all__ = [
     "depth_remarks",
     "find_images",
     "keys_below",
+    "list_remarks",
     "name_remarks",
     "parse_labels",
     "read_labels",
@@ -231,8 +232,8 @@ def _list_some(words: Sequence[str], limit: int = 20) -> str:
     return ", ".join(words[:limit]) + (f" and {rest} more" if rest > 0 else "")
 
 
-def name_remarks(names: Sequence[str]) -> list[str]:
-    """Return what a person should know about class names before a run, a line each."""
+def list_remarks(names: Sequence[str]) -> list[str]:
+    """Return what is odd in a whole list of class names, a line each."""
     found = []
     if len(names) == 1:
         found.append(f"with one class, {names[0]}, nothing is decided: every image is answered with it")
@@ -240,7 +241,15 @@ def name_remarks(names: Sequence[str]) -> list[str]:
             found.append("the one class name has commas in it; a file of class names has one a line")
         elif other := next((mark for mark in _OTHER_COMMAS if mark in names[0]), None):
             found.append(f"the one class name has {other!r} in it; --labels takes names with commas (,) between")
-    found += _odd_forms(names)
+    return found + _odd_forms(names)
+
+
+def name_remarks(names: Sequence[str]) -> list[str]:
+    """Return what a person should know about class names before a run, a line each.
+
+    Besides `list_remarks`: which names are equal or nearly so. In a known data set that is as it should be.
+    """
+    found = list_remarks(names)
     equal, alike = Counter(map(compose, names)), Counter(map(normalise, names))
     doubled = sorted({name for name in names if equal[compose(name)] > 1})
     if doubled:
