@@ -23,8 +23,8 @@ def check_name(number: int, name: str, file: Path | None = None) -> None:
     if not isinstance(name, str):
         raise LabelError(f"class name number {number} is {name!r}, not a string")
     kinds = [unicodedata.category(character) for character in name]
-    if "Cc" in kinds or "Cs" in kinds:
-        what = "control characters" if "Cc" in kinds else "bytes that are not UTF-8"
+    if control := {*kinds} & {"Cc", "Cs", "Zl", "Zp"}:
+        what = "bytes that are not UTF-8" if control == {"Cs"} else "control characters"
         doubt = "give one name a line and nothing else" if "\t" in name else "is the file plain UTF-8?"
         where, hint = (f"{file}: ", f"; {doubt}") if file else ("", "")
         raise LabelError(f"{where}class name number {number}, {name[:60]!r}, has {what}{hint}")

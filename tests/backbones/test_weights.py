@@ -19,6 +19,7 @@ from faircontext.backbones import activation_of
 from faircontext.backbones.loading import load_open_clip
 from faircontext.cli import main
 from faircontext.errors import ArgumentError, FairContextWarning
+from faircontext.labels import LabelSpace
 from helpers import same_bits
 from tiny_clip import TEXT, VISION, write_model
 
@@ -86,6 +87,8 @@ def broken(folder: Path, tensor: str, value: float) -> Path:
             0.0,
             "the features of every prompt are NaN, infinite or all zero (all values of text_proj",
         ),
+        ("visual.conv1.weight", 0.0, "features of all pictures are the same (all values of visual.conv1.weight are"),
+        ("token_embedding.weight", 0.0, "features of all prompts are the same (all values of token_embedding.weight"),
     ],
 )
 def test_weights_that_cannot_be_used_are_refused_by_name(
@@ -95,6 +98,26 @@ def test_weights_that_cannot_be_used_are_refused_by_name(
     assert text.startswith(f"local-dir:{tmp_path}: the weights cannot be used: ")
     assert said in text
     assert text.endswith("; take another checkpoint")
+
+
+def test_a_tokenizer_with_more_tokens_than_the_weights_is_refused_before_a_run(tmp_path: Path) -> None:
+    folder = write_model(tmp_path, "clip")
+    weights = load_file(folder / "open_clip_model.safetensors")
+    weights["token_embedding.weight"] = weights["token_embedding.weight"][:200].clone()
+    save_file(weights, folder / "open_clip_model.safetensors")
+    config = json.loads((folder / "open_clip_config.json").read_text())
+    config["model_cfg"]["text_cfg"]["vocab_size"] = 200
+    (folder / "open_clip_config.json").write_text(json.dumps(config))
+    backbone = create_backbone(f"local-dir:{folder}", precision="fp32")
+    with pytest.raises(ArgumentError, match=r"its tokenizer gives 'a photo of a cat.' the token \d+, and the weights"):
+        LabelSpace(("cat", "dog"), backbone)
+
+
+def test_arrays_of_big_vision_are_of_no_other_architecture(tmp_path: Path) -> None:
+    np.savez(tmp_path / "w.npz", weight=np.zeros(3))
+    assert message("tiny", tmp_path / "w.npz").startswith(
+        f"{tmp_path / 'w.npz'}: NumPy arrays are read as weights of big_vision, which tiny is no architecture of; "
+    )
 
 
 def test_the_first_bad_tensor_is_named(plain: Weights, tmp_path: Path) -> None:
@@ -251,12 +274,14 @@ def assert_is(backbone: Backbone, weights: Weights) -> None:
     assert same_bits(backbone.text_tower.projection, weights["text_projection"])
 
 
+@pytest.mark.parametrize("inside", ["", "module", "state_dict"])
 @pytest.mark.parametrize("key", ["ema", "state_dict_ema", "model_ema", "ema_state_dict"])
 def test_averaged_weights_beside_are_said_and_taken_on_request_only(
-    key: str, plain: Weights, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    key: str, inside: str, plain: Weights, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     averaged = {name: 0.5 * tensor for name, tensor in plain.items()}
-    torch.save({"state_dict": plain, key: averaged}, tmp_path / "w.pt")
+    held = {"decay": 0.99, inside: averaged} if inside else averaged
+    torch.save({"state_dict": plain, key: held}, tmp_path / "w.pt")
     with pytest.warns(FairContextWarning) as heard:
         backbone = create_backbone("tiny", str(tmp_path / "w.pt"), precision="fp32")
     assert_is(backbone, plain)
@@ -264,7 +289,18 @@ def test_averaged_weights_beside_are_said_and_taken_on_request_only(
     assert f"those under {key} (averaged) are not taken; for a file of them: " in str(heard[1].message)
     monkeypatch.chdir(tmp_path)
     exec(program(str(heard[1].message)), {})
-    assert_is(create_backbone("tiny", str(tmp_path / f"w-{key}.pt"), precision="fp32"), averaged)
+    assert_is(create_backbone("tiny", str(tmp_path / f"w-{inside or key}.pt"), precision="fp32"), averaged)
+
+
+def test_averaged_weights_alone_are_reached_by_the_command_in_the_message(
+    plain: Weights, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch.save({"ema": {"module": plain}, "optimizer": {"state": {0: {"m": torch.ones(2)}}}}, tmp_path / "w.pt")
+    said = message("tiny", tmp_path / "w.pt")
+    assert "holds ema, optimizer, and no weights under state_dict, model_state_dict, model; for a file of ema: " in said
+    monkeypatch.chdir(tmp_path)
+    exec(program(said), {})
+    assert_is(create_backbone("tiny", str(tmp_path / "w-module.pt"), precision="fp32"), plain)
 
 
 def test_averaged_weights_among_the_others_are_said(plain: Weights, tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from PIL import Image
 
 from coop_trees import draw
 from faircontext.cli import main
@@ -45,6 +46,20 @@ def test_every_command_says_in_one_line_each_what_it_left_out(
         ", whose images count once, are left out: ",
     ):
         assert text.count(line) == 1, line
+
+
+def test_what_was_decided_where_files_were_read_is_said_once_for_each_kind(
+    words: Words, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for key in ("cat/1.gif", "cat/2.gif", "dog/3.gif"):
+        (tmp_path / "mine" / key).parent.mkdir(parents=True, exist_ok=True)
+        first, second = Image.new("RGB", (40, 40), "red"), Image.new("RGB", (40, 40), "blue")
+        first.save(tmp_path / "mine" / key, save_all=True, append_images=[second])
+    draw(tmp_path / "mine" / "dog" / "4.png")
+    assert main(words("classify")) == 0
+    (line,) = [line for line in capsys.readouterr().err.splitlines() if "gif" in line]
+    assert line.startswith(f"note: {tmp_path / 'mine/cat/1.gif'} and 2 more: ")
+    assert "first" in line
 
 
 @pytest.mark.parametrize("command", ["classify", "evaluate", "data"])

@@ -377,6 +377,21 @@ def test_what_lists_and_shells_put_around_names_is_remarked_on(names, said):
     assert found == [] if said is None else found[0].startswith(said)
 
 
+@pytest.mark.parametrize("mark", [";", "|", "\uff0c", "\u3001"])
+def test_one_class_name_with_another_mark_than_a_comma_is_remarked_on(mark):
+    said = f"the one class name has {mark!r} in it; --labels takes names with commas (,) between"
+    assert name_remarks([f"cat{mark}dog"])[1:] == [said]
+
+
+@pytest.mark.parametrize("character", ["\v", "\f", "\x1c", "\x85", "\u2028", "\u2029"])
+def test_only_an_end_of_line_ends_a_name_in_a_file(tmp_path, character):
+    file = tmp_path / "names.txt"
+    file.write_text(f"cat{character}s\ndog\r\nhorse\rcow\n", encoding="utf-8", newline="")
+    assert read_labels(file) == (f"cat{character}s", "dog", "horse", "cow")
+    with pytest.raises(LabelError, match=r"names.txt: class name number 1, .* has control characters"):
+        class_names(None, file)
+
+
 def test_of_many_folders_of_no_class_some_are_named_and_the_rest_is_counted():
     found = remarks(("cat",), [Path("cat/1.jpg"), *(Path(f"x{number}/1.jpg") for number in range(1_000))])
     assert len(found) == 22

@@ -8,6 +8,7 @@ import pytest
 
 from coop_trees import draw
 from faircontext import FairContextError
+from faircontext.datasets.check import check_present
 from faircontext.datasets.load import load_dataset
 
 
@@ -173,11 +174,24 @@ def test_class_folders_and_table_of_a_shared_set_agree(data: Path, tmp_path: Pat
     assert titles == {sample.key: by_table.names[sample.label] for sample in by_table.samples}
 
 
-def test_a_table_that_is_a_link_to_nothing_is_not_passed_over(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", ["link", "folder"])
+@pytest.mark.parametrize("name", ["labels.csv", "classnames.txt", "classnames.txt beside a table"])
+def test_what_only_has_the_name_of_a_file_is_not_passed_over(tmp_path: Path, name: str, kind: str) -> None:
     draw(tmp_path / "mine" / "cat" / "a.png")
-    (tmp_path / "mine" / "labels.csv").symlink_to("nothing")
-    with pytest.raises(FairContextError, match=r"labels.csv: is no file, or a link to nothing"):
+    name, _, table = name.partition(" ")
+    if table:
+        (tmp_path / "mine" / "labels.csv").write_text("path,label,class_name\ncat/a.png,0,cat\n")
+    place = tmp_path / "mine" / name
+    place.symlink_to("nothing") if kind == "link" else place.mkdir()
+    with pytest.raises(FairContextError, match=f"{name}: is no file, or a link to nothing; put the file there"):
         load_dataset("mine", tmp_path)
+
+
+def test_where_no_image_of_a_table_is_there_one_is_named(tmp_path: Path) -> None:
+    table(tmp_path / "mine", "path,label\nmine/a.png,0\nhttps://example.org/b.png,1\n")
+    said = re.escape(f"mine: none of its 2 images is in {tmp_path / 'mine'}, for example mine/a.png")
+    with pytest.raises(FairContextError, match=f"^{said}$"):
+        check_present(load_dataset("mine", tmp_path), partial=True)
 
 
 @pytest.mark.parametrize(

@@ -34,7 +34,9 @@ def lay(tmp_path: Path) -> Lay:
         *[(word, "train") for word in ("train", "Training", "TRAIN", "training_set", "trainset")],
         *[(word, "val") for word in ("val", "valid", "Validation", "dev", "eval", "validation-set")],
         *[(word, "test") for word in ("test", "TEST", "Testing", "test_images", "test set", "tests")],
+        *[("train2017", "train"), ("val2014", "val"), ("test_2015", "test"), ("Test-Set 2007", "test")],
         ("Images", "images"),
+        ("test3", None),
         *[(word, None) for word in ("tester", "training plane", "retrain", "valley", "devil", "testimonial", "")],
     ],
 )

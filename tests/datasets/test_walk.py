@@ -241,3 +241,10 @@ def test_images_deeper_than_their_class_folder_are_counted(tmp_path: Path) -> No
     roots = [str(tmp_path / "mine")]
     assert depth_remarks(keys_below(find_images(roots), roots)) == [remark]
     assert depth_remarks(keys_below(find_images(roots), ())) == []
+
+
+def test_splits_inside_class_folders_are_called_what_they_are() -> None:
+    (remark,) = depth_remarks(["cat/train/1.jpg", "cat/Test/1.jpg", "dog/train/1.jpg"])
+    assert remark.endswith("; Test, train are splits, which all count: to measure one, lay it out as Test/CLASS")
+    (remark,) = depth_remarks(["vehicle/train/1.jpg", "vehicle/car/1.jpg"])  # where a train is a vehicle
+    assert remark.endswith("; where the inner folders are the classes, move them up")

@@ -219,8 +219,11 @@ class Backbone(ABC):
         probe = _test_picture(self.image_size).to(self.device)
         with torch.inference_mode():
             exact = self._image_features(probe).float()
+            black = self._image_features(torch.zeros_like(probe)).float()
         if useless_rows(F.normalize(exact, dim=-1)).any():
             raise refuse_features(self.name, "a test picture", weights)
+        if torch.equal(exact, black):
+            raise refuse_features(self.name, "all pictures", weights, "the same")
         if self.dtype is not torch.float32:
             self._lower_tower(probe, exact)
 

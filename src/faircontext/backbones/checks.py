@@ -39,16 +39,17 @@ def useless_rows(features: Float[Tensor, "rows dim"]) -> Bool[Tensor, " rows"]:
     return ~useful
 
 
-def refuse_features(name: str, what: str, weights: Mapping[str, Tensor]) -> ArgumentError:
+def refuse_features(name: str, what: str, weights: Mapping[str, Tensor], problem: str = USELESS) -> ArgumentError:
     """Return the error for a tower whose features are useless, with the tensor to blame where one is all zero.
 
     Args:
         name: of the model.
         what: whose features.
         weights: of the tower.
+        problem: what the features are.
     """
     zero = next((key for key, tensor in weights.items() if tensor.ndim > 1 and not torch.any(tensor)), None)
     blame = f" (all values of {zero} are zero)" if zero else ""
     return ArgumentError(
-        f"{name}: the weights cannot be used: the features of {what} are {USELESS}{blame}; take another checkpoint"
+        f"{name}: the weights cannot be used: the features of {what} are {problem}{blame}; take another checkpoint"
     )

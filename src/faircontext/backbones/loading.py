@@ -104,6 +104,11 @@ def _silence() -> Iterator[None]:
 def _fill(model: Any, path: Path, name: str, resize: bool) -> list[str]:
     """Load the weights of a file into a model, and return remarks, a line each."""
     if path.suffix in (".npz", ".npy"):  # of big_vision, whose arrays the library has a reader for
+        if not hasattr(model.visual, "trunk"):
+            raise ArgumentError(
+                f"{path}: NumPy arrays are read as weights of big_vision, which {name} is no architecture of; give "
+                "safetensors, or a PyTorch file"
+            )
         open_clip.load_checkpoint(model, str(path))
         return []
     weights, remarks = read_weights(path)

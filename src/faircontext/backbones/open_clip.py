@@ -242,12 +242,11 @@ class OpenClip(Backbone):
         text = {key: weights[key] for key in weights if key not in image and not key.startswith("text_decoder.")}
         self.text_tower = self._placed(TextTower(model, name, self.pad), text)
         # The tower is not run to see this: where text features are in the cache, nothing needs it.
-        if projection := {
-            key: text[key]
-            for key in text
-            if "text_projection" in key and text[key].ndim > 1 and not torch.any(text[key])
-        }:
+        zero = {key: tensor for key, tensor in text.items() if tensor.ndim > 1 and not torch.any(tensor)}
+        if projection := {key: tensor for key, tensor in zero.items() if "text_projection" in key}:
             raise refuse_features(name, "every prompt", projection)
+        if embedding := {key: tensor for key, tensor in zero.items() if "token_embedding" in key}:
+            raise refuse_features(name, "all prompts", embedding, "the same")
         self.context_length = self.text_tower.context_length
         self._place_tower(model.visual, image)
         self.facts = {"activation": _activation(model)}
@@ -292,6 +291,12 @@ class OpenClip(Backbone):
         tokens = (ids != self.pad).nonzero()
         length = (int(tokens[-1]) + 1 if len(tokens) else 0) + self._ends_with_padding
         found: list[int] = ids[:length].tolist()
+        known = len(self.text_tower.embedding.weight)
+        if max(found, default=0) >= known:
+            raise ArgumentError(
+                f"{self.name}: its tokenizer gives {text[:40]!r} the token {max(found)}, and the weights have {known}; "
+                "name the tokenizer that they were trained with (hf_tokenizer_name in open_clip_config.json)"
+            )
         return found
 
     def token_embeddings(self, ids: Int[Tensor, "*batch tokens"]) -> Float[Tensor, "*batch tokens width"]:

@@ -158,12 +158,12 @@ def _unwrap(path: Path, found: Any) -> tuple[dict[str, Tensor], list[str]]:
         key = next((key for key in _KEYS if key in parts), None)
         if key is None:
             break
-        others = [part for part in parts if part != key and (part in _KEYS or _is_averaged(part))]
+        others = {part: way for part, way in _ways(found).items() if part != key}
         if others or key != _KEYS[0]:
             remarks.append(f"the weights under {key} are taken")
-        for other in others:
+        for other, way in others.items():
             averaged = " (averaged)" if _is_averaged(other) else ""
-            command = keep_tensors(path, *place, other)
+            command = keep_tensors(path, *place, *way)
             remarks.append(f"those under {other}{averaged} are not taken; for a file of them: {command}")
         place.append(key)
         found = found[key]
@@ -173,7 +173,8 @@ def _unwrap(path: Path, found: Any) -> tuple[dict[str, Tensor], list[str]]:
     if tensors and not parts:
         return tensors, remarks
     listed = ", ".join(map(str, list(found)[:8])) or "nothing"
-    hint = f"; for a file of {parts[0]}: {keep_tensors(path, *place, parts[0])}" if parts else ""
+    ways = {part: [part] for part in parts} | _ways(found)
+    hint = "".join(f"; for a file of {part}: {keep_tensors(path, *place, *way)}" for part, way in [*ways.items()][:1])
     raise ArgumentError(f"{path}: holds {listed}, and no weights under {', '.join(_KEYS)}{hint}")
 
 
@@ -184,6 +185,24 @@ def _has_tensors(value: Mapping[Any, Any]) -> bool:
         and (isinstance(inner, Tensor) or (name in _KEYS and isinstance(inner, Mapping) and _has_tensors(inner)))
         for name, inner in value.items()
     )
+
+
+def _ways(found: Mapping[Any, Any]) -> dict[str, list[str]]:
+    """Return the parts of a checkpoint that may be its weights, with the keys that lead to the tensors of each."""
+    named = {str(key): value for key, value in found.items() if str(key) in _KEYS or _is_averaged(str(key))}
+    ways = {key: _way_to_tensors(value) for key, value in named.items()}
+    return {key: [key, *way] for key, way in ways.items() if way is not None}
+
+
+def _way_to_tensors(value: Any) -> list[str] | None:
+    """Return the keys that lead to a mapping of names to tensors, or None; classes of averages have it inside."""
+    if not isinstance(value, Mapping):
+        return None
+    named = {name: inner for name, inner in value.items() if isinstance(name, str)}
+    if any(isinstance(inner, Tensor) for inner in named.values()):
+        return []
+    ways = ((name, _way_to_tensors(inner)) for name, inner in named.items())
+    return next(([name, *way] for name, way in ways if way is not None), None)
 
 
 def _is_averaged(name: str) -> bool:

@@ -106,8 +106,8 @@ def run(arguments: Sequence[str]) -> int:
             interruption = caught
         finally:
             totals.print()
-            for line in totals.notes():
-                note(line)
+            for remark in totals.remarks():
+                note(remark)
             if spool:
                 spool.write(_report(options, setup, totals), "answers")
     if interruption is not None:
@@ -127,6 +127,7 @@ class _Totals:
         from faircontext.bench.run import Tally
 
         self._tallies = {label: Tally() for label in setup.methods}
+        self._remarks: dict[str, tuple[str, int]] = {}
         self.images = self.refused = self._fallbacks = 0
         self._seconds = 0.0
         self._localised, self._flat = Counter[str](), Counter[str]()
@@ -137,23 +138,30 @@ class _Totals:
 
         self.images += 1
         self.refused += bool(answer.error)
+        for remark in answer.notes:
+            first, number = self._remarks.get(remark, (answer.path, 0))
+            self._remarks[remark] = first, number + 1
         for row, outcome, tally in zip(answer.rows, answer.outcomes, self._tallies.values(), strict=True):
             tally.add(outcome)
             self._fallbacks += bool(row.fallback)
-        for label, prediction in zip(self._tallies, answer.predictions, strict=False):
+            self._seconds += row.seconds
+        for label, prediction in zip(self._tallies, answer.predictions, strict=False):  # none of a refused file
             self._localised[label] += "common_mean" in prediction.diagnostics
             self._flat[label] += is_flat(prediction.diagnostics)
-            self._seconds += row.seconds
+
+    def remarks(self) -> list[str]:
+        """Return what was decided where files were read, a line for each kind of decision, and where evidence is flat."""
+        from faircontext.methods.fcl import describe_flat
+
+        found = self._remarks.items()
+        return [
+            *(f"{first}{f' and {number - 1:,} more' * (number > 1)}: {what}" for what, (first, number) in found),
+            *(describe_flat(label, flat, self._localised[label]) for label, flat in self._flat.items() if flat),
+        ]
 
     def comparisons(self) -> "dict[str, Comparison | None]":
         """Compare each method with zero-shot; None where no image has a truth."""
         return {label: tally.comparison() for label, tally in self._tallies.items()}
-
-    def notes(self) -> list[str]:
-        """Return what a person should know about the answers, a line each."""
-        from faircontext.methods.fcl import describe_flat
-
-        return [describe_flat(label, flat, self._localised[label]) for label, flat in self._flat.items() if flat]
 
     def print(self) -> None:
         """Print the counts, and the accuracies where images have a truth."""

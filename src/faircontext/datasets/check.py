@@ -36,11 +36,11 @@ class Report:
 
 def check_present(dataset: Dataset, partial: bool) -> None:
     """Raise `ArgumentError` unless a data set's images are there: all of them, or some where `partial` is set."""
+    example = f", for example {dataset.missing[0]}" if dataset.missing else ""
     if not dataset.samples:
-        raise ArgumentError(f"{dataset.name}: none of its images is in {dataset.folder}")
+        raise ArgumentError(f"{dataset.name}: none of its {dataset.listed:,} images is in {dataset.folder}{example}")
     absent = dataset.listed - len(dataset.samples)
     if absent and not partial:
-        example = f", for example {dataset.missing[0]}" if dataset.missing else ""
         raise ArgumentError(
             f"{dataset.name}: {absent:,} of {dataset.listed:,} images are not in {dataset.folder}{example}; complete "
             "it, or measure on those that are there with --partial"

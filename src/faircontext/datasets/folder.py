@@ -8,8 +8,8 @@ from difflib import get_close_matches
 from pathlib import Path
 
 from faircontext.classnames import ClassIndex, as_integer, check_name, compose, count_from_one, normalise
-from faircontext.datasets.split_folders import check_no_splits
-from faircontext.datasets.walk import Walk, is_folder, list_entries, natural
+from faircontext.datasets.split_folders import check_no_splits, split_of
+from faircontext.datasets.walk import Walk, is_folder, list_entries, list_some, natural
 from faircontext.errors import ArgumentError, LabelError, reason_of
 from faircontext.imageio import EXTENSIONS
 
@@ -32,6 +32,9 @@ _NUMBERED = re.compile(r"(\d+|n\d{8})(?:[.:;,)\t]\s*|\s+)\D.*")
 
 _SHOWN = 20
 """Folders of no class that are named, a line each."""
+
+_OTHER_COMMAS = ";|\uff0c\u3001\uff1b"
+"""Marks that lists have in place of commas: the last are the comma of full width, the enumeration comma, and `;`."""
 
 _QUOTES = "'\"`"
 
@@ -128,9 +131,13 @@ def depth_remarks(keys: Iterable[str]) -> list[str]:
     deeper = [parts for parts in levels if len(parts) > 2]
     if not deeper:
         return []
+    splits = sorted({parts[1] for parts in deeper if split_of(parts[1]) not in (None, "images")})
+    advice = "where the inner folders are the classes, move them up"
+    if len(splits) > 1:
+        advice = f"{list_some(splits)} are splits, which all count: to measure one, lay it out as {splits[0]}/CLASS"
     return [
         f"{len(deeper):,} of {len(levels):,} images lie deeper than right in a class folder, and count for the outer "
-        f"one, {'/'.join(deeper[0])} for {deeper[0][0]}; where the inner folders are the classes, move them up"
+        f"one, {'/'.join(deeper[0])} for {deeper[0][0]}; {advice}"
     ]
 
 
@@ -232,6 +239,8 @@ def list_remarks(names: Sequence[str]) -> list[str]:
         found.append(f"with one class, {names[0]}, nothing is decided: every image is answered with it")
         if "," in names[0]:
             found.append("the one class name has commas in it; a file of class names has one a line")
+        elif other := next((mark for mark in _OTHER_COMMAS if mark in names[0]), None):
+            found.append(f"the one class name has {other!r} in it; --labels takes names with commas (,) between")
     return found + _odd_forms(names)
 
 
@@ -303,7 +312,7 @@ def read_labels(path: Path) -> tuple[str, ...]:
         LabelError: the file cannot be read, or has no names.
     """
     try:
-        lines = path.read_text(encoding="utf-8-sig").splitlines()
+        lines = path.read_text(encoding="utf-8-sig").split("\n")  # splitlines knows more ends than a file has
     except UnicodeDecodeError:
         raise LabelError(f"{path}: not a text file in UTF-8; save it as UTF-8") from None
     except OSError as error:

@@ -10,7 +10,7 @@ from faircontext.classnames import ClassIndex, as_integer, count_from_one
 from faircontext.datasets.folder import depth_remarks, read_labels
 from faircontext.datasets.spec import Dataset, Sample
 from faircontext.datasets.split_folders import ClassFolders, find_class_folders, split_hint, split_of
-from faircontext.datasets.table import NAMES, TABLE, read_table
+from faircontext.datasets.table import NAMES, TABLE, is_there, read_table
 from faircontext.datasets.walk import Walk, is_folder, list_entries
 from faircontext.errors import ArgumentError
 from faircontext.imageio import EXTENSIONS
@@ -41,11 +41,7 @@ def load_own(folder: Path, split: str = "test") -> Dataset:
     if not is_folder(folder):
         raise ArgumentError(f"{folder}: no such folder; see faircontext data list for the data sets that are known")
     misnamed = _misnamed(folder)
-    if os.path.lexists(folder / TABLE):
-        if not (folder / TABLE).is_file():
-            raise ArgumentError(
-                f"{folder / TABLE}: is no file, or a link to nothing; put the table there, or take it away"
-            )
+    if is_there(folder / TABLE):
         return _remarked(_with_split(read_table(name, folder), split, folder), misnamed)
     found = find_class_folders(folder, split)
     if found is None and misnamed:
@@ -140,7 +136,7 @@ def _name_classes(folder: Path, folders: Sequence[Path]) -> tuple[tuple[str, ...
     """Return class names, the label of each class folder, and remarks."""
     words = tuple(entry.name for entry in folders)
     order = [*range(len(words))]
-    if (folder / NAMES).is_file():
+    if is_there(folder / NAMES):
         given = read_labels(folder / NAMES)
         return given, *_match(folder, words, given)
     if all(WNID.fullmatch(word) for word in words):
@@ -167,8 +163,8 @@ def _match(folder: Path, words: Sequence[str], given: Sequence[str]) -> tuple[li
         remark = f"class names are from {NAMES}, in the order of the folders: {_pairs(words, labels, given)}"
     else:
         raise ArgumentError(
-            f"{folder / NAMES}: {len(given)} names for {len(words)} class folders, which are named otherwise; give one "
-            "for each, in order"
+            f"{folder / NAMES}: {len(given)} name{'s' * (len(given) != 1)} for {len(words)} class folders, which are "
+            "named otherwise; give one for each, a line each, in order"
         )
     # A folder that has the name of one class is not taken for another one because of its place.
     if any(one not in (None, other) for one, other in zip(named, labels, strict=True)):

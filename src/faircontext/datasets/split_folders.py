@@ -17,7 +17,7 @@ _WORDS = {
     "images": "images",
 }
 _SPLITS: Mapping[str, str] = {word: split for split, words in _WORDS.items() for word in words.split()}
-_NAME = re.compile(rf"({'|'.join(_SPLITS)})(?:[ _-]?(?:set|split|data|images))?")
+_NAME = re.compile(rf"({'|'.join(_SPLITS)})(?:[ _-]?(?:set|split|data|images))?(?:[ _-]?(?:19|20)\d\d)?")
 _ORDER = {"train": ("train", "images"), "val": ("val", "images"), "test": ("test", "images", "val")}
 """Where images of a split are looked for: validation images may stand in for test images."""
 

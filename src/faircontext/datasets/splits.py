@@ -98,7 +98,7 @@ def _check_once(path: Path, part: str, rows: Rows) -> None:
 
 def _lines(path: Path) -> list[str]:
     try:
-        return [line.strip() for line in path.read_text(encoding="utf-8-sig").splitlines() if line.strip()]
+        return [line.strip() for line in path.read_text(encoding="utf-8-sig").split("\n") if line.strip()]
     except UnicodeDecodeError:
         raise ArgumentError(f"{path}: not a text file in UTF-8") from None
     except OSError as error:

@@ -1,6 +1,7 @@
 """Data sets whose images and labels are listed by a table, `labels.csv`, with class names in `classnames.txt`."""
 
 import csv
+import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ from faircontext.datasets.spec import Dataset, Sample
 from faircontext.datasets.splits import check_gapless
 from faircontext.errors import ArgumentError, reason_of
 
-__all__ = ["NAMES", "TABLE", "read_table"]
+__all__ = ["NAMES", "TABLE", "is_there", "read_table"]
 
 TABLE, NAMES = "labels.csv", "classnames.txt"
 
@@ -37,6 +38,17 @@ class _Row:
         return None if found is None else int(found[1])
 
 
+def is_there(place: Path) -> bool:
+    """Return whether a file of a data set is there.
+
+    Raises:
+        ArgumentError: what has its name is no file, or a link to nothing, and would be passed over in silence.
+    """
+    if os.path.lexists(place) and not place.is_file():
+        raise ArgumentError(f"{place}: is no file, or a link to nothing; put the file there, or take it away")
+    return place.is_file()
+
+
 def read_table(name: str, folder: Path) -> Dataset:
     """Read `labels.csv`: columns `path` and `label`, perhaps `class_name`; others are left out.
 
@@ -54,7 +66,7 @@ def read_table(name: str, folder: Path) -> Dataset:
     """
     place = folder / TABLE
     rows = _read_rows(place)
-    if (folder / NAMES).is_file():
+    if is_there(folder / NAMES):
         names = read_labels(folder / NAMES)
         remarks = _check_start(place, rows, names)
     else:
