@@ -150,7 +150,7 @@ class _Totals:
             self._flat[label] += is_flat(prediction.diagnostics)
 
     def remarks(self) -> list[str]:
-        """Return what was decided where files were read, a line for each kind of decision, and where evidence is flat."""
+        """Return what was decided where files were read, a line for each kind, and where common evidence is flat."""
         from faircontext.methods.fcl import describe_flat
 
         found = self._remarks.items()
