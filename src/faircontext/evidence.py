@@ -244,7 +244,8 @@ def _solve_area(
             break
         variance = _dot(relative.mul_(below), below) / total - mean.square()
         low, high = torch.where(excess > 0, log_t, low), torch.where(excess > 0, high, log_t)
-        step = log_t + excess / (t.square() * variance).clamp_min(1e-12)
+        # A step of Newton's is at most a factor of e: where the entropy is level it would leap out of reach.
+        step = log_t + (excess / (t.square() * variance).clamp_min(1e-12)).clamp(-1.0, 1.0)
         safe = (step > low) & (step < high)
         log_t = torch.where(safe, step, (low + high) / 2)
     return log_t
