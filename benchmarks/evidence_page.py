@@ -206,9 +206,13 @@ def _draw_lines(axes: Any, document: Document, one: Mapping[str, Any]) -> list[t
     return ends
 
 
-def _label(axes: Any, ends: Sequence[tuple[float, float, str, str]], gap: float = 0.022) -> None:
-    """Write each label at the end of its line, moved apart where they would touch."""
-    height = -np.inf
-    for x, y, label, colour in sorted(ends, key=lambda end: end[1]):
-        height = max(y, height + gap)
+def _label(axes: Any, ends: Sequence[tuple[float, float, str, str]], gap: float = 0.021) -> None:
+    """Write each label at the end of its line; those that would touch move apart, both by as much."""
+    ends = sorted(ends, key=lambda end: end[1])
+    heights = np.array([end[1] for end in ends])
+    for _ in range(200):
+        missing = (gap - np.diff(heights)).clip(0) / 2
+        heights[1:] += missing
+        heights[:-1] -= missing
+    for (x, y, label, colour), height in zip(ends, heights, strict=True):
         axes.annotate(label, (x, y), (x * 1.12, height), color=colour, fontsize=6, va="center", annotation_clip=False)
