@@ -15,6 +15,8 @@ from faircontext.methods.base import Method
 
 __all__ = ["AUTO_BLOCK", "Localising"]
 
+MOST_MASKS = 100_000
+
 AUTO_BLOCK = 32
 """Masks that are added at once where their number follows from the reliability of the maps."""
 
@@ -70,8 +72,11 @@ class Localising(Method):
         if self.masks == "auto" and self.budget is None:
             raise ArgumentError('masks="auto" needs a budget, the most masks that an image may use: budget=400')
         for name, value in (("masks", self.masks), ("budget", self.budget)):
-            if isinstance(value, int) and not 1 <= value <= 100_000:
-                raise ArgumentError(f"{name}={value} is not possible; give 1 to 100,000")
+            if not isinstance(value, int):
+                continue
+            check_minimum(name, value, 1)
+            if value > MOST_MASKS:
+                raise ArgumentError(f"{name}={value} is not possible; give at most {MOST_MASKS:,}")
 
     def temperature(self, episode: Episode) -> float:
         """Return beta, which depends on the backbone where it is not given."""
