@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from faircontext.metrics.stats import bootstrap_mean, paired_bootstrap
+from faircontext.metrics.stats import average_interval, bootstrap_mean, paired_bootstrap
 from faircontext.report.plots.style import BLACK, BLUE, GREEN, GREY, ORANGE, PAGE, PURPLE, VERMILION, styled
 
 __all__ = ["draw", "halves", "shown", "tables"]
@@ -30,6 +30,7 @@ def shown(document: Document) -> list[str]:
 def tables(document: Document) -> dict[str, str]:
     """Return the tables by name, as Markdown."""
     return {
+        "pooled": _pooled(document),
         "auc": _by_set(document, shown(document), _auc),
         "paired": _by_set(document, [one for one in shown(document) if one != "recommended"], _paired),
         "pointing": _pointing(document),
@@ -80,6 +81,25 @@ def _paired(scores: Mapping[str, Any], title: str, count: str) -> str:
     return f"{words[0].partition(' ')[0]}; **{words[1].partition(' ')[0]}** {words[1].partition(' ')[2]}"
 
 
+def _pooled(document: Document) -> str:
+    """Return the differences to the recommended maps in half B, as the mean over data sets."""
+    sets = document["sets"]
+    counts = [
+        count for count in sets[0]["scores"]["recommended"] if all(count in one["scores"]["RISE"] for one in sets)
+    ]
+    rows = []
+    for title in shown(document):
+        if title != "recommended":
+            rows.append([title, *(_mean_difference(sets, title, count) for count in counts)])
+    return _table(["recommended minus, half B, encoded images", *counts], rows)
+
+
+def _mean_difference(sets: Sequence[Mapping[str, Any]], title: str, count: str) -> str:
+    both = [(halves(one["scores"], "recommended", count)[1], halves(one["scores"], title, count)[1]) for one in sets]
+    found = average_interval([ours - theirs for ours, theirs in both])
+    return f"{found.value:+.3f} ({found.low:+.3f} to {found.high:+.3f})"
+
+
 def _pointing(document: Document) -> str:
     rows = []
     for one in document["sets"]:
@@ -95,21 +115,26 @@ def _pointing(document: Document) -> str:
 
 
 def _settings(document: Document, most: int = 8) -> str:
-    """Return half A's AUC of the best settings of the package's maps, and of the recommended ones."""
+    """Return the AUC of the settings of the package's maps that half A likes best, and of the recommended ones."""
     sets, own = document["sets"], f"centred, recommended grids, smoothing {document['meta_info']['smoothing']}"
     counts = [count for count in ("100", "400") if count in sets[0]["scores"]["recommended"]]
     titles = [title for title in sets[0]["scores"] if ", smoothing " in title]
 
-    def means(title: str, count: str) -> list[float]:
+    def means(title: str, count: str, half: int) -> list[float]:
         known = [one["scores"] for one in sets if count in one["scores"][title]]
-        return [float(halves(scores, title, count)[0].mean()) for scores in known]
+        return [float(halves(scores, title, count)[half].mean()) for scores in known]
 
-    titles.sort(key=lambda title: -np.mean(means(title, counts[0])) if counts else 0.0)
-    rows = []
-    for title in dict.fromkeys((*titles[:most], own)):
-        found = [means(title, count) for count in counts]
-        rows.append([title, *(f"{np.mean(one):.3f} ({', '.join(f'{mean:.3f}' for mean in one)})" for one in found)])
-    return _table(["half A", *(f"{count} encoded images" for count in counts)], rows)
+    def cell(title: str, count: str, half: int) -> str:
+        found = means(title, count, half)
+        mean = f"{np.mean(found):.3f}"
+        return mean + (f" ({', '.join(f'{one:.3f}' for one in found)})" if len(found) > 1 else "")
+
+    titles.sort(key=lambda title: -np.mean(means(title, counts[0], 0)) if counts else 0.0)
+    rows = [
+        [title, *(cell(title, count, half) for count in counts for half in (0, 1))]
+        for title in dict.fromkeys((*titles[:most], own))
+    ]
+    return _table(["maps", *(f"{count} encoded images, half {half}" for count in counts for half in "AB")], rows)
 
 
 def _choices(document: Document) -> str:
@@ -172,7 +197,7 @@ def draw(document: Document, path: Path) -> None:
             lines = _draw_lines(axes, document, one)
             axes.set_title(f"{one['name']}, {one['side']} x {one['side']}", loc="left")
             axes.set_xlabel("encoded images")
-            axes.plot(ticks[[0, -1]], [0.5, 0.5], color=GREY, linewidth=0.6)
+            axes.plot([ticks[0], max(map(int, one["scores"]["recommended"]))], [0.5, 0.5], color=GREY, linewidth=0.6)
             axes.set_xscale("log", base=2)
             axes.set_xticks(ticks, [f"{tick:,}" for tick in ticks])
             axes.minorticks_off()

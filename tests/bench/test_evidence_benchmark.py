@@ -17,6 +17,7 @@ from faircontext.methods.fcl import FCL
 from faircontext.metrics.saliency import localise
 
 FOLDER = Path(__file__).parents[2]
+RESULTS = FOLDER / "docs" / "results" / "evidence.json"
 
 
 @pytest.fixture(scope="module")
@@ -137,3 +138,9 @@ def test_the_script_on_a_tiny_set(
     assert str(tmp_path) not in out.read_text()
     assert load_image(figure).shape[1] > 1000
     assert "| recommended | " in capsys.readouterr().out
+
+
+def test_the_page_has_the_tables_of_the_results(script: object) -> None:
+    page = (FOLDER / "docs" / "evidence.md").read_text(encoding="utf-8")
+    for name, block in script.tables(json.loads(RESULTS.read_text(encoding="utf-8"))).items():
+        assert block in page, name
