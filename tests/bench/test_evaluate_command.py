@@ -81,16 +81,16 @@ SMALL = ("unshare", "--map-root-user", "--mount", "sh", "-c", 'mount -t tmpfs -o
 
 @pytest.mark.parametrize("size", ["64k", "4k"])
 def test_workers_need_no_shared_memory(
-    tiny_folder: Callable[[str], Path], picture_set: Path, tmp_path: Path, size: str
+    evaluate: Run, tiny_folder: Callable[[str], Path], picture_set: Path, tmp_path: Path, size: str
 ) -> None:
     if shutil.which("unshare") is None or subprocess.run([*SMALL, size, "true"], capture_output=True).returncode:
         pytest.skip("this system does not let a test mount a small /dev/shm")
     methods = ("--methods", "zero", "--views", "number=16")
-    words = [sys.executable, "-m", "faircontext", "evaluate", "--datasets", "pictures"]
-    words += ["--root", str(picture_set.parent), "--backbone", f"local-dir:{tiny_folder('clip')}"]
-    words += ["--precision", "fp32", "--preset", "paper", *methods]
-    subprocess.run([*words, "--out", str(tmp_path / "here")], capture_output=True, timeout=120, check=False)
-    command = [*SMALL, size, *words, "--out", str(tmp_path / "ahead"), "--workers", str(min(2, usable_processors()))]
+    evaluate(tmp_path / "here", *methods)
+    words = ["evaluate", "--datasets", "pictures", "--root", str(picture_set.parent), "--out", str(tmp_path / "ahead")]
+    words += ["--backbone", f"local-dir:{tiny_folder('clip')}", "--precision", "fp32", "--preset", "paper", *methods]
+    words += ["--workers", str(min(2, usable_processors()))]
+    command = [*SMALL, size, sys.executable, "-m", "faircontext", *words]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 1, done.stderr  # a file was refused
     assert len(done.stderr.splitlines()) == 1
