@@ -131,7 +131,7 @@ def test_from_photos_to_the_summary(
     arguments = ["data", "collage", "office_caltech10_amazon", "--root", str(data), "--side", "3", "--limit", "2"]
     assert main([*arguments, "--out", str(out)]) == 0
     words = ["--datasets", str(out), "--root", str(tmp_path), "--out", str(tmp_path / "runs"), "--set", "side=3"]
-    model = ["--backbone", f"local-dir:{tiny_folder('clip')}", "--threads", "1"]
+    model = ["--backbone", f"local-dir:{tiny_folder('clip')}"]
     assert main(["analyze", "pointing", *words, "masks=16", *model]) == 0
     text = capsys.readouterr().out
     assert "n = 2 collages, 18 cells; by chance 0.1111)" in text
