@@ -1,6 +1,5 @@
 """`faircontext evaluate`: methods on labelled data sets, resumable, in shards where that is asked for."""
 
-import json
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -219,10 +218,11 @@ def _print_plan(plan: "Plan") -> None:
 def _flat_notes(rows: "pa.Table") -> list[str]:
     """Say, a line a method, where common evidence is flat."""
     from faircontext.methods.fcl import describe_flat, is_flat
+    from faircontext.types import read_diagnostics
 
     localised, flat = Counter[str](), Counter[str]()
     for row in rows.select(["method", "diagnostics"]).to_pylist():
-        found = json.loads(row["diagnostics"])
+        found = read_diagnostics(row["diagnostics"])
         localised[row["method"]] += "common_mean" in found
         flat[row["method"]] += is_flat(found)
     return [describe_flat(name, count, localised[name]) for name, count in flat.items() if count]
