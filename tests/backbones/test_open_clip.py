@@ -82,8 +82,8 @@ def test_shared_tokens_are_run_once_with_the_same_features_and_gradient(tiny: Ma
         results.append((features.detach(), torch.autograd.grad(features[:, 0].sum(), context)[0]))
         tower._shares = before
     assert backbone.text_tower._shares
-    for first, second in zip(*results, strict=True):
-        torch.testing.assert_close(first, second, rtol=1e-5, atol=1e-6)
+    for first, second in zip(*results, strict=True):  # sums in another order: rounding of the largest terms
+        torch.testing.assert_close(first, second, rtol=1e-5, atol=1e-5 * float(second.abs().max()))
 
 
 def test_padding_is_cut_only_where_that_is_exact(layout: str, tiny: Make) -> None:

@@ -1,5 +1,6 @@
 """What the paper measures about evidence, and what answers cost; importing this files the analyses as methods."""
 
+from faircontext.analysis.ambiguity import Ambiguity
 from faircontext.analysis.decomposition import Decomposition, Margin
 from faircontext.analysis.evidence_contribution import CommonEvidence, UniqueEvidence
 from faircontext.analysis.gallery import Gallery
@@ -8,6 +9,7 @@ from faircontext.analysis.stability import Stability
 from faircontext.methods.base import METHODS
 
 __all__ = [
+    "Ambiguity",
     "CommonEvidence",
     "Decomposition",
     "Gallery",

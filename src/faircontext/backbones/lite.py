@@ -108,8 +108,8 @@ class Lite(Backbone):
             "beta": 5.0,
             "lr": 0.006,
             "grids": (3, 4, 5, 6, 7),
-            "estimator": "centred",
-            "smoothing": 0.1,
+            "estimator": "least-squares",
+            "smoothing": 0.15,
         },
         # Context learning rates by the ratio of token scales, about 3 (rms of the context's tokens over CLIP's).
         **{name: {"lr": 0.015} for name in ("tpt", "ctpt", "rtpt")},
