@@ -75,11 +75,15 @@ class Evidence:
             return evidence_maps(self.importance, self.masks, self.height, self.width)
         return self._estimate(torch.arange(len(self.masks)), self.height, self.width)
 
+    @cached_property
+    def _regression(self) -> "_Regression":
+        return _Regression.of(self.importance, self.masks)
+
     def _estimate(self, rows: Tensor, height: int, width: int) -> Float[Tensor, "classes height width"]:
         """Estimate the maps from some of the masks."""
-        chosen, masks = self.importance[rows.to(self.importance.device)], self.masks.select(rows.tolist())
         if self.estimator == "least-squares":
-            return least_squares_maps(chosen, masks, height, width, self.smoothing)
+            return self._regression.maps(rows, height, width, self.smoothing)
+        chosen, masks = self.importance[rows.to(self.importance.device)], self.masks.select(rows.tolist())
         return spread(_linear_weights(chosen, self.estimator), masks, height, width, self.smoothing)
 
     def contrast(self, first: int, second: int) -> "Evidence":
@@ -98,7 +102,8 @@ class Evidence:
 
         The masks are halved in `SPLITS` ways, always the same; the correlation r of the halves' maps over a lattice,
         averaged over the ways, is that of half as many masks, and Spearman and Brown's `2 r / (1 + r)` that of all. A
-        mean below zero counts as 0, as does a map that is the same everywhere. With fewer than 4 masks it is 0.
+        mean below zero counts as 0, as does a map that is the same everywhere. With fewer than 4 masks it is 0. Least
+        squares keeps the penalty that all masks chose, in proportion to their number; so does `error`.
         """
         count = len(self.masks)
         if count < 4:
@@ -201,20 +206,53 @@ def least_squares_maps(
         width: of the maps, in pixels.
         smoothing: see `Evidence`.
     """
-    grids = sorted({grid for grid, _, _ in masks.by_grid()})
-    shares = _hidden_shares(masks, grids).to(importance.device)
-    targets = importance.double()
-    targets = targets - targets.mean(0)
-    design = shares - shares.mean(0)
-    weights = _ridge(design, targets)
-    maps = importance.new_zeros(importance.shape[1], height, width)
-    for grid, part in zip(grids, weights.split([grid**2 for grid in grids]), strict=True):
-        cells = (grid * part.T).unflatten(1, (grid, grid)).to(importance)
-        maps += _spread_cells(cells, height, width, smoothing)
-    return maps
+    return _Regression.of(importance, masks).maps(torch.arange(len(masks)), height, width, smoothing)
 
 
-def _hidden_shares(masks: Masks, grids: list[int]) -> Float[Tensor, "masks cells"]:
+@dataclass(frozen=True)
+class _Regression:
+    """The regression of `least_squares_maps`, with the penalty that all masks chose.
+
+    Attributes:
+        importance: `dl_c(M_n)`.
+        grids: their sizes, smallest first.
+        shares: how much of each cell of all grids each mask hides, over the grid size.
+    """
+
+    importance: Float[Tensor, "masks classes"]
+    grids: tuple[int, ...]
+    shares: Float[Tensor, "masks cells"]
+
+    @classmethod
+    def of(cls, importance: Float[Tensor, "masks classes"], masks: Masks) -> "_Regression":
+        """Prepare the regression of importance on masks."""
+        grids = tuple(grid for grid, _, _ in masks.by_grid())
+        return cls(importance, grids, _hidden_shares(masks, grids).to(importance.device))
+
+    @cached_property
+    def penalty(self) -> float:
+        """Lambda over the number of masks."""
+        return _choose_penalty(_centre(self.shares), _centre(self.importance.double())) / len(self.shares)
+
+    def maps(
+        self, rows: Tensor, height: int, width: int, smoothing: float
+    ) -> Float[Tensor, "classes height width"]:
+        """Return the maps that some of the masks give; see `least_squares_maps`."""
+        rows = rows.to(self.shares.device)
+        design, targets = _centre(self.shares[rows]), _centre(self.importance[rows].double())
+        weights = _ridge(design, targets, self.penalty * len(rows))
+        maps = self.importance.new_zeros(targets.shape[1], height, width)
+        for grid, part in zip(self.grids, weights.split([grid**2 for grid in self.grids]), strict=True):
+            cells = (grid * part.T).unflatten(1, (grid, grid)).to(self.importance)
+            maps += _spread_cells(cells, height, width, smoothing)
+        return maps
+
+
+def _centre(values: Float[Tensor, "rows columns"]) -> Float[Tensor, "rows columns"]:
+    return values - values.mean(0)
+
+
+def _hidden_shares(masks: Masks, grids: tuple[int, ...]) -> Float[Tensor, "masks cells"]:
     """Return how much of each cell of all grids a mask hides, over the grid size, in double."""
     shares = [torch.zeros(len(masks), grid**2, dtype=torch.float64) for grid in grids]
     for own, rows, chosen in masks.by_grid():
@@ -233,22 +271,31 @@ def _overlap(own: int, other: int) -> Float[Tensor, "own other"]:
     return other * (torch.minimum(right[:, None], high) - torch.maximum(left[:, None], low)).clamp_min(0.0)
 
 
-def _ridge(
-    design: Float[Tensor, "masks cells"], targets: Float[Tensor, "masks classes"]
-) -> Float[Tensor, "cells classes"]:
-    """Return ridge weights of centred columns, the penalty chosen by leave-one-out in closed form."""
+def _choose_penalty(design: Float[Tensor, "masks cells"], targets: Float[Tensor, "masks classes"]) -> float:
+    """Return the ridge penalty that leave-one-out in closed form prefers, for centred columns."""
     count = len(design)
     values, vectors = torch.linalg.eigh(design @ design.T)
     values = values.clamp_min(0.0)
-    turned = vectors.T @ targets
+    turned, squares = vectors.T @ targets, vectors.square()
     scale = targets.square().mean(0).clamp_min(torch.finfo(torch.float64).tiny)
-    best: tuple[float, Tensor] | None = None
+    largest = values[-1].clamp_min(torch.finfo(torch.float64).tiny)
+    best, chosen = math.inf, float(PENALTIES[-1] * largest)
     for share in reversed(PENALTIES):  # of equals the largest
-        penalty = share * values[-1].clamp_min(torch.finfo(torch.float64).tiny)
+        penalty = share * largest
         residual = penalty * (vectors @ (turned / (values + penalty)[:, None]))
-        leverage = vectors.square() @ (values / (values + penalty)) + 1.0 / count
+        leverage = squares @ (values / (values + penalty)) + 1.0 / count
         missed = float(((residual / (1.0 - leverage).clamp_min(1e-9)[:, None]).square().mean(0) / scale).sum())
-        if best is None or missed < best[0]:
-            best = missed, residual / penalty
-    assert best is not None
-    return design.T @ best[1]
+        if missed < best:
+            best, chosen = missed, float(penalty)
+    return chosen
+
+
+def _ridge(
+    design: Float[Tensor, "masks cells"], targets: Float[Tensor, "masks classes"], penalty: float
+) -> Float[Tensor, "cells classes"]:
+    """Return ridge weights of centred columns."""
+    gram = design @ design.T
+    if not gram.any():  # all masks are alike: they tell nothing of any cell
+        return targets.new_zeros(design.shape[1], targets.shape[1])
+    gram.diagonal().add_(penalty)
+    return design.T @ torch.cholesky_solve(targets, torch.linalg.cholesky(gram))

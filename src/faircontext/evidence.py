@@ -217,37 +217,45 @@ def sharpen(maps: Float[Tensor, "maps height width"], area: float) -> Float[Tens
     below = maps - maps.amax((1, 2), keepdim=True)
     if area == 1.0:
         return torch.zeros_like(below)
+    peak = (below == 0).flatten(1).sum(1) >= area * below[0].numel()
+    log_t = below.new_full((len(below),), torch.inf)
+    log_t[~peak] = _solve_area(below[~peak], area)
+    return torch.where(below == 0, 0.0, below * log_t.exp()[:, None, None])
+
+
+def _solve_area(below: Float[Tensor, "maps height width"], area: float) -> Float[Tensor, " maps"]:
+    """Return the logarithm of t at which `softmax(t below)` has an effective area; maxima are 0."""
     stride = max(1, min(below.shape[1:]) // _SOLVED_SIDE)
     coarse = below[:, stride // 2 :: stride, stride // 2 :: stride].flatten(1)
-    log_t = _solve_area(coarse, area, (-1.0 / coarse.mean(1).clamp_max(-1e-12)).log())
-    if stride > 1:
-        log_t = _solve_area(below.flatten(1), area, log_t)
-    peak = (below == 0).flatten(1).sum(1) >= area * below[0].numel()
-    factor = torch.where(peak, torch.inf, log_t.exp())[:, None, None]
-    return torch.where(below == 0, 0.0, below * factor)
+    log_t = _newton(coarse, area, (-1.0 / coarse.mean(1).clamp_max(-1e-12)).log())
+    return log_t if stride == 1 else _newton(below.flatten(1), area, log_t)
 
 
-def _solve_area(
-    below: Float[Tensor, "maps pixels"], area: float, log_t: Float[Tensor, " maps"]
-) -> Float[Tensor, " maps"]:
-    """Return the logarithm of t at which `softmax(t below)` has an effective area; maxima are 0."""
+def _newton(below: Float[Tensor, "maps pixels"], area: float, log_t: Float[Tensor, " maps"]) -> Float[Tensor, " maps"]:
+    """Solve for `log t` from a guess; each map until it is right to a thousandth, or sixty steps."""
     target = math.log(area * below.shape[1])
-    low, high = torch.full_like(log_t, -60.0), torch.full_like(log_t, 60.0)
     log_t = log_t.clamp(-59.0, 59.0)
+    low, high = torch.full_like(log_t, -60.0), torch.full_like(log_t, 60.0)
+    rows = torch.arange(len(log_t), device=log_t.device)
     for _ in range(60):
-        t = log_t.exp()
+        t = log_t[rows].exp()
         relative = (t[:, None] * below).exp_()
         total = relative.sum(1)
         mean = _dot(relative, below) / total
         excess = total.log() - t * mean - target  # of the entropy, in nats
-        if bool((excess.abs() < 1e-3).all()):
+        unsolved = excess.abs() >= 1e-3
+        if not bool(unsolved.any()):
             break
         variance = _dot(relative.mul_(below), below) / total - mean.square()
-        low, high = torch.where(excess > 0, log_t, low), torch.where(excess > 0, high, log_t)
+        if not bool(unsolved.all()):
+            rows, below, t, excess, variance = (one[unsolved] for one in (rows, below, t, excess, variance))
+        here = log_t[rows]
+        low[rows] = torch.where(excess > 0, here, low[rows])
+        high[rows] = torch.where(excess > 0, high[rows], here)
         # A step of Newton's is at most a factor of e: where the entropy is level it would leap out of reach.
-        step = log_t + (excess / (t.square() * variance).clamp_min(1e-12)).clamp(-1.0, 1.0)
-        safe = (step > low) & (step < high)
-        log_t = torch.where(safe, step, (low + high) / 2)
+        step = here + (excess / (t.square() * variance).clamp_min(1e-12)).clamp(-1.0, 1.0)
+        safe = (step > low[rows]) & (step < high[rows])
+        log_t[rows] = torch.where(safe, step, (low[rows] + high[rows]) / 2)
     return log_t
 
 

@@ -13,7 +13,8 @@ from hypothesis.extra.numpy import arrays
 
 from conftest import CLASSES
 from faircontext import Backbone, Episode, LabelSpace, ViewRecipe, create_method
-from faircontext.analysis import CommonEvidence, Decomposition, Gallery, Margin, UniqueEvidence, list_analyses
+from faircontext.analysis import Ambiguity, CommonEvidence, Decomposition, Gallery, Margin, UniqueEvidence, list_analyses
+from faircontext.analysis.ambiguity import pair_decisions
 from faircontext.analysis.decomposition import WEIGHT, margin, margin_bound, reconstruction_bound
 from faircontext.analysis.evidence_contribution import EPSILON, ecec, euec
 from faircontext.analysis.maps import SIZE, read_maps
@@ -207,6 +208,46 @@ def test_margin_terms_of_a_photo_are_the_oracles_and_add_up(episode: Episode, sl
     assert found["unique"] - found["common"] - found["competitor"] + found["residual"] == pytest.approx(whole, abs=1e-5)
 
 
+def divergence_to_even(p: float) -> float:
+    """Return JS of two distributions as printed: the mean of both divergences to their mixture."""
+    total = 0.0
+    for probability in (p, 1.0 - p):
+        middle = (probability + 0.5) / 2
+        total += 0.5 * (probability * math.log(probability / middle) + 0.5 * math.log(0.5 / middle))
+    return total
+
+
+def test_pair_decisions_in_closed_form() -> None:
+    text, pairs = torch.eye(2), torch.tensor([[0, 0], [1, 1]])
+    image = torch.tensor([[0.6, 0.6], [0.8, 0.0]])  # even; 4 nats at beta 5
+    even, decided = pair_decisions(image, text, pairs, 5.0).tolist()
+    assert even == pytest.approx(0.0, abs=1e-12)
+    assert decided == pytest.approx(divergence_to_even(1 / (1 + math.exp(-4.0))), rel=1e-6)
+
+
+def test_ambiguity_of_a_photo_is_the_oracles(episode: Episode, slow: Oracle) -> None:
+    found = Ambiguity(**SMALL, evidence_scaling="minmax")(episode)
+    best_first = [slow.candidates.index(index) for index in found.candidates]
+    expected = {"js_image": [], "js_common": [], "js_unique": []}
+    for rank, better in enumerate(best_first):
+        for worse in best_first[rank + 1 :]:
+            gap = slow.beta * (slow.tau[slow.candidates[better]] - slow.tau[slow.candidates[worse]])
+            pictures = (slow.z, slow.z_common(better, worse), slow.z_unique(better, worse))
+            for values, embedding in zip(expected.values(), pictures, strict=True):
+                values.append(divergence_to_even(1 / (1 + math.exp(-embedding @ gap))))
+    for name, values in expected.items():
+        assert found.diagnostics[name] == pytest.approx(np.mean(values), abs=2e-4, rel=0.02), name
+    for other in ("image", "unique"):
+        difference = found.diagnostics["js_common"] - found.diagnostics[f"js_{other}"]
+        assert found.diagnostics[f"common_minus_{other}"] == pytest.approx(difference)
+
+
+@pytest.mark.parametrize("area", [None, 0.25])
+def test_ambiguity_is_what_fcl_minimises_first(episode: Episode, area: float | None) -> None:
+    loss = FCL(**SMALL, area=area, pair_weight="uniform")(episode).diagnostics["loss_0"]
+    assert Ambiguity(**SMALL, area=area)(episode).diagnostics["js_common"] == pytest.approx(loss, abs=1e-6)
+
+
 def test_a_view_is_measured_as_an_image_of_its_own(episode: Episode) -> None:
     found = UniqueEvidence(**SMALL, views=3)(episode).diagnostics
     assert found["views"] == (0.0, 4.0, 7.0)
@@ -240,14 +281,14 @@ def test_the_gallery_keeps_what_fcl_saw(episode: Episode) -> None:
     np.testing.assert_allclose(found.diagnostics["after"], adapted.after.posterior[places], atol=1e-6)
 
 
-@pytest.mark.parametrize("analysis", [CommonEvidence, Decomposition, Margin, UniqueEvidence, Gallery])
+@pytest.mark.parametrize("analysis", [Ambiguity, CommonEvidence, Decomposition, Margin, UniqueEvidence, Gallery])
 def test_one_class_has_nothing_to_compare(
     analysis: type, lite0: Backbone, make_image: Callable[..., np.ndarray]
 ) -> None:
     episode = Episode(make_image(0), LabelSpace(("cat",), lite0), ViewRecipe(number=4))
     found = analysis(masks=4)(episode)
     assert found.index == 0
-    assert not {"ecec", "cos_common", "margin", "unique", "euec"} & found.diagnostics.keys()
+    assert not {"ecec", "cos_common", "margin", "unique", "euec", "js_common"} & found.diagnostics.keys()
     assert not any(value == math.inf for value in found.diagnostics.values())
 
 

@@ -138,7 +138,7 @@ def test_without_truth_no_accuracy_is_printed(classify: Callable[..., Result], p
 
 def test_the_run_says_what_differs_from_the_paper(classify: Callable[..., Result], photo: Path) -> None:
     result = classify(photo, *LABELS)
-    changed = "k=2, beta=5.0, masks=8, grids=(3, 4, 5, 6, 7), estimator=centred, smoothing=0.1, lr=0.006"
+    changed = "k=2, beta=5.0, masks=8, grids=(3, 4, 5, 6, 7), estimator=least-squares, smoothing=0.15, lr=0.006"
     assert re.match(rf"lite0 \(\w+, cpu\), preset recommended; 8 views .*\nfcl \({re.escape(changed)}\)\n", result.out)
     assert "1 image, 3 classes, prompts: a photo of a {}." in result.out
 

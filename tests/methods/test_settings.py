@@ -43,8 +43,8 @@ RECOMMENDED = {
     "beta": 5.0,
     "lr": 0.006,
     "grids": (3, 4, 5, 6, 7),
-    "estimator": "centred",
-    "smoothing": 0.1,
+    "estimator": "least-squares",
+    "smoothing": 0.15,
 }
 
 

@@ -63,7 +63,7 @@ class Ambiguity(Analysis):
         # In class order, as FCL has them: the pictures are the same to the bit, so that kept features are found.
         candidates = found.sort().values
         if len(candidates) < 2:
-            return self.conclude(episode, candidates, {})
+            return self.conclude(episode, found, {})
         text, beta = episode.labels.text[0][candidates], self.temperature(episode)
         pairs = torch.triu_indices(len(candidates), len(candidates), 1, device=candidates.device)
         maps = self.evidence(episode, text).maps
@@ -79,4 +79,4 @@ class Ambiguity(Analysis):
         }
         values["common_minus_image"] = values["js_common"] - values["js_image"]
         values["common_minus_unique"] = values["js_common"] - values["js_unique"]
-        return self.conclude(episode, candidates, values)
+        return self.conclude(episode, found, values)
