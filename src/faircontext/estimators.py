@@ -234,9 +234,7 @@ class _Regression:
         """Lambda over the number of masks."""
         return _choose_penalty(_centre(self.shares), _centre(self.importance.double())) / len(self.shares)
 
-    def maps(
-        self, rows: Tensor, height: int, width: int, smoothing: float
-    ) -> Float[Tensor, "classes height width"]:
+    def maps(self, rows: Tensor, height: int, width: int, smoothing: float) -> Float[Tensor, "classes height width"]:
         """Return the maps that some of the masks give; see `least_squares_maps`."""
         rows = rows.to(self.shares.device)
         design, targets = _centre(self.shares[rows]), _centre(self.importance[rows].double())

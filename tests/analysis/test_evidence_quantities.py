@@ -13,7 +13,15 @@ from hypothesis.extra.numpy import arrays
 
 from conftest import CLASSES
 from faircontext import Backbone, Episode, LabelSpace, ViewRecipe, create_method
-from faircontext.analysis import Ambiguity, CommonEvidence, Decomposition, Gallery, Margin, UniqueEvidence, list_analyses
+from faircontext.analysis import (
+    Ambiguity,
+    CommonEvidence,
+    Decomposition,
+    Gallery,
+    Margin,
+    UniqueEvidence,
+    list_analyses,
+)
 from faircontext.analysis.ambiguity import pair_decisions
 from faircontext.analysis.decomposition import WEIGHT, margin, margin_bound, reconstruction_bound
 from faircontext.analysis.evidence_contribution import EPSILON, ecec, euec

@@ -12,7 +12,9 @@ __all__ = ["ANALYSES", "SCHEMA", "SCHEMA_VERSION", "Record", "is_analysis", "to_
 
 SCHEMA_VERSION = 1
 
-ANALYSES = frozenset({"ambiguity", "decomposition", "entropy", "evidence", "gallery", "margin", "pointing", "stability"})
+ANALYSES = frozenset(
+    {"ambiguity", "decomposition", "entropy", "evidence", "gallery", "margin", "pointing", "stability"}
+)
 """Names of `faircontext.analysis`, known here without importing it: tables need no model."""
 
 
