@@ -1,9 +1,11 @@
 """Carry out the study of docs/results/study.md and put its tables, between their marks, into that page.
 
-Usage: python scripts/study_lite.py ROOT [--model FOLDER] [--out ablations] [--page docs/results/study.md]
+Usage: python scripts/study_lite.py ROOT [--confirm FURTHER] [--model FOLDER] [--out ablations]
+    [--page docs/results/study.md]
 
-ROOT holds the labelled sets, FOLDER a trained open_clip model. A stopped call goes on where it was; what is there is
-not run again. Results are copied beside the page. `--tables-only` runs nothing.
+ROOT holds the labelled sets, FURTHER further images of some of them, on which nothing is chosen, FOLDER a trained
+open_clip model. A stopped call goes on where it was; what is there is not run again. Results are copied beside the
+page. `--tables-only` runs nothing.
 """
 
 import argparse
@@ -11,7 +13,7 @@ import json
 import re
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,15 +21,23 @@ import pyarrow as pa
 
 from faircontext.analysis.summary import describe
 from faircontext.bench.store import load_runs
+from faircontext.metrics.stats import holm
 
-EXPERIMENTS = ("lite0-text", "lite0-evidence", "lite0-views", "lite0-masks", "lite0-prompts")
+EXPERIMENTS = ("lite0-text", "lite0-evidence", "lite0-views", "lite0-masks", "lite0-prompts", "lite0-area")
 TRAINED = ("trained-text", "trained-evidence")
+CONFIRMED, CONFIRMED_TRAINED = "lite0-localisation", "trained-localisation"
+CONTROLS = ("image", "grey", "black", "mean")
+"""Variants that the localisation test compares with the reference, corrected for their number."""
+
 ANALYSES = {
     "evidence": (("evidence", "decomposition", "margin", "gallery"), 20, ()),
     "entropy": (("entropy",), 2, ("views=6", "masks=50")),
     "stability": (("stability",), 3, ("masks=200", "fewer=25,50,100")),
 }
 """Folder, analyses, images of each set, settings."""
+
+CONFIRMED_ANALYSES = {"ambiguity": ("ambiguity.area=0.25",), "evidence": ()}
+"""Analyses of the further images, with settings."""
 
 
 def run(*words: str) -> None:
@@ -48,6 +58,21 @@ def carry_out(options: argparse.Namespace) -> None:
         changed = ("--set", *settings) if settings else ()
         words = ("analyze", *names, "--datasets", *sets, *where, "--limit", str(limit), *place, *changed, "--resume")
         run(*words)
+    if options.confirm:
+        confirm(options)
+
+
+def confirm(options: argparse.Namespace) -> None:
+    """Run what is reported on the further images."""
+    where = ("--root", str(options.confirm), "--threads", str(options.threads))
+    out = options.out / "confirmed"
+    run("ablate", CONFIRMED, *where, "--out", str(out))
+    if options.model:
+        run("ablate", CONFIRMED_TRAINED, *where, "--out", str(out), "--backbone", f"local-dir:{options.model}")
+    sets = sorted(path.parent.name for path in options.confirm.glob("*/labels.csv"))
+    for name, settings in CONFIRMED_ANALYSES.items():
+        place = ("--out", str(out / "analyses" / name), "--features", str(out / "features"), "--resume")
+        run("analyze", name, "--datasets", *sets, *where, *place, *(("--set", *settings) if settings else ()))
 
 
 def percent(found: Mapping[str, Any], value: str, low: str, high: str, sign: str = "") -> str:
@@ -89,8 +114,15 @@ def facts(document: Mapping[str, Any]) -> str:
     )
 
 
-def analysis_lines(folder: Path) -> Iterator[str]:
-    for place, (names, _, _) in ANALYSES.items():
+def corrected(document: Mapping[str, Any]) -> str:
+    """Return the p-values of the controls, corrected for their number."""
+    found = {one["label"]: one["p_value"] for one in document["variants"] if one["label"] in CONTROLS and one["n"]}
+    pairs = zip(found, holm([*found.values()]), strict=True)
+    return "Holm's p of the controls: " + ", ".join(f"{name} {value:.2g}" for name, value in pairs) + "."
+
+
+def analysis_lines(folder: Path, analyses: Mapping[str, Sequence[str]]) -> Iterator[str]:
+    for place, names in analyses.items():
         if not (folder / place).exists():
             continue
         rows = pa.concat_tables([run.rows for run in load_runs(folder / place)])
@@ -117,6 +149,7 @@ def fill(text: str, blocks: Mapping[str, str]) -> str:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("root", type=Path)
+    parser.add_argument("--confirm", type=Path)
     parser.add_argument("--model", type=Path)
     parser.add_argument("--out", type=Path, default=Path("ablations"))
     parser.add_argument("--page", type=Path, default=Path("docs/results/study.md"))
@@ -126,16 +159,23 @@ def main() -> int:
     if not options.tables_only:
         carry_out(options)
     blocks = {}
-    for name in (*EXPERIMENTS, *TRAINED):
-        place = options.out / name / f"{name}.results.json"
+    confirmed = options.out / "confirmed"
+    for name in (*EXPERIMENTS, *TRAINED, CONFIRMED, CONFIRMED_TRAINED):
+        folder = confirmed if name in (CONFIRMED, CONFIRMED_TRAINED) else options.out
+        place = folder / name / f"{name}.results.json"
         if place.exists():
             text = without_folders(place.read_text(encoding="utf-8"))
             document = json.loads(text)
             (options.page.parent / place.name).write_text(text, encoding="utf-8")
             blocks[name] = "\n".join([facts(document), "", *table(document)])
-    lines = [*analysis_lines(options.out / "analyses")]
-    if lines:
-        blocks["analyses"] = "\n".join(["```", *lines, "```"])
+            if name in (CONFIRMED, CONFIRMED_TRAINED):
+                blocks[name] += f"\n\n{corrected(document)}"
+    for title, folder, analyses in (
+        ("analyses", options.out, {place: names for place, (names, _, _) in ANALYSES.items()}),
+        ("confirmed-analyses", confirmed, {name: (name,) for name in CONFIRMED_ANALYSES}),
+    ):
+        if lines := [*analysis_lines(folder / "analyses", analyses)]:
+            blocks[title] = "\n".join(["```", *lines, "```"])
     options.page.write_text(fill(options.page.read_text(encoding="utf-8"), blocks), encoding="utf-8")
     print(f"{options.page}: {', '.join(blocks)}")
     return 0
