@@ -1,15 +1,153 @@
-"""Fair context adaptation: learn the context for one image (paper, Sec. "Fair Context Adaptation")."""
+"""Fair context adaptation: losses, and the one optimisation loop of all methods that tune (paper, same section).
 
-from collections.abc import Callable
+Losses keep the dtype that they are given (float32 in use, float64 in the gradient tests).
+"""
+
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
+import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from faircontext.losses import PairWeight, alignment_loss, calibration_loss, pair_weights
+from faircontext.errors import check_choice
 
-__all__ = ["Calibration", "calibrate_context", "total_loss"]
+__all__ = [
+    "Calibration",
+    "Descent",
+    "PairWeight",
+    "alignment_loss",
+    "calibrate_context",
+    "calibration_loss",
+    "js_to_uniform",
+    "minimise",
+    "pair_weights",
+    "total_loss",
+]
+
+PairWeight = Literal["paper", "inverse", "uniform"]
+_LOG2 = math.log(2.0)
+
+
+def js_to_uniform(difference: Float[Tensor, " pairs"]) -> Float[Tensor, " pairs"]:
+    """Return `JS((p, 1 - p) || (1/2, 1/2))` in nats for `p = sigmoid(difference)`.
+
+    It is 0 at a difference of 0 and tends to `(3/4) ln(4/3)` at both ends. It is computed from log-sigmoids, so that it
+    stays finite, with finite gradient, where `p` rounds to 0 or 1.
+
+    Args:
+        difference: score of the pair's first class minus that of its second.
+    """
+    log_p, log_q = F.logsigmoid(difference), F.logsigmoid(-difference)
+    log_half = difference.new_tensor(-_LOG2)
+    log_mid_p, log_mid_q = log_p.logaddexp(log_half) - _LOG2, log_q.logaddexp(log_half) - _LOG2
+    from_pair = log_p.exp() * (log_p - log_mid_p) + log_q.exp() * (log_q - log_mid_q)
+    from_uniform = -_LOG2 - 0.5 * (log_mid_p + log_mid_q)
+    return 0.5 * (from_pair + from_uniform)
+
+
+def pair_weights(
+    posterior: Float[Tensor, " candidates"], pairs: Int[Tensor, "2 pairs"], kind: PairWeight = "paper"
+) -> Float[Tensor, " pairs"]:
+    """Return `w_ij = 1 - |pi(i | x) - pi(j | x)|`, detached.
+
+    The paper's text says that this "downweights pairs already balanced"; its formula does the reverse. `"paper"` is the
+    formula, `"inverse"` is `|pi(i) - pi(j)|`, `"uniform"` is 1.
+
+    Args:
+        posterior: softmax over the candidates on the full image embedding.
+        pairs: candidate positions `i` (first row) and `j` (second row).
+        kind: which weight.
+    """
+    check_choice("pair_weight", kind, ("paper", "inverse", "uniform"))
+    posterior = posterior.detach()
+    gap = (posterior[pairs[0]] - posterior[pairs[1]]).abs()
+    if kind == "paper":
+        return 1.0 - gap
+    return gap if kind == "inverse" else gap.new_ones(gap.shape)
+
+
+def calibration_loss(
+    text: Float[Tensor, "candidates dim"],
+    common: Float[Tensor, "pairs dim"],
+    pairs: Int[Tensor, "2 pairs"],
+    weights: Float[Tensor, " pairs"],
+    beta: float,
+) -> Float[Tensor, ""]:
+    """Return `L_cal`: the weighted mean over pairs of JS of the prediction on common evidence to uniform.
+
+    Args:
+        text: unit-norm text embeddings `tau_c(delta)` of the candidates.
+        common: unit-norm image embeddings `z_com_ij`, one per pair.
+        pairs: candidate positions `i`, `j` of each pair.
+        weights: `w_ij`, see `pair_weights`.
+        beta: inverse temperature of the scores.
+    """
+    difference = beta * (common * (text[pairs[0]] - text[pairs[1]])).sum(-1)
+    return (weights * js_to_uniform(difference)).mean()
+
+
+def alignment_loss(
+    text: Float[Tensor, "candidates dim"], reference: Float[Tensor, "candidates dim"]
+) -> Float[Tensor, ""]:
+    """Return `L_align = 1 - mean_c cos(tau_c(delta), tau_c(delta_0))` for unit vectors.
+
+    It is computed as half the mean squared distance, which is the same number but has a gradient of exactly zero where
+    the two coincide: the rounding noise of `1 - cos` would be blown up to a full step by AdamW's normalisation.
+    """
+    return 0.5 * (text - reference).square().sum(-1).mean()
+
+
+@dataclass(frozen=True)
+class Descent:
+    """How an optimisation went.
+
+    Attributes:
+        losses: before each step.
+        failure: None, or what was not finite.
+    """
+
+    losses: tuple[float, ...]
+    failure: str | None = None
+
+
+def minimise(
+    parameters: Sequence[Tensor],
+    loss: Callable[[], Tensor],
+    *,
+    lr: float,
+    steps: int,
+    weight_decay: float = 0.0,
+    gradients: Callable[[], Sequence[Tensor | None]] | None = None,
+) -> Descent:
+    """Take steps of a fresh AdamW, whose first step is `lr sign(gradient)`; nothing is carried to the next image.
+
+    Args:
+        parameters: leaves that are changed in place.
+        loss: of their present values.
+        lr: learning rate.
+        steps: number of steps.
+        weight_decay: of AdamW.
+        gradients: those of the loss just computed, where the loss does not carry a graph; None for its own graph.
+    """
+    optimizer = torch.optim.AdamW(
+        list(parameters), lr=lr, betas=(0.9, 0.999), eps=1e-8, weight_decay=weight_decay, foreach=False
+    )
+    losses: list[float] = []
+    for _ in range(steps):
+        with torch.enable_grad():  # also where the caller has switched gradients off
+            value = loss()
+        losses.append(value.item())
+        if not value.isfinite():
+            return Descent(tuple(losses), "the loss was not finite")
+        found = torch.autograd.grad(value, parameters, allow_unused=True) if gradients is None else gradients()
+        for parameter, gradient in zip(parameters, found, strict=True):
+            parameter.grad = gradient
+        optimizer.step()
+    return Descent(tuple(losses))
 
 
 @dataclass(frozen=True)
@@ -80,21 +218,19 @@ def calibrate_context(
         lr: AdamW's learning rate.
         steps: number of steps.
     """
-    delta = context.detach().clone().requires_grad_()
-    optimizer = torch.optim.AdamW([delta], lr=lr, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.0, foreach=False)
-    losses: list[float] = []
-    for _ in range(steps):
-        with torch.enable_grad():  # also where the caller has switched gradients off
-            text = encode(delta)
-            if reference is None:
-                reference = text.detach()
-            value = loss(text, reference)
-        losses.append(value.item())
-        if not value.isfinite():
-            return Calibration(context, text.detach(), tuple(losses), "the loss was not finite")
-        (delta.grad,) = torch.autograd.grad(value, delta)
-        optimizer.step()
+    delta, text = context.detach().clone().requires_grad_(), context.new_empty(0)
+
+    def value() -> Tensor:
+        nonlocal reference, text
+        text = encode(delta)
+        if reference is None:
+            reference = text.detach()
+        return loss(text, reference)
+
+    found = minimise([delta], value, lr=lr, steps=steps)
+    if found.failure is not None:
+        return Calibration(context, text.detach(), found.losses, found.failure)
     with torch.no_grad():
         text = encode(delta)
     finite = bool(delta.isfinite().all() and text.isfinite().all())
-    return Calibration(delta.detach(), text, tuple(losses), None if finite else "the context was not finite")
+    return Calibration(delta.detach(), text, found.losses, None if finite else "the context was not finite")

@@ -1,8 +1,13 @@
-"""Every error that a user can cause: one line that names what was wrong, with close matches and the fix."""
+"""Every error that a user can cause: one line that names what was wrong, with close matches and the fix.
 
-from collections.abc import Iterable
+Also the registry, which answers for names that it does not know, and lists that are cut short.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from difflib import get_close_matches
+from fnmatch import fnmatchcase
 from pathlib import Path
+from typing import Generic, TypeVar
 
 __all__ = [
     "FairContextError",
@@ -11,6 +16,8 @@ __all__ = [
     "FeatureError",
     "ImageError",
     "LabelError",
+    "Registry",
+    "and_more",
     "check_choice",
     "check_interval",
     "check_minimum",
@@ -19,6 +26,9 @@ __all__ = [
     "reason_of",
     "unknown_name",
 ]
+
+
+T = TypeVar("T")
 
 
 class FairContextError(Exception):
@@ -71,6 +81,12 @@ def one_line(text: str) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
+def and_more(words: Sequence[str], limit: int = 5, separator: str = ", ") -> str:
+    """Return the first words, and how many more there are."""
+    rest = len(words) - limit
+    return separator.join(words[:limit]) + (f" and {rest:,} more" if rest > 0 else "")
+
+
 def check_type(argument: str, value: object, kind: type | tuple[type, ...], hint: str = "") -> None:
     """Raise `ArgumentError` naming the argument unless its value is of a type."""
     if not isinstance(value, kind) or (isinstance(value, bool) and kind is int):
@@ -83,8 +99,7 @@ def unknown_name(kind: str, name: object, known: Iterable[str]) -> ArgumentError
     """Build the error for a name that is not in a list, with the closest ones (or all of them)."""
     names = sorted(known)
     close = get_close_matches(str(name), names, n=3, cutoff=0.5)
-    listed = ", ".join(names[:20]) + (f" and {len(names) - 20} more" if len(names) > 20 else "")
-    hint = f"did you mean {' or '.join(map(repr, close))}?" if close else f"known: {listed}"
+    hint = f"did you mean {' or '.join(map(repr, close))}?" if close else f"known: {and_more(names, 20)}"
     return ArgumentError(f"unknown {kind} {name!r}; {hint}")
 
 
@@ -109,3 +124,37 @@ def check_interval(argument: str, value: float | tuple[float, ...], low: float, 
             f"{argument}={value!r} is not possible; it must lie above {low} and at most at {high}"
             + (", the smaller end first" if isinstance(value, tuple) else "")
         )
+
+
+class Registry(Generic[T]):
+    """A mapping from public names to classes or factories, in order of registration."""
+
+    def __init__(self, kind: str) -> None:
+        self._kind = kind
+        self._entries: dict[str, T] = {}
+
+    def register(self, name: str) -> Callable[[T], T]:
+        """Return a decorator that files its argument under `name`; a name is given once."""
+        if name in self._entries:
+            raise ValueError(f"{self._kind} {name!r} is registered twice")
+
+        def file(entry: T) -> T:
+            self._entries[name] = entry
+            return entry
+
+        return file
+
+    def __getitem__(self, name: str) -> T:
+        if name not in self._entries:
+            raise unknown_name(self._kind, name, self._entries)
+        return self._entries[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._entries
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._entries)
+
+    def names(self, pattern: str = "*") -> list[str]:
+        """Return the names that match a shell pattern, in order of registration."""
+        return [name for name in self._entries if fnmatchcase(name, pattern)]

@@ -9,9 +9,8 @@ from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 
 from faircontext.errors import check_choice
-from faircontext.losses import entropy
 
-__all__ = ["Aggregation", "Exploration", "explore", "keep_confident", "rank_classes"]
+__all__ = ["Aggregation", "Exploration", "entropy", "explore", "keep_confident", "rank_classes", "scores"]
 
 Aggregation = Literal["vote", "mean"]
 
@@ -37,6 +36,26 @@ class Exploration:
     kept: Int[Tensor, " kept"]
     choices: Int[Tensor, " kept"]
     entropies: Float[Tensor, " views"]
+
+
+def entropy(log_probabilities: Float[Tensor, "*batch classes"]) -> Float[Tensor, "*batch"]:
+    """Return the entropy in nats of distributions given by their logarithms (paper, Eq. for `H_i`)."""
+    return -(log_probabilities.exp() * log_probabilities).sum(-1)
+
+
+def scores(
+    images: Float[Tensor, "*images dim"], text: Float[Tensor, "classes dim"], scale: float = 1.0
+) -> Float[Tensor, "*images classes"]:
+    """Return `scale <f, tau_c>`, summed in double and rounded once to the images' type.
+
+    Classes with equal features then tie exactly, wherever they stand.
+
+    Args:
+        images: unit-norm image embeddings, or one.
+        text: unit-norm text embeddings.
+        scale: inverse temperature.
+    """
+    return (scale * images.double() @ text.double().T).to(images.dtype)
 
 
 def keep_confident(entropies: Float[Tensor, " views"], rho: float) -> Int[Tensor, " kept"]:
@@ -76,12 +95,11 @@ def explore(
         aggregation: what ranks the classes.
     """
     check_choice("aggregation", aggregation, ("vote", "mean"))
-    # Scores are summed in double and rounded once: classes with equal features then tie exactly, wherever they stand.
-    scores = (beta * views.double() @ text.double().T).to(views.dtype)
-    log_posterior = scores.double().log_softmax(-1)
+    values = scores(views, text, beta)
+    log_posterior = values.double().log_softmax(-1)
     entropies = entropy(log_posterior).to(views.dtype)
     kept = keep_confident(entropies, rho)
-    choices = scores[kept].argmax(-1)
+    choices = values[kept].argmax(-1)
     votes = torch.bincount(choices, minlength=len(text))
     posterior = log_posterior[kept].exp().mean(0).to(views.dtype)
     ranking = rank_classes(votes if aggregation == "vote" else posterior, posterior)

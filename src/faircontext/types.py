@@ -1,24 +1,19 @@
 """What passes between the stages: the prediction and the names of array shapes."""
 
-import json
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Int, UInt8
 from torch import Tensor
 
+from faircontext.diagnostics import Diagnostic
 from faircontext.errors import FeatureError
 
-__all__ = ["Diagnostic", "Image", "Prediction", "read_diagnostics"]
+__all__ = ["Diagnostic", "Image", "Prediction"]
 
 Image = UInt8[np.ndarray, "height width 3"]
 """A decoded RGB image."""
-
-Diagnostic = float | int | str | tuple[float, ...]
-"""A number, a word or a row of numbers about how an answer came about."""
 
 
 @dataclass(frozen=True)
@@ -55,15 +50,3 @@ class Prediction:
     def confidence(self) -> float:
         """The probability of the answer."""
         return float(self.probabilities[self.index])
-
-
-def read_diagnostics(text: str) -> dict[str, Any]:
-    """Return the diagnostics of a row; what was NaN or infinite, and is null in JSON, is NaN."""
-    found: dict[str, Any] = {name: _number(value) for name, value in json.loads(text).items()}
-    return found
-
-
-def _number(value: Any) -> Any:
-    if isinstance(value, list):
-        return [_number(inner) for inner in value]
-    return math.nan if value is None else value

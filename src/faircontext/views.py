@@ -1,31 +1,61 @@
-"""Views of one image: the plain view `u_1` and random crops with flips (paper, Sec. "View Generation and Filtering").
+"""Views of one image: the plain view `u_1`, random crops with flips, AugMix, and the random streams behind them all.
+
+Streams depend on (seed, image, purpose) alone, so that a prediction does too: no global generator is used anywhere in
+the core, and two images, methods or threads never share a stream. (Paper, Sec. "View Generation and Filtering".)
 
 The paper names only crops and flips; the values are those that TPT, MTA, ZERO and R-TPT share. Crops are cut from the
 full-resolution image. The recipe belongs to a run, never to a method: methods are compared on the same views.
 """
 
+import hashlib
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 import PIL.Image
+import PIL.ImageOps
 import torch
 import torchvision.transforms.v2.functional as tvf
 from jaxtyping import UInt8
 from torch import Tensor
 from torchvision.transforms.v2 import InterpolationMode
 
-from faircontext.augmix import augmix
 from faircontext.errors import ArgumentError, check_choice, check_interval, check_minimum
-from faircontext.seeding import Purpose, image_id, stream
 from faircontext.types import Image
 
-_LONG = 5
+__all__ = ["Geometry", "Purpose", "ViewRecipe", "Views", "augmix", "image_id", "plain_view", "random_views", "stream"]
+
+_MAX_ASPECT_RATIO = 5
 """Longer images than this, side to side, are cropped before they are resized."""
 
-__all__ = ["Geometry", "ViewRecipe", "Views", "plain_view", "random_views"]
+Purpose = Literal["views", "masks", "augmix", "context", "lora", "order"]
+# A purpose's position is its key, so that results stay reproducible: append, never reorder.
+_PURPOSES = get_args(Purpose)
+
+
+def image_id(pixels: UInt8[np.ndarray, "height width 3"]) -> str:
+    """Return the SHA-256 of the decoded pixels and their shape, in hexadecimal.
+
+    A path would differ between a run on a file and one on its folder; pixels do not.
+    """
+    digest = hashlib.sha256(repr(pixels.shape).encode())
+    digest.update(np.ascontiguousarray(pixels).data)
+    return digest.hexdigest()
+
+
+def stream(seed: int, image: str, purpose: Purpose) -> np.random.Generator:
+    """Return the generator of one purpose for one image.
+
+    Args:
+        seed: the run's seed, not negative.
+        image: the image's id (hexadecimal), see `image_id`.
+        purpose: what the numbers are for; each purpose has a stream of its own.
+    """
+    check_minimum("seed", seed, 0)
+    return np.random.default_rng(np.random.SeedSequence([seed, int(image, 16), _PURPOSES.index(purpose)]))
 
 
 @dataclass(frozen=True)
@@ -169,7 +199,7 @@ def plain_view(
     if resize_mode == "squash":
         squashed: Tensor = tvf.resize(image, [size, size], interpolation=filter_, antialias=True)
         return squashed
-    if max(height, width) > _LONG * min(height, width):
+    if max(height, width) > _MAX_ASPECT_RATIO * min(height, width):
         return _central_square_of_strip(image, size, interpolation)
     resized = tvf.resize(image, [size], interpolation=filter_, antialias=True)
     view: Tensor = tvf.center_crop(resized, [size, size])
@@ -227,3 +257,58 @@ def _crop_box(height: int, width: int, recipe: ViewRecipe, rng: np.random.Genera
     elif width / height > recipe.ratio[1]:
         w = max(1, min(width, round(height * recipe.ratio[1])))
     return (height - h) // 2, (width - w) // 2, h, w
+
+
+_CHAINS, _DEPTHS = 3, (1, 2, 3)
+
+Operation = Callable[[PIL.Image.Image, float, float], PIL.Image.Image]
+
+
+def _shift(picture: PIL.Image.Image, *coefficients: float) -> PIL.Image.Image:
+    return picture.transform(picture.size, PIL.Image.Transform.AFFINE, coefficients, PIL.Image.Resampling.BILINEAR)
+
+
+def _pixels(picture: PIL.Image.Image, level: float) -> int:
+    return int(picture.size[0] / 3 * level / 10)
+
+
+# Each takes a level in [0.1, 1) and a sign; magnitudes are those of severity 1.
+_OPERATIONS: tuple[Operation, ...] = (
+    lambda picture, *_: PIL.ImageOps.autocontrast(picture),
+    lambda picture, *_: PIL.ImageOps.equalize(picture),
+    lambda picture, level, _: PIL.ImageOps.posterize(picture, 4 - int(4 * level / 10)),
+    lambda picture, level, sign: picture.rotate(sign * int(30 * level / 10), PIL.Image.Resampling.BILINEAR),
+    lambda picture, level, _: PIL.ImageOps.solarize(picture, 256 - int(25.6 * level)),
+    lambda picture, level, sign: _shift(picture, 1, sign * 0.3 * level / 10, 0, 0, 1, 0),
+    lambda picture, level, sign: _shift(picture, 1, 0, 0, sign * 0.3 * level / 10, 1, 0),
+    lambda picture, level, sign: _shift(picture, 1, 0, sign * _pixels(picture, level), 0, 1, 0),
+    lambda picture, level, sign: _shift(picture, 1, 0, 0, 0, 1, sign * _pixels(picture, level)),
+)
+
+
+def augmix(crops: UInt8[Tensor, "crops 3 size size"], rng: np.random.Generator) -> UInt8[Tensor, "crops 3 size size"]:
+    """Mix each crop with three chains of one to three random operations.
+
+    Args:
+        crops: views after crop and flip.
+        rng: the image's stream for AugMix.
+
+    Returns:
+        `m x + (1 - m) sum_j w_j chain_j(x)`, rounded to 8 bits, with `m` uniform and `w` from Dirichlet(1, 1, 1).
+    """
+    mixed = torch.empty_like(crops)
+    for crop, out in zip(crops, mixed, strict=True):
+        weights, share = rng.dirichlet(np.ones(_CHAINS)), rng.beta(1.0, 1.0)
+        picture = PIL.Image.fromarray(crop.permute(1, 2, 0).numpy())
+        total = share * np.asarray(picture, dtype=np.float64)
+        for weight in weights:
+            total += (1.0 - share) * weight * np.asarray(_chain(picture, rng), dtype=np.float64)
+        out.copy_(torch.from_numpy(np.rint(total.clip(0.0, 255.0)).astype(np.uint8)).permute(2, 0, 1))
+    return mixed
+
+
+def _chain(picture: PIL.Image.Image, rng: np.random.Generator) -> PIL.Image.Image:
+    for _ in range(_DEPTHS[math.floor(rng.random() * len(_DEPTHS))]):
+        operation = _OPERATIONS[math.floor(rng.random() * len(_OPERATIONS))]
+        picture = operation(picture, rng.uniform(0.1, 1.0), 1.0 if rng.random() < 0.5 else -1.0)
+    return picture

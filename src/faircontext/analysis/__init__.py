@@ -1,11 +1,7 @@
 """What the paper measures about evidence, and what answers cost; importing this files the analyses as methods."""
 
-from faircontext.analysis.ambiguity import Ambiguity
-from faircontext.analysis.decomposition import Decomposition, Margin
-from faircontext.analysis.evidence_contribution import CommonEvidence, UniqueEvidence
-from faircontext.analysis.gallery import Gallery
-from faircontext.analysis.pointing import Pointing
-from faircontext.analysis.stability import Stability
+from faircontext.analysis.contribution import Ambiguity, CommonEvidence, Decomposition, Margin, UniqueEvidence
+from faircontext.analysis.stability import Gallery, Pointing, Stability
 from faircontext.methods.base import METHODS
 
 __all__ = [

@@ -12,12 +12,14 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from faircontext.diagnostics import Diagnostic
 from faircontext.episode import Episode
 from faircontext.errors import LabelError
+from faircontext.explore import scores
 from faircontext.labels import LabelSpace
-from faircontext.methods.answers import predict_by_scores
-from faircontext.methods.localising import Localising
-from faircontext.types import Diagnostic, Prediction
+from faircontext.methods.base import EvidenceMethod
+from faircontext.methods.predict import predict_by_scores
+from faircontext.types import Prediction
 
 __all__ = ["Analysis", "Setting"]
 
@@ -46,7 +48,7 @@ class Setting:
 
 
 @dataclass(frozen=True)
-class Analysis(Localising):
+class Analysis(EvidenceMethod):
     """A quantity of an image, in the diagnostics of its answer, which is zero-shot's."""
 
     analysis: ClassVar[bool] = True
@@ -60,8 +62,8 @@ class Analysis(Localising):
             )
 
     def predicted(self, episode: Episode) -> int:
-        """Return zero-shot's class; scores are summed in double and rounded once, as in all answers."""
-        return int((episode.labels.text[0].double() @ episode.z.double()).float().argmax())
+        """Return zero-shot's class."""
+        return int(scores(episode.z, episode.labels.text[0]).argmax())
 
     def setting(self, episode: Episode) -> Setting:
         """Return zero-shot's class and the candidates; it replaces the last one where it is none of them."""

@@ -5,8 +5,7 @@ from fnmatch import fnmatchcase
 from functools import partial
 
 from faircontext.backbones.base import Backbone
-from faircontext.errors import ArgumentError, check_type
-from faircontext.registry import Registry
+from faircontext.errors import ArgumentError, Registry, check_type
 
 __all__ = ["Backbone", "activation_of", "create_backbone", "list_backbones", "list_pretrained"]
 

@@ -17,14 +17,7 @@ from torch import Tensor
 from faircontext.backbones.checks import USELESS, check_weights, refuse_features, useless_rows
 from faircontext.backbones.device import DTYPES, resolve_precision, usable_device
 from faircontext.backbones.prompts import Placement, Prompts
-from faircontext.errors import (
-    ArgumentError,
-    FairContextWarning,
-    FeatureError,
-    LabelError,
-    check_choice,
-    check_type,
-)
+from faircontext.errors import ArgumentError, FairContextWarning, FeatureError, LabelError, check_choice, check_type
 from faircontext.views import Geometry, ViewRecipe
 
 __all__ = [

@@ -6,9 +6,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 from faircontext import __version__
-from faircontext.bench.ablation import Experiment
 from faircontext.bench.pooled import compare_pooled, read_answers
-from faircontext.bench.store import Run
+from faircontext.runs.experiments import Experiment
+from faircontext.runs.store import Run
 
 __all__ = ["SCHEMA_VERSION", "conclude"]
 

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pyarrow.compute as pc
 
-from faircontext.bench.store import Run
 from faircontext.metrics.stats import Accuracy, discordant, mcnemar_exact, paired_bootstrap
+from faircontext.runs.store import Run
 
 __all__ = ["Answers", "compare_pooled", "read_answers"]
 

@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 
 import faircontext.analysis  # noqa: F401 (files the analyses)
-from faircontext.bench.plan import Setup
-from faircontext.bench.schema import is_analysis
-from faircontext.datasets.catalogue import CATALOGUE
+from faircontext.datasets.spec import CATALOGUE
 from faircontext.episode import Episode
 from faircontext.errors import unknown_name
 from faircontext.methods import create_method, parse_settings
+from faircontext.runs.plan import Setup
+from faircontext.runs.records import is_analysis
 
 __all__ = [
     "BASELINES",

@@ -14,8 +14,8 @@ from faircontext.cli.options import note, parse_options
 from faircontext.errors import ArgumentError, check_minimum
 
 if TYPE_CHECKING:
-    from faircontext.bench.ablation import Cell, Experiment
-    from faircontext.bench.store import Run
+    from faircontext.runs.experiments import Cell, Experiment
+    from faircontext.runs.store import Run
 
 __all__ = ["Ablate", "run"]
 
@@ -53,7 +53,7 @@ class Ablate:
 def run(arguments: Sequence[str]) -> int:
     """Run the command."""
     options = parse_options(Ablate, arguments, "ablate")
-    from faircontext.bench.ablation import Cell, cells, experiment_names, missing, read_experiment, shared
+    from faircontext.runs.experiments import Cell, cells, experiment_names, missing, read_experiment, shared
 
     if options.experiment == "list":
         for name in experiment_names():
@@ -96,8 +96,8 @@ def _changed(experiment: "Experiment", options: Ablate) -> "Experiment":
 
 def _check_same(place: Path, experiment: "Experiment") -> None:
     """Refuse to go on with runs of another experiment; variants may come and go."""
-    from faircontext.bench.records import check_folder
-    from faircontext.bench.store import check_same
+    from faircontext.files import check_folder
+    from faircontext.runs.store import check_same
 
     facts = {key: value for key, value in experiment.facts.items() if key not in ("variants", "title", "reference")}
     now = json.loads(json.dumps(facts))
@@ -110,7 +110,7 @@ def _check_same(place: Path, experiment: "Experiment") -> None:
 
 
 def _write(place: Path, document: dict[str, Any]) -> None:
-    from faircontext.bench.records import to_json, write_whole
+    from faircontext.files import to_json, write_whole
 
     write_whole(place, to_json(document))
 
@@ -143,8 +143,8 @@ def _lost(place: Path) -> str:
 
 def _check_settings(experiment: "Experiment") -> None:
     """Refuse settings that no method takes before anything is run, by the variant's name."""
-    from faircontext.bench.ablation import cells
     from faircontext.methods import create_method, parse_settings
+    from faircontext.runs.experiments import cells
 
     for cell in cells(experiment):
         for label, words in cell.variants.items():
@@ -158,7 +158,7 @@ def _check_settings(experiment: "Experiment") -> None:
 
 def _carry_out(experiment: "Experiment", options: Ablate, place: Path, cell: "Cell") -> "list[Run]":
     """Answer what one pass has not answered yet, and return its runs."""
-    from faircontext.bench.store import check_same
+    from faircontext.runs.store import check_same
 
     facts = experiment.facts
     assert options.root is not None
@@ -199,7 +199,7 @@ def _carry_out(experiment: "Experiment", options: Ablate, place: Path, cell: "Ce
 
 
 def _runs(folder: Path) -> "list[Run]":
-    from faircontext.bench.store import load_run
+    from faircontext.runs.store import load_run
 
     return [load_run(place.parent) for place in sorted(folder.glob("*/run.json"))]
 

@@ -14,7 +14,7 @@ from faircontext.errors import ArgumentError, unknown_name
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from faircontext.bench.plan import Model, Plan
+    from faircontext.runs.plan import Model, Plan
 
 __all__ = ["Analyze", "run"]
 

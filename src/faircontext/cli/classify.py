@@ -13,22 +13,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 import tyro
 
 from faircontext import __version__
-from faircontext.cli.options import ModelOptions, note, parse_options
-from faircontext.datasets.folder import (
-    FolderTruth,
-    class_folders,
-    depth_remarks,
-    find_images,
-    keys_below,
-    name_remarks,
-)
+from faircontext.cli.options import note, parse_options
+from faircontext.datasets.folder import FolderTruth, class_folders, depth_remarks, find_images, keys_below
 from faircontext.errors import ArgumentError, one_line
 from faircontext.imageio import MAX_PIXELS
+from faircontext.names import name_remarks
+from faircontext.runs.options import ModelOptions
 
 if TYPE_CHECKING:
-    from faircontext.bench.plan import Setup
-    from faircontext.bench.run import Answer, Comparison
     from faircontext.labels import LabelSpace
+    from faircontext.metrics.scores import Comparison
+    from faircontext.runs.answer import Answer
+    from faircontext.runs.plan import Setup
 
 __all__ = ["Classify", "run"]
 
@@ -75,8 +71,9 @@ def run(arguments: Sequence[str]) -> int:
     paths = find_images(options.paths, sys.stdin or (), remarks.append)
     read = options.reader()
 
-    from faircontext.bench.records import EntrySpool, RowWriter, check_outputs
-    from faircontext.bench.run import Item, answer_images
+    from faircontext.files import check_outputs
+    from faircontext.runs.answer import Item, answer_images
+    from faircontext.runs.records import EntrySpool, RowWriter
 
     setup = options.create(names, options.method, options.prompts)
     roots = options.paths if options.labels_from_folders else ()
@@ -124,7 +121,7 @@ class _Totals:
     """
 
     def __init__(self, setup: "Setup") -> None:
-        from faircontext.bench.run import Tally
+        from faircontext.metrics.scores import Tally
 
         self._tallies = {label: Tally() for label in setup.methods}
         self._remarks: dict[str, tuple[str, int]] = {}
@@ -134,7 +131,7 @@ class _Totals:
 
     def add(self, answer: "Answer") -> None:
         """Count an image."""
-        from faircontext.methods.fcl import is_flat
+        from faircontext.diagnostics import is_flat
 
         self.images += 1
         self.refused += bool(answer.error)
@@ -151,7 +148,7 @@ class _Totals:
 
     def remarks(self) -> list[str]:
         """Return what was decided where files were read, a line for each kind, and where common evidence is flat."""
-        from faircontext.methods.fcl import describe_flat
+        from faircontext.diagnostics import describe_flat
 
         found = self._remarks.items()
         return [

@@ -54,7 +54,7 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _list(options: Data) -> int:
-    from faircontext.datasets.catalogue import CATALOGUE, list_datasets
+    from faircontext.datasets.spec import CATALOGUE, list_datasets
 
     names = [name for pattern in options.names or ("*",) for name in list_datasets(pattern)]
     if not names:
@@ -68,9 +68,8 @@ def _list(options: Data) -> int:
 
 
 def _check(options: Data) -> int:
-    from faircontext.datasets.catalogue import list_datasets
-    from faircontext.datasets.check import check_dataset, expected_tree
-    from faircontext.datasets.load import locate
+    from faircontext.datasets.load import check_dataset, expected_tree, locate
+    from faircontext.datasets.spec import list_datasets
 
     if options.root is None:
         raise ArgumentError("data check needs --root, the folder that holds the data sets")

@@ -17,11 +17,11 @@ from faircontext.errors import ArgumentError, FairContextError, reason_of
 from faircontext.imageio import load_image
 
 if TYPE_CHECKING:
-    from faircontext.bench.records import Row
     from faircontext.bench.run import Outcome
     from faircontext.episode import Episode
     from faircontext.methods import FCL
-    from faircontext.report.figures import EvidenceRow
+    from faircontext.report.picture_figures import EvidenceRow
+    from faircontext.runs.records import Row
 
 Image = UInt8[np.ndarray, "height width 3"]
 
@@ -90,7 +90,7 @@ def run(arguments: Sequence[str]) -> int:
     from faircontext.episode import Episode
     from faircontext.labels import LabelSpace
     from faircontext.methods import FCL, create_method
-    from faircontext.report.figures import evidence_figure
+    from faircontext.report.picture_figures import evidence_figure
 
     backbone = create_backbone(options.backbone)
     labels, recipe = LabelSpace(LABELS, backbone), backbone.view_recipe("recommended")
@@ -132,10 +132,10 @@ def _photos() -> dict[Path, str]:
 
 def _answer(episode: "Episode", fcl: "FCL", variant: str, truth: str) -> "tuple[Row, Outcome, EvidenceRow]":
     """Answer one image, and return its row of the table, what is counted of it, and its row of the picture."""
-    from faircontext.bench.records import Row
     from faircontext.bench.run import Outcome
     from faircontext.methods import ZeroShot
     from faircontext.report.evidence import evidence_row
+    from faircontext.runs.records import Row
 
     begin = time.perf_counter()
     adaptation = fcl.adapt(episode)

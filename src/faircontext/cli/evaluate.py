@@ -7,18 +7,19 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from faircontext.cli.options import RunOptions, note, parse_options
-from faircontext.datasets.folder import list_remarks
+from faircontext.cli.options import note, parse_options
 from faircontext.errors import ArgumentError, check_minimum
 from faircontext.imageio import MAX_PIXELS
+from faircontext.names import list_remarks
+from faircontext.runs.options import RunOptions
 from faircontext.system import usable_processors
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from faircontext.bench.evaluate import Engine
-    from faircontext.bench.plan import Model, Plan
     from faircontext.datasets.spec import Dataset
+    from faircontext.runs.plan import Model, Plan
+    from faircontext.runs.session import Engine
 
 __all__ = ["Evaluate", "evaluate", "method_names", "plan_of", "rebuild", "run"]
 
@@ -77,8 +78,8 @@ def run(arguments: Sequence[str]) -> int:
 
 def evaluate(options: Evaluate) -> int:
     """Evaluate as the options ask, and return the exit code."""
-    from faircontext.bench.plan import parse_shard, run_name
-    from faircontext.bench.records import check_folder
+    from faircontext.files import check_folder
+    from faircontext.runs.plan import parse_shard, run_name
 
     shard = None if options.shard is None else parse_shard(options.shard)
     for name, words in (("datasets", options.datasets), ("methods", options.methods)):
@@ -111,7 +112,7 @@ def evaluate(options: Evaluate) -> int:
     plans = [plan_of(options, dataset, model, shard) for dataset in datasets]
     engine, facts = _engine(options, model)
     refused = False
-    from faircontext.bench.evaluate import evaluate as carry_out
+    from faircontext.cli.evaluate import evaluate as carry_out
 
     for plan in plans:
         _print_plan(plan)
@@ -130,8 +131,7 @@ def method_names(asked: Sequence[str]) -> list[str]:
 
 def _find(options: Evaluate) -> "list[Dataset]":
     """Find all data sets before anything is run on one."""
-    from faircontext.datasets.check import check_present
-    from faircontext.datasets.load import load_dataset
+    from faircontext.datasets.load import check_present, load_dataset
 
     datasets = [load_dataset(name, options.root, options.split) for name in dict.fromkeys(options.datasets)]
     folders: dict[str, Path] = {}
@@ -152,7 +152,7 @@ def _find(options: Evaluate) -> "list[Dataset]":
 
 def plan_of(options: Evaluate, dataset: "Dataset", model: "Model", shard: tuple[int, int] | None) -> "Plan":
     """Return what is to be done on one data set."""
-    from faircontext.bench.plan import Plan
+    from faircontext.runs.plan import Plan
 
     facts = {
         "pretrained": options.pretrained,
@@ -174,10 +174,10 @@ def _templates(options: Evaluate, dataset: "Dataset") -> tuple[str, ...]:
 
 
 def _engine(options: Evaluate, model: "Model") -> "tuple[Engine, dict[str, Any]]":
-    from faircontext.bench.evaluate import answer_here
+    from faircontext.runs.session import answer_here
 
     if options.engine == "ray":
-        from faircontext.bench.ray import answer_on_ray
+        from faircontext.runs.ray import answer_on_ray
 
         build = partial(rebuild, options)
         return partial(answer_on_ray, build=build, workers=options.workers), {"engine": "ray"}
@@ -191,7 +191,7 @@ def _engine(options: Evaluate, model: "Model") -> "tuple[Engine, dict[str, Any]]
 def rebuild(options: Evaluate, dataset: "Dataset", shard: tuple[int, int] | None) -> "tuple[Plan, Engine]":
     """Make a plan anew in another process, with an engine that carries it out there."""
     plan = plan_of(options, dataset, options.load(method_names(options.methods)), shard)
-    from faircontext.bench.evaluate import answer_here
+    from faircontext.runs.session import answer_here
 
     return plan, partial(answer_here, read=options.reader(), workers=0, features=options.features)
 
@@ -217,8 +217,7 @@ def _print_plan(plan: "Plan") -> None:
 
 def _flat_notes(rows: "pa.Table") -> list[str]:
     """Say, a line a method, where common evidence is flat."""
-    from faircontext.methods.fcl import describe_flat, is_flat
-    from faircontext.types import read_diagnostics
+    from faircontext.diagnostics import describe_flat, is_flat, read_diagnostics
 
     localised, flat = Counter[str](), Counter[str]()
     for row in rows.select(["method", "diagnostics"]).to_pylist():

@@ -7,10 +7,11 @@ from typing import Annotated
 
 import tyro
 
-from faircontext.cli.options import ModelOptions, note, parse_options
-from faircontext.datasets.folder import name_remarks
+from faircontext.cli.options import note, parse_options
 from faircontext.errors import FeatureError, ImageError
 from faircontext.imageio import MAX_PIXELS
+from faircontext.names import name_remarks
+from faircontext.runs.options import ModelOptions
 
 __all__ = ["Explain", "run"]
 
@@ -34,8 +35,8 @@ def run(arguments: Sequence[str]) -> int:
     names = options.names()
     image = options.reader()(options.image)
 
-    from faircontext.bench.records import writing
     from faircontext.episode import Episode
+    from faircontext.files import writing
     from faircontext.methods import FCL, ZeroShot
     from faircontext.report.explain import Explanation, explain_in_words, prepare_folder, write_explanation
 

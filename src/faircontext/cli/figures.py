@@ -37,7 +37,8 @@ def figures(options: Figures) -> int:
     """Draw figures as the options ask, and return the exit code."""
     if options.out == Path():
         raise ArgumentError("--out is empty; name a folder for the figures")
-    from faircontext.report.plots.registry import PLOTS, choose
+    from faircontext.report.pictures import choose
+    from faircontext.report.plots.registry import PLOTS
 
     if options.only == ("list",):
         print("\n".join(PLOTS))

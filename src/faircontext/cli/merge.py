@@ -25,7 +25,7 @@ class Merge:
 def run(arguments: Sequence[str]) -> int:
     """Join, and print where each run is."""
     options = parse_options(Merge, arguments, "merge")
-    from faircontext.bench.merge import merge
+    from faircontext.runs.evaluate import merge
 
     for folder in merge(options.runs, options.out):
         print(folder)

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from faircontext.cli.evaluate import Evaluate, evaluate, method_names, plan_of
 
 if TYPE_CHECKING:
-    from faircontext.bench.store import Run
     from faircontext.datasets.spec import Dataset
+    from faircontext.runs.store import Run
 
 __all__ = ["Planned", "carry_out", "estimate"]
 
@@ -32,9 +32,9 @@ class Planned:
         found = self.run(dataset.name)
         if found is None:
             return wanted
-        from faircontext.bench.plan import data_hash
         from faircontext.bench.reproduce import settings_of
-        from faircontext.bench.store import check_same
+        from faircontext.runs.plan import data_hash
+        from faircontext.runs.store import check_same
 
         asked, config = self.options, found.document["config"]
         now = {
@@ -49,7 +49,7 @@ class Planned:
 
     def run(self, name: str) -> "Run | None":
         """Return the run on a data set that is there."""
-        from faircontext.bench.store import load_run
+        from faircontext.runs.store import load_run
 
         folder = self.options.out / name
         return load_run(folder) if (folder / "run.json").exists() else None
@@ -87,9 +87,9 @@ def estimate(plans: Sequence[Planned]) -> None:
 
 def _pilot(plan: Planned) -> tuple[float, str]:
     """Measure an image with the fewest and with the most classes; return the seconds of all, and on which machine."""
-    from faircontext.bench.evaluate import start_session
     from faircontext.bench.reproduce import between, seconds_per_image
-    from faircontext.bench.store import check_same
+    from faircontext.runs.session import start_session
+    from faircontext.runs.store import check_same
 
     model = plan.options.load(method_names(plan.options.methods))
     plans = [plan_of(plan.options, dataset, model, None) for dataset in plan.datasets if plan.left[dataset.name]]

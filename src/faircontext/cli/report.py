@@ -38,7 +38,7 @@ def report(options: Report) -> int:
     check_minimum("thumbnails", options.thumbnails, 0)
     if options.out == Path():
         raise ArgumentError("--out is empty; name a file for the page")
-    from faircontext.bench.records import check_outputs, write_whole
+    from faircontext.files import check_outputs, write_whole
     from faircontext.report.groups import read_runs
     from faircontext.report.page import build_page
 

@@ -95,8 +95,7 @@ def run(arguments: Sequence[str]) -> int:
 
 def _present(options: Reproduce, wanted: "Experiment") -> "dict[str, Dataset]":
     """Find the data sets; say which cannot be taken, and stop unless that is allowed."""
-    from faircontext.datasets.check import check_present
-    from faircontext.datasets.load import load_dataset
+    from faircontext.datasets.load import check_present, load_dataset
 
     assert options.root is not None
     names = dict.fromkeys([*wanted.counted, *(name for job in wanted.jobs for name in job.datasets)])
@@ -121,7 +120,7 @@ def _present(options: Reproduce, wanted: "Experiment") -> "dict[str, Dataset]":
 
 def _print_counts(datasets: "Sequence[Dataset]") -> int:
     """Print the numbers of classes and images that were found beside the paper's."""
-    from faircontext.datasets.catalogue import CATALOGUE
+    from faircontext.datasets.spec import CATALOGUE
 
     print(f"{'data set':16} {'classes':>8} {'paper':>8} {'images':>8} {'listed':>8} {'paper':>8}")
     for found in datasets:
@@ -206,7 +205,7 @@ def _measure_costs(options: Reproduce, plan: Planned) -> None:
     """
     from faircontext.analysis.efficiency import measure
     from faircontext.backbones.prompts import prompt_set
-    from faircontext.bench.records import to_json, write_whole
+    from faircontext.files import to_json, write_whole
     from faircontext.imageio import load_image
 
     names = ("tpt", "fcl-200", "fcl", "fcl-800")  # as in the runs, where FCL itself has 400 masks

@@ -13,8 +13,8 @@ from faircontext.cli.options import note, parse_options
 from faircontext.errors import ArgumentError
 
 if TYPE_CHECKING:
-    from faircontext.report.groups import Group
-    from faircontext.report.sheets import Sheet
+    from faircontext.report.render import Sheet
+    from faircontext.runs.groups import Group
 
 __all__ = ["Tables", "run", "tables"]
 
@@ -52,8 +52,9 @@ def tables(options: Tables) -> int:
         raise ArgumentError(f"--metric {options.metric} is not possible: {what}; leave --metric out")
     if options.out == Path():
         raise ArgumentError("--out is empty; name a file for the tables")
-    from faircontext.bench.records import check_outputs, write_whole
-    from faircontext.report.groups import group_runs, read_runs, remarks
+    from faircontext.files import check_outputs, write_whole
+    from faircontext.report.groups import read_runs, remarks
+    from faircontext.runs.groups import group_runs
 
     runs = read_runs(options.runs)
     groups = group_runs(runs)
@@ -72,7 +73,8 @@ def tables(options: Tables) -> int:
 
 
 def _csv(groups: "Sequence[Group]", options: Tables) -> str:
-    from faircontext.report.machine import long_records, paper_records, to_csv
+    from faircontext.report.csv_tables import long_records, paper_records
+    from faircontext.report.render import to_csv
 
     compared = options.compare is not None
     records = (
@@ -84,8 +86,8 @@ def _csv(groups: "Sequence[Group]", options: Tables) -> str:
 
 
 def _drawn(groups: "Sequence[Group]", options: Tables) -> str:
-    from faircontext.report.compare import comparison_table
-    from faircontext.report.sheets import to_latex, to_markdown, to_terminal
+    from faircontext.report.csv_tables import comparison_table
+    from faircontext.report.render import to_latex, to_markdown, to_terminal
     from faircontext.report.tables import long_table, paper_table
 
     sheets: list[Sheet] = []

@@ -5,6 +5,7 @@ A collage has side x side cells, each the plain square view of a photo of anothe
 """
 
 import csv
+import re
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -24,6 +25,22 @@ __all__ = ["CELL", "Collage", "Collages", "write_collages"]
 CELL = 224
 """Side of a cell in pixels. Most models read 224 or a multiple of it, so that a cell's edge falls on a pixel's, or
 within a third of one; every model sees all of a collage, since it is square."""
+
+
+_NAME = re.compile(r"(?:^|/)c\d+_(\d+)x(\d+)_(\d+(?:-\d+)*)\.png$")
+
+
+def cells_of(path: str) -> Int[np.ndarray, "side side"] | None:
+    """Return the class index of each cell of a collage, from its file's name; None for another file.
+
+    Args:
+        path: of the file, with `/` between folders.
+    """
+    found = _NAME.search(path)
+    if found is None:
+        return None
+    side, classes = int(found[1]), [int(word) for word in found[3].split("-")]
+    return np.array(classes).reshape(side, side) if found[1] == found[2] and len(classes) == side**2 else None
 
 
 @dataclass(frozen=True)

@@ -1,42 +1,27 @@
 """Images from files, folders and lists, with folder names as truth; class names from a list or a file."""
 
 import os
-import re
-from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from difflib import get_close_matches
 from pathlib import Path
 
-from faircontext.classnames import ClassIndex, as_integer, check_name, compose, count_from_one, normalise
 from faircontext.datasets.split_folders import check_no_splits, split_of
-from faircontext.datasets.walk import Walk, is_folder, list_entries, list_some, natural
-from faircontext.errors import ArgumentError, LabelError, reason_of
+from faircontext.datasets.walk import Walk, is_folder, list_entries, natural
+from faircontext.errors import ArgumentError, and_more
 from faircontext.imageio import EXTENSIONS
+from faircontext.names import ClassIndex, as_integer, count_from_one, normalise
 
 __all__ = [
     "FolderTruth",
     "class_folders",
-    "class_names",
     "depth_remarks",
     "find_images",
     "keys_below",
-    "list_remarks",
-    "name_remarks",
-    "parse_labels",
-    "read_labels",
 ]
 
 
-_NUMBERED = re.compile(r"(\d+|n\d{8})(?:[.:;,)\t]\s*|\s+)\D.*")
-"""A class name after its index or its wnid, as lists of classes have them."""
-
 _SHOWN = 20
 """Folders of no class that are named, a line each."""
-
-_OTHER_COMMAS = ";|\uff0c\u3001\uff1b"
-"""Marks that lists have in place of commas: the last are the comma of full width, the enumeration comma, and `;`."""
-
-_QUOTES = "'\"`"
 
 
 def find_images(
@@ -134,7 +119,7 @@ def depth_remarks(keys: Iterable[str]) -> list[str]:
     splits = sorted({parts[1] for parts in deeper if split_of(parts[1]) not in (None, "images")})
     advice = "where the inner folders are the classes, move them up"
     if len(splits) > 1:
-        advice = f"{list_some(splits)} are splits, which all count: to measure one, lay it out as {splits[0]}/CLASS"
+        advice = f"{and_more(splits)} are splits, which all count: to measure one, lay it out as {splits[0]}/CLASS"
     return [
         f"{len(deeper):,} of {len(levels):,} images lie deeper than right in a class folder, and count for the outer "
         f"one, {'/'.join(deeper[0])} for {deeper[0][0]}; {advice}"
@@ -199,7 +184,7 @@ class FolderTruth:
         known = {folder: index for folder, index in places.items() if index is not None}
         found = []
         if known and all(folder.name.isdecimal() for folder in self.folders):
-            order = _list_some(sorted((folder.name for folder in known), key=int))
+            order = and_more(sorted((folder.name for folder in known), key=int), 20)
             found.append(f"class folders are all integers, and so are the class names, in this order: {order}")
         strange = [folder for folder in self.folders if known and folder not in known]
         for folder in strange[:_SHOWN]:
@@ -210,7 +195,7 @@ class FolderTruth:
             found.append(f"{len(strange) - _SHOWN:,} more folders are named after no class")
         empty = [name for index, name in enumerate(self.names) if index not in known.values()]
         if self._roots and empty:
-            found.append(f"class folders without images, which stay classes: {_list_some(empty)}")
+            found.append(f"class folders without images, which stay classes: {and_more(empty, 20)}")
         return found
 
     def _position_remark(self) -> str:
@@ -224,104 +209,4 @@ class FolderTruth:
         pairs = [f"{folder.name} = {self.names[int(folder.name)]}" for folder in self.folders]
         odd = count_from_one(self._integers, self.names)
         doubt = f"; they may count from 1: {odd}" if odd else ""
-        return f"{head}, taken as places in the list of classes, from 0: {_list_some(pairs)}{doubt}"
-
-
-def _list_some(words: Sequence[str], limit: int = 20) -> str:
-    rest = len(words) - limit
-    return ", ".join(words[:limit]) + (f" and {rest} more" if rest > 0 else "")
-
-
-def list_remarks(names: Sequence[str]) -> list[str]:
-    """Return what is odd in a whole list of class names, a line each."""
-    found = []
-    if len(names) == 1:
-        found.append(f"with one class, {names[0]}, nothing is decided: every image is answered with it")
-        if "," in names[0]:
-            found.append("the one class name has commas in it; a file of class names has one a line")
-        elif other := next((mark for mark in _OTHER_COMMAS if mark in names[0]), None):
-            found.append(f"the one class name has {other!r} in it; --labels takes names with commas (,) between")
-    return found + _odd_forms(names)
-
-
-def name_remarks(names: Sequence[str]) -> list[str]:
-    """Return what a person should know about class names before a run, a line each.
-
-    Besides `list_remarks`: which names are equal or nearly so. In a known data set that is as it should be.
-    """
-    found = list_remarks(names)
-    equal, alike = Counter(map(compose, names)), Counter(map(normalise, names))
-    doubled = sorted({name for name in names if equal[compose(name)] > 1})
-    if doubled:
-        found.append(
-            f"class names given more than once: {', '.join(doubled)}; each keeps its place, the first wins ties"
-        )
-    similar = sorted({name for name in names if alike[normalise(name)] > 1} - {*doubled})
-    if similar:
-        found.append(
-            f"class names that differ in case, underscores or blanks alone: {', '.join(similar)}; a text model may "
-            "read them alike, and the first wins ties"
-        )
-    return found
-
-
-def _odd_forms(names: Sequence[str]) -> list[str]:
-    """Return where all names have something around them that a file or a shell put there."""
-    numbers = [match[1] for match in map(_NUMBERED.fullmatch, names) if match]
-    counted = [as_integer(number) for number in numbers]
-    in_order = counted in ([*range(len(names))], [*range(1, len(names) + 1)])
-    if len(numbers) == len(names) > 1 and (
-        in_order or not any(map(str.isdecimal, numbers))
-    ):  # not of years, as of cars
-        return [f"each class name begins with its number, as in {names[0]!r}; prompts will have it in them"]
-    if names and names[0][:1] in _QUOTES and names[-1][-1:] == names[0][:1]:
-        return [f"quotation marks are read as part of class names, as in {names[0]!r}"]
-    return []
-
-
-def class_names(text: str | None, file: Path | None) -> tuple[str, ...]:
-    """Read class names from a list with commas or from a file, whichever is given.
-
-    Raises:
-        ArgumentError: none or both are given.
-        LabelError: there are no names, or the file cannot be read, or has a name that cannot be used.
-    """
-    if text is not None and file is None:
-        return parse_labels(text)
-    if file is not None and text is None:
-        names = read_labels(file)
-        for number, name in enumerate(names, 1):
-            check_name(number, name, file)
-        return names
-    raise ArgumentError("give the class names either as --labels a,b,c or as --labels-file FILE")
-
-
-def parse_labels(text: str) -> tuple[str, ...]:
-    """Read class names with commas between.
-
-    Raises:
-        LabelError: there are none.
-    """
-    return _clean(text.split(","), "--labels")
-
-
-def read_labels(path: Path) -> tuple[str, ...]:
-    """Read class names from a text file, one a line; blank lines and lines that start with # are left out.
-
-    Raises:
-        LabelError: the file cannot be read, or has no names.
-    """
-    try:
-        lines = path.read_text(encoding="utf-8-sig").split("\n")  # splitlines knows more ends than a file has
-    except UnicodeDecodeError:
-        raise LabelError(f"{path}: not a text file in UTF-8; save it as UTF-8") from None
-    except OSError as error:
-        raise LabelError(f"{path}: {reason_of(error)}") from None
-    return _clean((line for line in lines if not line.lstrip().startswith("#")), str(path))
-
-
-def _clean(names: Iterable[str], source: str) -> tuple[str, ...]:
-    cleaned = tuple(compose(name.strip()) for name in names if name.strip())
-    if not cleaned:
-        raise LabelError(f"{source}: no class names; give at least one")
-    return cleaned
+        return f"{head}, taken as places in the list of classes, from 0: {and_more(pairs, 20)}{doubt}"

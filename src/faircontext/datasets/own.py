@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from faircontext.classnames import ClassIndex, as_integer, count_from_one
-from faircontext.datasets.folder import depth_remarks, read_labels
+from faircontext.datasets.folder import depth_remarks
 from faircontext.datasets.spec import Dataset, Sample
 from faircontext.datasets.split_folders import ClassFolders, find_class_folders, split_hint, split_of
 from faircontext.datasets.table import NAMES, TABLE, is_there, read_table
 from faircontext.datasets.walk import Walk, is_folder, list_entries
 from faircontext.errors import ArgumentError
 from faircontext.imageio import EXTENSIONS
+from faircontext.names import ClassIndex, as_integer, count_from_one, read_labels
 
 __all__ = ["WNID", "load_own", "samples_below"]
 
@@ -185,7 +185,8 @@ def _pairs(words: Sequence[str], labels: Sequence[int], given: Sequence[str]) ->
 
 
 def _wnid_names(folder: Path, words: Sequence[str]) -> tuple[str, ...]:
-    from faircontext.datasets.imagenet import imagenet_names, imagenet_wnids  # which imports this module
+    from faircontext.datasets.imagenet import imagenet_wnids  # which imports this module
+    from faircontext.datasets.layouts import imagenet_names
 
     names = dict(zip(imagenet_wnids(), imagenet_names(), strict=True))
     if strange := [word for word in words if word not in names]:

@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from faircontext.datasets.walk import holds_images, is_folder, list_entries, list_some
-from faircontext.errors import ArgumentError
+from faircontext.datasets.walk import holds_images, is_folder, list_entries
+from faircontext.errors import ArgumentError, and_more
 
 __all__ = ["ClassFolders", "check_no_splits", "find_class_folders", "split_hint", "split_of"]
 
@@ -92,7 +92,7 @@ def _choose(folder: Path, part: str, candidates: Mapping[Path, ClassFolders], ot
     found = candidates[entry]
     if part == "images":
         return found
-    aside = (f"folders beside {entry.name}, a split, are left out: {list_some(others)}",) if others else ()
+    aside = (f"folders beside {entry.name}, a split, are left out: {and_more(others)}",) if others else ()
     return ClassFolders(found.place, part, (*aside, *found.remarks))
 
 

@@ -8,7 +8,7 @@ from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 
-from faircontext.errors import ArgumentError, reason_of
+from faircontext.errors import ArgumentError, and_more, reason_of
 from faircontext.imageio import EXTENSIONS
 
 __all__ = [
@@ -19,7 +19,6 @@ __all__ = [
     "is_folder",
     "is_hidden",
     "list_entries",
-    "list_some",
     "natural",
 ]
 
@@ -165,11 +164,11 @@ class Walk:
         """
         found = []
         if self._repeated:
-            links = list_some([Path(*link.parts[self._skip :]).as_posix() for link in self._repeated])
+            links = and_more([Path(*link.parts[self._skip :]).as_posix() for link in self._repeated])
             found.append(f"links into {inside}, whose images count once, are left out: {links}")
         if number := self._clutter.total():
             names = sorted(name for name, files in self._clutter.items() if files)
-            found.append(f"left out: {number:,} file{'s' * (number != 1)} in {list_some(names)}")
+            found.append(f"left out: {number:,} file{'s' * (number != 1)} in {and_more(names)}")
         if self._passed:
             kinds = {kind: sorted(s for s in self._passed if OTHER_KINDS[s] == kind) for kind in _KINDS}
             counts = [
@@ -237,12 +236,6 @@ def is_hidden(name: str) -> bool:
 def natural(path: Path) -> tuple[int, str]:
     """Sort integer names, as of class folders, by value and before words."""
     return (int(path.name), "") if path.name.isdecimal() else (sys.maxsize, path.name)
-
-
-def list_some(words: Sequence[str], limit: int = 5) -> str:
-    """Return the first words, with commas between, and how many more there are."""
-    rest = len(words) - limit
-    return ", ".join(words[:limit]) + (f" and {rest:,} more" if rest > 0 else "")
 
 
 def _identity(folder: str | os.PathLike[str]) -> Identity:

@@ -4,33 +4,26 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
 from faircontext.backbones.prompts import Placement
-from faircontext.calibrate import Calibration, calibrate_context, total_loss
+from faircontext.calibrate import Calibration, PairWeight, calibrate_context, total_loss
+from faircontext.diagnostics import Diagnostic
 from faircontext.episode import Episode
 from faircontext.errors import ArgumentError, FeatureError, LabelError, check_interval, check_minimum
 from faircontext.estimators import Evidence
 from faircontext.evidence import EvidenceScaling, Proxy, common_evidence, control_picture, effective_area
 from faircontext.explore import Exploration
 from faircontext.labels import LabelSpace
-from faircontext.losses import PairWeight
-from faircontext.methods.answers import predict_by_vote, vote_over_templates
-from faircontext.methods.base import register_method
-from faircontext.methods.localising import Localising
-from faircontext.types import Diagnostic, Prediction
+from faircontext.methods.base import EvidenceMethod, register_method
+from faircontext.methods.predict import predict_by_vote, vote_over_templates
+from faircontext.types import Prediction
 
-__all__ = ["FCL", "FLAT", "SAFE_OPENNESS", "Adaptation", "describe_flat", "is_flat", "openness"]
-
-FLAT = 0.95
-"""Common evidence is flat where the mean of `Q / max Q`, over pixels and pairs, is above this."""
-
-SAFE_OPENNESS = 0.8
-"""With `safe`, only images that are at least so open are calibrated; chosen on half of the study's images."""
+__all__ = ["FCL", "Adaptation", "StudySwitches", "openness"]
 
 
 @dataclass(frozen=True)
@@ -99,12 +92,30 @@ class _Localised:
         }
 
 
+@dataclass(frozen=True)
+class StudySwitches:
+    """Settings of FCL that exist for studies: what the paper leaves open, and controls.
+
+    Attributes:
+        proxy: what a pair is made alike on: the image weighted by its common evidence (`"evidence"`, the paper), or a
+            control that is the same for all pairs: the `"image"` itself, its `"mean"` colour, `"grey"` or `"black"`.
+        pair_weight: `"paper"`, `"inverse"` or `"uniform"`.
+        hp_base: CL-HP's base prompt: `"hard"` (without learnable tokens) or `"init"` (with the initial ones).
+        hp_init: CL-HP's initial tokens: `"copy"` of "a photo of a", or `"normal"` noise of standard deviation 0.02.
+    """
+
+    proxy: Proxy = "evidence"
+    pair_weight: PairWeight = "paper"
+    hp_base: Literal["hard", "init"] = "hard"
+    hp_init: Literal["copy", "normal"] = "copy"
+
+
 @register_method("fcl", "Fair Context Learning: vote for candidates, then equalise them on their common evidence")
 @dataclass(frozen=True)
-class FCL(Localising):
+class FCL(StudySwitches, EvidenceMethod):
     """Fair Context Learning; the defaults are the paper's, or the readings of its silent places given in the docs.
 
-    Settings of exploration and evidence are those of `Localising`.
+    Settings of exploration and evidence are those of `EvidenceMethod`, further ones those of `StudySwitches`.
 
     Attributes:
         context: `"cl"` learns the tokens of "a photo of a"; `"cl-hp"` puts learnable tokens before the hard prompt.
@@ -112,31 +123,24 @@ class FCL(Localising):
         evidence_scaling: of the common-evidence maps: `"max"`, `"minmax"` or `"none"`.
         area: effective area of the common-evidence maps, as a fraction of the image: each pair's softmax gets the
             temperature that gives it. None for the paper's softmax, which has none.
-        proxy: what a pair is made alike on: the image weighted by its common evidence (`"evidence"`, the paper), or a
-            control that is the same for all pairs: the `"image"` itself, its `"mean"` colour, `"grey"` or `"black"`.
-        pair_weight: `"paper"`, `"inverse"` or `"uniform"`.
         lambda_cal: weight of the calibration loss.
         lambda_align: weight of the alignment loss.
         lr: learning rate of AdamW.
         steps: number of steps.
         safe: whether to calibrate only images whose candidates exploration leaves open, see `openness`.
-        hp_base: CL-HP's base prompt: `"hard"` (without learnable tokens) or `"init"` (with the initial ones).
-        hp_init: CL-HP's initial tokens: `"copy"` of "a photo of a", or `"normal"` noise of standard deviation 0.02.
+        safe_openness: the least openness that is calibrated then; chosen on half of the study's images.
     """
 
     context: Literal["cl", "cl-hp"] = "cl"
     calibrate: bool = True
     evidence_scaling: EvidenceScaling = "max"
     area: float | None = None
-    proxy: Proxy = "evidence"
-    pair_weight: PairWeight = "paper"
     lambda_cal: float = 1.0
     lambda_align: float = 1.0
     lr: float = 0.002
     steps: int = 2
     safe: bool = False
-    hp_base: Literal["hard", "init"] = "hard"
-    hp_init: Literal["copy", "normal"] = "copy"
+    safe_openness: float = 0.8
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -144,6 +148,7 @@ class FCL(Localising):
             check_minimum(name, getattr(self, name), 0)
         if self.area is not None:
             check_interval("area", self.area, 0.0, 1.0)
+        check_interval("safe_openness", self.safe_openness, 0.0, 1.0)
 
     def __call__(self, episode: Episode) -> Prediction:
         """Answer one image; with several templates, by majority over one run per template."""
@@ -177,8 +182,9 @@ class FCL(Localising):
             return replace(explored, not_learnt="calibration is off")
         if len(candidates) < 2:
             return explored.fall_back("fewer than two candidates: nothing to calibrate")
-        if self.safe and openness(before) < SAFE_OPENNESS:
-            return replace(explored, not_learnt=_surely(openness(before))).note({"openness": openness(before)})
+        if self.safe and openness(before) < self.safe_openness:
+            sure = replace(explored, not_learnt=_surely(openness(before), self.safe_openness))
+            return sure.note({"openness": openness(before)})
 
         pairs = torch.triu_indices(len(candidates), len(candidates), 1, device=candidates.device)
         try:
@@ -268,7 +274,7 @@ class FCL(Localising):
             common = common_evidence(evidence.maps, pairs, self.evidence_scaling, self.area)
             return _Localised(episode.weighted_features(common), evidence, common)
 
-        settings = (self.localising_settings(episode), self.evidence_scaling, self.area)
+        settings = (self.evidence_settings(episode), self.evidence_scaling, self.area)
         return episode.remember((text.cpu().numpy().tobytes(), settings), find)
 
     def _loss(
@@ -320,30 +326,11 @@ class FCL(Localising):
         }
 
 
-def _surely(found: float) -> str:
+def _surely(found: float, least: float) -> str:
     """Return why an image is not open enough for `safe`, with its openness rounded down, so never up to the limit."""
     return (
         f"the crops are sure among the candidates: their openness is {math.floor(1000 * found) / 1000:.3f} of 1, and "
-        f"safe=true adjusts the prompt from {SAFE_OPENNESS} on"
-    )
-
-
-def is_flat(diagnostics: Mapping[str, Any]) -> bool:
-    """Tell from an answer's diagnostics whether its common evidence localised nothing, see `FLAT`."""
-    return float(diagnostics.get("common_mean", 0.0)) > FLAT
-
-
-def describe_flat(name: str, flat: int, localised: int) -> str:
-    """Return, for a person, how many images of a run had flat common evidence.
-
-    Args:
-        name: what the method is called in the run.
-        flat: images whose common evidence is flat, see `is_flat`.
-        localised: images that have common evidence.
-    """
-    return (
-        f"{name}: common evidence is flat in {flat} of {localised} images (mean of Q / max Q above {FLAT}): nothing "
-        "was localised there; the setting area gives it an area, for example area=0.25"
+        f"safe=true adjusts the prompt from {least} on"
     )
 
 

@@ -10,8 +10,8 @@ from torch import Tensor
 
 from faircontext.episode import Episode
 from faircontext.errors import check_interval, check_minimum
-from faircontext.methods.answers import predict_by_scores
 from faircontext.methods.base import Method, register_method
+from faircontext.methods.predict import predict_by_scores
 from faircontext.types import Prediction
 
 __all__ = ["MTA", "Mode", "find_mode"]

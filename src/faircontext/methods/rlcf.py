@@ -9,13 +9,15 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from faircontext.backbones.base import TRAINABLE_TOWER
+from faircontext.calibrate import minimise
+from faircontext.diagnostics import Diagnostic
 from faircontext.episode import Episode
 from faircontext.errors import check_minimum
 from faircontext.labels import LabelSpace
-from faircontext.methods.answers import fall_back, predict_by_scores
 from faircontext.methods.base import register_method
-from faircontext.methods.tuning import Loss, PromptTuning, TuningOnConfident, adamw, select_views, view_log_posteriors
-from faircontext.types import Diagnostic, Prediction
+from faircontext.methods.predict import fall_back, predict_by_scores
+from faircontext.methods.tuning import Loss, PromptTuning, TuningOnConfident, select_views, view_log_posteriors
+from faircontext.types import Prediction
 
 __all__ = ["RLCF", "RLCFEncoder", "feedback_loss", "rewards_of_views"]
 
@@ -129,19 +131,19 @@ class RLCFEncoder(Feedback):
         rewards = rewards_of_views(episode, kept, self.reward)
         pixels = episode.views[kept.cpu()].to(backbone.device) / 255.0
         weights = {name: value.clone().requires_grad_() for name, value in backbone.tower.named_parameters()}
-        optimizer = adamw(weights.values(), self.lr, self.weight_decay)
-        diagnostics: dict[str, Diagnostic] = {"views": tuple(map(float, kept.tolist())), "steps": self.steps}
-        for step in range(self.steps):
-            with torch.enable_grad():  # also where the caller has switched gradients off
-                features = backbone.encode_with(weights, pixels)
-                value = feedback_loss(view_log_posteriors(features, text, backbone.logit_scale), rewards, self.k)
-            diagnostics[f"loss_{step}"] = value.item()
-            if not value.isfinite():
-                return fall_back(episode, text, "the loss was not finite: answered by zero-shot")
-            gradients = torch.autograd.grad(value, list(weights.values()), allow_unused=True)
-            for weight, gradient in zip(weights.values(), gradients, strict=True):
-                weight.grad = gradient
-            optimizer.step()
+
+        def loss() -> Tensor:
+            features = backbone.encode_with(weights, pixels)
+            return feedback_loss(view_log_posteriors(features, text, backbone.logit_scale), rewards, self.k)
+
+        found = minimise(list(weights.values()), loss, lr=self.lr, weight_decay=self.weight_decay, steps=self.steps)
+        if found.failure is not None:
+            return fall_back(episode, text, f"{found.failure}: answered by zero-shot")
+        diagnostics: dict[str, Diagnostic] = {
+            "views": tuple(map(float, kept.tolist())),
+            "steps": self.steps,
+            **{f"loss_{step}": value for step, value in enumerate(found.losses)},
+        }
         with torch.no_grad():
             z = backbone.encode_with(weights, episode.x[None])[0]
         if not z.isfinite().all():

@@ -12,14 +12,16 @@ from jaxtyping import Float
 from torch import Tensor
 
 from faircontext.backbones.prompts import prompt_set
-from faircontext.classnames import ClassIndex
+from faircontext.calibrate import minimise
+from faircontext.diagnostics import Diagnostic
 from faircontext.episode import Episode
 from faircontext.errors import ArgumentError, LabelError, reason_of
 from faircontext.labels import LabelSpace
-from faircontext.methods.answers import fall_back, predict_by_scores
 from faircontext.methods.base import register_method
-from faircontext.methods.tuning import TuningOnConfident, adamw, marginal_entropy, select_views, view_log_posteriors
-from faircontext.types import Diagnostic, Prediction
+from faircontext.methods.predict import fall_back, predict_by_scores
+from faircontext.methods.tuning import TuningOnConfident, marginal_entropy, select_views, view_log_posteriors
+from faircontext.names import ClassIndex
+from faircontext.types import Prediction
 
 __all__ = ["TPS", "descriptor_prompt", "read_descriptors"]
 
@@ -103,18 +105,18 @@ class TPS(TuningOnConfident):
         base = self._prototypes(episode.labels)
         scale = episode.backbone.logit_scale
         shift = torch.zeros_like(base, requires_grad=True)
-        optimizer = adamw([shift], self.lr, self.weight_decay)
         diagnostics: dict[str, Diagnostic] = {"steps": self.steps}
-        for step in range(self.steps):
-            with torch.enable_grad():  # also where the caller has switched gradients off
-                text = F.normalize(base + shift, dim=-1)
-                kept = select_views(episode, text.detach(), self.rho)
-                value = marginal_entropy(view_log_posteriors(episode.view_features[kept], text, scale))
-            diagnostics["views"], diagnostics[f"loss_{step}"] = tuple(map(float, kept.tolist())), value.item()
-            if not value.isfinite():
-                return fall_back(episode, base, "the loss was not finite: answered by the prototypes as they are")
-            (shift.grad,) = torch.autograd.grad(value, shift)
-            optimizer.step()
+
+        def loss() -> Tensor:
+            text = F.normalize(base + shift, dim=-1)
+            kept = select_views(episode, text.detach(), self.rho)
+            diagnostics["views"] = tuple(map(float, kept.tolist()))
+            return marginal_entropy(view_log_posteriors(episode.view_features[kept], text, scale))
+
+        found = minimise([shift], loss, lr=self.lr, weight_decay=self.weight_decay, steps=self.steps)
+        if found.failure is not None:
+            return fall_back(episode, base, f"{found.failure}: answered by the prototypes as they are")
+        diagnostics |= {f"loss_{step}": value for step, value in enumerate(found.losses)}
         shifted = F.normalize(base + shift.detach(), dim=-1)
         if not (shifted.norm(dim=-1) > 0.5).all():  # not finite, or so large that their norm overflows
             return fall_back(episode, base, "the shift was not finite: answered by the prototypes as they are")

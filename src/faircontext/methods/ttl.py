@@ -9,15 +9,17 @@ from jaxtyping import Float
 from torch import Tensor
 
 from faircontext.backbones.base import ADAPTABLE_BLOCKS, ROW_MULTIPLE
+from faircontext.calibrate import minimise
+from faircontext.diagnostics import Diagnostic
 from faircontext.episode import Episode
 from faircontext.errors import check_interval, check_minimum
+from faircontext.explore import entropy
 from faircontext.labels import LabelSpace
-from faircontext.losses import entropy
-from faircontext.methods.answers import fall_back, predict_by_scores
 from faircontext.methods.base import register_method
-from faircontext.methods.tuning import Tuning, adamw, view_log_posteriors
-from faircontext.seeding import stream
-from faircontext.types import Diagnostic, Prediction
+from faircontext.methods.predict import fall_back, predict_by_scores
+from faircontext.methods.tuning import Tuning, view_log_posteriors
+from faircontext.types import Prediction
+from faircontext.views import stream
 
 __all__ = ["TTL", "low_rank_update", "weighted_entropy"]
 
@@ -80,14 +82,26 @@ class TTL(Tuning):
             [tower.below(rows.to(backbone.device) / 255.0) for rows in episode.views.split(backbone.batch_size)]
         )
         a, b = self._initial(tower.blocks, tower.width, episode.seed, backbone.device)
-        optimizer = adamw([a, b], self.lr, self.weight_decay)
-        diagnostics: dict[str, Diagnostic] = {"steps": self.steps}
-        for step in range(self.steps):
-            value = self._accumulate(episode, tokens, a, b)
-            diagnostics[f"loss_{step}"] = value
-            if not math.isfinite(value):
-                return fall_back(episode, text, "the loss was not finite: answered by zero-shot")
-            optimizer.step()
+        gradients: list[Tensor] = []
+
+        def loss() -> Tensor:
+            value, gradients[:] = self._differentiate(episode, tokens, a, b)
+            return value
+
+        found = minimise(
+            [a, b],
+            loss,
+            lr=self.lr,
+            weight_decay=self.weight_decay,
+            steps=self.steps,
+            gradients=lambda: gradients,
+        )
+        if found.failure is not None:
+            return fall_back(episode, text, f"{found.failure}: answered by zero-shot")
+        diagnostics: dict[str, Diagnostic] = {
+            "steps": self.steps,
+            **{f"loss_{step}": value for step, value in enumerate(found.losses)},
+        }
         with torch.no_grad():
             z = tower.above(tokens[:1], low_rank_update(a, b, self.alpha / self.rank))[0]
         if not z.isfinite().all():
@@ -102,17 +116,14 @@ class TTL(Tuning):
         a = torch.from_numpy(noise).float().to(device).requires_grad_()
         return a, torch.zeros(blocks, 2, width, self.rank, device=device, requires_grad=True)
 
-    def _accumulate(self, episode: Episode, tokens: Tensor, a: Tensor, b: Tensor) -> float:
-        """Set the gradients of `A` and `B`, some views at a time, and return the loss."""
+    def _differentiate(self, episode: Episode, tokens: Tensor, a: Tensor, b: Tensor) -> tuple[Tensor, list[Tensor]]:
+        """Return the loss and its gradients by `A` and `B`, summed over some views at a time."""
         tower, text = episode.backbone.split_tower(self.blocks), episode.labels.zero_shot_text
-        a.grad, b.grad = torch.zeros_like(a), torch.zeros_like(b)
-        total = 0.0
+        gradients, total = [torch.zeros_like(a), torch.zeros_like(b)], 0.0
         for rows in tokens.split(ROW_MULTIPLE):
-            with torch.enable_grad():  # also where the caller has switched gradients off
-                features = tower.above(rows, low_rank_update(a, b, self.alpha / self.rank))
-                entropies = entropy(view_log_posteriors(features, text, episode.backbone.logit_scale))
-                part = weighted_entropy(entropies, self.threshold).sum() / len(tokens)
-            for parameter, gradient in zip((a, b), torch.autograd.grad(part, (a, b)), strict=True):
-                parameter.grad = gradient if parameter.grad is None else parameter.grad + gradient
+            features = tower.above(rows, low_rank_update(a, b, self.alpha / self.rank))
+            entropies = entropy(view_log_posteriors(features, text, episode.backbone.logit_scale))
+            part = weighted_entropy(entropies, self.threshold).sum() / len(tokens)
+            gradients = [sum_ + own for sum_, own in zip(gradients, torch.autograd.grad(part, (a, b)), strict=True)]
             total += part.item()
-        return total
+        return torch.tensor(total, dtype=torch.float64), gradients

@@ -2,7 +2,7 @@
 
 import math
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -10,21 +10,21 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from faircontext.calibrate import minimise
+from faircontext.diagnostics import Diagnostic
 from faircontext.episode import Episode
 from faircontext.errors import LabelError, check_interval, check_minimum
-from faircontext.explore import keep_confident
+from faircontext.explore import entropy, keep_confident
 from faircontext.labels import LabelSpace, merge_templates
-from faircontext.losses import entropy
-from faircontext.methods.answers import fall_back, predict_by_scores
 from faircontext.methods.base import Method
-from faircontext.types import Diagnostic, Prediction
+from faircontext.methods.predict import fall_back, predict_by_scores
+from faircontext.types import Prediction
 
 __all__ = [
     "PromptTuning",
     "Tuned",
     "Tuning",
     "TuningOnConfident",
-    "adamw",
     "marginal_entropy",
     "mean_entropy",
     "select_views",
@@ -72,13 +72,6 @@ def mean_entropy(log_posteriors: Float[Tensor, "views classes"]) -> Float[Tensor
     return entropy(log_posteriors).mean()
 
 
-def adamw(parameters: Iterable[Tensor], lr: float, weight_decay: float) -> torch.optim.AdamW:
-    """Return a fresh optimiser, as every image gets one: its first step is `lr sign(gradient)`."""
-    return torch.optim.AdamW(
-        list(parameters), lr=lr, betas=(0.9, 0.999), eps=1e-8, weight_decay=weight_decay, foreach=False
-    )
-
-
 @dataclass(frozen=True)
 class Tuned:
     """Tuned text features, or why there are none.
@@ -110,32 +103,33 @@ def tune_context(
         steps: number of steps.
     """
     backbone = labels.backbone
-    contexts = [backbone.context(prompts).clone().requires_grad_() for prompts in labels.prompts if prompts.length]
-    prompts = [prompts for prompts in labels.prompts if prompts.length]
-    fixed = [text for prompts, text in zip(labels.prompts, labels.text, strict=True) if not prompts.length]
-    optimizer = adamw(contexts, lr, weight_decay)
-    texts = [text for prompts, text in zip(labels.prompts, labels.text, strict=True) if prompts.length]
-    losses: list[float] = []
-    for _ in range(steps):
-        with torch.enable_grad():  # also where the caller has switched gradients off
-            encoded = [
-                backbone.encode_text(rows, context, known=text)
-                for rows, context, text in zip(prompts, contexts, texts, strict=True)
-            ]
-            value = loss(merge_templates(torch.stack([*encoded, *fixed])))
-        losses.append(value.item())
-        if not value.isfinite():
-            return Tuned(labels.zero_shot_text, tuple(losses), "the loss was not finite")
-        gradients = torch.autograd.grad(value, contexts)
-        for context, gradient in zip(contexts, gradients, strict=True):
-            context.grad = gradient
-        optimizer.step()
+    pairs = list(zip(labels.prompts, labels.text, strict=True))
+    fixed = [text for prompts, text in pairs if not prompts.length]
+    learnt = [prompts for prompts, _ in pairs if prompts.length]
+    contexts = [backbone.context(prompts).clone().requires_grad_() for prompts in learnt]
+
+    def encode() -> list[Tensor]:
         with torch.no_grad():
-            texts = [backbone.encode_text(rows, context) for rows, context in zip(prompts, contexts, strict=True)]
-    tuned = merge_templates(torch.stack([*texts, *fixed]))
+            return [backbone.encode_text(rows, context) for rows, context in zip(learnt, contexts, strict=True)]
+
+    known: list[Tensor] | None = [text for prompts, text in pairs if prompts.length]  # at the initial contexts
+
+    def value() -> Tensor:
+        nonlocal known
+        texts, known = encode() if known is None else known, None
+        encoded = [
+            backbone.encode_text(rows, context, known=text)
+            for rows, context, text in zip(learnt, contexts, texts, strict=True)
+        ]
+        return loss(merge_templates(torch.stack([*encoded, *fixed])))
+
+    found = minimise(contexts, value, lr=lr, weight_decay=weight_decay, steps=steps)
+    if found.failure is not None:
+        return Tuned(labels.zero_shot_text, found.losses, found.failure)
+    tuned = merge_templates(torch.stack([*(encode() if known is None else known), *fixed]))
     if not tuned.isfinite().all():
-        return Tuned(labels.zero_shot_text, tuple(losses), "the learnt context was not finite")
-    return Tuned(tuned, tuple(losses))
+        return Tuned(labels.zero_shot_text, found.losses, "the learnt context was not finite")
+    return Tuned(tuned, found.losses)
 
 
 @dataclass(frozen=True)

@@ -8,12 +8,13 @@ import torch
 from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 
+from faircontext.diagnostics import Diagnostic
 from faircontext.episode import Episode
 from faircontext.errors import check_interval
-from faircontext.explore import keep_confident, rank_classes
+from faircontext.explore import keep_confident, rank_classes, scores
 from faircontext.methods.base import Method, register_method
 from faircontext.methods.tuning import view_entropies
-from faircontext.types import Diagnostic, Prediction
+from faircontext.types import Prediction
 
 __all__ = ["ZERO", "break_tie"]
 
@@ -63,8 +64,7 @@ class ZERO(Method):
     def __call__(self, episode: Episode) -> Prediction:
         """Answer one image by the vote of its confident views."""
         views, text = episode.view_features, episode.labels.zero_shot_text
-        # Summed in double and rounded once, as in exploration: equal features tie exactly.
-        cosines = (views.double() @ text.double().T).float()
+        cosines = scores(views, text)
         entropies = view_entropies(views, text, episode.backbone.logit_scale)
         order = entropies.sort(stable=True).indices
         kept = keep_confident(entropies, self.rho)

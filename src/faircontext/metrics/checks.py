@@ -5,7 +5,7 @@ from jaxtyping import Shaped
 
 from faircontext.errors import ArgumentError, check_type
 
-__all__ = ["ROUNDING", "check_arrays", "check_classes", "check_level", "check_lengths", "check_probabilities"]
+__all__ = ["ROUNDING", "check_arrays", "check_classes", "check_lengths", "check_probabilities"]
 
 ROUNDING = 1e-5
 """A probability may lie this far outside [0, 1]: sums of float32 values round."""
@@ -34,8 +34,8 @@ def check_probabilities(**arrays: Shaped[np.ndarray, " images"]) -> None:
     for name, values in arrays.items():
         outside = ~((values >= -ROUNDING) & (values <= 1 + ROUNDING))  # not a number is outside as well
         if outside.any():
-            place = int(outside.argmax())
-            raise ArgumentError(f"{name}[{place}]={values[place]} is not possible; it must lie between 0 and 1")
+            index = int(outside.argmax())
+            raise ArgumentError(f"{name}[{index}]={values[index]} is not possible; it must lie between 0 and 1")
 
 
 def check_classes(argument: str, values: Shaped[np.ndarray, "..."], classes: int | None = None, least: int = 0) -> None:
@@ -46,9 +46,3 @@ def check_classes(argument: str, values: Shaped[np.ndarray, "..."], classes: int
     if outside.any():
         value, known = values[outside][0], "" if classes is None else f" to {classes - 1}"
         raise ArgumentError(f"{argument} has the class {value}; classes are known by index, from 0{known}")
-
-
-def check_level(level: float) -> None:
-    """Raise `ArgumentError` unless a confidence level lies between 0 and 1, both excluded."""
-    if not 0 < level < 1:
-        raise ArgumentError(f"level={level!r} is not possible; it must lie between 0 and 1, for example 0.95")

@@ -2,92 +2,87 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
-from jaxtyping import Bool, Float, Shaped
+from jaxtyping import Float, Int, Shaped
 from scipy.stats import binomtest
 
-from faircontext.errors import ArgumentError, check_minimum
-from faircontext.metrics.checks import check_arrays, check_level
+from faircontext.errors import ArgumentError, check_choice, check_minimum
+from faircontext.metrics.checks import check_arrays, check_lengths
 
 __all__ = [
     "Accuracy",
+    "CorrelationKind",
     "Interval",
     "average_interval",
     "bootstrap_mean",
     "bootstrap_means",
     "chance_p_value",
-    "discordant",
+    "clustered_correlation",
     "holm",
     "mcnemar_exact",
     "paired_bootstrap",
     "wilson_interval",
 ]
 
+CorrelationKind = Literal["pearson", "spearman"]
+
 FEW_VALUES = 100
 """Up to so many distinct outcomes, resamples are drawn as counts."""
 
+ENDS = (0.025, 0.975)
+"""Quantiles of resamples that are the ends of an interval."""
 
-def wilson_interval(successes: int, number: int, level: float = 0.95) -> tuple[float, float]:
-    """Return the Wilson score interval of a proportion.
+
+def wilson_interval(successes: int, n: int) -> tuple[float, float]:
+    """Return the 95% Wilson score interval of a proportion.
 
     Args:
-        successes: how many of them.
-        number: of trials, at least 1.
-        level: confidence level.
+        successes: at most `n`.
+        n: trials, at least 1.
 
     Raises:
-        ArgumentError: there is no trial, there are more successes than trials, or the level is not in (0, 1).
+        ArgumentError: there is no trial, or there are more successes than trials.
     """
-    _check_counts("successes", successes, number)
-    check_level(level)
-    interval = binomtest(successes, number).proportion_ci(level, method="wilson")
+    _check_counts("successes", successes, n)
+    interval = binomtest(successes, n).proportion_ci(0.95, method="wilson")
     return float(interval.low), float(interval.high)
 
 
 def mcnemar_exact(only_first: int, only_second: int) -> float:
     """Return the two-sided exact p-value of McNemar's test for two methods on the same images.
 
-    Under the null hypothesis each image that exactly one of them has right is a fair coin.
+    Under the null hypothesis each image on which exactly one of them is correct is a fair coin.
 
     Args:
-        only_first: images that only the first method has right.
-        only_second: images that only the second has right.
+        only_first: images on which only the first method is correct.
+        only_second: images on which only the second is correct.
     """
     discordant = only_first + only_second
     return float(binomtest(only_first, discordant, 0.5).pvalue) if discordant else 1.0
 
 
-def discordant(first: Bool[np.ndarray, " images"], second: Bool[np.ndarray, " images"]) -> tuple[int, int]:
-    """Return how many images the first method alone has right, and how many the second alone: see `mcnemar_exact`.
-
-    Raises:
-        ArgumentError: one of them is no array.
-    """
-    check_arrays(first=first, second=second)
-    return int((first & ~second).sum()), int((second & ~first).sum())
-
-
-def chance_p_value(correct: int, number: int, classes: int) -> float:
-    """Return the one-sided exact p-value of at least this many right answers, were they drawn at random.
+def chance_p_value(correct: int, n: int, classes: int) -> float:
+    """Return the one-sided exact p-value of at least this many correct predictions, were they drawn at random.
 
     Args:
-        correct: right answers.
-        number: of images, at least 1.
-        classes: C; a random answer is right with probability 1/C.
+        correct: correct predictions.
+        n: images, at least 1.
+        classes: C; a random prediction is correct with probability 1/C.
 
     Raises:
-        ArgumentError: there is no image or no class, or more answers are right than there are.
+        ArgumentError: there is no image or no class, or more predictions are correct than there are.
     """
-    _check_counts("correct", correct, number)
+    _check_counts("correct", correct, n)
     check_minimum("classes", classes, 1)
-    return float(binomtest(correct, number, 1 / classes, alternative="greater").pvalue)
+    return float(binomtest(correct, n, 1 / classes, alternative="greater").pvalue)
 
 
-def _check_counts(argument: str, count: int, number: int) -> None:
-    check_minimum("number", number, 1)
-    if not 0 <= count <= number:
-        raise ArgumentError(f"{argument}={count} is not possible; it must lie between 0 and number={number}")
+def _check_counts(argument: str, count: int, n: int) -> None:
+    check_minimum("n", n, 1)
+    if not 0 <= count <= n:
+        raise ArgumentError(f"{argument}={count} is not possible; it must lie between 0 and n={n}")
 
 
 def holm(p_values: Sequence[float]) -> tuple[float, ...]:
@@ -122,18 +117,15 @@ class Interval:
     high: float
 
 
-def bootstrap_mean(
-    outcomes: Shaped[np.ndarray, " images"], level: float = 0.95, resamples: int = 9999, seed: int = 0
-) -> Interval:
-    """Return the mean of outcomes with its percentile bootstrap interval.
+def bootstrap_mean(outcomes: Shaped[np.ndarray, " images"], resamples: int = 9999, seed: int = 0) -> Interval:
+    """Return the mean of outcomes with its 95% percentile bootstrap interval.
 
     Images are drawn again with replacement. Percentiles rather than BCa: for means of many outcomes both agree, while
     BCa leaves one image out at a time, which is slow for tens of thousands of them, and is undefined where all
     outcomes are equal. There the interval is the mean alone: a bootstrap cannot know what it has not seen.
 
     Args:
-        outcomes: a number per image: whether it is right, or for example its squared error.
-        level: confidence level.
+        outcomes: a number per image: whether it is correct, or for example its squared error.
         resamples: how often all images are drawn.
         seed: of the draws.
 
@@ -141,7 +133,7 @@ def bootstrap_mean(
         ArgumentError: there is no image, an outcome is not finite, or another argument is out of range.
     """
     check_arrays(outcomes=outcomes)
-    return average_interval([outcomes], level, resamples, seed)
+    return average_interval([outcomes], resamples, seed)
 
 
 def bootstrap_means(
@@ -162,18 +154,16 @@ def bootstrap_means(
 def paired_bootstrap(
     first: Shaped[np.ndarray, " images"],
     second: Shaped[np.ndarray, " images"],
-    level: float = 0.95,
     resamples: int = 9999,
     seed: int = 0,
 ) -> Interval:
-    """Return the difference of two means, first minus second, on the same images, with its bootstrap interval.
+    """Return the difference of two means, first minus second, on the same images, with its 95% bootstrap interval.
 
     Images are drawn with both of their outcomes, so what the two methods share does not widen the interval.
 
     Args:
         first: outcomes of one method.
         second: outcomes of another on the same images, in the same order.
-        level: confidence level.
         resamples: how often all images are drawn.
         seed: of the draws.
 
@@ -183,31 +173,27 @@ def paired_bootstrap(
     check_arrays(first=first, second=second)
     if len(first) != len(second):
         raise ArgumentError(f"first has {len(first)} outcomes and second {len(second)}; give both for each image")
-    return bootstrap_mean(first.astype(np.float64) - second.astype(np.float64), level, resamples, seed)
+    return bootstrap_mean(first.astype(np.float64) - second.astype(np.float64), resamples, seed)
 
 
-def average_interval(
-    scores: Sequence[Shaped[np.ndarray, " _"]], level: float = 0.95, resamples: int = 9999, seed: int = 0
-) -> Interval:
-    """Return the average over data sets of their means, with a bootstrap interval: the column "Avg." of a table.
+def average_interval(scores: Sequence[Shaped[np.ndarray, " _"]], resamples: int = 9999, seed: int = 0) -> Interval:
+    """Return the average over data sets of their means, with a 95% bootstrap interval: the column "Avg." of a table.
 
     Images are drawn again within each data set (a stratified bootstrap): the sets are those that were chosen, and
     only their images are a sample.
 
     Args:
         scores: outcomes per image, one array per data set.
-        level: confidence level.
         resamples: how often all images are drawn.
         seed: of the draws.
 
     Raises:
         ArgumentError: there is no data set, one is empty, or another argument is out of range.
     """
-    check_level(level)
     check_minimum("resamples", resamples, 1)
     check_minimum("seed", seed, 0)
-    for place, outcomes in enumerate(scores):
-        check_arrays(**{f"scores[{place}]": outcomes})
+    for index, outcomes in enumerate(scores):
+        check_arrays(**{f"scores[{index}]": outcomes})
     if not scores or not all(len(outcomes) for outcomes in scores):
         raise ArgumentError("scores has a data set without images, or none at all; give at least one of each")
     rng = np.random.default_rng(seed)
@@ -218,7 +204,7 @@ def average_interval(
         value, means = _resampled_means(outcomes.astype(np.float64), resamples, rng)
         values.append(value)
         drawn.append(means)
-    low, high = np.quantile(np.mean(drawn, axis=0), [(1 - level) / 2, (1 + level) / 2])
+    low, high = np.quantile(np.mean(drawn, axis=0), ENDS)
     return Interval(float(np.mean(values)), float(low), float(high))
 
 
@@ -227,36 +213,112 @@ def _resampled_means(
 ) -> tuple[float, Float[np.ndarray, " resamples"]]:
     """Return the mean, and the means of resamples.
 
-    Where few outcomes are distinct, as with right and wrong, a resample is a multinomial draw of how often each occurs:
-    the same distribution, without the memory and time of drawing every image.
+    Where few outcomes are distinct, as of whether predictions are correct, a resample is a multinomial draw of how
+    often each occurs: the same distribution, without the memory and time of drawing every image.
     """
-    number = len(outcomes)
+    n = len(outcomes)
     distinct, counts = np.unique(outcomes, return_counts=True)
     if len(distinct) > FEW_VALUES:
-        means = [outcomes[rng.integers(number, size=number)].mean() for _ in range(resamples)]
+        means = [outcomes[rng.integers(n, size=n)].mean() for _ in range(resamples)]
         return float(outcomes.mean()), np.array(means)
-    drawn = rng.multinomial(number, counts / number, size=resamples)
+    drawn = rng.multinomial(n, counts / n, size=resamples)
     # Both in one way, so that equal outcomes give equal ends to the last bit.
-    return float((counts * distinct).sum() / number), (drawn * distinct).sum(1) / number
+    return float((counts * distinct).sum() / n), (drawn * distinct).sum(1) / n
 
 
 @dataclass(frozen=True)
 class Accuracy:
-    """Top-1 accuracy on `number` images, `correct` of them right."""
+    """Top-1 accuracy on `n` images, of which `correct` have a correct prediction."""
 
     correct: int
-    number: int
+    n: int
 
     @property
     def value(self) -> float:
         """The proportion."""
-        return self.correct / self.number
+        return self.correct / self.n
 
     @property
     def interval(self) -> tuple[float, float]:
         """Its 95% Wilson interval."""
-        return wilson_interval(self.correct, self.number)
+        return wilson_interval(self.correct, self.n)
 
     def __str__(self) -> str:
         low, high = self.interval
-        return f"{100 * self.value:.1f}% (n = {self.number}, 95% interval {100 * low:.1f} to {100 * high:.1f})"
+        return f"{100 * self.value:.1f}% (n = {self.n}, 95% interval {100 * low:.1f} to {100 * high:.1f})"
+
+
+def clustered_correlation(
+    first: Float[np.ndarray, " points"],
+    second: Float[np.ndarray, " points"],
+    clusters: Int[np.ndarray, " points"],
+    kind: CorrelationKind = "pearson",
+    resamples: int = 999,
+    seed: int = 0,
+) -> Interval | None:
+    """Return the correlation of two quantities over points, with its 95% cluster bootstrap interval.
+
+    Whole clusters, such as the views of one image, are drawn again: drawing single points would count views as so many
+    images, and give intervals that are far too narrow.
+
+    Args:
+        first: one quantity.
+        second: the other, in the same order.
+        clusters: which cluster each point belongs to.
+        kind: `pearson`, or `spearman`, the same of mid-ranks, which are taken anew in each resample.
+        resamples: how often all clusters are drawn. Those in which a quantity does not vary have no correlation and
+            are left out.
+        seed: of the draws.
+
+    Returns:
+        None where a quantity does not vary. With one cluster there is no interval: its ends are NaN.
+
+    Raises:
+        ArgumentError: the lengths differ, there is no point, a value is not finite, or another argument is out of
+            range.
+    """
+    check_lengths(first=first, second=second)
+    check_lengths(first=first, clusters=clusters)
+    check_choice("kind", kind, ("pearson", "spearman"))
+    check_minimum("resamples", resamples, 1)
+    check_minimum("seed", seed, 0)
+    if not (np.isfinite(first).all() and np.isfinite(second).all()):
+        raise ArgumentError("first or second is not all finite; leave out the points that have no value")
+    values = [column.astype(np.float64) for column in (first, second)]
+    codes_of = [np.unique(column, return_inverse=True)[1] for column in values]
+
+    def correlation(weights: Float[np.ndarray, " points"]) -> float:
+        columns = values if kind == "pearson" else [_ranks(codes, weights) for codes in codes_of]
+        return _weighted(columns[0], columns[1], weights)
+
+    value = correlation(np.ones(len(first)))
+    if np.isnan(value):
+        return None
+    _, member, sizes = np.unique(clusters, return_inverse=True, return_counts=True)
+    if len(sizes) == 1:
+        return Interval(value, float("nan"), float("nan"))
+    draws = np.random.default_rng(seed).multinomial(len(sizes), np.full(len(sizes), 1 / len(sizes)), size=resamples)
+    drawn = np.array([correlation(counts[member].astype(np.float64)) for counts in draws])
+    if np.isnan(drawn).all():
+        return Interval(value, float("nan"), float("nan"))
+    low, high = np.nanquantile(drawn, ENDS)
+    return Interval(value, float(low), float(high))
+
+
+def _ranks(codes: Int[np.ndarray, " points"], weights: Float[np.ndarray, " points"]) -> Float[np.ndarray, " points"]:
+    """Return mid-ranks, up to a constant, of points that occur `weights` times; `codes` sorts their values."""
+    totals = np.bincount(codes, weights)
+    ranks: Float[np.ndarray, " points"] = (np.cumsum(totals) - totals / 2)[codes]
+    return ranks
+
+
+def _weighted(
+    first: Float[np.ndarray, " points"], second: Float[np.ndarray, " points"], weights: Float[np.ndarray, " points"]
+) -> float:
+    """Return Pearson's correlation of points that occur `weights` times, NaN where one side does not vary."""
+    present = weights > 0
+    if np.ptp(first[present]) == 0 or np.ptp(second[present]) == 0:
+        return float("nan")
+    x = first - np.average(first, weights=weights)
+    y = second - np.average(second, weights=weights)
+    return float((weights * x * y).sum() / np.sqrt((weights * x * x).sum() * (weights * y * y).sum()))

@@ -8,7 +8,10 @@ from jaxtyping import Float, UInt8
 from faircontext.episode import Episode
 from faircontext.estimators import Evidence
 from faircontext.methods.fcl import Adaptation
-from faircontext.report.figures import EvidenceRow, Panel, overlay, overlay_shares, strongest
+from faircontext.report.browser import Panel
+from faircontext.report.figures import overlay_shares
+from faircontext.report.picture_figures import EvidenceRow
+from faircontext.report.pictures import overlay, strongest
 
 __all__ = ["LEAST_RELIABILITY", "common_pixels", "evidence_row", "is_reliable", "map_pixels"]
 

@@ -15,13 +15,14 @@ import torch
 from jaxtyping import UInt8
 
 from faircontext import __version__
-from faircontext.bench.records import to_json
+from faircontext.diagnostics import is_flat
 from faircontext.episode import Episode
 from faircontext.errors import ArgumentError
 from faircontext.evidence import Proxy
-from faircontext.methods.fcl import FCL, Adaptation, is_flat
+from faircontext.files import to_json
+from faircontext.methods.fcl import FCL, Adaptation
 from faircontext.report.evidence import common_pixels, is_reliable, map_pixels
-from faircontext.report.html import render
+from faircontext.report.render import render
 
 __all__ = ["SCHEMA_VERSION", "Explanation", "explain_in_words", "prepare_folder", "write_explanation"]
 

@@ -1,4 +1,4 @@
-"""The paper's tables from runs, with what the paper leaves out: numbers of images, intervals, refused files.
+"""The paper's tables from runs, with what the paper leaves out: numbers of images, intervals, unreadable files.
 
 Sources: tables `tab:tta_imagenet_vitb16`, `tab:tta_vitb16_fg`, `tab:tta_imagenet_rn50` and `tab:delta_clip_merged`.
 """
@@ -6,18 +6,23 @@ Sources: tables `tab:tta_imagenet_vitb16`, `tab:tta_vitb16_fg`, `tab:tta_imagene
 from collections.abc import Iterator, Sequence
 from math import isnan
 
-from faircontext.metrics.stats import Interval, discordant, holm, mcnemar_exact
-from faircontext.report.columns import MISSING, Column, columns_of, show
-from faircontext.report.groups import Group, method_title, set_title
-from faircontext.report.measures import METRICS, Metric, gain, measure
-from faircontext.report.notes import coverage, explanations, gains, refused
-from faircontext.report.results import Result
-from faircontext.report.sheets import Cell, Rank, Sheet
+import numpy as np
 
-__all__ = ["adjusted", "changes", "long_table", "paper_table"]
+from faircontext.metrics.calibration import Reliability, reliability
+from faircontext.metrics.scores import Comparison
+from faircontext.metrics.stats import Accuracy, Interval, holm
+from faircontext.report.measures import METRICS, MISSING, Column, Metric, columns_of, gain, measure, show
+from faircontext.report.paper import TableGroup, dataset_title
+from faircontext.report.render import Cell, Rank, Table
+from faircontext.runs.groups import method_title
+from faircontext.runs.results import Result
+
+__all__ = ["adjusted_p_values", "long_table", "paper_table", "pooled_bins", "pooled_comparison", "pooled_table"]
+
+_TOP1 = METRICS["top1"]
 
 
-def paper_table(group: Group, metric_name: str = "top1") -> Sheet:
+def paper_table(group: TableGroup, metric_name: str = "top1") -> Table:
     """Return a table as the paper has it, with numbers of images, intervals and gains beneath.
 
     The best value of a column is bold and the second underlined, by what is printed; where methods answered different
@@ -31,16 +36,16 @@ def paper_table(group: Group, metric_name: str = "top1") -> Sheet:
     values = [column.values(group, metric) for column in columns]
     cells = [_cells(group, column, found, metric) for column, found in zip(columns, values, strict=True)]
     names = [Cell(method_title(name)) for name in group.methods]
-    return Sheet(
+    return Table(
         title=f"{metric.title[0].upper()}{metric.title[1:]} of {group.title}",
         columns=("Method", *(column.heading for column in columns)),
         rows=tuple(zip(names, *cells, strict=True)),
         foot=_foot(group, columns, values, metric),
         notes=(
-            *explanations(group, columns, metric),
-            *coverage(group),
-            *refused(group, metric),
-            *gains(group, metric),
+            *_explanations(group, columns, metric),
+            *_coverage(group),
+            *_unreadable(group, metric),
+            *_gains(group, metric),
         ),
         rules=frozenset(_rules(group.methods)),
         bars=frozenset({0, len(group.results)}),
@@ -53,7 +58,7 @@ def _rules(methods: Sequence[str]) -> Iterator[int]:
     yield from (place for place in range(len(kinds) - 1) if kinds[place] != kinds[place + 1])
 
 
-def _cells(group: Group, column: Column, values: Sequence[Interval | None], metric: Metric) -> list[Cell]:
+def _cells(group: TableGroup, column: Column, values: Sequence[Interval | None], metric: Metric) -> list[Cell]:
     """Return a column's cells; of those that are printed alike all are the best, or all the second."""
     texts = [MISSING if value is None else metric.show(value.value, column.gained) for value in values]
     numbers = [float(text) for text in texts if text != MISSING]
@@ -65,13 +70,13 @@ def _cells(group: Group, column: Column, values: Sequence[Interval | None], metr
 
 
 def _foot(
-    group: Group, columns: Sequence[Column], values: Sequence[Sequence[Interval | None]], metric: Metric
+    group: TableGroup, columns: Sequence[Column], values: Sequence[Sequence[Interval | None]], metric: Metric
 ) -> tuple[tuple[Cell, ...], ...]:
     """Return the number of images of each column, and the largest half-width of its intervals."""
     sizes, widths = [], []
     for column, found in zip(columns, values, strict=True):
         rows = [column.results(group, method) for method in group.methods]
-        numbers = sorted({sum(result.number for result in results) for results in rows if results}) or [0]
+        numbers = sorted({sum(result.n for result in results) for results in rows if results}) or [0]
         sizes.append(Cell(" to ".join(f"{number:,}" for number in dict.fromkeys([*numbers[:1], *numbers[-1:]]))))
         halves = [max(v.value - v.low, v.high - v.value) for v in found if v is not None and not isnan(v.low)]
         widths.append(Cell(f"±{metric.show(max(halves))}" if halves else MISSING))
@@ -79,18 +84,18 @@ def _foot(
     return rows_of_foot if metric.score else rows_of_foot[:1]
 
 
-def long_table(group: Group) -> Sheet:
+def long_table(group: TableGroup) -> Table:
     """Return a table with a row per data set and method: accuracies with intervals, and the comparison with zero-shot.
 
     Δ is paired by image, with a bootstrap interval; p is McNemar's exact test, by itself and by Holm's method over the
     data sets.
     """
-    p_values = {method: adjusted(group, method) for method in group.methods}
+    p_values = {method: adjusted_p_values(group, method) for method in group.methods}
     rows, ends = [], []
     for name, results in group.results.items():
         for method in (method for method in group.methods if method in results):
             facts = _facts(results[method], p_values[method].get(name))
-            rows.append((Cell(set_title(name)), Cell(method_title(method)), *map(Cell, facts)))
+            rows.append((Cell(dataset_title(name)), Cell(method_title(method)), *map(Cell, facts)))
         ends.append(len(rows) - 1)
     headings = ("n", "Top-1 [95%]", "Top-5 [95%]", "Δ [95%]", "Gained/lost", "p", "p (Holm)", "ECE")
     note = (
@@ -98,11 +103,11 @@ def long_table(group: Group) -> Sheet:
         "bootstrap interval; gained and lost are images; p is McNemar's exact test, then by Holm's method over the "
         "data sets; ECE has 20 bins."
     )
-    return Sheet(
+    return Table(
         title=group.title,
         columns=("Data set", "Method", *headings),
         rows=tuple(rows),
-        notes=(note, *coverage(group), *refused(group, METRICS["top1"])),
+        notes=(note, *_coverage(group), *_unreadable(group, _TOP1)),
         words=2,
         rules=frozenset(ends),
         bars=frozenset({1}),
@@ -111,27 +116,161 @@ def long_table(group: Group) -> Sheet:
 
 def _facts(result: Result, p_values: tuple[float, float] | None) -> list[str]:
     """Return the cells of a row of numbers."""
-    metric, found = METRICS["top1"], changes(result)
+    found = result.comparison
     return [
-        f"{result.number:,}",
-        show(measure(result, metric), metric),
+        f"{result.n:,}",
+        show(measure(result, _TOP1), _TOP1),
         show(measure(result, METRICS["top5"]), METRICS["top5"]),
-        show(gain([result], metric), metric, sign=True) if found else "",
-        f"+{found[0]:,} -{found[1]:,}" if found else "",
+        show(gain([result], _TOP1), _TOP1, sign=True) if found else "",
+        f"+{found.gained:,} -{found.lost:,}" if found else "",
         *([f"{p:.2g}" for p in p_values] if p_values else ["", ""]),
         show(measure(result, METRICS["ece"]), METRICS["ece"]),
     ]
 
 
-def changes(result: Result) -> tuple[int, int] | None:
-    """Return how many images a method has right that zero-shot has wrong, and the other way round."""
-    if result.zero_shot is None:
+def adjusted_p_values(group: TableGroup, method: str) -> dict[str, tuple[float, float]]:
+    """Return a method's p-values by data set: McNemar's exact test, and adjusted by Holm's method over the sets."""
+    raw = {name: r.comparison.p_value for name, r in group.row(method).items() if r.comparison is not None}
+    return dict(zip(raw, zip(raw.values(), holm(list(raw.values())), strict=True), strict=True)) if raw else {}
+
+
+def pooled_comparison(results: Sequence[Result]) -> Comparison | None:
+    """Return a method against zero-shot over all images, each weighing the same; None for zero-shot."""
+    pairs = [(result.correct, base.correct) for result in results if (base := result.zero_shot) is not None]
+    if not pairs:
         return None
-    return discordant(result.correct, result.zero_shot.correct)
+    own, theirs = (np.concatenate(side) for side in zip(*pairs, strict=True))
+    return Comparison.of(own, theirs)
 
 
-def adjusted(group: Group, method: str) -> dict[str, tuple[float, float]]:
-    """Return the p-values of a method's changes by data set: McNemar's exact test, and by Holm's method over them."""
-    counts = {name: found for name, result in group.row(method).items() if (found := changes(result)) is not None}
-    raw = [mcnemar_exact(*found) for found in counts.values()]
-    return dict(zip(counts, zip(raw, holm(raw), strict=True), strict=True)) if raw else {}
+def pooled_bins(results: Sequence[Result]) -> Reliability | None:
+    """Return the reliability of all predictions; None where there are none, or not their probabilities."""
+    known = [r for r in results if not r.predictions_only and np.isfinite(r.confidence).all()]
+    if not known:
+        return None
+    return reliability(np.concatenate([r.confidence for r in known]), np.concatenate([r.correct for r in known]))
+
+
+def pooled_table(group: TableGroup) -> Table:
+    """Return a table with a row per method: all images of all data sets, each weighing the same.
+
+    p is McNemar's exact test, by itself and by Holm's method over the methods.
+    """
+    rows = {method: results for method in group.methods if (results := list(group.row(method).values()))}
+    found = {method: one for method, results in rows.items() if (one := pooled_comparison(results)) is not None}
+    raw = [one.p_value for one in found.values()]
+    adjusted = dict(zip(found, holm(raw), strict=True)) if raw else {}
+    cells = []
+    for method, results in rows.items():
+        tests = [MISSING] * 4
+        if (one := found.get(method)) is not None:
+            difference = show(one.difference, _TOP1, sign=True)
+            tests = [difference, f"+{one.gained:,} -{one.lost:,}", f"{one.p_value:.2g}", f"{adjusted[method]:.2g}"]
+        accuracy = Accuracy(sum(int(r.correct.sum()) for r in results), sum(r.n for r in results))
+        top1 = show(Interval(accuracy.value, *accuracy.interval), _TOP1)
+        bins = pooled_bins(results)
+        error = MISSING if bins is None else METRICS["ece"].show(bins.expected_calibration_error)
+        means = show(gain(results, _TOP1), _TOP1, sign=True)
+        row = [method_title(method), f"{len(results)}", f"{accuracy.n:,}", top1, *tests, means, error]
+        cells.append(tuple(map(Cell, row)))
+    return Table(
+        title="All data sets together",
+        columns=(
+            *("Method", "Sets", "n", "Top-1 [95%]", "Δ [95%]", "Gained/lost", "p", "p (Holm)"),
+            *("Mean Δ of sets [95%]", "ECE"),
+        ),
+        rows=tuple(cells),
+        notes=(
+            "Percent. Every image weighs the same, but in the mean over data sets, where each set does. Top-1 has "
+            "Wilson's interval. Δ is over zero-shot on the same images, with a paired bootstrap interval; gained and "
+            "lost are images; p is McNemar's exact test, then by Holm's method over the methods. ECE has 20 bins.",
+            *_apart(list(rows.values())),
+        ),
+    )
+
+
+def _apart(rows: Sequence[Sequence[Result]]) -> Iterator[str]:
+    """Yield that methods answered different images, where they did."""
+    images = [[(result.dataset, result.positions.tolist()) for result in row] for row in rows]
+    if any(other != images[0] for other in images):
+        yield "Methods answered different images: compare them by Δ, which is on each one's own images."
+
+
+def _explanations(group: TableGroup, columns: Sequence[Column], metric: Metric) -> Iterator[str]:
+    """Yield what the columns are, and which of them compare nothing."""
+    headings = [column.heading for column in columns]
+    yield (
+        f"{'More' if metric.higher else 'Less'} is better."
+        + (f" {headings[len(group.results)]} is the mean over these data sets." if len(group.results) > 1 else "")
+        + (" OOD Avg. is the mean over ImageNet-A, -K, -R and -V." if "OOD Avg." in headings else "")
+        + " Δ is over zero-shot on the same images."
+        + (" ±95% is the largest half-width of a column's 95% intervals." if metric.score else "")
+        + ("" if metric.score else " No intervals: resampled, the error is larger than on the images themselves.")
+    )
+    apart = [column.heading for column in columns if not column.gained and not column.comparable(group)]
+    if apart:
+        yield f"Not ranked, as methods answered different images: {', '.join(apart)}."
+
+
+def _coverage(group: TableGroup) -> Iterator[str]:
+    """Yield, for each data set that was not measured in full, how much of it was; or that the split is another."""
+    for name, results in group.results.items():
+        for result in {id(result.run): result for result in results.values()}.values():
+            words = list(_parts(result))
+            if words:
+                several = len({id(other.run) for other in results.values()}) > 1
+                where = f" ({result.run.folder})" if several else ""
+                yield f"{dataset_title(name)}{where}: {', '.join(words)}."
+
+
+def _parts(result: Result) -> Iterator[str]:
+    config, seen = result.config, result.n + result.unreadable
+    listed, images = config["dataset"]["listed"], config["dataset"]["images"]
+    if seen < listed:
+        share = 100 * seen / listed
+        yield f"{f'{share:.0f}' if share >= 1 else f'{share:.2g}'}% of {listed:,} images"
+    if images < listed:
+        yield f"{images:,} of them are there"
+    if config["limit"] is not None and config["limit"] < images:
+        yield f"limit {config['limit']:,}"
+    if config["shard"] is not None:
+        yield f"shard {config['shard'][0]} of {config['shard'][1]}"
+    if not result.run.complete:
+        yield f"not complete ({seen:,} of {result.planned:,} so far)"
+    if config["dataset"]["split"] not in ("test", "all"):
+        yield f"split {config['dataset']['split']}"
+
+
+def _unreadable(group: TableGroup, metric: Metric) -> Iterator[str]:
+    """Yield, for each data set, how many files were refused and the accuracies with them counted as wrong."""
+    for name, results in group.results.items():
+        found = [results[method] for method in group.methods if method in results and results[method].unreadable]
+        for files in sorted({(result.unreadable, result.unreadable + result.n) for result in found}):
+            line = f"{dataset_title(name)}: {files[0]:,} of {files[1]:,} files refused and left out"
+            if metric.counts and metric.score is not None:
+                same = [result for result in found if (result.unreadable, result.unreadable + result.n) == files]
+                worse = [f"{method_title(r.method)} {_with_unreadable(r, metric)}" for r in same]
+                line += f"; counted as wrong: {', '.join(worse)}"
+            yield f"{line}."
+
+
+def _with_unreadable(result: Result, metric: Metric) -> str:
+    correct = int(metric.score(result).sum()) if metric.score and result.n else 0
+    accuracy = Accuracy(correct, result.n + result.unreadable)
+    return show(Interval(accuracy.value, *accuracy.interval), metric)
+
+
+def _gains(group: TableGroup, metric: Metric) -> Iterator[str]:
+    """Yield, for each method, its mean gain over zero-shot with the interval."""
+    for method in group.methods:
+        row = group.row(method)
+        value = gain(list(row.values()), metric)
+        if value is not None:
+            part = f" over {len(row)} of {len(group.results)} data sets" if len(row) < len(group.results) else ""
+            number = sum(result.n for result in row.values())
+            yield (
+                f"Δ {method_title(method)}: {show(value, metric, sign=True)}{part} (paired on {number:,} images, 95% "
+                "bootstrap interval)."
+                if metric.score
+                else f"Δ {method_title(method)}: {show(value, metric, sign=True)}{part} ({number:,} images)."
+            )

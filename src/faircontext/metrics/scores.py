@@ -1,0 +1,211 @@
+"""How many predictions are correct, and how good probabilities are: two methods compared, per class, Brier, NLL."""
+
+from collections import Counter
+from dataclasses import dataclass
+from functools import cached_property
+from typing import ClassVar
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+
+from faircontext.errors import check_minimum
+from faircontext.metrics.checks import check_classes, check_lengths, check_probabilities
+from faircontext.metrics.stats import Accuracy, Interval, mcnemar_exact, paired_bootstrap
+
+__all__ = [
+    "LEAST_PROBABILITY",
+    "NO_PREDICTION",
+    "ClassAccuracies",
+    "Comparison",
+    "Tally",
+    "brier_score",
+    "brier_scores",
+    "log_losses",
+    "mean_per_class",
+    "negative_log_likelihood",
+    "per_class_accuracy",
+]
+
+NO_PREDICTION = -1
+"""Stands for a prediction that is missing, of an unreadable file for example; it is never correct."""
+
+LEAST_PROBABILITY = float(np.finfo(np.float32).tiny)
+"""The smallest normal float32, about 1.2e-38: a softmax in float32 cannot tell smaller probabilities from zero."""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A method and a reference on the same images; all that is said of the two follows from four counts.
+
+    Attributes:
+        both: images on which both are correct.
+        gained: images on which the method alone is correct.
+        lost: images on which the reference alone is correct.
+        neither: images on which both are incorrect.
+    """
+
+    COUNTS: ClassVar[tuple[str, ...]] = ("both", "gained", "lost", "neither")
+
+    both: int
+    gained: int
+    lost: int
+    neither: int
+
+    @classmethod
+    def of(cls, method: Bool[np.ndarray, " images"], reference: Bool[np.ndarray, " images"]) -> "Comparison":
+        """Compare whether predictions are correct, image by image.
+
+        Raises:
+            ArgumentError: the lengths differ, there is no image, or one of them is no array.
+        """
+        check_lengths(method=method, reference=reference)
+        counts = ((method & reference), (method & ~reference), (~method & reference), (~method & ~reference))
+        return cls(*(int(count.sum()) for count in counts))
+
+    @property
+    def n(self) -> int:
+        """How many images there are."""
+        return self.both + self.gained + self.lost + self.neither
+
+    @property
+    def accuracy(self) -> Accuracy:
+        """Of the method."""
+        return Accuracy(self.both + self.gained, self.n)
+
+    @property
+    def reference(self) -> Accuracy:
+        """Accuracy of the reference."""
+        return Accuracy(self.both + self.lost, self.n)
+
+    @property
+    def p_value(self) -> float:
+        """Two-sided, of McNemar's exact test."""
+        return mcnemar_exact(self.gained, self.lost)
+
+    @cached_property
+    def difference(self) -> Interval:
+        """The method's accuracy minus the reference's, with its 95% paired bootstrap interval."""
+        counts = (self.both, self.gained, self.lost, self.neither)
+        return paired_bootstrap(
+            np.repeat([True, True, False, False], counts), np.repeat([True, False, True, False], counts)
+        )
+
+
+class Tally:
+    """Counts images one by one for a `Comparison`; nothing else is kept of them."""
+
+    def __init__(self) -> None:
+        self._counts: Counter[tuple[bool, bool]] = Counter()
+
+    def add(self, method: bool, reference: bool) -> None:
+        """Count an image by whether the method and the reference are correct."""
+        self._counts[method, reference] += 1
+
+    def comparison(self) -> Comparison | None:
+        """Return the comparison so far, None without an image."""
+        pairs = ((True, True), (True, False), (False, True), (False, False))
+        return Comparison(*(self._counts[pair] for pair in pairs)) if self._counts else None
+
+
+@dataclass(frozen=True)
+class ClassAccuracies:
+    """Correct predictions and images of each class.
+
+    Attributes:
+        correct: correct predictions.
+        n: images that are of the class, 0 where there are none.
+    """
+
+    correct: Int[np.ndarray, " classes"]
+    n: Int[np.ndarray, " classes"]
+
+    @property
+    def values(self) -> Float[np.ndarray, " classes"]:
+        """Accuracy of each class, NaN where it has no image."""
+        values = np.full(len(self.n), np.nan)
+        np.divide(self.correct, self.n, out=values, where=self.n > 0)
+        return values
+
+    @property
+    def mean(self) -> float:
+        """Mean accuracy over the classes that have images."""
+        return float(np.nanmean(self.values))
+
+
+def per_class_accuracy(
+    index: Int[np.ndarray, " images"], labels: Int[np.ndarray, " images"], classes: int
+) -> ClassAccuracies:
+    """Count images and correct predictions of each class.
+
+    Args:
+        index: predictions, as classes by index, or `NO_PREDICTION`.
+        labels: true classes by index.
+        classes: C, how many classes there are.
+
+    Raises:
+        ArgumentError: the lengths differ, or a class is out of range.
+    """
+    check_minimum("classes", classes, 1)
+    check_lengths(index=index, labels=labels)
+    check_classes("labels", labels, classes)
+    check_classes("index", index, classes, least=NO_PREDICTION)
+    return ClassAccuracies(
+        np.bincount(labels[index == labels], minlength=classes), np.bincount(labels, minlength=classes)
+    )
+
+
+def mean_per_class(index: Int[np.ndarray, " images"], labels: Int[np.ndarray, " images"], classes: int) -> float:
+    """Return the mean accuracy over the classes that have images: each class counts the same, however many it has.
+
+    Args and errors as of `per_class_accuracy`.
+    """
+    return per_class_accuracy(index, labels, classes).mean
+
+
+def brier_scores(
+    label_probability: Float[np.ndarray, " images"], probability_norm: Float[np.ndarray, " images"]
+) -> Float[np.ndarray, " images"]:
+    """Return each image's squared distance between probabilities and the truth over all classes, between 0 and 2.
+
+    `sum_c (p_c - [c = y])^2 = sum_c p_c^2 - 2 p_y + 1`, the form of Brier (1950) for several classes.
+
+    Args:
+        label_probability: `p_y`, the probability of the true class.
+        probability_norm: `sum_c p_c^2`.
+
+    Raises:
+        ArgumentError: the lengths differ, or a value is outside [0, 1].
+    """
+    check_lengths(label_probability=label_probability, probability_norm=probability_norm)
+    check_probabilities(label_probability=label_probability, probability_norm=probability_norm)
+    scores: Float[np.ndarray, " images"] = (
+        probability_norm.astype(np.float64) - 2 * label_probability.astype(np.float64) + 1
+    )
+    return scores
+
+
+def brier_score(
+    label_probability: Float[np.ndarray, " images"], probability_norm: Float[np.ndarray, " images"]
+) -> float:
+    """Return the mean of `brier_scores`."""
+    return float(np.mean(brier_scores(label_probability, probability_norm)))
+
+
+def log_losses(label_probability: Float[np.ndarray, " images"]) -> Float[np.ndarray, " images"]:
+    """Return `-log p_y` in nats; probabilities below `LEAST_PROBABILITY` count as that, 87.3 nats.
+
+    Args:
+        label_probability: `p_y`, the probability of the true class.
+
+    Raises:
+        ArgumentError: there is none, or one is outside [0, 1].
+    """
+    check_lengths(label_probability=label_probability)
+    check_probabilities(label_probability=label_probability)
+    losses: Float[np.ndarray, " images"] = -np.log(np.clip(label_probability.astype(np.float64), LEAST_PROBABILITY, 1))
+    return losses
+
+
+def negative_log_likelihood(label_probability: Float[np.ndarray, " images"]) -> float:
+    """Return the mean of `log_losses`."""
+    return float(log_losses(label_probability).mean())

@@ -1,0 +1,209 @@
+"""Class names: what one must be, how two are compared, which class a word names, and lists of names."""
+
+import re
+import unicodedata
+from collections import Counter
+from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
+from pathlib import Path
+
+from faircontext.errors import ArgumentError, LabelError, reason_of
+
+__all__ = [
+    "ClassIndex",
+    "as_integer",
+    "check_name",
+    "class_names",
+    "compose",
+    "count_from_one",
+    "list_remarks",
+    "name_remarks",
+    "normalise",
+    "parse_labels",
+    "read_labels",
+]
+
+_NUMBERED = re.compile(r"(\d+|n\d{8})(?:[.:;,)\t]\s*|\s+)\D.*")
+"""A class name after its index or its wnid, as lists of classes have them."""
+
+_OTHER_COMMAS = ";|\uff0c\u3001\uff1b"
+"""Marks that lists have in place of commas: the last are the comma of full width, the enumeration comma, and `;`."""
+
+_QUOTES = "'\"`"
+
+
+def check_name(number: int, name: str, file: Path | None = None) -> None:
+    """Refuse a class name that cannot be read in a prompt or shown in a table.
+
+    Args:
+        number: of the name in its list, from 1.
+        name: as given.
+        file: that it was read from, if any, for the message.
+
+    Raises:
+        LabelError: it is blank, has control characters or stray bytes, or is no string.
+    """
+    if not isinstance(name, str):
+        raise LabelError(f"class name number {number} is {name!r}, not a string")
+    kinds = [unicodedata.category(character) for character in name]
+    if control := {*kinds} & {"Cc", "Cs", "Zl", "Zp"}:
+        what = "bytes that are not UTF-8" if control == {"Cs"} else "control characters"
+        doubt = "give one name a line and nothing else" if "\t" in name else "is the file plain UTF-8?"
+        where, hint = (f"{file}: ", f"; {doubt}") if file else ("", "")
+        raise LabelError(f"{where}class name number {number}, {name[:60]!r}, has {what}{hint}")
+    if all(kind[0] in "CZ" for kind in kinds):
+        raise LabelError(f"class name number {number} is blank")
+
+
+def compose(name: str) -> str:
+    """Return a name in Unicode's composed form (NFC)."""
+    return unicodedata.normalize("NFC", name)
+
+
+def normalise(name: str) -> str:
+    """Return a class name as it is compared: case, underscores for spaces and composition do not matter."""
+    return compose(name).replace("_", " ").strip().casefold()
+
+
+def as_integer(word: str) -> int | None:
+    """Return the value of a word of digits, zeros before it allowed, or None."""
+    return int(word) if word.isdecimal() and len(word) < 256 else None  # a file's name is no longer
+
+
+class ClassIndex:
+    """Which class a word names, by index: the name that is equal, else alike in less and less.
+
+    First the very same name counts, then the same in another Unicode composition, then one that differs in case or
+    underscores too, then an integer of the same value (`01` names the class `1`). Thus `Crane` and `crane` may be two
+    classes, and where only one of them is a class, either word names it.
+
+    Args:
+        names: class names; two may be equal.
+    """
+
+    def __init__(self, names: Sequence[str]) -> None:
+        keys: tuple[Callable[[str], Hashable], ...] = (str, compose, normalise, as_integer)
+        self._levels: list[tuple[Callable[[str], Hashable], dict[Hashable, list[int]]]] = []
+        for key in keys:
+            places: dict[Hashable, list[int]] = {}
+            for index, name in enumerate(names):
+                places.setdefault(key(name), []).append(index)
+            places.pop(None, None)  # of names that are no integers
+            self._levels.append((key, places))
+
+    def find_all(self, word: str) -> tuple[int, ...]:
+        """Return the indices of all classes that a word names: several where they have one name."""
+        return next((tuple(places[key(word)]) for key, places in self._levels if key(word) in places), ())
+
+    def find(self, word: str) -> int | None:
+        """Return the index of the class that a word names, the first of several, or None."""
+        return next(iter(self.find_all(word)), None)
+
+
+def count_from_one(labels: Collection[int], names: Sequence[str]) -> str:
+    """Return, with the counts, that labels which should count from 0 never use 0; empty where they do.
+
+    Args:
+        labels: integers that stand for classes.
+        names: class names.
+    """
+    if not labels or 0 in labels:
+        return ""
+    return (
+        f"they run from {min(labels)} to {max(labels)} for {len(names)} class names, so that class 0, {names[0]!r}, "
+        "has no image; count from 0"
+    )
+
+
+def list_remarks(names: Sequence[str]) -> list[str]:
+    """Return what is odd in a whole list of class names, a line each."""
+    found = []
+    if len(names) == 1:
+        found.append(f"with one class, {names[0]}, nothing is decided: every image is answered with it")
+        if "," in names[0]:
+            found.append("the one class name has commas in it; a file of class names has one a line")
+        elif other := next((mark for mark in _OTHER_COMMAS if mark in names[0]), None):
+            found.append(f"the one class name has {other!r} in it; --labels takes names with commas (,) between")
+    return found + _odd_forms(names)
+
+
+def name_remarks(names: Sequence[str]) -> list[str]:
+    """Return what a person should know about class names before a run, a line each.
+
+    Besides `list_remarks`: which names are equal or nearly so. In a known data set that is as it should be.
+    """
+    found = list_remarks(names)
+    equal, alike = Counter(map(compose, names)), Counter(map(normalise, names))
+    doubled = sorted({name for name in names if equal[compose(name)] > 1})
+    if doubled:
+        found.append(
+            f"class names given more than once: {', '.join(doubled)}; each keeps its place, the first wins ties"
+        )
+    similar = sorted({name for name in names if alike[normalise(name)] > 1} - {*doubled})
+    if similar:
+        found.append(
+            f"class names that differ in case, underscores or blanks alone: {', '.join(similar)}; a text model may "
+            "read them alike, and the first wins ties"
+        )
+    return found
+
+
+def _odd_forms(names: Sequence[str]) -> list[str]:
+    """Return where all names have something around them that a file or a shell put there."""
+    numbers = [match[1] for match in map(_NUMBERED.fullmatch, names) if match]
+    counted = [as_integer(number) for number in numbers]
+    in_order = counted in ([*range(len(names))], [*range(1, len(names) + 1)])
+    if len(numbers) == len(names) > 1 and (
+        in_order or not any(map(str.isdecimal, numbers))
+    ):  # not of years, as of cars
+        return [f"each class name begins with its number, as in {names[0]!r}; prompts will have it in them"]
+    if names and names[0][:1] in _QUOTES and names[-1][-1:] == names[0][:1]:
+        return [f"quotation marks are read as part of class names, as in {names[0]!r}"]
+    return []
+
+
+def class_names(text: str | None, file: Path | None) -> tuple[str, ...]:
+    """Read class names from a list with commas or from a file, whichever is given.
+
+    Raises:
+        ArgumentError: none or both are given.
+        LabelError: there are no names, or the file cannot be read, or has a name that cannot be used.
+    """
+    if text is not None and file is None:
+        return parse_labels(text)
+    if file is not None and text is None:
+        names = read_labels(file)
+        for number, name in enumerate(names, 1):
+            check_name(number, name, file)
+        return names
+    raise ArgumentError("give the class names either as --labels a,b,c or as --labels-file FILE")
+
+
+def parse_labels(text: str) -> tuple[str, ...]:
+    """Read class names with commas between.
+
+    Raises:
+        LabelError: there are none.
+    """
+    return _clean(text.split(","), "--labels")
+
+
+def read_labels(path: Path) -> tuple[str, ...]:
+    """Read class names from a text file, one a line; blank lines and lines that start with # are left out.
+
+    Raises:
+        LabelError: the file cannot be read, or has no names.
+    """
+    try:
+        lines = path.read_text(encoding="utf-8-sig").split("\n")  # splitlines knows more ends than a file has
+    except UnicodeDecodeError:
+        raise LabelError(f"{path}: not a text file in UTF-8; save it as UTF-8") from None
+    except OSError as error:
+        raise LabelError(f"{path}: {reason_of(error)}") from None
+    return _clean((line for line in lines if not line.lstrip().startswith("#")), str(path))
+
+
+def _clean(names: Iterable[str], source: str) -> tuple[str, ...]:
+    cleaned = tuple(compose(name.strip()) for name in names if name.strip())
+    if not cleaned:
+        raise LabelError(f"{source}: no class names; give at least one")
+    return cleaned

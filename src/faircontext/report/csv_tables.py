@@ -1,0 +1,227 @@
+"""Tables for programs, as CSV with a number a column and none rounded; and measured accuracies beside the paper's.
+
+The paper gives neither intervals nor predictions per image, so the interval of a difference is that of the measured
+accuracy alone; its own sampling error comes on top. It is information, never a verdict.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from math import isnan
+from typing import Any
+
+from faircontext.datasets.spec import CATALOGUE
+from faircontext.errors import ArgumentError
+from faircontext.metrics.stats import Interval
+from faircontext.report.measures import METRICS, Column, average, columns_of, gain, known, measure, show, value_of
+from faircontext.report.paper import OOD, SETS, TableGroup, dataset_title, reported_accuracies
+from faircontext.report.render import Cell, Table
+from faircontext.report.tables import adjusted_p_values
+from faircontext.runs.groups import method_title
+from faircontext.runs.records import method_of
+from faircontext.runs.results import Result
+
+__all__ = ["PaperComparison", "compare_with_paper", "comparison_table", "long_records", "paper_records"]
+
+Record = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class PaperComparison:
+    """A measured accuracy and the one that the paper reports.
+
+    Attributes:
+        column: of the table.
+        method: what the method is called in the run.
+        n: images with a prediction.
+        measured: as a proportion, with its 95% interval.
+        reported: likewise.
+    """
+
+    column: Column
+    method: str
+    n: int
+    measured: Interval
+    reported: float
+
+    @property
+    def difference(self) -> Interval:
+        """What was measured less what is reported."""
+        measured = self.measured
+        return Interval(*(end - self.reported for end in (measured.value, measured.low, measured.high)))
+
+
+def _reported_method(group: TableGroup, name: str) -> str | None:
+    """Return what the paper calls a method of a group's runs, None for a variant that the paper's tables lack."""
+    base = method_of(name)
+    found = next(results[name] for results in group.results.values() if name in results)
+    if base == "fcl" and found.settings.get("context") == "cl-hp":
+        return "FCL-HP"
+    return {"zero_shot": "CLIP"}.get(name, method_title(name)) if base == name else None
+
+
+def compare_with_paper(group: TableGroup) -> Iterator[PaperComparison]:
+    """Yield comparisons by column and method, the means where the group has all of the paper's columns.
+
+    Raises:
+        ArgumentError: the paper has no table of the group's backbone and data sets.
+    """
+    reported = reported_accuracies(group.settings.backbone, group.benchmark)
+    keys = {(name,): name for name in group.results} | {tuple(SETS[group.benchmark]): "avg", OOD: "ood_avg"}
+    for column in columns_of(group):
+        key = None if column.gained else keys.get(column.sets)
+        for method in group.methods if key else ():
+            results, theirs = column.results(group, method), reported.get(_reported_method(group, method) or "", {})
+            if results and key in theirs:
+                metric, n = METRICS["top1"], sum(result.n for result in results)
+                ours = measure(results[0], metric) if len(results) == 1 else average(results, metric)
+                if ours is not None:
+                    yield PaperComparison(column, method, n, ours, theirs[key] / 100)
+
+
+def _reservations(group: TableGroup) -> Iterator[str]:
+    """Yield in what a group's runs differ from the paper's, a line each."""
+    counts = {name: entry.paper for name, entry in CATALOGUE.items()}
+    for name, results in group.results.items():
+        listed = next(iter(results.values())).config["dataset"]["listed"]
+        if listed != counts.get(name, listed):
+            yield f"{dataset_title(name)}: the paper counts {counts[name]:,} images; this split has {listed:,}."
+    if group.settings.pretrained != "openai":
+        yield f"The paper's weights are openai; these are {group.settings.pretrained or 'others'}."
+    if group.settings.preset != "paper":
+        yield f"The paper's settings are those of preset paper; these are of preset {group.settings.preset}."
+    if group.settings.prompts != "single":
+        prompts = group.settings.prompts
+        yield f'The paper\'s prompt is "a photo of a {{}}." alone (prompts single); these runs have {prompts}.'
+
+
+def comparison_table(group: TableGroup) -> Table | str:
+    """Return a table of comparisons, or a line that says why there is none."""
+    try:
+        found = list(compare_with_paper(group))
+    except ArgumentError as error:
+        return str(error)
+    if not found:
+        return f"the paper reports none of the methods of {group.settings.backbone} that were run"
+    metric = METRICS["top1"]
+    rows = [
+        (
+            one.column.heading,
+            method_title(one.method),
+            f"{one.n:,}",
+            show(one.measured, metric),
+            f"{100 * one.reported:.2f}",
+            show(one.difference, metric, sign=True),
+        )
+        for one in found
+    ]
+    ends = [place for place in range(len(rows) - 1) if rows[place][0] != rows[place + 1][0]]
+    note = (
+        "Percent, with 95% intervals of what was measured; the paper gives none of its own. For information: a "
+        "difference is no verdict."
+    )
+    return Table(
+        title=f"Top-1 accuracy measured, and reported by the paper: {group.title}",
+        columns=("Data set", "Method", "n", "Measured [95%]", "Paper", "Difference [95%]"),
+        rows=tuple(tuple(map(Cell, row)) for row in rows),
+        notes=(note, *_reservations(group)),
+        words=2,
+        rules=frozenset(ends),
+        bars=frozenset({1}),
+    )
+
+
+def paper_records(groups: Sequence[TableGroup], metric_name: str = "top1", compared: bool = False) -> list[Record]:
+    """Return a record per method and column (data set or mean) of the paper's tables.
+
+    Accuracies are proportions, not percent.
+
+    Args:
+        groups: the results.
+        metric_name: one of `METRICS`.
+        compared: whether to add what the paper reports.
+    """
+    metric = METRICS[metric_name]
+    records = []
+    for group in groups:
+        theirs = _reported(group) if compared else {}
+        for column in (column for column in columns_of(group) if not column.gained):
+            values = column.values(group, metric)
+            for method, value in zip(group.methods, values, strict=True):
+                results = column.results(group, method)
+                if results:
+                    record = _shared(group) | {"column": _name(column), "method": method, "metric": metric_name}
+                    record |= {"n": sum(r.n for r in results), "refused": sum(r.unreadable for r in results)}
+                    record |= _interval("value", value) | _interval("delta", gain(results, metric))
+                    records.append(record | (_difference(theirs.get((column, method))) if compared else {}))
+    return records
+
+
+def long_records(groups: Sequence[TableGroup], compared: bool = False) -> list[Record]:
+    """Return a record per data set and method, with all metrics and the comparison with zero-shot.
+
+    Accuracies are proportions, not percent.
+
+    Args:
+        groups: the results.
+        compared: whether to add what the paper reports.
+    """
+    records = []
+    for group in groups:
+        theirs = _reported(group) if compared else {}
+        p_values = {method: adjusted_p_values(group, method) for method in group.methods}
+        columns = {column.sets: column for column in columns_of(group) if not column.gained}
+        for name, results in group.results.items():
+            for method in (method for method in group.methods if method in results):
+                record = _shared(group) | {"dataset": name, "method": method} | _facts(results[method])
+                raw, corrected = p_values[method].get(name, ("", ""))
+                record |= {"p": raw, "p_holm": corrected}
+                records.append(record | (_difference(theirs.get((columns[name,], method))) if compared else {}))
+    return records
+
+
+def _shared(group: TableGroup) -> Record:
+    return {**group.settings._asdict(), "family": group.benchmark}
+
+
+def _name(column: Column) -> str:
+    """Return a data set's name, or `avg` or `ood_avg`, as the files of reported numbers have it."""
+    return column.sets[0] if len(column.sets) == 1 else "ood_avg" if column.heading == "OOD Avg." else "avg"
+
+
+def _facts(result: Result) -> Record:
+    dataset, whole = result.config["dataset"], result.n + result.unreadable
+    record: Record = {
+        "split": dataset["split"],
+        "n": result.n,
+        "refused": result.unreadable,
+        "listed": dataset["listed"],
+        "complete": result.run.complete,
+        "config": result.hash,
+    }
+    for name in ("top1", "top5", "mean_per_class"):
+        record |= _interval(name, measure(result, METRICS[name]))
+    record["top1_refused_wrong"] = int(result.correct.sum()) / whole if whole else ""
+    for name in ("ece", "brier", "nll"):
+        record[name] = value_of(result, METRICS[name]) if known(result, METRICS[name]) else ""
+    found = result.comparison
+    record |= _interval("delta", gain([result], METRICS["top1"]))
+    return record | {"gained": "" if found is None else found.gained, "lost": "" if found is None else found.lost}
+
+
+def _interval(name: str, interval: Interval | None) -> Record:
+    ends = (None,) * 3 if interval is None else (interval.value, interval.low, interval.high)
+    values = ("" if end is None or isnan(end) else end for end in ends)
+    return dict(zip((name, f"{name}_low", f"{name}_high"), values, strict=True))
+
+
+def _reported(group: TableGroup) -> dict[tuple[Column, str], PaperComparison]:
+    try:
+        return {(one.column, one.method): one for one in compare_with_paper(group)}
+    except ArgumentError:  # the paper has no such table: its columns stay empty
+        return {}
+
+
+def _difference(one: PaperComparison | None) -> Record:
+    return {"reported": "" if one is None else one.reported} | _interval(
+        "difference", None if one is None else one.difference
+    )

@@ -1,0 +1,216 @@
+"""A table as cells and notes, written as Markdown, LaTeX, CSV or for a terminal; HTML pages from templates.
+
+Every text is escaped for its format.
+"""
+
+import csv
+import io
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from faircontext.errors import one_line
+
+__all__ = [
+    "Cell",
+    "Rank",
+    "Table",
+    "escape_latex",
+    "escape_markdown",
+    "render",
+    "to_csv",
+    "to_latex",
+    "to_markdown",
+    "to_terminal",
+]
+
+Rank = Literal["", "best", "second"]
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A cell; `rank` says whether it is the best or second best of its column."""
+
+    text: str = ""
+    rank: Rank = ""
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table.
+
+    Attributes:
+        title: what stands above it.
+        columns: headings.
+        rows: cells, as many as headings.
+        foot: rows that say something about the columns.
+        notes: what stands beneath, a line each.
+        words: how many columns, from the left, are words; the others are numbers.
+        rules: numbers of rows after which a line is drawn.
+        bars: numbers of columns after which a line is drawn.
+    """
+
+    title: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[Cell, ...], ...]
+    foot: tuple[tuple[Cell, ...], ...] = ()
+    notes: tuple[str, ...] = ()
+    words: int = 1
+    rules: frozenset[int] = frozenset()
+    bars: frozenset[int] = frozenset()
+
+
+def escape_markdown(text: str) -> str:
+    """Return a text as Markdown (and HTML in it) shows it, fit for a cell of a table."""
+    escaped = re.sub(r"([\\`*_{}\[\]|~$#])", r"\\\1", one_line(text))
+    return escaped.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+
+
+_LATEX = {
+    "\\": r"\textbackslash{}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    "|": r"\textbar{}",
+    "[": "{[}",  # after the end of a row, a bracket would be its argument
+    "]": "{]}",
+    "*": "{*}",  # likewise
+    "`": r"\textasciigrave{}",
+    "Δ": r"$\Delta$",
+    "±": r"$\pm$",
+    **{sign: f"\\{sign}" for sign in "&%$#_{}"},
+}
+
+
+def escape_latex(text: str) -> str:
+    """Return a text as LaTeX shows it, with a minus sign before numbers."""
+    escaped = "".join(_LATEX.get(letter, letter) for letter in one_line(text))
+    minus = re.sub(r"(?<![\w.)-])-(?=\d)", "$-$", escaped)
+    return minus.replace("--", "-{}-").replace("--", "-{}-")  # two hyphens would be a dash
+
+
+def to_markdown(table: Table) -> str:
+    """Write a table as GitHub's Markdown; underlining, which Markdown lacks, is HTML."""
+    marks = {"": "{}", "best": "**{}**", "second": "<u>{}</u>"}
+    rows = [_marked(row, marks, escape_markdown) for row in (*table.rows, *table.foot)]
+    heads = [escape_markdown(column) for column in table.columns]
+    width = [max(3, *(len(row[place]) for row in (heads, *rows))) for place in range(len(heads))]
+
+    def line(cells: Sequence[str]) -> str:
+        padded = [
+            cell.ljust(size) if place < table.words else cell.rjust(size)
+            for place, (cell, size) in enumerate(zip(cells, width, strict=True))
+        ]
+        return f"| {' | '.join(padded)} |"
+
+    ends = ["-" * size if place < table.words else "-" * (size - 1) + ":" for place, size in enumerate(width)]
+    notes = [f"- {escape_markdown(note)}" for note in _notes(table)]
+    head = [f"**{escape_markdown(table.title)}**", "", line(heads), line(ends)]
+    return "\n".join([*head, *map(line, rows), *(["", *notes] if notes else []), ""])
+
+
+def to_latex(table: Table) -> str:
+    r"""Write a table as a LaTeX `table*`; it needs `\usepackage{booktabs}`."""
+    marks = {"": "{}", "best": r"\textbf{{{}}}", "second": r"\underline{{{}}}"}
+    kinds = ["l" if place < table.words else "r" for place in range(len(table.columns))]
+    form = "".join(kind + ("|" if place in table.bars else "") for place, kind in enumerate(kinds))
+    lines = [
+        r"\begin{table*}[t]",
+        r"\centering",
+        r"\small",
+        rf"\caption{{{escape_latex(table.title)}}}",
+        rf"\begin{{tabular}}{{{form}}}",
+        r"\toprule",
+        " & ".join(map(escape_latex, table.columns)) + r" \\",
+        r"\midrule",
+    ]
+    for place, row in enumerate(table.rows):
+        lines.append(" & ".join(_marked(row, marks, escape_latex)) + r" \\")
+        if place in table.rules and place < len(table.rows) - 1:
+            lines.append(r"\midrule")
+    if table.foot:
+        lines += [r"\midrule", *(" & ".join(_marked(row, marks, escape_latex)) + r" \\" for row in table.foot)]
+    lines += [r"\bottomrule", r"\end{tabular}"]
+    if notes_below := _notes(table):
+        notes = "\\\\\n".join(map(escape_latex, notes_below))
+        lines += ["", r"\smallskip", rf"\parbox{{\linewidth}}{{\footnotesize\raggedright {notes}}}"]
+    return "\n".join([*lines, r"\end{table*}", ""])
+
+
+def _notes(table: Table, best: str = "bold", second: str = "underlined") -> list[str]:
+    """Return what stands beneath, with a word on how the best are marked."""
+    ranked = any(cell.rank for row in table.rows for cell in row)
+    return [*([f"Best {best}, second {second}, by what is printed."] if ranked else []), *table.notes]
+
+
+def _marked(row: Sequence[Cell], marks: dict[str, str], escape: Callable[[str], str]) -> list[str]:
+    return [marks[cell.rank].format(escape(cell.text)) for cell in row]
+
+
+def to_terminal(table: Table, width: int | None = None) -> str:
+    """Draw a table.
+
+    Args:
+        table: the table.
+        width: columns of a terminal that shows bold and underlined letters; None for plain text as wide as it gets, in
+            which the best is marked `*` and the second `+`.
+    """
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table as RichTable
+    from rich.text import Text
+
+    plain = width is None
+    styles, signs = {"": "", "best": "bold", "second": "underline"}, {"": " ", "best": "*", "second": "+"}
+
+    def text(cell: Cell) -> Text:
+        shown = one_line(cell.text)
+        return Text(f"{shown}{signs[cell.rank]}") if plain and ranked else Text.assemble((shown, styles[cell.rank]))
+
+    ranked = any(cell.rank for row in table.rows for cell in row)
+    title = Text(one_line(table.title), "bold")
+    drawn = RichTable(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
+    for place, column in enumerate(table.columns):
+        word = place < table.words
+        drawn.add_column(
+            Text(one_line(column)), justify="left" if word else "right", overflow="fold", no_wrap=plain or word
+        )
+    for place, row in enumerate(table.rows):
+        end = place in table.rules or place == len(table.rows) - 1
+        drawn.add_row(*map(text, row), end_section=end)
+    for row in table.foot:
+        drawn.add_row(*map(text, row), style="" if plain else "dim")
+    stream = io.StringIO()
+    colours: Literal["standard"] | None = None if plain else "standard"
+    console = Console(file=stream, width=width or 10_000, color_system=colours, force_terminal=not plain)
+    console.print(drawn)
+    for note in _notes(table, *(("*", "+") if plain else ())):
+        console.print(Text(one_line(note)))
+    return re.sub(r"[ \t]+$", "", stream.getvalue(), flags=re.MULTILINE) + "\n"
+
+
+def to_csv(records: Sequence[Mapping[str, Any]]) -> str:
+    """Write records as CSV; all have the same columns, and nothing stands for what is not known."""
+    stream = io.StringIO()
+    writer = csv.DictWriter(stream, list(records[0]), lineterminator="\n")
+    writer.writeheader()
+    for record in records:
+        writer.writerow({key: one_line(v) if isinstance(v, str) else v for key, v in record.items()})
+    return stream.getvalue()
+
+
+def render(template: str, **values: Any) -> str:
+    """Return a template of `report/templates`, filled.
+
+    Args:
+        template: its file name.
+        values: what it shows; a value that the template names and that is not given is an error.
+    """
+    environment = Environment(
+        loader=PackageLoader("faircontext.report"), autoescape=True, undefined=StrictUndefined, trim_blocks=True
+    )
+    return environment.get_template(template).render(**values)

@@ -1,0 +1,247 @@
+"""Run methods over images; a bad file is a row with an error and never ends a run.
+
+Nor does a picture whose features are NaN or infinite, as they may be in half precision: where zero-shot has no answer
+it is a row with an error, and where a method alone has none, the method falls back to zero-shot.
+
+Files are decoded and views cut ahead, in other processes where that is asked for; features are computed in this one.
+Where no method uses views, the plain views of `ROW_MULTIPLE` images are encoded in one batch.
+"""
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from itertools import islice
+from pathlib import Path
+
+import torch
+
+from faircontext.backbones.base import ROW_MULTIPLE
+from faircontext.episode import Episode
+from faircontext.errors import FeatureError, ImageError
+from faircontext.imageio import DecodedImage, read_image
+from faircontext.labels import LabelSpace
+from faircontext.methods import Method, ZeroShot
+from faircontext.runs.ahead import map_ahead
+from faircontext.runs.records import Row
+from faircontext.system import usable_processors
+from faircontext.types import Prediction
+from faircontext.views import Geometry, ViewRecipe, Views
+
+__all__ = ["Answer", "Item", "answer_images"]
+
+_ZERO_SHOT = ZeroShot()
+
+
+@dataclass(frozen=True)
+class Item:
+    """An image to be answered.
+
+    Attributes:
+        name: what it is called in its rows.
+        path: the file.
+        label: index of its class, or None where it is not known.
+    """
+
+    name: str
+    path: Path
+    label: int | None = None
+
+    def __str__(self) -> str:
+        return self.name
+
+
+@dataclass(frozen=True)
+class Answer:
+    """All methods' answers for one image.
+
+    Attributes:
+        rows: what is written, one per method.
+        predictions: what the rows were made from, in the same order; none where the file was refused.
+        reference: zero-shot's prediction.
+        notes: what was decided when the file was read, see `DecodedImage`.
+        label: index of the true class, None where it is not known.
+    """
+
+    rows: tuple[Row, ...]
+    predictions: tuple[Prediction, ...] = ()
+    reference: Prediction | None = None
+    notes: tuple[str, ...] = ()
+    label: int | None = None
+
+    @property
+    def path(self) -> str:
+        """The image."""
+        return self.rows[0].path
+
+    @property
+    def error(self) -> str:
+        """Why the file was refused, or empty."""
+        return self.rows[0].error
+
+
+@dataclass(frozen=True)
+class _Prepared:
+    """An image that has been read, or why not."""
+
+    views: Views | None
+    seconds: float
+    error: str = ""
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class _Reader:
+    """Reads an image and makes its views; this is what runs in other processes."""
+
+    geometry: Geometry
+    recipe: ViewRecipe
+    seed: int
+    read: Callable[[Path], DecodedImage]
+    cut: bool
+    augment: bool
+
+    def __call__(self, item: Item) -> _Prepared:
+        begin = time.perf_counter()
+        try:
+            image = self.read(item.path)
+        except ImageError as error:
+            return _Prepared(None, time.perf_counter() - begin, error.reason)
+        views = Views(image.pixels, self.geometry, self.recipe, self.seed)
+        views.plain  # noqa: B018 (made here, as the others below)
+        if self.cut:
+            views.all  # noqa: B018
+        if self.augment:
+            views.augmented.all  # noqa: B018
+        return _Prepared(views, time.perf_counter() - begin, notes=image.notes)
+
+
+def answer_images(
+    items: Sequence[Item],
+    labels: LabelSpace,
+    methods: Mapping[str, Method],
+    recipe: ViewRecipe,
+    seed: int = 0,
+    read: Callable[[Path], DecodedImage] = read_image,
+    workers: int = 0,
+    features: Path | None = None,
+) -> Iterator[Answer]:
+    """Yield one answer per image, in order; each image is read and encoded once for all methods.
+
+    Args:
+        items: the images.
+        labels: the label space.
+        methods: which methods, by what they are called in rows; zero-shot is run beside them, on the same prompts.
+        recipe: how views are made.
+        seed: the run's seed.
+        read: how a file is decoded.
+        workers: processes that read files and cut views ahead; with 0 this one does it when an image's turn comes.
+        features: folder where image features are kept, for other runs on the same images; None keeps none.
+
+    Raises:
+        FairContextError: a worker process was killed, or has been silent for too long.
+    """
+    labels.text  # noqa: B018 (encoded here, so that it does not count in the first image's seconds)
+    cut = any(method.uses_views for method in methods.values())
+    augment = recipe.augmix == "auto" and recipe.regime == "fine-grained"
+    augment = augment and any(method.fine_grained_augmix for method in methods.values())
+    # Where features are kept, pixels are made only for those that are missing.
+    ahead = features is None
+    reader = _Reader(labels.backbone.geometry, recipe, seed, read, cut and ahead, augment and ahead)
+    stream = zip(items, _prepare(reader, items, workers), strict=True)
+    while chunk := list(islice(stream, 1 if cut else ROW_MULTIPLE)):
+        yield from _answer_chunk(chunk, labels, methods, features)
+
+
+def _prepare(reader: _Reader, items: Sequence[Item], workers: int) -> Iterator[_Prepared]:
+    """Yield prepared images in order: made when their turn comes, or ahead where there are workers."""
+    if workers:
+        return map_ahead(reader, items, workers)
+    return map(reader, items) if reader.cut else _prepare_in_turns(reader, items)
+
+
+def _prepare_in_turns(reader: _Reader, items: Sequence[Item]) -> Iterator[_Prepared]:
+    """Use all processors for reading, then, once a batch has been read, for encoding: on a CPU both need them."""
+    with ThreadPoolExecutor(min(ROW_MULTIPLE, usable_processors())) as pool:
+        for start in range(0, len(items), ROW_MULTIPLE):
+            yield from pool.map(reader, items[start : start + ROW_MULTIPLE])
+
+
+def _answer_chunk(
+    chunk: Sequence[tuple[Item, _Prepared]],
+    labels: LabelSpace,
+    methods: Mapping[str, Method],
+    features: Path | None,
+) -> Iterator[Answer]:
+    """Answer some images; where there are several, their plain views are encoded in one batch."""
+    begin = time.perf_counter()
+    episodes = [None if image.views is None else Episode.of(image.views, labels, features) for _, image in chunk]
+    read = [episode for episode in episodes if episode is not None]
+    if len(read) > 1:
+        plain = torch.stack([episode.plain for episode in read]).to(labels.backbone.device)
+        with suppress(FeatureError):  # of one of them: then each is encoded alone, and that one is refused
+            encoded = labels.backbone.encode_image(plain / 255.0)
+            for place, z in enumerate(encoded):
+                read[place].take_z(z)
+    shared = (time.perf_counter() - begin) / len(chunk)
+    for (item, image), episode in zip(chunk, episodes, strict=True):
+        error, seconds, begin = image.error, image.seconds + shared, time.perf_counter()
+        answer = None
+        if episode is not None:
+            try:
+                answer = _answer(episode, methods, item, image.notes, seconds)
+            except FeatureError as caught:
+                error, seconds = str(caught), seconds + time.perf_counter() - begin
+        if answer is None:
+            refused = replace(_row_of(item, labels), error=error, seconds=seconds)
+            rows = tuple(replace(refused, method=name) for name in methods)
+            answer = Answer(rows, notes=image.notes, label=item.label)
+        yield answer
+
+
+def _row_of(item: Item, labels: LabelSpace) -> Row:
+    return Row(item.name, "" if item.label is None else labels.names[item.label])
+
+
+def _answer(
+    episode: Episode, methods: Mapping[str, Method], item: Item, notes: tuple[str, ...], seconds: float
+) -> Answer:
+    """Answer one image; raise `FeatureError` where zero-shot has no answer."""
+    # Zero-shot comes last: it takes the plain view's features from the views', where they are encoded anyway.
+    found: dict[Method, tuple[Prediction | str, float]] = {}
+    for method in sorted([*methods.values(), _ZERO_SHOT], key=lambda method: isinstance(method, ZeroShot)):
+        if method not in found:
+            begin = time.perf_counter()
+            found[method] = _try(method, episode), time.perf_counter() - begin + seconds
+            seconds = 0.0
+    names, (reference, _) = episode.labels.names, found[_ZERO_SHOT]
+    row = _row_of(item, episode.labels)
+    if isinstance(reference, str):
+        raise FeatureError(reference)
+    predictions = tuple(
+        replace(reference, fallback=f"{answer}: answered by zero-shot") if isinstance(answer, str) else answer
+        for answer in (found[method][0] for method in methods.values())
+    )
+    rows = tuple(
+        replace(
+            row,
+            zero_shot=names[reference.index],
+            prediction=names[prediction.index],
+            votes=None if prediction.votes is None else int(prediction.votes[prediction.index]),
+            confidence=prediction.confidence,
+            method=name,
+            fallback=prediction.fallback or "",
+            seconds=found[method][1],
+        )
+        for (name, method), prediction in zip(methods.items(), predictions, strict=True)
+    )
+    return Answer(rows, predictions, reference, notes, item.label)
+
+
+def _try(method: Method, episode: Episode) -> Prediction | str:
+    """Return a method's answer, or why there is none."""
+    try:
+        return method(episode)
+    except FeatureError as error:
+        return str(error)

@@ -1,0 +1,108 @@
+"""The same evaluation on a Ray cluster: a pool of actors, each with the model, takes the images a few at a time.
+
+An actor that dies is started again, and what it was at work on is given out anew. Each actor computes with as many
+threads as the process that asks, so its features are the same.
+"""
+
+import json
+import logging
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, fields
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from faircontext.backbones.base import ROW_MULTIPLE
+from faircontext.datasets.spec import Dataset
+from faircontext.errors import ArgumentError, FairContextError
+from faircontext.runs.plan import Plan
+from faircontext.runs.records import Record
+from faircontext.runs.store import check_same
+from faircontext.system import usable_processors
+
+if TYPE_CHECKING:
+    from faircontext.runs.session import Engine
+
+__all__ = ["Build", "answer_on_ray"]
+
+FEW = 4
+"""Images that an actor takes at once where methods use views; what is lost with it."""
+
+Build = Callable[[Dataset, tuple[int, int] | None], "tuple[Plan, Engine]"]
+"""Makes a plan and its engine anew, in another process."""
+
+
+def answer_on_ray(plan: Plan, positions: Sequence[int], build: Build, workers: int | None) -> Iterator[list[Record]]:
+    """Answer images on a cluster: the one that RAY_ADDRESS names, or this machine; they come in any order.
+
+    Args:
+        plan: what to do.
+        positions: which images of its data set.
+        build: makes the plan anew in an actor.
+        workers: actors at most; None for as many as the cluster has processors (or GPUs) for.
+
+    Raises:
+        ArgumentError: Ray is not installed, or an actor's plan is another one.
+        FairContextError: the cluster failed.
+    """
+    try:
+        import ray
+        import ray.data
+    except ImportError:
+        raise ArgumentError("--engine ray needs Ray: pip install 'faircontext[ray]'") from None
+    backbone = plan.setup.labels.backbone
+    threads, gpus = torch.get_num_threads(), int(backbone.device.type == "cuda")
+    _start(ray)
+    room = ray.cluster_resources().get("GPU" if gpus else "CPU", 1) // (1 if gpus else threads)
+    actors = max(1, int(room) if workers is None else min(int(room), workers))
+    size = FEW if any(method.uses_views for method in plan.setup.methods.values()) else ROW_MULTIPLE
+    rows = ray.data.from_items([{"position": position} for position in positions]).map_batches(
+        _Answerer,
+        batch_size=size,
+        num_cpus=threads,
+        num_gpus=gpus,
+        compute=ray.data.ActorPoolStrategy(min_size=1, max_size=actors),
+        fn_constructor_args=(build, plan.dataset, plan.shard, json.dumps(plan.config), threads),
+    )
+    try:
+        for row in rows.iter_rows():
+            yield [_to_record(found) for found in json.loads(row["records"])]
+    except ray.exceptions.RayError as error:
+        cause = error.__cause__ if isinstance(error.__cause__, FairContextError) else None
+        reason = str(cause or error).strip().splitlines()[-1]
+        raise FairContextError(f"Ray: {reason}; what was answered is kept, go on with --resume") from None
+
+
+def _start(ray: Any) -> None:
+    """Connect to the cluster that the environment names, or start one here."""
+    if ray.is_initialized():
+        return
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    here = {"num_cpus": usable_processors(), "include_dashboard": False, "object_store_memory": 256 * 2**20}
+    ray.init(log_to_driver=False, logging_level=logging.ERROR, **({} if os.environ.get("RAY_ADDRESS") else here))
+    context = ray.data.DataContext.get_current()
+    context.enable_progress_bars = False
+    context.print_on_execution_start = False
+    logging.getLogger("ray.data").setLevel(logging.ERROR)
+
+
+class _Answerer:
+    """An actor: a model in a process of its own."""
+
+    def __init__(
+        self, build: Build, dataset: Dataset, shard: tuple[int, int] | None, config: str, threads: int
+    ) -> None:
+        torch.set_num_threads(threads)
+        self._plan, self._engine = build(dataset, shard)
+        check_same("Ray actor", json.loads(config), json.loads(json.dumps(self._plan.config)))
+
+    def __call__(self, batch: dict[str, Any]) -> dict[str, list[str]]:
+        answered = self._engine(self._plan, [int(position) for position in batch["position"]])
+        return {"records": [json.dumps([asdict(record) for record in records]) for records in answered]}
+
+
+def _to_record(found: dict[str, Any]) -> Record:
+    lists = {field.name for field in fields(Record) if isinstance(found[field.name], list)}
+    values: dict[str, Any] = {name: tuple(value) if name in lists else value for name, value in found.items()}
+    return Record(**values)
