@@ -22,26 +22,26 @@ from faircontext.errors import ArgumentError, FairContextError, FairContextWarni
 __all__ = ["Terminated", "main"]
 
 _COMMANDS = {
-    "classify": ("classify", "answer your photos with FCL, beside zero-shot"),
-    "explain": ("explain", "show, on a page, why FCL answers one photo as it does"),
-    "data": ("data", "list data sets, check those on disk, or make collages of their photos"),
-    "evaluate": ("evaluate", "measure methods on labelled data sets, resumable and in shards"),
-    "merge": ("merge", "join the shards of runs"),
-    "tables": ("tables", "print the paper's tables from runs"),
-    "analyze": ("analyze", "measure what the paper says of evidence: ECEC, EUEC, decomposition, margins"),
-    "ablate": ("ablate", "compare variants of a method, from an experiment file"),
-    "report": ("report", "write one page about runs, with every image that a method fixed or broke"),
-    "figures": ("figures", "draw every figure that runs allow, from their records alone"),
-    "reproduce": ("reproduce", "run what a table or figure of the paper needs"),
-    "list": ("listing", "list methods, analyses, backbones or weights"),
-    "demo": ("demo", "run FCL on sample photos, plain and corrupted, and draw its evidence"),
+    "classify": ("classify", "classify", "answer your photos with FCL, beside zero-shot"),
+    "explain": ("classify", "explain", "show, on a page, why FCL answers one photo as it does"),
+    "data": ("show", "data", "list data sets, check those on disk, or make collages of their photos"),
+    "evaluate": ("evaluate", "evaluate", "measure methods on labelled data sets, resumable and in shards"),
+    "merge": ("evaluate", "merge", "join the shards of runs"),
+    "tables": ("show", "tables", "print the paper's tables from runs"),
+    "analyze": ("evaluate", "analyze", "measure what the paper says of evidence: ECEC, EUEC, decomposition, margins"),
+    "ablate": ("evaluate", "ablate", "compare variants of a method, from an experiment file"),
+    "report": ("show", "report", "write one page about runs, with every image that a method fixed or broke"),
+    "figures": ("show", "figures", "draw every figure that runs allow, from their records alone"),
+    "reproduce": ("evaluate", "reproduce", "run what a table or figure of the paper needs"),
+    "list": ("show", "list_names", "list methods, analyses, backbones or weights"),
+    "demo": ("classify", "demo", "run FCL on sample photos, plain and corrupted, and draw its evidence"),
 }
-"""Module and summary of each command."""
+"""Module, function and summary of each command."""
 
 
 def _help() -> str:
     width = max(map(len, _COMMANDS))
-    commands = "\n".join(f"  {name:{width}}  {summary}" for name, (_, summary) in _COMMANDS.items())
+    commands = "\n".join(f"  {name:{width}}  {summary}" for name, (*_, summary) in _COMMANDS.items())
     return (
         "usage: faircontext COMMAND [OPTIONS]\n\n"
         "Fair Context Learning: episodic test-time adaptation of CLIP-like vision-language models.\n\n"
@@ -147,12 +147,12 @@ def _dispatch(words: list[str]) -> int:
         return 0
     if words[0] not in _COMMANDS:
         raise unknown_name("command", words[0], _COMMANDS)
-    module, _ = _COMMANDS[words[0]]
+    module, function, _ = _COMMANDS[words[0]]
     try:
         Path.cwd()
     except OSError as error:  # libraries end the process where it is gone
         raise ArgumentError(f"the current folder cannot be read: {reason_of(error)}; change to another") from None
     try:
-        return int(import_module(f"faircontext.cli.{module}").run(words[1:]))
+        return int(getattr(import_module(f"faircontext.cli.{module}"), function)(words[1:]))
     except SystemExit as stop:  # the command's help was shown
         return int(stop.code or 0)

@@ -1,38 +1,21 @@
-"""`faircontext classify`: a method's answers beside zero-shot's, for a person's own photos and class names."""
+"""`faircontext classify`, `explain` and `demo`: predictions for photos, and the evidence that they rest on."""
 
-import platform
 import sys
-from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
-from dataclasses import asdict, dataclass, field
-from itertools import zip_longest
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import tyro
 
-from faircontext import __version__
 from faircontext.cli.options import note, parse_options
-from faircontext.datasets.folder import FolderTruth, class_folders, depth_remarks, find_images, keys_below
-from faircontext.errors import ArgumentError, one_line
-from faircontext.imageio import MAX_PIXELS
-from faircontext.names import name_remarks
-from faircontext.runs.options import ModelOptions
+from faircontext.runs.options import ClassifyOptions, ModelOptions
 
-if TYPE_CHECKING:
-    from faircontext.labels import LabelSpace
-    from faircontext.metrics.scores import Comparison
-    from faircontext.runs.answer import Answer
-    from faircontext.runs.plan import Setup
-
-__all__ = ["Classify", "run"]
-
-SCHEMA_VERSION = 1
+__all__ = ["classify", "demo", "explain"]
 
 
 @dataclass(frozen=True)
-class Classify(ModelOptions):
+class Classify(ClassifyOptions):
     """Answer photos with a test-time adaptation method, beside zero-shot.
 
     Where images lie in folders that are named after classes, the folder is taken as the truth and both accuracies are
@@ -41,234 +24,63 @@ class Classify(ModelOptions):
 
     paths: Annotated[tuple[str, ...], tyro.conf.Positional]
     """Image files and folders (searched recursively); - reads file names from standard input."""
-    labels_from_folders: bool = field(default=False, kw_only=True)
-    """Take the names of the folders right below PATHS as class names."""
-    method: str = field(default="fcl", kw_only=True)
-    """See: faircontext list methods; several with commas between, or all."""
-    prompts: str = field(default="single", kw_only=True)
-    """Prompt set: single ("a photo of a {}.") or generic7, imagenet80 (FCL then votes over the templates)."""
-    strict: bool = field(default=False, kw_only=True)
-    """Stop at the first file that is refused."""
-    csv: Path | None = field(default=None, kw_only=True)
-    """Write a row per image to this file, as they come."""
-    json: Path | None = field(default=None, kw_only=True)
-    """Write the run, its settings and all answers to this file, at the end."""
-
-    def names(self) -> tuple[str, ...]:
-        """Return the class names, of folders where that is asked for."""
-        if not self.labels_from_folders:
-            return super().names()
-        if self.labels is not None or self.labels_file is not None:
-            raise ArgumentError("--labels-from-folders leaves no place for --labels or --labels-file; give one of them")
-        return class_folders(self.paths)
 
 
-def run(arguments: Sequence[str]) -> int:
-    """Run the command."""
+def classify(arguments: Sequence[str]) -> int:
+    """Run `faircontext classify`."""
     options = parse_options(Classify, arguments, "classify")
-    names = options.names()
-    remarks: list[str] = []
-    paths = find_images(options.paths, sys.stdin or (), remarks.append)
-    read = options.reader()
+    options.names_for(options.paths)  # before the model's libraries are loaded, which takes seconds
+    from faircontext.runs import classify as runs
 
-    from faircontext.files import check_outputs
-    from faircontext.runs.answer import Item, answer_images
-    from faircontext.runs.records import EntrySpool, RowWriter
-
-    setup = options.create(names, options.method, options.prompts)
-    roots = options.paths if options.labels_from_folders else ()
-    truth = FolderTruth(setup.labels.names, paths, roots)
-    remarks += depth_remarks(keys_below(paths, roots))
-    check_outputs(filter(None, (options.csv, options.json)), [*paths, *filter(None, [options.labels_file])])
-    with ExitStack() as stack:
-        # Opened last, so that a wrong argument leaves an earlier file as it was.
-        writer = stack.enter_context(RowWriter(options.csv)) if options.csv else None
-        spool = stack.enter_context(EntrySpool(options.json)) if options.json else None
-        _print_run(options, setup, len(paths))
-        for remark in [*remarks, *name_remarks(names), *setup.labels.remarks(), *truth.remarks()]:
-            note(remark)
-        totals = _Totals(setup)
-        items = [Item(str(path), path, truth(path)) for path in paths]
-        stream = answer_images(items, setup.labels, setup.methods, setup.recipe, options.seed, read)
-        interruption: KeyboardInterrupt | None = None
-        try:
-            for answer in _until_refused(_with_progress(stream, len(paths), setup), options.strict):
-                totals.add(answer)
-                if writer:
-                    for row in answer.rows:
-                        writer.write(row)
-                if spool:
-                    spool.add(_entries(answer, setup.labels))
-        except KeyboardInterrupt as caught:
-            interruption = caught
-        finally:
-            totals.print()
-            for remark in totals.remarks():
-                note(remark)
-            if spool:
-                spool.write(_report(options, setup, totals), "answers")
-    if interruption is not None:
-        raise type(interruption)(f"interrupted after {totals.images} of {len(paths)} images")
-    return 1 if totals.refused else 0
+    return runs.classify(options, options.paths, sys.stdin or (), note)
 
 
-class _Totals:
-    """What is printed at the end, counted as answers come: none of them is kept.
+@dataclass(frozen=True)
+class Explain(ModelOptions):
+    """Show why FCL answers one photo as it does.
 
-    Attributes:
-        images: answered or refused.
-        refused: files that were refused.
+    Writes index.html, its pictures and arrays under pieces/, and manifest.json.
     """
 
-    def __init__(self, setup: "Setup") -> None:
-        from faircontext.metrics.scores import Tally
-
-        self._tallies = {label: Tally() for label in setup.methods}
-        self._remarks: dict[str, tuple[str, int]] = {}
-        self.images = self.refused = self._fallbacks = 0
-        self._seconds = 0.0
-        self._localised, self._flat = Counter[str](), Counter[str]()
-
-    def add(self, answer: "Answer") -> None:
-        """Count an image."""
-        from faircontext.diagnostics import is_flat
-
-        self.images += 1
-        self.refused += bool(answer.error)
-        for remark in answer.notes:
-            first, number = self._remarks.get(remark, (answer.path, 0))
-            self._remarks[remark] = first, number + 1
-        for row, outcome, tally in zip(answer.rows, answer.outcomes, self._tallies.values(), strict=True):
-            tally.add(outcome)
-            self._fallbacks += bool(row.fallback)
-            self._seconds += row.seconds
-        for label, prediction in zip(self._tallies, answer.predictions, strict=False):  # none of a refused file
-            self._localised[label] += "common_mean" in prediction.diagnostics
-            self._flat[label] += is_flat(prediction.diagnostics)
-
-    def remarks(self) -> list[str]:
-        """Return what was decided where files were read, a line for each kind, and where common evidence is flat."""
-        from faircontext.diagnostics import describe_flat
-
-        found = self._remarks.items()
-        return [
-            *(f"{first}{f' and {number - 1:,} more' * (number > 1)}: {what}" for what, (first, number) in found),
-            *(describe_flat(label, flat, self._localised[label]) for label, flat in self._flat.items() if flat),
-        ]
-
-    def comparisons(self) -> "dict[str, Comparison | None]":
-        """Compare each method with zero-shot; None where no image has a truth."""
-        return {label: tally.comparison() for label, tally in self._tallies.items()}
-
-    def print(self) -> None:
-        """Print the counts, and the accuracies where images have a truth."""
-        answered, fallbacks, seconds = self.images - self.refused, self._fallbacks, self._seconds
-        print(f"\n{answered} answered, {self.refused} refused, {fallbacks} fell back; {seconds:.1f} s")
-        for number, (name, comparison) in enumerate(self.comparisons().items()):
-            if comparison is None:
-                return
-            if number == 0:
-                print(f"{'zero-shot':12} {comparison.zero_shot}")
-            if name != "zero_shot":
-                print(f"{name:12} {comparison.method}")
-                print(
-                    f"  paired: {name} alone right on {comparison.gained}, zero-shot alone right on "
-                    f"{comparison.lost}; exact McNemar p = {comparison.p_value:.3g}"
-                )
+    image: Annotated[str, tyro.conf.Positional]
+    """The image file."""
+    out: Path = field(default=Path("explanation"), kw_only=True)
+    """Folder for the page; made where it does not exist."""
 
 
-def _until_refused(stream: "Iterator[Answer]", strict: bool) -> "Iterator[Answer]":
-    """Pass answers on, where --strict asks so up to the first refused file."""
-    for answer in stream:
-        yield answer
-        if strict and answer.error:
-            print(f"stopped at {one_line(answer.path)}, as --strict asks: {answer.error}", file=sys.stderr)
-            break
+def explain(arguments: Sequence[str]) -> int:
+    """Run `faircontext explain`."""
+    options = parse_options(Explain, arguments, "explain")
+    names, image = options.names(), options.reader()(options.image)
+    from faircontext.report.explain import explain as run
+
+    page = run(options, options.image, image, names, options.out, print, note)
+    print(page)
+    return 0
 
 
-def _with_progress(answers: "Iterator[Answer]", total: int, setup: "Setup") -> "Iterator[Answer]":
-    """Print a line per image, with a progress bar below on a terminal and none in a pipe."""
-    from tqdm import tqdm
+@dataclass(frozen=True)
+class Demo:
+    """Run FCL on sample photos, plain and under strong corruptions, and write a picture of the evidence in each.
 
-    names = [*setup.methods]
-    single = len(names) == 1
-    head = f"{'zero-shot':24} {'prediction':24} {'votes':>5} {'prob.':>6}" if single else _columns(names)
-    print(f"{head}  image")
-    for answer in tqdm(answers, total=total, unit="image", disable=not sys.stderr.isatty(), leave=False):
-        row = answer.rows[0]
-        votes = "" if row.votes is None else str(row.votes)
-        if answer.error:
-            cells = f"{'refused: ' + answer.error:{len(head)}}"
-        elif single:
-            cells = f"{row.zero_shot:24.24} {row.prediction:24.24} {votes:>5} {row.confidence:6.3f}"
-        else:
-            cells = _columns([row.prediction for row in answer.rows])
-        yield answer  # first, so that a row is in its file before anything can go wrong with showing it
-        tqdm.write(one_line(f"{cells}  {answer.path}"))
+    Needs scikit-image for the photos: pip install "faircontext[demo]".
+    """
+
+    out: Path = Path("demo")
+    """Folder for the pictures."""
+    backbone: str = "lite0"
+    """See: faircontext list backbones."""
+    masks: int = 100
+    """Number of masks per image."""
+    seed: int = 0
+    """Seed of views, masks and noise."""
 
 
-def _columns(words: Sequence[str], width: int = 14) -> str:
-    return " ".join(f"{word:{width}.{width}}" for word in words)
+def demo(arguments: Sequence[str]) -> int:
+    """Run `faircontext demo`."""
+    options = parse_options(Demo, arguments, "demo")
+    from faircontext.report.demo import run_demo, sample_photos
 
-
-def _print_run(options: Classify, setup: "Setup", images: int) -> None:
-    """Say what is about to run, with every setting that differs from the paper's."""
-    recipe, labels = setup.recipe, setup.labels
-    described = []
-    for label, method in setup.methods.items():
-        default = type(method)().settings()
-        changed = [f"{name}={value}" for name, value in method.settings().items() if value != default[name]]
-        described.append(f"{label}{' (' + ', '.join(changed) + ')' if changed else ''}")
-    print(
-        f"{labels.backbone.name} ({labels.backbone.precision}, {labels.backbone.device}), preset {options.preset}; "
-        f"{recipe.number} views of scale {recipe.scale[0]:g} to {recipe.scale[1]:g}; seed {options.seed}\n"
-        f"{', '.join(described)}\n"
-        f"{images} image{'s' * (images != 1)}, {len(labels)} class{'es' * (len(labels) != 1)}, "
-        f"prompts: {' | '.join(labels.templates[:7])}{' ...' if len(labels.templates) > 7 else ''}"
-    )
-
-
-def _report(options: Classify, setup: "Setup", totals: _Totals) -> dict[str, Any]:
-    """Return everything about the run but its answers: resolved settings, versions, accuracies."""
-    import torch
-
-    labels = setup.labels
-    return {
-        "schema_version": SCHEMA_VERSION,
-        "run": {
-            "backbone": options.backbone,
-            "pretrained": options.pretrained,
-            "resize_positions": options.resize_positions,
-            "model": dict(labels.backbone.facts),
-            "precision": labels.backbone.precision,
-            "device": str(labels.backbone.device),
-            "batch_size": labels.backbone.batch_size,
-            "threads": torch.get_num_threads(),
-            "logit_scale": labels.backbone.logit_scale,
-            "methods": {label: method.settings() for label, method in setup.methods.items()},
-            "preset": options.preset,
-            "views": asdict(setup.recipe),
-            "templates": labels.templates,
-            "labels": labels.names,
-            "truncate": options.truncate,
-            "seed": options.seed,
-            "exif": options.exif,
-            "max_pixels": min(options.max_pixels, MAX_PIXELS),
-        },
-        "versions": {"faircontext": __version__, "torch": torch.__version__, "python": platform.python_version()},
-        "summary": {name: None if found is None else asdict(found) for name, found in totals.comparisons().items()},
-    }
-
-
-def _entries(answer: "Answer", labels: "LabelSpace") -> "Iterator[dict[str, Any]]":
-    """Return an image's entries of the JSON file, one per method, with top-5 and diagnostics."""
-    for row, outcome, prediction in zip_longest(answer.rows, answer.outcomes, answer.predictions):
-        entry = {**asdict(row), "label_index": outcome.label, "notes": answer.notes}
-        if prediction is not None:
-            top = prediction.ranking[:5].tolist()
-            entry["zero_shot_index"] = outcome.zero_shot
-            entry["index"] = prediction.index
-            entry["top5"] = [[labels.names[index], float(prediction.probabilities[index])] for index in top]
-            entry["candidates"] = [labels.names[index] for index in prediction.candidates]
-            entry["diagnostics"] = dict(prediction.diagnostics)
-        yield entry
+    sample_photos()  # before a model is loaded: it says what to install
+    run_demo(options.out, options.backbone, options.masks, options.seed)
+    return 0

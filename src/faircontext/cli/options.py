@@ -10,7 +10,7 @@ import tyro
 
 from faircontext.errors import ArgumentError, one_line
 
-__all__ = ["note", "parse_options"]
+__all__ = ["note", "parse_options", "say"]
 
 T = TypeVar("T")
 
@@ -18,6 +18,11 @@ T = TypeVar("T")
 def note(line: str) -> None:
     """Tell a person something besides the results, on standard error."""
     print(f"note: {one_line(line)}", file=sys.stderr, flush=True)
+
+
+def say(line: str) -> None:
+    """Print a line of results at once, so that a reader in a pipe sees it when it comes."""
+    print(line, flush=True)
 
 
 def parse_options(options: type[T], arguments: Sequence[str], command: str) -> T:

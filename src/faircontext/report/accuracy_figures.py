@@ -76,7 +76,7 @@ def gains_figure(title: str, subtitle: str, rows: Sequence[Mapping[str, Any]], s
 
 def _pairs(group: RunGroup, reference: str) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     """Return, by data set, whether FCL and its reference are correct on the images that both answered."""
-    pairs = {}
+    pairs: dict[str, tuple[np.ndarray, np.ndarray]] = {}
     for name, found in group.results.items():
         answered = {method: result for method, result in found.items() if result.n}
         if (pair := _REFERENCES[reference](answered)) is not None:

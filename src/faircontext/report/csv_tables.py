@@ -4,7 +4,7 @@ The paper gives neither intervals nor predictions per image, so the interval of 
 accuracy alone; its own sampling error comes on top. It is information, never a verdict.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from math import isnan
 from typing import Any
@@ -13,14 +13,15 @@ from faircontext.datasets.spec import CATALOGUE
 from faircontext.errors import ArgumentError
 from faircontext.metrics.stats import Interval
 from faircontext.report.measures import METRICS, Column, average, columns_of, gain, known, measure, show, value_of
-from faircontext.report.paper import OOD, SETS, TableGroup, dataset_title, reported_accuracies
-from faircontext.report.render import Cell, Table
-from faircontext.report.tables import adjusted_p_values
-from faircontext.runs.groups import method_title
+from faircontext.report.paper import OOD, SETS, TableGroup, dataset_title, reported_accuracies, split_by_benchmark
+from faircontext.report.render import Cell, Table, to_csv, to_latex, to_markdown, to_terminal
+from faircontext.report.tables import adjusted_p_values, long_table, paper_table
+from faircontext.runs.groups import group_runs, incomplete, method_title
 from faircontext.runs.records import method_of
 from faircontext.runs.results import Result
+from faircontext.runs.store import Run
 
-__all__ = ["PaperComparison", "compare_with_paper", "comparison_table", "long_records", "paper_records"]
+__all__ = ["PaperComparison", "compare_with_paper", "comparison_table", "long_records", "paper_records", "write_tables"]
 
 Record = dict[str, Any]
 
@@ -225,3 +226,52 @@ def _difference(one: PaperComparison | None) -> Record:
     return {"reported": "" if one is None else one.reported} | _interval(
         "difference", None if one is None else one.difference
     )
+
+
+def write_tables(
+    runs: Sequence[Run],
+    style: str,
+    layout: str,
+    metric: str,
+    warn: Callable[[str], None],
+    *,
+    compared: bool = False,
+    width: int | None = None,
+) -> str:
+    """Return the tables of runs as text.
+
+    Args:
+        runs: what was measured.
+        style: `paper` (methods by data sets) or `long` (a row per data set and method).
+        layout: `md`, `latex`, `csv`, or `rich` for a terminal.
+        metric: what style `paper` shows, one of `METRICS`.
+        warn: takes warnings.
+        compared: whether to add what the paper reports.
+        width: of the terminal, see `to_terminal`.
+
+    Raises:
+        ArgumentError: runs contradict each other, or hold no predictions of methods.
+    """
+    groups = split_by_benchmark(group_runs(runs))
+    folders = ", ".join(str(run.folder) for run in runs)
+    if not groups:
+        raise ArgumentError(f"{folders}: hold analyses only, no answers of methods; draw them with faircontext figures")
+    for line in dict.fromkeys(line for group in groups for line in incomplete(group)):
+        warn(line)
+    if layout == "csv":
+        records = long_records(groups, compared) if style == "long" else paper_records(groups, metric, compared)
+        if not records:
+            raise ArgumentError(f"{folders}: no image has been answered yet")
+        return to_csv(records)
+    tables = list[Table]()
+    for group in groups:
+        tables.append(long_table(group) if style == "long" else paper_table(group, metric))
+        if compared:
+            found = comparison_table(group)
+            if isinstance(found, str):
+                warn(found)
+            else:
+                tables.append(found)
+    if layout == "rich":
+        return "\n".join(to_terminal(table, width) for table in tables)
+    return "\n".join(map(to_markdown if layout == "md" else to_latex, tables))

@@ -50,7 +50,7 @@ def draw_ecec(group: RunGroup, _: Sidecars) -> FigureResult | str:
         values_of["all sets"] = pooled
     figure = new_figure(COLUMN, 1.25 + 0.42 * len(values_of), "Contribution of common evidence", group.title)
     axis = figure.subplots()
-    rows = [_draw_group(axis, row, name, values_of[name]) for row, name in enumerate(values_of)]
+    rows = [_draw_group(axis, y, name, values_of[name]) for y, name in enumerate(values_of)]
     axis.set_yticks(range(len(values_of)), [name if name == "all sets" else dataset_title(name) for name in values_of])
     axis.set_ylim(len(values_of) - 0.5, -0.95)
     axis.tick_params(axis="y", length=0)
@@ -58,9 +58,9 @@ def draw_ecec(group: RunGroup, _: Sidecars) -> FigureResult | str:
     axis.spines["left"].set_visible(False)
     axis.set_xlabel(f"mean ECEC (density of {RESAMPLES} resampled means,\nshaded: 95% interval)")
     beside = blended_transform_factory(axis.transAxes, axis.transData)
-    for row, values in enumerate(values_of.values()):
+    for y, values in enumerate(values_of.values()):
         numbers = "/".join(f"{len(values.get(kind, ())):,}" for kind, _ in _KINDS)
-        axis.text(1.02, row, numbers, transform=beside, va="center_baseline")
+        axis.text(1.02, y, numbers, transform=beside, va="center_baseline")
     axis.text(1.02, -0.75, "n", transform=beside, va="bottom", color=GREY)
     for kind, colour in _KINDS:
         text = f"zero-shot {kind} (n = {len(pooled.get(kind, ())):,})"
@@ -140,7 +140,7 @@ def draw_entropy(group: RunGroup, _: Sidecars) -> FigureResult | str:
     axis.set_xlabel("entropy of the view (nats)")
     axis.set_ylabel("EUEC (cosine)")
     lines = [f"Pearson {_show(pearson)}", f"Spearman {_show(spearman)}"]
-    axis.dataset_title("\n".join(lines), fontsize=7, loc="left", linespacing=1.3)
+    axis.set_title("\n".join(lines), fontsize=7, loc="left", linespacing=1.3)
     axis.grid()
     figure.legend(loc="outside lower left", handletextpad=0.3, borderaxespad=0.2)
     dropped = len(table) - len(kept)

@@ -3,7 +3,7 @@
 import json
 import platform
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -17,14 +17,18 @@ from jaxtyping import UInt8
 from faircontext import __version__
 from faircontext.diagnostics import is_flat
 from faircontext.episode import Episode
-from faircontext.errors import ArgumentError
+from faircontext.errors import ArgumentError, FeatureError, ImageError
 from faircontext.evidence import Proxy
-from faircontext.files import to_json
+from faircontext.files import to_json, writing
+from faircontext.imageio import MAX_PIXELS, DecodedImage
+from faircontext.methods import ZeroShot
 from faircontext.methods.fcl import FCL, Adaptation
-from faircontext.report.evidence import common_pixels, is_reliable, map_pixels
+from faircontext.names import name_remarks
+from faircontext.report.adaptation import common_pixels, is_reliable, map_pixels
 from faircontext.report.render import render
+from faircontext.runs.options import ModelOptions
 
-__all__ = ["SCHEMA_VERSION", "Explanation", "explain_in_words", "prepare_folder", "write_explanation"]
+__all__ = ["SCHEMA_VERSION", "Explanation", "explain", "explain_in_words", "prepare_folder", "write_explanation"]
 
 SCHEMA_VERSION = 1
 _CONTROLS = {
@@ -58,6 +62,67 @@ class Explanation:
     zero_shot: int
     run: dict[str, Any]
     notes: Sequence[str] = ()
+
+
+def explain(
+    options: ModelOptions,
+    source: str,
+    image: DecodedImage,
+    names: Sequence[str],
+    folder: Path,
+    say: Callable[[str], None],
+    warn: Callable[[str], None],
+) -> Path:
+    """Explain FCL's prediction for one image, and return the path of the page.
+
+    Args:
+        options: of the model, the method and the image.
+        source: the image file, as it was given.
+        image: what it holds.
+        names: class names.
+        folder: for the page; it is made.
+        say: takes the explanation in words.
+        warn: takes warnings.
+
+    Raises:
+        FairContextError: an option has a value that cannot be used, or the folder cannot be written.
+    """
+    with writing(folder):
+        prepare_folder(folder, Path(source))
+    setup = options.create(names, "fcl")
+    method, backbone = setup.methods["fcl"], setup.labels.backbone
+    assert isinstance(method, FCL)
+    for remark in [*name_remarks(names), *setup.labels.remarks()]:
+        warn(remark)
+    episode = Episode(image.pixels, setup.labels, setup.recipe, options.seed)
+    try:
+        adaptation, zero_shot = method.adapt(episode), ZeroShot()(episode)
+    except FeatureError as error:
+        raise ImageError(source, str(error)) from None
+    run_facts = {
+        "backbone": backbone.name,
+        "resize_positions": options.resize_positions,
+        "model": dict(backbone.facts),
+        "precision": backbone.precision,
+        "preset": options.preset,
+        "masks": method.masks,
+        "seed": options.seed,
+        "truncate": options.truncate,
+        "exif": options.exif,
+        "max_pixels": min(options.max_pixels, MAX_PIXELS),
+    }
+    explanation = Explanation(
+        source.encode(errors="replace").decode(),
+        episode,
+        method,
+        adaptation,
+        zero_shot.index,
+        run_facts,
+        image.notes,
+    )
+    say(explain_in_words(explanation))  # first: what was computed is not lost with a full disk
+    with writing(folder):
+        return write_explanation(explanation, folder)
 
 
 def explain_in_words(explanation: Explanation) -> str:

@@ -19,10 +19,10 @@ from faircontext.report.evidence_figures import draw_decomposition, draw_ecec, d
 from faircontext.report.picture_figures import draw_gallery, draw_scores
 from faircontext.report.render import to_csv
 from faircontext.report.style import FigureResult, save_figure, styled
-from faircontext.runs.groups import RunGroup
-from faircontext.runs.sidecars import Sidecars
+from faircontext.runs.groups import RunGroup, RunSettings, find_runs, group_runs, incomplete
+from faircontext.runs.sidecars import Sidecars, find_sidecars
 
-__all__ = ["FIGURES", "SHARED", "Written", "choose_figures", "draw_figures"]
+__all__ = ["FIGURES", "SHARED", "Written", "choose_figures", "draw_figures", "draw_from"]
 
 Draw = Callable[[RunGroup, Sidecars], FigureResult | str]
 """Draws a figure, or says what is missing and how it is made."""
@@ -55,6 +55,42 @@ def choose_figures(names: Sequence[str]) -> list[str]:
         if name not in FIGURES:
             raise unknown_name("figure", name, FIGURES)
     return [name for name in FIGURES if not names or name in names]
+
+
+def draw_from(
+    paths: Sequence[Path],
+    only: Sequence[str],
+    folder: Path,
+    say: Callable[[str], None],
+    warn: Callable[[str], None],
+) -> int:
+    """Draw the figures that runs allow, and return 1 where what was asked for by name, or all, could not be drawn.
+
+    Args:
+        paths: folders of runs and of the files beside them, see `find_sidecars`.
+        only: names of figures, all where there is none.
+        folder: where files go; it is made.
+        say: takes a line for each figure.
+        warn: takes warnings.
+
+    Raises:
+        ArgumentError: there is no figure of a name, nothing to draw from, or a file cannot be read or written.
+    """
+    names = choose_figures(only)
+    folders, sidecars = find_sidecars(paths)
+    groups = group_runs(find_runs(folders)) if folders else [RunGroup(RunSettings("", "", "", "", "", 0), (), {})]
+    if not SHARED.issuperset(names):  # what needs no runs is drawn beside any
+        for line in dict.fromkeys(line for group in groups for line in incomplete(group)):
+            warn(line)
+    written = draw_figures(groups, sidecars, names, folder)
+    for one in written:
+        if one.files:
+            first, *rest = one.files
+            say(f"{first} (and {', '.join(path.suffix for path in rest)})")
+        for line in one.notes:
+            warn(f"{one.name}: {'' if one.files else 'not drawn: '}{line}")
+    absent = [one for one in written if not one.files]
+    return int(len(absent) == len(written) or bool(only and absent))
 
 
 @dataclass(frozen=True)

@@ -116,7 +116,7 @@ def _draw_scores_row(axes: Sequence[Axes], picture: _Picture) -> dict[str, Any]:
     row, image = picture.row, picture.image
     axes[0].imshow(image)
     where = name_within(dataset_title(row.dataset), _LETTERS)
-    axes[0].dataset_title(f"{where}:\n{name_within(row.name(row.label), _LETTERS)}", fontsize=7)
+    axes[0].set_title(f"{where}:\n{name_within(row.name(row.label), _LETTERS)}", fontsize=7)
     _draw_bars(axes[1], picture)
     unique: dict[str, Any] = {}
     for axis in axes[2:]:
@@ -125,7 +125,7 @@ def _draw_scores_row(axes: Sequence[Axes], picture: _Picture) -> dict[str, Any]:
         weights = unique_map(picture.stored.evidence[own], picture.stored.evidence[other])
         axis.imshow(_lit(image, weights))
         title = "the true class" if what == "true" else "zero-shot's"
-        axis.dataset_title(f"unique to {title}:\n{name_within(row.name(row.candidates[own]), _LETTERS)}", fontsize=7)
+        axis.set_title(f"unique to {title}:\n{name_within(row.name(row.candidates[own]), _LETTERS)}", fontsize=7)
         unique[what] = {
             "class": row.candidates[own],
             "against": row.candidates[other],
@@ -161,7 +161,7 @@ def _draw_bars(axis: Axes, picture: _Picture) -> None:
     axis.tick_params(axis="y", length=0)
     axis.set_ylim(max(len(order), 4) - 0.4, -0.6)
     outcome = "right" if row.correct else "wrong"
-    axis.dataset_title(f"zero-shot: {outcome},\n{name_within(row.name(row.index), _LETTERS)}", fontsize=7)
+    axis.set_title(f"zero-shot: {outcome},\n{name_within(row.name(row.index), _LETTERS)}", fontsize=7)
 
 
 def _lit(
@@ -201,14 +201,14 @@ def _draw_gallery_row(axes: Sequence[Axes], picture: _Picture) -> dict[str, Any]
     titles = [f"evidence of\n“{short[0]}”", f"and of\n“{short[1]}”", "of one against\nthe other", "common\nevidence"]
     axes[0].imshow(image)
     label = name_within(row.name(row.label), 13)
-    axes[0].dataset_title(f"{name_within(dataset_title(row.dataset), 13)}:\n{label}", fontsize=7)
+    axes[0].set_title(f"{name_within(dataset_title(row.dataset), 13)}:\n{label}", fontsize=7)
     size = image.shape[:2]
     classes = [resized(values, *size) for values in (evidence[0], evidence[1], contrast)]
     drawn = [overlay(image, values, strongest(*classes)) for values in classes]
     drawn.append(overlay_weights(image, resized(shared / shared.max(), *size)))
     for axis, pixels, title in zip(axes[1:], drawn, titles, strict=True):
         axis.imshow(pixels)
-        axis.dataset_title(title, fontsize=7)
+        axis.set_title(title, fontsize=7)
     return {
         "dataset": row.dataset,
         "path": row.path,

@@ -113,7 +113,8 @@ def common_map(first: Map, second: Map) -> Map:
     """Return the common evidence of two stored maps, `softmax(E_i + E_j)`; see `evidence.common_evidence`."""
     total = first.astype(np.float64) + second
     weights: Map = np.exp(total - total.max())
-    return weights / weights.sum()
+    shares: Map = weights / weights.sum()
+    return shares
 
 
 def unique_map(own: Map, other: Map) -> Map:

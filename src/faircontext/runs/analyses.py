@@ -222,9 +222,10 @@ def _localisation(rows: Sequence[AnalysisRow]) -> list[str]:
     known = [(row, truth) for row in measured if (truth := pointed(row))]
     lines = []
     if len(known) < len(measured):
+        side = measured[0].diagnostics["side"]
         lines.append(
             f"  {len(measured) - len(known)} of {len(measured)} images are left out: their names are not those of "
-            f"collages of {measured[0].values['side']} x {measured[0].values['side']} cells (--set side=3 for 3 x 3; "
+            f"collages of {side} x {side} cells (--set side=3 for 3 x 3; "
             "faircontext data collage makes them)"
         )
     if not known:

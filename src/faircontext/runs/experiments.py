@@ -1,21 +1,37 @@
-"""Ablations as experiment files: which variants of a method on which data sets, and what they gain, paired by image.
+"""Experiments as JSON files: variants of one method that are compared, or the runs that a table of the paper needs.
 
-An experiment is a JSON file in and a JSON file out (`NAME.results.json`). Variants that share views and prompts are
-answered in one run, so that they share an image's features; what is there already is not run again.
+Of variants, those that share views and prompts are run together, so that they share an image's features. For the paper,
+a method with its settings belongs to one group, and runs are stored by backbone, prompts and group: a table that needs
+a run finds it, whichever table it was made for.
 """
 
 import json
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+from faircontext.datasets.spec import CATALOGUE
 from faircontext.errors import ArgumentError, unknown_name
+from faircontext.runs.records import is_analysis
 
-__all__ = ["KEYS", "Cell", "Experiment", "cells", "experiment_names", "missing", "read_experiment", "shared"]
+__all__ = [
+    "KEYS",
+    "Cell",
+    "Experiment",
+    "PaperExperiment",
+    "PaperRun",
+    "cells",
+    "experiment_names",
+    "missing",
+    "paper_experiments",
+    "read_experiment",
+    "read_paper_experiment",
+    "shared",
+]
 
 KEYS: Mapping[str, Any] = {
     "title": "",
@@ -31,10 +47,12 @@ KEYS: Mapping[str, Any] = {
     "variants": {},
     "reference": "",
 }
-"""What an experiment file may say, and what holds where it does not; `reference` is the first variant."""
+"""What a file of variants may say, and what holds where it does not; `reference` is the first variant."""
 
 _OWN = ("views", "prompts", "method")
 """What a variant may change besides the method's settings."""
+
+_KINDS = {str: "string", int: "number", tuple: "list", dict: "object"}
 
 
 @dataclass(frozen=True)
@@ -43,8 +61,8 @@ class Cell:
 
     Attributes:
         prompts: name of the prompt set.
-        views: words for `evaluate --views`.
-        variants: for each label of a row its settings, as words for `evaluate --set`.
+        views: overrides for `evaluate --views`.
+        variants: for each label of a row its settings, as overrides for `evaluate --set`.
     """
 
     prompts: str
@@ -59,7 +77,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Experiment:
-    """An experiment file that has been read; see `KEYS`."""
+    """A file of variants that has been read; see `KEYS`."""
 
     name: str
     facts: Mapping[str, Any]
@@ -68,7 +86,7 @@ class Experiment:
     def labels(self) -> dict[str, str]:
         """What each variant is called in rows."""
         variants = self.facts["variants"]
-        return {name: f"{found.get('method', self.facts['method'])}-{name}" for name, found in variants.items()}
+        return {name: f"{changes.get('method', self.facts['method'])}-{name}" for name, changes in variants.items()}
 
     @property
     def reference(self) -> str:
@@ -76,14 +94,121 @@ class Experiment:
         return str(self.facts["reference"] or next(iter(self.facts["variants"])))
 
 
+@dataclass(frozen=True)
+class PaperRun:
+    """Runs for a table of the paper that differ in the data set alone.
+
+    Attributes:
+        group: name of their folder; runs of one group have the same methods and settings.
+        backbone: architecture; its weights are OpenAI's unless others are asked for.
+        datasets: names.
+        methods: what is run, variants by a suffix, with settings over the preset `paper`.
+        prompts: name of the prompt set.
+        limit: images of each data set, where the paper takes a sample, or where all would cost days.
+    """
+
+    group: str
+    backbone: str
+    datasets: tuple[str, ...]
+    methods: Mapping[str, Mapping[str, Any]]
+    prompts: str = "single"
+    limit: int | None = None
+
+    @property
+    def analysis(self) -> bool:
+        """Whether evidence is analysed, in place of answering."""
+        return all(map(is_analysis, self.methods))
+
+    @property
+    def settings(self) -> tuple[str, ...]:
+        """Overrides for `evaluate --set`."""
+        return tuple(
+            f"{label}.{key}={_word(value)}" for label, found in self.methods.items() for key, value in found.items()
+        )
+
+    def folder(self, pretrained: str | None) -> str:
+        """Return where its runs are, below the folder of all runs."""
+        model = "-".join(filter(None, (self.backbone, pretrained)))
+        return f"{re.sub(r'[^A-Za-z0-9._-]+', '-', model).strip('-')}/{self.prompts}/{self.group}"
+
+    def only(self, labels: Iterable[str]) -> "PaperRun":
+        """Return the same with some of the methods."""
+        return replace(self, methods={label: self.methods[label] for label in labels})
+
+
+@dataclass(frozen=True)
+class PaperExperiment:
+    """What a table or figure of the paper needs.
+
+    Attributes:
+        name: of the file.
+        title: what it is.
+        runs: what is run.
+        costs: backbones on which time and memory are measured, see `measure`.
+        counted: data sets whose classes and images are counted.
+        figures: what is drawn in the end, see `faircontext figures`.
+    """
+
+    name: str
+    title: str
+    runs: tuple[PaperRun, ...] = ()
+    costs: tuple[str, ...] = ()
+    counted: tuple[str, ...] = ()
+    figures: tuple[str, ...] = ()
+
+    @property
+    def datasets(self) -> list[str]:
+        """All data sets, each once."""
+        return list(dict.fromkeys([*self.counted, *(name for run in self.runs for name in run.datasets)]))
+
+
+def _shipped() -> dict[str, Any]:
+    """Return the experiments that come with the package, by name."""
+    folder = files("faircontext") / "experiments"
+    texts = {path.name.removesuffix(".json"): path for path in folder.iterdir() if path.name.endswith(".json")}
+    return {name: json.loads(texts[name].read_text(encoding="utf-8")) for name in sorted(texts)}
+
+
 def experiment_names() -> list[str]:
-    """Return the names of the experiments that come with the package."""
-    folder = files("faircontext.bench") / "experiments"
-    return sorted(place.name.removesuffix(".json") for place in folder.iterdir() if place.name.endswith(".json"))
+    """Return the names of the experiments with variants that come with the package."""
+    return [name for name, facts in _shipped().items() if "variants" in facts]
+
+
+def paper_experiments() -> dict[str, PaperExperiment]:
+    """Return what the paper's tables and figures need, by name and in the paper's order."""
+    shipped = {name: facts for name, facts in _shipped().items() if "order" in facts}
+    return {name: _paper_experiment(name, shipped[name]) for name in sorted(shipped, key=lambda n: shipped[n]["order"])}
+
+
+def read_paper_experiment(name: str) -> PaperExperiment:
+    """Return what a table or figure of the paper needs.
+
+    Raises:
+        ArgumentError: there is none of this name.
+    """
+    found = paper_experiments()
+    if name not in found:
+        raise unknown_name("experiment", name, found)
+    return found[name]
+
+
+def _paper_experiment(name: str, facts: Mapping[str, Any]) -> PaperExperiment:
+    runs = (PaperRun(**{**run, "datasets": _datasets([run["datasets"]])}) for run in facts.get("runs", ()))
+    rest = {key: tuple(facts.get(key, ())) for key in ("costs", "figures")}
+    return PaperExperiment(name, facts["title"], tuple(runs), counted=_datasets(facts.get("counted", ())), **rest)
+
+
+def _datasets(words: Sequence[Any]) -> tuple[str, ...]:
+    """Return names of data sets; `natural-shift` and `fine-grained` stand for the paper's."""
+    regimes = {"natural-shift": "natural", "fine-grained": "fine-grained"}
+    found: list[str] = []
+    for word in words:
+        found += word if isinstance(word, list) else [n for n, e in CATALOGUE.items() if e.regime == regimes[word]]
+    return tuple(found)
 
 
 def read_experiment(name: str) -> Experiment:
-    """Read an experiment file, or one that comes with the package.
+    """Read a file of variants, or one that comes with the package.
 
     Args:
         name: a path that ends in `.json`, or a name of `experiment_names`.
@@ -92,30 +217,29 @@ def read_experiment(name: str) -> Experiment:
         ArgumentError: there is none, or it says something that is not possible.
     """
     if name.endswith(".json"):
-        place, text = name, _read(Path(name))
+        facts = _read(Path(name))
     elif name in experiment_names():
-        place = name
-        text = (files("faircontext.bench") / "experiments" / f"{name}.json").read_text(encoding="utf-8")
+        facts = _shipped()[name]
     else:
         raise unknown_name("experiment", name, experiment_names())
-    try:
-        facts = json.loads(text, object_pairs_hook=_once)
-    except (ValueError, RecursionError) as error:
-        raise ArgumentError(f"{place}: is no JSON: {error}") from None
     if not isinstance(facts, dict):
-        raise ArgumentError(f"{place}: is no experiment; it holds an object with variants")
+        raise ArgumentError(f"{name}: is no experiment; it holds an object with variants")
     if unknown := [key for key in facts if key not in KEYS]:
-        raise unknown_name(f"entry of {place}", unknown[0], KEYS)
-    found = Experiment(Path(name).name.removesuffix(".json"), {**KEYS, **facts})
-    _check(place, found)
-    return found
+        raise unknown_name(f"entry of {name}", unknown[0], KEYS)
+    experiment = Experiment(Path(name).name.removesuffix(".json"), {**KEYS, **facts})
+    _check(name, experiment)
+    return experiment
 
 
-def _read(path: Path) -> str:
+def _read(path: Path) -> Any:
     try:
-        return path.read_text(encoding="utf-8")
-    except (OSError, ValueError) as error:
+        return json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=_once)
+    except UnicodeDecodeError as error:
         raise ArgumentError(f"{path}: cannot be read: {error}") from None
+    except OSError as error:
+        raise ArgumentError(f"{path}: cannot be read: {error}") from None
+    except (ValueError, RecursionError) as error:
+        raise ArgumentError(f"{path}: is no JSON: {error}") from None
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -127,23 +251,23 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def _check(place: str, experiment: Experiment) -> None:
+def _check(path: str, experiment: Experiment) -> None:
     facts = experiment.facts
     for key, default in KEYS.items():
         kind = list if isinstance(default, tuple) else type(default)
         if default is not None and not _is(facts[key], (kind, type(default))):
-            raise ArgumentError(f"{place}: {key} is {facts[key]!r}; it takes a JSON {_JSON[type(default)]}")
+            raise ArgumentError(f"{path}: {key} is {facts[key]!r}; it takes a JSON {_KINDS[type(default)]}")
     for key, kind in (("limit", int), ("pretrained", str)):
         if facts[key] is not None and not _is(facts[key], (kind,)):
-            raise ArgumentError(f"{place}: {key} is {facts[key]!r}; it takes a JSON {_JSON[kind]}, or null")
+            raise ArgumentError(f"{path}: {key} is {facts[key]!r}; it takes a JSON {_KINDS[kind]}, or null")
     if not facts["datasets"] or not all(isinstance(name, str) for name in facts["datasets"]):
-        raise ArgumentError(f"{place}: datasets is {facts['datasets']!r}; give at least one name")
+        raise ArgumentError(f"{path}: datasets is {facts['datasets']!r}; give at least one name")
     if not facts["variants"]:
-        raise ArgumentError(f'{place}: has no variants; give at least one, for example {{"base": {{}}}}')
-    for name, found in facts["variants"].items():
-        _check_variant(place, name, found)
+        raise ArgumentError(f'{path}: has no variants; give at least one, for example {{"base": {{}}}}')
+    for name, changes in facts["variants"].items():
+        _check_variant(path, name, changes)
     if experiment.reference not in facts["variants"]:
-        raise unknown_name(f"reference of {place}", experiment.reference, facts["variants"])
+        raise unknown_name(f"reference of {path}", experiment.reference, facts["variants"])
 
 
 def _is(value: object, kinds: tuple[type, ...]) -> bool:
@@ -151,17 +275,16 @@ def _is(value: object, kinds: tuple[type, ...]) -> bool:
     return isinstance(value, kinds) and not isinstance(value, bool)
 
 
-def _check_variant(place: str, name: str, found: Any) -> None:
-    if not isinstance(found, dict):
-        raise ArgumentError(f"{place}: variant {name!r} is {found!r}; it takes an object of settings")
+def _check_variant(path: str, name: str, changes: Any) -> None:
+    if not isinstance(changes, dict):
+        raise ArgumentError(f"{path}: variant {name!r} is {changes!r}; it takes an object of settings")
     if not re.fullmatch(r"[\w-]+", name):  # a dot would end the label in `--set LABEL.NAME=VALUE`
-        raise ArgumentError(f"{place}: variant {name!r} has a name that is no word; use letters, digits, - and _")
+        raise ArgumentError(f"{path}: variant {name!r} has a name that is no word; use letters, digits, - and _")
     for key, kind in (("views", dict), ("prompts", str), ("method", str)):
-        if not isinstance(found.get(key, kind()), kind):
-            raise ArgumentError(f"{place}: {key} of variant {name!r} is {found[key]!r}; it takes a JSON {_JSON[kind]}")
-
-
-_JSON = {str: "string", int: "number", tuple: "list", dict: "object"}
+        if not isinstance(changes.get(key, kind()), kind):
+            raise ArgumentError(
+                f"{path}: {key} of variant {name!r} is {changes[key]!r}; it takes a JSON {_KINDS[kind]}"
+            )
 
 
 def cells(experiment: Experiment) -> list[Cell]:
@@ -178,15 +301,15 @@ def cells(experiment: Experiment) -> list[Cell]:
 
 
 def _masks(experiment: Experiment, name: str) -> float:
-    number = _settings(experiment, name).get("masks", 0)
-    return number if isinstance(number, int | float) else 0  # what is no number is refused where it is read
+    masks = _settings(experiment, name).get("masks", 0)
+    return masks if isinstance(masks, int | float) else 0  # what is no number is refused where it is read
 
 
 def _settings(experiment: Experiment, name: str) -> dict[str, Any]:
     """Return the method's settings of a variant; another method takes none of the experiment's own."""
     changes, method = experiment.facts["variants"][name], experiment.facts["method"]
-    shared = experiment.facts["settings"] if changes.get("method", method) == method else {}
-    return {**shared, **{key: value for key, value in changes.items() if key not in _OWN}}
+    common = experiment.facts["settings"] if changes.get("method", method) == method else {}
+    return {**common, **{key: value for key, value in changes.items() if key not in _OWN}}
 
 
 def _word(value: Any) -> str:

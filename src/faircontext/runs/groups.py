@@ -77,7 +77,8 @@ class RunSettings(NamedTuple):
             # `pretrained` stands beside the backbone, or among its facts.
             weights = config.get("pretrained", backbone.get("pretrained")) or ""
             words = (backbone["name"], weights, backbone["precision"], config["preset"], config["prompts"])
-            return cls(*map(str, words), int(config["seed"]))
+            backbone_name, pretrained, precision, preset, prompts = map(str, words)
+            return cls(backbone_name, pretrained, precision, preset, prompts, int(config["seed"]))
         except (KeyError, TypeError, ValueError) as error:
             raise _no_description(run, error) from None
 

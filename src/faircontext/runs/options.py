@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+from faircontext.datasets.folder import class_folders
 from faircontext.errors import ArgumentError, check_minimum
 from faircontext.imageio import MAX_PIXELS, DecodedImage, read_image
 from faircontext.names import class_names
@@ -18,7 +19,16 @@ from faircontext.system import usable_processors
 if TYPE_CHECKING:
     from faircontext.runs.plan import Model, Setup
 
-__all__ = ["EvaluateOptions", "ModelOptions", "RunOptions", "check_path", "method_labels"]
+__all__ = [
+    "AnalysisOptions",
+    "ClassifyOptions",
+    "EvaluateOptions",
+    "ExperimentOptions",
+    "ModelOptions",
+    "RunOptions",
+    "check_path",
+    "method_labels",
+]
 
 
 def check_path(option: str, path: Path | None, what: str) -> None:
@@ -168,6 +178,32 @@ class ModelOptions(RunOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
+class ClassifyOptions(ModelOptions):
+    """Options of `classify` besides the images."""
+
+    labels_from_folders: bool = False
+    """Take the names of the folders right below PATHS as class names."""
+    method: str = "fcl"
+    """See: faircontext list methods; several with commas between, or all."""
+    prompts: str = "single"
+    """Prompt set: single ("a photo of a {}.") or generic7, imagenet80 (FCL then votes over the templates)."""
+    strict: bool = False
+    """Stop at the first file that is refused."""
+    csv: Path | None = None
+    """Write a row per image to this file, as they come."""
+    json: Path | None = None
+    """Write the run, its settings and all answers to this file, at the end."""
+
+    def names_for(self, paths: Sequence[str]) -> tuple[str, ...]:
+        """Return the class names, of the folders right below some paths where that is asked for."""
+        if not self.labels_from_folders:
+            return self.names()
+        if self.labels is not None or self.labels_file is not None:
+            raise ArgumentError("--labels-from-folders leaves no place for --labels or --labels-file; give one of them")
+        return class_folders(paths)
+
+
+@dataclass(frozen=True, kw_only=True)
 class EvaluateOptions(RunOptions):
     """Options of a run on labelled data sets."""
 
@@ -241,3 +277,48 @@ def method_labels(asked: Sequence[str]) -> list[str]:
     """Return what methods are called, zero-shot first, or `all` alone; names may have commas between."""
     words = [name for word in asked for name in word.split(",")]
     return ["all"] if words == ["all"] else list(dict.fromkeys(["zero_shot", *words]))
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExperimentOptions:
+    """Options of an experiment, which may consist of many runs."""
+
+    root: Path | None = None
+    """Folder that holds the data sets."""
+    limit: int | None = None
+    """At most this many images of each data set, in place of what the experiment says."""
+    backbone: str | None = None
+    """In place of the experiment's."""
+    pretrained: str | None = None
+    """Weights, in place of the experiment's: a tag or a checkpoint file."""
+    device: str = "cpu"
+    """Torch device of the backbone."""
+    precision: str = "auto"
+    """Of the image tower: auto, fp32, bf16 or fp16."""
+    workers: int | None = None
+    """Processes that read images ahead (default: none on a CPU); with --engine ray, models that answer."""
+    threads: int | None = None
+    """Of a model, on a CPU; default: PyTorch's own."""
+    engine: Literal["local", "ray"] = "local"
+    """local, or ray: models on a Ray cluster, the one that RAY_ADDRESS names or this machine."""
+
+    def evaluation(self, **options: Any) -> EvaluateOptions:
+        """Return the options of one of its runs.
+
+        Args:
+            options: what the run has of its own, over what is given here.
+        """
+        names = ("root", "device", "precision", "workers", "threads", "engine")
+        given = {name: getattr(self, name) for name in names}
+        kind = AnalysisOptions if options.pop("analyses", False) else EvaluateOptions
+        return kind(**{**given, **options}, resume=True)
+
+
+@dataclass(frozen=True, kw_only=True)
+class AnalysisOptions(EvaluateOptions):
+    """Options of a run of analyses."""
+
+    analyses: ClassVar[bool] = True
+
+    out: Path = Path("analyses")
+    """Folder for the runs."""

@@ -153,17 +153,20 @@ def read_results(run: Run) -> list[Result]:
 def _result(run: Run, method: str, rows: pa.Table, zero_shot: Result | None) -> Result:
     answered = rows.filter(pc.equal(rows["error"], ""))
     labels, index = _integers(answered["label_index"]), _integers(answered["index"])
-    shared = {"run": run, "positions": _integers(answered["position"]), "labels": labels}
+    shared: dict[str, Any] = {"run": run, "positions": _integers(answered["position"]), "labels": labels}
     if method != "zero_shot" and zero_shot is None:  # its predictions are on every row, its probabilities are not
         unknown, correct = np.full(len(labels), np.nan), _integers(answered["zero_shot_index"]) == labels
-        unknowns = dict.fromkeys(("confidence", "label_probability", "probability_norm", "seconds"), unknown)
+        unknowns: dict[str, Any] = dict.fromkeys(
+            ("confidence", "label_probability", "probability_norm", "seconds"), unknown
+        )
         zero_shot = Result(
             **shared, **unknowns, method="zero_shot", correct=correct, in_top5=correct, predictions_only=True
         )
     names = ("confidence", "label_probability", "probability_norm", "seconds")
+    measured: dict[str, Any] = {name: _floats(answered[name]) for name in names}
     return Result(
         **shared,
-        **{name: _floats(answered[name]) for name in names},
+        **measured,
         method=method,
         correct=index == labels,
         in_top5=_in_lists(answered["top5"], labels),

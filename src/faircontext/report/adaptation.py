@@ -1,4 +1,4 @@
-"""From an adaptation to what is drawn of it."""
+"""From an adaptation to pictures of its evidence."""
 
 from collections.abc import Sequence
 
@@ -8,10 +8,8 @@ from jaxtyping import Float, UInt8
 from faircontext.episode import Episode
 from faircontext.estimators import Evidence
 from faircontext.methods.fcl import Adaptation
-from faircontext.report.browser import Panel
-from faircontext.report.figures import overlay_shares
-from faircontext.report.picture_figures import EvidenceRow
-from faircontext.report.pictures import overlay, strongest
+from faircontext.report.picture_figures import EvidenceRow, Panel
+from faircontext.report.pictures import overlay, overlay_weights, strongest
 
 __all__ = ["LEAST_RELIABILITY", "common_pixels", "evidence_row", "is_reliable", "map_pixels"]
 
@@ -53,7 +51,7 @@ def common_pixels(episode: Episode, adaptation: Adaptation) -> UInt8[np.ndarray,
     first, second = sorted(adaptation.after.ranking[:2].tolist())
     pair = int(((adaptation.pairs[0] == first) & (adaptation.pairs[1] == second)).nonzero()[0, 0])
     common = adaptation.common[pair].cpu().numpy()
-    return overlay_shares(_image(episode), common / common.max())
+    return overlay_weights(_image(episode), common / common.max())
 
 
 def evidence_row(title: str, episode: Episode, adaptation: Adaptation) -> EvidenceRow:

@@ -1,0 +1,263 @@
+"""`faircontext tables`, `figures`, `report`, `data` and `list`: what runs have measured, data sets, and names."""
+
+import shutil
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Literal
+
+import tyro
+
+from faircontext.cli.options import note, parse_options, say
+from faircontext.errors import ArgumentError, and_more, check_minimum, one_line
+from faircontext.runs.options import check_path
+
+__all__ = ["data", "figures", "list_names", "report", "tables"]
+
+
+@dataclass(frozen=True)
+class Tables:
+    """Print tables of runs; a table holds what differs in method and data set alone.
+
+    Every accuracy comes with its number of images and a 95% interval, every gain is over zero-shot on the same images.
+    """
+
+    runs: Annotated[tuple[Path, ...], tyro.conf.Positional]
+    """Folders with runs, searched with all folders below."""
+    style: Literal["paper", "long"] = "paper"
+    """paper: methods by data sets; long: a row per data set and method, with intervals and tests."""
+    format: Literal["md", "latex", "csv", "rich"] = "rich"
+    """Markdown, LaTeX with booktabs, CSV (proportions, not percent), or drawn for a terminal."""
+    compare: Literal["paper"] | None = None
+    """paper: add what the paper reports, where it has the backbone; it never changes the exit code."""
+    metric: Literal["top1", "top5", "ece", "brier", "nll", "mean_per_class"] = "top1"
+    """What style paper shows."""
+    out: Annotated[Path | None, tyro.conf.arg(prefix_name=False)] = None
+    """File for the tables, instead of standard output."""
+
+
+def tables(arguments: Sequence[str]) -> int:
+    """Run `faircontext tables`."""
+    options = parse_options(Tables, arguments, "tables")
+    if options.metric != "top1" and (options.style == "long" or options.compare):
+        what = "--style long shows all metrics" if options.style == "long" else "--compare paper is of top-1 accuracy"
+        raise ArgumentError(f"--metric {options.metric} is not possible: {what}; leave --metric out")
+    check_path("out", options.out, "a file for the tables")
+    from faircontext.files import check_outputs, write_whole
+    from faircontext.report.csv_tables import write_tables
+    from faircontext.runs.groups import find_runs
+
+    runs = find_runs(options.runs)
+    if options.out is not None:
+        check_outputs([options.out], [run.folder / name for run in runs for name in ("run.json", "rows.parquet")])
+    shown = options.out is None and sys.stdout.isatty()
+    width = shutil.get_terminal_size().columns if shown else None
+    compared = options.compare is not None
+    text = write_tables(runs, options.style, options.format, options.metric, note, compared=compared, width=width)
+    if options.out is None:
+        print(text, end="")
+    else:
+        write_whole(options.out, text)
+    return 0
+
+
+@dataclass(frozen=True)
+class Figures:
+    """Draw every figure that runs allow, each as PDF, as PNG and as the numbers that it shows.
+
+    Neither a model nor a data set is needed. What cannot be drawn is named, with the command that makes its runs.
+    """
+
+    runs: Annotated[tuple[Path, ...], tyro.conf.Positional]
+    """Folders with runs, and with costs.json and NAME.results.json, searched with all folders below."""
+    out: Path = field(default=Path("figures"), kw_only=True)
+    """Folder for the figures; made where it does not exist."""
+    only: tuple[str, ...] = field(default=(), kw_only=True)
+    """Names of figures; all where it is not given. --only list prints them."""
+
+
+def figures(arguments: Sequence[str]) -> int:
+    """Run `faircontext figures`: 0 where every figure that was asked for by name is drawn, or any where none was."""
+    options = parse_options(Figures, arguments, "figures")
+    check_path("out", options.out, "a folder for the figures")
+    from faircontext.report.figures import FIGURES, draw_from
+
+    if options.only == ("list",):
+        print("\n".join(FIGURES))
+        return 0
+    return draw_from(options.runs, options.only, options.out, say, note)
+
+
+@dataclass(frozen=True)
+class Report:
+    """Write one HTML page about runs: settings, tables, charts, and each image that a method fixed or broke.
+
+    The page holds all that it shows: it needs no network, and can be sent or kept as one file.
+    """
+
+    runs: Annotated[tuple[Path, ...], tyro.conf.Positional]
+    """Folders with runs, searched with all folders below; runs of the analysis gallery add pictures of evidence."""
+    out: Annotated[Path, tyro.conf.arg(prefix_name=False)] = Path("report.html")
+    """File for the page."""
+    thumbnails: Annotated[int, tyro.conf.arg(prefix_name=False)] = 1000
+    """How many images get pictures: first those that a method fixed or broke, then evenly spread ones."""
+
+
+def report(arguments: Sequence[str]) -> int:
+    """Run `faircontext report`: write the page, and print where it is."""
+    options = parse_options(Report, arguments, "report")
+    check_minimum("thumbnails", options.thumbnails, 0)
+    check_path("out", options.out, "a file for the page")
+    from faircontext.files import check_outputs, write_whole
+    from faircontext.report.page import build_page
+    from faircontext.runs.groups import find_runs
+
+    runs = find_runs(options.runs)
+    check_outputs([options.out], [run.folder / name for run in runs for name in ("run.json", "rows.parquet")])
+    page = build_page(runs, options.thumbnails)
+    write_whole(options.out, page.html)
+    for line in page.notes:
+        note(line)
+    size = len(page.html.encode()) / 1e6
+    print(f"{options.out}: {page.images:,} images, {page.pictures:,} of them with pictures; {size:.1f} MB")
+    return 0
+
+
+@dataclass(frozen=True)
+class Data:
+    """List the data sets that are known, check those that are on disk, or make collages of one's photos.
+
+    `check` prints where a data set is expected, what was found, and what is wrong. Exit code 0: all of them can be
+    evaluated; 1: not all of them; 2: a wrong argument. `collage` writes a data set of collages, whose cells each show
+    another class: what evidence maps can be measured on, by faircontext analyze pointing.
+    """
+
+    what: Annotated[Literal["list", "check", "collage"], tyro.conf.Positional]
+    """list, check or collage."""
+    names: Annotated[tuple[str, ...], tyro.conf.Positional] = ()
+    """Data sets to check, or the one to make collages of: names of the list, or folders below --root. For list: shell
+    patterns."""
+    all: bool = field(default=False, kw_only=True)
+    """Check all of the list."""
+    root: Path | None = field(default=None, kw_only=True)
+    """Folder that holds the data sets."""
+    split: Literal["test", "val", "official"] = field(default="test", kw_only=True)
+    """Which images."""
+    read: bool = field(default=False, kw_only=True)
+    """Decode every image, which takes a while."""
+    partial: bool = field(default=False, kw_only=True)
+    """Missing images are no problem."""
+    out: Path | None = field(default=None, kw_only=True)
+    """For collage: folder to write the data set to, new or empty."""
+    side: int = field(default=2, kw_only=True)
+    """For collage: cells along a side."""
+    limit: int = field(default=100, kw_only=True)
+    """For collage: how many."""
+    seed: int = field(default=0, kw_only=True)
+    """For collage: of the draws."""
+
+
+def data(arguments: Sequence[str]) -> int:
+    """Run `faircontext data`."""
+    options = parse_options(Data, arguments, "data")
+    return {"list": _list_datasets, "check": _check_datasets, "collage": _write_collages}[options.what](options)
+
+
+def _list_datasets(options: Data) -> int:
+    from faircontext.datasets.spec import CATALOGUE, list_datasets
+
+    names = [name for pattern in options.names or ("*",) for name in list_datasets(pattern)]
+    if not names:
+        raise ArgumentError(f"none of the data sets matches {' or '.join(map(repr, options.names))}")
+    print(f"{'name':16} {'in the paper':16} {'classes':>7} {'test':>7}  {'folder':52} from")
+    for name in dict.fromkeys(names):
+        entry = CATALOGUE[name]
+        folder = "/".join(filter(None, (entry.folders[0], entry.inner[0])))
+        print(f"{name:16} {entry.title:16} {entry.classes:>7,} {entry.images['test']:>7,}  {folder:52} {entry.home}")
+    return 0
+
+
+def _check_datasets(options: Data) -> int:
+    from faircontext.datasets.load import check_dataset, expected_tree, locate
+    from faircontext.datasets.spec import list_datasets
+
+    if options.root is None:
+        raise ArgumentError("data check needs --root, the folder that holds the data sets")
+    if bool(options.names) == options.all:
+        raise ArgumentError("data check takes names of data sets, or --all")
+    if not options.root.is_dir():
+        raise ArgumentError(f"{options.root}: no such folder; --root is the folder that holds the data sets")
+    failed = 0
+    names = list_datasets() if options.all else list(dict.fromkeys(options.names))
+    for name in names:
+        locate(name, options.root)
+    for name in names:
+        print(f"{name} ({options.split})")
+        for line in expected_tree(name, options.root):
+            print(f"  expected: {line}")
+        report = check_dataset(name, options.root, options.split, options.read, options.partial)
+        for line in report.found:
+            print(f"  {one_line(line)}")
+        for line in report.problems:
+            print(f"  PROBLEM: {one_line(line)}")
+        good = report.usable and not report.problems
+        failed += not good
+        print(
+            f"  {'can be evaluated' if good else 'cannot be evaluated' if not report.usable else 'not in full'}",
+            flush=True,
+        )
+    print(f"{len(names) - failed} of {len(names)} can be evaluated")
+    return 1 if failed else 0
+
+
+def _write_collages(options: Data) -> int:
+    from faircontext.datasets.collages import Collages, write_collages
+    from faircontext.datasets.load import load_dataset
+
+    if options.root is None or options.out is None:
+        raise ArgumentError("data collage needs --root, the folder that holds the data set, and --out, a new folder")
+    if len(options.names) != 1:
+        raise ArgumentError("data collage takes the name of one data set")
+    check_minimum("limit", options.limit, 1)
+    dataset = load_dataset(options.names[0], options.root, options.split)
+    collages = Collages(dataset, options.side, options.seed)
+    write_collages(collages, options.out, options.limit)
+    if collages.unreadable:
+        print(one_line(f"photos that cannot be read are left out: {and_more(collages.unreadable)}"))
+    print(f"{options.limit} collages of {options.side} x {options.side} photos of {dataset.name} are in {options.out}")
+    return 0
+
+
+@dataclass(frozen=True)
+class List:
+    """List methods, analyses, backbones, or pairs of backbone and weights, by name."""
+
+    what: Annotated[Literal["methods", "analyses", "backbones", "pretrained"], tyro.conf.Positional]
+    """What to list."""
+    pattern: Annotated[str, tyro.conf.Positional] = "*"
+    """Shell pattern that the names must match."""
+
+
+def list_names(arguments: Sequence[str]) -> int:
+    """Run `faircontext list`: print names, with a line about each method, and the activation of each architecture."""
+    options = parse_options(List, arguments, "list")
+    if options.what == "backbones":
+        from faircontext.backbones import activation_of, list_backbones
+
+        lines = [f"{name:32} {activation_of(name)}".rstrip() for name in list_backbones(options.pattern)]
+    elif options.what == "pretrained":
+        from faircontext.backbones import list_pretrained
+
+        lines = [f"{name:32} {tag}" for name, tag in list_pretrained(options.pattern)]
+    else:
+        from faircontext.analysis import list_analyses
+        from faircontext.methods import list_methods
+        from faircontext.methods.base import METHODS
+
+        names = (list_methods if options.what == "methods" else list_analyses)(options.pattern)
+        lines = [f"{name:13} {METHODS[name].summary}" for name in names]
+    if not lines:
+        raise ArgumentError(f"none of the {options.what} matches {options.pattern!r}")
+    print("\n".join(lines))
+    return 0

@@ -1,0 +1,249 @@
+"""Answer a person's own photos, beside zero-shot: rows as they come, counts and accuracies at the end."""
+
+import platform
+import sys
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict
+from typing import Any
+
+import torch
+from tqdm import tqdm
+
+from faircontext import __version__
+from faircontext.datasets.folder import FolderTruth, depth_remarks, find_images, keys_below
+from faircontext.diagnostics import describe_flat, is_flat
+from faircontext.errors import one_line
+from faircontext.files import check_outputs
+from faircontext.imageio import MAX_PIXELS
+from faircontext.labels import LabelSpace
+from faircontext.metrics.scores import Comparison, Tally
+from faircontext.names import name_remarks
+from faircontext.runs.answer import Answer, Item, answer_images
+from faircontext.runs.options import ClassifyOptions
+from faircontext.runs.plan import Setup
+from faircontext.runs.records import EntrySpool, RowWriter
+from faircontext.runs.session import Say
+
+__all__ = ["SCHEMA_VERSION", "classify"]
+
+SCHEMA_VERSION = 1
+
+
+def classify(options: ClassifyOptions, inputs: Sequence[str], listed: Iterable[str], warn: Say) -> int:
+    """Answer images, print and write as the options ask, and return the exit code.
+
+    Args:
+        options: what is asked.
+        inputs: image files and folders, or `-` for `listed`.
+        listed: lines of file names that stand for `-`.
+        warn: takes warnings.
+
+    Raises:
+        FairContextError: an option has a value that cannot be used.
+        KeyboardInterrupt: the run was stopped; what was answered is written.
+    """
+    names = options.names_for(inputs)
+    remarks: list[str] = []
+    paths = find_images(inputs, listed, remarks.append)
+    read = options.reader()
+    setup = options.create(names, options.method, options.prompts)
+    roots = inputs if options.labels_from_folders else ()
+    truth = FolderTruth(setup.labels.names, paths, roots)
+    remarks += depth_remarks(keys_below(paths, roots))
+    check_outputs(filter(None, (options.csv, options.json)), [*paths, *filter(None, [options.labels_file])])
+    with ExitStack() as stack:
+        # Opened last, so that a wrong argument leaves an earlier file as it was.
+        writer = stack.enter_context(RowWriter(options.csv)) if options.csv else None
+        spool = stack.enter_context(EntrySpool(options.json)) if options.json else None
+        _print_run(options, setup, len(paths))
+        for remark in [*remarks, *name_remarks(names), *setup.labels.remarks(), *truth.remarks()]:
+            warn(remark)
+        totals = _Totals(setup)
+        items = [Item(str(path), path, truth(path)) for path in paths]
+        stream = answer_images(items, setup.labels, setup.methods, setup.recipe, options.seed, read)
+        interruption: KeyboardInterrupt | None = None
+        try:
+            for answer in _until_refused(_with_progress(stream, len(paths), setup), options.strict):
+                totals.add(answer)
+                if writer:
+                    for row in answer.rows:
+                        writer.write(row)
+                if spool:
+                    spool.add(_entries(answer, setup.labels))
+        except KeyboardInterrupt as caught:
+            interruption = caught
+        finally:
+            totals.print()
+            for remark in totals.remarks():
+                warn(remark)
+            if spool:
+                spool.write(_report(options, setup, totals), "answers")
+    if interruption is not None:
+        raise type(interruption)(f"interrupted after {totals.images} of {len(paths)} images")
+    return 1 if totals.refused else 0
+
+
+class _Totals:
+    """What is printed at the end, counted as answers come: none of them is kept.
+
+    Attributes:
+        images: answered or refused.
+        refused: files that were refused.
+    """
+
+    def __init__(self, setup: Setup) -> None:
+        self._tallies = {label: Tally() for label in setup.methods}
+        self._remarks: dict[str, tuple[str, int]] = {}
+        self.images = self.refused = self._fallbacks = 0
+        self._seconds = 0.0
+        self._localised, self._flat = Counter[str](), Counter[str]()
+
+    def add(self, answer: Answer) -> None:
+        """Count an image."""
+        self.images += 1
+        self.refused += bool(answer.error)
+        for remark in answer.notes:
+            first, number = self._remarks.get(remark, (answer.path, 0))
+            self._remarks[remark] = first, number + 1
+        for row in answer.rows:
+            self._fallbacks += bool(row.fallback)
+            self._seconds += row.seconds
+        for label, prediction in zip(self._tallies, answer.predictions, strict=False):  # none of a refused file
+            if answer.label is not None and answer.reference is not None:
+                self._tallies[label].add(prediction.index == answer.label, answer.reference.index == answer.label)
+            self._localised[label] += "common_mean" in prediction.diagnostics
+            self._flat[label] += is_flat(prediction.diagnostics)
+
+    def remarks(self) -> list[str]:
+        """Return what was decided where files were read, a line for each kind, and where common evidence is flat."""
+        found = self._remarks.items()
+        return [
+            *(f"{first}{f' and {number - 1:,} more' * (number > 1)}: {what}" for what, (first, number) in found),
+            *(describe_flat(label, flat, self._localised[label]) for label, flat in self._flat.items() if flat),
+        ]
+
+    def comparisons(self) -> dict[str, Comparison | None]:
+        """Compare each method with zero-shot; None where no image has a truth."""
+        return {label: tally.comparison() for label, tally in self._tallies.items()}
+
+    def print(self) -> None:
+        """Print the counts, and the accuracies where images have a truth."""
+        answered, fallbacks, seconds = self.images - self.refused, self._fallbacks, self._seconds
+        print(f"\n{answered} answered, {self.refused} refused, {fallbacks} fell back; {seconds:.1f} s")
+        for number, (name, comparison) in enumerate(self.comparisons().items()):
+            if comparison is None:
+                return
+            if number == 0:
+                print(f"{'zero-shot':12} {comparison.reference}")
+            if name != "zero_shot":
+                print(f"{name:12} {comparison.accuracy}")
+                print(
+                    f"  paired: {name} alone right on {comparison.gained}, zero-shot alone right on "
+                    f"{comparison.lost}; exact McNemar p = {comparison.p_value:.3g}"
+                )
+
+
+def _until_refused(stream: Iterator[Answer], strict: bool) -> Iterator[Answer]:
+    """Pass answers on, where --strict asks so up to the first refused file."""
+    for answer in stream:
+        yield answer
+        if strict and answer.error:
+            print(f"stopped at {one_line(answer.path)}, as --strict asks: {answer.error}", file=sys.stderr)
+            break
+
+
+def _with_progress(answers: Iterator[Answer], total: int, setup: Setup) -> Iterator[Answer]:
+    """Print a line per image, with a progress bar below on a terminal and none in a pipe."""
+    names = [*setup.methods]
+    single = len(names) == 1
+    head = f"{'zero-shot':24} {'prediction':24} {'votes':>5} {'prob.':>6}" if single else _columns(names)
+    print(f"{head}  image")
+    for answer in tqdm(answers, total=total, unit="image", disable=not sys.stderr.isatty(), leave=False):
+        row = answer.rows[0]
+        votes = "" if row.votes is None else str(row.votes)
+        if answer.error:
+            cells = f"{'refused: ' + answer.error:{len(head)}}"
+        elif single:
+            cells = f"{row.zero_shot:24.24} {row.prediction:24.24} {votes:>5} {row.confidence:6.3f}"
+        else:
+            cells = _columns([row.prediction for row in answer.rows])
+        yield answer  # first, so that a row is in its file before anything can go wrong with showing it
+        tqdm.write(one_line(f"{cells}  {answer.path}"))
+
+
+def _columns(words: Sequence[str], width: int = 14) -> str:
+    return " ".join(f"{word:{width}.{width}}" for word in words)
+
+
+def _print_run(options: ClassifyOptions, setup: Setup, images: int) -> None:
+    """Say what is about to run, with every setting that differs from the paper's."""
+    recipe, labels = setup.recipe, setup.labels
+    described = []
+    for label, method in setup.methods.items():
+        default = type(method)().settings()
+        changed = [f"{name}={value}" for name, value in method.settings().items() if value != default[name]]
+        described.append(f"{label}{' (' + ', '.join(changed) + ')' if changed else ''}")
+    print(
+        f"{labels.backbone.name} ({labels.backbone.precision}, {labels.backbone.device}), preset {options.preset}; "
+        f"{recipe.number} views of scale {recipe.scale[0]:g} to {recipe.scale[1]:g}; seed {options.seed}\n"
+        f"{', '.join(described)}\n"
+        f"{images} image{'s' * (images != 1)}, {len(labels)} class{'es' * (len(labels) != 1)}, "
+        f"prompts: {' | '.join(labels.templates[:7])}{' ...' if len(labels.templates) > 7 else ''}"
+    )
+
+
+def _report(options: ClassifyOptions, setup: Setup, totals: _Totals) -> dict[str, Any]:
+    """Return everything about the run but its answers: resolved settings, versions, accuracies."""
+    labels = setup.labels
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "run": {
+            "backbone": options.backbone,
+            "pretrained": options.pretrained,
+            "resize_positions": options.resize_positions,
+            "model": dict(labels.backbone.facts),
+            "precision": labels.backbone.precision,
+            "device": str(labels.backbone.device),
+            "batch_size": labels.backbone.batch_size,
+            "threads": torch.get_num_threads(),
+            "logit_scale": labels.backbone.logit_scale,
+            "methods": {label: method.settings() for label, method in setup.methods.items()},
+            "preset": options.preset,
+            "views": asdict(setup.recipe),
+            "templates": labels.templates,
+            "labels": labels.names,
+            "truncate": options.truncate,
+            "seed": options.seed,
+            "exif": options.exif,
+            "max_pixels": min(options.max_pixels, MAX_PIXELS),
+        },
+        "versions": {"faircontext": __version__, "torch": torch.__version__, "python": platform.python_version()},
+        "summary": {name: None if found is None else _summary(found) for name, found in totals.comparisons().items()},
+    }
+
+
+def _summary(found: Comparison) -> dict[str, Any]:
+    accuracies = {"zero_shot": found.reference, "method": found.accuracy}
+    return {
+        **{name: {"correct": one.correct, "number": one.n} for name, one in accuracies.items()},
+        "gained": found.gained,
+        "lost": found.lost,
+        "p_value": found.p_value,
+    }
+
+
+def _entries(answer: Answer, labels: LabelSpace) -> Iterator[dict[str, Any]]:
+    """Return an image's entries of the JSON file, one per method, with top-5 and diagnostics."""
+    for index, row in enumerate(answer.rows):
+        entry = {**asdict(row), "label_index": answer.label, "notes": answer.notes}
+        if answer.reference is not None:
+            prediction = answer.predictions[index]
+            top = prediction.ranking[:5].tolist()
+            entry["zero_shot_index"] = answer.reference.index
+            entry["index"] = prediction.index
+            entry["top5"] = [[labels.names[index], float(prediction.probabilities[index])] for index in top]
+            entry["candidates"] = [labels.names[index] for index in prediction.candidates]
+            entry["diagnostics"] = dict(prediction.diagnostics)
+        yield entry
