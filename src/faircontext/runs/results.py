@@ -153,6 +153,7 @@ def read_results(run: Run) -> list[Result]:
 def _result(run: Run, method: str, rows: pa.Table, zero_shot: Result | None) -> Result:
     answered = rows.filter(pc.equal(rows["error"], ""))
     labels, index = _integers(answered["label_index"]), _integers(answered["index"])
+    names = ("confidence", "label_probability", "probability_norm", "seconds")
     shared: dict[str, Any] = {"run": run, "positions": _integers(answered["position"]), "labels": labels}
     if method != "zero_shot" and zero_shot is None:  # its predictions are on every row, its probabilities are not
         unknown, correct = np.full(len(labels), np.nan), _integers(answered["zero_shot_index"]) == labels
@@ -162,7 +163,6 @@ def _result(run: Run, method: str, rows: pa.Table, zero_shot: Result | None) -> 
         zero_shot = Result(
             **shared, **unknowns, method="zero_shot", correct=correct, in_top5=correct, predictions_only=True
         )
-    names = ("confidence", "label_probability", "probability_norm", "seconds")
     measured: dict[str, Any] = {name: _floats(answered[name]) for name in names}
     return Result(
         **shared,
