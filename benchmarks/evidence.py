@@ -29,7 +29,7 @@ from rivals import GradCam, Lime, Rise, Sliding
 
 import faircontext
 from faircontext import Backbone, LabelSpace, create_backbone, load_image
-from faircontext.analysis.pointing import cell_regions
+from faircontext.analysis.stability import cell_regions
 from faircontext.backbones.lite import Lite
 from faircontext.backbones.open_clip import OpenClip
 from faircontext.datasets.collages import Collage, Collages

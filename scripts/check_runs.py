@@ -23,7 +23,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from faircontext.bench.store import load_run
+from faircontext.runs.store import load_run
 
 sys.path.append(str(Path(__file__).parents[1] / "tests"))
 from helpers import descendants

@@ -10,8 +10,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Circle, FancyArrowPatch, FancyBboxPatch, Rectangle
 
-from faircontext.report.plots.style import BLUE, GREY, ORANGE, SKY, VERMILION, styled
-from faircontext.report.plots.write import save_figure
+from faircontext.report.plots.style import BLUE, GREY, ORANGE, SKY, VERMILION
+from faircontext.report.style import styled
+from faircontext.report.style import save_figure
 
 __all__ = ["DIAGRAMS", "concept_diagram", "pipeline_diagram", "write_diagrams"]
 

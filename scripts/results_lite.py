@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from faircontext.bench.store import Run, load_runs
+from faircontext.runs.store import Run, load_runs
 from faircontext.bench.summary import outcomes, summarise
 from faircontext.metrics.stats import Accuracy, discordant, holm, mcnemar_exact, paired_bootstrap
 

@@ -16,8 +16,8 @@ from pathlib import Path
 import numpy as np
 import pyarrow.compute as pc
 
-from faircontext.bench.plan import choose
-from faircontext.bench.store import load_runs
+from faircontext.runs.plan import choose
+from faircontext.runs.store import load_runs
 from faircontext.methods.fcl import SAFE_OPENNESS
 from faircontext.metrics.stats import discordant, mcnemar_exact, paired_bootstrap
 

@@ -20,7 +20,7 @@ from typing import Any
 import pyarrow as pa
 
 from faircontext.analysis.summary import describe
-from faircontext.bench.store import load_runs
+from faircontext.runs.store import load_runs
 from faircontext.metrics.stats import holm
 
 EXPERIMENTS = ("lite0-text", "lite0-evidence", "lite0-views", "lite0-masks", "lite0-prompts", "lite0-area")

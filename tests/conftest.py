@@ -15,8 +15,8 @@ os.environ["HF_HUB_OFFLINE"] = "1"  # nothing is fetched in tests
 from PIL import Image
 
 from faircontext import FCL, Backbone, Episode, LabelSpace, ViewRecipe, ZeroShot, create_backbone, load_image
-from faircontext.bench.plan import Plan, Setup
 from faircontext.datasets.spec import Dataset, Sample
+from faircontext.runs.plan import Plan, Setup
 from tiny_clip import write_model, write_narrow
 
 PHOTOS = {

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from faircontext.analysis.maps import SIZE, keep_maps
-from faircontext.bench.schema import Record, to_table
-from faircontext.bench.store import write_run
+from faircontext.diagnostics import MAP_SIDE, store_maps
+from faircontext.runs.records import Record, to_table
+from faircontext.runs.store import write_run
 
 NAMES = tuple(f"class {number}" for number in range(10))
 
@@ -82,7 +82,7 @@ def analysis_run(
     return write_run(folder, document, to_table(rows))
 
 
-def gallery_row(seed: int, candidates: int = 3, side: int = 2 * SIZE) -> dict[str, Any]:
+def gallery_row(seed: int, candidates: int = 3, side: int = 2 * MAP_SIDE) -> dict[str, Any]:
     """Return diagnostics of an image whose candidates' evidence lies in different places."""
     rng = np.random.default_rng(seed)
     image = torch.from_numpy(rng.integers(60, 255, (3, side, side), np.uint8))
@@ -92,10 +92,15 @@ def gallery_row(seed: int, candidates: int = 3, side: int = 2 * SIZE) -> dict[st
         evidence[place, row : row + side // 3, column : column + side // 3] = 2.0
     posterior = np.sort(rng.dirichlet(np.ones(candidates)))[::-1]
     return {
-        **keep_maps(image, evidence),
+        **store_maps(image.permute(1, 2, 0).numpy(), _small(evidence)),
         "posterior": posterior.tolist(),
         "before": posterior.tolist(),
         "after": posterior.tolist(),
         "explored": 0.0,
         "answer": 0.0,
     }
+
+
+def _small(maps: torch.Tensor) -> np.ndarray:
+    """Return maps as they are stored, averaged down."""
+    return torch.nn.functional.adaptive_avg_pool2d(maps, MAP_SIDE).numpy()

@@ -9,9 +9,9 @@ import numpy as np
 import torch
 from PIL import Image
 
-from faircontext.analysis.maps import keep_maps
-from faircontext.bench.schema import Record, to_table
-from faircontext.bench.store import write_run as write_rows
+from faircontext.diagnostics import MAP_SIDE, store_maps
+from faircontext.runs.records import Record, to_table
+from faircontext.runs.store import write_run as write_rows
 from made_runs import CLASSES, write_run
 
 NAMES = tuple(f"class {letter}" for letter in "ABCDEFGHIJ")
@@ -43,7 +43,7 @@ def write_gallery(folder: Path, like: Path, positions: Sequence[int]) -> Path:
     config = document["config"] | {"methods": {"gallery": {}}}
     height, width = torch.meshgrid(torch.linspace(0, 1, 224), torch.linspace(0, 1, 224), indexing="ij")
     picture = torch.stack([255 * height, 255 * width, 128 + 0 * width]).to(torch.uint8)
-    kept = keep_maps(picture, torch.stack([height, width, height * width]))
+    kept = store_maps(picture.permute(1, 2, 0).numpy(), _small(torch.stack([height, width, height * width])))
     diagnostics = json.dumps(kept | {"posterior": [0.3, 0.6, 0.1], "explored": 3.0, "answer": 1.0})
     records = [
         Record(
@@ -61,3 +61,8 @@ def write_gallery(folder: Path, like: Path, positions: Sequence[int]) -> Path:
     ]
     hashes = {"gallery": "abc"}
     return write_rows(folder, document | {"config": config, "hashes": hashes, "status": "complete"}, to_table(records))
+
+
+def _small(maps: torch.Tensor) -> np.ndarray:
+    """Return maps as they are stored, averaged down."""
+    return torch.nn.functional.adaptive_avg_pool2d(maps, MAP_SIDE).numpy()

@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from faircontext.bench.schema import Record
-from faircontext.bench.store import RunStore
+from faircontext.runs.records import Record
+from faircontext.runs.store import RunStore
 
 CLASSES = 10
 

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from faircontext import MTA, TPT, TTL, ZERO, Backbone, Episode, LabelSpace, ViewRecipe, create_method, list_methods
-from faircontext.augmix import _OPERATIONS, augmix
-from faircontext.seeding import stream
+from faircontext.views import _OPERATIONS, augmix, stream
 from helpers import assert_identical, same_bits
 
 MakeImage = Callable[..., np.ndarray]

@@ -11,7 +11,7 @@ import torch
 
 from faircontext import Backbone, LabelSpace, create_backbone
 from faircontext.backbones.open_clip import TextTower
-from faircontext.cache import cache_folder, cached_features
+from faircontext.files import cache_folder, cached_features
 from helpers import same_bits
 
 NAMES = ("cat", "dog", "three-toed sloth")

@@ -4,7 +4,7 @@ import unicodedata
 
 import pytest
 
-from faircontext.classnames import ClassIndex, count_from_one, normalise
+from faircontext.names import ClassIndex, count_from_one, normalise
 
 
 def decompose(name: str) -> str:

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 
+from faircontext.calibrate import pair_weights
 from faircontext.errors import (
     ArgumentError,
     FairContextError,
@@ -24,7 +25,6 @@ from faircontext.errors import (
 from faircontext.estimators import Evidence
 from faircontext.evidence import Masks, common_evidence, occlude
 from faircontext.explore import explore
-from faircontext.losses import pair_weights
 
 
 @contextmanager

@@ -72,7 +72,7 @@ sys.modules.update(dict.fromkeys({POSIX_MODULES}))  # as on Windows: importing o
 for name in {MODULES}:
     importlib.import_module(name)
 from pathlib import Path
-from faircontext.bench.store import RunStore
+from faircontext.runs.store import RunStore
 from faircontext.errors import ArgumentError
 from faircontext.system import lifetime_peak_mb
 document = {{"schema_version": 1, "config": {{"methods": {{}}}}}}

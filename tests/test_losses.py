@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from scipy.spatial.distance import jensenshannon
 from scipy.stats import entropy as scipy_entropy
 
-from faircontext.losses import alignment_loss, calibration_loss, entropy, js_to_uniform, pair_weights
+from faircontext.calibrate import alignment_loss, calibration_loss, js_to_uniform, pair_weights
+from faircontext.explore import entropy
 from oracles import calibration as oracle
 
 LIMIT = 0.75 * math.log(4 / 3)

@@ -1,7 +1,6 @@
 import pytest
 
-from faircontext.errors import ArgumentError
-from faircontext.registry import Registry
+from faircontext.errors import ArgumentError, Registry
 
 
 @pytest.fixture

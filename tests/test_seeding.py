@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 
 from faircontext.errors import ArgumentError
 from faircontext.evidence import sample_masks
-from faircontext.seeding import image_id, stream
-from faircontext.views import ViewRecipe, random_views
+from faircontext.views import ViewRecipe, image_id, random_views, stream
 
 PURPOSES = ["views", "masks", "augmix", "context"]
 IDS = st.integers(0, 2**256 - 1).map("{:064x}".format)

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from faircontext.backbones.lite import Lite
-from faircontext.bench.ablation import read_experiment
 from faircontext.methods import parse_settings
 from faircontext.methods.base import parse_fields
+from faircontext.runs.experiments import read_experiment
 from faircontext.views import ViewRecipe
 
 FOLDER = Path(__file__).parents[1] / "docs" / "results"

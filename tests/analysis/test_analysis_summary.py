@@ -5,9 +5,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from faircontext.analysis.summary import describe, findings
 
-from faircontext.analysis.summary import describe, findings, view_correlation
-from faircontext.bench.store import load_run
+from faircontext.runs.analyses import view_correlation
+from faircontext.runs.store import load_run
 from made_analyses import analysis_run
 
 

@@ -7,6 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from faircontext.analysis.decomposition import WEIGHT
+from faircontext.analysis.maps import SIZE
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
@@ -22,13 +24,12 @@ from faircontext.analysis import (
     UniqueEvidence,
     list_analyses,
 )
-from faircontext.analysis.ambiguity import pair_decisions
-from faircontext.analysis.decomposition import WEIGHT, margin, margin_bound, reconstruction_bound
-from faircontext.analysis.evidence_contribution import EPSILON, ecec, euec
-from faircontext.analysis.maps import SIZE, read_maps
-from faircontext.bench.schema import ANALYSES
+from faircontext.analysis.contribution import EPSILON, ecec, euec, margin, margin_bound, pair_decisions
+from faircontext.diagnostics import read_maps
 from faircontext.errors import LabelError
 from faircontext.methods import FCL, list_methods
+from faircontext.metrics.evidence import reconstruction_bound
+from faircontext.runs.records import ANALYSES
 from helpers import assert_same_answer
 from oracles import evidence as oracle
 

@@ -7,16 +7,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from faircontext.analysis.summary import Finding, describe, findings
 
 from faircontext import Backbone, Episode, LabelSpace
 from faircontext.analysis import Pointing
-from faircontext.analysis.pointing import cell_regions
-from faircontext.analysis.summary import Finding, describe, findings, pointed
-from faircontext.bench.store import load_run
+from faircontext.analysis.stability import cell_regions
 from faircontext.cli import main
 from faircontext.errors import ArgumentError
 from faircontext.estimators import Evidence
 from faircontext.metrics.saliency import localise
+from faircontext.runs.analyses import pointed
+from faircontext.runs.store import load_run
 from made_analyses import analysis_run
 
 

@@ -6,16 +6,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from faircontext.bench.pooled import compare_pooled, read_answers
 
 from faircontext import Backbone, create_method
 from faircontext.backbones.base import Backbone as AnyBackbone
 from faircontext.backbones.prompts import PROMPT_SETS
-from faircontext.bench.ablation import Cell, cells, experiment_names, missing, read_experiment
-from faircontext.bench.pooled import compare_pooled, read_answers
-from faircontext.bench.store import load_runs
 from faircontext.cli import main
 from faircontext.errors import ArgumentError
 from faircontext.metrics.stats import mcnemar_exact, wilson_interval
+from faircontext.runs.experiments import Cell, cells, experiment_names, missing, read_experiment
+from faircontext.runs.store import load_runs
 from faircontext.views import ViewRecipe
 
 

@@ -10,10 +10,10 @@ from multiprocessing import active_children
 from pathlib import Path
 
 import pytest
+from faircontext.bench import ahead
 
 from faircontext import FairContextError, ImageError
-from faircontext.bench import ahead
-from faircontext.bench.ahead import map_ahead
+from faircontext.runs.ahead import map_ahead
 
 ENDS = "; what was answered is kept; use fewer workers, or 0"
 
@@ -111,7 +111,7 @@ def test_a_process_that_stays_silent_is_a_line(silent: Callable[[int], int], mon
 
 KILLED = """
 import os, signal, sys
-from faircontext.bench.ahead import map_ahead
+from faircontext.runs.ahead import map_ahead
 from test_ahead import uneven
 
 if __name__ == "__main__":

@@ -15,14 +15,14 @@ import pyarrow as pa
 import pytest
 
 from faircontext import Backbone, Episode, FairContextError, LabelSpace, ZeroShot, load_image
-from faircontext.bench import evaluate as module
-from faircontext.bench.evaluate import Engine, Watch, answer_here, evaluate
-from faircontext.bench.merge import merge
-from faircontext.bench.plan import Plan
-from faircontext.bench.schema import SCHEMA, Record
-from faircontext.bench.store import load_run
+from faircontext.cli.evaluate import evaluate, merge
+from faircontext.cli.evaluate import evaluate as module
 from faircontext.datasets.spec import Dataset
 from faircontext.imageio import read_image
+from faircontext.runs.plan import Plan
+from faircontext.runs.records import SCHEMA, Record
+from faircontext.runs.session import Engine, Watch, answer_here
+from faircontext.runs.store import load_run
 
 HERE = partial(answer_here, read=read_image, workers=0)
 
@@ -163,8 +163,9 @@ from functools import partial
 from pathlib import Path
 from faircontext import FCL, LabelSpace, ViewRecipe, ZeroShot, create_backbone
 from faircontext.bench import store
-from faircontext.bench.evaluate import answer_here, evaluate
-from faircontext.bench.plan import Plan, Setup
+from faircontext.runs.session import answer_here
+from faircontext.cli.evaluate import evaluate
+from faircontext.runs.plan import Plan, Setup
 from faircontext.datasets.spec import Dataset, Sample
 from faircontext.imageio import read_image
 

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from faircontext.bench import evaluate as bench
-from faircontext.bench.store import load_run
 from faircontext.cli import main
+from faircontext.cli.evaluate import evaluate as bench
+from faircontext.runs.store import load_run
 from faircontext.system import usable_processors
 
 Run = Callable[..., tuple[int, str, str]]

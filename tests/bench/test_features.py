@@ -13,12 +13,13 @@ from PIL import Image
 
 from faircontext import FCL, MTA, ZERO, Backbone, Episode, LabelSpace, ViewRecipe, ZeroShot, create_backbone
 from faircontext.backbones.base import _test_picture
-from faircontext.bench.records import to_json
-from faircontext.bench.run import Answer, Item, answer_images
-from faircontext.bench.store import load_run
 from faircontext.cli import main
+from faircontext.diagnostics import read_diagnostics
 from faircontext.errors import FeatureError
-from faircontext.types import Prediction, read_diagnostics
+from faircontext.files import to_json
+from faircontext.runs.answer import Answer, Item, answer_images
+from faircontext.runs.store import load_run
+from faircontext.types import Prediction
 from helpers import assert_identical, assert_valid
 from tiny_clip import write_narrow
 

@@ -13,18 +13,19 @@ import pytest
 import torch
 
 from faircontext import FairContextError
-from faircontext.bench.evaluate import answer_here, evaluate
-from faircontext.bench.plan import Plan
-from faircontext.bench.store import load_run
 from faircontext.cli import main
-from faircontext.cli.evaluate import Evaluate, plan_of, rebuild
+from faircontext.cli.evaluate import Evaluate, evaluate
 from faircontext.datasets.spec import Dataset
 from faircontext.imageio import read_image
+from faircontext.runs.evaluate import plan_of, rebuild
+from faircontext.runs.plan import Plan
+from faircontext.runs.session import answer_here
+from faircontext.runs.store import load_run
 from helpers import descendants
 
 ray = pytest.importorskip("ray")
 
-from faircontext.bench.ray import answer_on_ray  # noqa: E402 (only where Ray is installed)
+from faircontext.runs.ray import answer_on_ray  # noqa: E402 (only where Ray is installed)
 
 FLOATS = ("confidence", "top5_probabilities", "label_probability", "probability_norm", "diagnostics", "seconds")
 

@@ -5,8 +5,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from faircontext.bench.records import EntrySpool, Row, RowWriter, check_outputs, to_json, write_whole
 from faircontext.errors import ArgumentError
+from faircontext.files import check_outputs, to_json, write_whole
+from faircontext.runs.records import EntrySpool, Row, RowWriter
 
 HEADER = "path,label,zero_shot,prediction,votes,confidence,method,fallback,error,seconds"
 FULL = Row("a.jpg", "cat", "dog", "cat", 17, 0.98765432, "fcl", "", "", 1.23456)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from faircontext.bench.run import Outcome, compare
 from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
@@ -28,9 +29,9 @@ from faircontext import (
     ZeroShot,
     load_image,
 )
-from faircontext.bench.run import Answer, Item, Outcome, answer_images, compare
 from faircontext.datasets.folder import FolderTruth
 from faircontext.imageio import DecodedImage
+from faircontext.runs.answer import Answer, Item, answer_images
 from faircontext.views import Geometry, Views
 from helpers import assert_identical, same_bits
 

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
+from faircontext.bench import store
 from hypothesis import given
 from hypothesis import strategies as st
 
 from faircontext import FairContextError
-from faircontext.bench import store
-from faircontext.bench.schema import SCHEMA, Record, to_table
-from faircontext.bench.store import RunStore, check_same, load_run, load_runs, write_run
+from faircontext.runs.records import SCHEMA, Record, to_table
+from faircontext.runs.store import RunStore, check_same, load_run, load_runs, write_run
 
 METHODS = ("zero_shot", "fcl")
 CONFIG = {"dataset": {"name": "set"}, "seed": 0, "methods": {name: {} for name in METHODS}}

@@ -2,10 +2,10 @@
 
 import numpy as np
 import pytest
-
-from faircontext.bench.schema import Record, to_table
 from faircontext.bench.summary import summarise
+
 from faircontext.metrics.stats import Accuracy, mcnemar_exact, paired_bootstrap
+from faircontext.runs.records import Record, to_table
 
 # Per image: true class, zero-shot's answer, the method's, its confidence. Class 2 has no image.
 IMAGES = [(0, 0, 0, 0.9), (0, 1, 0, 0.6), (0, 1, 0, 0.6), (1, 1, 0, 0.7), (1, 0, 3, 0.4), (3, 0, 0, 1.0)]

@@ -16,15 +16,15 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import NamedTuple
 
+import faircontext.bench.run
 import pytest
 
 import faircontext.backbones
-import faircontext.bench.run
 from faircontext import Backbone, ViewRecipe, __version__, create_method
 from faircontext.backbones.lite import Lite
-from faircontext.bench.run import Answer
 from faircontext.calibrate import total_loss
 from faircontext.cli import main
+from faircontext.runs.answer import Answer
 from helpers import DEFAULT_SIGNALS, without_collector
 
 LABELS = ("--labels", "cat,rocket,dog")

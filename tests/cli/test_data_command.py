@@ -6,8 +6,8 @@ import pytest
 
 from coop_trees import build_coop_trees, draw
 from faircontext.cli import main
-from faircontext.datasets.catalogue import CATALOGUE
-from faircontext.datasets.imagenet import imagenet_wnids
+from faircontext.datasets.layouts import imagenet_wnids
+from faircontext.datasets.spec import CATALOGUE
 
 
 def test_the_list_has_every_set_with_its_counts(capsys: pytest.CaptureFixture[str]) -> None:

@@ -7,9 +7,8 @@ import pytest
 
 from coop_trees import draw
 from faircontext.cli import main
-from faircontext.datasets.catalogue import CATALOGUE
-from faircontext.datasets.imagenet import imagenet_wnids
-from faircontext.datasets.splits import read_split
+from faircontext.datasets.layouts import imagenet_wnids, read_split
+from faircontext.datasets.spec import CATALOGUE
 
 
 def fill(place: Path, keys: list[str]) -> None:

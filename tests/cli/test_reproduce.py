@@ -9,15 +9,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from faircontext.bench.reproduce import B16, B32, EXPERIMENTS, FINE_GRAINED, NATURAL, between
+from faircontext.report.plots.beside import read_costs
 
 from coop_trees import draw
 from faircontext import FCL, Episode
-from faircontext.bench.reproduce import B16, B32, EXPERIMENTS, FINE_GRAINED, NATURAL, between, settings_of
-from faircontext.bench.run import answer_images
-from faircontext.bench.store import load_runs
 from faircontext.cli import main
-from faircontext.datasets.imagenet import imagenet_wnids
-from faircontext.report.plots.beside import read_costs
+from faircontext.datasets.layouts import imagenet_wnids
+from faircontext.runs.answer import answer_images
+from faircontext.runs.reproduce import settings_of
+from faircontext.runs.store import load_runs
 
 Run = Callable[..., tuple[int, str, str]]
 

@@ -10,9 +10,9 @@ from scipy.io import savemat
 
 from coop_trees import build_coop_trees, draw, write_split
 from faircontext import FairContextError
-from faircontext.datasets.catalogue import CATALOGUE, list_datasets
-from faircontext.datasets.imagenet import imagenet_names, imagenet_wnids
+from faircontext.datasets.layouts import imagenet_names, imagenet_wnids
 from faircontext.datasets.load import load_dataset
+from faircontext.datasets.spec import CATALOGUE, list_datasets
 
 SPLIT_SETS = [name for name, entry in CATALOGUE.items() if entry.split_file]
 
@@ -321,7 +321,7 @@ def test_counts_are_those_of_the_paper(paper_counts: Callable[[], dict[str, tupl
 
 @pytest.fixture
 def paper_counts() -> Callable[[], dict[str, tuple[int, int]]]:
-    from faircontext.report.reported import read_reported
+    from faircontext.report.paper import read_reported
 
     def read() -> dict[str, tuple[int, int]]:
         return {row["dataset"]: (int(row["classes"]), int(row["eval_samples"])) for row in read_reported("datasets")}

@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from faircontext.analysis.pointing import cells_of
 from faircontext.cli import main
-from faircontext.datasets.collages import CELL, Collages
+from faircontext.datasets.collages import CELL, Collages, cells_of
 from faircontext.datasets.load import load_dataset
 from faircontext.imageio import load_image
 

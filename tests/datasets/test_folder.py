@@ -4,17 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from faircontext.datasets.folder import (
-    FolderTruth,
-    class_folders,
-    class_names,
-    find_images,
-    name_remarks,
-    parse_labels,
-    read_labels,
-)
+from faircontext.datasets.folder import FolderTruth, class_folders, find_images
 from faircontext.errors import ArgumentError, LabelError
 from faircontext.imageio import EXTENSIONS
+from faircontext.names import class_names, name_remarks, parse_labels, read_labels
 
 
 def touch(root: Path, *names: str) -> None:

@@ -12,12 +12,10 @@ from hypothesis import strategies as st
 from scipy.io import savemat
 
 from coop_trees import draw, write_split
-from faircontext.datasets.catalogue import CATALOGUE
-from faircontext.datasets.imagenet import imagenet_names, imagenet_wnids
+from faircontext.datasets.layouts import imagenet_names, imagenet_wnids, read_split
 from faircontext.datasets.load import load_dataset
-from faircontext.datasets.paths import clean_key
-from faircontext.datasets.spec import Dataset
-from faircontext.datasets.splits import read_split
+from faircontext.datasets.spec import CATALOGUE, Dataset
+from faircontext.datasets.table import clean_key
 from faircontext.errors import ArgumentError
 
 FLOWERS = [("image_00002.jpg", 1, "colt's foot"), ("image_00001.jpg", 0, "pink-yellow dahlia")]

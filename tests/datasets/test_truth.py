@@ -5,11 +5,11 @@ from pathlib import Path
 import pytest
 
 from coop_trees import draw
-from faircontext.datasets.check import check_dataset
-from faircontext.datasets.folder import FolderTruth, class_folders, find_images, name_remarks
-from faircontext.datasets.imagenet import read_imagenet
-from faircontext.datasets.load import load_dataset
+from faircontext.datasets.folder import FolderTruth, class_folders, find_images
+from faircontext.datasets.layouts import read_imagenet
+from faircontext.datasets.load import check_dataset, load_dataset
 from faircontext.errors import ArgumentError
+from faircontext.names import name_remarks
 
 THREE = ("cat", "dog", "eel")
 

@@ -8,7 +8,7 @@ import pytest
 
 from coop_trees import draw
 from faircontext.datasets.folder import class_folders, depth_remarks, find_images, keys_below
-from faircontext.datasets.imagenet import imagenet_wnids
+from faircontext.datasets.layouts import imagenet_wnids
 from faircontext.datasets.load import load_dataset
 from faircontext.datasets.walk import CLUTTER, OTHER_KINDS
 from faircontext.errors import ArgumentError

@@ -8,8 +8,8 @@ import pytest
 
 from coop_trees import draw, write_split
 from faircontext.datasets.load import load_dataset
-from faircontext.datasets.paths import find_listed
 from faircontext.datasets.spec import Dataset
+from faircontext.datasets.table import find_listed
 from faircontext.errors import ArgumentError
 
 CAFE, CAFE_NFD = "café", unicodedata.normalize("NFD", "café")

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from faircontext import CTPT, TPT, Backbone, Episode, LabelSpace, ViewRecipe, ZeroShot, create_method
 from faircontext.errors import ArgumentError
-from faircontext.methods.ctpt import text_dispersion
+from faircontext.methods.tpt import text_dispersion
 from faircontext.methods.tuning import tune_context
 from helpers import assert_identical, assert_same_answer, assert_valid
 from oracles import losses_of_baselines as oracle

@@ -12,10 +12,9 @@ import torch
 from faircontext import FCL, Backbone, Episode, LabelSpace, Prediction, ZeroShot, create_method
 from faircontext.backbones.lite import Lite
 from faircontext.backbones.prompts import CONTEXT, PROMPT_SETS
-from faircontext.calibrate import total_loss
+from faircontext.calibrate import alignment_loss, calibration_loss, pair_weights, total_loss
 from faircontext.errors import LabelError
 from faircontext.explore import explore
-from faircontext.losses import alignment_loss, calibration_loss, pair_weights
 from faircontext.methods.fcl import SAFE_OPENNESS, openness
 from helpers import assert_identical, assert_same_answer, assert_valid, same_bits
 from oracles import fcl as oracle

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from faircontext import RTPT, Backbone, Episode, LabelSpace, ViewRecipe, ZeroShot, create_method
 from faircontext.errors import ArgumentError
-from faircontext.methods.rtpt import reliability_weights
+from faircontext.methods.tpt import reliability_weights
 from helpers import assert_same_answer, assert_valid
 from oracles import losses_of_baselines as oracle
 

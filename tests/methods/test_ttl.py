@@ -15,7 +15,7 @@ from torch import Tensor
 
 from faircontext import TTL, Backbone, Episode, LabelSpace, ViewRecipe, ZeroShot, create_backbone, create_method
 from faircontext.errors import ArgumentError
-from faircontext.losses import entropy
+from faircontext.explore import entropy
 from faircontext.methods.ttl import low_rank_update, weighted_entropy
 from faircontext.methods.tuning import adamw, view_log_posteriors
 from helpers import assert_same_answer, assert_valid, same_bits

@@ -30,7 +30,7 @@ from faircontext import (
 )
 from faircontext.backbones.open_clip import OpenClip
 from faircontext.errors import ArgumentError, LabelError
-from faircontext.losses import entropy
+from faircontext.explore import entropy
 from faircontext.methods.rlcf import feedback_loss
 from faircontext.methods.ttl import weighted_entropy
 from faircontext.methods.tuning import (

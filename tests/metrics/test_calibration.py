@@ -10,17 +10,9 @@ from sklearn.metrics import log_loss
 from torchmetrics.functional.classification import binary_calibration_error
 
 from faircontext.errors import ArgumentError
-from faircontext.metrics.calibration import (
-    LEAST_PROBABILITY,
-    brier_score,
-    expected_calibration_error,
-    negative_log_likelihood,
-    reliability,
-)
+from faircontext.metrics.calibration import expected_calibration_error, reliability
+from faircontext.metrics.scores import LEAST_PROBABILITY, brier_score, negative_log_likelihood
 from test_errors import unchecked
-
-RULES = ("right-closed", "left-closed")
-rules = pytest.mark.parametrize("rule", RULES)
 
 
 def answers(number: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -29,66 +21,59 @@ def answers(number: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
     return confidence, rng.random(number) < confidence**2
 
 
-def by_definition(confidence: np.ndarray, correct: np.ndarray, bins: int, rule: str) -> float:
+def by_definition(confidence: np.ndarray, correct: np.ndarray, bins: int) -> float:
     """Go through the bins one by one."""
     error = 0.0
     for i in range(bins):
         low, high = i / bins, (i + 1) / bins
-        if rule == "right-closed":
-            inside = (confidence > low) & (confidence <= high) | (confidence == 0) & (i == 0)
-        else:
-            inside = (confidence >= low) & (confidence < high) | (confidence == 1) & (i == bins - 1)
+        inside = (confidence > low) & (confidence <= high) | (confidence == 0) & (i == 0)
         if inside.any():
             error += abs(correct[inside].mean() - confidence[inside].mean()) * inside.mean()
     return float(error)
 
 
-@rules
-def test_a_closed_form(rule):
+def test_a_closed_form():
     # One bin each: 3 of 4 right at 0.9, 1 of 6 right at 0.33.
     confidence = np.array([0.9] * 4 + [0.33] * 6)
     correct = np.array([True] * 3 + [False] + [True] + [False] * 5)
     expected = (4 * abs(3 / 4 - 0.9) + 6 * abs(1 / 6 - 0.33)) / 10
-    assert expected_calibration_error(confidence, correct, 20, rule) == pytest.approx(expected, abs=1e-12)
+    assert expected_calibration_error(confidence, correct, 20) == pytest.approx(expected, abs=1e-12)
 
 
-@rules
-def test_many_answers_of_a_known_law_approach_its_error(rule):
+def test_many_answers_of_a_known_law_approach_its_error():
     # Confidence uniform on [0, 1], right with its square: the error is the integral of c - c^2, which is 1/6.
     number = 200_000
     confidence = (np.arange(number) + 0.5) / number
     correct = np.random.default_rng(0).random(number) < confidence**2
-    assert expected_calibration_error(confidence, correct, 20, rule) == pytest.approx(1 / 6, abs=0.005)
+    assert expected_calibration_error(confidence, correct, 20) == pytest.approx(1 / 6, abs=0.005)
 
 
-@rules
 @given(st.data(), st.integers(1, 40), st.integers(1, 25))
-def test_every_bin_has_what_its_definition_says(rule, data, number, bins):
+def test_every_bin_has_what_its_definition_says(data, number, bins):
     edges = [i / bins for i in range(bins + 1)]
     values = st.one_of(st.sampled_from(edges), st.floats(0, 1))
     confidence = data.draw(arrays(np.float64, number, elements=values))
     correct = data.draw(arrays(np.bool_, number))
-    found = reliability(confidence, correct, bins, rule)
-    assert found.number.sum() == number
-    filled = found.number > 0
+    found = reliability(confidence, correct, bins)
+    assert found.n.sum() == number
+    filled = found.n > 0
     assert np.isnan(found.accuracy[~filled]).all()
     assert np.isnan(found.confidence[~filled]).all()
-    assert (found.accuracy * found.number)[filled].sum() == pytest.approx(correct.sum())
-    assert (found.confidence * found.number)[filled].sum() == pytest.approx(confidence.sum())
+    assert (found.accuracy * found.n)[filled].sum() == pytest.approx(correct.sum())
+    assert (found.confidence * found.n)[filled].sum() == pytest.approx(confidence.sum())
     assert (found.confidence[filled] >= found.edges[:-1][filled] - 1e-12).all()
     assert (found.confidence[filled] <= found.edges[1:][filled] + 1e-12).all()
-    error = expected_calibration_error(confidence, correct, bins, rule)
+    error = expected_calibration_error(confidence, correct, bins)
     assert error == found.expected_calibration_error
-    assert error == pytest.approx(by_definition(confidence, correct, bins, rule), abs=1e-12)
+    assert error == pytest.approx(by_definition(confidence, correct, bins), abs=1e-12)
     assert 0 <= error <= 1
 
 
-@rules
 @pytest.mark.parametrize("bins", [1, 10, 15, 20])
-def test_torchmetrics_agrees_away_from_the_edges(rule, bins):
+def test_torchmetrics_agrees_away_from_the_edges(bins):
     confidence, correct = answers(2000)
     theirs = binary_calibration_error(torch.tensor(confidence), torch.tensor(correct).int(), n_bins=bins)
-    assert expected_calibration_error(confidence, correct, bins, rule) == pytest.approx(float(theirs), abs=1e-9)
+    assert expected_calibration_error(confidence, correct, bins) == pytest.approx(float(theirs), abs=1e-9)
 
 
 def test_torchmetrics_bins_are_left_closed_with_one_more_for_certainty():
@@ -100,28 +85,22 @@ def test_torchmetrics_bins_are_left_closed_with_one_more_for_certainty():
     assert float(theirs) == 0.625
 
 
-def test_the_rules_part_at_the_edges():
+def test_bins_are_closed_on_the_right():
     confidence, correct = np.array([0.25, 0.5]), np.array([True, False])
-    # (0, 0.5] holds both; with [0, 0.5) and [0.5, 1] each is alone.
-    assert reliability(confidence, correct, 2, "right-closed").number.tolist() == [2, 0]
-    assert reliability(confidence, correct, 2, "left-closed").number.tolist() == [1, 1]
-    assert expected_calibration_error(confidence, correct, 2, "right-closed") == 0.125
-    assert expected_calibration_error(confidence, correct, 2, "left-closed") == 0.625
-    theirs = binary_calibration_error(torch.tensor(confidence), torch.tensor(correct).int(), n_bins=2)
-    assert float(theirs) == 0.625
+    assert reliability(confidence, correct, 2).n.tolist() == [2, 0]
+    assert expected_calibration_error(confidence, correct, 2) == 0.125
 
 
-@rules
-def test_no_confidence_is_lost(rule):
-    found = reliability(np.array([0.0, 1.0, 1.0 + 1e-7]), np.array([False, True, True]), 20, rule)
-    assert found.number[[0, -1]].tolist() == [1, 2]
+def test_no_confidence_is_lost():
+    found = reliability(np.array([0.0, 1.0, 1.0 + 1e-7]), np.array([False, True, True]), 20)
+    assert found.n[[0, -1]].tolist() == [1, 2]
     assert found.expected_calibration_error == 0
 
 
 def test_an_edge_is_the_nearest_number_to_its_fraction():
-    # linspace(0, 1, 21)[3] is one step above 0.15, which would then be below the edge that it is.
-    found = reliability(np.array([0.15]), np.array([True]), 20, "left-closed")
-    assert found.number.argmax() == 3
+    # linspace(0, 1, 21)[3] is one step above 0.15, so that a value between the two would fall into the bin below.
+    found = reliability(np.array([np.nextafter(0.15, 1)]), np.array([True]), 20)
+    assert found.n.argmax() == 3
     assert found.edges.tolist() == [i / 20 for i in range(21)]
 
 
@@ -166,7 +145,6 @@ HALF, TRUE = np.array([0.5, 0.5]), np.array([True, True])
         (lambda: reliability(HALF * [1, np.nan], TRUE), r"confidence\[1\]=nan is not possible"),
         (lambda: reliability(HALF, HALF), "correct is of type float64; it holds truth values"),
         (lambda: reliability(HALF, TRUE, 0), "bins=0 is not possible"),
-        (lambda: reliability(HALF, TRUE, 5, "open"), "rule='open' is not possible"),
         (lambda: expected_calibration_error(-HALF, TRUE), r"confidence\[0\]=-0.5 is not possible"),
         (lambda: brier_score(HALF, HALF[:1]), "probability_norm has 1 entries and label_probability has 2"),
         (lambda: brier_score(HALF, HALF * 4), r"probability_norm\[0\]=2.0 is not possible"),

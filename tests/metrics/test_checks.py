@@ -5,16 +5,22 @@ import pytest
 import torch
 
 from faircontext.errors import ArgumentError
-from faircontext.metrics.calibration import (
-    brier_score,
-    expected_calibration_error,
-    negative_log_likelihood,
-    reliability,
-)
-from faircontext.metrics.classification import mean_per_class, per_class_accuracy, top_k_accuracy
-from faircontext.metrics.correlation import clustered_correlation
+from faircontext.metrics.calibration import expected_calibration_error, reliability
 from faircontext.metrics.saliency import pointing_game
-from faircontext.metrics.stats import average_interval, bootstrap_mean, bootstrap_means, discordant, paired_bootstrap
+from faircontext.metrics.scores import (
+    Comparison,
+    brier_score,
+    mean_per_class,
+    negative_log_likelihood,
+    per_class_accuracy,
+)
+from faircontext.metrics.stats import (
+    average_interval,
+    bootstrap_mean,
+    bootstrap_means,
+    clustered_correlation,
+    paired_bootstrap,
+)
 from test_errors import unchecked
 
 HALF, TRUE, INDEX, TOP = np.array([0.5, 0.25]), np.array([True, False]), np.array([0, 1]), np.array([[0, 1], [1, 0]])
@@ -23,14 +29,13 @@ METRICS = {
     "expected_calibration_error": (expected_calibration_error, {"confidence": HALF, "correct": TRUE}),
     "brier_score": (brier_score, {"label_probability": HALF, "probability_norm": HALF}),
     "negative_log_likelihood": (negative_log_likelihood, {"label_probability": HALF}),
-    "top_k_accuracy": (lambda top, labels: top_k_accuracy(top, labels, 1), {"top": TOP, "labels": INDEX}),
     "per_class_accuracy": (
         lambda index, labels: per_class_accuracy(index, labels, 2),
         {"index": INDEX, "labels": INDEX},
     ),
     "mean_per_class": (lambda index, labels: mean_per_class(index, labels, 2), {"index": INDEX, "labels": INDEX}),
     "clustered_correlation": (clustered_correlation, {"first": HALF, "second": HALF, "clusters": INDEX}),
-    "discordant": (discordant, {"first": TRUE, "second": TRUE}),
+    "Comparison": (Comparison.of, {"method": TRUE, "reference": TRUE}),
     "bootstrap_mean": (bootstrap_mean, {"outcomes": HALF}),
     "bootstrap_means": (bootstrap_means, {"outcomes": HALF}),
     "paired_bootstrap": (paired_bootstrap, {"first": HALF, "second": HALF}),

@@ -7,7 +7,7 @@ import pytest
 from scipy.stats import pearsonr, spearmanr
 
 from faircontext.errors import ArgumentError
-from faircontext.metrics.correlation import clustered_correlation
+from faircontext.metrics.stats import clustered_correlation
 
 
 @pytest.fixture

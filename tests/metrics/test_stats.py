@@ -23,8 +23,8 @@ from faircontext.metrics.stats import (
 from test_errors import unchecked
 
 
-def wilson_by_hand(successes: int, number: int, level: float) -> tuple[float, float]:
-    z = NormalDist().inv_cdf(0.5 + level / 2)
+def wilson_by_hand(successes: int, number: int) -> tuple[float, float]:
+    z = NormalDist().inv_cdf(0.975)
     p = successes / number
     centre = (p + z**2 / (2 * number)) / (1 + z**2 / number)
     half = z / (1 + z**2 / number) * math.sqrt(p * (1 - p) / number + z**2 / (4 * number**2))
@@ -36,11 +36,11 @@ def mcnemar_by_hand(first: int, second: int) -> float:
     return min(1.0, 2 * sum(math.comb(number, k) for k in range(fewer + 1)) / 2**number)
 
 
-@given(st.integers(1, 60_000), st.floats(0, 1), st.sampled_from([0.5, 0.9, 0.95, 0.99]))
-def test_wilson_interval_is_the_formula(number, fraction, level):
+@given(st.integers(1, 60_000), st.floats(0, 1))
+def test_wilson_interval_is_the_formula(number, fraction):
     successes = round(fraction * number)
-    low, high = wilson_interval(successes, number, level)
-    assert (low, high) == pytest.approx(wilson_by_hand(successes, number, level), abs=1e-12)
+    low, high = wilson_interval(successes, number)
+    assert (low, high) == pytest.approx(wilson_by_hand(successes, number), abs=1e-12)
     assert 0 <= low <= successes / number <= high <= 1
 
 
@@ -74,7 +74,7 @@ def test_accuracy_prints_its_size_and_interval():
 def test_accuracy_is_the_proportion_with_its_wilson_interval():
     accuracy = Accuracy(81, 263)
     assert accuracy.value == 81 / 263
-    assert accuracy.interval == pytest.approx(wilson_by_hand(81, 263, 0.95), abs=1e-12)
+    assert accuracy.interval == pytest.approx(wilson_by_hand(81, 263), abs=1e-12)
 
 
 def test_chance_p_value_by_hand():
@@ -125,17 +125,16 @@ def outcomes(number: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 @pytest.mark.parametrize("few", [100, 0])
-@pytest.mark.parametrize("level", [0.5, 0.95, 0.99])
-def test_paired_bootstrap_is_scipys(level, few, monkeypatch):
+def test_paired_bootstrap_is_scipys(few, monkeypatch):
     monkeypatch.setattr(stats, "FEW_VALUES", few)  # both ways of drawing
     first, second = outcomes(300, 0)
-    found = paired_bootstrap(first, second, level)
+    found = paired_bootstrap(first, second)
 
     def difference(a, b, axis):
         return a.mean(axis) - b.mean(axis)
 
     theirs = bootstrap(
-        (first, second), difference, paired=True, confidence_level=level, method="percentile", random_state=1
+        (first, second), difference, paired=True, method="percentile", random_state=1
     ).confidence_interval
     assert found.value == pytest.approx(first.mean() - second.mean(), abs=1e-12)
     # The ends are quantiles of 9,999 draws of standard deviation s: their own error is about 2 s / 100 at 99%.
@@ -170,10 +169,10 @@ def test_bootstrap_covers_the_truth_about_as_often_as_it_says():
     covered = 0
     for seed in range(300):
         first, second = outcomes(200, seed)
-        found = paired_bootstrap(first, second, 0.9, resamples=500)
+        found = paired_bootstrap(first, second, resamples=500)
         # The truth: 0.7 turns to 0.7 * 0.8 + 0.3 * 0.2.
         covered += found.low <= 0.7 - 0.62 <= found.high
-    assert 0.84 < covered / 300 < 0.95
+    assert 0.9 < covered / 300 < 0.985
 
 
 @pytest.mark.parametrize("value", [0.0, 0.1, -1.0])
@@ -224,16 +223,14 @@ ONES = np.ones(3)
         (lambda: paired_bootstrap(ONES, np.ones(2)), "first has 3 outcomes and second 2; give both for each image"),
         (lambda: paired_bootstrap(ONES[:0], ONES[:0]), "scores has a data set without images"),
         (lambda: bootstrap_mean(ONES * np.nan), "scores are not all finite"),
-        (lambda: bootstrap_mean(ONES, level=95), "level=95 is not possible; it must lie between 0 and 1"),
         (lambda: bootstrap_mean(ONES, resamples=0), "resamples=0 is not possible"),
         (lambda: bootstrap_mean(ONES, seed=-1), "seed=-1 is not possible"),
         (lambda: average_interval([]), "or none at all; give at least one of each"),
         (lambda: average_interval([ONES, ONES[:0]]), "scores has a data set without images"),
         (lambda: holm([0.5, 1.5]), r"p_values has 1\.5; it is a probability"),
         (lambda: holm([math.nan]), "p_values has nan; it is a probability"),
-        (lambda: wilson_interval(0, 0), "number=0 is not possible"),
-        (lambda: wilson_interval(3, 2), "successes=3 is not possible; it must lie between 0 and number=2"),
-        (lambda: wilson_interval(1, 2, 1.0), "level=1.0 is not possible"),
+        (lambda: wilson_interval(0, 0), "n=0 is not possible"),
+        (lambda: wilson_interval(3, 2), "successes=3 is not possible; it must lie between 0 and n=2"),
         (lambda: chance_p_value(-1, 2, 2), "correct=-1 is not possible"),
         (lambda: chance_p_value(1, 2, 0), "classes=0 is not possible"),
     ],

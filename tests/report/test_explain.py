@@ -11,9 +11,9 @@ from PIL import Image
 
 from faircontext import FCL, Episode, ZeroShot
 from faircontext.methods.fcl import openness
-from faircontext.report.evidence import evidence_row
+from faircontext.report.adaptation import evidence_row
 from faircontext.report.explain import SCHEMA_VERSION, Explanation, explain_in_words, write_explanation
-from faircontext.report.figures import overlay, overlay_shares, strongest
+from faircontext.report.pictures import overlay, overlay_weights, strongest
 
 METHOD = FCL(masks=16, k=4, beta=5.0, lr=0.006)
 
@@ -178,5 +178,5 @@ def test_a_figures_row_is_ordered_by_the_final_ranking(explanation: Explanation)
     titles = [f"evidence: {drawn.names[0]}", f"evidence: {drawn.names[1]}", "common evidence of both"]
     assert [panel.title for panel in drawn.panels[:2]] + [drawn.panels[3].title] == titles
     weights = (found.common[pair] / found.common[pair].max()).numpy()
-    assert np.array_equal(drawn.panels[3].pixels, overlay_shares(drawn.image, weights))
+    assert np.array_equal(drawn.panels[3].pixels, overlay_weights(drawn.image, weights))
     assert [panel.note[:8] for panel in drawn.panels] == ["repeats "] * 3 + [""]

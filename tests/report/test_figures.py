@@ -5,7 +5,8 @@ import pytest
 from matplotlib import colormaps
 from PIL import Image
 
-from faircontext.report.figures import EvidenceRow, Panel, evidence_figure, overlay, overlay_shares, strongest
+from faircontext.report.picture_figures import EvidenceRow, Panel, evidence_figure
+from faircontext.report.pictures import overlay, overlay_weights, strongest
 
 
 @pytest.fixture
@@ -80,7 +81,7 @@ def test_a_constant_map_is_grey_and_without_a_warning(image: np.ndarray) -> None
 
 def test_shares_are_always_on_the_scale_from_0_to_1(image: np.ndarray) -> None:
     for share in (0.0, 0.5, 1.0):
-        pixels = overlay_shares(image, np.full((6, 8), share))
+        pixels = overlay_weights(image, np.full((6, 8), share))
         grey = 0.25 + 0.75 * image.mean(-1, keepdims=True)
         expected = 255 * (0.5 * grey + 0.5 * np.array(colormaps["cividis"](share)[:3]))
         assert np.abs(pixels - expected).max() <= 1

@@ -15,12 +15,14 @@ from PIL import Image
 
 from faircontext import FairContextError
 from faircontext.cli import main
-from faircontext.report.browse import OUTCOMES, outcomes_of
-from faircontext.report.charts import Curve, Gain, gains_chart, inline_svg, reliability_chart
-from faircontext.report.groups import group_runs, read_runs
+from faircontext.report.accuracy_figures import gain_row, gains_figure, reliability_figure
+from faircontext.report.browser import OUTCOMES, outcomes_of
 from faircontext.report.page import Page, build_page
-from faircontext.report.pooled import pooled_table
-from faircontext.report.thumbnails import choose
+from faircontext.report.paper import split_by_benchmark
+from faircontext.report.pictures import choose
+from faircontext.report.style import inline_svg, styled
+from faircontext.report.tables import pooled_bins, pooled_table
+from faircontext.runs.groups import find_runs, group_runs
 from made_pages import NAMES, write_gallery, write_images, write_pictured
 from made_runs import write_run
 
@@ -53,7 +55,7 @@ class Reader(HTMLParser):
 
 
 def page_of(*folders: Path, most: int = 1000) -> Page:
-    return build_page(read_runs(folders), most)
+    return build_page(find_runs(folders), most)
 
 
 def data_of(page: Page) -> dict[str, Any]:
@@ -236,7 +238,7 @@ def test_analyses_alone_are_no_page(run: Path, tmp_path: Path) -> None:
 def test_all_data_sets_together_are_counted_by_image(tmp_path: Path) -> None:
     write_run(tmp_path / "one", "one", RIGHT)
     write_run(tmp_path / "two", "two", {"zero_shot": range(20), "fcl": range(19)})
-    (group,) = group_runs(read_runs([tmp_path]))
+    (group,) = split_by_benchmark(group_runs(find_runs([tmp_path])))
     row = dict(zip(pooled_table(group).columns, (cell.text for cell in pooled_table(group).rows[1]), strict=True))
     assert (row["Sets"], row["n"], row["Gained/lost"]) == ("2", "40", "+5 -3")
     assert row["Top-1 [95%]"].startswith("80.00 [")
@@ -249,26 +251,26 @@ def test_all_data_sets_together_are_counted_by_image(tmp_path: Path) -> None:
 def test_methods_on_other_images_are_not_to_be_compared_by_accuracy(tmp_path: Path) -> None:
     write_run(tmp_path / "one", "one", RIGHT)
     write_run(tmp_path / "more", "one", {"zero_shot": range(10), "tpt": range(10)}, answered=12)
-    (group,) = group_runs(read_runs([tmp_path]))
+    (group,) = split_by_benchmark(group_runs(find_runs([tmp_path])))
     assert pooled_table(group).notes[1].startswith("Methods answered different images")
 
 
 def test_charts_take_the_colour_of_the_page_and_say_what_they_show(tmp_path: Path) -> None:
     write_run(tmp_path, "$x$ 漢 <b>", RIGHT)
-    (group,) = group_runs(read_runs([tmp_path]))
-    from faircontext.report.pooled import gains_by_set, pooled_bins, pooled_gain
-
-    total = pooled_gain([group.results["$x$ 漢 <b>"]["fcl"]])
-    bins = pooled_bins([group.results["$x$ 漢 <b>"]["fcl"]])
-    assert total is not None
+    (group,) = split_by_benchmark(group_runs(find_runs([tmp_path])))
+    result = group.results["$x$ 漢 <b>"]["fcl"]
+    bins, found = pooled_bins([result]), result.comparison
     assert bins is not None
-    first = inline_svg(gains_chart(gains_by_set(group, "fcl"), Gain("all", 20, total)), "a", 'gain of "FCL" <now>')
-    second = inline_svg(reliability_chart([Curve("FCL", bins)]), "b", "reliability")
+    assert found is not None
+    with styled():
+        gains = gains_figure("FCL less zero-shot", "", [gain_row(result.dataset, found.difference, found)], False)
+        first = inline_svg(gains, "a", 'gain of "FCL" <now>')
+        second = inline_svg(reliability_figure("Reliability", "", {"fcl": bins}), "b", "reliability")
     for text in (first, second):
         assert "currentColor" in text
-        assert "#010203" not in text
+        assert "#000000" not in text
         assert "NaN" not in text
-    assert "$x$ 漢 &lt;b&gt; (20)" in first
+    assert "$x$ 漢 &lt;b&gt;" in first
     assert 'aria-label="gain of &quot;FCL&quot; &lt;now>"' in first
     ids = [{*re.findall(r'id="([^"]*)"', text)} for text in (first, second)]
     assert not ids[0] & ids[1]

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from faircontext.report.groups import read_runs
 from faircontext.report.page import build_page
+from faircontext.runs.groups import find_runs
 from made_pages import write_gallery, write_images, write_pictured
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: pip install playwright")
@@ -44,7 +44,7 @@ def open_page(browser: Any, tmp_path: Path) -> Iterator[Open]:
     file = tmp_path / "page.html"
 
     def open_runs(folder: Path, most: int = 1000) -> Any:
-        file.write_text(build_page(read_runs([folder]), most).html, encoding="utf-8")
+        file.write_text(build_page(find_runs([folder]), most).html, encoding="utf-8")
         page.goto(file.as_uri())
         return page
 

@@ -12,30 +12,27 @@ import pytest
 import torch
 from PIL import Image
 
-from faircontext.analysis.decomposition import reconstruction_bound
 from faircontext.evidence import common_evidence
 from faircontext.metrics.calibration import expected_calibration_error
+from faircontext.metrics.evidence import reconstruction_bound
 from faircontext.metrics.stats import bootstrap_means, paired_bootstrap
-from faircontext.report.plots.drawing import Drawing
-from faircontext.report.plots.pareto import front
-from faircontext.report.plots.pictures import common_map, unique_map
-from faircontext.report.plots.registry import PLOTS
-from faircontext.report.plots.sources import Material, read_materials
-from faircontext.report.plots.style import styled
-from faircontext.report.plots.write import draw_all
+from faircontext.report.cost_figures import pareto_front
+from faircontext.report.figures import FIGURES, draw_figures, load_groups
+from faircontext.report.pictures import common_map, unique_map
+from faircontext.report.style import FigureResult, styled
 from made_analyses import analysis_run, gallery_row
 from made_runs import write_run
 
 
-def material(*folders: Path) -> Material:
-    (found,) = read_materials(folders)
-    return found
-
-
-def drawn(name: str, *folders: Path) -> Drawing:
+def draw(name: str, *folders: Path) -> FigureResult | str:
+    (group,), sidecars = load_groups(folders)
     with styled():
-        found = PLOTS[name].draw(material(*folders))
-    assert isinstance(found, Drawing), found
+        return FIGURES[name](group, sidecars)
+
+
+def drawn(name: str, *folders: Path) -> FigureResult:
+    found = draw(name, *folders)
+    assert isinstance(found, FigureResult), found
     return found
 
 
@@ -45,7 +42,7 @@ def rows(name: str, *folders: Path) -> list[Mapping[str, Any]]:
     return list(data)
 
 
-def texts(drawing: Drawing) -> str:
+def texts(drawing: FigureResult) -> str:
     return "\n".join(text.get_text() for text in drawing.figure.findobj(lambda a: hasattr(a, "get_text")))
 
 
@@ -129,13 +126,12 @@ def test_pareto_takes_costs_from_their_file_and_else_from_rows(tmp_path: Path) -
     assert "fcl-100 is left out: its cost is not known" in drawing.notes
     assert "peak memory (MB)" in texts(drawing)
     (tmp_path / "costs.json").unlink()
-    with styled():
-        found = str(PLOTS["pareto"].draw(material(tmp_path)))
+    found = str(draw("pareto", tmp_path))
     assert "needs the costs of two methods, and knows 0" in found  # all took 0 s
 
 
 def test_a_front_is_what_nothing_beats() -> None:
-    assert front([1.0, 2.0, 2.0, 3.0, 0.5], [5.0, 4.0, 7.0, 7.0, 5.0]) == [4, 2]
+    assert pareto_front([1.0, 2.0, 2.0, 3.0, 0.5], [5.0, 4.0, 7.0, 7.0, 5.0]) == [4, 2]
 
 
 def test_reliability_is_over_all_images_of_a_method(tmp_path: Path) -> None:
@@ -213,10 +209,10 @@ def test_all_figures_are_written_from_records_alone_with_the_same_bytes_each_tim
         )
     )
     for place in ("first", "second"):
-        outcomes = draw_all(read_materials([runs]), PLOTS, tmp_path / place)
+        outcomes = draw_figures(*load_groups([runs]), [*FIGURES], tmp_path / place)
         assert {outcome.name for outcome in outcomes if not outcome.files} == {"pareto"}
     files = sorted(path.name for path in (tmp_path / "first").iterdir())
-    assert len(files) == 3 * (len(PLOTS) - 1)
+    assert len(files) == 3 * (len(FIGURES) - 1)
     for name in files:
         content = (tmp_path / "first" / name).read_bytes()
         assert content == (tmp_path / "second" / name).read_bytes()
@@ -243,8 +239,7 @@ def test_masks_and_gains_take_only_runs_on_the_same_views(tmp_path: Path) -> Non
     write_run(tmp_path / "many", "dtd", right, settings=many, views={"number": 16})
     assert [row["accuracy"] for row in rows("masks", tmp_path)] == [0.5, 0.6]
     (tmp_path / "fcl-wide" / "run.json").unlink()
-    with styled():
-        assert "at least two numbers of masks" in str(PLOTS["masks"].draw(material(tmp_path)))
+    assert "at least two numbers of masks" in str(draw("masks", tmp_path))
     assert {row["reference"] for row in rows("calibration-gain", tmp_path)} == {"zero-shot"}
 
 

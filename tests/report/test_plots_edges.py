@@ -9,12 +9,10 @@ import pytest
 
 from faircontext.cli import main
 from faircontext.errors import ArgumentError
-from faircontext.report.diagrams import DIAGRAMS, write_diagrams
-from faircontext.report.groups import read_runs
+from faircontext.report.figures import FIGURES, draw_figures, load_groups
 from faircontext.report.page import build_page
-from faircontext.report.plots.registry import PLOTS
-from faircontext.report.plots.sources import read_materials
-from faircontext.report.plots.write import draw_all
+from faircontext.runs.analyses import read_analysis
+from faircontext.runs.groups import find_runs, incomplete
 from made_analyses import analysis_run, gallery_row
 from made_runs import write_run
 
@@ -29,13 +27,13 @@ def test_one_image_and_one_class_are_drawn_without_a_warning(tmp_path: Path) -> 
     ones = dict.fromkeys(("cos_common", "cos_unique_1", "cos_unique_2", "cos_composed"), 1.0)
     analysis_run(runs / "decomposition", "decomposition", [ones])
     analysis_run(runs / "gallery", "gallery", [gallery_row(0, candidates=2)], candidates=(0, 1), names=("only",))
-    outcomes = draw_all(read_materials([runs]), PLOTS, tmp_path / "out")
+    outcomes = draw_figures(*load_groups([runs]), [*FIGURES], tmp_path / "out")
     assert {outcome.name for outcome in outcomes if not outcome.files} == {"pareto", "ablations"}
 
 
 def test_an_analysis_of_one_candidate_has_no_pair_to_draw(tmp_path: Path) -> None:
     analysis_run(tmp_path / "runs", "gallery", [gallery_row(0, candidates=1)], candidates=(0,))
-    outcomes = draw_all(read_materials([tmp_path / "runs"]), PLOTS, tmp_path / "out")
+    outcomes = draw_figures(*load_groups([tmp_path / "runs"]), [*FIGURES], tmp_path / "out")
     assert not any(outcome.files for outcome in outcomes)
 
 
@@ -45,29 +43,29 @@ def test_runs_without_an_image_give_a_line_for_each_figure(tmp_path: Path, capsy
     assert main(["figures", str(tmp_path / "runs"), "--out", str(tmp_path / "out")]) == 1
     captured = capsys.readouterr()
     assert captured.out == ""
-    assert captured.err.count("not drawn: needs") == len(PLOTS)
+    assert captured.err.count("not drawn: needs") == len(FIGURES)
     assert "faircontext reproduce calibration-gain --root DATA" in captured.err
     assert list((tmp_path / "out").iterdir()) == []
 
 
 def test_values_that_are_not_finite_are_left_out_and_counted(tmp_path: Path) -> None:
     analysis_run(tmp_path / "runs", "evidence", [{"ecec": value} for value in (0.1, float("nan"), 0.2)])
-    (outcome,) = draw_all(read_materials([tmp_path / "runs"]), {"ecec": PLOTS["ecec"]}, tmp_path / "out")
+    (outcome,) = draw_figures(*load_groups([tmp_path / "runs"]), ["ecec"], tmp_path / "out")
     assert outcome.notes == ("1 images without a finite ECEC are left out",)
 
 
 def test_runs_of_two_backbones_are_drawn_apart(tmp_path: Path) -> None:
     for name in ("lite0", "lite1"):
         analysis_run(tmp_path / "runs" / name, "evidence", [{"ecec": 0.1}, {"ecec": 0.2}], backbone=name)
-    outcomes = draw_all(read_materials([tmp_path / "runs"]), {"ecec": PLOTS["ecec"]}, tmp_path / "out")
+    outcomes = draw_figures(*load_groups([tmp_path / "runs"]), ["ecec"], tmp_path / "out")
     assert [outcome.name for outcome in outcomes] == ["ecec-lite0", "ecec-lite1"]
 
 
 def test_one_image_found_twice_counts_once(tmp_path: Path) -> None:
     for name in ("first", "second"):
         analysis_run(tmp_path / name, "evidence", [{"ecec": 0.1}])
-    (found,) = read_materials([tmp_path])
-    assert len(found.analysis("evidence", lambda row: row.path)) == 1
+    (group,), _ = load_groups([tmp_path])
+    assert len(read_analysis(group.runs, "evidence", lambda row: row.path)) == 1
 
 
 def test_methods_on_other_images_are_compared_on_those_that_all_have(tmp_path: Path) -> None:
@@ -76,7 +74,7 @@ def test_methods_on_other_images_are_compared_on_those_that_all_have(tmp_path: P
     write_run(runs / "few", "dtd", {"zero_shot": range(10), "tpt": range(6)}, answered=8)
     costs = [{"method": name, "backbone": "ViT-B-16", "seconds_mean": 1.0} for name in ("zero_shot", "zero", "tpt")]
     (runs / "costs.json").write_text(json.dumps({"costs": costs}))
-    (outcome,) = draw_all(read_materials([runs]), {"pareto": PLOTS["pareto"]}, tmp_path / "out")
+    (outcome,) = draw_figures(*load_groups([runs]), ["pareto"], tmp_path / "out")
     lines = (tmp_path / "out" / "pareto.csv").read_text().splitlines()
     assert outcome.files
     assert [line.split(",")[:4] for line in lines[1:]] == [
@@ -104,13 +102,13 @@ def test_methods_on_other_images_are_compared_on_those_that_all_have(tmp_path: P
 def test_files_that_cannot_be_read_are_named(name: str, content: str, message: str, tmp_path: Path) -> None:
     (tmp_path / name).write_text(content)
     with pytest.raises(ArgumentError, match=message):
-        read_materials([tmp_path])
+        load_groups([tmp_path])
 
 
 def test_a_row_that_lacks_its_quantity_is_named(tmp_path: Path) -> None:
     analysis_run(tmp_path, "evidence", [{"eced": 0.5}])
     with pytest.raises(ArgumentError, match=r"the row evidence of 00000.png cannot be read \(KeyError\('ecec'\)\)"):
-        draw_all(read_materials([tmp_path]), {"ecec": PLOTS["ecec"]}, tmp_path / "out")
+        draw_figures(*load_groups([tmp_path]), ["ecec"], tmp_path / "out")
 
 
 @pytest.mark.parametrize(
@@ -141,22 +139,13 @@ def test_a_figure_asked_for_by_name_is_the_only_one(tmp_path: Path, capsys: pyte
     assert capsys.readouterr() == (f"{out / 'ecec.pdf'} (and .png, .csv)\n", "")
     assert main(["figures", str(runs), "--out", str(out), "--only", "ecec", "entropy"]) == 1
     assert main(["figures", "--only", "list"]) == 0
-    assert capsys.readouterr().out.endswith("\n".join(PLOTS) + "\n")
-
-
-def test_diagrams_are_vectors_and_the_same_each_time(tmp_path: Path) -> None:
-    first = [path.read_bytes() for path in write_diagrams(tmp_path)]
-    assert [path.read_bytes() for path in write_diagrams(tmp_path)] == first
-    assert sorted(path.stem for path in tmp_path.iterdir()) == sorted(DIAGRAMS)
-    for content in first:
-        assert b"<svg" in content
-        assert b"<image" not in content
+    assert capsys.readouterr().out.endswith("\n".join(FIGURES) + "\n")
 
 
 def test_tables_leave_analyses_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     analysis_run(tmp_path / "a", "margin", [{"margin": 0.5}])
     assert main(["tables", str(tmp_path)]) == 2
-    assert "holds analyses only" in capsys.readouterr().err
+    assert "hold analyses only" in capsys.readouterr().err
     write_run(tmp_path / "b", "mine", {"fcl": [0, 1]}, 4)
     assert main(["tables", str(tmp_path), "--format", "md"]) == 0
     assert "margin" not in capsys.readouterr().out
@@ -167,11 +156,10 @@ def test_names_with_dollars_are_no_formulas_and_letters_without_a_shape_are_said
     runs = tmp_path / "runs"
     analysis_run(runs / "gallery", "gallery", [gallery_row(0)], r"set $\y$", names=names)
     analysis_run(runs / "evidence", "evidence", [{"ecec": 0.1}, {"ecec": 0.2}], r"set $\y$")
-    chosen = {name: PLOTS[name] for name in ("scores", "gallery", "ecec")}
-    outcomes = draw_all(read_materials([runs]), chosen, tmp_path / "out")
+    outcomes = draw_figures(*load_groups([runs]), ["scores", "ecec", "gallery"], tmp_path / "out")
     assert [len(outcome.files) for outcome in outcomes] == [3, 3, 3]
     assert outcomes[0].notes == ("letters that the font lacks are drawn as boxes: 字漢",)
-    assert outcomes[2].notes == ()
+    assert outcomes[1].notes == ()
 
 
 def _experiment(folder: Path, views: int, masks: int) -> Path:
@@ -205,7 +193,7 @@ def test_an_ablation_is_drawn_from_its_passes_and_results(tmp_path: Path, capsys
 
 
 def test_an_ablation_is_a_page_of_its_passes(tmp_path: Path) -> None:
-    page = build_page(read_runs([_experiment(tmp_path / "first", 64, 100)]))
+    page = build_page(find_runs([_experiment(tmp_path / "first", 64, 100)]))
     text = re.search(r'id="data">(.*?)</script>', page.html)
     assert text
     found = json.loads(text[1])
@@ -224,13 +212,13 @@ def test_analyses_of_other_settings_are_not_mixed(tmp_path: Path) -> None:
         analysis_run(tmp_path / name, "evidence", [{"ecec": 0.1}])
     place = tmp_path / "second" / "run.json"
     place.write_text(place.read_text().replace('"abc"', '"abd"'))
-    (found,) = read_materials([tmp_path])
+    (group,), sidecars = load_groups([tmp_path])
     with pytest.raises(ArgumentError, match=r"second: both are evidence on mine, with other settings; name one"):
-        PLOTS["ecec"].draw(found)
+        FIGURES["ecec"](group, sidecars)
 
 
 def test_an_analysis_that_goes_on_is_noted(tmp_path: Path) -> None:
     run = analysis_run(tmp_path, "evidence", [{"ecec": 0.1}, {"ecec": 0.2}])
     (run / "run.json").write_text((run / "run.json").read_text().replace('"complete"', '"running"'))
-    (found,) = read_materials([tmp_path])
-    assert found.remarks == [f"{run}: 2 images analysed so far"]
+    (group,), _ = load_groups([tmp_path])
+    assert incomplete(group) == [f"{run}: 2 images analysed so far"]

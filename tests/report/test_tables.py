@@ -17,33 +17,50 @@ from PIL import Image
 from scipy.stats import binomtest
 
 from faircontext import FCL, Backbone, FairContextError, LabelSpace, ViewRecipe, ZeroShot
-from faircontext.bench.evaluate import answer_here, evaluate
-from faircontext.bench.plan import Plan, Setup
-from faircontext.datasets.spec import Dataset, Sample
+from faircontext.datasets.spec import CATALOGUE, Dataset, Sample
 from faircontext.imageio import read_image
 from faircontext.metrics.stats import average_interval, holm, paired_bootstrap
-from faircontext.report.compare import compare, comparison_table, reservations
-from faircontext.report.groups import Group, group_runs, method_title, read_runs, remarks
-from faircontext.report.machine import long_records, paper_records, to_csv
+from faircontext.report.csv_tables import compare_with_paper, comparison_table, long_records, paper_records
 from faircontext.report.measures import METRICS, gain, measure
-from faircontext.report.reported import OOD, SETS, TABLES, list_reported, read_reported, reported_accuracies
-from faircontext.report.sheets import Cell, Sheet, escape_latex, escape_markdown, to_latex, to_markdown, to_terminal
-from faircontext.report.tables import adjusted, changes, long_table, paper_table
+from faircontext.report.paper import (
+    OOD,
+    SETS,
+    TABLES,
+    TableGroup,
+    list_reported,
+    read_reported,
+    reported_accuracies,
+    split_by_benchmark,
+)
+from faircontext.report.render import (
+    Cell,
+    Table,
+    escape_latex,
+    escape_markdown,
+    to_csv,
+    to_latex,
+    to_markdown,
+    to_terminal,
+)
+from faircontext.report.tables import adjusted_p_values, long_table, paper_table
+from faircontext.runs.groups import find_runs, group_runs, incomplete, method_title
+from faircontext.runs.plan import Plan, Setup
+from faircontext.runs.session import answer_here, carry_out
 from made_runs import write_run
 
 ALL = range(20)
 
 
-def groups(*folders: Path) -> list[Group]:
-    return group_runs(read_runs(folders))
+def groups(*folders: Path) -> list[TableGroup]:
+    return split_by_benchmark(group_runs(find_runs(folders)))
 
 
-def only(*folders: Path) -> Group:
+def only(*folders: Path) -> TableGroup:
     (group,) = groups(*folders)
     return group
 
 
-def column(sheet: Sheet, heading: str) -> dict[str, tuple[str, str]]:
+def column(sheet: Table, heading: str) -> dict[str, tuple[str, str]]:
     place = sheet.columns.index(heading)
     return {row[0].text: (row[place].text, row[place].rank) for row in (*sheet.rows, *sheet.foot)}
 
@@ -154,7 +171,8 @@ def test_gains_are_paired_by_image(tmp_path: Path) -> None:
     write_run(tmp_path, "dtd", {"zero_shot": range(10), "fcl": range(4, 16)})
     group = only(tmp_path)
     result = group.results["dtd"]["fcl"]
-    assert changes(result) == (6, 4)
+    assert result.comparison is not None
+    assert (result.comparison.gained, result.comparison.lost) == (6, 4)
     found = gain([result], METRICS["top1"])
     own, base = np.isin(ALL, range(4, 16)), np.isin(ALL, range(10))
     assert found == paired_bootstrap(own, base)
@@ -179,7 +197,7 @@ def test_a_gain_over_several_sets_weighs_sets_alike(tmp_path: Path) -> None:
 def test_p_values_are_corrected_by_holm_over_the_data_sets(tmp_path: Path) -> None:
     for name, gained in (("dtd", 6), ("eurosat", 8), ("caltech101", 1)):
         write_run(tmp_path / name, name, {"zero_shot": [], "fcl": range(gained)})
-    found = adjusted(only(tmp_path), "fcl")
+    found = adjusted_p_values(only(tmp_path), "fcl")
     raw = {name: binomtest(n, n).pvalue for name, n in (("dtd", 6), ("eurosat", 8), ("caltech101", 1))}
     assert {name: pair[0] for name, pair in found.items()} == pytest.approx(raw)
     assert found["eurosat"][1] == pytest.approx(3 * raw["eurosat"])
@@ -254,7 +272,7 @@ def test_incomplete_runs_and_shards_are_named_beforehand(tmp_path: Path) -> None
     write_run(tmp_path / "a", "dtd", {"zero_shot": range(3)}, answered=4)
     write_run(tmp_path / "b", "eurosat", {"zero_shot": range(3)}, answered=10, shard=[0, 2])
     write_run(tmp_path / "c", "sun397", {"zero_shot": range(3)})
-    assert remarks(groups(tmp_path)) == [
+    assert [line for group in groups(tmp_path) for line in incomplete(group)] == [
         f"{tmp_path / 'a'}: 4 of 20 images so far",
         f"{tmp_path / 'b'}: shard 0 of 2 (counted from 0); 10 of 10 images so far",
     ]
@@ -268,7 +286,7 @@ def test_runs_that_differ_get_tables_of_their_own(tmp_path: Path) -> None:
     write_run(tmp_path / "4", "dtd", right, backbone="lite0", pretrained=None)
     write_run(tmp_path / "5", "imagenet", right)
     write_run(tmp_path / "6", "mine", right)
-    found = [(group.family, group.backbone) for group in groups(tmp_path)]
+    found = [(group.benchmark, group.settings.backbone) for group in groups(tmp_path)]
     assert len(found) == 6
     assert found[0] == ("natural-shift", "ViT-B-16")
     assert found[4:] == [("own", "ViT-B-16"), ("fine-grained", "lite0")]
@@ -361,15 +379,15 @@ def test_reported_gains_are_differences_of_reported_averages() -> None:
 
 
 def test_reported_tables_are_complete_and_named() -> None:
-    assert len(list_reported()) == 11
-    assert {row["dataset"] for row in read_reported("datasets")} == {n for sets in SETS.values() for n in sets}
-    with pytest.raises(FairContextError, match=r"unknown reported table 'dataset'; did you mean 'datasets'\?"):
-        read_reported("dataset")
+    assert len(list_reported()) == 10
+    assert CATALOGUE.keys() == {n for sets in SETS.values() for n in sets}
+    with pytest.raises(FairContextError, match=r"unknown reported table 'efficiency'; did you mean 'efficiency_a6000'"):
+        read_reported("efficiency")
 
 
 def test_comparison_is_with_the_paper_s_row_and_column(tmp_path: Path) -> None:
     write_run(tmp_path / "1", "imagenet", {"zero_shot": range(10), "fcl": range(14), "fcl-50": range(13)})
-    found = {one.method: one for one in compare(only(tmp_path))}
+    found = {one.method: one for one in compare_with_paper(only(tmp_path))}
     assert {name: one.reported for name, one in found.items()} == pytest.approx({"zero_shot": 0.6672, "fcl": 0.6946})
     low, high = binomtest(14, 20).proportion_ci(0.95, method="wilson")
     ends = found["fcl"].difference
@@ -379,18 +397,18 @@ def test_comparison_is_with_the_paper_s_row_and_column(tmp_path: Path) -> None:
 def test_the_hard_prompt_is_known_by_its_setting(tmp_path: Path) -> None:
     settings = {"fcl": {"context": "cl"}, "fcl-prompt": {"context": "cl-hp"}}
     write_run(tmp_path, "imagenet", {"zero_shot": [], "fcl": [1], "fcl-prompt": [2]}, settings=settings)
-    found = {one.method: one.reported for one in compare(only(tmp_path))}
+    found = {one.method: one.reported for one in compare_with_paper(only(tmp_path))}
     assert found == pytest.approx({"zero_shot": 0.6672, "fcl": 0.6946, "fcl-prompt": 0.6967})
 
 
 def test_averages_are_compared_only_where_all_columns_are_there(tmp_path: Path) -> None:
-    whole = {(one.column.heading, one.method): one for one in compare(only(natural_shift(tmp_path / "all")))}
+    whole = {(one.column.heading, one.method): one for one in compare_with_paper(only(natural_shift(tmp_path / "all")))}
     assert whole["Avg.", "fcl"].reported == pytest.approx(0.6422)
-    assert whole["Avg.", "fcl"].number == 100
+    assert whole["Avg.", "fcl"].n == 100
     assert whole["OOD Avg.", "tpt"].reported == pytest.approx(0.6080)
     for name in ("dtd", "eurosat"):
         write_run(tmp_path / "part" / name, name, {"zero_shot": range(9)})
-    assert {one.column.heading for one in compare(only(tmp_path / "part"))} == {"DTD", "EuroSAT"}
+    assert {one.column.heading for one in compare_with_paper(only(tmp_path / "part"))} == {"DTD", "EuroSAT"}
 
 
 @pytest.mark.parametrize(
@@ -408,17 +426,20 @@ def test_what_the_paper_lacks_is_said_in_a_line(backbone: str, dataset: str, mes
 
 def test_the_quickgelu_twin_is_the_paper_s_backbone(tmp_path: Path) -> None:
     write_run(tmp_path, "imagenet", {"zero_shot": range(9)}, backbone="ViT-B-32-quickgelu")
-    (one,) = compare(only(tmp_path))
+    (one,) = compare_with_paper(only(tmp_path))
     assert one.reported == pytest.approx(0.6204)
 
 
 def test_differences_from_the_paper_s_setting_are_said(tmp_path: Path) -> None:
     folder = write_run(tmp_path, "dtd", {"zero_shot": [1]}, listed=1692, pretrained="laion", preset="official")
-    words = " ".join(reservations(only(folder)))
+    table = comparison_table(only(folder))
+    words = " ".join(table.notes if isinstance(table, Table) else ())
     for part in ("the paper counts 1,880 images; this split has 1,692", "these are laion", "of preset official"):
         assert part in words
     plain = write_run(tmp_path / "plain", "dtd", {"zero_shot": [1]}, listed=1880)
-    assert list(reservations(only(plain))) == []
+    table = comparison_table(only(plain))
+    assert isinstance(table, Table)
+    assert len(table.notes) == 1
 
 
 def read_csv(text: str) -> list[dict[str, str]]:
@@ -513,7 +534,7 @@ def braces(text: str) -> bool:
 @given(st.text(max_size=30))
 def test_latex_is_balanced_whatever_the_names(text: str) -> None:
     assert braces(escape_latex(text))
-    sheet = Sheet(text, ("Method", text), ((Cell(text), Cell(text, "best")),), (), (text,))
+    sheet = Table(text, ("Method", text), ((Cell(text), Cell(text, "best")),), (), (text,))
     written = to_latex(sheet)
     assert braces(written)
     body = written[written.index(r"\midrule") : written.index(r"\bottomrule")]
@@ -526,7 +547,7 @@ def test_latex_is_balanced_whatever_the_names(text: str) -> None:
 
 @given(st.text(max_size=30))
 def test_markdown_has_the_same_cells_whatever_the_names(text: str) -> None:
-    sheet = Sheet("title", ("Method", text), ((Cell(text), Cell(text, "second")),))
+    sheet = Table("title", ("Method", text), ((Cell(text), Cell(text, "second")),))
     lines = to_markdown(sheet).splitlines()
     assert lines[5:] == ["", "- Best bold, second underlined, by what is printed."]
     for line in lines[2:5]:
@@ -547,8 +568,8 @@ def test_a_run_of_evaluate_becomes_a_table(
     setup = Setup(LabelSpace(names, tiny("clip")), methods, ViewRecipe(number=8, scale=(0.3, 1.0)))
     facts = {"preset": "paper", "prompts": "single", "pretrained": None}
     plan = Plan(Dataset("pictures", tmp_path, "a folder", "all", names, tuple(samples)), setup, 0, None, None, facts)
-    rows = evaluate(plan, tmp_path, partial(answer_here, read=read_image, workers=0), False, {}, pytest.fail)
-    right = [row for row in rows.to_pylist() if row["method"] == "fcl-8" and row["index"] == row["label_index"]]
+    run = carry_out(plan, tmp_path, partial(answer_here, read=read_image, workers=0), False, {}, pytest.fail)
+    right = [row for row in run.rows.to_pylist() if row["method"] == "fcl-8" and row["index"] == row["label_index"]]
     sheet = paper_table(only(tmp_path))
     assert column(sheet, "pictures")["FCL-8"][0] == f"{100 * len(right) / 6:.2f}"
     assert column(sheet, "pictures")["n"][0] == "6"

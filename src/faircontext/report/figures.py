@@ -22,7 +22,7 @@ from faircontext.report.style import FigureResult, save_figure, styled
 from faircontext.runs.groups import RunGroup, RunSettings, find_runs, group_runs, incomplete
 from faircontext.runs.sidecars import Sidecars, find_sidecars
 
-__all__ = ["FIGURES", "SHARED", "Written", "choose_figures", "draw_figures", "draw_from"]
+__all__ = ["FIGURES", "SHARED", "Written", "choose_figures", "draw_figures", "draw_from", "load_groups"]
 
 Draw = Callable[[RunGroup, Sidecars], FigureResult | str]
 """Draws a figure, or says what is missing and how it is made."""
@@ -57,6 +57,20 @@ def choose_figures(names: Sequence[str]) -> list[str]:
     return [name for name in FIGURES if not names or name in names]
 
 
+def load_groups(paths: Sequence[Path]) -> tuple[list[RunGroup], Sidecars]:
+    """Read runs and the files beside them; where there are files only, one group has no run.
+
+    Args:
+        paths: see `find_sidecars`.
+
+    Raises:
+        ArgumentError: there is nothing, or something cannot be read.
+    """
+    folders, sidecars = find_sidecars(paths)
+    nothing = RunGroup(RunSettings("", "", "", "", "", 0), (), {})
+    return (group_runs(find_runs(folders)) if folders else [nothing]), sidecars
+
+
 def draw_from(
     paths: Sequence[Path],
     only: Sequence[str],
@@ -77,8 +91,7 @@ def draw_from(
         ArgumentError: there is no figure of a name, nothing to draw from, or a file cannot be read or written.
     """
     names = choose_figures(only)
-    folders, sidecars = find_sidecars(paths)
-    groups = group_runs(find_runs(folders)) if folders else [RunGroup(RunSettings("", "", "", "", "", 0), (), {})]
+    groups, sidecars = load_groups(paths)
     if not SHARED.issuperset(names):  # what needs no runs is drawn beside any
         for line in dict.fromkeys(line for group in groups for line in incomplete(group)):
             warn(line)

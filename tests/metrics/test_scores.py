@@ -1,0 +1,68 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from faircontext.errors import ArgumentError
+from faircontext.metrics.scores import NO_PREDICTION, Comparison, Tally, mean_per_class, per_class_accuracy
+from faircontext.metrics.stats import mcnemar_exact, paired_bootstrap
+from test_errors import unchecked
+
+TOP = np.array([[2, 0, 1], [0, 1, 2], [1, 2, NO_PREDICTION], [NO_PREDICTION] * 3])
+LABELS = np.array([0, 0, 0, 1])
+
+
+def test_per_class_by_hand():
+    index, labels = np.array([0, 1, 1, NO_PREDICTION, 3]), np.array([0, 0, 1, 1, 1])
+    found = per_class_accuracy(index, labels, 4)
+    assert found.correct.tolist() == [1, 1, 0, 0]
+    assert found.n.tolist() == [2, 3, 0, 0]
+    np.testing.assert_array_equal(found.values, [1 / 2, 1 / 3, np.nan, np.nan])
+    assert mean_per_class(index, labels, 4) == pytest.approx((1 / 2 + 1 / 3) / 2)
+
+
+@given(st.data(), st.integers(1, 30))
+def test_classes_add_up_to_the_whole_and_weigh_the_same(data, number):
+    index = data.draw(arrays(np.int64, number, elements=st.integers(NO_PREDICTION, 4)))
+    labels = data.draw(arrays(np.int64, number, elements=st.integers(0, 4)))
+    found = per_class_accuracy(index, labels, 5)
+    assert found.n.sum() == number
+    assert found.correct.sum() == (index == labels).sum()
+    by_class = [(index[labels == c] == c).mean() for c in sorted(set(labels.tolist()))]
+    assert mean_per_class(index, labels, 5) == pytest.approx(np.mean(by_class))
+
+
+@given(st.lists(st.tuples(st.booleans(), st.booleans()), min_size=1, max_size=60))
+def test_a_comparison_is_four_counts(pairs):
+    method, reference = (np.array(column) for column in zip(*pairs, strict=True))
+    found = Comparison.of(method, reference)
+    assert (found.accuracy.correct, found.reference.correct, found.n) == (method.sum(), reference.sum(), len(pairs))
+    assert found.gained - found.lost == int(method.sum()) - int(reference.sum())
+    assert found.p_value == mcnemar_exact(found.gained, found.lost)
+    assert found.difference == paired_bootstrap(method, reference)
+    tally = Tally()
+    for pair in pairs:
+        tally.add(*pair)
+    assert tally.comparison() == found
+
+
+def test_a_tally_of_nothing_compares_nothing():
+    assert Tally().comparison() is None
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: mean_per_class(TOP[:, 0] - 2, LABELS, 3), "index has the class -2; .* from 0 to 2"),
+        (lambda: mean_per_class(TOP[:, 0], LABELS / 2, 3), "labels is of type float64; it holds classes by index"),
+        (lambda: mean_per_class(TOP[:0, 0], LABELS[:0], 3), "index is empty; it needs an entry for at least one image"),
+        (lambda: mean_per_class(TOP[:, 0], LABELS + 2, 3), "labels has the class 3; .* from 0 to 2"),
+        (lambda: mean_per_class(TOP[:, 0], LABELS, 2), "index has the class 2; .* from 0 to 1"),
+        (lambda: mean_per_class(TOP[:, 0], LABELS, 0), "classes=0 is not possible"),
+        (lambda: mean_per_class(TOP[:2, 0], LABELS, 3), "labels has 4 entries and index has 2"),
+    ],
+)
+def test_what_cannot_be_counted_is_refused_by_name(call, message):
+    with unchecked(), pytest.raises(ArgumentError, match=message):
+        call()
