@@ -30,11 +30,12 @@ def test_every_packaged_experiment_can_be_created(name: str, lite0: Backbone) ->
     assert experiment.facts["title"]
     assert experiment.reference in experiment.facts["variants"]
     for label, found in experiment.facts["variants"].items():
-        changes = {key: tuple(v) if isinstance(v, list) else v for key, v in found.items()}
+        own = {**experiment.facts["settings"], **found}
+        changes = {key: tuple(v) if isinstance(v, list) else v for key, v in own.items()}
         ViewRecipe(**{key: tuple(v) if isinstance(v, list) else v for key, v in changes.pop("views", {}).items()})
         assert changes.pop("prompts", "single") in PROMPT_SETS
         method = changes.pop("method", experiment.facts["method"])
-        create_method(method, preset="recommended", backbone=lite0, **{**experiment.facts["settings"], **changes})
+        create_method(method, preset="recommended", backbone=lite0, **changes)
         assert experiment.labels[label].partition("-")[0] == method
 
 
