@@ -87,7 +87,7 @@ print(lifetime_peak_mb())
 
 
 def test_every_module_imports_and_a_run_is_locked_without_what_only_posix_has(tmp_path: Path) -> None:
-    assert "faircontext.bench.store" in MODULES
+    assert "faircontext.runs.store" in MODULES
     words = [sys.executable, "-W", "ignore", "-c", WITHOUT_POSIX, str(tmp_path / "run")]
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

@@ -5,18 +5,25 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from faircontext.analysis.summary import describe, findings
 
-from faircontext.runs.analyses import view_correlation
-from faircontext.runs.store import load_run
+from faircontext.runs.analyses import AnalysisRow, analysis_rows, describe_analysis, view_correlation
+from faircontext.runs.store import Run, load_run
 from made_analyses import analysis_run
+
+
+def findings(run: Run, label: str) -> list[AnalysisRow]:
+    return list(analysis_rows(run, label))
+
+
+def describe(run: Run, label: str) -> list[str]:
+    return describe_analysis(findings(run, label), label)
 
 
 def test_means_are_of_all_right_and_wrong_answers(tmp_path: Path) -> None:
     values = [{"ecec": 0.1}, {"ecec": 0.5}, {"ecec": 0.3}, {}, {"ecec": 9.0}]
-    rows = load_run(analysis_run(tmp_path / "run", "evidence", values, errors=(4,))).rows
-    assert [image.right for image in findings(rows, "evidence")] == [True, False, True, False]
-    first, second = describe(rows, "evidence")
+    run = load_run(analysis_run(tmp_path / "run", "evidence", values, errors=(4,)))
+    assert [row.correct for row in findings(run, "evidence")] == [True, False, True, False]
+    first, second = describe(run, "evidence")
     assert first == "evidence: 4 images, 2 of them right"
     assert second.startswith("  ecec: all 0.3000 (")
     assert "right 0.2000 (0.1000 to 0.3000, n = 2)" in second
@@ -25,7 +32,7 @@ def test_means_are_of_all_right_and_wrong_answers(tmp_path: Path) -> None:
 
 def test_what_the_sum_of_proxies_can_reach_is_printed_beside_what_it_does(tmp_path: Path) -> None:
     found = {"cos_common": 0.7283, "cos_unique_1": 0.6390, "cos_unique_2": 0.6516, "cos_composed": 0.7}
-    *_, last = describe(load_run(analysis_run(tmp_path / "run", "decomposition", [found])).rows, "decomposition")
+    *_, last = describe(load_run(analysis_run(tmp_path / "run", "decomposition", [found])), "decomposition")
     assert last.strip() == (
         "cos_composed: at most 0.8495 with these three means; the paper reports 0.8705, where its three means allow at "
         "most 0.8495"
@@ -40,43 +47,43 @@ def test_views_of_an_image_are_drawn_together(tmp_path: Path) -> None:
         images.append(
             {"views": [*range(50)], "entropy": (level + noise[0]).tolist(), "euec": (level + noise[1]).tolist()}
         )
-    rows = load_run(analysis_run(tmp_path / "run", "entropy", images)).rows
-    found = view_correlation(findings(rows, "entropy"))
+    run = load_run(analysis_run(tmp_path / "run", "entropy", images))
+    found = view_correlation(findings(run, "entropy"))
     assert found["pearson"].value == pytest.approx(1.0, abs=1e-3)
     assert set(found) == {"pearson", "spearman"}
-    assert "over 300 views: pearson +1.000" in describe(rows, "entropy")[-2]
+    assert "over 300 views: pearson +1.000" in describe(run, "entropy")[-2]
 
 
 def test_a_correlation_that_is_not_defined_is_left_out(tmp_path: Path) -> None:
     flat = {"views": [0.0, 1.0], "entropy": [1.0, 1.0], "euec": [0.1, 0.2]}
-    rows = load_run(analysis_run(tmp_path / "run", "entropy", [flat, {}])).rows
-    assert view_correlation(findings(rows, "entropy")) == {}
-    assert describe(rows, "entropy") == ["entropy: 2 images, 1 of them right"]
+    run = load_run(analysis_run(tmp_path / "run", "entropy", [flat, {}]))
+    assert view_correlation(findings(run, "entropy")) == {}
+    assert describe(run, "entropy") == ["entropy: 2 images, 1 of them right"]
 
 
 def test_what_is_no_number_is_left_out(tmp_path: Path) -> None:
-    rows = load_run(analysis_run(tmp_path / "run", "margin", [{"margin": math.inf}, {"margin": 0.5}])).rows
-    assert describe(rows, "margin")[1].startswith("  margin: all 0.5000 (0.5000 to 0.5000, n = 1); wrong")
-    rows = load_run(analysis_run(tmp_path / "none", "margin", [{"margin": math.nan}])).rows
-    assert describe(rows, "margin")[1] == "  margin: no finite value"
+    run = load_run(analysis_run(tmp_path / "run", "margin", [{"margin": math.inf}, {"margin": 0.5}]))
+    assert describe(run, "margin")[1].startswith("  margin: all 0.5000 (0.5000 to 0.5000, n = 1); wrong")
+    run = load_run(analysis_run(tmp_path / "none", "margin", [{"margin": math.nan}]))
+    assert describe(run, "margin")[1] == "  margin: no finite value"
     views = [{"views": [0.0], "entropy": [math.nan], "euec": [0.1]}]
-    assert view_correlation(findings(load_run(analysis_run(tmp_path / "nan", "entropy", views)).rows, "entropy")) == {}
+    assert view_correlation(findings(load_run(analysis_run(tmp_path / "nan", "entropy", views)), "entropy")) == {}
 
 
 def test_one_image_gives_a_correlation_without_an_interval(tmp_path: Path) -> None:
     views = [{"views": [0.0, 1.0], "entropy": [1.0, 2.0], "euec": [0.2, 0.1]}]
-    *_, last = describe(load_run(analysis_run(tmp_path / "run", "entropy", views)).rows, "entropy")
+    *_, last = describe(load_run(analysis_run(tmp_path / "run", "entropy", views)), "entropy")
     assert last == "  entropy and EUEC over 2 views: spearman -1.000 (no interval: too few images)"
 
 
 def test_the_sum_of_proxies_of_an_image_that_is_its_own_evidence(tmp_path: Path) -> None:
     same = 1.0000001  # of two equal features in float32
     found = {"cos_common": same, "cos_unique_1": same, "cos_unique_2": same, "cos_composed": same}
-    *_, last = describe(load_run(analysis_run(tmp_path / "run", "decomposition", [found])).rows, "decomposition")
+    *_, last = describe(load_run(analysis_run(tmp_path / "run", "decomposition", [found])), "decomposition")
     assert "at most 1.0000" in last
 
 
 def test_convergence_is_printed_for_each_number_of_masks(tmp_path: Path) -> None:
     images = [{"masks": [25.0, 50.0], "convergence": [0.2, 1.0]}, {"masks": [25.0, 50.0], "convergence": [0.4, 1.0]}]
-    *_, last = describe(load_run(analysis_run(tmp_path / "run", "stability", images)).rows, "stability")
+    *_, last = describe(load_run(analysis_run(tmp_path / "run", "stability", images)), "stability")
     assert last == "  convergence with 25 masks: 0.3000 (0.2000 to 0.4000, n = 2)"

@@ -7,8 +7,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from faircontext.analysis.decomposition import WEIGHT
-from faircontext.analysis.maps import SIZE
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
@@ -25,10 +23,10 @@ from faircontext.analysis import (
     list_analyses,
 )
 from faircontext.analysis.contribution import EPSILON, ecec, euec, margin, margin_bound, pair_decisions
-from faircontext.diagnostics import read_maps
+from faircontext.diagnostics import MAP_SIDE, read_maps
 from faircontext.errors import LabelError
 from faircontext.methods import FCL, list_methods
-from faircontext.metrics.evidence import reconstruction_bound
+from faircontext.metrics.evidence import COMPOSED_WEIGHT, reconstruction_bound
 from faircontext.runs.records import ANALYSES
 from helpers import assert_same_answer
 from oracles import evidence as oracle
@@ -77,7 +75,7 @@ def test_the_papers_sum_of_proxies_cannot_reach_what_it_reports() -> None:
 @given(arrays(np.float64, (4, 5), elements=st.floats(-1, 1)).filter(lambda rows: (np.abs(rows).sum(1) > 0.1).all()))
 def test_no_unit_vectors_exceed_the_bound(rows: np.ndarray) -> None:
     z, common, first, second = rows / np.linalg.norm(rows, axis=1, keepdims=True)
-    composed = common + WEIGHT * (first + second)
+    composed = common + COMPOSED_WEIGHT * (first + second)
     cosine = composed @ z / np.linalg.norm(composed)
     cosines = np.clip([common @ z, first @ z, second @ z], -1.0, 1.0)
     assert cosine <= reconstruction_bound(*cosines) + 1e-7
@@ -87,7 +85,7 @@ def test_the_bound_is_reached() -> None:
     def vector(cosine: float, side: float) -> np.ndarray:
         return np.array([cosine, side * math.sqrt(1 - cosine**2)])
 
-    composed = vector(0.7283, 1) + WEIGHT * (vector(0.6390, -1) + vector(0.6516, -1))
+    composed = vector(0.7283, 1) + COMPOSED_WEIGHT * (vector(0.6390, -1) + vector(0.6516, -1))
     assert composed[0] / np.linalg.norm(composed) == pytest.approx(reconstruction_bound(0.7283, 0.6390, 0.6516))
 
 
@@ -279,11 +277,11 @@ def test_the_gallery_keeps_what_fcl_saw(episode: Episode) -> None:
     kept = read_maps(found.diagnostics)
     assert kept.image.shape == (*episode.plain.shape[1:], 3)
     assert np.abs(kept.image.astype(int) - episode.plain.permute(1, 2, 0).numpy()).mean() < 6  # JPEG
-    assert kept.evidence.shape == (4, SIZE, SIZE)
+    assert kept.evidence.shape == (4, MAP_SIDE, MAP_SIDE)
     assert found.candidates == tuple(adapted.exploration.candidates.tolist())  # best first
     assert list(found.candidates) != sorted(found.candidates)
     places = [adapted.candidates.tolist().index(candidate) for candidate in found.candidates]
-    pooled = torch.nn.functional.adaptive_avg_pool2d(adapted.evidence.maps[places], SIZE).numpy()
+    pooled = torch.nn.functional.adaptive_avg_pool2d(adapted.evidence.maps[places], MAP_SIDE).numpy()
     np.testing.assert_allclose(kept.evidence, pooled, atol=2e-3)
     assert found.diagnostics["answer"] == adapted.prediction.index
     assert sum(found.diagnostics["posterior"]) == pytest.approx(1.0)

@@ -1,13 +1,12 @@
 """Pointing at the cells of collages: known maps have known numbers, and the truth comes from the file's name alone."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from faircontext.analysis.summary import Finding, describe, findings
 
 from faircontext import Backbone, Episode, LabelSpace
 from faircontext.analysis import Pointing
@@ -16,7 +15,7 @@ from faircontext.cli import main
 from faircontext.errors import ArgumentError
 from faircontext.estimators import Evidence
 from faircontext.metrics.saliency import localise
-from faircontext.runs.analyses import pointed
+from faircontext.runs.analyses import AnalysisRow, analysis_rows, describe_analysis, pointed
 from faircontext.runs.store import load_run
 from made_analyses import analysis_run
 
@@ -98,22 +97,23 @@ def row(**values: list[list[float]]) -> dict[str, object]:
 
 def test_own_cells_come_from_the_name_and_collages_are_what_is_drawn() -> None:
     same = [[0.1, 0.2, 0.3, 0.9], [0.8, 0.2, 0.3, 0.4], [0.5, 0.5, 0.5, 0.5]]
-    image = Finding("mine", "images/c0000_2x2_3-1-0-2.png", True, (2, 3, 7), row(auc=same, pointing=same, energy=same))
+    values = row(auc=same, pointing=same, energy=same)
+    image = AnalysisRow("mine", "images/c0000_2x2_3-1-0-2.png", 0, 0, (2, 3, 7), (), values)
     truth = pointed(image)  # class 2 is in the last cell, class 3 in the first; 1 and 0 are no candidates
     assert truth.cells == 2
     assert truth.means == {name: pytest.approx(0.85) for name in ("auc", "pointing", "energy")}
     for path in ("images/c0000_3x3_3-1-0-2-4-5-6-7-8.png", "images/dog.png", "images/c0000_2x2_9-10-11-12.png"):
-        assert pointed(Finding("mine", path, True, (2, 3, 7), image.values)) is None
+        assert pointed(replace(image, path=path)) is None
 
 
 def test_the_summary_prints_each_measure_with_its_collages(tmp_path: Path) -> None:
     values = [
         row(auc=[[level] * 4] * 3, pointing=[[1.0, 0, 0, 0]] * 3, energy=[[0.25] * 4] * 3) for level in (0.6, 0.8)
     ]
-    rows = load_run(analysis_run(tmp_path / "run", "pointing", [*values, values[0]])).rows
+    run = load_run(analysis_run(tmp_path / "run", "pointing", [*values, values[0]]))
     names = ["images/c0000_2x2_0-1-2-3.png", "images/c0001_2x2_3-0-1-2.png", "dog.png"]
-    rows = rows.set_column(rows.schema.get_field_index("path"), "path", [names])
-    title, *lines = describe(rows, "pointing")
+    rows = [replace(row, path=name) for row, name in zip(analysis_rows(run, "pointing"), names, strict=True)]
+    title, *lines = describe_analysis(rows, "pointing")
     assert title.startswith("pointing: 3 images")
     assert lines[0].strip().startswith("1 of 3 images are left out: their names are not those of collages of 2 x 2")
     assert lines[1].strip() == (
@@ -122,7 +122,7 @@ def test_the_summary_prints_each_measure_with_its_collages(tmp_path: Path) -> No
     assert lines[2].strip().startswith("pointing in the class's own cell: 0.1667 (0.0000 to 0.3333, n = 2 collages")
     assert lines[3].strip().startswith("energy in the class's own cell: 0.2500")
     assert lines[4].strip() == "2 cells are left out: their classes are no candidates; raise k"
-    assert [image.candidates for image in findings(rows, "pointing")] == [(0, 1, 2)] * 3
+    assert [row.candidates for row in rows] == [(0, 1, 2)] * 3
 
 
 def test_from_photos_to_the_summary(

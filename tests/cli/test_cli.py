@@ -16,10 +16,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import NamedTuple
 
-import faircontext.bench.run
 import pytest
 
 import faircontext.backbones
+import faircontext.runs.classify
 from faircontext import Backbone, ViewRecipe, __version__, create_method
 from faircontext.backbones.lite import Lite
 from faircontext.calibrate import total_loss
@@ -235,13 +235,13 @@ def test_fallbacks_are_counted(
 def test_an_interrupted_run_keeps_what_it_had(
     classify: Callable[..., Result], folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    answer_images = faircontext.bench.run.answer_images
+    answer_images = faircontext.runs.classify.answer_images
 
     def interrupted(*arguments):
         yield next(answer_images(*arguments))
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(faircontext.bench.run, "answer_images", interrupted)
+    monkeypatch.setattr(faircontext.runs.classify, "answer_images", interrupted)
     result = classify(folder, *LABELS, "--csv", tmp_path / "rows.csv", "--json", tmp_path / "run.json")
     assert result.code == 130
     assert result.err == "faircontext: interrupted after 1 of 3 images\n"
@@ -252,7 +252,7 @@ def test_an_interrupted_run_keeps_what_it_had(
 def test_answers_are_not_kept_once_they_are_written(
     classify: Callable[..., Result], photo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    answer_images, alive = faircontext.bench.run.answer_images, []
+    answer_images, alive = faircontext.runs.classify.answer_images, []
 
     def watched(*arguments) -> Iterator[Answer]:
         seen: list[weakref.ref] = []
@@ -261,7 +261,7 @@ def test_answers_are_not_kept_once_they_are_written(
             alive.append(sum(reference() is not None for reference in seen))
             yield answer
 
-    monkeypatch.setattr(faircontext.bench.run, "answer_images", watched)
+    monkeypatch.setattr(faircontext.runs.classify, "answer_images", watched)
     photos = [tmp_path / f"{number}.png" for number in range(5)]
     for path in photos:
         path.write_bytes(photo.read_bytes())

@@ -104,7 +104,7 @@ def test_a_home_that_cannot_be_made_is_passed_over_in_silence(tmp_path, crêpes)
 def test_log_lines_of_libraries_are_kept_back_while_a_command_runs_and_no_longer():
     code = (
         "import logging, sys; from faircontext import cli\n"
-        "cli._COMMANDS['speak'] = ('speak', '')\n"
+        "cli._COMMANDS['speak'] = ('speak', 'run', '')\n"
         "speak = type(sys)('faircontext.cli.speak')\n"
         "speak.run = lambda _: logging.getLogger('library').warning('within') or 0\n"
         "sys.modules['faircontext.cli.speak'] = speak\n"

@@ -1,11 +1,11 @@
 import json
 from pathlib import Path
 
-import faircontext.cli.demo as demo
 import numpy as np
 import pytest
 from PIL import Image
 
+import faircontext.report.demo as demo
 from faircontext.backbones.lite import Lite
 from faircontext.cli import main
 

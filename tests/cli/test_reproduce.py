@@ -9,18 +9,25 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from faircontext.bench.reproduce import B16, B32, EXPERIMENTS, FINE_GRAINED, NATURAL, between
-from faircontext.report.plots.beside import read_costs
 
 from coop_trees import draw
 from faircontext import FCL, Episode
 from faircontext.cli import main
 from faircontext.datasets.layouts import imagenet_wnids
+from faircontext.datasets.spec import CATALOGUE
 from faircontext.runs.answer import answer_images
-from faircontext.runs.reproduce import settings_of
+from faircontext.runs.experiments import paper_experiments
+from faircontext.runs.reproduce import interpolate, settings_of
+from faircontext.runs.sidecars import find_sidecars
 from faircontext.runs.store import load_runs
 
 Run = Callable[..., tuple[int, str, str]]
+
+EXPERIMENTS = paper_experiments()
+NATURAL, FINE_GRAINED = (
+    tuple(name for name, entry in CATALOGUE.items() if entry.regime == regime) for regime in ("natural", "fine-grained")
+)
+B16, B32 = "ViT-B-16", "ViT-B-32"
 
 
 def reported(name: str) -> list[dict[str, str]]:
@@ -29,7 +36,7 @@ def reported(name: str) -> list[dict[str, str]]:
 
 
 def methods_of(name: str) -> list[str]:
-    return [method for job in EXPERIMENTS[name].jobs for method in job.methods]
+    return [method for job in EXPERIMENTS[name].runs for method in job.methods]
 
 
 def test_the_main_tables_have_the_papers_columns_and_rows() -> None:
@@ -39,7 +46,7 @@ def test_the_main_tables_have_the_papers_columns_and_rows() -> None:
         assert titles <= {row["method"] for row in rows}
         found = methods_of(name)
         assert sorted(method.upper() for method in found) == sorted(title.replace("-", "") for title in titles)
-        for job in EXPERIMENTS[name].jobs:
+        for job in EXPERIMENTS[name].runs:
             assert set(job.datasets) == set(rows[0]) - {"method", "avg", "ood_avg"}
             assert (job.backbone, job.prompts, job.settings) == ("ViT-B-16", "single", ())
     assert len(NATURAL) == 5
@@ -58,8 +65,8 @@ def test_ablations_change_one_setting_each() -> None:
     paper = FCL().settings()
     for name, wanted in changed.items():
         found = {}
-        for job in EXPERIMENTS[name].jobs:
-            for label, settings in settings_of(job.methods, job.settings).items():
+        for job in EXPERIMENTS[name].runs:
+            for label, settings in settings_of([*job.methods], job.settings).items():
                 if label.partition("-")[0] == "fcl":
                     found[label] = {key: value for key, value in settings.items() if value != paper[key]}
         assert found == {"fcl": {}, **wanted}
@@ -68,14 +75,14 @@ def test_ablations_change_one_setting_each() -> None:
 
 
 def test_each_table_has_the_papers_data_sets_backbones_and_prompts() -> None:
-    assert set(EXPERIMENTS["dataset-statistics"].counted) == {row["dataset"] for row in reported("datasets")}
+    assert set(EXPERIMENTS["dataset-statistics"].counted) == set(CATALOGUE)
     for name in ("ablation-aggregation", "ablation-num-masks", "prompt-ensemble", "efficiency"):
-        assert {job.datasets for job in EXPERIMENTS[name].jobs} == {("imagenet",)}
+        assert {job.datasets for job in EXPERIMENTS[name].runs} == {("imagenet",)}
     for name in ("ablation-losses", "calibration-gain"):
-        assert {job.datasets for job in EXPERIMENTS[name].jobs} == {FINE_GRAINED}
-    ensemble = [(job.prompts, job.methods) for job in EXPERIMENTS["prompt-ensemble"].jobs]
+        assert {job.datasets for job in EXPERIMENTS[name].runs} == {FINE_GRAINED}
+    ensemble = [(job.prompts, tuple(job.methods)) for job in EXPERIMENTS["prompt-ensemble"].runs]
     assert ensemble == [("single", ("fcl",)), ("generic7", ("fcl",)), ("generic7", ("fcl-hp",))]
-    costs = {(job.backbone, method) for job in EXPERIMENTS["efficiency"].jobs for method in job.methods}
+    costs = {(job.backbone, method) for job in EXPERIMENTS["efficiency"].runs for method in job.methods}
     assert costs == {(name, method) for name in (B16, B32) for method in ("tpt", "fcl-200", "fcl", "fcl-800")}
 
 
@@ -83,8 +90,8 @@ def test_a_folder_is_of_one_kind_of_runs_and_a_method_is_in_one_folder() -> None
     known: dict[str, object] = {}
     places: dict[tuple[str, str, str], str] = {}
     for found in EXPERIMENTS.values():
-        for job in found.jobs:
-            facts = (job.methods, job.settings, job.prompts, job.backbone)
+        for job in found.runs:
+            facts = (tuple(job.methods), job.settings, job.prompts, job.backbone)
             assert known.setdefault(job.folder("openai"), facts) == facts
             for method in job.methods:
                 place = job.folder("openai")
@@ -92,9 +99,9 @@ def test_a_folder_is_of_one_kind_of_runs_and_a_method_is_in_one_folder() -> None
 
 
 def test_tables_that_need_the_same_runs_share_them() -> None:
-    natural = {job for name in ("natural-shift-b16", "natural-shift-b32") for job in EXPERIMENTS[name].jobs}
-    assert natural == {*EXPERIMENTS["delta-over-clip"].jobs}
-    folders = {name: {job.folder("openai") for job in found.jobs} for name, found in EXPERIMENTS.items()}
+    natural = [run for name in ("natural-shift-b16", "natural-shift-b32") for run in EXPERIMENTS[name].runs]
+    assert natural == [*EXPERIMENTS["delta-over-clip"].runs]
+    folders = {name: {job.folder("openai") for job in found.runs} for name, found in EXPERIMENTS.items()}
     for name in ("ablation-aggregation", "ablation-num-masks", "prompt-ensemble", "efficiency", "context-hardprompt"):
         assert "ViT-B-16-openai/single/fcl" in folders[name] & folders["natural-shift-b16"]
     for name in ("ablation-losses", "calibration-gain"):
@@ -103,8 +110,8 @@ def test_tables_that_need_the_same_runs_share_them() -> None:
 
 @pytest.mark.parametrize(("classes", "seconds"), [(10, 1.0), (60, 2.0), (110, 3.0)])
 def test_costs_between_are_on_a_line(classes: int, seconds: float) -> None:
-    assert between({110: 3.0, 10: 1.0}, classes) == pytest.approx(seconds)
-    assert between({110: 3.0}, 110) == 3.0
+    assert interpolate({110: 3.0, 10: 1.0}, classes) == pytest.approx(seconds)
+    assert interpolate({110: 3.0}, 110) == 3.0
 
 
 @pytest.fixture
@@ -200,7 +207,7 @@ def test_a_stopped_call_goes_on(reproduce: Run, root: Path, monkeypatch: pytest.
             yield answer
 
     with monkeypatch.context() as patch:
-        patch.setattr("faircontext.bench.evaluate.answer_images", interrupted)
+        patch.setattr("faircontext.runs.session.answer_images", interrupted)
         code, _, err = reproduce("ablation-aggregation")
     assert code == 130
     assert err.splitlines()[-1].endswith("interrupted after 1 of 2 images; the same command goes on")
@@ -299,8 +306,9 @@ def test_costs_are_measured_beside_the_accuracies(reproduce: Run, root: Path) ->
     groups = {run.folder.parent.name for run in load_runs(root.parent / "runs")}
     assert groups == {"tpt", "fcl", "masks-many"}
     (kept,) = (root.parent / "runs").rglob("costs.json")
-    assert [cost.method for cost in read_costs(kept)] == ["tpt", "fcl-200", "fcl", "fcl-800"]
-    assert all(cost.seconds_mean > 0 and cost.peak_memory_mb is not None for cost in read_costs(kept))
+    _, sidecars = find_sidecars([kept])
+    assert [cost.method for cost in sidecars.costs] == ["tpt", "fcl-200", "fcl", "fcl-800"]
+    assert all(cost.seconds_mean > 0 and cost.peak_memory_mb is not None for cost in sidecars.costs)
 
 
 @pytest.mark.parametrize(
@@ -327,12 +335,12 @@ def test_figures_are_drawn_by_name_and_what_is_there_is_not_run_again(
         assert "at most" in out  # what the sum of proxies can reach
         (run,) = load_runs(root.parent / "runs")
         assert (run.document["config"]["limit"], run.document["config"]["preset"]) == (1000, "paper")
-    monkeypatch.setattr("faircontext.cli.planned.evaluate", lambda _: pytest.fail("everything is there"))
+    monkeypatch.setattr("faircontext.runs.reproduce.evaluate", lambda *_: pytest.fail("everything is there"))
     assert reproduce(name, *words)[0] == 0
 
 
 def test_observations_need_three_analyses() -> None:
-    found = {job.methods: (job.datasets, job.limit) for job in EXPERIMENTS["observations"].jobs}
+    found = {tuple(job.methods): (job.datasets, job.limit) for job in EXPERIMENTS["observations"].runs}
     assert found == {
         ("gallery",): (("imagenet_a",), 100),
         ("evidence",): (NATURAL, 1000),

@@ -15,7 +15,7 @@ from faircontext.backbones.prompts import CONTEXT, PROMPT_SETS
 from faircontext.calibrate import alignment_loss, calibration_loss, pair_weights, total_loss
 from faircontext.errors import LabelError
 from faircontext.explore import explore
-from faircontext.methods.fcl import SAFE_OPENNESS, openness
+from faircontext.methods.fcl import openness
 from helpers import assert_identical, assert_same_answer, assert_valid, same_bits
 from oracles import fcl as oracle
 
@@ -470,7 +470,7 @@ def test_safe_calibrates_open_images_only(
     beta: float, photos: Photos, make_episode: MakeEpisode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings = {**SMALL, "beta": beta}
-    open_ = openness(FCL(**settings).adapt(make_episode(photos["astronaut"])).before) >= SAFE_OPENNESS
+    open_ = openness(FCL(**settings).adapt(make_episode(photos["astronaut"])).before) >= FCL().safe_openness
     assert open_ == (beta == 0.5)
     episode = make_episode(photos["astronaut"])
     if open_:
@@ -480,4 +480,4 @@ def test_safe_calibrates_open_images_only(
     safe = FCL(**settings, safe=True)(episode)
     assert_same_answer(safe, FCL(**settings, calibrate=False)(episode))
     assert safe.fallback is None
-    assert safe.diagnostics["openness"] < SAFE_OPENNESS
+    assert safe.diagnostics["openness"] < FCL().safe_openness

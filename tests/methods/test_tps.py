@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from torch import Tensor
 from faircontext import TPS, Backbone, Episode, LabelSpace, ViewRecipe, ZeroShot, create_method
 from faircontext.backbones.open_clip import TextTower
 from faircontext.backbones.prompts import prompt_set
+from faircontext.calibrate import Descent
 from faircontext.errors import ArgumentError, LabelError
 from faircontext.methods.tps import descriptor_prompt, read_descriptors
 from helpers import assert_valid, same_bits
@@ -54,16 +56,6 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> str:
     path = tmp_path_factory.mktemp("descriptors") / "things.json"
     path.write_text(json.dumps(DESCRIPTORS))
     return str(path)
-
-
-class Adding:
-    """An optimiser that adds the same to every class's shift."""
-
-    def __init__(self, shift: Tensor, amount: Tensor) -> None:
-        self.shift, self.amount = shift, amount
-
-    def step(self) -> None:
-        self.shift.data += self.amount
 
 
 def doubles(tensor: Tensor) -> np.ndarray:
@@ -117,7 +109,13 @@ def test_a_common_shift_changes_logits_because_prototypes_are_normalised_again(
     new_episode: Callable[..., Episode], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     amount = 0.3 * torch.nn.functional.normalize(torch.randn(32, generator=torch.Generator().manual_seed(0)), dim=-1)
-    monkeypatch.setattr("faircontext.methods.tps.adamw", lambda parameters, *_: Adding(parameters[0], amount))
+
+    def add(parameters: list[Tensor], *_: Any, **__: Any) -> Descent:
+        """Add the same to every class's shift."""
+        parameters[0].data += amount
+        return Descent((0.0,))
+
+    monkeypatch.setattr("faircontext.methods.tps.minimise", add)
     episode = new_episode()
     views, base = doubles(episode.view_features), doubles(episode.labels.zero_shot_text)
     logits = episode.backbone.logit_scale * oracle.shifted(base, np.tile(doubles(amount), (3, 1))) @ views[0]

@@ -2,8 +2,9 @@
 
 import copy
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,10 +15,11 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from faircontext import TTL, Backbone, Episode, LabelSpace, ViewRecipe, ZeroShot, create_backbone, create_method
+from faircontext.calibrate import Descent, minimise
 from faircontext.errors import ArgumentError
 from faircontext.explore import entropy
 from faircontext.methods.ttl import low_rank_update, weighted_entropy
-from faircontext.methods.tuning import adamw, view_log_posteriors
+from faircontext.methods.tuning import view_log_posteriors
 from helpers import assert_same_answer, assert_valid, same_bits
 from oracles import losses_of_baselines as oracle
 
@@ -46,12 +48,12 @@ def factors(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Tensor, Tensor, Tenso
     """`A` and `B` of every image, as they start and as they are learnt."""
     seen: list[tuple[Tensor, Tensor, Tensor, Tensor]] = []
 
-    def spy(parameters: Iterable[Tensor], lr: float, weight_decay: float) -> torch.optim.AdamW:
+    def spy(parameters: Sequence[Tensor], *rest: Any, **options: Any) -> Descent:
         a, b = parameters
         seen.append((a.detach().clone(), b.detach().clone(), a, b))
-        return adamw([a, b], lr, weight_decay)
+        return minimise(parameters, *rest, **options)
 
-    monkeypatch.setattr("faircontext.methods.ttl.adamw", spy)
+    monkeypatch.setattr("faircontext.methods.ttl.minimise", spy)
     return seen
 
 

@@ -1,5 +1,6 @@
 """What the methods that tune share: selection, losses, the optimiser's step, contexts, and what they leave behind."""
 
+import math
 from collections.abc import Callable
 from functools import partial
 from itertools import pairwise
@@ -29,13 +30,13 @@ from faircontext import (
     create_method,
 )
 from faircontext.backbones.open_clip import OpenClip
+from faircontext.calibrate import minimise
 from faircontext.errors import ArgumentError, LabelError
 from faircontext.explore import entropy
 from faircontext.methods.rlcf import feedback_loss
 from faircontext.methods.ttl import weighted_entropy
 from faircontext.methods.tuning import (
     Tuned,
-    adamw,
     marginal_entropy,
     mean_entropy,
     select_views,
@@ -262,29 +263,37 @@ def test_the_first_step_is_the_learning_rate_times_the_sign_of_the_gradient(
     seed: int, size: float, decay: float
 ) -> None:
     start, signs = normal(40, seed=seed), normal(40, seed=seed + 1).sign()
-    value = start.clone().requires_grad_()
-    value.grad = size * signs * (0.5 + normal(40, seed=seed + 2).abs())
-    adamw([value], 0.005, decay).step()
+    value, slope = start.clone().requires_grad_(), size * signs * (0.5 + normal(40, seed=seed + 2).abs())
+    found = minimise([value], lambda: (slope * value).sum(), lr=0.005, weight_decay=decay, steps=1)
+    assert found.losses == (float((slope * start).sum()),)
     expected = start * (1 - 0.005 * decay) - 0.005 * signs
     torch.testing.assert_close(value.detach(), expected, rtol=0, atol=0.005 * 1e-4)
 
 
 def test_a_coordinate_without_a_gradient_only_decays() -> None:
     value = torch.ones(3, requires_grad=True)
-    value.grad = torch.zeros(3)
-    adamw([value], 0.1, 0.5).step()
+    minimise([value], lambda: (0.0 * value).sum(), lr=0.1, weight_decay=0.5, steps=1)
     assert value.tolist() == pytest.approx([0.95] * 3)
 
 
 def test_several_steps_are_those_of_adamw_by_hand() -> None:
-    value, by_hand = normal(9).requires_grad_(), normal(9).numpy()
-    ours, theirs = adamw([value], 0.01, 0.1), oracle.AdamW(0.01, 0.1)
+    value, by_hand, theirs = normal(9).requires_grad_(), normal(9).numpy(), oracle.AdamW(0.01, 0.1)
+    gradients = iter([normal(9, seed=step + 1) for step in range(4)])
+    found = minimise(
+        [value], lambda: torch.zeros(()), lr=0.01, weight_decay=0.1, steps=4, gradients=lambda: [next(gradients)]
+    )
     for step in range(4):
-        gradient = normal(9, seed=step + 1)
-        value.grad = gradient
-        ours.step()
-        by_hand = theirs.step(by_hand, gradient.numpy())
+        by_hand = theirs.step(by_hand, normal(9, seed=step + 1).numpy())
     np.testing.assert_allclose(value.detach(), by_hand, rtol=0, atol=1e-12)
+    assert found.losses == (0.0,) * 4
+
+
+def test_a_loss_that_is_not_finite_ends_the_descent() -> None:
+    value = torch.ones(2, requires_grad=True)
+    losses = iter([1.0, math.inf, 1.0])
+    found = minimise([value], lambda: value.sum() * 0 + next(losses), lr=0.1, steps=3)
+    assert found.losses == (1.0, math.inf)
+    assert found.failure == "the loss was not finite"
 
 
 # Contexts

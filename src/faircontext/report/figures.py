@@ -67,7 +67,7 @@ def load_groups(paths: Sequence[Path]) -> tuple[list[RunGroup], Sidecars]:
         ArgumentError: there is nothing, or something cannot be read.
     """
     folders, sidecars = find_sidecars(paths)
-    nothing = RunGroup(RunSettings("", "", "", "", "", 0), (), {})
+    nothing = RunGroup(RunSettings("", "", "", "", "", 0), ())
     return (group_runs(find_runs(folders)) if folders else [nothing]), sidecars
 
 

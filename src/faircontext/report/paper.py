@@ -3,10 +3,12 @@
 import csv
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from importlib.resources import files
 
 from faircontext.errors import ArgumentError, unknown_name
 from faircontext.runs.groups import RunGroup
+from faircontext.runs.results import Result
 
 __all__ = [
     "OOD",
@@ -109,9 +111,17 @@ class TableGroup(RunGroup):
 
     Attributes:
         benchmark: `natural-shift`, `fine-grained` or `own`.
+        datasets: names, those that there are results of.
     """
 
     benchmark: str
+    datasets: tuple[str, ...]
+
+    @cached_property
+    def results(self) -> Mapping[str, Mapping[str, Result]]:
+        """By data set and method, in the order of the table."""
+        whole = super().results
+        return {name: whole[name] for name in self.datasets}
 
     @property
     def title(self) -> str:
@@ -136,8 +146,7 @@ def split_by_benchmark(groups: Sequence[RunGroup]) -> list[TableGroup]:
         known = {name: benchmark for benchmark, sets in SETS.items() for name in sets}
         for number, benchmark in enumerate((*SETS, "own")):
             order = [*SETS.get(benchmark, {})] or [name for name in group.results if name not in known]
-            results = {name: group.results[name] for name in order if name in group.results}
-            if results:
-                found.append((number, TableGroup(group.settings, group.runs, results, benchmark)))
+            if names := tuple(name for name in order if name in group.results):
+                found.append((number, TableGroup(group.settings, group.runs, benchmark, names)))
     found.sort(key=lambda one: (one[1].settings.backbone, one[0], *map(str, one[1].settings[1:])))
     return [group for _, group in found]

@@ -90,12 +90,19 @@ class RunGroup:
     Attributes:
         settings: what they have in common.
         runs: all of them, those of analyses included.
-        results: by data set and method.
     """
 
     settings: RunSettings
     runs: tuple[Run, ...]
-    results: Mapping[str, Mapping[str, Result]]
+
+    @cached_property
+    def results(self) -> Mapping[str, Mapping[str, Result]]:
+        """By data set and method.
+
+        Raises:
+            ArgumentError: a method was measured on a data set by two runs, or a `run.json` lacks something.
+        """
+        return _results(self.runs)
 
     @cached_property
     def methods(self) -> list[str]:
@@ -113,10 +120,6 @@ class RunGroup:
         model = ", ".join(filter(None, (settings.backbone, Path(settings.pretrained).name, settings.precision)))
         prompts = "" if settings.prompts == "single" else f", prompts {settings.prompts}"
         return f"{model}, preset {settings.preset}{prompts}"
-
-    def select(self, names: Iterable[str]) -> "RunGroup":
-        """Return the group with some data sets alone, in that order, where it has results of them."""
-        return RunGroup(self.settings, self.runs, {name: self.results[name] for name in names if name in self.results})
 
 
 def find_runs(folders: Sequence[Path]) -> list[Run]:
@@ -142,12 +145,12 @@ def group_runs(runs: Sequence[Run]) -> list[RunGroup]:
     """Sort runs into groups, by their settings.
 
     Raises:
-        ArgumentError: a method was measured on a data set by two runs of one group, or a `run.json` lacks something.
+        ArgumentError: a `run.json` lacks a setting.
     """
     groups: dict[RunSettings, list[Run]] = {}
     for run in runs:
         groups.setdefault(RunSettings.of(run), []).append(run)
-    return [RunGroup(settings, tuple(groups[settings]), _results(groups[settings])) for settings in sorted(groups)]
+    return [RunGroup(settings, tuple(groups[settings])) for settings in sorted(groups)]
 
 
 def _results(runs: Sequence[Run]) -> dict[str, dict[str, Result]]:

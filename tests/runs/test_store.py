@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-from faircontext.bench import store
 from hypothesis import given
 from hypothesis import strategies as st
 
 from faircontext import FairContextError
+from faircontext.runs import store
 from faircontext.runs.records import SCHEMA, Record, to_table
 from faircontext.runs.store import RunStore, check_same, load_run, load_runs, write_run
 

@@ -2,11 +2,12 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
-from faircontext.bench.pooled import compare_pooled, read_answers
 
 from faircontext import Backbone, create_method
 from faircontext.backbones.base import Backbone as AnyBackbone
@@ -14,9 +15,12 @@ from faircontext.backbones.prompts import PROMPT_SETS
 from faircontext.cli import main
 from faircontext.errors import ArgumentError
 from faircontext.metrics.stats import mcnemar_exact, wilson_interval
+from faircontext.runs.ablate import compare_results
 from faircontext.runs.experiments import Cell, cells, experiment_names, missing, read_experiment
-from faircontext.runs.store import load_runs
+from faircontext.runs.results import Result, read_results
+from faircontext.runs.store import load_run, load_runs
 from faircontext.views import ViewRecipe
+from made_runs import write_run
 
 
 def write(place: Path, **facts: object) -> Path:
@@ -112,17 +116,29 @@ def test_names_that_are_not_there(tmp_path: Path) -> None:
         read_experiment(str(tmp_path / "nothing.json"))
 
 
-def test_comparison_is_paired_on_the_images_that_both_have() -> None:
-    own = {("a", "1"): True, ("a", "2"): True, ("b", "1"): False, ("b", "9"): True}
-    other = {("a", "1"): False, ("a", "2"): True, ("b", "1"): True, ("c", "1"): True}
-    found = compare_pooled(own, other)
+OTHER = {"a": {1: False, 2: True}, "b": {1: True}, "c": {1: True}}
+
+
+def result(folder: Path, name: str, dataset: str, right: dict[int, bool]) -> Result:
+    """Return a result on some images of a data set, by position."""
+    place = write_run(folder / name / dataset, dataset, {name: [at for at, good in right.items() if good]})
+    run = load_run(place)
+    rows = run.rows.filter(pc.is_in(run.rows["position"], pa.array([*right])))
+    (found,) = read_results(replace(run, rows=rows))
+    return found
+
+
+def test_comparison_is_paired_on_the_images_that_both_have(tmp_path: Path) -> None:
+    own = [result(tmp_path, "own", "a", {1: True, 2: True}), result(tmp_path, "own", "b", {1: False, 9: True})]
+    other = [result(tmp_path, "other", name, right) for name, right in OTHER.items()]
+    found = compare_results(own, other)
     assert (found["n"], found["gained"], found["lost"], found["p_value"]) == (3, 1, 1, mcnemar_exact(1, 1))
     assert found["accuracy"] == pytest.approx(2 / 3)
     assert (found["low"], found["high"]) == wilson_interval(2, 3)
     assert found["difference"] == 0
     assert found["datasets"]["a"] == {"n": 2, "correct": 2, "other_correct": 1, "gained": 1, "lost": 0}
     assert found["datasets"]["b"] == {"n": 1, "correct": 0, "other_correct": 1, "gained": 0, "lost": 1}
-    assert compare_pooled(own, {})["difference"] is None
+    assert compare_results(own, [])["difference"] is None
 
 
 @pytest.fixture
@@ -155,13 +171,13 @@ def test_an_experiment_runs_only_what_is_missing(
     assert {"seconds", "created", "images", "experiment"} <= first["run_info"].keys()
 
     runs = load_runs(folder)
-    base, explored = (read_answers(runs, f"fcl-{name}") for name in ("base", "explore"))
-    by_hand = np.mean([base.correct[key] for key in base.correct]) - np.mean([*explored.correct.values()])
+    found = {result.method: result for run in runs for result in read_results(run)}
+    by_hand = found["fcl-base"].correct.mean() - found["fcl-explore"].correct.mean()
     assert first["variants"][1]["difference"] == pytest.approx(-by_hand)
 
     stamps = {file: file.stat().st_mtime_ns for file in folder.glob("*/*/*/*.parquet")}
     assert len(stamps) == 2
-    monkeypatch.setattr("faircontext.cli.ablate.evaluate", lambda _: pytest.fail("nothing is missing"))
+    monkeypatch.setattr("faircontext.runs.ablate.evaluate", lambda *_: pytest.fail("nothing is missing"))
     assert ablate(place) in (0, 1)
     monkeypatch.undo()
 

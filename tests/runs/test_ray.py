@@ -14,12 +14,12 @@ import torch
 
 from faircontext import FairContextError
 from faircontext.cli import main
-from faircontext.cli.evaluate import Evaluate, evaluate
 from faircontext.datasets.spec import Dataset
 from faircontext.imageio import read_image
 from faircontext.runs.evaluate import plan_of, rebuild
+from faircontext.runs.options import EvaluateOptions
 from faircontext.runs.plan import Plan
-from faircontext.runs.session import answer_here
+from faircontext.runs.session import answer_here, carry_out
 from faircontext.runs.store import load_run
 from helpers import descendants
 
@@ -38,8 +38,8 @@ pytestmark = [
 
 
 @pytest.fixture(scope="module")
-def options(tiny_folder: Callable[[str], Path], picture_set: Path) -> Evaluate:
-    return Evaluate(
+def options(tiny_folder: Callable[[str], Path], picture_set: Path) -> EvaluateOptions:
+    return EvaluateOptions(
         datasets=("pictures",),
         root=picture_set.parent,
         backbone=f"local-dir:{tiny_folder('clip')}",
@@ -50,14 +50,14 @@ def options(tiny_folder: Callable[[str], Path], picture_set: Path) -> Evaluate:
 
 
 @pytest.fixture(scope="module")
-def plan(options: Evaluate, pictures: Dataset) -> Plan:
+def plan(options: EvaluateOptions, pictures: Dataset) -> Plan:
     return plan_of(options, pictures, options.load(["zero_shot", "fcl"]), None)
 
 
 @pytest.fixture(scope="module")
 def local(plan: Plan, tmp_path_factory: pytest.TempPathFactory) -> pa.Table:
     here = partial(answer_here, read=read_image, workers=0)
-    return evaluate(plan, tmp_path_factory.mktemp("local"), here, False, {}, print)
+    return carry_out(plan, tmp_path_factory.mktemp("local"), here, False, {}, print).rows
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -76,10 +76,10 @@ def assert_alike(rows: pa.Table, others: pa.Table) -> None:
 
 
 def test_ray_answers_alike_also_when_an_actor_is_killed(
-    options: Evaluate, plan: Plan, local: pa.Table, tmp_path: Path
+    options: EvaluateOptions, plan: Plan, local: pa.Table, tmp_path: Path
 ) -> None:
     engine = partial(answer_on_ray, build=partial(rebuild, options), workers=1)
-    assert_alike(evaluate(plan, tmp_path / "quiet", engine, False, {"engine": "ray"}, print), local)
+    assert_alike(carry_out(plan, tmp_path / "quiet", engine, False, {"engine": "ray"}, print).rows, local)
     killed: list[int] = []
 
     def kill() -> None:
@@ -94,7 +94,7 @@ def test_ray_answers_alike_also_when_an_actor_is_killed(
 
     killer = threading.Thread(target=kill)
     killer.start()
-    rows = evaluate(plan, tmp_path / "killed", engine, False, {"engine": "ray"}, print)
+    rows = carry_out(plan, tmp_path / "killed", engine, False, {"engine": "ray"}, print).rows
     killer.join()
     assert killed
     assert_alike(rows, local)
@@ -124,8 +124,8 @@ def test_a_picture_that_overflows_is_a_row_with_an_error_here_too(
     assert errors == {"2.png"}
 
 
-def test_an_actor_that_plans_something_else_is_refused(options: Evaluate, plan: Plan, tmp_path: Path) -> None:
-    other = Evaluate(**{**vars(options), "set": ("fcl.masks=9", "fcl.k=3")})
+def test_an_actor_that_plans_something_else_is_refused(options: EvaluateOptions, plan: Plan, tmp_path: Path) -> None:
+    other = EvaluateOptions(**{**vars(options), "set": ("fcl.masks=9", "fcl.k=3")})
     engine = partial(answer_on_ray, build=partial(rebuild, other), workers=1)
     with pytest.raises(FairContextError, match=r"methods.fcl.masks was 8 and is 9"):
-        evaluate(plan, tmp_path, engine, False, {"engine": "ray"}, print)
+        carry_out(plan, tmp_path, engine, False, {"engine": "ray"}, print)

@@ -15,10 +15,10 @@ import pyarrow as pa
 import pytest
 
 from faircontext import Backbone, Episode, FairContextError, LabelSpace, ZeroShot, load_image
-from faircontext.cli.evaluate import evaluate, merge
-from faircontext.cli.evaluate import evaluate as module
 from faircontext.datasets.spec import Dataset
 from faircontext.imageio import read_image
+from faircontext.runs import session
+from faircontext.runs.merge import merge
 from faircontext.runs.plan import Plan
 from faircontext.runs.records import SCHEMA, Record
 from faircontext.runs.session import Engine, Watch, answer_here
@@ -30,7 +30,8 @@ HERE = partial(answer_here, read=read_image, workers=0)
 def carry_out(
     plan: Plan, out: Path, engine: Engine = HERE, resume: bool = False, said: list[str] | None = None
 ) -> pa.Table:
-    return evaluate(plan, out, engine, resume, {"engine": "local"}, ([] if said is None else said).append)
+    warn = ([] if said is None else said).append
+    return session.carry_out(plan, out, engine, resume, {"engine": "local"}, warn).rows
 
 
 def without_time(rows: pa.Table) -> pa.Table:
@@ -162,9 +163,8 @@ import os, signal, sys
 from functools import partial
 from pathlib import Path
 from faircontext import FCL, LabelSpace, ViewRecipe, ZeroShot, create_backbone
-from faircontext.bench import store
-from faircontext.runs.session import answer_here
-from faircontext.cli.evaluate import evaluate
+from faircontext.runs import store
+from faircontext.runs.session import answer_here, carry_out
 from faircontext.runs.plan import Plan, Setup
 from faircontext.datasets.spec import Dataset, Sample
 from faircontext.imageio import read_image
@@ -184,7 +184,7 @@ def engine(plan, positions):
             os.kill(os.getpid(), signal.SIGKILL)
         yield records
 
-evaluate(plan, out, engine, True, {"engine": "local"}, print)
+carry_out(plan, out, engine, True, {"engine": "local"}, print)
 """
 
 
@@ -303,7 +303,7 @@ class TestWatch:
         self, plan: Plan, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
     ) -> None:
         clock = iter(np.arange(0.0, 1000.0, 20.0))
-        monkeypatch.setattr(module.time, "perf_counter", lambda: float(next(clock)))
+        monkeypatch.setattr(session.time, "perf_counter", lambda: float(next(clock)))
         watch = Watch(plan, SCHEMA.empty_table(), print)
         list(watch.follow((record(plan, position, True) for position in range(4)), 10))
         lines = capsys.readouterr().out.splitlines()

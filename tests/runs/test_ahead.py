@@ -10,9 +10,9 @@ from multiprocessing import active_children
 from pathlib import Path
 
 import pytest
-from faircontext.bench import ahead
 
 from faircontext import FairContextError, ImageError
+from faircontext.runs import ahead
 from faircontext.runs.ahead import map_ahead
 
 ENDS = "; what was answered is kept; use fewer workers, or 0"
