@@ -18,8 +18,8 @@ import pyarrow.compute as pc
 
 from faircontext.runs.plan import choose
 from faircontext.runs.store import load_runs
-from faircontext.methods.fcl import SAFE_OPENNESS
-from faircontext.metrics.stats import discordant, mcnemar_exact, paired_bootstrap
+from faircontext.methods import FCL
+from faircontext.metrics.scores import Comparison
 
 Values = dict[str, float]
 

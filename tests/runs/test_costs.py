@@ -11,9 +11,8 @@ import torch
 
 from faircontext import FCL, TPT, Backbone, Episode, FairContextError, LabelSpace, Method, Prediction, ViewRecipe
 from faircontext.methods import ZeroShot
-from faircontext.report.measures import measure
 from faircontext.runs import costs as efficiency
-from faircontext.runs.costs import Efficiency
+from faircontext.runs.costs import Efficiency, measure
 from faircontext.system import forget_peak
 from test_errors import unchecked
 
