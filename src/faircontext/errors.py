@@ -3,11 +3,11 @@
 Also the registry, which answers for names that it does not know, and lists that are cut short.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import TypeVar
 
 __all__ = [
     "FairContextError",
@@ -39,7 +39,7 @@ class FairContextError(Exception):
 
 
 class FairContextWarning(UserWarning):
-    """Something was done in another way than asked for; the command line shows it as a note of one line."""
+    """Something was done in another way than asked for; the command line shows it in one line."""
 
 
 class ArgumentError(FairContextError, ValueError):
@@ -47,7 +47,7 @@ class ArgumentError(FairContextError, ValueError):
 
 
 class FeatureError(FairContextError, ArithmeticError):
-    """What a model computes from a picture is no number; the picture has no answer, and a run goes on without it."""
+    """What a model computes from a picture is no number; it has no prediction, and a run goes on without it."""
 
 
 class LabelError(FairContextError, ValueError):
@@ -55,11 +55,11 @@ class LabelError(FairContextError, ValueError):
 
 
 class ImageError(FairContextError, OSError):
-    """An image was refused.
+    """An image is unreadable.
 
     Attributes:
         path: the file, as it was given.
-        reason: why it was refused, without the path.
+        reason: why it is unreadable, without the path.
     """
 
     def __init__(self, path: Path | str, reason: str) -> None:
@@ -126,35 +126,27 @@ def check_interval(argument: str, value: float | tuple[float, ...], low: float, 
         )
 
 
-class Registry(Generic[T]):
-    """A mapping from public names to classes or factories, in order of registration."""
+class Registry(dict[str, T]):
+    """A mapping from public names to classes or factories, in order of registration; other names are an error."""
 
     def __init__(self, kind: str) -> None:
+        super().__init__()
         self._kind = kind
-        self._entries: dict[str, T] = {}
 
     def register(self, name: str) -> Callable[[T], T]:
         """Return a decorator that files its argument under `name`; a name is given once."""
-        if name in self._entries:
+        if name in self:
             raise ValueError(f"{self._kind} {name!r} is registered twice")
 
         def file(entry: T) -> T:
-            self._entries[name] = entry
+            self[name] = entry
             return entry
 
         return file
 
-    def __getitem__(self, name: str) -> T:
-        if name not in self._entries:
-            raise unknown_name(self._kind, name, self._entries)
-        return self._entries[name]
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._entries
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._entries)
+    def __missing__(self, name: str) -> T:
+        raise unknown_name(self._kind, name, self)
 
     def names(self, pattern: str = "*") -> list[str]:
         """Return the names that match a shell pattern, in order of registration."""
-        return [name for name in self._entries if fnmatchcase(name, pattern)]
+        return [name for name in self if fnmatchcase(name, pattern)]

@@ -17,9 +17,9 @@ from transformers import AutoModel, AutoTokenizer
 
 from faircontext import Backbone, FairContextError, LabelSpace, ViewRecipe, create_backbone, list_backbones, load_image
 from faircontext.backbones import lite
-from faircontext.backbones.device import usable_device
 from faircontext.backbones.lite import Lite
 from faircontext.backbones.prompts import CONTEXT
+from faircontext.backbones.towers import usable_device
 from faircontext.errors import ArgumentError, LabelError
 from faircontext.views import plain_view
 from helpers import same_bits

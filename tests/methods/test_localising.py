@@ -8,11 +8,11 @@ import pytest
 import torch
 
 from faircontext import FCL, Backbone, Episode, LabelSpace, create_method
-from faircontext.diagnostics import FLAT, describe_flat, is_flat
 from faircontext.errors import ArgumentError
 from faircontext.evidence import effective_area
 from faircontext.methods import parse_settings
 from faircontext.methods.base import AUTO_BLOCK
+from faircontext.types import FLAT, describe_flat, is_flat
 from helpers import same_bits
 
 MakeEpisode = Callable[..., Episode]

@@ -61,7 +61,7 @@ def create_backbone(
         if resize_positions:
             raise ArgumentError(f"{name} has its own weights; leave resize_positions out")
         return _BACKBONES[name](pretrained, **options)
-    from faircontext.backbones.loading import load_open_clip  # takes seconds to import
+    from faircontext.backbones.checkpoints import load_open_clip  # takes seconds to import
 
     return load_open_clip(name, pretrained, resize_positions=resize_positions, **options)  # type: ignore[arg-type]
 

@@ -12,7 +12,6 @@ from torch import Tensor
 
 from faircontext.backbones.prompts import Placement
 from faircontext.calibrate import Calibration, PairWeight, calibrate_context, total_loss
-from faircontext.diagnostics import Diagnostic
 from faircontext.episode import Episode
 from faircontext.errors import ArgumentError, FeatureError, LabelError, check_interval, check_minimum
 from faircontext.estimators import Evidence
@@ -21,7 +20,7 @@ from faircontext.explore import Exploration
 from faircontext.labels import LabelSpace
 from faircontext.methods.base import EvidenceMethod, register_method
 from faircontext.methods.predict import predict_by_vote, vote_over_templates
-from faircontext.types import Prediction
+from faircontext.types import Diagnostic, Prediction
 
 __all__ = ["FCL", "Adaptation", "StudySwitches", "openness"]
 

@@ -15,7 +15,6 @@ import torch
 from jaxtyping import UInt8
 
 from faircontext import __version__
-from faircontext.diagnostics import is_flat
 from faircontext.episode import Episode
 from faircontext.errors import ArgumentError, FeatureError, ImageError
 from faircontext.evidence import Proxy
@@ -27,6 +26,7 @@ from faircontext.names import name_remarks
 from faircontext.report.adaptation import common_pixels, is_reliable, map_pixels
 from faircontext.report.render import render
 from faircontext.runs.options import ModelOptions
+from faircontext.types import is_flat
 
 __all__ = ["SCHEMA_VERSION", "Explanation", "explain", "explain_in_words", "prepare_folder", "write_explanation"]
 
@@ -118,7 +118,7 @@ def explain(
         adaptation,
         zero_shot.index,
         run_facts,
-        image.notes,
+        image.warnings,
     )
     say(explain_in_words(explanation))  # first: what was computed is not lost with a full disk
     with writing(folder):

@@ -10,7 +10,6 @@ from jaxtyping import Float, Shaped, UInt8
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from faircontext.diagnostics import StoredMaps, read_maps
 from faircontext.report.evidence_figures import needs_analysis
 from faircontext.report.paper import dataset_title
 from faircontext.report.pictures import common_map, overlay, overlay_weights, resized, strongest, unique_map
@@ -18,6 +17,7 @@ from faircontext.report.style import BLUE, COLUMN, GREY, PAGE, VERMILION, Figure
 from faircontext.runs.analyses import AnalysisRow, read_analysis
 from faircontext.runs.groups import RunGroup
 from faircontext.runs.sidecars import Sidecars
+from faircontext.types import StoredMaps, read_maps
 
 __all__ = ["EvidenceRow", "Panel", "draw_candidates", "draw_gallery", "draw_scores", "evidence_figure"]
 

@@ -12,11 +12,11 @@ import PIL.Image
 from jaxtyping import Bool, Float, UInt8
 from matplotlib import colormaps
 
-from faircontext.diagnostics import read_diagnostics, read_maps
 from faircontext.errors import ArgumentError, ImageError
 from faircontext.imageio import DecodedImage
 from faircontext.runs.records import method_of
 from faircontext.runs.store import Run
+from faircontext.types import read_diagnostics, read_maps
 
 __all__ = [
     "StoredKey",

@@ -13,7 +13,6 @@ from tqdm import tqdm
 
 from faircontext import __version__
 from faircontext.datasets.folder import FolderTruth, depth_remarks, find_images, keys_below
-from faircontext.diagnostics import describe_flat, is_flat
 from faircontext.errors import one_line
 from faircontext.files import check_outputs
 from faircontext.imageio import MAX_PIXELS
@@ -25,6 +24,7 @@ from faircontext.runs.options import ClassifyOptions
 from faircontext.runs.plan import Setup
 from faircontext.runs.records import EntrySpool, RowWriter
 from faircontext.runs.session import Say
+from faircontext.types import describe_flat, is_flat
 
 __all__ = ["SCHEMA_VERSION", "classify"]
 

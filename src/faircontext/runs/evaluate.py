@@ -11,7 +11,6 @@ import torch
 from faircontext.backbones.prompts import prompt_set
 from faircontext.datasets.load import check_present, load_dataset
 from faircontext.datasets.spec import Dataset
-from faircontext.diagnostics import describe_flat, is_flat, read_diagnostics
 from faircontext.errors import ArgumentError
 from faircontext.files import check_folder
 from faircontext.imageio import MAX_PIXELS
@@ -23,6 +22,7 @@ from faircontext.runs.results import read_results
 from faircontext.runs.session import Engine, Say, answer_here, carry_out
 from faircontext.runs.store import Run
 from faircontext.system import usable_processors
+from faircontext.types import describe_flat, is_flat, read_diagnostics
 
 __all__ = ["evaluate", "plan_of", "rebuild"]
 
