@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from faircontext.report.plots.style import BLACK, BLUE, GREEN, GREY, ORANGE, PAGE, PURPLE, VERMILION
 
 from faircontext.metrics.stats import average_interval, bootstrap_mean, paired_bootstrap
+from faircontext.report.plots.style import BLACK, BLUE, GREEN, GREY, ORANGE, PAGE, PURPLE, VERMILION
 from faircontext.report.style import styled
 
 __all__ = ["draw", "halves", "shown", "tables"]

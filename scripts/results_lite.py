@@ -15,10 +15,10 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from faircontext.bench.summary import outcomes, summarise
 
-from faircontext.metrics.stats import Accuracy, discordant, holm, mcnemar_exact, paired_bootstrap
 from faircontext.runs.store import Run, load_runs
+from faircontext.bench.summary import outcomes, summarise
+from faircontext.metrics.stats import Accuracy, discordant, holm, mcnemar_exact, paired_bootstrap
 
 VIEWS = ("zero_shot", "mta", "zero", "fcl")
 TEXT = ("tpt", "ctpt", "rlcf", "tps", "rtpt")

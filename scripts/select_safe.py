@@ -18,6 +18,8 @@ import pyarrow.compute as pc
 
 from faircontext.runs.plan import choose
 from faircontext.runs.store import load_runs
+from faircontext.methods import FCL
+from faircontext.metrics.scores import Comparison
 
 Values = dict[str, float]
 

@@ -19,8 +19,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from faircontext.metrics.stats import holm
+from faircontext.runs.analyses import analysis_rows, describe_analysis
 from faircontext.runs.store import load_runs
+from faircontext.metrics.stats import holm
 
 EXPERIMENTS = ("lite0-text", "lite0-evidence", "lite0-views", "lite0-masks", "lite0-prompts", "lite0-area")
 TRAINED = ("trained-text", "trained-evidence")
