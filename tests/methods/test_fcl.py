@@ -14,8 +14,7 @@ from faircontext.backbones.lite import Lite
 from faircontext.backbones.prompts import CONTEXT, PROMPT_SETS
 from faircontext.calibrate import alignment_loss, calibration_loss, pair_weights, total_loss
 from faircontext.errors import LabelError
-from faircontext.explore import explore
-from faircontext.methods.fcl import openness
+from faircontext.explore import explore, openness
 from helpers import assert_identical, assert_same_answer, assert_valid, same_bits
 from oracles import fcl as oracle
 
@@ -277,7 +276,7 @@ def test_an_adaptation_holds_each_stage(episode: Episode, small: Prediction) -> 
     assert adaptation.pairs.tolist() == [[0, 0, 0, 1, 1, 2], [1, 2, 3, 2, 3, 3]]
     assert adaptation.common.shape == (6, 224, 224)
     assert adaptation.common.amax((1, 2)).tolist() == [1.0] * 6
-    assert int(adaptation.after.votes.sum()) == len(adaptation.after.kept)
+    assert int(adaptation.after.votes.sum()) == len(adaptation.after.selected)
     unadapted = FCL(**SMALL, calibrate=False).adapt(episode)
     assert same_bits(adaptation.before.posterior, unadapted.after.posterior)
 

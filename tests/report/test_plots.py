@@ -14,7 +14,7 @@ from PIL import Image
 
 from faircontext.evidence import common_evidence
 from faircontext.metrics.calibration import expected_calibration_error
-from faircontext.metrics.evidence import reconstruction_bound
+from faircontext.metrics.scores import reconstruction_bound
 from faircontext.metrics.stats import bootstrap_means, paired_bootstrap
 from faircontext.report.cost_figures import pareto_front
 from faircontext.report.figures import FIGURES, draw_figures, load_groups

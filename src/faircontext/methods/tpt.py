@@ -25,10 +25,10 @@ class TPT(PromptTuning):
     """Test-time prompt tuning (Shu et al., NeurIPS 2022): `L = H(mean_i p_i)` over the confident views.
 
     The preset `official` differs from the defaults in nothing that is a setting. The repository runs in half precision
-    with a loss scale that is kept from image to image; here tuning is in float32 and nothing is kept.
+    with a loss scale that is carried from image to image; here tuning is in float32 and nothing is carried.
     """
 
-    def _make_loss(self, episode: Episode, kept: Int[Tensor, " kept"]) -> Loss:  # noqa: ARG002
+    def _make_loss(self, episode: Episode, selected: Int[Tensor, " selected"]) -> Loss:  # noqa: ARG002
         return lambda log_posteriors, _: marginal_entropy(log_posteriors)
 
 
@@ -54,7 +54,7 @@ class CTPT(PromptTuning):
         super().__post_init__()
         check_minimum("dispersion", self.dispersion, 0)
 
-    def _make_loss(self, episode: Episode, kept: Int[Tensor, " kept"]) -> Loss:  # noqa: ARG002
+    def _make_loss(self, episode: Episode, selected: Int[Tensor, " selected"]) -> Loss:  # noqa: ARG002
         if self.dispersion == 0.0:  # left out, not multiplied by zero: the loss is then TPT's to the bit
             return lambda log_posteriors, _: marginal_entropy(log_posteriors)
         return lambda log_posteriors, text: marginal_entropy(log_posteriors) - self.dispersion * text_dispersion(text)
@@ -99,7 +99,7 @@ class RTPT(PromptTuning):
         check_minimum("neighbours", self.neighbours, 1)
         check_interval("temperature", self.temperature, 1e-6, 1e6)
 
-    def _make_loss(self, episode: Episode, kept: Int[Tensor, " kept"]) -> Loss:  # noqa: ARG002
+    def _make_loss(self, episode: Episode, selected: Int[Tensor, " selected"]) -> Loss:  # noqa: ARG002
         return lambda log_posteriors, _: mean_entropy(log_posteriors)
 
     def _answer(self, episode: Episode, tuned: Tuned, diagnostics: Mapping[str, Diagnostic]) -> Prediction:
