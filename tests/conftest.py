@@ -11,6 +11,8 @@ import pytest
 
 os.environ["FAIRCONTEXT_CACHE"] = "off"  # features are computed, unless a test is about the cache
 os.environ["HF_HUB_OFFLINE"] = "1"  # nothing is fetched in tests
+if "PYTEST_XDIST_WORKER" in os.environ:  # tests run side by side: one thread for each process
+    os.environ["OMP_NUM_THREADS"] = "1"
 
 from PIL import Image
 

@@ -83,8 +83,8 @@ def explore(
     """Run `Phi_K` on view features against a candidate set's text features.
 
     The posterior is a softmax over the given classes only; every selected view casts one vote for its most probable
-    class (ties: lowest index). Votes tie, and fewer than K classes may have any, so the order is (votes, mean posterior,
-    index), or (mean posterior, index) with `aggregation="mean"` (paper, Tab. "ab_aggregation").
+    class (ties: lowest index). Votes tie, and fewer than K classes may have any, so the order is (votes, mean
+    posterior, index), or (mean posterior, index) with `aggregation="mean"` (paper, Tab. "ab_aggregation").
 
     Args:
         views: unit-norm image embeddings of the views.

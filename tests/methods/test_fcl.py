@@ -166,24 +166,6 @@ def test_there_are_never_more_candidates_than_classes(episode: Episode) -> None:
     assert len(FCL(k=50, calibrate=False)(episode).candidates) == len(episode.labels)
 
 
-@pytest.mark.parametrize("step", [0, 1])
-def test_a_loss_that_is_not_a_number_falls_back_to_exploration(
-    episode: Episode, monkeypatch: pytest.MonkeyPatch, step: int
-) -> None:
-    losses = []
-
-    def breaking(*args, **options):
-        losses.append(total_loss(*args, **options))
-        return losses[-1] * (float("nan") if len(losses) == step + 1 else 1.0)
-
-    monkeypatch.setattr("faircontext.methods.fcl.total_loss", breaking)
-    prediction = FCL(**SMALL)(episode)
-    assert prediction.fallback == "the loss was not finite: answered by exploration alone"
-    assert len(losses) == step + 1
-    assert_same_answer(prediction, FCL(**SMALL, calibrate=False)(episode))
-    assert_valid(prediction, len(episode.labels))
-
-
 @pytest.mark.parametrize("steps", [1, 2])
 def test_a_context_that_overflows_falls_back_to_exploration(episode: Episode, steps: int) -> None:
     prediction = FCL(**{**SMALL, "lr": 1e37, "steps": steps})(episode)

@@ -150,7 +150,8 @@ def _scores(score: Score, images: Float[Tensor, "batch 3 height width"]) -> Floa
     values = score(images)
     if tuple(values.shape) != (len(images),):
         raise ArgumentError(
-            f"score gives a tensor of shape {tuple(values.shape)} for {len(images)} images; it must give one number each"
+            f"score gives a tensor of shape {tuple(values.shape)} for {len(images)} images; it must be a number for "
+            "each"
         )
     scores: np.ndarray = values.detach().cpu().double().numpy()
     if not np.isfinite(scores).all():
