@@ -8,7 +8,8 @@ estimators and by its rivals; what is kept is AUC, pointing and energy in the cl
 collage. Collages of even index choose (half A), those of odd index report (half B). Beside them: how well the maps of
 two seeds agree on single photos, insertion and deletion on them, what estimating costs beside encoding, and the same
 collages on a trained checkpoint (--model) and on a vision transformer with random weights, with a gradient method.
-Features are stored in --features: a second run encodes nothing but insertion and deletion. Needs pip install 'faircontext[benchmark]'.
+Features are stored in --features: a second run encodes nothing but insertion and deletion. Needs pip
+install 'faircontext[benchmark]'.
 """
 
 import argparse

@@ -193,7 +193,7 @@ def _gradients(document: Document) -> str:
 
 STYLES = {
     "recommended": ("recommended", BLUE, "-", "o"),
-    "least squares": ("least squares", GREEN, "--", "s"),
+    "centred, smoothed": ("centred, smoothed", GREEN, "--", "s"),
     "paper": ("paper's sum", BLACK, ":", "v"),
     "RISE": ("RISE", VERMILION, "-.", "^"),
     "sliding occlusion": ("sliding occlusion", ORANGE, "-", "D"),
