@@ -30,7 +30,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-sys.path.append(str(Path(__file__).parents[1] / "tests"))
+sys.path.append(str(Path(__file__).parents[1] / "tests" / "support"))
 
 PROCESSES = (
     ("lists",),
@@ -215,8 +215,9 @@ def in_one_process(groups: Mapping[str, Sequence[str]], folder: Path) -> dict[st
 
 def run(groups: Mapping[str, Sequence[str]]) -> dict[str, list[dict[str, Any]]]:
     """Run commands in this process, and return of each its exit code and what it printed."""
-    from faircontext.cli import main as faircontext
     from recorded_files import lines_of
+
+    from faircontext.cli import main as faircontext
 
     def carry_out(command: str) -> dict[str, Any]:
         output, notes = io.StringIO(), io.StringIO()
