@@ -127,6 +127,16 @@ def test_many_differences_are_counted(compared: Callable[..., tuple[int, str]]) 
     assert printed.splitlines()[50:] == ["and 1,010 more"]
 
 
+def test_a_line_that_came_is_no_difference_in_those_after_it(compared: Callable[..., tuple[int, str]]) -> None:
+    first, second = ["one", "two 0.5", "three", "four"], ["one", "new", "two 0.50001", "three", "4"]
+    _, printed = compared({"stdout": first}, {"stdout": second})
+    assert printed.splitlines() == [
+        "tables.json: stdout: 4 entries and 5",
+        "tables.json: stdout [1]: only in the second: new",
+        'tables.json: stdout [3]: "four" and "4"',
+    ]
+
+
 def test_a_file_that_is_missing_is_a_difference(tmp_path: Path) -> None:
     for name, files in (("a", ("tables", "report")), ("b", ("tables",))):
         (tmp_path / name).mkdir()
@@ -161,11 +171,13 @@ def test_numbers_are_rounded_in_texts_as_well(script: ModuleType) -> None:
 
 
 def test_times_and_versions_are_left_out() -> None:
-    text = "8 answered; 1.3 s\n0.02 s per image, 3 sets, 18 of 20 min left\nfaircontext 0.1.0"
+    text = "8 answered; 1.3 s\n0.02 s per image, 3 sets, 18 of 20 min left\nfaircontext 0.1.0\n"
+    text += "shapes: 3 of 1,000 images, 0.05 images/s, 332 min left; fcl 33.3%\nend"
     assert lines_of(text) == [
         "8 answered; TIME s",
         "TIME s per image, 3 sets, 18 of TIME min left",
         "faircontext VERSION",
+        "end",
     ]
 
 

@@ -5,7 +5,8 @@ import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import takewhile
+from difflib import SequenceMatcher
+from itertools import takewhile, zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -61,11 +62,26 @@ class Comparison:
         elif isinstance(first, list) and isinstance(second, list):
             if len(first) != len(second):
                 yield f"{place}: {len(first)} entries and {len(second)}"
+                if all(isinstance(line, str) for line in (*first, *second)):
+                    yield from self._lines(first, second, place)
+                    return
             names = rows if len(rows) == len(first) else [entry_name(entry) for entry in first]
             for number, (name, one, other) in enumerate(zip(names, first, second, strict=False)):
                 yield from self.values(one, other, f"{place} [{f'{number}: {name}' if name else number}]")
         elif not self._are_equal(first, second):
             yield f"{place}: {' and '.join(excerpts(first, second))}"
+
+    def _lines(self, first: Sequence[str], second: Sequence[str], place: str) -> Iterator[str]:
+        """Compare texts of which one has more lines: a line that came or went is no difference in all after it."""
+        old, new = ([_NUMBER.sub("0", line) for line in lines] for lines in (first, second))
+        for _, start, stop, begin, end in SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
+            pairs = zip_longest(first[start:stop], second[begin:end])
+            for number, (one, other) in enumerate(pairs, start):
+                if one is None or other is None:
+                    line, where = (other, "second") if one is None else (one, "first")
+                    yield f"{place} [{number}]: only in the {where}: {line[:80]}"
+                else:
+                    yield from self.values(one, other, f"{place} [{number}]")
 
     def _are_equal(self, first: Any, second: Any) -> bool:
         if isinstance(first, str) and isinstance(second, str):

@@ -31,13 +31,19 @@ MAP_SIDE = 56
 """Side of the evidence maps that rows of the analysis `gallery` and the numbers of two figures hold."""
 
 _TIME = re.compile(r"\d[\d,]*(?:\.\d+)?(?= (?:s|seconds|minutes|min|hours|images/s)\b)")
+_PROGRESS = re.compile(r": [\d,]+ of [\d,]+ images, TIME images/s, TIME min left; ")
 _VERSION = re.compile(r"(?<=faircontext )\d+(?:\.\w+)+")
 _BASE64 = re.compile(r"[A-Za-z0-9+/]{200,}=*")
 
 
 def lines_of(text: str) -> list[str]:
-    """Return the lines of a text without times and the package's version."""
-    return [_VERSION.sub("VERSION", _TIME.sub("TIME", line)) for line in text.splitlines()]
+    """Return the lines of a text without times and the package's version.
+
+    Lines of progress are left out: `evaluate` prints one every 30 seconds, so that how many there are depends on how
+    fast a machine is.
+    """
+    lines = [_VERSION.sub("VERSION", _TIME.sub("TIME", line)) for line in text.splitlines()]
+    return [line for line in lines if not _PROGRESS.search(line)]
 
 
 def read_file(path: Path) -> Any:
