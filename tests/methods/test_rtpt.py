@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from faircontext import RTPT, Backbone, Episode, LabelSpace, ViewRecipe, ZeroShot
-from faircontext.methods.tpt import reliability_weights
+from faircontext.methods.rtpt import reliability_weights
 from oracles import losses_of_baselines as oracle
 
 NAMES = ("dog", "fire truck", "three-toed sloth", "cat", "rocket")

@@ -140,7 +140,7 @@ SPEC = {
             *(("neighbours", 0), ("neighbours", -1)),
             *(("temperature", 0.0), ("temperature", -1.0), ("temperature", NAN)),
         ),
-        seam=f"{TUNING}.mean_entropy",
+        seam="faircontext.methods.rtpt.mean_entropy",
         untuned=False,  # it averages all views, also where nothing is learnt
     ),
     "fcl": Spec(
