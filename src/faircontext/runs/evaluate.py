@@ -142,7 +142,7 @@ def _plan_remarks(plan: Plan) -> Iterator[str]:
     if plan.shard is not None and not plan.positions:
         there = min(len(dataset.samples), plan.limit or len(dataset.samples))
         yield f"shard {plan.shard[0]}/{plan.shard[1]} has no image, since there are only {there:,}"
-    yield from (*dataset.remarks, *list_remarks(dataset.names), *plan.setup.labels.remarks())
+    yield from (*dataset.remarks, *list_remarks(dataset.names), *plan.setup.labels.warnings())
 
 
 def _describe_results(run: Run, warn: Say) -> Iterator[str]:
