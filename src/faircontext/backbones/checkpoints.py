@@ -13,7 +13,7 @@ import urllib.request
 import warnings
 import zipfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -99,11 +99,7 @@ def load_open_clip(
 
 
 def find_source(name: str, pretrained: str | None) -> Source:
-    """Find the weights of a model.
-
-    Args:
-        name: architecture (`ViT-B-16` or `ViT-B/16`), `hf-hub:org/name`, or `local-dir:FOLDER`.
-        pretrained: tag or file of an architecture's weights.
+    """Find the weights of a model, by the names of `create_backbone`.
 
     Raises:
         ArgumentError: there is no such model, tag, folder or file, or weights are missing and cannot be fetched.
@@ -172,13 +168,9 @@ def _doubt_activation(name: str, path: Path, quick: bool) -> tuple[str, ...]:
     word = max((word for word in said if _letters(word) in stem), key=len, default=None)
     if word is None or said[word] == quick:
         return ()
-    used, other = ("QuickGELU", "GELU") if quick else ("GELU", "QuickGELU")
-    better = plain if quick else f"{plain}-quickgelu"
-    advice = (
-        f"name the architecture {better}"
-        if open_clip.get_model_config(better)
-        else 'use local-dir: with "quick_gelu" in the model_cfg'
-    )
+    used, other, better = ("QuickGELU", "GELU", plain) if quick else ("GELU", "QuickGELU", f"{plain}-quickgelu")
+    known = open_clip.get_model_config(better)
+    advice = f"name the architecture {better}" if known else 'use local-dir: with "quick_gelu" in the model_cfg'
     return (f"{path}: {used} is used, but the name suggests weights that were trained with {other}; if so, {advice}",)
 
 
@@ -218,16 +210,14 @@ def _check_folder(folder: Path) -> Source:
 
 def _is_transformers(path: Path) -> bool:
     """Return whether a file is the configuration of a model of transformers."""
-    try:
+    with suppress(OSError, ValueError):
         config = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return False
-    return isinstance(config, dict) and "model_type" in config
+        return isinstance(config, dict) and "model_type" in config
+    return False
 
 
 def _check_text_tower(name: str, config: Mapping[str, Any]) -> None:
-    text = config["text_cfg"].get("hf_model_name")
-    if text:
+    if text := config["text_cfg"].get("hf_model_name"):
         raise ArgumentError(
             f"{name}: its text tower is {text} of transformers, whose context cannot be learnt here; use a model with "
             "a text tower of open_clip's own"
@@ -254,9 +244,8 @@ def _tag_file(name: str, tag: str, config: Mapping[str, Any]) -> Path:
     downloaded = Path("~/.cache/clip").expanduser() / url.rpartition("/")[2]
     looked = []
     if repository:
-        for candidate in (file,) if file else _WEIGHTS:
-            if cached := _cached(repository, candidate):
-                return cached
+        if cached := _cached(repository, *((file,) if file else _WEIGHTS)):
+            return cached
         looked.append(f"{file or _WEIGHTS[0]} of {repository} in {constants.HF_HUB_CACHE}")
     if url and downloaded.is_file():
         _check_archive(downloaded)
@@ -278,8 +267,7 @@ def _hub_folder(repository: str) -> Path:
     config = _cached(repository, _CONFIG)
     if config and any((config.parent / name).exists() for name in _WEIGHTS):
         return config.parent
-    other = _cached(repository, _TRANSFORMERS_CONFIG)
-    if config is None and other and _is_transformers(other):
+    if not config and (other := _cached(repository, _TRANSFORMERS_CONFIG)) and _is_transformers(other):
         return other.parent  # it is named as what it is
     if not _reach(_HUB):
         raise ArgumentError(
@@ -294,7 +282,7 @@ def _hub_folder(repository: str) -> Path:
 def _check_tokenizer(name: str, config: Mapping[str, Any]) -> None:
     """Refuse a model whose tokenizer is neither open_clip's own nor on this machine nor within reach."""
     repository = config["text_cfg"].get("hf_tokenizer_name", "")
-    if not repository or any(_cached(repository, file) for file in _TOKENIZER_FILES) or _reach(_HUB):
+    if not repository or _cached(repository, *_TOKENIZER_FILES) or _reach(_HUB):
         return
     raise ArgumentError(
         f"the tokenizer of {name} is not on this machine (looked for {repository} in {constants.HF_HUB_CACHE}) and the "
@@ -302,9 +290,10 @@ def _check_tokenizer(name: str, config: Mapping[str, Any]) -> None:
     )
 
 
-def _cached(repository: str, file: str) -> Path | None:
-    path = try_to_load_from_cache(repository, file)
-    return Path(path) if isinstance(path, str) else None
+def _cached(repository: str, *files: str) -> Path | None:
+    """Return the first of some files of a repository that is in the cache of the hub's client."""
+    paths = (try_to_load_from_cache(repository, file) for file in files)
+    return next((Path(path) for path in paths if isinstance(path, str)), None)
 
 
 def _reach(url: str) -> bool:

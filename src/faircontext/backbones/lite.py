@@ -62,15 +62,6 @@ class MiniLM(torch.nn.Module):
         self.bert.load_state_dict({name: weights[name] for name in self.bert.state_dict()})
         self.eval().requires_grad_(False)
 
-    def token_ids(self, text: str) -> list[int]:
-        """Return a text's token ids with start and end token."""
-        return list(self.tokenizer.encode(text).ids)
-
-    def embed(self, ids: Int[Tensor, "*batch tokens"]) -> Float[Tensor, "*batch tokens width"]:
-        """Look up word embeddings, detached."""
-        embedded: Tensor = self.bert.get_input_embeddings()(ids)
-        return embedded.detach()
-
     def forward(self, embeddings: Float[Tensor, "prompts tokens width"], mask: Tensor) -> Float[Tensor, "prompts dim"]:
         """Encode prompts given by their token embeddings."""
         hidden = self.bert(inputs_embeds=embeddings, attention_mask=mask.long()).last_hidden_state
@@ -157,11 +148,12 @@ class Lite(Backbone):
         return features
 
     def _token_ids(self, text: str) -> list[int]:
-        return self.text_tower.token_ids(text)
+        return list(self.text_tower.tokenizer.encode(text).ids)
 
     def token_embeddings(self, ids: Int[Tensor, "*batch tokens"]) -> Float[Tensor, "*batch tokens width"]:
         """Look up MiniLM's word embeddings, detached."""
-        return self.text_tower.embed(ids)
+        embedded: Tensor = self.text_tower.bert.get_input_embeddings()(ids)
+        return embedded.detach()
 
     def _encode_embeddings(self, embeddings: Tensor, mask: Tensor, shared: int) -> Tensor:  # noqa: ARG002
         features: Tensor = self.text_tower(embeddings, mask) - self._mean.to(embeddings.dtype)

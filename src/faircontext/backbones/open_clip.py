@@ -1,7 +1,5 @@
 """Any open_clip model as a backbone; all that depends on the inner layout of the library's models is in this file.
 
-What depends on that of its checkpoints is in `weights`.
-
 The text tower runs from token embeddings, so that a context can be learnt: in the layouts `CLIP` and `CustomTextCLIP`,
 causal with the feature at the end token (CLIP), and not causal with the feature at the last position (SigLIP). With an
 untouched context its features are those of the model's own `encode_text`.
@@ -239,11 +237,10 @@ class OpenClip(Backbone):
         text = {key: weights[key] for key in weights if key not in image and not key.startswith("text_decoder.")}
         self.text_tower = self._placed(TextTower(model, name, self.pad), text)
         # The tower is not run to see this: where text features are in the cache, nothing needs it.
-        zero = {key: tensor for key, tensor in text.items() if tensor.ndim > 1 and not torch.any(tensor)}
         parts = ("text_projection", "every prompt", USELESS), ("token_embedding", "all prompts", "the same")
         for part, whose, problem in parts:
-            if blamed := {key: tensor for key, tensor in zero.items() if part in key}:
-                raise refuse_features(name, whose, blamed, problem)
+            if zero := {key: text[key] for key in text if part in key and text[key].ndim > 1 and not text[key].any()}:
+                raise refuse_features(name, whose, zero, problem)
         self.context_length = self.text_tower.context_length
         self._place_tower(model.visual, image)
         self.facts = {"activation": _activation(model)}

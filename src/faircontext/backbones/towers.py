@@ -68,12 +68,7 @@ def resolve_precision(precision: str, device: torch.device) -> str:
 
 
 def check_weights(name: str, weights: Mapping[str, Tensor]) -> None:
-    """Raise `ArgumentError` naming the first tensor with a value that is NaN or infinite.
-
-    Args:
-        name: of the model.
-        weights: its parameters and buffers, by the names that their file has.
-    """
+    """Raise `ArgumentError` naming the model and the first tensor with a value that is NaN or infinite."""
     for tensor_name, tensor in weights.items():
         # Where the sum is finite all values are: a pass that needs no memory. Where it is not, it may have overflowed.
         if not tensor.is_floating_point() or bool(tensor.sum().isfinite()):
@@ -92,14 +87,7 @@ def useless_rows(features: Float[Tensor, "rows dim"]) -> Bool[Tensor, " rows"]:
 
 
 def refuse_features(name: str, what: str, weights: Mapping[str, Tensor], problem: str = USELESS) -> ArgumentError:
-    """Return the error for a tower whose features are useless, with the tensor to blame where one is all zero.
-
-    Args:
-        name: of the model.
-        what: whose features.
-        weights: of the tower.
-        problem: what the features are.
-    """
+    """Return the error for a model whose features of something are useless, naming a weight that is all zero."""
     zero = next((key for key, tensor in weights.items() if tensor.ndim > 1 and not torch.any(tensor)), None)
     blame = f" (all values of {zero} are zero)" if zero else ""
     return ArgumentError(

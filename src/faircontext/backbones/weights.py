@@ -43,9 +43,6 @@ _ADAPTER = re.compile(r"(?:^|[._])lora_(?:A|B|up|down|embedding)")
 _NO_WEIGHTS = ("input_resolution", "context_length", "vocab_size", "n_averaged")
 """Numbers among the tensors: of OpenAI's archives, and of torch's AveragedModel."""
 
-_LONGEST_HEADER = 100_000_000
-"""Bytes; the library refuses longer ones as well."""
-
 _IMAGE_POSITIONS = "visual.positional_embedding"
 _TEXT_POSITIONS = ("positional_embedding", "text.positional_embedding")
 
@@ -129,7 +126,7 @@ def _load(path: Path) -> Any:
     with path.open("rb") as file:
         head = file.read(512)
     size = int.from_bytes(head[:8], "little")
-    safetensors = head[8:9] == b"{" and size < _LONGEST_HEADER
+    safetensors = head[8:9] == b"{" and size < 100_000_000  # the library refuses longer headers as well
     if not safetensors and not head.startswith((b"PK\3\4", b"\x80")):
         what = "is empty" if not head else f"holds {ZEROS}" if not any(head) else ""
         what = what or f"holds {known_kind(head) or 'neither safetensors nor what PyTorch writes'}"
@@ -219,11 +216,11 @@ def _is_averaged(name: str) -> bool:
 
 
 def load_weights(model: Any, path: Path, name: str, resize_positions: bool) -> list[str]:
-    """Load the weights of a file into a model of open_clip.
+    """Load the weights of a file, see `read_weights`, or arrays of big_vision into a model of open_clip.
 
     Args:
         model: made by the library.
-        path: see `read_weights`; also NumPy arrays of big_vision.
+        path: of the file.
         name: of the model's architecture, or `local-dir:` and its folder.
         resize_positions: whether positions are resized where the model has others.
 
@@ -254,7 +251,7 @@ def load_weights(model: Any, path: Path, name: str, resize_positions: bool) -> l
         weights.setdefault("logit_bias", torch.zeros_like(weights["logit_scale"]))
     # With other tensors of another shape it is another architecture, whose patches may be of another size as well.
     resizable = {*_other_shapes(own, weights)} <= {_IMAGE_POSITIONS, *_TEXT_POSITIONS}
-    if sizes := _other_positions(model, weights) if resizable else []:
+    if sizes := _other_positions(model.visual, own, weights) if resizable else []:
         theirs, ours = map(" and ".join, zip(*sizes, strict=True))
         if not resize_positions:
             raise ArgumentError(
@@ -274,19 +271,19 @@ def _other_shapes(own: Mapping[str, Tensor], weights: Mapping[str, Tensor]) -> l
     return [key for key in own if key in weights and own[key].shape != weights[key].shape]
 
 
-def _other_positions(model: Any, weights: Mapping[str, Tensor]) -> list[tuple[str, str]]:
+def _other_positions(visual: Any, own: Mapping[str, Tensor], weights: Mapping[str, Tensor]) -> list[tuple[str, str]]:
     """Return what sizes positions are of, and what the model reads, where the library would resize them."""
-    own, sizes = model.state_dict(), []
+    sizes = []
     for key in (_IMAGE_POSITIONS, *_TEXT_POSITIONS):
-        if key not in own or key not in weights or len(own[key]) == len(weights[key]):
+        count, needed = (len(tensors.get(key, ())) for tensors in (weights, own))
+        if not count or not needed or count == needed:
             continue
-        count = len(weights[key])
         if key in _TEXT_POSITIONS:
-            sizes.append((f"{count} tokens", f"{len(own[key])} tokens"))
-            continue
-        side = math.isqrt(count - 1)  # of a square of patches; one position is of no patch
-        pixels = f"{side * model.visual.patch_size[0]} pixels" if side * side == count - 1 else f"{count} patches"
-        sizes.append((pixels, f"{model.visual.image_size[0]} pixels"))
+            sizes.append((f"{count} tokens", f"{needed} tokens"))
+        else:
+            side = math.isqrt(count - 1)  # of a square of patches; one position is of no patch
+            pixels = f"{side * visual.patch_size[0]} pixels" if side * side == count - 1 else f"{count} patches"
+            sizes.append((pixels, f"{visual.image_size[0]} pixels"))
     return sizes
 
 
