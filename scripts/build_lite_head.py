@@ -25,7 +25,7 @@ def build_head() -> dict[str, Tensor]:
     embeddings = []
     for name in IMAGENET_CLASSNAMES:
         ids = torch.tensor([tower.tokenizer.encode(f"a photo of a {name}.").ids])
-        embeddings.append(tower(tower.bert.get_input_embeddings()(ids), torch.ones_like(ids, dtype=torch.bool)))
+        embeddings.append(tower(tower.embedding(ids), torch.ones_like(ids, dtype=torch.bool)))
     stacked = torch.cat(embeddings)
     mu = stacked.mean(0)
     return {"E": F.normalize(stacked - mu, dim=-1), "mu": mu}

@@ -1,9 +1,4 @@
-"""Files: checked before work begins, written in one step, known by digests; and the cache of features.
-
-Text features are stored in the platform's own folder for caches (`~/.cache/faircontext` on Linux); the environment
-variable `FAIRCONTEXT_CACHE` names another, and with the value `off` nothing is stored. Image features are stored in a
-folder that a run names (`evaluate --features`). Deleting either costs time only.
-"""
+"""Files: checked before work begins, written in one step, known by digests."""
 
 import hashlib
 import json
@@ -12,24 +7,15 @@ import os
 import re
 import stat
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import platformdirs
-
-from faircontext import __version__
 from faircontext.errors import ArgumentError, reason_of
 from faircontext.imageio import EXTENSIONS
 
-if TYPE_CHECKING:
-    import torch
-    from torch import Tensor
-
 __all__ = [
-    "cache_folder",
-    "cached_features",
     "check_folder",
     "check_outputs",
     "digest",
@@ -206,72 +192,3 @@ def _finite(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {key: _finite(inner) for key, inner in value.items()}
     return [_finite(inner) for inner in value] if isinstance(value, list | tuple) else value
-
-
-def cache_folder() -> Path | None:
-    """Return the folder of the cache, or None where nothing is to be stored."""
-    setting = os.environ.get("FAIRCONTEXT_CACHE", "")
-    if setting.lower() in ("off", "0", "none"):
-        return None
-    return Path(setting) if setting else Path(platformdirs.user_cache_dir("faircontext", appauthor=False))
-
-
-def cached_features(
-    folder: Path | None,
-    key: Mapping[str, object],
-    device: "torch.device",
-    compute: "Callable[[], Tensor]",
-    rows: int = 0,
-) -> "Tensor":
-    """Return a tensor from a folder, or compute and store it; an entry that is damaged is computed again.
-
-    Args:
-        folder: where entries lie; None stores nothing.
-        key: all that the tensor depends on, besides the versions of this package and of torch, the device, and the
-            number of threads, which are added.
-        device: where the tensor is wanted.
-        compute: makes the tensor.
-        rows: how many are needed; an entry with fewer is computed again, and what is returned may have more.
-    """
-    if folder is None:
-        return compute()
-    import torch  # which reading runs does without
-
-    versions = {"faircontext": __version__, "torch": torch.__version__}
-    whole = {**key, **versions, "device": device.type, "threads": torch.get_num_threads()}
-    path = folder / f"{digest_of_json(whole)}.safetensors"
-    features = _read_features(path)
-    if features is None or len(features) < rows:
-        features = compute()
-        with suppress(OSError, ArgumentError):  # a cache that cannot be written is no reason to stop
-            _write_features(path, features)
-    return features.to(device)
-
-
-def _digest_of_tensor(tensor: "Tensor") -> str:
-    import torch
-
-    return digest(tensor.cpu().contiguous().view(torch.uint8).numpy().data)
-
-
-def _read_features(path: Path) -> "Tensor | None":
-    from safetensors import safe_open
-
-    try:
-        with safe_open(path, "pt") as file:
-            tensor: Tensor = file.get_tensor("features")
-            whole = file.metadata()["sha256"] == _digest_of_tensor(tensor) and bool(tensor.isfinite().all())
-            return tensor if whole else None
-    except Exception:  # no such entry, or a damaged one
-        return None
-
-
-def _write_features(path: Path, tensor: "Tensor") -> None:
-    from safetensors.torch import save
-
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=path.parent, suffix=".partial")  # two processes may make the same entry
-    os.close(handle)
-    with replacing(path, Path(name)) as made:
-        # Written here, as the library's own writing says of a full disk what is no OSError.
-        made.write_bytes(save({"features": tensor.cpu().contiguous()}, {"sha256": _digest_of_tensor(tensor)}))

@@ -85,7 +85,7 @@ def read_image(path: Path | str, *, max_pixels: int = MAX_PIXELS, exif: bool = T
 
     Args:
         path: the file.
-        max_pixels: larger images are refused; may lower the default limit, not raise it.
+        max_pixels: larger images are unreadable; may lower the default limit, not raise it.
         exif: whether to apply the EXIF orientation (published numbers are often measured without).
 
     Raises:

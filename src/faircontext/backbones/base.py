@@ -68,6 +68,8 @@ class Backbone(ABC):
         start: number of start tokens of a prompt.
         pad: token id that fills prompts on the right.
         tower: the image tower, on its device in its precision.
+        text_tower: the text tower, with an `embedding` of tokens. It is called with the embeddings of tokens and padding,
+            a mask that is True for tokens, and how many first tokens are the same in all prompts.
         device: where the model is.
         precision: of the image tower: fp32, bf16 or fp16. The text tower, which is adapted, is always float32.
         dtype: the same, as a torch dtype.
@@ -83,6 +85,7 @@ class Backbone(ABC):
     start: int = 0
     pad: int = 0
     tower: torch.nn.Module
+    text_tower: Any
     logit_scale: float
     context_length: int
     recommended: Mapping[str, Mapping[str, object]] = {}
@@ -196,10 +199,7 @@ class Backbone(ABC):
             weights: by the names of the tower's parameters, float32.
             pixels: values in [0, 1], of the backbone's image size.
         """
-
-        def tower(rows: Tensor) -> Any:
-            return torch.func.functional_call(self.tower, dict(weights), (rows,))
-
+        tower = partial(torch.func.functional_call, self.tower, dict(weights))
         return F.normalize(self._image_features(self._normalise(pixels), tower).float(), dim=-1)
 
     def _normalise(self, pixels: Tensor) -> Tensor:
@@ -210,19 +210,15 @@ class Backbone(ABC):
     def _token_ids(self, text: str) -> list[int]:
         """Tokenise a text in full, with start token (where there is one) and end token."""
 
-    @abstractmethod
     def token_embeddings(self, ids: Int[Tensor, "*batch tokens"]) -> Float[Tensor, "*batch tokens width"]:
         """Look up token embeddings, detached."""
+        embedded: Tensor = self.text_tower.embedding(ids)
+        return embedded.detach()
 
-    @abstractmethod
     def _encode_embeddings(self, embeddings: Tensor, mask: Tensor, shared: int) -> Tensor:
-        """Encode prompts given by their token embeddings; need not be normalised to unit length.
-
-        Args:
-            embeddings: of tokens and padding.
-            mask: True for tokens.
-            shared: number of first tokens that are the same in all prompts.
-        """
+        """Encode prompts given by their token embeddings; need not be normalised to unit length."""
+        features: Tensor = self.text_tower(embeddings, mask, shared)
+        return features
 
     @property
     @abstractmethod

@@ -21,7 +21,7 @@ from typing import Any
 import timm
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from safetensors.torch import load_file
 from timm.layers import BatchNormAct2d
 from tokenizers import Tokenizer
@@ -61,6 +61,12 @@ class MiniLM(torch.nn.Module):
         weights = load_file(self.file)
         self.bert.load_state_dict({name: weights[name] for name in self.bert.state_dict()})
         self.eval().requires_grad_(False)
+
+    @property
+    def embedding(self) -> torch.nn.Module:
+        """The table of word embeddings."""
+        table: torch.nn.Module = self.bert.get_input_embeddings()
+        return table
 
     def forward(self, embeddings: Float[Tensor, "prompts tokens width"], mask: Tensor) -> Float[Tensor, "prompts dim"]:
         """Encode prompts given by their token embeddings."""
@@ -149,11 +155,6 @@ class Lite(Backbone):
 
     def _token_ids(self, text: str) -> list[int]:
         return list(self.text_tower.tokenizer.encode(text).ids)
-
-    def token_embeddings(self, ids: Int[Tensor, "*batch tokens"]) -> Float[Tensor, "*batch tokens width"]:
-        """Look up MiniLM's word embeddings, detached."""
-        embedded: Tensor = self.text_tower.bert.get_input_embeddings()(ids)
-        return embedded.detach()
 
     def _encode_embeddings(self, embeddings: Tensor, mask: Tensor, shared: int) -> Tensor:  # noqa: ARG002
         features: Tensor = self.text_tower(embeddings, mask) - self._mean.to(embeddings.dtype)

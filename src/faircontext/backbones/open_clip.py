@@ -14,7 +14,7 @@ from typing import Any
 import open_clip
 import torch
 import torch.nn.functional as F
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float
 from open_clip.transformer import QuickGELU, ResidualAttentionBlock, VisionTransformer
 from torch import Tensor
 
@@ -292,15 +292,6 @@ class OpenClip(Backbone):
                 "; name the tokenizer that they were trained with (hf_tokenizer_name in open_clip_config.json)"
             )
         return prompt
-
-    def token_embeddings(self, ids: Int[Tensor, "*batch tokens"]) -> Float[Tensor, "*batch tokens width"]:
-        """Look up token embeddings, detached."""
-        embedded: Tensor = self.text_tower.embedding(ids)
-        return embedded.detach()
-
-    def _encode_embeddings(self, embeddings: Tensor, mask: Tensor, shared: int) -> Tensor:
-        features: Tensor = self.text_tower(embeddings, mask, shared)
-        return features
 
     def split_tower(self, blocks: int) -> SplitTower:
         """Return the image tower cut below its last attention blocks; see `Backbone.split_tower`."""

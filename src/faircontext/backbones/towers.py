@@ -1,20 +1,36 @@
-"""Towers of images and text: device and precision, batches, checks of weights and features, hashes."""
+"""Towers of images and text: device and precision, batches, checks of weights and features, and the features' cache.
+
+Text features are stored in the platform's own folder for caches (`~/.cache/faircontext` on Linux); the environment
+variable `FAIRCONTEXT_CACHE` names another, and with the value `off` nothing is stored. Image features are stored in a
+folder that a run names (`evaluate --features`). Deleting either costs time only.
+"""
 
 import hashlib
+import os
 import re
-from collections.abc import Mapping
+import tempfile
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
 
+import platformdirs
 import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Float
+from safetensors import safe_open
+from safetensors.torch import save
 from torch import Tensor
 
+from faircontext import __version__
 from faircontext.errors import ArgumentError, check_choice
+from faircontext.files import digest, digest_of_json, replacing
 
 __all__ = [
     "DTYPES",
     "ROW_MULTIPLE",
     "USELESS",
+    "cache_folder",
+    "cached_features",
     "check_weights",
     "hash_of",
     "pad_rows",
@@ -115,5 +131,66 @@ def hash_of(module: torch.nn.Module) -> str:
     sha256 = hashlib.sha256()
     for name, tensor in sorted(module.state_dict().items()):
         sha256.update(name.encode())
-        sha256.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
+        sha256.update(_bytes_of(tensor))
     return sha256.hexdigest()
+
+
+def _bytes_of(tensor: Tensor) -> memoryview:
+    return tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data
+
+
+def cache_folder() -> Path | None:
+    """Return the folder of the cache, or None where nothing is to be stored."""
+    setting = os.environ.get("FAIRCONTEXT_CACHE", "")
+    if setting.lower() in ("off", "0", "none"):
+        return None
+    return Path(setting) if setting else Path(platformdirs.user_cache_dir("faircontext", appauthor=False))
+
+
+def cached_features(
+    folder: Path | None,
+    key: Mapping[str, object],
+    device: torch.device,
+    compute: Callable[[], Tensor],
+    rows: int = 0,
+) -> Tensor:
+    """Return a tensor from a folder, or compute and store it; an entry that is damaged is computed again.
+
+    Args:
+        folder: where entries lie; None stores nothing.
+        key: all that the tensor depends on, besides the versions of this package and of torch, the device, and the
+            number of threads, which are added.
+        device: where the tensor is wanted.
+        compute: makes the tensor.
+        rows: how many are needed; an entry with fewer is computed again, and what is returned may have more.
+    """
+    if folder is None:
+        return compute()
+    versions = {"faircontext": __version__, "torch": torch.__version__}
+    whole = {**key, **versions, "device": device.type, "threads": torch.get_num_threads()}
+    path = folder / f"{digest_of_json(whole)}.safetensors"
+    features = _read_features(path)
+    if features is None or len(features) < rows:
+        features = compute()
+        with suppress(OSError, ArgumentError):  # a cache that cannot be written is no reason to stop
+            _write_features(path, features)
+    return features.to(device)
+
+
+def _read_features(path: Path) -> Tensor | None:
+    try:
+        with safe_open(path, "pt") as file:
+            tensor: Tensor = file.get_tensor("features")
+            whole = file.metadata()["sha256"] == digest(_bytes_of(tensor)) and bool(tensor.isfinite().all())
+            return tensor if whole else None
+    except Exception:  # no such entry, or a damaged one
+        return None
+
+
+def _write_features(path: Path, tensor: Tensor) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(dir=path.parent, suffix=".partial")  # two processes may make the same entry
+    os.close(handle)
+    with replacing(path, Path(name)) as made:
+        # Written here, as the library's own writing says of a full disk what is no OSError.
+        made.write_bytes(save({"features": tensor.cpu().contiguous()}, {"sha256": digest(_bytes_of(tensor))}))
