@@ -68,7 +68,7 @@ class Backbone(ABC):
         start: number of start tokens of a prompt.
         pad: token id that fills prompts on the right.
         tower: the image tower, on its device in its precision.
-        text_tower: the text tower, with an `embedding` of tokens. It is called with the embeddings of tokens and padding,
+        text_tower: the text tower, with an `embedding` of tokens. It is called with embeddings of tokens and padding,
             a mask that is True for tokens, and how many first tokens are the same in all prompts.
         device: where the model is.
         precision: of the image tower: fp32, bf16 or fp16. The text tower, which is adapted, is always float32.
