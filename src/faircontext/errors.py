@@ -3,11 +3,11 @@
 Also the registry, which answers for names that it does not know, and lists that are cut short.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import TypeVar
+from typing import Generic, TypeVar
 
 __all__ = [
     "FairContextError",
@@ -126,27 +126,35 @@ def check_interval(argument: str, value: float | tuple[float, ...], low: float, 
         )
 
 
-class Registry(dict[str, T]):
-    """A mapping from public names to classes or factories, in order of registration; other names are an error."""
+class Registry(Generic[T]):
+    """A mapping from public names to classes or factories, in order of registration."""
 
     def __init__(self, kind: str) -> None:
-        super().__init__()
         self._kind = kind
+        self._entries: dict[str, T] = {}
 
     def register(self, name: str) -> Callable[[T], T]:
         """Return a decorator that files its argument under `name`; a name is given once."""
-        if name in self:
+        if name in self._entries:
             raise ValueError(f"{self._kind} {name!r} is registered twice")
 
         def file(entry: T) -> T:
-            self[name] = entry
+            self._entries[name] = entry
             return entry
 
         return file
 
-    def __missing__(self, name: str) -> T:
-        raise unknown_name(self._kind, name, self)
+    def __getitem__(self, name: str) -> T:
+        if name not in self._entries:
+            raise unknown_name(self._kind, name, self._entries)
+        return self._entries[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._entries
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._entries)
 
     def names(self, pattern: str = "*") -> list[str]:
         """Return the names that match a shell pattern, in order of registration."""
-        return [name for name in self if fnmatchcase(name, pattern)]
+        return [name for name in self._entries if fnmatchcase(name, pattern)]
