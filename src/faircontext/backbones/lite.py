@@ -60,13 +60,8 @@ class MiniLM(torch.nn.Module):
         self.file = folder / "model.safetensors"
         weights = load_file(self.file)
         self.bert.load_state_dict({name: weights[name] for name in self.bert.state_dict()})
+        self.embedding = self.bert.get_input_embeddings()
         self.eval().requires_grad_(False)
-
-    @property
-    def embedding(self) -> torch.nn.Module:
-        """The table of word embeddings."""
-        table: torch.nn.Module = self.bert.get_input_embeddings()
-        return table
 
     def forward(self, embeddings: Float[Tensor, "prompts tokens width"], mask: Tensor) -> Float[Tensor, "prompts dim"]:
         """Encode prompts given by their token embeddings."""
