@@ -26,8 +26,8 @@ from faircontext import (
     ZeroShot,
     load_image,
 )
-from faircontext.datasets.folder import FolderTruth
 from faircontext.imageio import DecodedImage
+from faircontext.names import FolderTruth
 from faircontext.runs.answer import Answer, Item, answer_images
 from faircontext.views import Geometry, Views
 from helpers import assert_identical, same_bits
