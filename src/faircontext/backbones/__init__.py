@@ -13,9 +13,15 @@ from faircontext.errors import ArgumentError, Registry, check_type
 
 __all__ = ["Backbone", "activation_of", "create_backbone", "list_backbones", "list_pretrained"]
 
-_BACKBONES: Registry[Callable[..., Backbone]] = Registry(
-    "backbone", "faircontext.backbones", lambda name, create: {name: create}
-)
+
+def _unpack(name: str, create: Callable[..., Backbone]) -> dict[str, Callable[..., Backbone]]:
+    """Check what a third party's entry point names."""
+    if not callable(create):
+        raise TypeError("it is no function that creates a backbone")
+    return {name: create}
+
+
+_BACKBONES: Registry[Callable[..., Backbone]] = Registry("backbone", "faircontext.backbones", _unpack)
 
 
 def _create_lite(name: str, pretrained: str | None, **options: object) -> Backbone:

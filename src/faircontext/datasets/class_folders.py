@@ -3,8 +3,8 @@
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from faircontext.datasets.folder import Walk, folders_in, holds_images, is_folder, list_entries
 from faircontext.datasets.layouts import NAMES, imagenet_names, imagenet_wnids, is_there
@@ -26,19 +26,14 @@ _ORDER = {"train": ("train", "images"), "val": ("val", "images"), "test": ("test
 """Where images of a split are looked for: validation images may stand in for test images."""
 
 
-@dataclass(frozen=True)
-class ClassFolders:
-    """A folder that directly holds class folders.
-
-    Attributes:
-        folder: the folder.
-        split: `test` or `val`; `all` where there is but one set of images.
-        warnings: what was left aside, a line each.
-    """
+class ClassFolders(NamedTuple):
+    """A folder that directly holds class folders."""
 
     folder: Path
     split: str
+    """`test` or `val`; `all` where there is but one set of images."""
     warnings: tuple[str, ...] = ()
+    """What was left aside, a line each."""
 
 
 def split_of(name: str) -> str | None:
@@ -47,17 +42,18 @@ def split_of(name: str) -> str | None:
     return None if match is None else _SPLITS[match[1]]
 
 
-def find_class_folders(folder: Path, split: str) -> ClassFolders | None:
+def find_class_folders(folder: Path, split: str, seen: set[Path] | None = None) -> ClassFolders | None:
     """Find the folder that directly holds the class folders of a split, at any depth of splits and `images`.
 
     A folder called like a split is one where it holds class folders; beside two or more folders of other names, one
     such folder alone is a class. A folder where only splits hold images is never read as classes.
+
+    Args:
+        folder: the data set's.
+        split: `val` or `train`, or else test images are looked for, then images of no split, then validation images.
+        seen: takes the real folders, each of which is looked at once.
     """
-    return _find(folder, "val" if split == "val" else "test", set())
-
-
-def _find(folder: Path, split: str, seen: set[Path]) -> ClassFolders | None:
-    """See `find_class_folders`; `seen` takes the real folders, each of which is looked at once."""
+    seen = set() if seen is None else seen
     if (real := folder.resolve()) in seen:
         return None
     seen.add(real)
@@ -65,11 +61,11 @@ def _find(folder: Path, split: str, seen: set[Path]) -> ClassFolders | None:
     others = [entry.name for entry, part in filled.items() if part is None]
     # Only its first class folders are looked at: training images may be many.
     held = {part for entry, part in filled.items() if part in _ORDER and any(map(holds_images, folders_in(entry)))}
-    for part in _ORDER[split]:
+    for part in _ORDER.get(split, _ORDER["test"]):
         if held == {part} and len(others) > 1:
             continue
         named = sorted((e for e in filled if filled[e] == part), key=lambda e: (e.name != part, e.is_symlink()))
-        inner = {entry: _find(entry, split if part == "images" else part, seen) for entry in named}
+        inner = {e: find_class_folders(e, split if part == "images" else part, seen) for e in named}
         if there := {entry: found for entry, found in inner.items() if found is not None}:
             return _choose(folder, part, there, others)
     return ClassFolders(folder, "all") if others and len(held) < 2 else None
@@ -110,7 +106,7 @@ def split_hint(folder: Path) -> str:
         if taken is None or taken.split == "all":
             return ""
     seen: set[Path] = set()
-    inner = [_find(entry, part if part in _ORDER else "test", seen) for entry, part in splits.items()]
+    inner = [find_class_folders(entry, part, seen) for entry, part in splits.items()]
     ways = [_as_named(found.folder) for found in inner if found is not None]
     *first, last = (entry.name for entry in splits)
     names = f"{', '.join(first)} and {last} are splits, not classes" if first else f"{last} is a split, not a class"
@@ -154,7 +150,7 @@ def samples_below(folder: Path, folders: Sequence[tuple[Path, int]]) -> tuple[tu
             )
         samples += [Sample("/".join(path.parts[skip:]), path, label) for path in walk.images(entry)]
     walk.entries(folder)  # what lies beside the class folders is left out as well
-    return tuple(samples), [*walk.warnings("the class folders"), *depth_warnings(sample.key for sample in samples)]
+    return tuple(samples), [*walk.warnings(), *depth_warnings(sample.key for sample in samples)]
 
 
 def read_imagenet(folder: Path, variant: str = "") -> tuple[tuple[Sample, ...], list[str]]:

@@ -44,13 +44,7 @@ def cells_of(path: str) -> Int[np.ndarray, "side side"] | None:
 
 @dataclass(frozen=True)
 class Collage:
-    """One collage.
-
-    Attributes:
-        name: of its file, for example `c0003_2x2_0-5-3-2.png`.
-        pixels: RGB.
-        cells: class index of each cell.
-    """
+    """The name of a collage's file, for example `c0003_2x2_0-5-3-2.png`, its pixels, and the class of each cell."""
 
     name: str
     pixels: UInt8[np.ndarray, "size size 3"]

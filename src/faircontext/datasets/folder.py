@@ -5,7 +5,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path, PurePosixPath
 
 from faircontext.errors import ArgumentError, and_more, reason_of
@@ -43,12 +43,12 @@ class Walk:
 
     Args:
         roots: the folders to search, all of them.
-        base: folder that holds the roots, relative to which links are named in `warnings`; None for paths as given.
+        base: folder that holds the roots where they are class folders; `warnings` names links relative to it.
     """
 
     def __init__(self, roots: Sequence[Path], base: Path | None = None) -> None:
         self._roots = tuple(roots)
-        self._skip = 0 if base is None else len(base.parts)
+        self._base = base
         self._visited: dict[tuple[int, int], str] = {}
         self._link_met = False
         self._repeated: list[Path] = []
@@ -134,15 +134,14 @@ class Walk:
             above |= {holder, *holder.parents, *Path(os.path.realpath(root)).parents}
         return frozenset(map(_identity, above))
 
-    def warnings(self, inside: str = "folders that are searched") -> list[str]:
-        """Return what was left out so far, a line each.
-
-        Args:
-            inside: what the links that were not followed lead into.
-        """
+    def warnings(self) -> list[str]:
+        """Return what was left out so far, a line each."""
         lines = []
         if self._repeated:
-            links = and_more([Path(*link.parts[self._skip :]).as_posix() for link in self._repeated])
+            inside, skip = "folders that are searched", 0
+            if self._base is not None:
+                inside, skip = "the class folders", len(self._base.parts)
+            links = and_more([Path(*link.parts[skip:]).as_posix() for link in self._repeated])
             lines.append(f"links into {inside}, whose images count once, are left out: {links}")
         if count := self._clutter.total():
             names = sorted(name for name, files in self._clutter.items() if files)
@@ -177,13 +176,14 @@ def find_images(
     if not paths:
         raise ArgumentError("give at least one image, folder, or - for file names on standard input")
     images: list[Path] = []
-    for path in paths:
-        if path == "-":
-            images += _listed_names("".join(listed))
-        elif path in folders:
-            images += walk.images(Path(path))
-        else:
-            images.append(_named_file(path))
+    try:
+        for path in paths:
+            if path == "-":
+                images += _listed_names("".join(listed))
+            else:
+                images += walk.images(Path(path)) if path in folders else [_named_file(path)]
+    except RecursionError:
+        raise ArgumentError(f"{', '.join(paths)}: folders lie too deep in each other") from None
     if not images and set(paths) == {"-"}:
         raise ArgumentError("standard input names no file; give one file name a line")
     if not images:
@@ -237,11 +237,7 @@ def _list(folder: Path) -> list[Path]:
 
 
 def is_folder(entry: Path) -> bool:
-    """Tell whether a path is a folder.
-
-    Raises:
-        ArgumentError: nobody may look.
-    """
+    """Tell whether a path is a folder; where nobody may look, it is an error."""
     try:
         return entry.is_dir()
     except OSError as error:  # of a folder that may be listed but not entered
@@ -306,8 +302,8 @@ class _Listing:
 
     def __init__(self, root: Path, where: str) -> None:
         self._root, self._where, self._roots = root, where, roots_of(root)
-        self._entries: dict[str, Mapping[str, list[str]]] = {}
-        self._folders: dict[str, str | None] = {"": ""}
+        self._folder = cache(lambda key: self._resolve(key, os.path.isdir) if key else "")
+        self._entries = cache(self._read)
 
     def find(self, key: str) -> str | None:
         """Return the path of the file that a path stands for, or None."""
@@ -320,18 +316,13 @@ class _Listing:
         files = (self._resolve(form, os.path.isfile) for form in dict.fromkeys(forms) if form is not None)
         return next((file for file in files if file is not None), None)
 
-    def _folder(self, key: str) -> str | None:
-        if key not in self._folders:
-            self._folders[key] = self._resolve(key, os.path.isdir)
-        return self._folders[key]
-
     def _resolve(self, key: str, is_kind: Callable[[Path], bool]) -> str | None:
         """Return the path of the file, or the folder, that a path stands for, or None."""
         above, _, name = key.rpartition("/")
         folder = self._folder(above)
         if folder is None:
             return None
-        entries = self._read(folder)
+        entries = self._entries(folder)
         # Unlike Path's, what tells the kind answers for files that may not be looked at.
         paths = [path for path in entries.get(compose(name), ()) if is_kind(self._root / path)]
         if is_kind is os.path.isdir and (exact := f"{folder}/{name}".removeprefix("/")) in paths:
@@ -344,15 +335,13 @@ class _Listing:
 
     def _read(self, folder: str) -> Mapping[str, list[str]]:
         """Return the paths in a folder by composed name, and, with a slash after it, by name without extension."""
-        if folder not in self._entries:
-            entries = defaultdict[str, list[str]](list)
-            names: list[str] = []
-            with suppress(OSError):  # no folder, or one that may not be read
-                names = sorted(os.listdir(self._root / folder))  # noqa: PTH208 (names alone)
-            for name in names:
-                path = f"{folder}/{name}".removeprefix("/")
-                entries[compose(name)].append(path)
-                if Path(name).suffix.lower() in EXTENSIONS:
-                    entries[f"{compose(Path(name).stem)}/"].append(path)
-            self._entries[folder] = entries
-        return self._entries[folder]
+        entries = defaultdict[str, list[str]](list)
+        names: list[str] = []
+        with suppress(OSError):  # no folder, or one that may not be read
+            names = sorted(os.listdir(self._root / folder))  # noqa: PTH208 (names alone)
+        for name in names:
+            path = f"{folder}/{name}".removeprefix("/")
+            entries[compose(name)].append(path)
+            if Path(name).suffix.lower() in EXTENSIONS:
+                entries[f"{compose(Path(name).stem)}/"].append(path)
+        return entries

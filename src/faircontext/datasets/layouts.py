@@ -10,11 +10,10 @@ import json
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from faircontext.datasets.folder import clean_key, roots_of
 from faircontext.errors import ArgumentError, reason_of
@@ -23,18 +22,11 @@ from faircontext.names import ClassIndex, compose, count_from_one, normalise, re
 TABLE, NAMES = "labels.csv", "classnames.txt"
 
 Rows = tuple[tuple[str, int], ...]
-Listed = tuple[tuple[str, ...], Rows]
-"""Class names, and (path, label) of each image."""
+"""(path, label) of each image."""
 
 
-@dataclass(frozen=True)
-class Split:
-    """What a split file says.
-
-    Attributes:
-        names: class names by label.
-        parts: (path, label) of the images of `train`, `val` and `test`.
-    """
+class Split(NamedTuple):
+    """What a split file says: class names by label, and the images of `train`, `val` and `test`."""
 
     names: tuple[str, ...]
     parts: Mapping[str, Rows]
@@ -108,7 +100,7 @@ def _lines(path: Path) -> list[str]:
         raise ArgumentError(f"{path}: {reason_of(error)}; it is part of the archive") from None
 
 
-def read_aircraft(folder: Path, part: str) -> Listed:
+def read_aircraft(folder: Path, part: str) -> tuple[tuple[str, ...], Rows]:
     """Read FGVC-Aircraft's `variants.txt` and `images_variant_*.txt`; a line is a number and a name with blanks."""
     names = tuple(_lines(folder / "variants.txt"))
     labels = {name: label for label, name in enumerate(names)}
@@ -195,8 +187,7 @@ def is_there(path: Path) -> bool:
     return path.is_file()
 
 
-@dataclass(frozen=True)
-class _Row:
+class _Row(NamedTuple):
     """A line of the table: its cells as they are written, the last two without the blanks around them."""
 
     where: str
@@ -205,7 +196,7 @@ class _Row:
     class_name: str
 
     @property
-    def index(self) -> int | None:
+    def number(self) -> int | None:
         """The label where it is an integer, perhaps as spreadsheets write those of a column with gaps."""
         match = re.fullmatch(r"(\d{1,9})(\.0*)?", self.label)
         return None if match is None else int(match[1])
@@ -276,7 +267,7 @@ def _read_rows(path: Path) -> list[_Row]:
 def _label_of(row: _Row, names: Sequence[str], index: ClassIndex) -> int:
     """Return the class of a line: its label is an index, or names one of the classes."""
     named = () if row.label.isdecimal() else index.find_all(row.label)  # first, as a name may be 1.0
-    label = named[0] if named else row.index
+    label = named[0] if named else row.number
     if label is None or label >= len(names):
         raise ArgumentError(
             f"{row.where}: the label {row.label[:60]!r} is no class; use 0 to {len(names) - 1}, or a class name"
@@ -288,7 +279,7 @@ def _label_of(row: _Row, names: Sequence[str], index: ClassIndex) -> int:
 
 def _check_start(path: Path, rows: Sequence[_Row], names: Sequence[str]) -> list[str]:
     """Look for labels that count from 1: an error where that is certain, a warning where it may be so."""
-    labels = [row.index for row in rows if row.index is not None]
+    labels = [row.number for row in rows if row.number is not None]
     odd = count_from_one(labels, names) if len(labels) == len(rows) else ""
     if odd and max(labels) == len(names):
         raise ArgumentError(f"{path}: labels count from 1: {odd}")
@@ -300,7 +291,7 @@ def _names_of(path: Path, rows: Sequence[_Row]) -> tuple[tuple[str, ...], list[s
     """Take class names from the table itself, from labels where these are words; return them and warnings."""
     words = {normalise(row.label): compose(row.label) for row in reversed(rows)}
     titled = all(normalise(row.class_name) in ("", normalise(row.label)) for row in rows)
-    if titled and "" not in words and all(row.index is None for row in rows):
+    if titled and "" not in words and all(row.number is None for row in rows):
         names = tuple(sorted(words.values()))
         return names, [f"labels are class names: {len(names)} classes, in sorted order"]
     found: dict[int, str] = {}
@@ -308,7 +299,7 @@ def _names_of(path: Path, rows: Sequence[_Row]) -> tuple[tuple[str, ...], list[s
         if not row.class_name:
             line = row.where.removeprefix(f"{path}, ")
             raise ArgumentError(f"{path}: there is no {NAMES} beside it, and {line} has no class_name; give either")
-        if row.index is None:
+        if row.number is None:
             raise ArgumentError(f"{row.where}: the label {row.label[:60]!r} is no class; count from 0")
-        _add_name(found, row.index, row.class_name, row.where)
+        _add_name(found, row.number, row.class_name, row.where)
     return _check_gapless(path, found, f"; name all classes in {NAMES}"), []

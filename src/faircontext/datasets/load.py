@@ -4,6 +4,7 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from pathlib import Path
 
 from faircontext.datasets import class_folders, layouts
@@ -17,7 +18,8 @@ from faircontext.names import check_name, name_warnings
 __all__ = ["SPLITS", "Report", "check_dataset", "check_present", "load_dataset"]
 
 SPLITS = ("test", "val", "official")
-SPLIT_FOLDERS = ("data_splits", "splits", "data/data_splits")
+
+_SPLIT_FOLDERS = ("data_splits", "splits", "data/data_splits")
 """Where split files may lie below the root, besides the data set's own folder."""
 
 
@@ -63,11 +65,8 @@ def _load_known(name: str, root: Path, split: str) -> Dataset:
     warnings = list(dataset.warnings)
     if split == "official" and "official" not in spec.images:
         warnings.append("CoOp's test images are the official ones")
-    if split == "test" and spec.paper not in (None, spec.images["test"]):
-        warnings.append(
-            f"the paper counts {spec.paper:,} test images, {spec.paper_is}, where this split has "
-            f"{spec.images['test']:,}"
-        )
+    if split == "test" and spec.paper not in (None, count := spec.images["test"]):
+        warnings.append(f"the paper counts {spec.paper:,} test images, {spec.paper_is}, where this split has {count:,}")
     return replace(
         dataset,
         name=name,
@@ -82,10 +81,9 @@ def _load_known(name: str, root: Path, split: str) -> Dataset:
 def _check_split(spec: DatasetSpec, split: str) -> None:
     if split == "val" and "val" not in spec.images:
         raise ArgumentError(f"--split val: {spec.name} has test images only")
-    known = spec.name in CATALOGUE
     if split == "official" and spec.name in ("caltech101", "eurosat"):
         raise ArgumentError(f"--split official: {spec.name} has no official test images; use test, CoOp's")
-    if split == "official" and not known and (spec.split_file or "official" not in spec.images):
+    if split == "official" and spec.name not in CATALOGUE and (spec.split_file or "official" not in spec.images):
         raise ArgumentError(f"--split official: {spec.name} has no official test images; use test")
 
 
@@ -99,9 +97,10 @@ def _first_folder(spec: DatasetSpec, root: Path, fits: Callable[[Path], bool], w
 
 def _not_found(spec: DatasetSpec, root: Path, what: str) -> ArgumentError:
     """Build the error for a data set that is not there."""
+    others = f" (or {', '.join(spec.folders[1:3])})" if spec.folders[1:] else ""
+    expected = f"expected {root / spec.folders[0]}{others}"
     return ArgumentError(
-        f"{spec.name}: {what} in {root}; expected {root / spec.folders[0]} (or {', '.join(spec.folders[1:3])}); see "
-        f"faircontext data check {spec.name} --root {root}"
+        f"{spec.name}: {what} in {root}; {expected}; see faircontext data check {spec.name} --root {root}"
     )
 
 
@@ -124,13 +123,13 @@ def _load_aircraft(spec: DatasetSpec, root: Path, split: str) -> Dataset:
 
 def _load_split(spec: DatasetSpec, root: Path, split: str) -> Dataset:
     # In one of the data set's folders, or where TPT has all split files.
-    paths = [root / folder / spec.split_file for folder in (*spec.folders, *SPLIT_FOLDERS, "")]
+    paths = [root / folder / spec.split_file for folder in (*spec.folders, *_SPLIT_FOLDERS, "")]
     path = next((path for path in paths if path.is_file()), None)
     if path is None:
         raise _not_found(spec, root, f"no {spec.split_file} (CoOp's DATASETS.md says where to get it)")
     read = layouts.read_split(path)
     best: Dataset | None = None
-    for folder, inner in ((folder, inner) for folder in spec.folders for inner in spec.inner):
+    for folder, inner in product(spec.folders, spec.inner):
         if not is_folder(root / folder / inner):
             continue
         layout = f"{_layout(spec, folder, inner)}, {path.relative_to(root).as_posix()}"

@@ -5,7 +5,7 @@ A third party names its data sets by an entry point of the group `faircontext.da
 """
 
 import csv
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from importlib.resources import files
@@ -133,8 +133,10 @@ def _spec(row: Mapping[str, Any]) -> DatasetSpec:
 
 
 def _unpack(_: str, loaded: Any) -> dict[str, DatasetSpec]:
-    """Return the data sets of an entry point by name."""
-    specs: Iterable[Any] = [loaded] if isinstance(loaded, DatasetSpec) else loaded()
+    """Return the data sets of a third party's entry point by name."""
+    specs = [loaded] if isinstance(loaded, DatasetSpec) else [*loaded()]
+    if not all(isinstance(spec, DatasetSpec) for spec in specs):
+        raise TypeError("it returns something that is no DatasetSpec")
     return {spec.name: spec for spec in specs}
 
 
