@@ -97,15 +97,15 @@ class ClassIndex:
         keys: tuple[Callable[[str], Hashable], ...] = (str, compose, normalise, as_integer)
         self._levels: list[tuple[Callable[[str], Hashable], dict[Hashable, list[int]]]] = []
         for key in keys:
-            places: dict[Hashable, list[int]] = {}
+            indices: dict[Hashable, list[int]] = {}
             for index, name in enumerate(names):
-                places.setdefault(key(name), []).append(index)
-            places.pop(None, None)  # of names that are no integers
-            self._levels.append((key, places))
+                indices.setdefault(key(name), []).append(index)
+            indices.pop(None, None)  # of names that are no integers
+            self._levels.append((key, indices))
 
     def find_all(self, word: str) -> tuple[int, ...]:
         """Return the indices of all classes that a word names: several where they have one name."""
-        return next((tuple(places[key(word)]) for key, places in self._levels if key(word) in places), ())
+        return next((tuple(indices[key(word)]) for key, indices in self._levels if key(word) in indices), ())
 
     def find(self, word: str) -> int | None:
         """Return the index of the class that a word names, the first of several, or None."""
@@ -205,14 +205,14 @@ class FolderTruth:
 
 def list_warnings(names: Sequence[str]) -> list[str]:
     """Return what is odd in a whole list of class names, a line each."""
-    found = []
+    lines = []
     if len(names) == 1:
-        found.append(f"with one class, {names[0]}, nothing is decided: every image is answered with it")
+        lines.append(f"with one class, {names[0]}, nothing is decided: every image is answered with it")
         if "," in names[0]:
-            found.append("the one class name has commas in it; a file of class names has one a line")
+            lines.append("the one class name has commas in it; a file of class names has one a line")
         elif other := next((mark for mark in _OTHER_COMMAS if mark in names[0]), None):
-            found.append(f"the one class name has {other!r} in it; --labels takes names with commas (,) between")
-    return found + _odd_forms(names)
+            lines.append(f"the one class name has {other!r} in it; --labels takes names with commas (,) between")
+    return lines + _odd_forms(names)
 
 
 def name_warnings(names: Sequence[str]) -> list[str]:
@@ -220,20 +220,20 @@ def name_warnings(names: Sequence[str]) -> list[str]:
 
     Besides `list_warnings`: which names are equal or nearly so. In a known data set that is as it should be.
     """
-    found = list_warnings(names)
+    lines = list_warnings(names)
     equal, alike = Counter(map(compose, names)), Counter(map(normalise, names))
     doubled = sorted({name for name in names if equal[compose(name)] > 1})
     if doubled:
-        found.append(
+        lines.append(
             f"class names given more than once: {', '.join(doubled)}; each keeps its place, the first wins ties"
         )
     similar = sorted({name for name in names if alike[normalise(name)] > 1} - {*doubled})
     if similar:
-        found.append(
+        lines.append(
             f"class names that differ in case, underscores or blanks alone: {', '.join(similar)}; a text model may "
             "read them alike, and the first wins ties"
         )
-    return found
+    return lines
 
 
 def _odd_forms(names: Sequence[str]) -> list[str]:

@@ -65,7 +65,7 @@ def _load_known(name: str, root: Path, split: str) -> Dataset:
     warnings = list(dataset.warnings)
     if split == "official" and "official" not in spec.images:
         warnings.append("CoOp's test images are the official ones")
-    if split == "test" and spec.paper not in (None, count := spec.images["test"]):
+    if split == "test" and spec.paper not in (0, count := spec.images["test"]):
         warnings.append(f"the paper counts {spec.paper:,} test images, {spec.paper_is}, where this split has {count:,}")
     return replace(
         dataset,
@@ -291,7 +291,7 @@ def _count(dataset: Dataset, split: str) -> str:
     if dataset.reference is not None:
         line += f" of {dataset.reference:,} in the reference"
         paper = DATASETS[dataset.name].paper
-        if paper not in (None, dataset.reference) and split != "val":
+        if paper not in (0, dataset.reference) and split != "val":
             line += f"; the paper counts {paper:,}"
     return line
 

@@ -83,7 +83,7 @@ class DatasetSpec:
             are others than CoOp's).
         home: where it comes from.
         inner: where the images may lie in there.
-        paper: how many test images the paper counts; None where it is not the paper's.
+        paper: how many test images the paper counts; 0 where it is none of the paper's.
         paper_is: what the paper's count is, where it is not that of CoOp's test images.
         split_file: CoOp's split file; empty where labels come from folders or text files.
         template: hand-crafted prompt template.
@@ -101,7 +101,7 @@ class DatasetSpec:
     images: Mapping[str, int]
     home: str = ""
     inner: tuple[str, ...] = ("",)
-    paper: int | None = None
+    paper: int = 0
     paper_is: str = ""
     split_file: str = ""
     template: str = "a photo of a {}."
