@@ -22,7 +22,7 @@ from faircontext.files import to_json, writing
 from faircontext.imageio import MAX_PIXELS, DecodedImage
 from faircontext.methods import ZeroShot
 from faircontext.methods.fcl import FCL, Adaptation
-from faircontext.names import name_remarks
+from faircontext.names import name_warnings
 from faircontext.report.adaptation import common_pixels, is_reliable, map_pixels
 from faircontext.report.render import render
 from faircontext.runs.options import ModelOptions
@@ -92,7 +92,7 @@ def explain(
     setup = options.create(names, "fcl")
     method, backbone = setup.methods["fcl"], setup.labels.backbone
     assert isinstance(method, FCL)
-    for remark in [*name_remarks(names), *setup.labels.warnings()]:
+    for remark in [*name_warnings(names), *setup.labels.warnings()]:
         warn(remark)
     episode = Episode(image.pixels, setup.labels, setup.recipe, options.seed)
     try:

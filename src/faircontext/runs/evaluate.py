@@ -14,7 +14,7 @@ from faircontext.datasets.spec import Dataset
 from faircontext.errors import ArgumentError
 from faircontext.files import check_folder
 from faircontext.imageio import MAX_PIXELS
-from faircontext.names import list_remarks
+from faircontext.names import list_warnings
 from faircontext.runs.analyses import analysis_rows, describe_analysis
 from faircontext.runs.options import EvaluateOptions
 from faircontext.runs.plan import Model, Plan, parse_shard, run_name
@@ -142,7 +142,7 @@ def _plan_remarks(plan: Plan) -> Iterator[str]:
     if plan.shard is not None and not plan.positions:
         there = min(len(dataset.samples), plan.limit or len(dataset.samples))
         yield f"shard {plan.shard[0]}/{plan.shard[1]} has no image, since there are only {there:,}"
-    yield from (*dataset.remarks, *list_remarks(dataset.names), *plan.setup.labels.warnings())
+    yield from (*dataset.warnings, *list_warnings(dataset.names), *plan.setup.labels.warnings())
 
 
 def _describe_results(run: Run, warn: Say) -> Iterator[str]:
