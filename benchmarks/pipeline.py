@@ -22,13 +22,13 @@ import torch
 from common import add_model_options, make_backbone
 
 from faircontext import Backbone, Episode, LabelSpace, ViewRecipe, ZeroShot
-from faircontext.runs.session import answer_here
 from faircontext.cli.evaluate import evaluate
-from faircontext.runs.plan import Plan, Setup
-from faircontext.runs.answer import Item, answer_images
-from faircontext.runs.store import RunStore
 from faircontext.datasets.load import load_dataset
 from faircontext.imageio import read_image
+from faircontext.runs.answer import Item, answer_images
+from faircontext.runs.evaluate import answer_here
+from faircontext.runs.plan import Plan, Setup
+from faircontext.runs.store import RunStore
 from faircontext.views import Views
 
 

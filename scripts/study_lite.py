@@ -19,7 +19,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from faircontext.runs.analyses import analysis_rows, describe_analysis
+from faircontext.runs.results import analysis_rows, describe_analysis
 from faircontext.runs.store import load_runs
 from faircontext.metrics.stats import holm
 

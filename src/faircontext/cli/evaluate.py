@@ -72,10 +72,18 @@ class Merge:
 def merge(arguments: Sequence[str]) -> int:
     """Run `faircontext merge`, and print where each run is."""
     options = parse_options(Merge, arguments, "merge")
-    from faircontext.runs.merge import merge as join
+    from faircontext.runs.store import merge as join
 
     for folder in join(options.runs, options.out):
         print(folder)
+    return 0
+
+
+def _list_experiments(paper: bool = False) -> int:
+    from faircontext.runs.experiments import experiment_names, read_experiment
+
+    for name in experiment_names(paper):
+        print(f"{name:22} {read_experiment(name, paper).title}")
     return 0
 
 
@@ -96,12 +104,8 @@ class Ablate(ExperimentOptions):
 def ablate(arguments: Sequence[str]) -> int:
     """Run `faircontext ablate`."""
     options = parse_options(Ablate, arguments, "ablate")
-    from faircontext.runs.experiments import experiment_names, read_experiment
-
     if options.experiment == "list":
-        for name in experiment_names():
-            print(f"{name:22} {read_experiment(name).facts['title']}")
-        return 0
+        return _list_experiments()
     from faircontext.runs import ablate as runs
 
     return runs.ablate(options.experiment, options.out, options, say, note)
@@ -131,12 +135,8 @@ class Reproduce(ExperimentOptions):
 def reproduce(arguments: Sequence[str]) -> int:
     """Run `faircontext reproduce`."""
     options = parse_options(Reproduce, arguments, "reproduce")
-    from faircontext.runs.experiments import paper_experiments
-
     if options.name == "list":
-        for name, found in paper_experiments().items():
-            print(f"{name:22} {found.title}")
-        return 0
+        return _list_experiments(paper=True)
     from faircontext.report.csv_tables import write_tables
     from faircontext.report.figures import draw_from
     from faircontext.runs import reproduce as runs

@@ -26,9 +26,14 @@ __all__ = [
     "ExperimentOptions",
     "ModelOptions",
     "RunOptions",
+    "Say",
     "check_path",
     "method_labels",
 ]
+
+
+Say = Callable[[str], None]
+"""Takes a line."""
 
 
 def check_path(option: str, path: Path | None, what: str) -> None:

@@ -17,12 +17,11 @@ from faircontext.backbones.base import ROW_MULTIPLE
 from faircontext.datasets.spec import Dataset
 from faircontext.errors import ArgumentError, FairContextError
 from faircontext.runs.plan import Plan
-from faircontext.runs.records import Record
-from faircontext.runs.store import check_same
+from faircontext.runs.records import Record, check_same
 from faircontext.system import usable_processors
 
 if TYPE_CHECKING:
-    from faircontext.runs.session import Engine
+    from faircontext.runs.evaluate import Engine
 
 __all__ = ["Build", "answer_on_ray"]
 
