@@ -3,12 +3,12 @@
 import pytest
 import torch
 import torch.nn.functional as F
+from helpers import same_bits
 
 from faircontext import Backbone, LabelSpace
 from faircontext.backbones.lite import Lite
 from faircontext.backbones.prompts import CONTEXT, PROMPT_SETS
 from faircontext.errors import LabelError
-from helpers import same_bits
 
 GENERIC = PROMPT_SETS["generic7"]
 
@@ -121,7 +121,7 @@ def test_a_truncated_prompt_keeps_its_end_token_and_room_for_learnable_tokens(li
     assert prompts.ids[1, :-1].tolist() == whole.ids[1, :123].tolist()
     assert int(prompts.ids[1, -1]) == int(whole.ids[1, -1])
     assert labels.prepended_text.isfinite().all()
-    assert labels.remarks() == [f"cut to what lite0 reads: {LONG[:60]} ..."]
+    assert labels.warnings() == [f"cut to what lite0 reads: {LONG[:60]} ..."]
 
 
 def test_prompts_that_fit_are_left_as_they_are(lite0: Backbone) -> None:

@@ -88,7 +88,7 @@ class TTL(Tuning):
             value, gradients[:] = self._differentiate(episode, tokens, a, b)
             return value
 
-        found = minimise(
+        descent = minimise(
             [a, b],
             loss,
             lr=self.lr,
@@ -96,11 +96,11 @@ class TTL(Tuning):
             steps=self.steps,
             gradients=lambda: gradients,
         )
-        if found.failure is not None:
-            return fall_back(episode, text, f"{found.failure}: answered by zero-shot")
+        if descent.failure is not None:
+            return fall_back(episode, text, f"{descent.failure}: answered by zero-shot")
         diagnostics: dict[str, Diagnostic] = {
             "steps": self.steps,
-            **{f"loss_{step}": value for step, value in enumerate(found.losses)},
+            **{f"loss_{step}": value for step, value in enumerate(descent.losses)},
         }
         with torch.no_grad():
             z = tower.above(tokens[:1], low_rank_update(a, b, self.alpha / self.rank))[0]

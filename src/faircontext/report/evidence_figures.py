@@ -7,7 +7,7 @@ from jaxtyping import Float
 from matplotlib.axes import Axes
 from matplotlib.transforms import blended_transform_factory
 
-from faircontext.metrics.evidence import COMPOSED_WEIGHT, reconstruction_bound
+from faircontext.metrics.scores import COMPOSED_WEIGHT, reconstruction_bound
 from faircontext.metrics.stats import Interval, bootstrap_mean, bootstrap_means, clustered_correlation
 from faircontext.report.paper import dataset_title, read_reported
 from faircontext.report.style import BLACK, BLUE, COLUMN, GREY, VERMILION, FigureResult, new_figure

@@ -92,7 +92,7 @@ def explain(
     setup = options.create(names, "fcl")
     method, backbone = setup.methods["fcl"], setup.labels.backbone
     assert isinstance(method, FCL)
-    for remark in [*name_remarks(names), *setup.labels.remarks()]:
+    for remark in [*name_remarks(names), *setup.labels.warnings()]:
         warn(remark)
     episode = Episode(image.pixels, setup.labels, setup.recipe, options.seed)
     try:
@@ -129,7 +129,7 @@ def explain_in_words(explanation: Explanation) -> str:
     """Return two or three sentences, for a person who knows neither the method nor its words."""
     found, names = explanation.adaptation, explanation.episode.labels.names
     answer = names[found.prediction.index]
-    kept, views = len(found.exploration.kept), len(found.exploration.entropies)
+    kept, views = len(found.exploration.selected), len(found.exploration.entropies)
     votes = found.exploration.votes
     voted = [
         f"{votes[i]} for {names[i]}" for i in votes.sort(descending=True, stable=True).indices.tolist() if votes[i]
@@ -235,7 +235,7 @@ def _pictures(explanation: Explanation) -> dict[str, UInt8[np.ndarray, "height w
             pictures[f"evidence_{place:02}"] = pixels
         (pictures["contrast"],) = map_pixels(episode, found.evidence.contrast(*order[:2]), [0])
         pictures["common"] = common_pixels(episode, found)
-    for place, view in enumerate(found.exploration.kept.tolist()):
+    for place, view in enumerate(found.exploration.selected.tolist()):
         pictures[f"view_{place:02}"] = _channels_last(episode.views[view].numpy())
     return pictures
 
@@ -245,7 +245,7 @@ def _arrays(explanation: Explanation) -> dict[str, Any]:
     found = explanation.adaptation
     arrays = {
         "candidates": found.candidates,
-        "kept_views": found.exploration.kept,
+        "kept_views": found.exploration.selected,
         "entropies": found.exploration.entropies,
         "votes": found.exploration.votes,
         "posterior_before": found.before.posterior,
@@ -307,7 +307,7 @@ def _page(explanation: Explanation) -> dict[str, Any]:
             "entropy": float(found.exploration.entropies[view]),
             "plain": view == 0,
         }
-        for place, view in enumerate(found.exploration.kept.tolist())
+        for place, view in enumerate(found.exploration.selected.tolist())
     ]
     return {
         "source": explanation.source,

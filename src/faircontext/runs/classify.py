@@ -62,7 +62,7 @@ def classify(options: ClassifyOptions, inputs: Sequence[str], listed: Iterable[s
         writer = stack.enter_context(RowWriter(options.csv)) if options.csv else None
         spool = stack.enter_context(EntrySpool(options.json)) if options.json else None
         _print_run(options, setup, len(paths))
-        for warning in [*warnings, *name_remarks(names), *setup.labels.remarks(), *truth.remarks()]:
+        for warning in [*warnings, *name_remarks(names), *setup.labels.warnings(), *truth.remarks()]:
             warn(warning)
         totals = _Totals(setup)
         items = [Item(str(path), path, truth(path)) for path in paths]

@@ -207,7 +207,7 @@ class Plan:
         if self.shard is not None and not self.positions:
             n = min(len(dataset.samples), self.limit or len(dataset.samples))
             yield f"shard {self.shard[0]}/{self.shard[1]} has no image, since there are only {n:,}"
-        yield from (*dataset.remarks, *list_remarks(dataset.names), *self.setup.labels.remarks())
+        yield from (*dataset.remarks, *list_remarks(dataset.names), *self.setup.labels.warnings())
 
 
 def run_name(dataset: str, shard: tuple[int, int] | None) -> str:

@@ -18,8 +18,7 @@ from jaxtyping import Bool, Float, Int
 from faircontext.datasets.collages import cells_of
 from faircontext.diagnostics import read_diagnostics
 from faircontext.errors import ArgumentError
-from faircontext.metrics.evidence import reconstruction_bound
-from faircontext.metrics.scores import Comparison
+from faircontext.metrics.scores import Comparison, reconstruction_bound
 from faircontext.metrics.stats import CorrelationKind, Interval, bootstrap_mean, clustered_correlation
 from faircontext.runs.records import AnalysisRow, is_analysis
 from faircontext.runs.store import Run
