@@ -7,9 +7,9 @@ from typing import Annotated
 
 import tyro
 
-from faircontext.cli.options import note, parse_options, say
+from faircontext.cli.options import parse_options, say, warn
 from faircontext.errors import ArgumentError, unknown_name
-from faircontext.runs.options import AnalysisOptions, EvaluateOptions, ExperimentOptions
+from faircontext.runs.options import AnalysisOptions, EvaluateOptions, ExperimentOptions, ReproduceOptions
 from faircontext.runs.records import ANALYSES, is_analysis
 
 __all__ = ["ablate", "analyze", "evaluate", "merge", "reproduce"]
@@ -33,7 +33,7 @@ def _evaluate(options: EvaluateOptions) -> int:
     options.check()  # before PyTorch is loaded, which takes seconds
     from faircontext.runs import evaluate as runs
 
-    return runs.evaluate(options, say, note)
+    return runs.evaluate(options, say, warn)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,7 +65,7 @@ class Merge:
 
     runs: Annotated[tuple[Path, ...], tyro.conf.Positional]
     """Folders with the shards, searched with all folders below."""
-    out: Annotated[Path, tyro.conf.arg(prefix_name=False)]
+    out: Path
     """Folder for the whole runs; another one."""
 
 
@@ -108,11 +108,11 @@ def ablate(arguments: Sequence[str]) -> int:
         return _list_experiments()
     from faircontext.runs import ablate as runs
 
-    return runs.ablate(options.experiment, options.out, options, say, note)
+    return runs.ablate(options.experiment, options.out, options, say, warn)
 
 
 @dataclass(frozen=True)
-class Reproduce(ExperimentOptions):
+class Reproduce(ReproduceOptions):
     """Run what a table or figure of the paper needs, with its settings, and print it beside the paper or draw it.
 
     What is there is not run again, and a run that was stopped goes on. The time it will take is estimated first.
@@ -122,14 +122,6 @@ class Reproduce(ExperimentOptions):
     """Name of a table or figure, or list."""
     out: Path = field(default=Path("reproduced"), kw_only=True)
     """Folder for the runs; tables that need the same runs share them."""
-    partial: bool = field(default=False, kw_only=True)
-    """Take data sets of which some images are missing."""
-    available: bool = field(default=False, kw_only=True)
-    """Leave out data sets that are not there or not complete, instead of stopping."""
-    trials: int = field(default=30, kw_only=True)
-    """Of each method, where time is measured."""
-    dry_run: bool = field(default=False, kw_only=True)
-    """Print the plan and the estimate, and run nothing."""
 
 
 def reproduce(arguments: Sequence[str]) -> int:
@@ -142,19 +134,9 @@ def reproduce(arguments: Sequence[str]) -> int:
     from faircontext.runs import reproduce as runs
     from faircontext.runs.groups import find_runs
 
-    done = runs.reproduce(
-        options.name,
-        options.out,
-        options,
-        say,
-        note,
-        partial=options.partial,
-        available=options.available,
-        trials=options.trials,
-        dry_run=options.dry_run,
-    )
+    done = runs.reproduce(options.name, options.out, options, say, warn)
     if done.tables:
-        print(write_tables(find_runs(done.tables), "paper", "rich", "top1", note, compared=True), end="")
+        print(write_tables(find_runs(done.tables), "paper", "rich", "top1", warn, compared=True), end="")
     if done.sources and done.figures:
-        draw_from(done.sources, done.figures, options.out / "figures", say, note)
+        draw_from(done.sources, done.figures, options.out / "figures", say, warn)
     return done.exit_code

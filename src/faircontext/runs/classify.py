@@ -6,11 +6,10 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import AbstractContextManager, ExitStack, suppress
 from dataclasses import asdict, fields
 from itertools import chain
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import torch
@@ -19,7 +18,7 @@ from tqdm import tqdm
 from faircontext import __version__
 from faircontext.datasets.folder import FolderTruth, depth_remarks, find_images, keys_below
 from faircontext.diagnostics import describe_flat, is_flat
-from faircontext.errors import ArgumentError, one_line
+from faircontext.errors import one_line
 from faircontext.files import check_outputs, to_json, write_whole, writing
 from faircontext.imageio import MAX_PIXELS
 from faircontext.labels import LabelSpace
@@ -183,15 +182,15 @@ def _columns(words: Sequence[str], width: int = 14) -> str:
 def _print_run(options: ClassifyOptions, setup: Setup, images: int) -> None:
     """Say what is about to run, with every setting that differs from the paper's."""
     recipe, labels = setup.recipe, setup.labels
-    described = []
+    summaries = []
     for label, method in setup.methods.items():
         default = type(method)().settings()
         changed = [f"{name}={value}" for name, value in method.settings().items() if value != default[name]]
-        described.append(f"{label}{' (' + ', '.join(changed) + ')' if changed else ''}")
+        summaries.append(f"{label}{' (' + ', '.join(changed) + ')' if changed else ''}")
     print(
         f"{labels.backbone.name} ({labels.backbone.precision}, {labels.backbone.device}), preset {options.preset}; "
         f"{recipe.number} views of scale {recipe.scale[0]:g} to {recipe.scale[1]:g}; seed {options.seed}\n"
-        f"{', '.join(described)}\n"
+        f"{', '.join(summaries)}\n"
         f"{images} image{'s' * (images != 1)}, {len(labels)} class{'es' * (len(labels) != 1)}, "
         f"prompts: {' | '.join(labels.templates[:7])}{' ...' if len(labels.templates) > 7 else ''}"
     )
@@ -223,11 +222,13 @@ def _report(options: ClassifyOptions, setup: Setup, totals: _Totals) -> dict[str
             "max_pixels": min(options.max_pixels, MAX_PIXELS),
         },
         "versions": {"faircontext": __version__, "torch": torch.__version__, "python": platform.python_version()},
-        "summary": {name: one and _summary(one) for name, one in totals.comparisons().items()},
+        "summary": {name: _summary(compared) for name, compared in totals.comparisons().items()},
     }
 
 
-def _summary(compared: Comparison) -> dict[str, Any]:
+def _summary(compared: Comparison | None) -> dict[str, Any] | None:
+    if compared is None:
+        return None
     accuracies = {"zero_shot": compared.reference, "method": compared.accuracy}
     counts = {name: {"correct": one.correct, "number": one.n} for name, one in accuracies.items()}
     return {**counts, "gained": compared.gained, "lost": compared.lost, "p_value": compared.p_value}
@@ -248,24 +249,21 @@ def _entries(answer: Answer, labels: LabelSpace) -> Iterator[dict[str, Any]]:
         yield entry
 
 
-class RowWriter:
+class RowWriter(AbstractContextManager["RowWriter"]):
     """Writes rows to a CSV file as they come, so that an interrupted run keeps what it had."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        with writing(path):
-            self._file = path.open("w", encoding="utf-8", errors="backslashreplace", newline="")
         columns = [field.name for field in fields(Row)]
-        self._writer = csv.DictWriter(self._file, columns, lineterminator="\n")
-        # The writer does not quote a lone carriage return, which a reader then takes for the end of the row.
-        self._quoting_writer = csv.DictWriter(self._file, columns, lineterminator="\n", quoting=csv.QUOTE_ALL)
-        try:
-            with writing(path):
-                self._writer.writeheader()
-                self._file.flush()
-        except ArgumentError:
-            self._close()
-            raise
+        with writing(path), ExitStack() as stack:
+            self._file = path.open("w", encoding="utf-8", errors="backslashreplace", newline="")
+            stack.callback(self.__exit__)
+            self._writer = csv.DictWriter(self._file, columns, lineterminator="\n")
+            # The writer does not quote a lone carriage return, which a reader then takes for the end of the row.
+            self._quoting_writer = csv.DictWriter(self._file, columns, lineterminator="\n", quoting=csv.QUOTE_ALL)
+            self._writer.writeheader()
+            self._file.flush()
+            stack.pop_all()
 
     def write(self, row: Row) -> None:
         """Append a row and hand it to the operating system."""
@@ -275,24 +273,16 @@ class RowWriter:
             (self._quoting_writer if special else self._writer).writerow(cells)
             self._file.flush()
 
-    def _close(self) -> None:
+    def __exit__(self, *_: object) -> None:
         with suppress(OSError):  # what could not be written has been said already
             self._file.close()
-
-    def __enter__(self) -> "RowWriter":
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._close()
 
 
 _SPOOLED_AT_ONCE = 64
 """Entries that are encoded together: each call of `json.dumps` with an indent leaves a reference cycle."""
 
 
-class EntrySpool:
+class EntrySpool(AbstractContextManager["EntrySpool"]):
     """Keeps the entries of a JSON document's last list on disk as they come, until the document is written.
 
     They lie in a file without a name beside the document, which goes with the process.
@@ -335,11 +325,6 @@ class EntrySpool:
             empty = not self._file.read(1)  # the first entry's comma
         write_whole(self._path, chain([head, "["], self._file, ["]\n}" if empty else "\n ]\n}"]))
 
-    def __enter__(self) -> "EntrySpool":
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         with suppress(OSError):  # what could not be written has been said already
             self._file.close()

@@ -225,7 +225,7 @@ def carry_out(plan: Plan, out: Path, engine: Engine, resume: bool, facts: Mappin
 
     Raises:
         ArgumentError: see `RunStore`.
-        KeyboardInterrupt: the run was stopped; what was answered is kept.
+        KeyboardInterrupt: the run was stopped; what was answered is stored.
     """
     document = {
         "schema_version": SCHEMA_VERSION,
@@ -314,11 +314,8 @@ class Watch:
         """Return the accuracies so far."""
         if not self._answered:
             return "nothing answered yet"
-        words = []
-        for name, correct in self._correct.items():
-            accuracy = Accuracy(correct, self._answered)
-            words.append(f"{name} {accuracy if intervals else f'{100 * accuracy.value:.1f}%'}")
-        return ", ".join(words)
+        rates = {name: Accuracy(correct, self._answered) for name, correct in self._correct.items()}
+        return ", ".join(f"{name} {rate if intervals else f'{100 * rate.value:.1f}%'}" for name, rate in rates.items())
 
     def follow(self, stream: Iterable[list[Record]], total: int) -> Iterator[list[Record]]:
         """Pass records on, with a bar on a terminal, or a line now and then where there is none."""

@@ -40,6 +40,9 @@ KEYS: Mapping[str, Any] = {
 _OWN = ("views", "prompts", "method")
 """What a variant may change besides the method's settings."""
 
+_NULLABLE = {"limit": int, "pretrained": str}
+"""What may be null."""
+
 _KINDS = {str: "string", int: "number", tuple: "list", dict: "object"}
 
 
@@ -229,12 +232,10 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 def _check(path: str, experiment: Experiment) -> None:
     facts = experiment.facts
     for key, default in KEYS.items():
-        kind = list if isinstance(default, tuple) else type(default)
-        if default is not None and not _is(facts[key], (kind, type(default))):
-            raise ArgumentError(f"{path}: {key} is {facts[key]!r}; it takes a JSON {_KINDS[type(default)]}")
-    for key, kind in (("limit", int), ("pretrained", str)):
-        if facts[key] is not None and not _is(facts[key], (kind,)):
-            raise ArgumentError(f"{path}: {key} is {facts[key]!r}; it takes a JSON {_KINDS[kind]}, or null")
+        kind = _NULLABLE.get(key, type(default))
+        if not (facts[key] is None and key in _NULLABLE or _is(facts[key], kind)):
+            null = ", or null" * (key in _NULLABLE)
+            raise ArgumentError(f"{path}: {key} is {facts[key]!r}; it takes a JSON {_KINDS[kind]}{null}")
     if not facts["datasets"] or not all(isinstance(name, str) for name in facts["datasets"]):
         raise ArgumentError(f"{path}: datasets is {facts['datasets']!r}; give at least one name")
     if not facts["variants"]:
@@ -245,9 +246,9 @@ def _check(path: str, experiment: Experiment) -> None:
         raise unknown_name(f"reference of {path}", experiment.reference, facts["variants"])
 
 
-def _is(value: object, kinds: tuple[type, ...]) -> bool:
-    """Return whether a value is of a type; true and false are no numbers."""
-    return isinstance(value, kinds) and not isinstance(value, bool)
+def _is(value: object, kind: type) -> bool:
+    """Return whether a value is of a type; a list is a tuple, true and false are no numbers."""
+    return isinstance(value, (list, tuple) if kind is tuple else kind) and not isinstance(value, bool)
 
 
 def _check_variant(path: str, name: str, changes: Any) -> None:
@@ -285,7 +286,7 @@ def _runs_of_variants(experiment: Experiment) -> list[ExperimentRun]:
 
 def _masks(settings: Mapping[str, Any]) -> float:
     masks = settings.get("masks", 0)
-    return masks if isinstance(masks, int | float) else 0  # what is no number is refused where it is read
+    return masks if isinstance(masks, int | float) else 0  # what is no number is an error where it is read
 
 
 def _settings(facts: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:

@@ -159,14 +159,10 @@ class Plan:
         return {name: digest_of_json([shared, name, settings])[:12] for name, settings in methods}
 
     def records(self, answer: Answer, position: int) -> list[Record]:
-        """Return the rows of one image as they are kept."""
+        """Return the rows of one image as they are stored."""
         label = self.dataset.samples[position].label
-        common: dict[str, Any] = {
-            "dataset": self.dataset.name,
-            "position": position,
-            "label_index": label,
-            "notes": answer.notes,
-        }
+        common: dict[str, Any] = {"dataset": self.dataset.name, "position": position, "label_index": label}
+        common["notes"] = answer.notes
         if answer.reference is None:
             return [Record(**asdict(row), **common, config=self.hashes[row.method]) for row in answer.rows]
         records = []

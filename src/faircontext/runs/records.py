@@ -6,7 +6,9 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from faircontext.errors import ArgumentError, and_more
 
@@ -24,6 +26,7 @@ __all__ = [
     "method_of",
     "method_title",
     "read_document",
+    "to_numpy",
     "to_table",
 ]
 
@@ -192,6 +195,11 @@ def to_table(records: Sequence[Record]) -> pa.Table:
         for name, value in asdict(record).items():
             columns[name].append(value.encode("utf-8", "backslashreplace").decode() if type(value) is str else value)
     return pa.table(columns, schema=SCHEMA)
+
+
+def to_numpy(column: pa.Array | pa.ChunkedArray, null: float = -1) -> np.ndarray:
+    """Return a column of numbers, with another number in place of null."""
+    return np.asarray(pc.fill_null(column, null))
 
 
 def read_document(path: Path) -> dict[str, Any]:

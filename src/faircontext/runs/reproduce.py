@@ -22,7 +22,7 @@ from faircontext.methods.base import METHODS
 from faircontext.runs.answer import measure
 from faircontext.runs.evaluate import check_asked, evaluate_missing
 from faircontext.runs.experiments import Experiment, ExperimentRun, read_experiment
-from faircontext.runs.options import EvaluateOptions, ExperimentOptions, Say
+from faircontext.runs.options import EvaluateOptions, ExperimentOptions, ReproduceOptions, Say
 from faircontext.runs.plan import Setup, data_hash, plan_of, start_session
 from faircontext.runs.records import check_same, method_of
 from faircontext.runs.store import Run, load_run
@@ -80,18 +80,7 @@ class Scheduled:
         return 0 if run.complete else max(1, wanted - len(run.rows["path"].unique()))
 
 
-def reproduce(
-    name: str,
-    out: Path,
-    options: ExperimentOptions,
-    say: Say,
-    warn: Say,
-    *,
-    partial: bool = False,
-    available: bool = False,
-    trials: int = 30,
-    dry_run: bool = False,
-) -> Reproduced:
+def reproduce(name: str, out: Path, options: ReproduceOptions, say: Say, warn: Say) -> Reproduced:
     """Run what a table or figure of the paper needs; what is there is not run again.
 
     Args:
@@ -100,10 +89,6 @@ def reproduce(
         options: what is asked.
         say: takes what is printed.
         warn: takes warnings.
-        partial: whether data sets are taken of which some images are missing.
-        available: whether data sets that are not there or not complete are left out, instead of stopping.
-        trials: of each method, where time is measured.
-        dry_run: whether nothing is run.
 
     Raises:
         FairContextError: an option has a value that cannot be used, or a data set or a model cannot be loaded.
@@ -111,27 +96,32 @@ def reproduce(
     wanted = read_experiment(name, paper=True)
     if options.root is None:
         raise ArgumentError("reproduce needs --root, the folder that holds the data sets")
-    check_minimum("trials", trials, 2)
+    check_minimum("trials", options.trials, 2)
     check_minimum("limit", 1 if options.limit is None else options.limit, 1)
     check_minimum("workers", options.workers or 0, 0)
-    datasets = _present(wanted, options.root, partial or bool(wanted.counted), available or bool(wanted.counted), warn)
+    counting = bool(wanted.counted)
+    datasets = _present(wanted, options.root, options.partial or counting, options.available or counting, warn)
     say(f"{name}: {wanted.title}")
-    if wanted.counted:
+    if counting:
         for line in _counts(list(datasets.values())):
             say(line)
         return Reproduced(0)
     runs = [replace(run, datasets=tuple(name for name in run.datasets if name in datasets)) for run in wanted.runs]
     runs = _changed([run for run in runs if run.datasets], options, warn)
     schedule = [
-        Scheduled(run, run.evaluation(options, out / run.folder, partial=partial), [datasets[n] for n in run.datasets])
+        Scheduled(
+            run,
+            run.evaluation(options, out / run.folder, partial=options.partial),
+            [datasets[name] for name in run.datasets],
+        )
         for run in runs
     ]
     estimate(schedule, say)
-    if dry_run:
+    if options.dry_run:
         return Reproduced(0)
     made = [run for one in schedule for run in evaluate_missing(one.options, say, warn)]
     for backbone in dict.fromkeys(options.backbone or name for name in wanted.facts.get("costs", ())):
-        _measure_costs(next(one for one in schedule if one.run.backbone == backbone), trials, say)
+        _measure_costs(next(one for one in schedule if one.run.backbone == backbone), options.trials, say)
     tables = [path for one in schedule if not one.run.analysis for path in one.folders]
     costs = [path for one in schedule if (path := one.options.out / "costs.json").exists()]
     sources = dict.fromkeys([*(path for one in schedule for path in one.folders), *costs])

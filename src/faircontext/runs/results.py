@@ -20,7 +20,7 @@ from faircontext.diagnostics import read_diagnostics
 from faircontext.errors import ArgumentError
 from faircontext.metrics.scores import Comparison, reconstruction_bound
 from faircontext.metrics.stats import CorrelationKind, Interval, bootstrap_mean, clustered_correlation
-from faircontext.runs.records import AnalysisRow, is_analysis
+from faircontext.runs.records import AnalysisRow, is_analysis, to_numpy
 from faircontext.runs.store import Run
 
 __all__ = [
@@ -149,13 +149,13 @@ _COLUMNS = ["method", "error", "position", "label_index", "index", "zero_shot_in
 
 def _result(run: Run, method: str, rows: pa.Table, zero_shot: Result | None) -> Result:
     answered = rows.filter(pc.equal(rows["error"], ""))
-    labels, index = _integers(answered["label_index"]), _integers(answered["index"])
-    shared: dict[str, Any] = {"run": run, "positions": _integers(answered["position"]), "labels": labels}
+    labels, index = to_numpy(answered["label_index"]), to_numpy(answered["index"])
+    shared: dict[str, Any] = {"run": run, "positions": to_numpy(answered["position"]), "labels": labels}
     if method != "zero_shot" and zero_shot is None:  # its predictions are on every row, its probabilities are not
-        correct = _integers(answered["zero_shot_index"]) == labels
+        correct = to_numpy(answered["zero_shot_index"]) == labels
         known: dict[str, Any] = shared | dict.fromkeys(_NUMBERS, np.full(len(labels), np.nan))
         zero_shot = Result(**known, method="zero_shot", correct=correct, in_top5=correct, predictions_only=True)
-    shared |= {name: np.asarray(pc.fill_null(answered[name], np.nan), np.float64) for name in _NUMBERS}
+    shared |= {name: to_numpy(answered[name], np.nan) for name in _NUMBERS}
     return Result(
         **shared,
         method=method,
@@ -167,14 +167,10 @@ def _result(run: Run, method: str, rows: pa.Table, zero_shot: Result | None) -> 
     )
 
 
-def _integers(column: pa.ChunkedArray) -> Int[np.ndarray, " images"]:
-    return np.asarray(pc.fill_null(column, -1), np.int64)
-
-
 def _in_lists(lists: pa.ChunkedArray, values: Int[np.ndarray, " images"]) -> Bool[np.ndarray, " images"]:
     """Return, for each list and value, whether the value is in the list."""
-    parents = np.asarray(pc.list_parent_indices(lists), np.int64)
-    hits = parents[np.asarray(pc.list_flatten(lists), np.int64) == values[parents]]
+    parents = to_numpy(pc.list_parent_indices(lists))
+    hits = parents[to_numpy(pc.list_flatten(lists)) == values[parents]]
     return np.bincount(hits, minlength=len(values)) > 0
 
 
@@ -185,7 +181,7 @@ def analysis_rows(run: Run, label: str) -> Iterator[AnalysisRow]:
         run: where they are.
         label: what the analysis is called there.
     """
-    rows = run.rows.filter((pc.field("method") == label) & (pc.field("error") == ""))
+    rows = run.rows.filter(pc.and_(pc.equal(run.rows["method"], label), pc.equal(run.rows["error"], "")))
     names = tuple(run.document["config"].get("names", ()))
     columns = ("dataset", "path", "label_index", "index", "candidates", "diagnostics")
     for row in rows.select(columns).to_pylist():

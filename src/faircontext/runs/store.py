@@ -13,9 +13,9 @@ import os
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -26,7 +26,7 @@ from filelock import FileLock, Timeout
 
 from faircontext.errors import ArgumentError
 from faircontext.files import replacing, to_json, write_whole, writing
-from faircontext.runs.records import SCHEMA, Record, check_same, check_same_model, read_document, to_table
+from faircontext.runs.records import SCHEMA, Record, check_same, check_same_model, read_document, to_numpy, to_table
 
 __all__ = [
     "FLUSH_SECONDS",
@@ -65,7 +65,7 @@ class Run:
         return bool(self.document["status"] == "complete") and there
 
 
-class RunStore:
+class RunStore(AbstractContextManager["RunStore"]):
     """Writes one run; only one process at a time can hold it.
 
     Args:
@@ -167,16 +167,11 @@ class RunStore:
             part.unlink()
         self._parts.rmdir()
 
-    def __enter__(self) -> "RunStore":
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         try:
             self.flush()
         except ArgumentError:
-            if error is None:  # a second complaint about a full disk would hide the first
+            if not any(raised):  # a second complaint about a full disk would hide the first
                 raise
         finally:
             self._lock.release()
@@ -203,10 +198,11 @@ def _read_rows(folder: Path, methods: Sequence[str]) -> pa.Table:
     tables = []
     for file in files:
         try:
-            present = pq.read_schema(file).names
-            if absent := [name for name in SCHEMA.names if name not in present]:  # else they would be read as empty
-                raise ArgumentError(f"{file}: has no column {absent[0]}; delete it and go on with --resume")
-            tables.append(pq.read_table(file, schema=SCHEMA))
+            with pq.ParquetFile(file) as parquet:  # `read_table` would import pyarrow.dataset, and with it pandas
+                present = parquet.schema_arrow.names
+                if absent := [name for name in SCHEMA.names if name not in present]:
+                    raise ArgumentError(f"{file}: has no column {absent[0]}; delete it and go on with --resume")
+                tables.append(parquet.read(SCHEMA.names).select(SCHEMA.names).cast(SCHEMA))
         except (OSError, pa.ArrowException) as error:
             reason = str(error).splitlines()[0]
             raise ArgumentError(f"{file}: cannot be read: {reason}; delete it and go on with --resume") from None
@@ -218,12 +214,12 @@ def _in_order(table: pa.Table, methods: Sequence[str]) -> pa.Table:
     if not len(table):
         return table
     paths, labels = (table[name].combine_chunks().dictionary_encode() for name in ("path", "method"))
-    path, label = (np.asarray(column.indices, np.int64) for column in (paths, labels))
-    _, first = np.unique(path * len(labels.dictionary) + label, return_index=True)
+    path, label = (to_numpy(column.indices) for column in (paths, labels))
+    _, first = np.unique(path.astype(np.int64) * len(labels.dictionary) + label, return_index=True)
     first.sort()
     rank = {method: index for index, method in enumerate(methods)}
     ranks = np.array([rank.get(method, len(rank)) for method in labels.dictionary.to_pylist()])
-    order = first[np.lexsort((ranks[label[first]], np.asarray(table["position"])[first]))]
+    order = first[np.lexsort((ranks[label[first]], to_numpy(table["position"])[first]))]
     return table if np.array_equal(order, np.arange(len(table))) else table.take(order)
 
 
