@@ -233,7 +233,7 @@ def _check(path: str, experiment: Experiment) -> None:
     facts = experiment.facts
     for key, default in KEYS.items():
         kind = _NULLABLE.get(key, type(default))
-        if not (facts[key] is None and key in _NULLABLE or _is(facts[key], kind)):
+        if not ((facts[key] is None and key in _NULLABLE) or _is(facts[key], kind)):
             null = ", or null" * (key in _NULLABLE)
             raise ArgumentError(f"{path}: {key} is {facts[key]!r}; it takes a JSON {_KINDS[kind]}{null}")
     if not facts["datasets"] or not all(isinstance(name, str) for name in facts["datasets"]):
