@@ -346,4 +346,4 @@ def test_observations_need_three_analyses() -> None:
         ("evidence",): (NATURAL, 1000),
         ("entropy",): (("imagenet",), 100),
     }
-    assert EXPERIMENTS["observations"].figures == ("scores", "ecec", "entropy")
+    assert EXPERIMENTS["observations"].facts["figures"] == ["scores", "ecec", "entropy"]
