@@ -4,7 +4,7 @@ import io
 import sys
 from collections.abc import Sequence
 from contextlib import redirect_stderr
-from itertools import takewhile
+from itertools import pairwise, takewhile
 from pathlib import Path
 from typing import TypeVar, get_type_hints
 
@@ -36,7 +36,7 @@ def parse_options(options: type[T], arguments: Sequence[str], command: str) -> T
     """
     hints = get_type_hints(options).items()
     paths = {f"--{name}".replace("_", "-") for name, kind in hints if kind in (Path, Path | None)}
-    for word, value in zip(arguments, [*arguments[1:], None], strict=True):
+    for word, value in pairwise([*arguments, "-"]):
         option, equals, joined = word.partition("=")
         if option.replace("_", "-") in paths and (joined if equals else value) == "":
             raise ArgumentError(f"{option} is empty; name a file or folder")
