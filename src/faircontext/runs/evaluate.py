@@ -283,7 +283,6 @@ class Watch:
         self._zero_shot = _count(pc.equal(first["zero_shot_index"], first["label_index"]))
         correct = rows["method"].filter(pc.fill_null(pc.equal(rows["index"], rows["label_index"]), False))
         self._correct = {label: _count(pc.equal(correct, label)) for label in plan.setup.methods}
-        self._checked = self._answered >= CHECKED
 
     def add(self, records: Sequence[Record]) -> None:
         """Count an image."""
@@ -295,8 +294,7 @@ class Watch:
         self._zero_shot += records[0].zero_shot_index == records[0].label_index
         for record in records:
             self._correct[record.method] += record.index == record.label_index
-        if self._answered == CHECKED and not self._checked:
-            self._checked = True
+        if self._answered == CHECKED:
             self._check_chance()
 
     def _check_chance(self) -> None:
