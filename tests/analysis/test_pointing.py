@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from made_analyses import analysis_run
 
 from faircontext import Backbone, Episode, LabelSpace
 from faircontext.analysis import Pointing
@@ -15,9 +16,9 @@ from faircontext.cli import main
 from faircontext.errors import ArgumentError
 from faircontext.estimators import Evidence
 from faircontext.metrics.saliency import localise
-from faircontext.runs.analyses import AnalysisRow, analysis_rows, describe_analysis, pointed
+from faircontext.runs.records import AnalysisRow
+from faircontext.runs.results import analysis_rows, describe_analysis, pointed
 from faircontext.runs.store import load_run
-from made_analyses import analysis_run
 
 
 def test_cells_of_an_image_whose_side_they_do_not_divide() -> None:
@@ -99,9 +100,9 @@ def test_own_cells_come_from_the_name_and_collages_are_what_is_drawn() -> None:
     same = [[0.1, 0.2, 0.3, 0.9], [0.8, 0.2, 0.3, 0.4], [0.5, 0.5, 0.5, 0.5]]
     values = row(auc=same, pointing=same, energy=same)
     image = AnalysisRow("mine", "images/c0000_2x2_3-1-0-2.png", 0, 0, (2, 3, 7), (), values)
-    truth = pointed(image)  # class 2 is in the last cell, class 3 in the first; 1 and 0 are no candidates
-    assert truth.cells == 2
-    assert truth.means == {name: pytest.approx(0.85) for name in ("auc", "pointing", "energy")}
+    cells, means = pointed(image)  # class 2 is in the last cell, class 3 in the first; 1 and 0 are no candidates
+    assert cells == 2
+    assert means == {name: pytest.approx(0.85) for name in ("auc", "pointing", "energy")}
     for path in ("images/c0000_3x3_3-1-0-2-4-5-6-7-8.png", "images/dog.png", "images/c0000_2x2_9-10-11-12.png"):
         assert pointed(replace(image, path=path)) is None
 

@@ -9,21 +9,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 from coop_trees import draw
+
 from faircontext import FCL, Episode
 from faircontext.cli import main
 from faircontext.datasets.layouts import imagenet_wnids
 from faircontext.datasets.spec import CATALOGUE
 from faircontext.runs.answer import answer_images
-from faircontext.runs.experiments import paper_experiments
-from faircontext.runs.reproduce import interpolate, settings_of
-from faircontext.runs.sidecars import find_sidecars
+from faircontext.runs.experiments import experiment_names, read_experiment
+from faircontext.runs.groups import find_sidecars
+from faircontext.runs.reproduce import interpolate
 from faircontext.runs.store import load_runs
 
 Run = Callable[..., tuple[int, str, str]]
 
-EXPERIMENTS = paper_experiments()
+EXPERIMENTS = {name: read_experiment(name, paper=True) for name in experiment_names(paper=True)}
 NATURAL, FINE_GRAINED = (
     tuple(name for name, entry in CATALOGUE.items() if entry.regime == regime) for regime in ("natural", "fine-grained")
 )
@@ -48,7 +48,7 @@ def test_the_main_tables_have_the_papers_columns_and_rows() -> None:
         assert sorted(method.upper() for method in found) == sorted(title.replace("-", "") for title in titles)
         for job in EXPERIMENTS[name].runs:
             assert set(job.datasets) == set(rows[0]) - {"method", "avg", "ood_avg"}
-            assert (job.backbone, job.prompts, job.settings) == ("ViT-B-16", "single", ())
+            assert (job.backbone, job.prompts, job.overrides) == ("ViT-B-16", "single", ())
     assert len(NATURAL) == 5
     assert len(FINE_GRAINED) == 10
 
@@ -66,7 +66,7 @@ def test_ablations_change_one_setting_each() -> None:
     for name, wanted in changed.items():
         found = {}
         for job in EXPERIMENTS[name].runs:
-            for label, settings in settings_of([*job.methods], job.settings).items():
+            for label, settings in job.settings().items():
                 if label.partition("-")[0] == "fcl":
                     found[label] = {key: value for key, value in settings.items() if value != paper[key]}
         assert found == {"fcl": {}, **wanted}
@@ -91,17 +91,17 @@ def test_a_folder_is_of_one_kind_of_runs_and_a_method_is_in_one_folder() -> None
     places: dict[tuple[str, str, str], str] = {}
     for found in EXPERIMENTS.values():
         for job in found.runs:
-            facts = (tuple(job.methods), job.settings, job.prompts, job.backbone)
-            assert known.setdefault(job.folder("openai"), facts) == facts
+            facts = (tuple(job.methods), job.overrides, job.prompts, job.backbone)
+            assert known.setdefault(job.folder, facts) == facts
             for method in job.methods:
-                place = job.folder("openai")
+                place = job.folder
                 assert places.setdefault((job.backbone, job.prompts, method), place) == place
 
 
 def test_tables_that_need_the_same_runs_share_them() -> None:
     natural = [run for name in ("natural-shift-b16", "natural-shift-b32") for run in EXPERIMENTS[name].runs]
     assert natural == [*EXPERIMENTS["delta-over-clip"].runs]
-    folders = {name: {job.folder("openai") for job in found.runs} for name, found in EXPERIMENTS.items()}
+    folders = {name: {job.folder for job in found.runs} for name, found in EXPERIMENTS.items()}
     for name in ("ablation-aggregation", "ablation-num-masks", "prompt-ensemble", "efficiency", "context-hardprompt"):
         assert "ViT-B-16-openai/single/fcl" in folders[name] & folders["natural-shift-b16"]
     for name in ("ablation-losses", "calibration-gain"):
@@ -207,7 +207,7 @@ def test_a_stopped_call_goes_on(reproduce: Run, root: Path, monkeypatch: pytest.
             yield answer
 
     with monkeypatch.context() as patch:
-        patch.setattr("faircontext.runs.session.answer_images", interrupted)
+        patch.setattr("faircontext.runs.evaluate.answer_images", interrupted)
         code, _, err = reproduce("ablation-aggregation")
     assert code == 130
     assert err.splitlines()[-1].endswith("interrupted after 1 of 2 images; the same command goes on")
@@ -335,7 +335,7 @@ def test_figures_are_drawn_by_name_and_what_is_there_is_not_run_again(
         assert "at most" in out  # what the sum of proxies can reach
         (run,) = load_runs(root.parent / "runs")
         assert (run.document["config"]["limit"], run.document["config"]["preset"]) == (1000, "paper")
-    monkeypatch.setattr("faircontext.runs.reproduce.evaluate", lambda *_: pytest.fail("everything is there"))
+    monkeypatch.setattr("faircontext.runs.evaluate.evaluate", lambda *_: pytest.fail("everything is there"))
     assert reproduce(name, *words)[0] == 0
 
 
@@ -346,4 +346,4 @@ def test_observations_need_three_analyses() -> None:
         ("evidence",): (NATURAL, 1000),
         ("entropy",): (("imagenet",), 100),
     }
-    assert EXPERIMENTS["observations"].figures == ("scores", "ecec", "entropy")
+    assert EXPERIMENTS["observations"].facts["figures"] == ["scores", "ecec", "entropy"]

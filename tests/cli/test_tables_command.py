@@ -6,9 +6,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from made_runs import write_run
 
 from faircontext.cli import main
-from made_runs import write_run
 
 
 @pytest.fixture
@@ -113,3 +113,18 @@ def test_help_loads_nothing_heavy() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "set()"
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ([], "give at least one folder of runs"),
+        (["runs", "--out="], "--out is empty; name a file or folder"),
+        (["runs", "--out", ""], "--out is empty; name a file or folder"),
+    ],
+)
+def test_a_path_that_is_missing_or_empty_is_a_line(
+    words: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["tables", *words]) == 2
+    assert message in capsys.readouterr().err

@@ -8,6 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from made_runs import write_run
 
 from faircontext import Backbone, create_method
 from faircontext.backbones.base import Backbone as AnyBackbone
@@ -16,11 +17,10 @@ from faircontext.cli import main
 from faircontext.errors import ArgumentError
 from faircontext.metrics.stats import mcnemar_exact, wilson_interval
 from faircontext.runs.ablate import compare_results
-from faircontext.runs.experiments import Cell, cells, experiment_names, missing, read_experiment
+from faircontext.runs.experiments import ExperimentRun, experiment_names, missing, read_experiment
 from faircontext.runs.results import Result, read_results
 from faircontext.runs.store import load_run, load_runs
 from faircontext.views import ViewRecipe
-from made_runs import write_run
 
 
 def write(place: Path, **facts: object) -> Path:
@@ -31,7 +31,7 @@ def write(place: Path, **facts: object) -> Path:
 @pytest.mark.parametrize("name", experiment_names())
 def test_every_packaged_experiment_can_be_created(name: str, lite0: Backbone) -> None:
     experiment = read_experiment(name)
-    assert experiment.facts["title"]
+    assert experiment.title
     assert experiment.reference in experiment.facts["variants"]
     for label, found in experiment.facts["variants"].items():
         own = {**experiment.facts["settings"], **found}
@@ -52,28 +52,31 @@ def test_variants_with_the_same_views_and_prompts_share_a_run_most_masks_first(t
         "seven": {"prompts": "generic7"},
         "zero": {"method": "zero"},
     }
-    found = cells(read_experiment(str(write(tmp_path / "e.json", settings={"masks": 50}, variants=variants))))
-    assert [cell.name for cell in found] == ["single", "single-scale=0.08-1.0", "generic7"]
-    assert found[0].variants == {"fcl-many": ("masks=800",), "fcl-base": ("masks=50",), "zero-zero": ()}
-    assert found[1].variants["fcl-own"] == ("masks=50", "beta=none", "gamma=0.2,0.4")
+    runs = read_experiment(str(write(tmp_path / "e.json", settings={"masks": 50}, variants=variants))).runs
+    assert [run.group for run in runs] == ["single", "single-scale=0.08-1.0", "generic7"]
+    assert runs[0].methods == {"fcl-many": ("masks=800",), "fcl-base": ("masks=50",), "zero-zero": ()}
+    assert runs[1].methods["fcl-own"] == ("masks=50", "beta=none", "gamma=0.2,0.4")
 
 
 def test_a_variant_that_names_the_experiments_own_method_has_its_settings(tmp_path: Path) -> None:
     variants = {"base": {}, "same": {"method": "fcl", "k": 3}, "odd": {"masks": "many"}}
     place = write(tmp_path / "e.json", settings={"masks": 50}, variants=variants)
-    (found,) = cells(read_experiment(str(place)))
-    assert found.variants["fcl-same"] == ("masks=50", "k=3")
-    assert found.variants["fcl-odd"] == ("masks=many",)  # refused by the method, which says what it takes
+    (run,) = read_experiment(str(place)).runs
+    assert run.methods["fcl-same"] == ("masks=50", "k=3")
+    assert run.methods["fcl-odd"] == ("masks=many",)  # refused by the method, which says what it takes
 
 
 def test_only_what_no_pass_has_is_missing() -> None:
-    cell = Cell("single", (), {"a": ("k=1",), "b": ("k=2",)})
-    assert missing(cell, []) == cell
-    assert missing(cell, [Cell("single", (), {"a": ("k=1",)})]) == Cell("single", (), {"b": ("k=2",)})
-    assert missing(cell, [Cell("single", (), {"a": ("k=9",)})]) == cell
-    assert missing(cell, [Cell("single", (), {"a": ("k=1",)}), Cell("single", (), {"b": ("k=2",)})]) is None
+    def run(**methods: tuple[str, ...]) -> ExperimentRun:
+        return ExperimentRun(group="single", methods=methods)
+
+    both = run(a=("k=1",), b=("k=2",))
+    assert missing(both, []) == both
+    assert missing(both, [run(a=("k=1",))]) == run(b=("k=2",))
+    assert missing(both, [run(a=("k=9",))]) == both
+    assert missing(both, [run(a=("k=1",)), run(b=("k=2",))]) is None
     # Settings that were written in another order are the same.
-    assert missing(Cell("single", (), {"a": ("k=1", "rho=1")}), [Cell("single", (), {"a": ("rho=1", "k=1")})]) is None
+    assert missing(run(a=("k=1", "rho=1")), [run(a=("rho=1", "k=1"))]) is None
 
 
 @pytest.mark.parametrize(
@@ -177,7 +180,7 @@ def test_an_experiment_runs_only_what_is_missing(
 
     stamps = {file: file.stat().st_mtime_ns for file in folder.glob("*/*/*/*.parquet")}
     assert len(stamps) == 2
-    monkeypatch.setattr("faircontext.runs.ablate.evaluate", lambda *_: pytest.fail("nothing is missing"))
+    monkeypatch.setattr("faircontext.runs.evaluate.evaluate", lambda *_: pytest.fail("nothing is missing"))
     assert ablate(place) in (0, 1)
     monkeypatch.undo()
 

@@ -17,12 +17,11 @@ import pytest
 from faircontext import Backbone, Episode, FairContextError, LabelSpace, ZeroShot, load_image
 from faircontext.datasets.spec import Dataset
 from faircontext.imageio import read_image
-from faircontext.runs import session
-from faircontext.runs.merge import merge
+from faircontext.runs import evaluate
+from faircontext.runs.evaluate import Engine, Watch, answer_here
 from faircontext.runs.plan import Plan
 from faircontext.runs.records import SCHEMA, Record
-from faircontext.runs.session import Engine, Watch, answer_here
-from faircontext.runs.store import load_run
+from faircontext.runs.store import load_run, merge
 
 HERE = partial(answer_here, read=read_image, workers=0)
 
@@ -31,7 +30,7 @@ def carry_out(
     plan: Plan, out: Path, engine: Engine = HERE, resume: bool = False, said: list[str] | None = None
 ) -> pa.Table:
     warn = ([] if said is None else said).append
-    return session.carry_out(plan, out, engine, resume, {"engine": "local"}, warn).rows
+    return evaluate.carry_out(plan, out, engine, resume, {"engine": "local"}, warn).rows
 
 
 def without_time(rows: pa.Table) -> pa.Table:
@@ -164,7 +163,7 @@ from functools import partial
 from pathlib import Path
 from faircontext import FCL, LabelSpace, ViewRecipe, ZeroShot, create_backbone
 from faircontext.runs import store
-from faircontext.runs.session import answer_here, carry_out
+from faircontext.runs.evaluate import answer_here, carry_out
 from faircontext.runs.plan import Plan, Setup
 from faircontext.datasets.spec import Dataset, Sample
 from faircontext.imageio import read_image
@@ -303,7 +302,7 @@ class TestWatch:
         self, plan: Plan, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
     ) -> None:
         clock = iter(np.arange(0.0, 1000.0, 20.0))
-        monkeypatch.setattr(session.time, "perf_counter", lambda: float(next(clock)))
+        monkeypatch.setattr(evaluate.time, "perf_counter", lambda: float(next(clock)))
         watch = Watch(plan, SCHEMA.empty_table(), print)
         list(watch.follow((record(plan, position, True) for position in range(4)), 10))
         lines = capsys.readouterr().out.splitlines()

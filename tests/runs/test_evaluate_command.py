@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 from faircontext.cli import main
-from faircontext.runs import session
 from faircontext.runs.store import load_run
 from faircontext.system import usable_processors
 
@@ -39,7 +38,9 @@ ZERO = ("--methods", "zero_shot")
 def test_accuracies_are_printed_with_number_interval_and_pairs(
     evaluate: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(session, "LINE_SECONDS", math.inf)  # a slow machine prints lines of progress as well
+    monkeypatch.setattr(
+        "faircontext.runs.evaluate.LINE_SECONDS", math.inf
+    )  # a slow machine prints lines of progress as well
     code, out, err = evaluate(tmp_path, "--methods", "fcl-4", "fcl-8", "--set", "fcl-4.masks=4", "fcl-8.masks=8")
     assert code == 1  # a file was refused
     assert err.startswith("note: refused: images/05.png: ")

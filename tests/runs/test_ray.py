@@ -11,17 +11,16 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 import torch
+from helpers import descendants
 
 from faircontext import FairContextError
 from faircontext.cli import main
 from faircontext.datasets.spec import Dataset
 from faircontext.imageio import read_image
-from faircontext.runs.evaluate import plan_of, rebuild
+from faircontext.runs.evaluate import answer_here, carry_out, rebuild
 from faircontext.runs.options import EvaluateOptions
-from faircontext.runs.plan import Plan
-from faircontext.runs.session import answer_here, carry_out
+from faircontext.runs.plan import Plan, plan_of
 from faircontext.runs.store import load_run
-from helpers import descendants
 
 ray = pytest.importorskip("ray")
 

@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 
 from faircontext.errors import ArgumentError
 from faircontext.files import check_outputs, to_json, write_whole
-from faircontext.runs.records import EntrySpool, Row, RowWriter
+from faircontext.runs.classify import EntrySpool, RowWriter
+from faircontext.runs.records import Row
 
 HEADER = "path,label,zero_shot,prediction,votes,confidence,method,fallback,error,seconds"
 FULL = Row("a.jpg", "cat", "dog", "cat", 17, 0.98765432, "fcl", "", "", 1.23456)

@@ -8,6 +8,7 @@ import pytest
 from faircontext.metrics.calibration import expected_calibration_error
 from faircontext.metrics.scores import brier_score, negative_log_likelihood
 from faircontext.metrics.stats import Accuracy, mcnemar_exact, paired_bootstrap
+from faircontext.runs.evaluate import describe_result
 from faircontext.runs.records import Record, to_table
 from faircontext.runs.results import Result, read_results
 from faircontext.runs.store import Run
@@ -118,13 +119,13 @@ def test_zero_shot_is_not_compared_with_itself() -> None:
     same = [(label, zero_shot, zero_shot, 0.5) for label, zero_shot, _, _ in IMAGES]
     found = results(*rows("zero_shot", same))["zero_shot"]
     assert found.comparison is None
-    assert "over zero-shot" not in found.describe()
+    assert "over zero-shot" not in describe_result(found)
 
 
 def test_a_result_is_one_line_that_says_what_counts() -> None:
-    line = results(*rows(), refused())["fcl"].describe()
+    line = describe_result(results(*rows(), refused())["fcl"])
     assert "\n" not in line
     assert "42.9% with the 1 refused counted as wrong" in line
     assert "+16.7 over zero-shot" in line
     assert "alone right on 2, zero-shot alone on 1; exact McNemar p = 1" in line
-    assert "refused" not in results(*rows())["fcl"].describe()
+    assert "refused" not in describe_result(results(*rows())["fcl"])

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from faircontext import FairContextError
 from faircontext.runs import store
-from faircontext.runs.records import SCHEMA, Record, to_table
-from faircontext.runs.store import RunStore, check_same, load_run, load_runs, write_run
+from faircontext.runs.records import SCHEMA, Record, check_same, to_table
+from faircontext.runs.store import RunStore, load_run, load_runs, write_run
 
 METHODS = ("zero_shot", "fcl")
 CONFIG = {"dataset": {"name": "set"}, "seed": 0, "methods": {name: {} for name in METHODS}}

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import tyro
 
-from faircontext.cli.options import note, parse_options
+from faircontext.cli.options import parse_options, warn
 from faircontext.runs.options import ClassifyOptions, ModelOptions
 
 __all__ = ["classify", "demo", "explain"]
@@ -32,7 +32,7 @@ def classify(arguments: Sequence[str]) -> int:
     options.names_for(options.paths)  # before the model's libraries are loaded, which takes seconds
     from faircontext.runs import classify as runs
 
-    return runs.classify(options, options.paths, sys.stdin or (), note)
+    return runs.classify(options, options.paths, sys.stdin or (), warn)
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ def explain(arguments: Sequence[str]) -> int:
     names, image = options.names(), options.reader()(options.image)
     from faircontext.report.explain import explain as run
 
-    page = run(options, options.image, image, names, options.out, print, note)
+    page = run(options, options.image, image, names, options.out, print, warn)
     print(page)
     return 0
 

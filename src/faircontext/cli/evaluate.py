@@ -7,9 +7,9 @@ from typing import Annotated
 
 import tyro
 
-from faircontext.cli.options import note, parse_options, say
+from faircontext.cli.options import parse_options, say, warn
 from faircontext.errors import ArgumentError, unknown_name
-from faircontext.runs.options import AnalysisOptions, EvaluateOptions, ExperimentOptions
+from faircontext.runs.options import AnalysisOptions, EvaluateOptions, ExperimentOptions, ReproduceOptions
 from faircontext.runs.records import ANALYSES, is_analysis
 
 __all__ = ["ablate", "analyze", "evaluate", "merge", "reproduce"]
@@ -33,7 +33,7 @@ def _evaluate(options: EvaluateOptions) -> int:
     options.check()  # before PyTorch is loaded, which takes seconds
     from faircontext.runs import evaluate as runs
 
-    return runs.evaluate(options, say, note)
+    return runs.evaluate(options, say, warn)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,17 +65,25 @@ class Merge:
 
     runs: Annotated[tuple[Path, ...], tyro.conf.Positional]
     """Folders with the shards, searched with all folders below."""
-    out: Annotated[Path, tyro.conf.arg(prefix_name=False)]
+    out: Path
     """Folder for the whole runs; another one."""
 
 
 def merge(arguments: Sequence[str]) -> int:
     """Run `faircontext merge`, and print where each run is."""
     options = parse_options(Merge, arguments, "merge")
-    from faircontext.runs.merge import merge as join
+    from faircontext.runs.store import merge as join
 
     for folder in join(options.runs, options.out):
         print(folder)
+    return 0
+
+
+def _list_experiments(paper: bool = False) -> int:
+    from faircontext.runs.experiments import experiment_names, read_experiment
+
+    for name in experiment_names(paper):
+        print(f"{name:22} {read_experiment(name, paper).title}")
     return 0
 
 
@@ -96,19 +104,15 @@ class Ablate(ExperimentOptions):
 def ablate(arguments: Sequence[str]) -> int:
     """Run `faircontext ablate`."""
     options = parse_options(Ablate, arguments, "ablate")
-    from faircontext.runs.experiments import experiment_names, read_experiment
-
     if options.experiment == "list":
-        for name in experiment_names():
-            print(f"{name:22} {read_experiment(name).facts['title']}")
-        return 0
+        return _list_experiments()
     from faircontext.runs import ablate as runs
 
-    return runs.ablate(options.experiment, options.out, options, say, note)
+    return runs.ablate(options.experiment, options.out, options, say, warn)
 
 
 @dataclass(frozen=True)
-class Reproduce(ExperimentOptions):
+class Reproduce(ReproduceOptions):
     """Run what a table or figure of the paper needs, with its settings, and print it beside the paper or draw it.
 
     What is there is not run again, and a run that was stopped goes on. The time it will take is estimated first.
@@ -118,43 +122,21 @@ class Reproduce(ExperimentOptions):
     """Name of a table or figure, or list."""
     out: Path = field(default=Path("reproduced"), kw_only=True)
     """Folder for the runs; tables that need the same runs share them."""
-    partial: bool = field(default=False, kw_only=True)
-    """Take data sets of which some images are missing."""
-    available: bool = field(default=False, kw_only=True)
-    """Leave out data sets that are not there or not complete, instead of stopping."""
-    trials: int = field(default=30, kw_only=True)
-    """Of each method, where time is measured."""
-    dry_run: bool = field(default=False, kw_only=True)
-    """Print the plan and the estimate, and run nothing."""
 
 
 def reproduce(arguments: Sequence[str]) -> int:
     """Run `faircontext reproduce`."""
     options = parse_options(Reproduce, arguments, "reproduce")
-    from faircontext.runs.experiments import paper_experiments
-
     if options.name == "list":
-        for name, found in paper_experiments().items():
-            print(f"{name:22} {found.title}")
-        return 0
+        return _list_experiments(paper=True)
     from faircontext.report.csv_tables import write_tables
     from faircontext.report.figures import draw_from
     from faircontext.runs import reproduce as runs
     from faircontext.runs.groups import find_runs
 
-    done = runs.reproduce(
-        options.name,
-        options.out,
-        options,
-        say,
-        note,
-        partial=options.partial,
-        available=options.available,
-        trials=options.trials,
-        dry_run=options.dry_run,
-    )
+    done = runs.reproduce(options.name, options.out, options, say, warn)
     if done.tables:
-        print(write_tables(find_runs(done.tables), "paper", "rich", "top1", note, compared=True), end="")
+        print(write_tables(find_runs(done.tables), "paper", "rich", "top1", warn, compared=True), end="")
     if done.sources and done.figures:
-        draw_from(done.sources, done.figures, options.out / "figures", say, note)
+        draw_from(done.sources, done.figures, options.out / "figures", say, warn)
     return done.exit_code

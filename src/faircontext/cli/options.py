@@ -1,21 +1,23 @@
-"""What all commands share: reading options, and notes on standard error."""
+"""What all commands share: reading options, lines of results, and warnings on standard error."""
 
 import io
 import sys
 from collections.abc import Sequence
 from contextlib import redirect_stderr
-from typing import TypeVar
+from itertools import pairwise, takewhile
+from pathlib import Path
+from typing import TypeVar, get_type_hints
 
 import tyro
 
 from faircontext.errors import ArgumentError, one_line
 
-__all__ = ["note", "parse_options", "say"]
+__all__ = ["parse_options", "say", "warn"]
 
 T = TypeVar("T")
 
 
-def note(line: str) -> None:
+def warn(line: str) -> None:
     """Tell a person something besides the results, on standard error."""
     print(f"note: {one_line(line)}", file=sys.stderr, flush=True)
 
@@ -29,8 +31,15 @@ def parse_options(options: type[T], arguments: Sequence[str], command: str) -> T
     """Read a command's options.
 
     Raises:
-        ArgumentError: an option is unknown or its value cannot be read.
+        ArgumentError: an option is unknown or its value cannot be read, or a path is empty, as a shell makes of a
+            variable that is not set.
     """
+    hints = get_type_hints(options).items()
+    paths = {f"--{name}".replace("_", "-") for name, kind in hints if kind in (Path, Path | None)}
+    for word, value in pairwise([*arguments, "-"]):
+        option, equals, joined = word.partition("=")
+        if option.replace("_", "-") in paths and (joined if equals else value) == "":
+            raise ArgumentError(f"{option} is empty; name a file or folder")
     shown = io.StringIO()
     try:
         with redirect_stderr(shown):
@@ -48,6 +57,5 @@ def _message(box: str) -> str:
     """
     lines = box.splitlines()
     lines = lines[1:] if box.startswith("╭") else lines[2:]
-    words = [line.strip(" │╰╯") for line in lines]
-    ends = [number for number, line in enumerate(words) if set(line) <= set("─-")]
-    return " ".join(words[: ends[0]] if ends else words).rstrip(".")
+    texts = [line.strip(" │╰╯") for line in lines]
+    return " ".join(takewhile(lambda text: not set(text) <= set("─-"), texts)).rstrip(".")

@@ -9,9 +9,8 @@ from typing import Annotated, Literal
 
 import tyro
 
-from faircontext.cli.options import note, parse_options, say
+from faircontext.cli.options import parse_options, say, warn
 from faircontext.errors import ArgumentError, and_more, check_minimum, one_line
-from faircontext.runs.options import check_path
 
 __all__ = ["data", "figures", "list_names", "report", "tables"]
 
@@ -33,7 +32,7 @@ class Tables:
     """paper: add what the paper reports, where it has the backbone; it never changes the exit code."""
     metric: Literal["top1", "top5", "ece", "brier", "nll", "mean_per_class"] = "top1"
     """What style paper shows."""
-    out: Annotated[Path | None, tyro.conf.arg(prefix_name=False)] = None
+    out: Path | None = None
     """File for the tables, instead of standard output."""
 
 
@@ -43,7 +42,6 @@ def tables(arguments: Sequence[str]) -> int:
     if options.metric != "top1" and (options.style == "long" or options.compare):
         what = "--style long shows all metrics" if options.style == "long" else "--compare paper is of top-1 accuracy"
         raise ArgumentError(f"--metric {options.metric} is not possible: {what}; leave --metric out")
-    check_path("out", options.out, "a file for the tables")
     from faircontext.files import check_outputs, write_whole
     from faircontext.report.csv_tables import write_tables
     from faircontext.runs.groups import find_runs
@@ -54,7 +52,7 @@ def tables(arguments: Sequence[str]) -> int:
     shown = options.out is None and sys.stdout.isatty()
     width = shutil.get_terminal_size().columns if shown else None
     compared = options.compare is not None
-    text = write_tables(runs, options.style, options.format, options.metric, note, compared=compared, width=width)
+    text = write_tables(runs, options.style, options.format, options.metric, warn, compared=compared, width=width)
     if options.out is None:
         print(text, end="")
     else:
@@ -80,13 +78,12 @@ class Figures:
 def figures(arguments: Sequence[str]) -> int:
     """Run `faircontext figures`: 0 where every figure that was asked for by name is drawn, or any where none was."""
     options = parse_options(Figures, arguments, "figures")
-    check_path("out", options.out, "a folder for the figures")
     from faircontext.report.figures import FIGURES, draw_from
 
     if options.only == ("list",):
         print("\n".join(FIGURES))
         return 0
-    return draw_from(options.runs, options.only, options.out, say, note)
+    return draw_from(options.runs, options.only, options.out, say, warn)
 
 
 @dataclass(frozen=True)
@@ -98,9 +95,9 @@ class Report:
 
     runs: Annotated[tuple[Path, ...], tyro.conf.Positional]
     """Folders with runs, searched with all folders below; runs of the analysis gallery add pictures of evidence."""
-    out: Annotated[Path, tyro.conf.arg(prefix_name=False)] = Path("report.html")
+    out: Path = Path("report.html")
     """File for the page."""
-    thumbnails: Annotated[int, tyro.conf.arg(prefix_name=False)] = 1000
+    thumbnails: int = 1000
     """How many images get pictures: first those that a method fixed or broke, then evenly spread ones."""
 
 
@@ -108,7 +105,6 @@ def report(arguments: Sequence[str]) -> int:
     """Run `faircontext report`: write the page, and print where it is."""
     options = parse_options(Report, arguments, "report")
     check_minimum("thumbnails", options.thumbnails, 0)
-    check_path("out", options.out, "a file for the page")
     from faircontext.files import check_outputs, write_whole
     from faircontext.report.page import build_page
     from faircontext.runs.groups import find_runs
@@ -118,7 +114,7 @@ def report(arguments: Sequence[str]) -> int:
     page = build_page(runs, options.thumbnails)
     write_whole(options.out, page.html)
     for line in page.notes:
-        note(line)
+        warn(line)
     size = len(page.html.encode()) / 1e6
     print(f"{options.out}: {page.images:,} images, {page.pictures:,} of them with pictures; {size:.1f} MB")
     return 0

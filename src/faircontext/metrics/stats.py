@@ -1,12 +1,15 @@
-"""Intervals and tests for accuracies; every accuracy that is printed carries one."""
+"""Intervals and tests for accuracies; every accuracy that is printed carries one.
 
+`scipy.stats` is imported where a test is computed: tables without tests need not wait half a second for it.
+"""
+
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 from jaxtyping import Float, Int, Shaped
-from scipy.stats import binomtest
 
 from faircontext.errors import ArgumentError, check_choice, check_minimum
 from faircontext.metrics.checks import check_arrays, check_lengths
@@ -46,8 +49,14 @@ def wilson_interval(successes: int, n: int) -> tuple[float, float]:
         ArgumentError: there is no trial, or there are more successes than trials.
     """
     _check_counts("successes", successes, n)
-    interval = binomtest(successes, n).proportion_ci(0.95, method="wilson")
-    return float(interval.low), float(interval.high)
+    proportion, scale = successes / n, 2 * (n + _Z**2)
+    centre = (2 * n * proportion + _Z**2) / scale
+    half = _Z / scale * math.sqrt(4 * n * proportion * (1 - proportion) + _Z**2)
+    return 0.0 if successes == 0 else centre - half, 1.0 if successes == n else centre + half
+
+
+_Z = 1.959963984540054
+"""Normal quantile of 97.5%."""
 
 
 def mcnemar_exact(only_first: int, only_second: int) -> float:
@@ -59,6 +68,8 @@ def mcnemar_exact(only_first: int, only_second: int) -> float:
         only_first: images on which only the first method is correct.
         only_second: images on which only the second is correct.
     """
+    from scipy.stats import binomtest
+
     discordant = only_first + only_second
     return float(binomtest(only_first, discordant, 0.5).pvalue) if discordant else 1.0
 
@@ -76,6 +87,8 @@ def chance_p_value(correct: int, n: int, classes: int) -> float:
     """
     _check_counts("correct", correct, n)
     check_minimum("classes", classes, 1)
+    from scipy.stats import binomtest
+
     return float(binomtest(correct, n, 1 / classes, alternative="greater").pvalue)
 
 

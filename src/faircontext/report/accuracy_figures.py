@@ -14,10 +14,9 @@ from faircontext.metrics.stats import Interval, average_interval, wilson_interva
 from faircontext.report.paper import dataset_title
 from faircontext.report.style import BLACK, BLUE, COLUMN, GREY, PAGE, FigureResult, forest, name_within, new_figure
 from faircontext.report.tables import pooled_bins
-from faircontext.runs.groups import RunGroup, common_images, method_title
+from faircontext.runs.groups import AblationResults, RunGroup, Sidecars, Variant, common_images, method_title
 from faircontext.runs.records import method_of
 from faircontext.runs.results import Result
-from faircontext.runs.sidecars import AblationResults, Sidecars, Variant
 
 __all__ = ["draw_ablations", "draw_gain", "draw_reliability", "gain_row", "gains_figure", "reliability_figure"]
 

@@ -12,10 +12,9 @@ from matplotlib.ticker import LogFormatter
 
 from faircontext.metrics.stats import average_interval
 from faircontext.report.style import BLACK, BLUE, COLUMN, GREY, PAGE, FigureResult, colours_of, name_points, new_figure
-from faircontext.runs.groups import RunGroup, common_images, method_title, shared_sets
+from faircontext.runs.groups import Cost, RunGroup, Sidecars, common_images, method_title, shared_sets
 from faircontext.runs.records import method_of
 from faircontext.runs.results import Result
-from faircontext.runs.sidecars import Cost, Sidecars
 
 __all__ = ["draw_masks", "draw_pareto", "pareto_front"]
 

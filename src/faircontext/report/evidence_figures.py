@@ -11,9 +11,9 @@ from faircontext.metrics.scores import COMPOSED_WEIGHT, reconstruction_bound
 from faircontext.metrics.stats import Interval, bootstrap_mean, bootstrap_means, clustered_correlation
 from faircontext.report.paper import dataset_title, read_reported
 from faircontext.report.style import BLACK, BLUE, COLUMN, GREY, VERMILION, FigureResult, new_figure
-from faircontext.runs.analyses import AnalysisRow, read_analysis
-from faircontext.runs.groups import RunGroup
-from faircontext.runs.sidecars import Sidecars
+from faircontext.runs.groups import RunGroup, Sidecars
+from faircontext.runs.records import AnalysisRow
+from faircontext.runs.results import read_analysis
 
 __all__ = ["RESAMPLES", "draw_decomposition", "draw_ecec", "draw_entropy", "needs_analysis"]
 

@@ -19,8 +19,7 @@ from faircontext.report.evidence_figures import draw_decomposition, draw_ecec, d
 from faircontext.report.picture_figures import draw_gallery, draw_scores
 from faircontext.report.render import to_csv
 from faircontext.report.style import FigureResult, save_figure, styled
-from faircontext.runs.groups import RunGroup, RunSettings, find_runs, group_runs, incomplete
-from faircontext.runs.sidecars import Sidecars, find_sidecars
+from faircontext.runs.groups import RunGroup, RunSettings, Sidecars, find_runs, find_sidecars, group_runs, incomplete
 
 __all__ = ["FIGURES", "SHARED", "Written", "choose_figures", "draw_figures", "draw_from", "load_groups"]
 

@@ -14,10 +14,9 @@ from faircontext.report.evidence_figures import needs_analysis
 from faircontext.report.paper import dataset_title
 from faircontext.report.pictures import common_map, overlay, overlay_weights, resized, strongest, unique_map
 from faircontext.report.style import BLUE, COLUMN, GREY, PAGE, VERMILION, FigureResult, name_within, new_figure
-from faircontext.runs.analyses import AnalysisRow, read_analysis
-from faircontext.runs.groups import RunGroup
-from faircontext.runs.sidecars import Sidecars
-from faircontext.types import StoredMaps, read_maps
+from faircontext.runs.groups import RunGroup, Sidecars
+from faircontext.runs.records import AnalysisRow
+from faircontext.runs.results import read_analysis
 
 __all__ = ["EvidenceRow", "Panel", "draw_candidates", "draw_gallery", "draw_scores", "evidence_figure"]
 

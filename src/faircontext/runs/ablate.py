@@ -1,8 +1,8 @@
-"""Carry out a file of variants, only what is missing, and conclude what each variant gains, paired by image."""
+"""Carry out a file of variants, only what is missing, and compare the variants with a reference, paired by image."""
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import count
 from pathlib import Path
@@ -13,18 +13,16 @@ import numpy as np
 from faircontext import __version__
 from faircontext.errors import ArgumentError, check_minimum
 from faircontext.files import check_folder, to_json, write_whole
-from faircontext.methods import create_method, parse_settings
 from faircontext.metrics.scores import Comparison
-from faircontext.runs.evaluate import evaluate
-from faircontext.runs.experiments import Cell, Experiment, cells, missing, read_experiment, shared
+from faircontext.runs.evaluate import evaluate_missing
+from faircontext.runs.experiments import Experiment, ExperimentRun, missing, read_experiment, shared
 from faircontext.runs.groups import common_images
-from faircontext.runs.options import ExperimentOptions, check_path
-from faircontext.runs.records import method_of
+from faircontext.runs.options import ExperimentOptions, Say
+from faircontext.runs.records import check_same
 from faircontext.runs.results import Result, read_results
-from faircontext.runs.session import Say
-from faircontext.runs.store import Run, check_same, load_run
+from faircontext.runs.store import Run
 
-__all__ = ["SCHEMA_VERSION", "ablate", "compare_results", "conclude"]
+__all__ = ["SCHEMA_VERSION", "ablate", "ablation_results", "compare_results"]
 
 SCHEMA_VERSION = 1
 
@@ -45,32 +43,25 @@ def ablate(name: str, out: Path, options: ExperimentOptions, say: Say, warn: Say
     experiment = _changed(read_experiment(name), options)
     if options.root is None:
         raise ArgumentError("ablate needs --root, the folder that holds the data sets")
-    check_path("out", out, "a folder for the runs")
     _check_settings(experiment)
     folder, unreadable = out / experiment.name, False
     _check_same(folder / "experiment.json", experiment)
     runs_of: dict[str, list[Run]] = {name: [] for name in experiment.labels}
-    for cell in cells(experiment):
-        passes = {path: Cell(cell.prompts, cell.views, _overrides(path)) for path in _passes(folder / cell.name)}
-        if new := missing(cell, list(passes.values())):
-            path = next(path for number in count(1) if (path := folder / cell.name / f"{number:03}") not in passes)
-            path.mkdir(parents=True, exist_ok=True)
-            _write(path / "variants.json", {label: list(words) for label, words in new.variants.items()})
-            passes[path] = new
-        for path, earlier in passes.items():
-            # A variant that was changed or taken out of the file since is left where it is, and not concluded from.
-            if wanted := shared(cell, earlier):
-                runs = _Pass(experiment, options, path, earlier, out / "features").carry_out(say, warn)
+    for asked in experiment.runs:
+        for path, earlier in _passes(asked, folder / asked.group).items():
+            # A variant that was changed or taken out of the file since is left where it is, and is in no result.
+            if labels := shared(asked, earlier):
+                runs = evaluate_missing(earlier.evaluation(options, path, features=out / "features"), say, warn)
                 unreadable = unreadable or any(run.document["counts"]["refused"] for run in runs)
                 for variant, label in experiment.labels.items():
-                    runs_of[variant] += runs if label in wanted else []
-    document = conclude(experiment, runs_of)
+                    runs_of[variant] += runs if label in labels else []
+    document = ablation_results(experiment, runs_of)
     if len(document["meta_info"]["backbones"]) > 1:
         warn(f"{folder}: variants were not all answered by one model, in one precision on one kind of device")
-    _write(folder / f"{experiment.name}.results.json", document)
-    for line in _lines(experiment, document):
+    path = folder / f"{experiment.name}.results.json"
+    write_whole(path, to_json(document))
+    for line in (*_lines(experiment, document), str(path)):
         say(line)
-    say(str(folder / f"{experiment.name}.results.json"))
     return int(unreadable)
 
 
@@ -84,99 +75,53 @@ def _changed(experiment: Experiment, options: ExperimentOptions) -> Experiment:
 
 def _check_same(path: Path, experiment: Experiment) -> None:
     """Refuse to go on with runs of another experiment; variants may come and go."""
-    facts = {key: value for key, value in experiment.facts.items() if key not in ("variants", "title", "reference")}
-    now = json.loads(json.dumps(facts))
+    ignored = ("variants", "title", "reference")
+    now = json.loads(json.dumps({key: value for key, value in experiment.facts.items() if key not in ignored}))
     if path.exists() and any(path.parent.glob("*/*/*/run.json")):  # what was wrong before any run can be put right
         check_same(path.parent, _read(path), now)
         return
     check_folder(path.parent)
     path.parent.mkdir(parents=True, exist_ok=True)
-    _write(path, now)
+    write_whole(path, to_json(now))
 
 
-def _write(path: Path, document: Mapping[str, Any]) -> None:
-    write_whole(path, to_json(document))
-
-
-def _passes(folder: Path) -> list[Path]:
-    """Return the passes that have begun; one that was refused before it began may be written over."""
+def _passes(asked: ExperimentRun, folder: Path) -> dict[Path, ExperimentRun]:
+    """Return what has been asked in each folder, together all variants: what is new gets a folder of its own."""
     paths = sorted(path.parent for path in folder.glob("*/variants.json"))
-    return [path for path in paths if any(path.glob("*/run.json"))]
-
-
-def _overrides(path: Path) -> dict[str, tuple[str, ...]]:
-    """Return the variants of a pass."""
-    return {label: tuple(words) for label, words in _read(path / "variants.json").items()}
+    passes = {}
+    for path in (path for path in paths if any(path.glob("*/run.json"))):  # others were refused before they began
+        methods = {label: tuple(words) for label, words in _read(path / "variants.json").items()}
+        passes[path] = replace(asked, methods=methods)
+    if new := missing(asked, passes.values()):
+        path = next(path for index in count(1) if (path := folder / f"{index:03}") not in passes)
+        path.mkdir(parents=True, exist_ok=True)
+        write_whole(path / "variants.json", to_json({label: list(words) for label, words in new.methods.items()}))
+        passes[path] = new
+    return passes
 
 
 def _read(path: Path) -> dict[str, Any]:
     # What has to go: a pass that does not say what it holds, but no run for the sake of `experiment.json`.
     lost = str(path.parent if path.name == "variants.json" else "it")
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        document = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise ArgumentError(f"{path}: cannot be read ({error}); delete {lost}") from None
-    if not isinstance(found, dict):
+    if not isinstance(document, dict):
         raise ArgumentError(f"{path}: holds no JSON object; delete {lost}")
-    return found
+    return document
 
 
 def _check_settings(experiment: Experiment) -> None:
-    """Refuse settings that no method takes before anything is run, by the variant's name."""
-    for cell in cells(experiment):
-        for label, words in cell.variants.items():
-            try:
-                parsed: dict[str, Any] = parse_settings(method_of(label), words)
-                create_method(method_of(label), **parsed)
-            except ArgumentError as error:
-                variant = label.partition("-")[2]
-                raise ArgumentError(f"{experiment.name}: variant {variant!r}: {error}") from None
-
-
-@dataclass(frozen=True)
-class _Pass:
-    """Variants that are run together, in a folder of their own."""
-
-    experiment: Experiment
-    options: ExperimentOptions
-    folder: Path
-    cell: Cell
-    features: Path
-
-    def carry_out(self, say: Say, warn: Say) -> list[Run]:
-        """Answer what has not been answered yet, and return the runs."""
-        facts, runs = self.experiment.facts, self.runs()
-        by_name = {run.document["config"]["dataset"]["name"]: run for run in runs}
-        asked = {key: facts[key] for key in ("limit", "seed", "preset", "pretrained")} | {"prompts": self.cell.prompts}
-        for run in runs:
-            check_same(run.folder, {key: run.document["config"].get(key) for key in asked}, asked)
-        done = {name for name, run in by_name.items() if run.complete}
-        wanted = [name for name in facts["datasets"] if Path(name).name not in done]
-        if not wanted:
-            return runs
-        words = tuple(f"{label}.{word}" for label, words in self.cell.variants.items() for word in words)
-        options = self.options.evaluation(
-            datasets=tuple(wanted),
-            methods=tuple(self.cell.variants),
-            out=self.folder,
-            prompts=self.cell.prompts,
-            views=self.cell.views,
-            **{key: facts[key] for key in ("limit", "backbone", "pretrained", "preset", "seed")},
-            set=words,
-            features=self.features,
-        )
+    """Refuse settings that no method takes before anything is run."""
+    for run in experiment.runs:
         try:
-            evaluate(options, say, warn)
-        except KeyboardInterrupt as stop:
-            raise type(stop)(str(stop).replace("go on with --resume", "the same command goes on")) from None
-        return self.runs()
-
-    def runs(self) -> list[Run]:
-        """Return the runs that are there."""
-        return [load_run(path.parent) for path in sorted(self.folder.glob("*/run.json"))]
+            run.settings()
+        except ArgumentError as error:
+            raise ArgumentError(f"{experiment.name}: {error}") from None
 
 
-def conclude(experiment: Experiment, runs_of: Mapping[str, Sequence[Run]]) -> dict[str, Any]:
+def ablation_results(experiment: Experiment, runs_of: Mapping[str, Sequence[Run]]) -> dict[str, Any]:
     """Return the results of an experiment as they are written: see the page on ablations.
 
     Args:
@@ -191,20 +136,19 @@ def conclude(experiment: Experiment, runs_of: Mapping[str, Sequence[Run]]) -> di
     variants = [
         {
             "label": name,
-            **compare_results(found, reference),
-            "zero_shot": compare_results(found, [one.zero_shot for one in found if one.zero_shot is not None]),
-            "fallbacks": sum(one.fallbacks for one in found),
+            **compare_results(own, reference),
+            "zero_shot": compare_results(own, [one.zero_shot for one in own if one.zero_shot is not None]),
+            "fallbacks": sum(one.fallbacks for one in own),
             "changes": experiment.facts["variants"][name],
         }
-        for name, found in results.items()
+        for name, own in results.items()
     ]
-    runs = [*{run.folder: run for found in runs_of.values() for run in found}.values()]
+    runs = list({run.folder: run for group in runs_of.values() for run in group}.values())
     sessions = [session for run in runs for session in run.document["sessions"]]
-    settings = {name: found[-1].settings if found else {} for name, found in results.items()}
     return {
         "schema_version": SCHEMA_VERSION,
         "name": experiment.name,
-        "title": experiment.facts["title"],
+        "title": experiment.title,
         "reference": experiment.reference,
         "variants": variants,
         "run_info": {
@@ -213,7 +157,7 @@ def conclude(experiment: Experiment, runs_of: Mapping[str, Sequence[Run]]) -> di
             "images": sum(one.n for one in reference),
             "experiment": experiment.facts,
         },
-        "train_info": settings,
+        "train_info": {name: own[-1].settings if own else {} for name, own in results.items()},
         "meta_info": _origin(runs),
     }
 
@@ -239,15 +183,15 @@ def compare_results(own: Sequence[Result], other: Sequence[Result]) -> dict[str,
             pairs |= {one.dataset: correct} if len(positions) else {}
     if not pairs:
         return {"n": 0, **dict.fromkeys(_NUMBERS), "gained": 0, "lost": 0, "p_value": None, "datasets": {}}
-    found = Comparison.of(*(np.concatenate(side) for side in zip(*pairs.values(), strict=True)))
-    change = found.difference
-    numbers = (found.accuracy.value, *found.accuracy.interval, change.value, change.low, change.high)
+    whole = Comparison.of(*(np.concatenate(side) for side in zip(*pairs.values(), strict=True)))
+    change = whole.difference
+    numbers = (whole.accuracy.value, *whole.accuracy.interval, change.value, change.low, change.high)
     return {
-        "n": found.n,
+        "n": whole.n,
         **dict(zip(_NUMBERS, numbers, strict=True)),
-        "gained": found.gained,
-        "lost": found.lost,
-        "p_value": found.p_value,
+        "gained": whole.gained,
+        "lost": whole.lost,
+        "p_value": whole.p_value,
         "datasets": {name: _counts(Comparison.of(*correct)) for name, correct in pairs.items()},
     }
 
@@ -255,9 +199,9 @@ def compare_results(own: Sequence[Result], other: Sequence[Result]) -> dict[str,
 _NUMBERS = ("accuracy", "low", "high", "difference", "difference_low", "difference_high")
 
 
-def _counts(found: Comparison) -> dict[str, int]:
-    correct = {"n": found.n, "correct": found.accuracy.correct, "other_correct": found.reference.correct}
-    return {**correct, "gained": found.gained, "lost": found.lost}
+def _counts(compared: Comparison) -> dict[str, int]:
+    correct = {"n": compared.n, "correct": compared.accuracy.correct, "other_correct": compared.reference.correct}
+    return {**correct, "gained": compared.gained, "lost": compared.lost}
 
 
 def _origin(runs: Sequence[Run]) -> dict[str, Any]:
@@ -273,14 +217,14 @@ def _origin(runs: Sequence[Run]) -> dict[str, Any]:
     }
 
 
-def _once(found: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    return list({json.dumps(one, sort_keys=True): one for one in found}.values())
+def _once(facts: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    return list({json.dumps(one, sort_keys=True): one for one in facts}.values())
 
 
 def _lines(experiment: Experiment, document: Mapping[str, Any]) -> list[str]:
     """Return the results as they are printed."""
     lines = [
-        f"\n{experiment.name}: {experiment.facts['title']}",
+        f"\n{experiment.name}: {experiment.title}",
         f"{'variant':18} {'n':>5}  top-1   over {experiment.reference}, 95%   right/lost   p   over zero-shot, 95%",
     ]
     for one in document["variants"]:
@@ -294,6 +238,6 @@ def _lines(experiment: Experiment, document: Mapping[str, Any]) -> list[str]:
     return lines
 
 
-def _difference(found: Mapping[str, Any]) -> str:
-    value, low, high = (100 * found[key] for key in ("difference", "difference_low", "difference_high"))
+def _difference(compared: Mapping[str, Any]) -> str:
+    value, low, high = (100 * compared[key] for key in ("difference", "difference_low", "difference_high"))
     return f"{value:+.1f} ({low:+.1f} to {high:+.1f})"

@@ -1,12 +1,18 @@
-"""Run methods over images; a bad file is a row with an error and never ends a run.
+"""Run methods over images, and measure what one prediction costs; a bad file is a row with an error and ends no run.
 
 Nor does a picture whose features are NaN or infinite, as they may be in half precision: where zero-shot has no answer
 it is a row with an error, and where a method alone has none, the method falls back to zero-shot.
 
 Files are decoded and views cut ahead, in other processes where that is asked for; features are computed in this one.
 Where no method uses views, the plain views of `ROW_MULTIPLE` images are encoded in one batch.
+
+The cost of a prediction (paper, "Computational Cost Analysis") is all that one new image costs once it is decoded:
+views, features, adaptation, prediction. The text features of the label set are computed once for all images.
 """
 
+import gc
+import math
+import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -19,17 +25,17 @@ import torch
 
 from faircontext.backbones.base import ROW_MULTIPLE
 from faircontext.episode import Episode
-from faircontext.errors import FeatureError, ImageError
+from faircontext.errors import ArgumentError, FeatureError, ImageError, check_minimum, check_type
 from faircontext.imageio import DecodedImage, read_image
 from faircontext.labels import LabelSpace
 from faircontext.methods import Method, ZeroShot
 from faircontext.runs.ahead import map_ahead
 from faircontext.runs.records import Row
-from faircontext.system import usable_processors
-from faircontext.types import Prediction
+from faircontext.system import forget_peak, peak_mb, resident_mb, usable_processors
+from faircontext.types import Image, Prediction
 from faircontext.views import Geometry, ViewRecipe, Views
 
-__all__ = ["Answer", "Item", "answer_images"]
+__all__ = ["Answer", "Efficiency", "Item", "answer_images", "measure"]
 
 _ZERO_SHOT = ZeroShot()
 
@@ -156,23 +162,17 @@ def answer_images(
 
 def _prepare(reader: _Reader, items: Sequence[Item], workers: int) -> Iterator[_Prepared]:
     """Yield prepared images in order: made when their turn comes, or ahead where there are workers."""
-    if workers:
-        return map_ahead(reader, items, workers)
-    return map(reader, items) if reader.cut else _prepare_in_turns(reader, items)
-
-
-def _prepare_in_turns(reader: _Reader, items: Sequence[Item]) -> Iterator[_Prepared]:
-    """Use all processors for reading, then, once a batch has been read, for encoding: on a CPU both need them."""
+    if workers or reader.cut:
+        yield from map_ahead(reader, items, workers) if workers else map(reader, items)
+        return
+    # All processors read, then, once a batch has been read, encode: on a CPU both need them.
     with ThreadPoolExecutor(min(ROW_MULTIPLE, usable_processors())) as pool:
         for start in range(0, len(items), ROW_MULTIPLE):
             yield from pool.map(reader, items[start : start + ROW_MULTIPLE])
 
 
 def _answer_chunk(
-    chunk: Sequence[tuple[Item, _Prepared]],
-    labels: LabelSpace,
-    methods: Mapping[str, Method],
-    features: Path | None,
+    chunk: Sequence[tuple[Item, _Prepared]], labels: LabelSpace, methods: Mapping[str, Method], features: Path | None
 ) -> Iterator[Answer]:
     """Answer some images; where there are several, their plain views are encoded in one batch."""
     begin = time.perf_counter()
@@ -182,46 +182,38 @@ def _answer_chunk(
         plain = torch.stack([episode.plain for episode in read]).to(labels.backbone.device)
         with suppress(FeatureError):  # of one of them: then each is encoded alone, and that one is refused
             encoded = labels.backbone.encode_image(plain / 255.0)
-            for place, z in enumerate(encoded):
-                read[place].take_z(z)
+            for episode, z in zip(read, encoded, strict=True):
+                episode.take_z(z)
     shared = (time.perf_counter() - begin) / len(chunk)
-    for (item, image), episode in zip(chunk, episodes, strict=True):
+    for (item, image), current in zip(chunk, episodes, strict=True):
         error, seconds, begin = image.error, image.seconds + shared, time.perf_counter()
-        answer = None
-        if episode is not None:
+        row = Row(item.name, "" if item.label is None else labels.names[item.label])
+        if current is not None:
             try:
-                answer = _answer(episode, methods, item, image.notes, seconds)
+                yield _answer(current, methods, row, item.label, image.notes, seconds)
+                continue
             except FeatureError as caught:
                 error, seconds = str(caught), seconds + time.perf_counter() - begin
-        if answer is None:
-            refused = replace(_row_of(item, labels), error=error, seconds=seconds)
-            rows = tuple(replace(refused, method=name) for name in methods)
-            answer = Answer(rows, notes=image.notes, label=item.label)
-        yield answer
-
-
-def _row_of(item: Item, labels: LabelSpace) -> Row:
-    return Row(item.name, "" if item.label is None else labels.names[item.label])
+        rows = tuple(replace(row, method=name, error=error, seconds=seconds) for name in methods)
+        yield Answer(rows, notes=image.notes, label=item.label)
 
 
 def _answer(
-    episode: Episode, methods: Mapping[str, Method], item: Item, notes: tuple[str, ...], seconds: float
+    episode: Episode, methods: Mapping[str, Method], row: Row, label: int | None, notes: tuple[str, ...], seconds: float
 ) -> Answer:
-    """Answer one image; raise `FeatureError` where zero-shot has no answer."""
+    """Answer one image; raise `FeatureError` where zero-shot has no prediction."""
     # Zero-shot comes last: it takes the plain view's features from the views', where they are encoded anyway.
-    found: dict[Method, tuple[Prediction | str, float]] = {}
+    made: dict[Method, tuple[Prediction | str, float]] = {}
     for method in sorted([*methods.values(), _ZERO_SHOT], key=lambda method: isinstance(method, ZeroShot)):
-        if method not in found:
-            begin = time.perf_counter()
-            found[method] = _try(method, episode), time.perf_counter() - begin + seconds
-            seconds = 0.0
-    names, (reference, _) = episode.labels.names, found[_ZERO_SHOT]
-    row = _row_of(item, episode.labels)
+        if method not in made:
+            begin, outcome = time.perf_counter(), _try(method, episode)
+            made[method], seconds = (outcome, time.perf_counter() - begin + seconds), 0.0
+    names, (reference, _) = episode.labels.names, made[_ZERO_SHOT]
     if isinstance(reference, str):
         raise FeatureError(reference)
     predictions = tuple(
-        replace(reference, fallback=f"{answer}: answered by zero-shot") if isinstance(answer, str) else answer
-        for answer in (found[method][0] for method in methods.values())
+        replace(reference, fallback=f"{outcome}: answered by zero-shot") if isinstance(outcome, str) else outcome
+        for outcome in (made[method][0] for method in methods.values())
     )
     rows = tuple(
         replace(
@@ -232,16 +224,127 @@ def _answer(
             confidence=prediction.confidence,
             method=name,
             fallback=prediction.fallback or "",
-            seconds=found[method][1],
+            seconds=made[method][1],
         )
         for (name, method), prediction in zip(methods.items(), predictions, strict=True)
     )
-    return Answer(rows, predictions, reference, notes, item.label)
+    return Answer(rows, predictions, reference, notes, label)
 
 
 def _try(method: Method, episode: Episode) -> Prediction | str:
-    """Return a method's answer, or why there is none."""
+    """Return a method's prediction, or why there is none."""
     try:
         return method(episode)
     except FeatureError as error:
         return str(error)
+
+
+@dataclass(frozen=True)
+class Efficiency:
+    """What one prediction costs; memory is in MB of 2^20 bytes.
+
+    Attributes:
+        seconds: of each trial.
+        images: how many different images the trials went through.
+        peak_device_mb: the most that tensors took on a CUDA device during the trials, weights included; None elsewhere.
+        peak_resident_mb: by how much the process grew at its peak, above the loaded model with its label set; None
+            where the system does not tell (it does on Linux).
+    """
+
+    seconds: tuple[float, ...]
+    images: int
+    peak_device_mb: float | None
+    peak_resident_mb: float | None
+
+    @property
+    def seconds_mean(self) -> float:
+        """Mean over the trials."""
+        return statistics.fmean(self.seconds)
+
+    @property
+    def seconds_spread(self) -> float:
+        """Standard error of that mean: the standard deviation of the trials over the root of their number."""
+        return statistics.stdev(self.seconds) / math.sqrt(len(self.seconds))
+
+    def as_record(self) -> dict[str, float | int | None]:
+        """Return the numbers as `costs.json` holds them; memory is the device's where there is one."""
+        return {
+            "seconds_mean": self.seconds_mean,
+            "seconds_standard_error": self.seconds_spread,
+            "trials": len(self.seconds),
+            "images": self.images,
+            "peak_memory_mb": self.peak_resident_mb if self.peak_device_mb is None else self.peak_device_mb,
+        }
+
+    def __str__(self) -> str:
+        words = f"{self.seconds_mean:.3f} s (standard error {self.seconds_spread:.3f}, {len(self.seconds)} trials)"
+        if self.peak_device_mb is not None:
+            words += f", peak of the device {self.peak_device_mb:.0f} MB"
+        return words + ("" if self.peak_resident_mb is None else f", process grew by {self.peak_resident_mb:.0f} MB")
+
+
+def measure(
+    method: Method,
+    images: Sequence[Image],
+    labels: LabelSpace,
+    recipe: ViewRecipe | None = None,
+    trials: int = 30,
+    warmup: int = 2,
+    seed: int = 0,
+) -> Efficiency:
+    """Measure what a method's prediction for one image costs, as the paper does: a mean over 30 trials, peak memory.
+
+    Each trial is a fresh episode, so that views and features are paid for. The device has done all its work whenever
+    the clock is read. Memory that a process has freed mostly stays with it: to compare how much a process grows,
+    measure each method in a process of its own. What other programs do on the machine counts as well.
+
+    Args:
+        method: what is measured.
+        images: decoded images, see `load_image`; trials go through them in turn.
+        labels: the label space, and with it the backbone and the device.
+        recipe: how views are made; None for the paper's.
+        trials: how many are timed, at least 2.
+        warmup: how many are not timed and come before, at least 1: the first pays for constants of the label set and
+            for what the device prepares once.
+        seed: of views and masks.
+
+    Raises:
+        FairContextError: there is no image, a number is out of range, or the method cannot run on this backbone or on
+            these labels.
+    """
+    check_type("method", method, Method, "create one with create_method")
+    check_type("labels", labels, LabelSpace)
+    check_minimum("trials", trials, 2)
+    check_minimum("warmup", warmup, 1)
+    if not images:
+        raise ArgumentError("images is empty; give at least one, see load_image")
+    method.check(labels.backbone)
+    method.check_labels(labels)
+    labels.text  # noqa: B018 (encoded once for all images)
+    ZeroShot()(Episode(images[0], labels, recipe, seed))  # the image tower has run once before the peak begins
+    device = labels.backbone.device
+    gc.collect()
+    loaded = resident_mb() if forget_peak() else None
+    seconds = []
+    for trial in range(-warmup, trials):
+        if trial == 0 and device.type == "cuda":
+            torch.cuda.reset_peak_memory_stats(device)
+        _wait(device)
+        begin = time.perf_counter()
+        method(Episode(images[trial % len(images)], labels, recipe, seed))
+        _wait(device)
+        seconds.append(time.perf_counter() - begin)
+    return Efficiency(
+        tuple(seconds[warmup:]),
+        min(len(images), trials),
+        torch.cuda.max_memory_allocated(device) / 2**20 if device.type == "cuda" else None,
+        None if loaded is None else max(0.0, peak_mb() - loaded),
+    )
+
+
+def _wait(device: torch.device) -> None:
+    """Wait until a device has done what it was asked for: calls return before."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    elif device.type == "mps":
+        torch.mps.synchronize()

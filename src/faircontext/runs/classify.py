@@ -1,11 +1,15 @@
-"""Answer a person's own photos, beside zero-shot: rows as they come, counts and accuracies at the end."""
+"""Classify a user's photos, beside zero-shot: CSV rows and JSON as predictions come, accuracies at the end."""
 
+import csv
 import platform
 import sys
+import tempfile
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack
-from dataclasses import asdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, suppress
+from dataclasses import asdict, fields
+from itertools import chain
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -15,19 +19,18 @@ from faircontext import __version__
 from faircontext.datasets.class_folders import depth_warnings, keys_below
 from faircontext.datasets.folder import find_images
 from faircontext.errors import one_line
-from faircontext.files import check_outputs
+from faircontext.files import check_outputs, to_json, write_whole, writing
 from faircontext.imageio import MAX_PIXELS
 from faircontext.labels import LabelSpace
 from faircontext.metrics.scores import Comparison, Tally
 from faircontext.names import FolderTruth, name_warnings
 from faircontext.runs.answer import Answer, Item, answer_images
-from faircontext.runs.options import ClassifyOptions
+from faircontext.runs.options import ClassifyOptions, Say
 from faircontext.runs.plan import Setup
-from faircontext.runs.records import EntrySpool, RowWriter
-from faircontext.runs.session import Say
+from faircontext.runs.records import Row
 from faircontext.types import describe_flat, is_flat
 
-__all__ = ["SCHEMA_VERSION", "classify"]
+__all__ = ["SCHEMA_VERSION", "EntrySpool", "RowWriter", "classify"]
 
 SCHEMA_VERSION = 1
 
@@ -46,21 +49,21 @@ def classify(options: ClassifyOptions, inputs: Sequence[str], listed: Iterable[s
         KeyboardInterrupt: the run was stopped; what was answered is written.
     """
     names = options.names_for(inputs)
-    remarks: list[str] = []
-    paths = find_images(inputs, listed, remarks.append)
+    warnings: list[str] = []
+    paths = find_images(inputs, listed, warnings.append)
     read = options.reader()
     setup = options.create(names, options.method, options.prompts)
     roots = inputs if options.labels_from_folders else ()
     truth = FolderTruth(setup.labels.names, paths, roots)
-    remarks += depth_warnings(keys_below(paths, roots))
+    warnings += depth_warnings(keys_below(paths, roots))
     check_outputs(filter(None, (options.csv, options.json)), [*paths, *filter(None, [options.labels_file])])
     with ExitStack() as stack:
         # Opened last, so that a wrong argument leaves an earlier file as it was.
         writer = stack.enter_context(RowWriter(options.csv)) if options.csv else None
         spool = stack.enter_context(EntrySpool(options.json)) if options.json else None
         _print_run(options, setup, len(paths))
-        for remark in [*remarks, *name_warnings(names), *setup.labels.warnings(), *truth.warnings()]:
-            warn(remark)
+        for warning in [*warnings, *name_warnings(names), *setup.labels.warnings(), *truth.warnings()]:
+            warn(warning)
         totals = _Totals(setup)
         items = [Item(str(path), path, truth(path)) for path in paths]
         stream = answer_images(items, setup.labels, setup.methods, setup.recipe, options.seed, read)
@@ -77,8 +80,8 @@ def classify(options: ClassifyOptions, inputs: Sequence[str], listed: Iterable[s
             interruption = caught
         finally:
             totals.print()
-            for remark in totals.remarks():
-                warn(remark)
+            for warning in totals.warnings():
+                warn(warning)
             if spool:
                 spool.write(_report(options, setup, totals), "answers")
     if interruption is not None:
@@ -87,7 +90,7 @@ def classify(options: ClassifyOptions, inputs: Sequence[str], listed: Iterable[s
 
 
 class _Totals:
-    """What is printed at the end, counted as answers come: none of them is kept.
+    """What is printed at the end, counted as answers come: none of them is stored.
 
     Attributes:
         images: answered or refused.
@@ -96,7 +99,7 @@ class _Totals:
 
     def __init__(self, setup: Setup) -> None:
         self._tallies = {label: Tally() for label in setup.methods}
-        self._remarks: dict[str, tuple[str, int]] = {}
+        self._notes: dict[str, tuple[str, int]] = {}
         self.images = self.refused = self._fallbacks = 0
         self._seconds = 0.0
         self._localised, self._flat = Counter[str](), Counter[str]()
@@ -105,9 +108,9 @@ class _Totals:
         """Count an image."""
         self.images += 1
         self.refused += bool(answer.error)
-        for remark in answer.notes:
-            first, number = self._remarks.get(remark, (answer.path, 0))
-            self._remarks[remark] = first, number + 1
+        for note in answer.notes:
+            first, n = self._notes.get(note, (answer.path, 0))
+            self._notes[note] = first, n + 1
         for row in answer.rows:
             self._fallbacks += bool(row.fallback)
             self._seconds += row.seconds
@@ -117,11 +120,10 @@ class _Totals:
             self._localised[label] += "common_mean" in prediction.diagnostics
             self._flat[label] += is_flat(prediction.diagnostics)
 
-    def remarks(self) -> list[str]:
+    def warnings(self) -> list[str]:
         """Return what was decided where files were read, a line for each kind, and where common evidence is flat."""
-        found = self._remarks.items()
         return [
-            *(f"{first}{f' and {number - 1:,} more' * (number > 1)}: {what}" for what, (first, number) in found),
+            *(f"{first}{f' and {n - 1:,} more' * (n > 1)}: {note}" for note, (first, n) in self._notes.items()),
             *(describe_flat(label, flat, self._localised[label]) for label, flat in self._flat.items() if flat),
         ]
 
@@ -133,10 +135,10 @@ class _Totals:
         """Print the counts, and the accuracies where images have a truth."""
         answered, fallbacks, seconds = self.images - self.refused, self._fallbacks, self._seconds
         print(f"\n{answered} answered, {self.refused} refused, {fallbacks} fell back; {seconds:.1f} s")
-        for number, (name, comparison) in enumerate(self.comparisons().items()):
+        for index, (name, comparison) in enumerate(self.comparisons().items()):
             if comparison is None:
                 return
-            if number == 0:
+            if index == 0:
                 print(f"{'zero-shot':12} {comparison.reference}")
             if name != "zero_shot":
                 print(f"{name:12} {comparison.accuracy}")
@@ -181,15 +183,15 @@ def _columns(words: Sequence[str], width: int = 14) -> str:
 def _print_run(options: ClassifyOptions, setup: Setup, images: int) -> None:
     """Say what is about to run, with every setting that differs from the paper's."""
     recipe, labels = setup.recipe, setup.labels
-    described = []
+    summaries = []
     for label, method in setup.methods.items():
         default = type(method)().settings()
         changed = [f"{name}={value}" for name, value in method.settings().items() if value != default[name]]
-        described.append(f"{label}{' (' + ', '.join(changed) + ')' if changed else ''}")
+        summaries.append(f"{label}{' (' + ', '.join(changed) + ')' if changed else ''}")
     print(
         f"{labels.backbone.name} ({labels.backbone.precision}, {labels.backbone.device}), preset {options.preset}; "
         f"{recipe.number} views of scale {recipe.scale[0]:g} to {recipe.scale[1]:g}; seed {options.seed}\n"
-        f"{', '.join(described)}\n"
+        f"{', '.join(summaries)}\n"
         f"{images} image{'s' * (images != 1)}, {len(labels)} class{'es' * (len(labels) != 1)}, "
         f"prompts: {' | '.join(labels.templates[:7])}{' ...' if len(labels.templates) > 7 else ''}"
     )
@@ -221,18 +223,16 @@ def _report(options: ClassifyOptions, setup: Setup, totals: _Totals) -> dict[str
             "max_pixels": min(options.max_pixels, MAX_PIXELS),
         },
         "versions": {"faircontext": __version__, "torch": torch.__version__, "python": platform.python_version()},
-        "summary": {name: None if found is None else _summary(found) for name, found in totals.comparisons().items()},
+        "summary": {name: _summary(compared) for name, compared in totals.comparisons().items()},
     }
 
 
-def _summary(found: Comparison) -> dict[str, Any]:
-    accuracies = {"zero_shot": found.reference, "method": found.accuracy}
-    return {
-        **{name: {"correct": one.correct, "number": one.n} for name, one in accuracies.items()},
-        "gained": found.gained,
-        "lost": found.lost,
-        "p_value": found.p_value,
-    }
+def _summary(compared: Comparison | None) -> dict[str, Any] | None:
+    if compared is None:
+        return None
+    accuracies = {"zero_shot": compared.reference, "method": compared.accuracy}
+    counts = {name: {"correct": one.correct, "number": one.n} for name, one in accuracies.items()}
+    return {**counts, "gained": compared.gained, "lost": compared.lost, "p_value": compared.p_value}
 
 
 def _entries(answer: Answer, labels: LabelSpace) -> Iterator[dict[str, Any]]:
@@ -248,3 +248,84 @@ def _entries(answer: Answer, labels: LabelSpace) -> Iterator[dict[str, Any]]:
             entry["candidates"] = [labels.names[index] for index in prediction.candidates]
             entry["diagnostics"] = dict(prediction.diagnostics)
         yield entry
+
+
+class RowWriter(AbstractContextManager["RowWriter"]):
+    """Writes rows to a CSV file as they come, so that an interrupted run keeps what it had."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        columns = [field.name for field in fields(Row)]
+        with writing(path), ExitStack() as stack:
+            self._file = path.open("w", encoding="utf-8", errors="backslashreplace", newline="")
+            stack.callback(self.__exit__)
+            self._writer = csv.DictWriter(self._file, columns, lineterminator="\n")
+            # The writer does not quote a lone carriage return, which a reader then takes for the end of the row.
+            self._quoting_writer = csv.DictWriter(self._file, columns, lineterminator="\n", quoting=csv.QUOTE_ALL)
+            self._writer.writeheader()
+            self._file.flush()
+            stack.pop_all()
+
+    def write(self, row: Row) -> None:
+        """Append a row and hand it to the operating system."""
+        cells = row.cells()
+        special = any("\r" in str(cell) for cell in cells.values())
+        with writing(self._path):
+            (self._quoting_writer if special else self._writer).writerow(cells)
+            self._file.flush()
+
+    def __exit__(self, *_: object) -> None:
+        with suppress(OSError):  # what could not be written has been said already
+            self._file.close()
+
+
+_SPOOLED_AT_ONCE = 64
+"""Entries that are encoded together: each call of `json.dumps` with an indent leaves a reference cycle."""
+
+
+class EntrySpool(AbstractContextManager["EntrySpool"]):
+    """Keeps the entries of a JSON document's last list on disk as they come, until the document is written.
+
+    They lie in a file without a name beside the document, which goes with the process.
+
+    Args:
+        path: of the document.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        beside = path.parent if path.is_file() or not path.exists() else None  # not beside a device
+        with writing(path):
+            self._file = tempfile.TemporaryFile("w+", encoding="utf-8", newline="", dir=beside)  # noqa: SIM115
+        self._buffer: list[Mapping[str, Any]] = []
+
+    def add(self, entries: Iterable[Mapping[str, Any]]) -> None:
+        """Append entries in one step, so that an interruption leaves all of them or none.
+
+        Raises:
+            ArgumentError: it cannot be written, for example because the disk is full.
+        """
+        self._buffer = [*self._buffer, *entries]
+        if len(self._buffer) >= _SPOOLED_AT_ONCE:
+            self._flush()
+
+    def _flush(self) -> None:
+        if self._buffer:
+            # Line breaks within strings are escapes: every one here begins a line, indented as in a list of a document.
+            lines = to_json(self._buffer).removeprefix("[").removesuffix("\n]").replace("\n", "\n ")
+            with writing(self._path):
+                self._file.write("," + lines)
+            self._buffer = []
+
+    def write(self, document: Mapping[str, Any], name: str) -> None:
+        """Write the document in one step, with the entries as a list that comes last; see `write_whole`."""
+        self._flush()
+        head = to_json({**document, name: []}).removesuffix("[]\n}")
+        with writing(self._path):
+            self._file.seek(0)
+            empty = not self._file.read(1)  # the first entry's comma
+        write_whole(self._path, chain([head, "["], self._file, ["]\n}" if empty else "\n ]\n}"]))
+
+    def __exit__(self, *_: object) -> None:
+        with suppress(OSError):  # what could not be written has been said already
+            self._file.close()

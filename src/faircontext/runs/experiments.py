@@ -1,8 +1,8 @@
 """Experiments as JSON files: variants of one method that are compared, or the runs that a table of the paper needs.
 
-Of variants, those that share views and prompts are run together, so that they share an image's features. For the paper,
-a method with its settings belongs to one group, and runs are stored by backbone, prompts and group: a table that needs
-a run finds it, whichever table it was made for.
+Either becomes runs of `evaluate`. Variants that share views and prompts are run together, so that they share an image's
+features. For the paper, a method with its settings belongs to one group, and runs are stored by backbone, prompts and
+group: a table that needs a run finds it, whichever table it was made for.
 """
 
 import json
@@ -16,22 +16,10 @@ from typing import Any
 
 from faircontext.datasets.spec import CATALOGUE
 from faircontext.errors import ArgumentError, unknown_name
+from faircontext.runs.options import AnalysisOptions, EvaluateOptions, ExperimentOptions
 from faircontext.runs.records import is_analysis
 
-__all__ = [
-    "KEYS",
-    "Cell",
-    "Experiment",
-    "PaperExperiment",
-    "PaperRun",
-    "cells",
-    "experiment_names",
-    "missing",
-    "paper_experiments",
-    "read_experiment",
-    "read_paper_experiment",
-    "shared",
-]
+__all__ = ["KEYS", "Experiment", "ExperimentRun", "experiment_names", "missing", "read_experiment", "shared"]
 
 KEYS: Mapping[str, Any] = {
     "title": "",
@@ -52,35 +40,105 @@ KEYS: Mapping[str, Any] = {
 _OWN = ("views", "prompts", "method")
 """What a variant may change besides the method's settings."""
 
+_NULLABLE = {"limit": int, "pretrained": str}
+"""What may be null."""
+
 _KINDS = {str: "string", int: "number", tuple: "list", dict: "object"}
 
 
-@dataclass(frozen=True)
-class Cell:
-    """Variants that one run answers together.
+@dataclass(frozen=True, kw_only=True)
+class ExperimentRun:
+    """Methods that one call of `evaluate` runs together; its runs differ in the data set alone.
 
     Attributes:
+        group: name of its folder; of the paper's, runs of one group have the same methods and settings.
+        methods: for each label of a row its settings, as overrides for `evaluate --set`.
+        datasets: names.
+        backbone: architecture.
+        pretrained: its weights.
+        preset: what settings start from.
         prompts: name of the prompt set.
         views: overrides for `evaluate --views`.
-        variants: for each label of a row its settings, as overrides for `evaluate --set`.
+        limit: images of each data set, None for all.
+        seed: of views, masks and the order of images.
     """
 
-    prompts: str
-    views: tuple[str, ...]
-    variants: Mapping[str, tuple[str, ...]]
+    group: str
+    methods: Mapping[str, tuple[str, ...]]
+    datasets: tuple[str, ...] = ()
+    backbone: str = "lite0"
+    pretrained: str | None = None
+    preset: str = "recommended"
+    prompts: str = "single"
+    views: tuple[str, ...] = ()
+    limit: int | None = None
+    seed: int = 0
 
     @property
-    def name(self) -> str:
-        """Name of its folder."""
-        return "-".join((self.prompts, *(word.replace(",", "-") for word in self.views)))
+    def analysis(self) -> bool:
+        """Whether evidence is analysed, in place of answering."""
+        return all(map(is_analysis, self.methods))
+
+    @property
+    def overrides(self) -> tuple[str, ...]:
+        """Overrides for `evaluate --set`."""
+        return tuple(f"{label}.{word}" for label, words in self.methods.items() for word in words)
+
+    @property
+    def folder(self) -> str:
+        """Where its runs are, below the folder of all of the paper's runs."""
+        model = "-".join(filter(None, (self.backbone, self.pretrained)))
+        return f"{re.sub(r'[^A-Za-z0-9._-]+', '-', model).strip('-')}/{self.prompts}/{self.group}"
+
+    def only(self, labels: Iterable[str]) -> "ExperimentRun":
+        """Return the same with some of the methods."""
+        return replace(self, methods={label: self.methods[label] for label in labels})
+
+    def settings(self) -> dict[str, dict[str, Any]]:
+        """Return all settings of the methods over their defaults, the preset `paper`.
+
+        Raises:
+            ArgumentError: a setting is unknown or has a value that cannot be used; the error names the variant.
+        """
+        from faircontext.methods import create_method, parse_settings
+
+        settings = {}
+        for label, overrides in self.methods.items():
+            method, _, variant = label.partition("-")
+            try:
+                changes: dict[str, Any] = parse_settings(method, overrides)
+                settings[label] = create_method(method, **changes).settings()
+            except ArgumentError as error:
+                raise ArgumentError(f"variant {variant!r}: {error}") from None
+        return settings
+
+    def evaluation(self, options: ExperimentOptions, out: Path, **more: Any) -> EvaluateOptions:
+        """Return the options of `evaluate` that make the runs in a folder; `more` are options of its own."""
+        given = ("root", "device", "precision", "workers", "threads", "engine")
+        own = ("datasets", "backbone", "pretrained", "preset", "prompts", "views", "limit", "seed")
+        asked = {name: getattr(options, name) for name in given} | {name: getattr(self, name) for name in own} | more
+        kind = AnalysisOptions if self.analysis else EvaluateOptions
+        return kind(**asked, methods=tuple(self.methods), set=self.overrides, out=out, resume=True)
 
 
 @dataclass(frozen=True)
 class Experiment:
-    """A file of variants that has been read; see `KEYS`."""
+    """A file that has been read.
+
+    Attributes:
+        name: of the file.
+        facts: its entries: those of `KEYS` where it compares variants; else of a table or figure of the paper `title`,
+            `order` among them, `runs`, `costs` (backbones on which time and memory are measured), `counted` (data sets
+            whose classes and images are counted) and `figures` (what is drawn in the end).
+    """
 
     name: str
     facts: Mapping[str, Any]
+
+    @property
+    def title(self) -> str:
+        """What it is."""
+        return str(self.facts["title"])
 
     @cached_property
     def labels(self) -> dict[str, str]:
@@ -93,68 +151,15 @@ class Experiment:
         """The variant that the others are compared with."""
         return str(self.facts["reference"] or next(iter(self.facts["variants"])))
 
+    @cached_property
+    def runs(self) -> list[ExperimentRun]:
+        """What is run; of variants those with the most masks first: the others find theirs encoded."""
+        return _runs_of_variants(self) if "variants" in self.facts else _runs_of_paper(self.facts)
 
-@dataclass(frozen=True)
-class PaperRun:
-    """Runs for a table of the paper that differ in the data set alone.
-
-    Attributes:
-        group: name of their folder; runs of one group have the same methods and settings.
-        backbone: architecture; its weights are OpenAI's unless others are asked for.
-        datasets: names.
-        methods: what is run, variants by a suffix, with settings over the preset `paper`.
-        prompts: name of the prompt set.
-        limit: images of each data set, where the paper takes a sample, or where all would cost days.
-    """
-
-    group: str
-    backbone: str
-    datasets: tuple[str, ...]
-    methods: Mapping[str, Mapping[str, Any]]
-    prompts: str = "single"
-    limit: int | None = None
-
-    @property
-    def analysis(self) -> bool:
-        """Whether evidence is analysed, in place of answering."""
-        return all(map(is_analysis, self.methods))
-
-    @property
-    def settings(self) -> tuple[str, ...]:
-        """Overrides for `evaluate --set`."""
-        return tuple(
-            f"{label}.{key}={_word(value)}" for label, found in self.methods.items() for key, value in found.items()
-        )
-
-    def folder(self, pretrained: str | None) -> str:
-        """Return where its runs are, below the folder of all runs."""
-        model = "-".join(filter(None, (self.backbone, pretrained)))
-        return f"{re.sub(r'[^A-Za-z0-9._-]+', '-', model).strip('-')}/{self.prompts}/{self.group}"
-
-    def only(self, labels: Iterable[str]) -> "PaperRun":
-        """Return the same with some of the methods."""
-        return replace(self, methods={label: self.methods[label] for label in labels})
-
-
-@dataclass(frozen=True)
-class PaperExperiment:
-    """What a table or figure of the paper needs.
-
-    Attributes:
-        name: of the file.
-        title: what it is.
-        runs: what is run.
-        costs: backbones on which time and memory are measured, see `measure`.
-        counted: data sets whose classes and images are counted.
-        figures: what is drawn in the end, see `faircontext figures`.
-    """
-
-    name: str
-    title: str
-    runs: tuple[PaperRun, ...] = ()
-    costs: tuple[str, ...] = ()
-    counted: tuple[str, ...] = ()
-    figures: tuple[str, ...] = ()
+    @cached_property
+    def counted(self) -> tuple[str, ...]:
+        """Data sets whose classes and images are counted."""
+        return _datasets(self.facts.get("counted", ()))
 
     @property
     def datasets(self) -> list[str]:
@@ -163,65 +168,41 @@ class PaperExperiment:
 
 
 def _shipped() -> dict[str, Any]:
-    """Return the experiments that come with the package, by name."""
-    folder = files("faircontext") / "experiments"
-    texts = {path.name.removesuffix(".json"): path for path in folder.iterdir() if path.name.endswith(".json")}
-    return {name: json.loads(texts[name].read_text(encoding="utf-8")) for name in sorted(texts)}
+    """Return the files that come with the package, by name."""
+    paths = sorted((files("faircontext") / "experiments").iterdir(), key=lambda path: path.name)
+    return {p.name.removesuffix(".json"): json.loads(p.read_text("utf-8")) for p in paths if p.name.endswith(".json")}
 
 
-def experiment_names() -> list[str]:
-    """Return the names of the experiments with variants that come with the package."""
-    return [name for name, facts in _shipped().items() if "variants" in facts]
-
-
-def paper_experiments() -> dict[str, PaperExperiment]:
-    """Return what the paper's tables and figures need, by name and in the paper's order."""
-    shipped = {name: facts for name, facts in _shipped().items() if "order" in facts}
-    return {name: _paper_experiment(name, shipped[name]) for name in sorted(shipped, key=lambda n: shipped[n]["order"])}
-
-
-def read_paper_experiment(name: str) -> PaperExperiment:
-    """Return what a table or figure of the paper needs.
-
-    Raises:
-        ArgumentError: there is none of this name.
-    """
-    found = paper_experiments()
-    if name not in found:
-        raise unknown_name("experiment", name, found)
-    return found[name]
-
-
-def _paper_experiment(name: str, facts: Mapping[str, Any]) -> PaperExperiment:
-    runs = (PaperRun(**{**run, "datasets": _datasets([run["datasets"]])}) for run in facts.get("runs", ()))
-    rest = {key: tuple(facts.get(key, ())) for key in ("costs", "figures")}
-    return PaperExperiment(name, facts["title"], tuple(runs), counted=_datasets(facts.get("counted", ())), **rest)
-
-
-def _datasets(words: Sequence[Any]) -> tuple[str, ...]:
-    """Return names of data sets; `natural-shift` and `fine-grained` stand for the paper's."""
-    regimes = {"natural-shift": "natural", "fine-grained": "fine-grained"}
-    found: list[str] = []
-    for word in words:
-        found += word if isinstance(word, list) else [n for n, e in CATALOGUE.items() if e.regime == regimes[word]]
-    return tuple(found)
-
-
-def read_experiment(name: str) -> Experiment:
-    """Read a file of variants, or one that comes with the package.
+def experiment_names(paper: bool = False) -> list[str]:
+    """Return the names of the experiments that come with the package.
 
     Args:
-        name: a path that ends in `.json`, or a name of `experiment_names`.
+        paper: whether those of the paper's tables and figures are returned, in its order, or those with variants.
+    """
+    shipped = _shipped()
+    if paper:
+        return sorted((name for name in shipped if "order" in shipped[name]), key=lambda name: shipped[name]["order"])
+    return [name for name, facts in shipped.items() if "variants" in facts]
+
+
+def read_experiment(name: str, paper: bool = False) -> Experiment:
+    """Read an experiment that comes with the package, or a file of variants.
+
+    Args:
+        name: one of `experiment_names`; or, of variants, a path that ends in `.json`.
+        paper: whether it is one of the paper.
 
     Raises:
         ArgumentError: there is none, or it says something that is not possible.
     """
-    if name.endswith(".json"):
+    if name.endswith(".json") and not paper:
         facts = _read(Path(name))
-    elif name in experiment_names():
+    elif name in (names := experiment_names(paper)):
         facts = _shipped()[name]
     else:
-        raise unknown_name("experiment", name, experiment_names())
+        raise unknown_name("experiment", name, names)
+    if paper:
+        return Experiment(name, facts)
     if not isinstance(facts, dict):
         raise ArgumentError(f"{name}: is no experiment; it holds an object with variants")
     if unknown := [key for key in facts if key not in KEYS]:
@@ -234,9 +215,7 @@ def read_experiment(name: str) -> Experiment:
 def _read(path: Path) -> Any:
     try:
         return json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=_once)
-    except UnicodeDecodeError as error:
-        raise ArgumentError(f"{path}: cannot be read: {error}") from None
-    except OSError as error:
+    except (UnicodeDecodeError, OSError) as error:
         raise ArgumentError(f"{path}: cannot be read: {error}") from None
     except (ValueError, RecursionError) as error:
         raise ArgumentError(f"{path}: is no JSON: {error}") from None
@@ -244,22 +223,19 @@ def _read(path: Path) -> Any:
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """Return an object's entries; Python would take the last of two with one name, without a word."""
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        names = [name for name, _ in pairs]
-        raise ValueError(f"{next(name for name in names if names.count(name) > 1)!r} is there twice in one object")
-    return found
+    names = [name for name, _ in pairs]
+    if doubled := next((name for name in names if names.count(name) > 1), None):
+        raise ValueError(f"{doubled!r} is there twice in one object")
+    return dict(pairs)
 
 
 def _check(path: str, experiment: Experiment) -> None:
     facts = experiment.facts
     for key, default in KEYS.items():
-        kind = list if isinstance(default, tuple) else type(default)
-        if default is not None and not _is(facts[key], (kind, type(default))):
-            raise ArgumentError(f"{path}: {key} is {facts[key]!r}; it takes a JSON {_KINDS[type(default)]}")
-    for key, kind in (("limit", int), ("pretrained", str)):
-        if facts[key] is not None and not _is(facts[key], (kind,)):
-            raise ArgumentError(f"{path}: {key} is {facts[key]!r}; it takes a JSON {_KINDS[kind]}, or null")
+        kind = _NULLABLE.get(key, type(default))
+        if not ((facts[key] is None and key in _NULLABLE) or _is(facts[key], kind)):
+            null = ", or null" * (key in _NULLABLE)
+            raise ArgumentError(f"{path}: {key} is {facts[key]!r}; it takes a JSON {_KINDS[kind]}{null}")
     if not facts["datasets"] or not all(isinstance(name, str) for name in facts["datasets"]):
         raise ArgumentError(f"{path}: datasets is {facts['datasets']!r}; give at least one name")
     if not facts["variants"]:
@@ -270,9 +246,9 @@ def _check(path: str, experiment: Experiment) -> None:
         raise unknown_name(f"reference of {path}", experiment.reference, facts["variants"])
 
 
-def _is(value: object, kinds: tuple[type, ...]) -> bool:
-    """Return whether a value is of a type; true and false are no numbers."""
-    return isinstance(value, kinds) and not isinstance(value, bool)
+def _is(value: object, kind: type) -> bool:
+    """Return whether a value is of a type; a list is a tuple, true and false are no numbers."""
+    return isinstance(value, (list, tuple) if kind is tuple else kind) and not isinstance(value, bool)
 
 
 def _check_variant(path: str, name: str, changes: Any) -> None:
@@ -287,46 +263,75 @@ def _check_variant(path: str, name: str, changes: Any) -> None:
             )
 
 
-def cells(experiment: Experiment) -> list[Cell]:
-    """Return the runs of an experiment, variants with the most masks first: the others find theirs encoded."""
-    found: dict[tuple[str, tuple[str, ...]], dict[str, tuple[str, ...]]] = {}
-    variants = experiment.facts["variants"]
-    for name in sorted(variants, key=lambda name: -_masks(experiment, name)):
-        changes = variants[name]
-        views = tuple(f"{key}={_word(value)}" for key, value in changes.get("views", {}).items())
-        words = tuple(f"{key}={_word(value)}" for key, value in _settings(experiment, name).items())
-        key = (changes.get("prompts", experiment.facts["prompts"]), views)
-        found.setdefault(key, {})[experiment.labels[name]] = words
-    return [Cell(*key, labelled) for key, labelled in found.items()]
+def _runs_of_variants(experiment: Experiment) -> list[ExperimentRun]:
+    facts, methods = experiment.facts, dict[tuple[str, tuple[str, ...]], dict[str, tuple[str, ...]]]()
+    settings = {name: _settings(facts, changes) for name, changes in facts["variants"].items()}
+    for name in sorted(settings, key=lambda name: -_masks(settings[name])):
+        changes = facts["variants"][name]
+        key = (changes.get("prompts", facts["prompts"]), _overrides(changes.get("views", {})))
+        methods.setdefault(key, {})[experiment.labels[name]] = _overrides(settings[name])
+    shared = {key: facts[key] for key in ("backbone", "pretrained", "preset", "limit", "seed")}
+    shared["datasets"] = tuple(facts["datasets"])
+    return [
+        ExperimentRun(
+            group="-".join((prompts, *(word.replace(",", "-") for word in views))),
+            methods=labelled,
+            prompts=prompts,
+            views=views,
+            **shared,
+        )
+        for (prompts, views), labelled in methods.items()
+    ]
 
 
-def _masks(experiment: Experiment, name: str) -> float:
-    masks = _settings(experiment, name).get("masks", 0)
-    return masks if isinstance(masks, int | float) else 0  # what is no number is refused where it is read
+def _masks(settings: Mapping[str, Any]) -> float:
+    masks = settings.get("masks", 0)
+    return masks if isinstance(masks, int | float) else 0  # what is no number is an error where it is read
 
 
-def _settings(experiment: Experiment, name: str) -> dict[str, Any]:
+def _settings(facts: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
     """Return the method's settings of a variant; another method takes none of the experiment's own."""
-    changes, method = experiment.facts["variants"][name], experiment.facts["method"]
-    common = experiment.facts["settings"] if changes.get("method", method) == method else {}
+    common = facts["settings"] if changes.get("method", facts["method"]) == facts["method"] else {}
     return {**common, **{key: value for key, value in changes.items() if key not in _OWN}}
 
 
+def _runs_of_paper(facts: Mapping[str, Any]) -> list[ExperimentRun]:
+    runs = []
+    for run in facts.get("runs", ()):
+        methods = {label: _overrides(settings) for label, settings in run["methods"].items()}
+        changes = {"datasets": _datasets([run["datasets"]]), "methods": methods}
+        runs.append(ExperimentRun(**{"pretrained": "openai", "preset": "paper", **run, **changes}))
+    return runs
+
+
+def _datasets(words: Sequence[Any]) -> tuple[str, ...]:
+    """Return names of data sets; `natural-shift` and `fine-grained` stand for the paper's."""
+    regimes = {"natural-shift": "natural", "fine-grained": "fine-grained"}
+    names: list[str] = []
+    for word in words:
+        names += word if isinstance(word, list) else [n for n, e in CATALOGUE.items() if e.regime == regimes[word]]
+    return tuple(names)
+
+
+def _overrides(settings: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return settings as they are written on a command line."""
+    return tuple(f"{name}={_word(value)}" for name, value in settings.items())
+
+
 def _word(value: Any) -> str:
-    """Return a JSON value as it is written on a command line."""
     if isinstance(value, list):
         return ",".join(map(_word, value))
     return value if isinstance(value, str) else json.dumps(value).replace("null", "none")
 
 
-def missing(cell: Cell, earlier: Sequence[Cell]) -> Cell | None:
-    """Return what of a cell is in no earlier pass, or None."""
-    known = {label for pass_ in earlier for label in shared(cell, pass_)}
-    rest = {label: words for label, words in cell.variants.items() if label not in known}
-    return Cell(cell.prompts, cell.views, rest) if rest else None
+def missing(run: ExperimentRun, earlier: Iterable[ExperimentRun]) -> ExperimentRun | None:
+    """Return what of a run is in no earlier one, or None."""
+    known = {label for other in earlier for label in shared(run, other)}
+    rest = [label for label in run.methods if label not in known]
+    return run.only(rest) if rest else None
 
 
-def shared(cell: Cell, earlier: Cell) -> set[str]:
-    """Return the labels that an earlier pass has with the same settings, in whatever order."""
-    found = earlier.variants
-    return {label for label, words in cell.variants.items() if label in found and set(found[label]) == set(words)}
+def shared(run: ExperimentRun, earlier: ExperimentRun) -> set[str]:
+    """Return the labels that an earlier run has with the same settings, in whatever order."""
+    known = earlier.methods
+    return {label for label, words in run.methods.items() if label in known and set(known[label]) == set(words)}

@@ -1,57 +1,42 @@
-"""Runs that belong together: groups whose runs differ in method and data set alone."""
+"""Runs that belong together: groups whose runs differ in method and data set alone, and the files beside runs.
 
-from collections.abc import Iterable, Mapping, Sequence
+Those are costs of methods (`costs.json`) and results of ablations (`NAME.results.json`).
+"""
+
+import json
+import math
+import os
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from jaxtyping import Bool, Int
 
-from faircontext.errors import ArgumentError
-from faircontext.runs.records import method_of
+from faircontext.errors import ArgumentError, reason_of
+from faircontext.runs.records import METHOD_TITLES, method_of, method_title
 from faircontext.runs.results import Result, has_analyses, read_results
-from faircontext.runs.store import Run, load_runs
+from faircontext.runs.store import Run, load_run, run_folders
 
 __all__ = [
-    "METHOD_TITLES",
+    "AblationResults",
+    "Cost",
     "RunGroup",
     "RunSettings",
+    "Sidecars",
+    "Variant",
     "common_images",
     "find_runs",
+    "find_sidecars",
     "group_runs",
     "incomplete",
     "method_title",
     "shared_sets",
 ]
 
-METHOD_TITLES = {
-    "zero_shot": "Zero-shot",
-    "tpt": "TPT",
-    "ctpt": "C-TPT",
-    "rlcf": "RLCF",
-    "mta": "MTA",
-    "zero": "ZERO",
-    "ttl": "TTL",
-    "tps": "TPS",
-    "rtpt": "R-TPT",
-    "fcl": "FCL",
-}
-"""Methods in the order of the paper's rows."""
-
-
-def method_title(label: str) -> str:
-    """Return what the paper calls a method; `fcl-50` becomes `FCL-50`."""
-    name = method_of(label)
-    return METHOD_TITLES[name] + label[len(name) :] if name in METHOD_TITLES else label
-
-
-def _in_order_of_rows(labels: Iterable[str]) -> list[str]:
-    """Return labels in the order of the paper's rows, each variant after its method, unknown ones last."""
-    order = list(METHOD_TITLES)
-    rank = {label: order.index(name) if (name := method_of(label)) in order else len(order) for label in labels}
-    return sorted(rank, key=lambda label: (rank[label], "-" in label))
+T = TypeVar("T")
 
 
 class RunSettings(NamedTuple):
@@ -73,12 +58,10 @@ class RunSettings(NamedTuple):
         """
         try:
             config = run.document["config"]
-            backbone = config["backbone"]
-            # `pretrained` stands beside the backbone, or among its facts.
-            weights = config.get("pretrained", backbone.get("pretrained")) or ""
-            words = (backbone["name"], weights, backbone["precision"], config["preset"], config["prompts"])
-            backbone_name, pretrained, precision, preset, prompts = map(str, words)
-            return cls(backbone_name, pretrained, precision, preset, prompts, int(config["seed"]))
+            backbone, weights = config["backbone"], config.get("pretrained") or ""
+            texts = (backbone["name"], weights, backbone["precision"], config["preset"], config["prompts"])
+            name, pretrained, precision, preset, prompts = map(str, texts)
+            return cls(name, pretrained, precision, preset, prompts, int(config["seed"]))
         except (KeyError, TypeError, ValueError) as error:
             raise _no_description(run, error) from None
 
@@ -102,16 +85,29 @@ class RunGroup:
         Raises:
             ArgumentError: a method was measured on a data set by two runs, or a `run.json` lacks something.
         """
-        return _results(self.runs)
+        results: dict[str, dict[str, Result]] = {}
+        for run in self.runs:
+            try:
+                own = read_results(run)
+                _ = [(result.dataset, result.planned, result.hash) for result in own]
+            except (KeyError, TypeError, ValueError) as error:
+                raise _no_description(run, error) from None
+            if own:  # a run of analyses has none
+                _add(results.setdefault(own[0].dataset, {}), own)
+        return {name: results[name] for name in sorted(results)}
 
     @cached_property
     def methods(self) -> list[str]:
-        """What the methods are called, in the order of rows."""
-        return _in_order_of_rows(label for found in self.results.values() for label in found)
+        """What the methods are called, in the paper's order: variants come after their method, unknown ones last."""
+        order = list(METHOD_TITLES)
+        labels = dict.fromkeys(label for results in self.results.values() for label in results)
+        rank = {label: order.index(name) if (name := method_of(label)) in order else len(order) for label in labels}
+        return sorted(labels, key=lambda label: (rank[label], "-" in label))
 
     def row(self, method: str) -> dict[str, Result]:
         """Return a method's results that have predictions, by data set."""
-        return {name: found[method] for name, found in self.results.items() if method in found and found[method].n}
+        rows = ((name, results.get(method)) for name, results in self.results.items())
+        return {name: result for name, result in rows if result is not None and result.n}
 
     @property
     def title(self) -> str:
@@ -130,15 +126,10 @@ def find_runs(folders: Sequence[Path]) -> list[Run]:
     """
     if not folders:
         raise ArgumentError("give at least one folder of runs, as faircontext evaluate --out makes it")
-    runs: dict[Path, Run] = {}
-    for folder in folders:
-        try:
-            found = load_runs(folder)
-        except (KeyError, TypeError, AttributeError) as error:
-            raise ArgumentError(f"{folder}: holds a run.json that lacks {error}; delete it or name its run") from None
-        for run in found:
-            runs.setdefault(run.folder.resolve(), run)
-    return list(runs.values())
+    paths: dict[Path, Path] = {}
+    for path in (path for folder in folders for path in run_folders(folder)):
+        paths.setdefault(path.resolve(), path)
+    return [load_run(path) for path in paths.values()]
 
 
 def group_runs(runs: Sequence[Run]) -> list[RunGroup]:
@@ -151,19 +142,6 @@ def group_runs(runs: Sequence[Run]) -> list[RunGroup]:
     for run in runs:
         groups.setdefault(RunSettings.of(run), []).append(run)
     return [RunGroup(settings, tuple(groups[settings])) for settings in sorted(groups)]
-
-
-def _results(runs: Sequence[Run]) -> dict[str, dict[str, Result]]:
-    results: dict[str, dict[str, Result]] = {}
-    for run in runs:
-        try:
-            found = read_results(run)
-            _ = [(result.dataset, result.planned, result.hash) for result in found]
-        except (KeyError, TypeError, ValueError) as error:
-            raise _no_description(run, error) from None
-        if found:  # a run of analyses has none
-            _add(results.setdefault(found[0].dataset, {}), found)
-    return {name: results[name] for name in sorted(results)}
 
 
 def _no_description(run: Run, error: Exception) -> ArgumentError:
@@ -196,15 +174,15 @@ def _doubled(first: Result, second: Result) -> ArgumentError:
 
 def incomplete(group: RunGroup) -> list[str]:
     """Return a line for each run that is not whole: not complete, or a shard."""
-    found: dict[Path, str] = {}
+    lines: dict[Path, str] = {}
     for result in (result for results in group.results.values() for result in results.values()):
         run, shard = result.run, result.config["shard"]
         part = "" if shard is None else f"shard {shard[0]} of {shard[1]} (counted from 0); "
         if shard is not None or not run.complete:
-            found[run.folder] = f"{part}{result.n + result.unreadable:,} of {result.planned:,} images so far"
+            lines[run.folder] = f"{part}{result.n + result.unreadable:,} of {result.planned:,} images so far"
     for run in (run for run in group.runs if has_analyses(run) and not run.complete):
-        found[run.folder] = f"{len({*run.rows['path'].to_pylist()}):,} images analysed so far"
-    return [f"{folder}: {line}" for folder, line in found.items()]
+        lines[run.folder] = f"{len(run.rows['path'].unique()):,} images analysed so far"
+    return [f"{folder}: {line}" for folder, line in lines.items()]
 
 
 def common_images(
@@ -232,13 +210,139 @@ def shared_sets(group: RunGroup) -> tuple[list[str], dict[str, list[Bool[np.ndar
 
     Where the methods have no image in common, those with the fewest data sets are left out until the others have.
     """
-    results = {name: {m: r for m, r in found.items() if r.n} for name, found in group.results.items()}
-    methods = [name for name in group.methods if any(name in found for found in results.values())]
+    rows = {method: row for method in group.methods if (row := group.row(method))}
+    methods = list(rows)
     while methods:
-        sets = {name: found for name, found in results.items() if all(method in found for method in methods)}
-        shared = {name: common_images([found[method] for method in methods]) for name, found in sets.items()}
+        sets = [name for name in group.results if all(name in rows[method] for method in methods)]
+        shared = {name: common_images([rows[method][name] for method in methods]) for name in sets}
         if filled := {name: correct for name, (positions, correct) in shared.items() if len(positions)}:
             return methods, filled
-        counts = {method: sum(method in found for found in results.values()) for method in methods}
+        counts = {method: len(rows[method]) for method in methods}
         methods.remove(min(reversed(methods), key=counts.__getitem__))
     return [], {}
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Seconds and memory of one prediction, as `costs.json` has them; what is not known is None."""
+
+    method: str
+    backbone: str
+    seconds_mean: float
+    seconds_standard_error: float | None = None
+    peak_memory_mb: float | None = None
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A row of an ablation; accuracies and differences are proportions, None where there are none."""
+
+    label: str
+    n: int
+    accuracy: float
+    low: float
+    high: float
+    difference: float | None = None
+    difference_low: float | None = None
+    difference_high: float | None = None
+    gained: int | None = None
+    lost: int | None = None
+    p_value: float | None = None
+
+
+@dataclass(frozen=True)
+class AblationResults:
+    """Variants of a method beside the one that they are compared with, as `NAME.results.json` has them.
+
+    Attributes:
+        name: of the experiment.
+        reference: label of that one.
+        variants: those that have images.
+        empty: labels of the others.
+    """
+
+    name: str
+    reference: str
+    variants: tuple[Variant, ...]
+    empty: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Sidecars:
+    """What lies beside runs."""
+
+    costs: tuple[Cost, ...] = ()
+    ablations: tuple[AblationResults, ...] = ()
+
+
+def find_sidecars(paths: Sequence[Path]) -> tuple[list[Path], Sidecars]:
+    """Read the files beside runs, and return them with the folders that may hold runs.
+
+    Args:
+        paths: folders, searched with all below, or such files.
+
+    Raises:
+        ArgumentError: there is no path, a file is none of these, or one cannot be read.
+    """
+    if not paths:
+        raise ArgumentError("give at least one folder of runs, as faircontext evaluate --out makes it")
+    files, folders = list[Path](), list[Path]()
+    for path in paths:
+        if path.is_file() and not _is_sidecar(path):
+            raise ArgumentError(f"{path}: is no costs.json or NAME.results.json; name the folder that holds runs")
+        inside = [Path(above) / name for above, _, names in os.walk(path) for name in sorted(names)]
+        inside = [path] if path.is_file() else inside
+        sidecars = [inner for inner in inside if _is_sidecar(inner)]
+        files += sidecars
+        if not sidecars or any(inner.name == "run.json" for inner in inside):
+            folders.append(path)
+    costs = tuple(cost for file in files if file.name == "costs.json" for cost in _read_costs(file))
+    ablations = tuple(_read_ablation(file) for file in dict.fromkeys(files) if file.name != "costs.json")
+    return folders, Sidecars(costs, ablations)
+
+
+def _is_sidecar(path: Path) -> bool:
+    return path.name == "costs.json" or path.name.endswith(".results.json")
+
+
+def _read_costs(file: Path) -> list[Cost]:
+    return [_read(file, Cost, entry, ("seconds_mean",)) for entry in _document(file, "costs")["costs"]]
+
+
+def _read_ablation(file: Path) -> AblationResults:
+    document, needed = _document(file, "variants"), ("accuracy", "low", "high")
+    empty = [entry for entry in document["variants"] if isinstance(entry, Mapping) and entry.get("n") == 0]
+    variants = tuple(_read(file, Variant, entry, needed) for entry in document["variants"] if entry not in empty)
+    try:
+        labels = tuple(str(entry.get("label")) for entry in empty)
+        return AblationResults(str(document["name"]), str(document["reference"]), variants, labels)
+    except KeyError as error:
+        raise ArgumentError(f"{file}: lacks {error}; it holds name, reference and variants") from None
+
+
+def _document(file: Path, key: str) -> Mapping[str, Any]:
+    """Return what a file holds, a list of entries among it."""
+    try:
+        document: Mapping[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+        if not isinstance(document[key], list):
+            raise TypeError(key)
+    except OSError as error:
+        raise ArgumentError(f"{file}: cannot be read: {reason_of(error)}") from None
+    except (ValueError, KeyError, TypeError) as error:
+        raise ArgumentError(f"{file}: holds no list {key!r} ({type(error).__name__}); make it again") from None
+    return document
+
+
+def _read(file: Path, kind: type[T], entry: Mapping[str, Any], finite: Sequence[str]) -> T:
+    """Return an entry of a file; what is not among the fields is left out."""
+    try:
+        types = kind.__annotations__
+        known = {name: entry[name] for name in types if entry.get(name) is not None}
+        if odd := next((name for name in finite if not math.isfinite(known[name])), None):
+            raise ValueError(f"{odd} is {known[odd]}")
+        for name, value in known.items():
+            if types[name] is not str and (isinstance(value, bool) or not isinstance(value, int | float)):
+                raise TypeError(f"{name} is {value!r} and no number")
+        return kind(**known)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise ArgumentError(f"{file}: an entry cannot be read ({error}); it needs {', '.join(finite)}") from None

@@ -25,16 +25,14 @@ __all__ = [
     "EvaluateOptions",
     "ExperimentOptions",
     "ModelOptions",
+    "ReproduceOptions",
     "RunOptions",
-    "check_path",
-    "method_labels",
+    "Say",
 ]
 
 
-def check_path(option: str, path: Path | None, what: str) -> None:
-    """Raise `ArgumentError` where a path is empty, as a shell makes of a variable that is not set."""
-    if path == Path():
-        raise ArgumentError(f"--{option} is empty; name {what}")
+Say = Callable[[str], None]
+"""Takes a line."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,32 +114,29 @@ class RunOptions:
         from faircontext.methods.base import parse_fields
         from faircontext.views import ViewRecipe
 
-        found = parse_fields(ViewRecipe, "--views", self.views, "number=32")
-        for name in ("augmix", "regime"):
-            if name in found:
-                raise ArgumentError(
-                    f"{name} is not set with --views: --augmix is an option, the data set has the regime"
-                )
-        ViewRecipe(**found)  # type: ignore[arg-type]  # checks the values, before a model is loaded
-        return found
+        settings = parse_fields(ViewRecipe, "--views", self.views, "number=32")
+        if name := next((name for name in ("augmix", "regime") if name in settings), None):
+            raise ArgumentError(f"{name} is not set with --views: --augmix is an option, the data set has the regime")
+        ViewRecipe(**settings)  # type: ignore[arg-type]  # checks the values, before a model is loaded
+        return settings
 
     def _settings(self, asked: Mapping[str, str]) -> dict[str, dict[str, Any]]:
         """Return the settings that are given, by what the methods are called."""
         from faircontext.methods import parse_settings
 
-        words: dict[str, list[str]] = {label: [] for label in asked}
+        overrides: dict[str, list[str]] = {label: [] for label in asked}
         alone = [label for label, name in asked.items() if name != "zero_shot"] or [*asked]  # zero-shot has no settings
         for word in self.set:
             label, dot, _ = word.partition("=")[0].partition(".")
-            if dot and label in words:
-                words[label].append(word[len(label) + 1 :])
+            if dot and label in overrides:
+                overrides[label].append(word[len(label) + 1 :])
             elif len(alone) == 1:
-                words[alone[0]].append(word)
+                overrides[alone[0]].append(word)
             else:
                 raise ArgumentError(
                     f"{word!r} is of no method of this run; write METHOD.NAME=VALUE, with one of {', '.join(asked)}"
                 )
-        return {label: parse_settings(name, tuple(words[label])) for label, name in asked.items()}
+        return {label: parse_settings(name, tuple(overrides[label])) for label, name in asked.items()}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -157,7 +152,6 @@ class ModelOptions(RunOptions):
 
     def names(self) -> tuple[str, ...]:
         """Return the class names that the options give."""
-        check_path("labels-file", self.labels_file, "a file with a class name a line")
         return class_names(self.labels, self.labels_file)
 
     def create(self, names: Sequence[str], methods: str, prompts: str = "single") -> "Setup":
@@ -241,8 +235,9 @@ class EvaluateOptions(RunOptions):
 
     @property
     def labels_of_methods(self) -> list[str]:
-        """What the methods are called, zero-shot first: it is measured in every run."""
-        return method_labels(self.methods)
+        """What the methods are called, zero-shot first, as it is measured in every run; or `all` alone."""
+        labels = [label for word in self.methods for label in word.split(",")]
+        return labels if labels == ["all"] else list(dict.fromkeys(["zero_shot", *labels]))
 
     def check(self) -> None:
         """Check what can be checked before anything is read.
@@ -253,8 +248,6 @@ class EvaluateOptions(RunOptions):
         for name, words in (("datasets", self.datasets), ("methods", self.methods)):
             if not "".join(words).strip(","):
                 raise ArgumentError(f"--{name} is empty; give at least one name")
-        check_path("out", self.out, "a folder for the runs")
-        check_path("features", self.features, "a folder for image features")
         for name in ("limit", "threads"):
             if getattr(self, name) is not None:
                 check_minimum(name, getattr(self, name), 1)
@@ -273,10 +266,14 @@ class EvaluateOptions(RunOptions):
         return super().load(methods)
 
 
-def method_labels(asked: Sequence[str]) -> list[str]:
-    """Return what methods are called, zero-shot first, or `all` alone; names may have commas between."""
-    words = [name for word in asked for name in word.split(",")]
-    return ["all"] if words == ["all"] else list(dict.fromkeys(["zero_shot", *words]))
+@dataclass(frozen=True, kw_only=True)
+class AnalysisOptions(EvaluateOptions):
+    """Options of a run of analyses."""
+
+    analyses: ClassVar[bool] = True
+
+    out: Path = Path("analyses")
+    """Folder for the runs."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -302,23 +299,16 @@ class ExperimentOptions:
     engine: Literal["local", "ray"] = "local"
     """local, or ray: models on a Ray cluster, the one that RAY_ADDRESS names or this machine."""
 
-    def evaluation(self, **options: Any) -> EvaluateOptions:
-        """Return the options of one of its runs.
-
-        Args:
-            options: what the run has of its own, over what is given here.
-        """
-        names = ("root", "device", "precision", "workers", "threads", "engine")
-        given = {name: getattr(self, name) for name in names}
-        kind = AnalysisOptions if options.pop("analyses", False) else EvaluateOptions
-        return kind(**{**given, **options}, resume=True)
-
 
 @dataclass(frozen=True, kw_only=True)
-class AnalysisOptions(EvaluateOptions):
-    """Options of a run of analyses."""
+class ReproduceOptions(ExperimentOptions):
+    """Options of an experiment of the paper."""
 
-    analyses: ClassVar[bool] = True
-
-    out: Path = Path("analyses")
-    """Folder for the runs."""
+    partial: bool = False
+    """Take data sets of which some images are missing."""
+    available: bool = False
+    """Leave out data sets that are not there or not complete, instead of stopping."""
+    trials: int = 30
+    """Of each method, where time is measured."""
+    dry_run: bool = False
+    """Print the plan and the estimate, and run nothing."""

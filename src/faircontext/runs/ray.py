@@ -8,7 +8,7 @@ import json
 import logging
 import os
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, fields
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -17,12 +17,11 @@ from faircontext.backbones.base import ROW_MULTIPLE
 from faircontext.datasets.spec import Dataset
 from faircontext.errors import ArgumentError, FairContextError
 from faircontext.runs.plan import Plan
-from faircontext.runs.records import Record
-from faircontext.runs.store import check_same
+from faircontext.runs.records import Record, check_same
 from faircontext.system import usable_processors
 
 if TYPE_CHECKING:
-    from faircontext.runs.session import Engine
+    from faircontext.runs.evaluate import Engine
 
 __all__ = ["Build", "answer_on_ray"]
 
@@ -67,7 +66,7 @@ def answer_on_ray(plan: Plan, positions: Sequence[int], build: Build, workers: i
     )
     try:
         for row in rows.iter_rows():
-            yield [_to_record(found) for found in json.loads(row["records"])]
+            yield [_to_record(values) for values in json.loads(row["records"])]
     except ray.exceptions.RayError as error:
         cause = error.__cause__ if isinstance(error.__cause__, FairContextError) else None
         reason = str(cause or error).strip().splitlines()[-1]
@@ -102,7 +101,5 @@ class _Answerer:
         return {"records": [json.dumps([asdict(record) for record in records]) for records in answered]}
 
 
-def _to_record(found: dict[str, Any]) -> Record:
-    lists = {field.name for field in fields(Record) if isinstance(found[field.name], list)}
-    values: dict[str, Any] = {name: tuple(value) if name in lists else value for name, value in found.items()}
-    return Record(**values)
+def _to_record(values: dict[str, Any]) -> Record:
+    return Record(**{name: tuple(value) if isinstance(value, list) else value for name, value in values.items()})

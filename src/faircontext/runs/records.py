@@ -1,30 +1,32 @@
-"""What a run keeps of each image and method: rows, their columns on disk, and the CSV and JSON of `classify`."""
+"""What is stored of a run: rows of images and methods, their columns, rows of analyses, and its `run.json`."""
 
-import csv
-import tempfile
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
+import json
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
-from itertools import chain
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from faircontext.errors import ArgumentError
-from faircontext.files import to_json, write_whole, writing
+from faircontext.errors import ArgumentError, and_more
 
 __all__ = [
     "ANALYSES",
+    "METHOD_TITLES",
     "SCHEMA",
     "SCHEMA_VERSION",
-    "EntrySpool",
+    "AnalysisRow",
     "Record",
     "Row",
-    "RowWriter",
+    "check_same",
+    "check_same_model",
     "is_analysis",
     "method_of",
+    "method_title",
+    "read_document",
+    "to_numpy",
     "to_table",
 ]
 
@@ -36,9 +38,30 @@ ANALYSES = frozenset(
 """Names of `faircontext.analysis`, known here without importing it: tables need no model."""
 
 
+METHOD_TITLES = {
+    "zero_shot": "Zero-shot",
+    "tpt": "TPT",
+    "ctpt": "C-TPT",
+    "rlcf": "RLCF",
+    "mta": "MTA",
+    "zero": "ZERO",
+    "ttl": "TTL",
+    "tps": "TPS",
+    "rtpt": "R-TPT",
+    "fcl": "FCL",
+}
+"""Methods in the order of the paper's rows."""
+
+
 def method_of(label: str) -> str:
     """Return the method of a label: `fcl-50` is a variant of `fcl`."""
     return label.partition("-")[0]
+
+
+def method_title(label: str) -> str:
+    """Return what the paper calls a method; `fcl-50` becomes `FCL-50`."""
+    name = method_of(label)
+    return METHOD_TITLES[name] + label[len(name) :] if name in METHOD_TITLES else label
 
 
 def is_analysis(label: str) -> bool:
@@ -118,6 +141,38 @@ class Record(Row):
     notes: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True)
+class AnalysisRow:
+    """What an analysis measured on one image.
+
+    Attributes:
+        dataset: name of its data set.
+        path: of the image.
+        label: the true class, -1 where it is not known.
+        index: zero-shot's prediction.
+        candidates: classes that evidence was measured for, best first.
+        names: of all classes.
+        diagnostics: quantities of the analysis.
+    """
+
+    dataset: str
+    path: str
+    label: int
+    index: int
+    candidates: tuple[int, ...]
+    names: tuple[str, ...]
+    diagnostics: Mapping[str, Any]
+
+    @property
+    def correct(self) -> bool:
+        """Whether zero-shot's prediction is correct."""
+        return self.index == self.label
+
+    def name(self, index: int) -> str:
+        """Return a class's name, or its number where the run does not name it."""
+        return self.names[index] if 0 <= index < len(self.names) else f"class {index}"
+
+
 _TYPES: Mapping[Any, pa.DataType] = {
     str: pa.string(),
     int: pa.int64(),
@@ -142,98 +197,91 @@ def to_table(records: Sequence[Record]) -> pa.Table:
     return pa.table(columns, schema=SCHEMA)
 
 
-class RowWriter:
-    """Writes rows to a CSV file as they come, so that an interrupted run keeps what it had."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        with writing(path):
-            self._file = path.open("w", encoding="utf-8", errors="backslashreplace", newline="")
-        columns = [field.name for field in fields(Row)]
-        self._writer = csv.DictWriter(self._file, columns, lineterminator="\n")
-        # The writer does not quote a lone carriage return, which a reader then takes for the end of the row.
-        self._quoting_writer = csv.DictWriter(self._file, columns, lineterminator="\n", quoting=csv.QUOTE_ALL)
-        try:
-            with writing(path):
-                self._writer.writeheader()
-                self._file.flush()
-        except ArgumentError:
-            self._close()
-            raise
-
-    def write(self, row: Row) -> None:
-        """Append a row and hand it to the operating system."""
-        cells = row.cells()
-        special = any("\r" in str(cell) for cell in cells.values())
-        with writing(self._path):
-            (self._quoting_writer if special else self._writer).writerow(cells)
-            self._file.flush()
-
-    def _close(self) -> None:
-        with suppress(OSError):  # what could not be written has been said already
-            self._file.close()
-
-    def __enter__(self) -> "RowWriter":
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._close()
+def to_numpy(column: pa.Array | pa.ChunkedArray, null: float = -1) -> np.ndarray:
+    """Return a column of numbers, with another number in place of null."""
+    return np.asarray(pc.fill_null(column, null))
 
 
-_SPOOLED_AT_ONCE = 64
-"""Entries that are encoded together: each call of `json.dumps` with an indent leaves a reference cycle."""
+def read_document(path: Path) -> dict[str, Any]:
+    """Read a `run.json`.
 
-
-class EntrySpool:
-    """Keeps the entries of a JSON document's last list on disk as they come, until the document is written.
-
-    They lie in a file without a name beside the document, which goes with the process.
-
-    Args:
-        path: of the document.
+    Raises:
+        ArgumentError: it cannot be read, or is no description of a run.
     """
+    try:
+        document: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        version = document["schema_version"]
+        if version == SCHEMA_VERSION:
+            document["config"]["methods"], document["status"]
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+        raise ArgumentError(f"{path}: is no description of a run ({type(error).__name__}); delete its folder") from None
+    if version != SCHEMA_VERSION:
+        raise ArgumentError(f"{path}: has schema version {version}; this faircontext reads {SCHEMA_VERSION}")
+    if odd := next(_misshapen(document, _SHAPE), None):
+        raise ArgumentError(f"{path}: is no description of a run ({odd}); put it right, or delete its folder")
+    return document
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        beside = path.parent if path.is_file() or not path.exists() else None  # not beside a device
-        with writing(path):
-            self._file = tempfile.TemporaryFile("w+", encoding="utf-8", newline="", dir=beside)  # noqa: SIM115
-        self._buffer: list[Mapping[str, Any]] = []
 
-    def add(self, entries: Iterable[Mapping[str, Any]]) -> None:
-        """Append entries in one step, so that an interruption leaves all of them or none.
+_NUMBER = (int, float, type(None))
+_WHOLE = (int, type(None))
 
-        Raises:
-            ArgumentError: it cannot be written, for example because the disk is full.
-        """
-        self._buffer = [*self._buffer, *entries]
-        if len(self._buffer) >= _SPOOLED_AT_ONCE:
-            self._flush()
+_SHAPE: Mapping[str, Any] = {
+    "model": {},
+    "sessions": [{"versions": {}, "seconds": _NUMBER}],
+    "hashes": {},
+    "counts": {"images": _WHOLE, "refused": _WHOLE},
+    "config": {
+        "dataset": {"images": _WHOLE, "listed": _WHOLE, "classes": _WHOLE},
+        "names": [],
+        "limit": _WHOLE,
+        "seed": _WHOLE,
+        "backbone": {},
+        "views": {"scale": []},
+        "methods": {},
+        "versions": {},
+    },
+}
+"""Kinds of what a `run.json` may hold, where it holds it: who reads a run need not check them."""
 
-    def _flush(self) -> None:
-        if self._buffer:
-            # Line breaks within strings are escapes: every one here begins a line, indented as in a list of a document.
-            lines = to_json(self._buffer).removeprefix("[").removesuffix("\n]").replace("\n", "\n ")
-            with writing(self._path):
-                self._file.write("," + lines)
-            self._buffer = []
 
-    def write(self, document: Mapping[str, Any], name: str) -> None:
-        """Write the document in one step, with the entries as a list that comes last; see `write_whole`."""
-        self._flush()
-        head = to_json({**document, name: []}).removesuffix("[]\n}")
-        with writing(self._path):
-            self._file.seek(0)
-            empty = not self._file.read(1)  # the first entry's comma
-        write_whole(self._path, chain([head, "["], self._file, ["]\n}" if empty else "\n ]\n}"]))
+def _misshapen(value: Any, shape: Any, name: str = "") -> Iterator[str]:
+    """Yield, in words, what of a document is of another kind than a shape says."""
+    if isinstance(shape, tuple):
+        if not isinstance(value, shape) or isinstance(value, bool):
+            yield f"{name} is {_short(value)} and no number"
+    elif not isinstance(value, type(shape)):
+        yield f"{name} is {_short(value)} and no {'list' if isinstance(shape, list) else 'object'}"
+    elif isinstance(shape, list):
+        for item in shape:
+            for index, inner in enumerate(value):
+                yield from _misshapen(inner, item, f"{name}[{index}]")
+    else:
+        for key in (key for key in shape if key in value):
+            yield from _misshapen(value[key], shape[key], f"{name}.{key}" if name else key)
 
-    def __enter__(self) -> "EntrySpool":
-        return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        with suppress(OSError):  # what could not be written has been said already
-            self._file.close()
+def check_same(folder: Path | str, earlier: Mapping[str, Any], now: Mapping[str, Any]) -> None:
+    """Raise `ArgumentError` naming what differs, unless two configurations are equal."""
+    if differences := list(_differences(earlier, now)):
+        shown = and_more(differences, separator="; ")
+        raise ArgumentError(f"{folder}: is another run than the one that is asked for: {shown}; name another --out")
+
+
+def check_same_model(folder: Path, earlier: Mapping[str, Any], now: Mapping[str, Any]) -> None:
+    """Raise `ArgumentError` where two documents are of models with another activation: no hash of weights shows it."""
+    if "model" in earlier and "model" in now:  # runs of earlier versions do not say
+        check_same(folder, *({"activation": document["model"].get("activation")} for document in (earlier, now)))
+
+
+def _differences(earlier: Any, now: Any, name: str = "") -> Iterator[str]:
+    if isinstance(earlier, Mapping) and isinstance(now, Mapping):
+        for key in dict.fromkeys([*earlier, *now]):
+            inner = f"{name}.{key}" if name else str(key)
+            yield from _differences(earlier.get(key), now.get(key), inner)
+    elif earlier != now:
+        yield f"{name} was {_short(earlier)} and is {_short(now)}"
+
+
+def _short(value: Any) -> str:
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= 80 else text[:76] + " ..."

@@ -2,11 +2,10 @@
 
 import json
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -19,18 +18,16 @@ from faircontext.episode import Episode
 from faircontext.errors import ArgumentError, FairContextError, check_minimum
 from faircontext.files import to_json, write_whole
 from faircontext.imageio import load_image
-from faircontext.methods import create_method, parse_settings
 from faircontext.methods.base import METHODS
-from faircontext.runs.costs import measure
-from faircontext.runs.evaluate import evaluate, plan_of
-from faircontext.runs.experiments import PaperExperiment, PaperRun, read_paper_experiment
-from faircontext.runs.options import EvaluateOptions, ExperimentOptions
-from faircontext.runs.plan import Setup, data_hash
-from faircontext.runs.records import method_of
-from faircontext.runs.session import Say, start_session
-from faircontext.runs.store import Run, check_same, load_run
+from faircontext.runs.answer import measure
+from faircontext.runs.evaluate import check_asked, evaluate_missing
+from faircontext.runs.experiments import Experiment, ExperimentRun, read_experiment
+from faircontext.runs.options import EvaluateOptions, ExperimentOptions, ReproduceOptions, Say
+from faircontext.runs.plan import Setup, data_hash, plan_of, start_session
+from faircontext.runs.records import check_same, method_of
+from faircontext.runs.store import Run, load_run
 
-__all__ = ["Reproduced", "Scheduled", "estimate", "interpolate", "reproduce", "seconds_per_image", "settings_of"]
+__all__ = ["Reproduced", "Scheduled", "estimate", "interpolate", "reproduce", "seconds_per_image"]
 
 
 @dataclass(frozen=True)
@@ -52,10 +49,21 @@ class Reproduced:
 
 @dataclass(frozen=True)
 class Scheduled:
-    """Runs that are asked of `evaluate`, with their data sets."""
+    """Runs of an experiment with their data sets, and what `evaluate` is asked for."""
 
+    run: ExperimentRun
     options: EvaluateOptions
     datasets: Sequence[Dataset]
+
+    @property
+    def folders(self) -> list[Path]:
+        """Where the runs are."""
+        return [self.options.out / dataset.name for dataset in self.datasets]
+
+    @cached_property
+    def runs(self) -> dict[str, Run]:
+        """The runs that are there, by data set."""
+        return {folder.name: load_run(folder) for folder in self.folders if (folder / "run.json").exists()}
 
     @cached_property
     def left(self) -> dict[str, int]:
@@ -63,120 +71,83 @@ class Scheduled:
         return {dataset.name: self._left(dataset) for dataset in self.datasets}
 
     def _left(self, dataset: Dataset) -> int:
-        wanted = min(len(dataset.samples), self.options.limit or len(dataset.samples))
-        run = self.run(dataset.name)
+        wanted, run = min(len(dataset.samples), self.options.limit or len(dataset.samples)), self.runs.get(dataset.name)
         if run is None:
             return wanted
-        config = run.document["config"]
-        now = {
-            "limit": self.options.limit,
-            "seed": self.options.seed,
-            "dataset": {"images": len(dataset.samples), "hash": data_hash(dataset)},
-            "methods": settings_of(self.options.labels_of_methods, self.options.set),
-        }
-        earlier = {**config, "dataset": {key: config["dataset"].get(key) for key in ("images", "hash")}}
-        check_same(run.folder, {key: earlier.get(key) for key in now}, json.loads(json.dumps(now)))
-        return 0 if run.complete else max(1, wanted - len(set(run.rows["path"].to_pylist())))
-
-    def run(self, name: str) -> Run | None:
-        """Return the run on a data set that is there."""
-        folder = self.options.out / name
-        return load_run(folder) if (folder / "run.json").exists() else None
-
-    @property
-    def folders(self) -> list[Path]:
-        """Where the runs are."""
-        return [self.options.out / dataset.name for dataset in self.datasets]
-
-    def carry_out(self, say: Say, warn: Say) -> int:
-        """Run what is left, and return the exit code for all of it."""
-        if unfinished := tuple(name for name, left in self.left.items() if left):
-            try:
-                evaluate(replace(self.options, datasets=unfinished), say, warn)
-            except KeyboardInterrupt as stop:
-                raise type(stop)(str(stop).replace("go on with --resume", "the same command goes on")) from None
-        runs = [self.run(dataset.name) for dataset in self.datasets]
-        return int(any(run is not None and run.document["counts"]["refused"] for run in runs))
+        settings = replace(self.run, methods={"zero_shot": (), **self.run.methods}).settings()
+        facts = {"images": len(dataset.samples), "hash": data_hash(dataset)}
+        check_asked(run, self.options, dataset=facts, methods=settings)
+        return 0 if run.complete else max(1, wanted - len(run.rows["path"].unique()))
 
 
-def reproduce(
-    name: str,
-    out: Path,
-    options: ExperimentOptions,
-    say: Say,
-    warn: Say,
-    *,
-    partial: bool = False,
-    available: bool = False,
-    trials: int = 30,
-    dry_run: bool = False,
-) -> Reproduced:
+def reproduce(name: str, out: Path, options: ReproduceOptions, say: Say, warn: Say) -> Reproduced:
     """Run what a table or figure of the paper needs; what is there is not run again.
 
     Args:
-        name: see `paper_experiments`.
+        name: one of `experiment_names`, of the paper's.
         out: folder for the runs; tables that need the same runs share them.
         options: what is asked.
         say: takes what is printed.
         warn: takes warnings.
-        partial: whether data sets are taken of which some images are missing.
-        available: whether data sets that are not there or not complete are left out, instead of stopping.
-        trials: of each method, where time is measured.
-        dry_run: whether nothing is run.
 
     Raises:
         FairContextError: an option has a value that cannot be used, or a data set or a model cannot be loaded.
     """
-    wanted = read_paper_experiment(name)
+    wanted = read_experiment(name, paper=True)
     if options.root is None:
         raise ArgumentError("reproduce needs --root, the folder that holds the data sets")
-    check_minimum("trials", trials, 2)
+    check_minimum("trials", options.trials, 2)
     check_minimum("limit", 1 if options.limit is None else options.limit, 1)
     check_minimum("workers", options.workers or 0, 0)
-    datasets = _present(wanted, options.root, partial or bool(wanted.counted), available or bool(wanted.counted), warn)
+    counting = bool(wanted.counted)
+    datasets = _present(wanted, options.root, options.partial or counting, options.available or counting, warn)
     say(f"{name}: {wanted.title}")
-    if wanted.counted:
+    if counting:
         for line in _counts(list(datasets.values())):
             say(line)
         return Reproduced(0)
     runs = [replace(run, datasets=tuple(name for name in run.datasets if name in datasets)) for run in wanted.runs]
-    runs = [run for run in runs if run.datasets]
-    if options.backbone is not None:
-        runs = _on_backbone(options, options.backbone, runs, warn)
+    runs = _changed([run for run in runs if run.datasets], options, warn)
     schedule = [
-        Scheduled(_evaluation(run, out, options, partial), [datasets[name] for name in run.datasets]) for run in runs
+        Scheduled(
+            run,
+            run.evaluation(options, out / run.folder, partial=options.partial),
+            [datasets[name] for name in run.datasets],
+        )
+        for run in runs
     ]
     estimate(schedule, say)
-    if dry_run:
+    if options.dry_run:
         return Reproduced(0)
-    code = max([one.carry_out(say, warn) for one in schedule], default=0)
-    for backbone in dict.fromkeys(options.backbone or name for name in wanted.costs):
-        _measure_costs(next(one for one in schedule if one.options.backbone == backbone), trials, say)
-    tables = [path for one, run in zip(schedule, runs, strict=True) if not run.analysis for path in one.folders]
+    made = [run for one in schedule for run in evaluate_missing(one.options, say, warn)]
+    for backbone in dict.fromkeys(options.backbone or name for name in wanted.facts.get("costs", ())):
+        _measure_costs(next(one for one in schedule if one.run.backbone == backbone), options.trials, say)
+    tables = [path for one in schedule if not one.run.analysis for path in one.folders]
     costs = [path for one in schedule if (path := one.options.out / "costs.json").exists()]
     sources = dict.fromkeys([*(path for one in schedule for path in one.folders), *costs])
-    return Reproduced(code, tuple(dict.fromkeys(tables)), wanted.figures, tuple(sources))
+    code = int(any(run.document["counts"]["refused"] for run in made))
+    return Reproduced(code, tuple(dict.fromkeys(tables)), tuple(wanted.facts.get("figures", ())), tuple(sources))
 
 
-def _present(wanted: PaperExperiment, root: Path, partial: bool, available: bool, warn: Say) -> dict[str, Dataset]:
+def _present(wanted: Experiment, root: Path, partial: bool, available: bool, warn: Say) -> dict[str, Dataset]:
     """Find the data sets; say which cannot be taken, and stop unless that is allowed."""
-    found: dict[str, Dataset] = {}
+    present: dict[str, Dataset] = {}
     for name in wanted.datasets:
         try:
             dataset = load_dataset(name, root)
             check_present(dataset, partial)
-            found[name] = dataset
+            present[name] = dataset
         except FairContextError as error:
             warn(str(error))
-    if not found:
+    if not present:
         raise ArgumentError(f"{wanted.name}: none of its data sets can be taken from {root}")
-    absent = [name for name in wanted.datasets if name not in found]
+    absent = [name for name in wanted.datasets if name not in present]
     if absent and not available:
         raise ArgumentError(
             f"{wanted.name} needs {len(absent)} data sets that cannot be taken from {root}: {', '.join(absent)}; "
             "complete them, or leave them out with --available"
         )
-    return found
+    return present
 
 
 def _counts(datasets: Sequence[Dataset]) -> list[str]:
@@ -190,11 +161,16 @@ def _counts(datasets: Sequence[Dataset]) -> list[str]:
     return lines
 
 
-def _on_backbone(options: ExperimentOptions, name: str, runs: Sequence[PaperRun], warn: Say) -> list[PaperRun]:
-    """Return the runs, each once, on another backbone, without methods that it cannot run."""
+def _changed(runs: Sequence[ExperimentRun], options: ExperimentOptions, warn: Say) -> list[ExperimentRun]:
+    """Return the runs with what the options change; on another backbone each once, without what that cannot run."""
+    limits = [min((n for n in (options.limit, run.limit) if n is not None), default=None) for run in runs]
+    runs = [replace(run, limit=limit) for run, limit in zip(runs, limits, strict=True)]
+    if options.backbone is None:
+        return [replace(run, pretrained=options.pretrained or run.pretrained) for run in runs]
+    name = options.backbone
     backbone = create_backbone(name, options.pretrained, device=options.device, precision=options.precision)
-    able, left_out = list[PaperRun](), dict[str, None]()
-    for run in (replace(run, backbone=name) for run in runs):
+    able, left_out = list[ExperimentRun](), dict[str, None]()
+    for run in (replace(run, backbone=name, pretrained=options.pretrained) for run in runs):
         labels = [label for label in run.methods if METHODS[method_of(label)].needs <= backbone.capabilities]
         left_out |= dict.fromkeys(label for label in run.methods if label not in labels)
         if labels and run.only(labels) not in able:
@@ -202,40 +178,6 @@ def _on_backbone(options: ExperimentOptions, name: str, runs: Sequence[PaperRun]
     if left_out:
         warn(f"{name} cannot run {', '.join(left_out)}: left out")
     return able
-
-
-def _evaluation(run: PaperRun, out: Path, options: ExperimentOptions, partial: bool) -> EvaluateOptions:
-    own = options.pretrained is None and options.backbone is None
-    pretrained = "openai" if own else options.pretrained
-    limits = [limit for limit in (options.limit, run.limit) if limit is not None]
-    return options.evaluation(
-        analyses=run.analysis,
-        datasets=run.datasets,
-        methods=tuple(run.methods),
-        out=out / run.folder(pretrained),
-        prompts=run.prompts,
-        limit=min(limits, default=None),
-        backbone=run.backbone,
-        pretrained=pretrained,
-        preset="paper",
-        set=run.settings,
-        partial=partial,
-    )
-
-
-def settings_of(labels: Sequence[str], overrides: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """Return all settings of some methods, by what they are called, with the preset `paper`.
-
-    Args:
-        labels: what the methods are called.
-        overrides: as for `evaluate --set`.
-    """
-    found = {}
-    for label in labels:
-        own = tuple(word.removeprefix(f"{label}.") for word in overrides if word.startswith(f"{label}."))
-        changed: dict[str, Any] = parse_settings(method_of(label), own)
-        found[label] = create_method(method_of(label), **changed).settings()
-    return found
 
 
 def estimate(schedule: Sequence[Scheduled], say: Say) -> None:
@@ -259,7 +201,7 @@ def _pilot(scheduled: Scheduled) -> tuple[float, str]:
     model = options.load(options.labels_of_methods)
     plans = [plan_of(options, dataset, model, None) for dataset in scheduled.datasets if scheduled.left[dataset.name]]
     for plan in plans:  # what would be refused later is refused now
-        if (run := scheduled.run(plan.dataset.name)) is not None:
+        if (run := scheduled.runs.get(plan.dataset.name)) is not None:
             check_same(run.folder, run.document["config"], json.loads(json.dumps(plan.config)))
     plans.sort(key=lambda plan: len(plan.dataset.names))
     ends = {len(plan.dataset.names): plan.setup for plan in (plans[0], plans[-1])}
@@ -288,7 +230,7 @@ def seconds_per_image(setup: Setup, size: tuple[int, int] = (375, 500)) -> float
 
 
 def interpolate(costs: Mapping[int, float], classes: int) -> float:
-    """Return the cost at a number of classes, on the line through the costs at the least and the greatest number.
+    """Return the cost with some classes, on the line through the costs with the fewest and with the most.
 
     A method's cost grows with the classes by the prompts that it encodes, so the line is what it follows.
     """
@@ -302,7 +244,7 @@ def _duration(seconds: float) -> str:
     return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
-def _measure_costs(scheduled: Scheduled, trials: int, say: Callable[[str], None]) -> None:
+def _measure_costs(scheduled: Scheduled, trials: int, say: Say) -> None:
     """Measure, print and store seconds and memory of one prediction (paper, "Computational Cost Analysis").
 
     They are stored in `costs.json` beside the backbone's runs, where `faircontext figures` finds them.
@@ -314,9 +256,9 @@ def _measure_costs(scheduled: Scheduled, trials: int, say: Callable[[str], None]
     setup = model.on(dataset.names, prompt_set("single"), dataset.regime)
     images = [load_image(sample.path) for sample in dataset.samples[:trials]]
     say(f"{options.backbone} ({model.backbone.precision}, {model.backbone.device})")
-    found = []
+    costs = []
     for label, method in setup.methods.items():
         cost = measure(method, images, setup.labels, setup.recipe, trials)
-        found.append({"method": label, "backbone": model.backbone.name, **cost.as_record()})
+        costs.append({"method": label, "backbone": model.backbone.name, **cost.as_record()})
         say(f"  {label:10} {cost}")
-    write_whole(options.out / "costs.json", to_json({"costs": found}))
+    write_whole(options.out / "costs.json", to_json({"costs": costs}))

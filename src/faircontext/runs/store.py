@@ -1,40 +1,41 @@
-"""A run on disk: `run.json` beside its rows in Parquet, written so that a run killed at any moment can go on.
+"""A run on disk: `run.json` beside its rows in Parquet, written so that a run killed at any moment can go on; merging.
 
     RUNS/caltech101/run.json           what was run, on what, with which versions; see `RunStore`
     RUNS/caltech101/parts/*.parquet    rows, as they come
     RUNS/caltech101/rows.parquet       all rows in the data set's order, once the run is complete
 
 A part is complete or absent, since it takes its name only when it is written. Rows are known by image and method: what
-is found twice, because a run was killed between compacting and deleting parts, counts once.
+is there twice, because a run was killed between compacting and deleting parts, counts once.
 """
 
 import json
 import os
 import time
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from filelock import FileLock, Timeout
 
 from faircontext.errors import ArgumentError
-from faircontext.files import to_json, write_whole, writing
-from faircontext.runs.records import SCHEMA, SCHEMA_VERSION, Record, to_table
+from faircontext.files import replacing, to_json, write_whole, writing
+from faircontext.runs.records import SCHEMA, Record, check_same, check_same_model, read_document, to_numpy, to_table
 
 __all__ = [
     "FLUSH_SECONDS",
     "Run",
     "RunStore",
-    "check_same",
-    "check_same_model",
-    "in_order",
     "load_run",
     "load_runs",
+    "merge",
+    "run_folders",
     "write_run",
 ]
 
@@ -64,7 +65,7 @@ class Run:
         return bool(self.document["status"] == "complete") and there
 
 
-class RunStore:
+class RunStore(AbstractContextManager["RunStore"]):
     """Writes one run; only one process at a time can hold it.
 
     Args:
@@ -74,6 +75,7 @@ class RunStore:
         resume: whether to go on with a run that is there.
 
     Attributes:
+        rows: those that were on disk when the run was opened; after `finish`, all.
         done: keys of images that have been answered, by all methods.
 
     Raises:
@@ -89,31 +91,33 @@ class RunStore:
             self._parts.mkdir(parents=True, exist_ok=True)
             self._lock = _lock(folder / ".lock")
         try:
-            place, rows = folder / "run.json", _read_rows(folder, self._methods)
-            earlier = _read_document(place) if place.exists() else None
-            self._check_rows(rows, earlier, document.get("hashes"))
+            path, self.rows = folder / "run.json", _read_rows(folder, methods)
+            earlier = read_document(path) if path.exists() else None
+            self._check_rows(earlier, document.get("hashes"))
             self.document = self._begin(dict(document), earlier, resume)
-            write_whole(place, to_json(self.document))
+            write_whole(path, to_json(self.document))
         except BaseException:
             self._lock.release()
             raise
-        answered = Counter(rows["path"].to_pylist())
-        self.done = frozenset(path for path, number in answered.items() if number == len(self._methods))
+        answered = self.rows["path"].value_counts()
+        whole = pc.equal(answered.field("counts"), len(self._methods))
+        self.done = frozenset(answered.field("values").filter(whole).to_pylist())
         self._buffer: list[Record] = []
         self._flushed = time.monotonic()
-        self._number = 1 + max((int(part.stem) for part in self._parts.glob("*.parquet")), default=0)
+        self._next_part = 1 + max((int(part.stem) for part in self._parts.glob("*.parquet")), default=0)
 
-    def _check_rows(self, rows: pa.Table, earlier: Mapping[str, Any] | None, hashes: Mapping[str, str] | None) -> None:
+    def _check_rows(self, earlier: Mapping[str, Any] | None, hashes: Mapping[str, str] | None) -> None:
         """Refuse rows that are not those of the run that `run.json` describes."""
         if earlier is None:
-            if len(rows):
+            if len(self.rows):
                 raise ArgumentError(
                     f"{self.folder}: there are rows without a run.json; delete the folder, or name another --out"
                 )
             return
-        described = earlier.get("hashes", hashes) or {}
-        found = set(zip(rows["method"].to_pylist(), rows["config"].to_pylist(), strict=True))
-        if described and (foreign := sorted(found - {*described.items()})):
+        recorded = earlier.get("hashes", hashes) or {}
+        pairs = self.rows.group_by(["method", "config"]).aggregate([])
+        present = set(zip(pairs["method"].to_pylist(), pairs["config"].to_pylist(), strict=True))
+        if recorded and (foreign := sorted(present - {*recorded.items()})):
             raise ArgumentError(
                 f"{self.folder}: has rows of {foreign[0][0]} of another run than its run.json describes; delete the "
                 "folder, or name another --out"
@@ -144,8 +148,8 @@ class RunStore:
         self._flushed = time.monotonic()
         if not self._buffer:
             return
-        _write_rows(self._parts / f"{self._number:06}.parquet", to_table(self._buffer))
-        self._number += 1
+        _write_rows(self._parts / f"{self._next_part:06}.parquet", to_table(self._buffer))
+        self._next_part += 1
         self._buffer = []
 
     def note(self, **facts: Any) -> None:
@@ -156,26 +160,18 @@ class RunStore:
     def finish(self) -> None:
         """Compact the rows into one file, say that the run is complete, and delete the parts."""
         self.flush()
-        _write_rows(self.folder / "rows.parquet", _read_rows(self.folder, self._methods))
+        self.rows = _read_rows(self.folder, self._methods)
+        _write_rows(self.folder / "rows.parquet", self.rows)
         self.note(status="complete")
         for part in self._parts.iterdir():
             part.unlink()
         self._parts.rmdir()
 
-    def rows(self) -> pa.Table:
-        """Return all rows that are on disk."""
-        return _read_rows(self.folder, self._methods)
-
-    def __enter__(self) -> "RunStore":
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         try:
             self.flush()
         except ArgumentError:
-            if error is None:  # a second complaint about a full disk would hide the first
+            if not any(raised):  # a second complaint about a full disk would hide the first
                 raise
         finally:
             self._lock.release()
@@ -191,43 +187,9 @@ def _lock(path: Path) -> FileLock:
     return lock
 
 
-def check_same_model(folder: Path, earlier: Mapping[str, Any], now: Mapping[str, Any]) -> None:
-    """Raise `ArgumentError` where two documents are of models with another activation: no hash of weights shows it."""
-    if "model" in earlier and "model" in now:  # runs of earlier versions do not say
-        activations = ({"activation": document["model"].get("activation")} for document in (earlier, now))
-        check_same(folder, *activations)
-
-
-def check_same(folder: Path | str, earlier: Mapping[str, Any], now: Mapping[str, Any]) -> None:
-    """Raise `ArgumentError` naming what differs, unless two configurations are equal."""
-    differences = list(_differences(earlier, now))
-    if differences:
-        shown = "; ".join(differences[:5]) + (f"; and {len(differences) - 5} more" if len(differences) > 5 else "")
-        raise ArgumentError(f"{folder}: is another run than the one that is asked for: {shown}; name another --out")
-
-
-def _differences(earlier: Any, now: Any, name: str = "") -> Iterable[str]:
-    if isinstance(earlier, Mapping) and isinstance(now, Mapping):
-        for key in dict.fromkeys([*earlier, *now]):
-            inner = f"{name}.{key}" if name else str(key)
-            yield from _differences(earlier.get(key), now.get(key), inner)
-    elif earlier != now:
-        yield f"{name} was {_short(earlier)} and is {_short(now)}"
-
-
-def _short(value: Any) -> str:
-    text = json.dumps(value, ensure_ascii=False)
-    return text if len(text) <= 80 else text[:76] + " ..."
-
-
 def _write_rows(path: Path, table: pa.Table) -> None:
-    partial = path.with_name(f".{path.name}.partial")
-    with writing(path):
-        try:
-            pq.write_table(table, partial, compression="zstd")
-            partial.replace(path)
-        finally:
-            partial.unlink(missing_ok=True)
+    with replacing(path) as partial:
+        pq.write_table(table, partial, compression="zstd")
 
 
 def _read_rows(folder: Path, methods: Sequence[str]) -> pa.Table:
@@ -236,81 +198,29 @@ def _read_rows(folder: Path, methods: Sequence[str]) -> pa.Table:
     tables = []
     for file in files:
         try:
-            there = pq.read_schema(file).names
-            if absent := [name for name in SCHEMA.names if name not in there]:  # else they would be read as empty
-                raise ArgumentError(f"{file}: has no column {absent[0]}; delete it and go on with --resume")
-            tables.append(pq.read_table(file, schema=SCHEMA))
+            with pq.ParquetFile(file) as parquet:  # `read_table` would import pyarrow.dataset, and with it pandas
+                present = parquet.schema_arrow.names
+                if absent := [name for name in SCHEMA.names if name not in present]:
+                    raise ArgumentError(f"{file}: has no column {absent[0]}; delete it and go on with --resume")
+                tables.append(parquet.read(SCHEMA.names).select(SCHEMA.names).cast(SCHEMA))
         except (OSError, pa.ArrowException) as error:
             reason = str(error).splitlines()[0]
             raise ArgumentError(f"{file}: cannot be read: {reason}; delete it and go on with --resume") from None
-    return in_order(pa.concat_tables(tables) if tables else SCHEMA.empty_table(), methods)
+    return _in_order(pa.concat_tables(tables) if tables else SCHEMA.empty_table(), methods)
 
 
-def in_order(table: pa.Table, methods: Sequence[str]) -> pa.Table:
+def _in_order(table: pa.Table, methods: Sequence[str]) -> pa.Table:
     """Return rows with each image and method once, by position and in the order of methods."""
-    first: dict[tuple[str, str], int] = {}
-    keys = zip(table["path"].to_pylist(), table["method"].to_pylist(), strict=True)
-    for number, key in enumerate(keys):
-        first.setdefault(key, number)
-    places = table["position"].to_pylist()
-    order = {name: number for number, name in enumerate(methods)}
-    kept = sorted(first.items(), key=lambda item: (places[item[1]], order.get(item[0][1], len(order))))
-    return table.take(pa.array([number for _, number in kept], pa.int64()))
-
-
-def _read_document(place: Path) -> dict[str, Any]:
-    try:
-        document: dict[str, Any] = json.loads(place.read_text(encoding="utf-8"))
-        version = document["schema_version"]
-        if version == SCHEMA_VERSION:
-            document["config"]["methods"], document["status"]
-    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
-        raise ArgumentError(
-            f"{place}: is no description of a run ({type(error).__name__}); delete its folder"
-        ) from None
-    if version != SCHEMA_VERSION:
-        raise ArgumentError(f"{place}: has schema version {version}; this faircontext reads {SCHEMA_VERSION}")
-    if odd := next(_misshapen(document, _SHAPE), None):
-        raise ArgumentError(f"{place}: is no description of a run ({odd}); put it right, or delete its folder")
-    return document
-
-
-_NUMBER = (int, float, type(None))
-_WHOLE = (int, type(None))
-
-_SHAPE: Mapping[str, Any] = {
-    "model": {},
-    "sessions": [{"versions": {}, "seconds": _NUMBER}],
-    "hashes": {},
-    "counts": {"images": _WHOLE, "refused": _WHOLE},
-    "config": {
-        "dataset": {"images": _WHOLE, "listed": _WHOLE, "classes": _WHOLE},
-        "names": [],
-        "limit": _WHOLE,
-        "seed": _WHOLE,
-        "backbone": {},
-        "views": {"scale": []},
-        "methods": {},
-        "versions": {},
-    },
-}
-"""Kinds of what a `run.json` may hold, where it holds it: who reads a run need not check them."""
-
-
-def _misshapen(found: Any, shape: Any, name: str = "") -> Iterator[str]:
-    """Yield, in words, what of a document is of another kind than a shape says."""
-    if isinstance(shape, tuple):
-        if not isinstance(found, shape) or isinstance(found, bool):
-            yield f"{name} is {_short(found)} and no number"
-    elif not isinstance(found, type(shape)):
-        yield f"{name} is {_short(found)} and no {'list' if isinstance(shape, list) else 'object'}"
-    elif isinstance(shape, list):
-        for part in shape:
-            for number, inner in enumerate(found):
-                yield from _misshapen(inner, part, f"{name}[{number}]")
-    else:
-        for key in (key for key in shape if key in found):
-            yield from _misshapen(found[key], shape[key], f"{name}.{key}" if name else key)
+    if not len(table):
+        return table
+    paths, labels = (table[name].combine_chunks().dictionary_encode() for name in ("path", "method"))
+    path, label = (to_numpy(column.indices) for column in (paths, labels))
+    _, first = np.unique(path.astype(np.int64) * len(labels.dictionary) + label, return_index=True)
+    first.sort()
+    rank = {method: index for index, method in enumerate(methods)}
+    ranks = np.array([rank.get(method, len(rank)) for method in labels.dictionary.to_pylist()])
+    order = first[np.lexsort((ranks[label[first]], to_numpy(table["position"])[first]))]
+    return table if np.array_equal(order, np.arange(len(table))) else table.take(order)
 
 
 def write_run(folder: Path, document: Mapping[str, Any], rows: pa.Table) -> Path:
@@ -319,13 +229,13 @@ def write_run(folder: Path, document: Mapping[str, Any], rows: pa.Table) -> Path
     Raises:
         ArgumentError: there is a run already, or it cannot be written.
     """
-    place = folder / "run.json"
-    if place.exists():
+    path = folder / "run.json"
+    if path.exists():
         raise ArgumentError(f"{folder}: there is a run already; name another --out")
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
     _write_rows(folder / "rows.parquet", rows)
-    write_whole(place, to_json(document))
+    write_whole(path, to_json(document))
     return folder
 
 
@@ -335,17 +245,89 @@ def load_run(folder: Path) -> Run:
     Raises:
         ArgumentError: a file is missing or cannot be read.
     """
-    document = _read_document(folder / "run.json")
+    document = read_document(folder / "run.json")
     return Run(folder, document, _read_rows(folder, list(document["config"]["methods"])))
 
 
+def run_folders(folder: Path) -> list[Path]:
+    """Return all folders with runs in a folder and below, by path; shards are runs of their own.
+
+    Raises:
+        ArgumentError: there is none.
+    """
+    paths = sorted(Path(above) / "run.json" for above, _, files in os.walk(folder) if "run.json" in files)
+    if not paths:
+        raise ArgumentError(f"{folder}: holds no run (no run.json); make one with faircontext evaluate")
+    return [path.parent for path in paths]
+
+
 def load_runs(folder: Path) -> list[Run]:
-    """Read all runs in a folder and below, by path; shards are runs of their own.
+    """Read all runs in a folder and below, by path.
 
     Raises:
         ArgumentError: there is none, or one cannot be read.
     """
-    places = sorted(Path(above) / "run.json" for above, _, files in os.walk(folder) if "run.json" in files)
-    if not places:
-        raise ArgumentError(f"{folder}: holds no run (no run.json); make one with faircontext evaluate")
-    return [load_run(place.parent) for place in places]
+    return [load_run(path) for path in run_folders(folder)]
+
+
+def merge(folders: Sequence[Path], out: Path) -> Iterator[Path]:
+    """Join the shards below some folders to the runs that would have been made without them, and yield their folders.
+
+    Args:
+        folders: where the shards are.
+        out: folder for the runs; not one of `folders`, nor below.
+
+    Raises:
+        ArgumentError: there is no shard, shards differ in more than their number, a shard is missing or not complete,
+            or an image is missing or doubled.
+    """
+    for folder in folders:
+        if folder.resolve() in (out.resolve(), *out.resolve().parents):
+            raise ArgumentError(f"{out}: lies in {folder}, where its shards are; name another --out")
+    shards: dict[str, list[Run]] = defaultdict(list)
+    for run in (run for folder in folders for run in load_runs(folder)):
+        if run.document["config"]["shard"] is not None:
+            shards[run.document["config"]["dataset"]["name"]].append(run)
+    if not shards:
+        raise ArgumentError(f"{', '.join(map(str, folders))}: no shard of a run; make some with --shard i/n")
+    joined = {name: _join(name, runs) for name, runs in shards.items()}  # all are checked before one is written
+    for name, (document, rows) in joined.items():
+        yield write_run(out / name, document, rows)
+
+
+def _join(name: str, shards: Sequence[Run]) -> tuple[dict[str, Any], pa.Table]:
+    first, config = shards[0], shards[0].document["config"]
+    indices, n = [run.document["config"]["shard"][0] for run in shards], config["shard"][1]
+    for run in shards:
+        same = ({**one.document["config"], "shard": one.document["config"]["shard"][1]} for one in (first, run))
+        check_same(run.folder, *same)
+        check_same_model(run.folder, first.document, run.document)
+        if not run.complete:
+            raise ArgumentError(f"{run.folder}: is not complete; go on with --resume")
+    if missing := sorted({*range(n)} - {*indices}):
+        raise ArgumentError(f"{first.folder}: shard {missing[0]} of {n} is missing; run it with --shard")
+    if doubled := [index for index in indices if indices.count(index) > 1]:
+        where = " and ".join(str(run.folder) for run, index in zip(shards, indices, strict=True) if index == doubled[0])
+        raise ArgumentError(f"shard {doubled[0]} of {n} is there more than once: {where}")
+    rows, methods = pa.concat_tables([run.rows for run in shards]), list(config["methods"])
+    _check_images(name, config, rows)
+    document = {
+        **first.document,
+        "config": {**config, "shard": None},
+        "sessions": [session for run in shards for session in run.document["sessions"]],
+        "counts": {key: sum(run.document["counts"][key] for run in shards) for key in first.document["counts"]},
+    }
+    return document, _in_order(rows, methods)
+
+
+def _check_images(name: str, config: Mapping[str, Any], rows: pa.Table) -> None:
+    """Check that each image has been answered once by each method."""
+    images = rows.group_by(["path", "method"], use_threads=False).aggregate([([], "count_all")])
+    doubled = images.filter(pc.greater(images["count_all"], 1))["path"]
+    if len(doubled):
+        raise ArgumentError(f"{name}: {doubled[0]} is in more than one shard ({len(doubled)} rows in all)")
+    wanted = min(config["dataset"]["images"], config["limit"] or config["dataset"]["images"])
+    for method in config["methods"]:
+        n = pc.sum(pc.equal(images["method"], method)).as_py() or 0
+        if n != wanted:
+            raise ArgumentError(f"{name}: the shards have {n} of {wanted} images of {method}; {wanted - n} missing")
