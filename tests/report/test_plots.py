@@ -16,7 +16,7 @@ from faircontext.evidence import common_evidence
 from faircontext.metrics.calibration import expected_calibration_error
 from faircontext.metrics.evidence import reconstruction_bound
 from faircontext.metrics.stats import bootstrap_means, paired_bootstrap
-from faircontext.report.cost_figures import pareto_front
+from faircontext.report.accuracy_figures import pareto_front
 from faircontext.report.figures import FIGURES, draw_figures, load_groups
 from faircontext.report.pictures import common_map, unique_map
 from faircontext.report.style import FigureResult, styled
@@ -85,7 +85,7 @@ def test_ecec_is_told_apart_by_what_zero_shot_answered(tmp_path: Path) -> None:
 def test_entropy_has_a_point_per_view_and_its_correlation(tmp_path: Path) -> None:
     drawing = drawn("entropy", analyses(tmp_path) / "entropy")
     assert len(drawing.data) == 40
-    assert any("Pearson r = -1.00 (95%: -1.00 to -1.00)" in note for note in drawing.notes)
+    assert any("Pearson r = -1.00 (95%: -1.00 to -1.00)" in note for note in drawing.warnings)
     assert "20 views of 4 images" in texts(drawing)
 
 
@@ -102,7 +102,7 @@ def test_gains_are_paired_and_sorted_with_their_mean_last(tmp_path: Path) -> Non
 def test_gains_are_over_zero_shot_where_exploration_alone_is_not_there(tmp_path: Path) -> None:
     drawing = drawn("calibration-gain", accuracy_runs(tmp_path) / "fcl")
     assert "FCL less zero-shot" in texts(drawing)
-    assert "drawn against zero-shot" in drawing.notes[0]
+    assert "drawn against zero-shot" in drawing.warnings[0]
 
 
 def test_numbers_of_masks_come_from_settings_and_not_from_labels(tmp_path: Path) -> None:
@@ -123,7 +123,7 @@ def test_pareto_takes_costs_from_their_file_and_else_from_rows(tmp_path: Path) -
     drawing = drawn("pareto", tmp_path)
     assert isinstance(drawing.data, list)
     assert {row["method"]: row["seconds"] for row in drawing.data} == {"zero_shot": 0.1, "fcl": 2.0, "fcl-few": 3.0}
-    assert "fcl-100 is left out: its cost is not known" in drawing.notes
+    assert "fcl-100 is left out: its cost is not known" in drawing.warnings
     assert "peak memory (MB)" in texts(drawing)
     (tmp_path / "costs.json").unlink()
     found = str(draw("pareto", tmp_path))

@@ -21,8 +21,8 @@ from faircontext.datasets.spec import CATALOGUE, Dataset, Sample
 from faircontext.imageio import read_image
 from faircontext.metrics.stats import average_interval, holm, paired_bootstrap
 from faircontext.report.csv_tables import compare_with_paper, comparison_table, long_records, paper_records
-from faircontext.report.measures import METRICS, gain, measure
 from faircontext.report.paper import (
+    METRICS,
     OOD,
     SETS,
     TABLES,
@@ -157,7 +157,7 @@ def test_every_accuracy_has_its_number_and_wilson_s_interval(tmp_path: Path) -> 
     write_run(tmp_path, "dtd", {"zero_shot": range(9), "fcl": range(17)})
     group = only(tmp_path)
     for name, right in (("zero_shot", 9), ("fcl", 17)):
-        found = measure(group.results["dtd"][name], METRICS["top1"])
+        found = METRICS["top1"].measure([group.results["dtd"][name]])
         expected = binomtest(right, 20).proportion_ci(0.95, method="wilson")
         assert found is not None
         assert (found.value, found.low, found.high) == pytest.approx((right / 20, expected.low, expected.high))
@@ -173,7 +173,7 @@ def test_gains_are_paired_by_image(tmp_path: Path) -> None:
     result = group.results["dtd"]["fcl"]
     assert result.comparison is not None
     assert (result.comparison.gained, result.comparison.lost) == (6, 4)
-    found = gain([result], METRICS["top1"])
+    found = METRICS["top1"].gain([result])
     own, base = np.isin(ALL, range(4, 16)), np.isin(ALL, range(10))
     assert found == paired_bootstrap(own, base)
     assert found is not None
@@ -188,7 +188,7 @@ def test_a_gain_over_several_sets_weighs_sets_alike(tmp_path: Path) -> None:
     write_run(tmp_path / "a", "dtd", {"zero_shot": [], "fcl": range(10)}, images=10)
     write_run(tmp_path / "b", "eurosat", {"zero_shot": range(90), "fcl": range(90)}, images=90)
     results = list(only(tmp_path).row("fcl").values())
-    found = gain(results, METRICS["top1"])
+    found = METRICS["top1"].gain(results)
     assert found == average_interval([np.ones(10), np.zeros(90)])
     assert found is not None
     assert found.value == 0.5
@@ -216,7 +216,7 @@ def test_classes_are_known_by_index_though_all_have_one_name(tmp_path: Path) -> 
 def test_the_mean_per_class_weighs_classes_alike(tmp_path: Path) -> None:
     labels = [0] * 16 + [1] * 3 + [7]
     write_run(tmp_path, "dtd", {"zero_shot": [*range(8), 16]}, labels=labels)
-    found = measure(only(tmp_path).results["dtd"]["zero_shot"], METRICS["mean_per_class"])
+    found = METRICS["mean_per_class"].measure([only(tmp_path).results["dtd"]["zero_shot"]])
     assert found is not None
     assert found.value == pytest.approx((8 / 16 + 1 / 3 + 0) / 3)
     assert found.low < found.value < found.high
@@ -226,7 +226,7 @@ def test_probabilistic_metrics_against_their_definitions(tmp_path: Path) -> None
     write_run(tmp_path, "dtd", {"zero_shot": range(12)})
     result = only(tmp_path).results["dtd"]["zero_shot"]
     p = np.array([0.6 if i < 12 else 0.3 if i % 2 == 0 else 0.05 for i in ALL])
-    values = {name: measure(result, METRICS[name]) for name in ("brier", "nll", "ece")}
+    values = {name: METRICS[name].measure([result]) for name in ("brier", "nll", "ece")}
     assert {name: value.value for name, value in values.items() if value} == pytest.approx(
         {"brier": np.mean(0.5 - 2 * p + 1), "nll": -np.mean(np.log(p)), "ece": 0.0}, abs=1e-12
     )

@@ -1,4 +1,4 @@
-"""One image's adaptation as a page that a person can read, and as files that a program can."""
+"""One image's adaptation explained: maps of its evidence, sentences, a page, and files that a program reads."""
 
 import json
 import platform
@@ -12,23 +12,34 @@ from typing import Any
 import numpy as np
 import PIL.Image
 import torch
-from jaxtyping import UInt8
+from jaxtyping import Float, UInt8
 
 from faircontext import __version__
 from faircontext.diagnostics import is_flat
 from faircontext.episode import Episode
 from faircontext.errors import ArgumentError, FeatureError, ImageError
+from faircontext.estimators import Evidence
 from faircontext.evidence import Proxy
 from faircontext.files import to_json, writing
 from faircontext.imageio import MAX_PIXELS, DecodedImage
 from faircontext.methods import ZeroShot
 from faircontext.methods.fcl import FCL, Adaptation
 from faircontext.names import name_remarks
-from faircontext.report.adaptation import common_pixels, is_reliable, map_pixels
+from faircontext.report.pictures import overlay, overlay_weights, strongest
 from faircontext.report.render import render
 from faircontext.runs.options import ModelOptions
 
-__all__ = ["SCHEMA_VERSION", "Explanation", "explain", "explain_in_words", "prepare_folder", "write_explanation"]
+__all__ = [
+    "SCHEMA_VERSION",
+    "Explanation",
+    "common_pixels",
+    "explain_image",
+    "explain_in_words",
+    "image_pixels",
+    "is_reliable",
+    "map_pixels",
+    "write_explanation",
+]
 
 SCHEMA_VERSION = 1
 _CONTROLS = {
@@ -38,7 +49,42 @@ _CONTROLS = {
     "black": "a black picture",
 }
 """What a pair is made alike on in place of its common evidence, by `FCL.proxy`."""
+_LEAST_RELIABILITY = 0.5
 _PACKAGES = ("torch", "torchvision", "numpy", "pillow", "timm", "transformers", "matplotlib")
+
+
+Pixels = UInt8[np.ndarray, "height width 3"]
+
+
+def is_reliable(reliability: float) -> bool:
+    """Tell whether a map says something: at least half of what it shows would come out again with other masks."""
+    return reliability >= _LEAST_RELIABILITY
+
+
+def image_pixels(episode: Episode) -> Float[np.ndarray, "height width 3"]:
+    """Return the image as the model sees it, values in [0, 1]."""
+    pixels: np.ndarray = episode.x.permute(1, 2, 0).cpu().numpy()
+    return pixels
+
+
+def map_pixels(
+    episode: Episode, evidence: Evidence, positions: Sequence[int], limit: float | None = None
+) -> list[Pixels]:
+    """Return the maps of some classes over the image, on one scale: up to a limit, or their strongest."""
+    image = image_pixels(episode)
+    maps, errors = (values[positions].cpu().numpy() for values in (evidence.maps, evidence.error(evidence.height)))
+    limit = strongest(*maps) if limit is None else limit
+    return [overlay(image, own, limit, error) for own, error in zip(maps, errors, strict=True)]
+
+
+def common_pixels(episode: Episode, adaptation: Adaptation) -> Pixels:
+    """Return the common evidence of the two best candidates over the image, as weights from 0 to 1."""
+    assert adaptation.common is not None
+    assert adaptation.pairs is not None
+    first, second = sorted(adaptation.after.ranking[:2].tolist())
+    pair = int(((adaptation.pairs[0] == first) & (adaptation.pairs[1] == second)).nonzero()[0, 0])
+    common = adaptation.common[pair].cpu().numpy()
+    return overlay_weights(image_pixels(episode), common / common.max())
 
 
 @dataclass(frozen=True)
@@ -50,9 +96,9 @@ class Explanation:
         episode: the image.
         method: FCL with its settings.
         adaptation: its run on the image.
-        zero_shot: the index of zero-shot's answer.
-        run: what else determines the answer (backbone, precision, preset), for the manifest.
-        notes: remarks about the file.
+        zero_shot: the index of zero-shot's prediction.
+        run: what else determines the prediction (backbone, precision, preset), for the manifest.
+        warnings: about the file.
     """
 
     source: str
@@ -61,10 +107,10 @@ class Explanation:
     adaptation: Adaptation
     zero_shot: int
     run: dict[str, Any]
-    notes: Sequence[str] = ()
+    warnings: Sequence[str] = ()
 
 
-def explain(
+def explain_image(
     options: ModelOptions,
     source: str,
     image: DecodedImage,
@@ -88,12 +134,12 @@ def explain(
         FairContextError: an option has a value that cannot be used, or the folder cannot be written.
     """
     with writing(folder):
-        prepare_folder(folder, Path(source))
+        _prepare_folder(folder, Path(source))
     setup = options.create(names, "fcl")
     method, backbone = setup.methods["fcl"], setup.labels.backbone
     assert isinstance(method, FCL)
-    for remark in [*name_remarks(names), *setup.labels.remarks()]:
-        warn(remark)
+    for line in [*name_remarks(names), *setup.labels.remarks()]:
+        warn(line)
     episode = Episode(image.pixels, setup.labels, setup.recipe, options.seed)
     try:
         adaptation, zero_shot = method.adapt(episode), ZeroShot()(episode)
@@ -111,15 +157,8 @@ def explain(
         "exif": options.exif,
         "max_pixels": min(options.max_pixels, MAX_PIXELS),
     }
-    explanation = Explanation(
-        source.encode(errors="replace").decode(),
-        episode,
-        method,
-        adaptation,
-        zero_shot.index,
-        run_facts,
-        image.notes,
-    )
+    shown = source.encode(errors="replace").decode()
+    explanation = Explanation(shown, episode, method, adaptation, zero_shot.index, run_facts, image.notes)
     say(explain_in_words(explanation))  # first: what was computed is not lost with a full disk
     with writing(folder):
         return write_explanation(explanation, folder)
@@ -127,47 +166,47 @@ def explain(
 
 def explain_in_words(explanation: Explanation) -> str:
     """Return two or three sentences, for a person who knows neither the method nor its words."""
-    found, names = explanation.adaptation, explanation.episode.labels.names
-    answer = names[found.prediction.index]
-    kept, views = len(found.exploration.kept), len(found.exploration.entropies)
-    votes = found.exploration.votes
-    voted = [
-        f"{votes[i]} for {names[i]}" for i in votes.sort(descending=True, stable=True).indices.tolist() if votes[i]
+    adaptation, names = explanation.adaptation, explanation.episode.labels.names
+    exploration, prediction = adaptation.exploration, names[adaptation.prediction.index]
+    order = exploration.votes.sort(descending=True, stable=True).indices.tolist()
+    voted = [f"{exploration.votes[i]} for {names[i]}" for i in order if exploration.votes[i]]
+    shown = f"{'all ' if len(voted) == 1 else ''}{', '.join(voted[:4])}{' and others' if len(voted) > 4 else ''}"
+    sentences = [
+        f"The model looked at {len(exploration.entropies)} crops of the picture, and the {len(exploration.kept)} "
+        f"it was surest about voted: {shown}."
     ]
-    words = [
-        f"The model looked at {views} crops of the picture, and the {kept} it was surest about voted: "
-        f"{'all ' if len(voted) == 1 else ''}{', '.join(voted[:4])}{' and others' if len(voted) > 4 else ''}."
-    ]
-    first = int(found.candidates[found.before.ranking[0]])
-    if first != int(found.exploration.ranking[0]):
-        words.append(
-            f"Asked to choose among the {len(found.candidates)} candidates alone, they voted for {names[first]}."
-        )
-    if found.not_learnt is not None:
-        words.append(f"Nothing was learnt ({found.not_learnt}).")
-        if found.prediction.index != first:  # CL-HP's initial tokens are new to the prompt, learnt or not
-            words.append(f"The tokens put before the prompt changed the answer from {names[first]} to {answer}.")
+    first = int(adaptation.candidates[adaptation.before.ranking[0]])
+    if first != int(exploration.ranking[0]):
+        candidates = f"the {len(adaptation.candidates)} candidates alone"
+        sentences.append(f"Asked to choose among {candidates}, they voted for {names[first]}.")
+    if adaptation.not_learnt is None:
+        sentences.append(_what_changed(adaptation, names, explanation.method.proxy))
     else:
-        words.append(_what_changed(found, answer, names, explanation.method.proxy))
-    if explanation.zero_shot != found.prediction.index:
-        words.append(f"Without any of this, on the plain picture, the answer would be {names[explanation.zero_shot]}.")
-    return " ".join(words)
+        sentences.append(f"Nothing was learnt ({adaptation.not_learnt}).")
+        if adaptation.prediction.index != first:  # CL-HP's initial tokens are new to the prompt, learnt or not
+            change = f"from {names[first]} to {prediction}"
+            sentences.append(f"The tokens put before the prompt changed the answer {change}.")
+    if explanation.zero_shot != adaptation.prediction.index:
+        plain = names[explanation.zero_shot]
+        sentences.append(f"Without any of this, on the plain picture, the answer would be {plain}.")
+    return " ".join(sentences)
 
 
-def _what_changed(found: Adaptation, answer: str, names: Sequence[str], proxy: Proxy) -> str:
-    """Say what calibration did to the answer, in a sentence."""
-    place = int((found.candidates == found.prediction.index).nonzero())
-    before, after = float(found.before.posterior[place]), float(found.after.posterior[place])
-    explored = names[int(found.candidates[found.before.ranking[0]])]
-    rival = names[int(found.candidates[found.after.ranking[1]])]
-    both = f"what the picture has of both {answer} and {rival} favours neither"
-    control = f"{_CONTROLS.get(proxy)} favours neither {answer} nor {rival}"
-    shared = f"The prompt was then adjusted so that {both if proxy == 'evidence' else control}"
-    if explored != answer:
-        return f"{shared}: this changed the answer from {explored} to {answer}."
-    others = ", likewise for every other pair of candidates" if len(found.candidates) > 2 else ""
+def _what_changed(adaptation: Adaptation, names: Sequence[str], proxy: Proxy) -> str:
+    """Say what calibration did to the prediction, in a sentence."""
+    index, ranking = adaptation.prediction.index, adaptation.after.ranking
+    position = int((adaptation.candidates == index).nonzero())
+    before, after = float(adaptation.before.posterior[position]), float(adaptation.after.posterior[position])
+    explored, rival = (names[int(adaptation.candidates[i])] for i in (adaptation.before.ranking[0], ranking[1]))
+    alike = f"{_CONTROLS.get(proxy)} favours neither {names[index]} nor {rival}"
+    if proxy == "evidence":
+        alike = f"what the picture has of both {names[index]} and {rival} favours neither"
+    shared = f"The prompt was then adjusted so that {alike}"
+    if explored != names[index]:
+        return f"{shared}: this changed the answer from {explored} to {names[index]}."
+    others = ", likewise for every other pair of candidates" if len(adaptation.candidates) > 2 else ""
     return (
-        f"{shared}{others}: the share of {answer} among the candidates went from "
+        f"{shared}{others}: the share of {names[index]} among the candidates went from "
         f"{before:.1%} to {after:.1%}, and the answer stayed."
     )
 
@@ -177,7 +216,7 @@ def write_explanation(explanation: Explanation, folder: Path) -> Path:
 
     Args:
         explanation: what is explained.
-        folder: as `prepare_folder` leaves it; files of an earlier explanation are replaced.
+        folder: for the page; it is made, and files of an earlier explanation are replaced.
 
     Raises:
         OSError: the folder or a file cannot be written.
@@ -197,7 +236,7 @@ def write_explanation(explanation: Explanation, folder: Path) -> Path:
     return page
 
 
-def prepare_folder(folder: Path, image: Path) -> None:
+def _prepare_folder(folder: Path, image: Path) -> None:
     """Make the folder for an explanation, or check that an earlier one can be replaced.
 
     Raises:
@@ -210,9 +249,9 @@ def prepare_folder(folder: Path, image: Path) -> None:
     if (page.exists() or manifest.exists()) and not _earlier_files(folder):
         raise ArgumentError(f"{folder}: holds a page that is no explanation; name another folder")
     (folder / "pieces").mkdir(parents=True, exist_ok=True)
-    for place in (folder, folder / "pieces"):
-        (place / ".partial").touch()
-        (place / ".partial").unlink()
+    for inner in (folder, folder / "pieces"):
+        (inner / ".partial").touch()
+        (inner / ".partial").unlink()
 
 
 def _earlier_files(folder: Path) -> list[str]:
@@ -224,38 +263,38 @@ def _earlier_files(folder: Path) -> list[str]:
     return [name for name in files if re.fullmatch(r"pieces/\w+\.(png|npz)", str(name))]
 
 
-def _pictures(explanation: Explanation) -> dict[str, UInt8[np.ndarray, "height width 3"]]:
+def _pictures(explanation: Explanation) -> dict[str, Pixels]:
     """Return the pictures by file name: what the model sees, its evidence, and the views that voted."""
-    found, episode = explanation.adaptation, explanation.episode
-    image = _channels_last(episode.x.cpu().numpy())
-    pictures = {"image": np.rint(255 * image).astype(np.uint8)}
-    if found.evidence is not None:
-        order = found.after.ranking.tolist()
-        for place, pixels in enumerate(map_pixels(episode, found.evidence, order)):
-            pictures[f"evidence_{place:02}"] = pixels
-        (pictures["contrast"],) = map_pixels(episode, found.evidence.contrast(*order[:2]), [0])
-        pictures["common"] = common_pixels(episode, found)
-    for place, view in enumerate(found.exploration.kept.tolist()):
-        pictures[f"view_{place:02}"] = _channels_last(episode.views[view].numpy())
+    adaptation, episode = explanation.adaptation, explanation.episode
+    pictures = {"image": np.rint(255 * image_pixels(episode)).astype(np.uint8)}
+    if adaptation.evidence is not None:
+        order = adaptation.after.ranking.tolist()
+        for rank, pixels in enumerate(map_pixels(episode, adaptation.evidence, order)):
+            pictures[f"evidence_{rank:02}"] = pixels
+        (pictures["contrast"],) = map_pixels(episode, adaptation.evidence.contrast(*order[:2]), [0])
+        pictures["common"] = common_pixels(episode, adaptation)
+    for rank, view in enumerate(adaptation.exploration.kept.tolist()):
+        pictures[f"view_{rank:02}"] = episode.views[view].permute(1, 2, 0).numpy()
     return pictures
 
 
 def _arrays(explanation: Explanation) -> dict[str, Any]:
     """Return the numbers behind the page; candidates are in class order."""
-    found = explanation.adaptation
+    adaptation = explanation.adaptation
+    exploration, evidence = adaptation.exploration, adaptation.evidence
     arrays = {
-        "candidates": found.candidates,
-        "kept_views": found.exploration.kept,
-        "entropies": found.exploration.entropies,
-        "votes": found.exploration.votes,
-        "posterior_before": found.before.posterior,
-        "posterior_after": found.after.posterior,
-        "probabilities": found.prediction.probabilities,
-        "evidence": None if found.evidence is None else found.evidence.maps,
-        "evidence_error": None if found.evidence is None else found.evidence.error(),
-        "evidence_reliability": None if found.evidence is None else found.evidence.reliability,
-        "pairs": found.pairs,
-        "common": found.common,
+        "candidates": adaptation.candidates,
+        "kept_views": exploration.kept,
+        "entropies": exploration.entropies,
+        "votes": exploration.votes,
+        "posterior_before": adaptation.before.posterior,
+        "posterior_after": adaptation.after.posterior,
+        "probabilities": adaptation.prediction.probabilities,
+        "evidence": None if evidence is None else evidence.maps,
+        "evidence_error": None if evidence is None else evidence.error(),
+        "evidence_reliability": None if evidence is None else evidence.reliability,
+        "pairs": adaptation.pairs,
+        "common": adaptation.common,
     }
     return {name: tensor.cpu().numpy() for name, tensor in arrays.items() if tensor is not None}
 
@@ -269,7 +308,7 @@ def _manifest(explanation: Explanation, pictures: Sequence[str]) -> dict[str, An
         "answer": episode.labels.names[prediction.index],
         "zero_shot": episode.labels.names[explanation.zero_shot],
         "in_words": explain_in_words(explanation),
-        "notes": list(explanation.notes),
+        "notes": list(explanation.warnings),
         "run": explanation.run,
         "settings": explanation.method.settings(),
         "diagnostics": dict(prediction.diagnostics),
@@ -286,65 +325,54 @@ def _manifest(explanation: Explanation, pictures: Sequence[str]) -> dict[str, An
 
 def _page(explanation: Explanation) -> dict[str, Any]:
     """Return what the page's template shows."""
-    found, episode = explanation.adaptation, explanation.episode
-    names = episode.labels.names
-    order = found.after.ranking.tolist()
-    candidates = [
+    adaptation, names = explanation.adaptation, explanation.episode.labels.names
+    before, after, exploration = adaptation.before, adaptation.after, adaptation.exploration
+    evidence, order = adaptation.evidence, after.ranking.tolist()
+    candidates: list[dict[str, Any]] = [
         {
-            "name": names[int(found.candidates[index])],
-            "before": float(found.before.posterior[index]),
-            "after": float(found.after.posterior[index]),
-            "votes_before": int(found.before.votes[index]),
-            "votes_after": int(found.after.votes[index]),
-            **_map_of(found, place, index),
+            "name": names[int(adaptation.candidates[index])],
+            "before": float(before.posterior[index]),
+            "after": float(after.posterior[index]),
+            "votes_before": int(before.votes[index]),
+            "votes_after": int(after.votes[index]),
         }
-        for place, index in enumerate(order)
+        for index in order
     ]
+    contrast = None
+    if evidence is not None:
+        contrast = _map("contrast", float(evidence.contrast(*order[:2]).reliability))
+        for rank, index in enumerate(order):
+            candidates[rank] |= _map(f"evidence_{rank:02}", float(evidence.reliability[index]))
     views = [
         {
-            "picture": f"pieces/view_{place:02}.png",
-            "vote": names[int(found.exploration.choices[place])],
-            "entropy": float(found.exploration.entropies[view]),
+            "picture": f"pieces/view_{rank:02}.png",
+            "vote": names[int(exploration.choices[rank])],
+            "entropy": float(exploration.entropies[view]),
             "plain": view == 0,
         }
-        for place, view in enumerate(found.exploration.kept.tolist())
+        for rank, view in enumerate(exploration.kept.tolist())
     ]
     return {
         "source": explanation.source,
-        "answer": names[found.prediction.index],
+        "answer": names[adaptation.prediction.index],
         "zero_shot": names[explanation.zero_shot],
-        "confidence": found.prediction.confidence,
+        "confidence": adaptation.prediction.confidence,
         "in_words": explain_in_words(explanation),
-        "notes": explanation.notes,
+        "notes": explanation.warnings,
         "candidates": candidates,
-        "learnt": found.not_learnt is None,
-        "compared": not torch.equal(found.before.posterior, found.after.posterior),
-        "common": "pieces/common.png" if found.common is not None else None,
-        "contrast": _contrast(found),
-        "flat": is_flat(found.prediction.diagnostics),
+        "learnt": adaptation.not_learnt is None,
+        "compared": not torch.equal(before.posterior, after.posterior),
+        "common": "pieces/common.png" if adaptation.common is not None else None,
+        "contrast": contrast,
+        "flat": is_flat(adaptation.prediction.diagnostics),
         "views": views,
-        "all_views": len(found.exploration.entropies),
+        "all_views": len(exploration.entropies),
         "classes": len(names),
         "run": explanation.run,
         "version": __version__,
     }
 
 
-def _map_of(found: Adaptation, place: int, index: int) -> dict[str, Any]:
-    """Return a candidate's map and how far it can be trusted."""
-    if found.evidence is None:
-        return {}
-    value = float(found.evidence.reliability[index])
-    return {"picture": f"pieces/evidence_{place:02}.png", "reliability": value, "reliable": is_reliable(value)}
-
-
-def _contrast(found: Adaptation) -> dict[str, Any] | None:
-    """Return the map of the answer against the runner-up."""
-    if found.evidence is None:
-        return None
-    value = float(found.evidence.contrast(*found.after.ranking[:2].tolist()).reliability)
-    return {"picture": "pieces/contrast.png", "reliability": value, "reliable": is_reliable(value)}
-
-
-def _channels_last(pixels: np.ndarray) -> np.ndarray:
-    return np.ascontiguousarray(np.moveaxis(pixels, 0, -1))
+def _map(name: str, reliability: float) -> dict[str, Any]:
+    """Return where a map is, and how far it can be trusted."""
+    return {"picture": f"pieces/{name}.png", "reliability": reliability, "reliable": is_reliable(reliability)}
