@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from jaxtyping import Bool
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogFormatter
@@ -43,12 +42,10 @@ def draw_gain(group: RunGroup, _: Sidecars) -> FigureResult | str:
 
     Where exploration alone is not among the runs, FCL is drawn against zero-shot.
     """
-    warnings: tuple[str, ...] = ()
-    reference, pairs = "exploration only", _correct_pairs(group, exploration=True)
-    if not pairs:
-        reference, pairs = "zero-shot", _correct_pairs(group, exploration=False)
-        warnings = ("no exploration only among the runs: drawn against zero-shot",)
-    if not pairs:
+    for reference in ("exploration only", "zero-shot"):
+        if pairs := _correct_pairs(group, reference):
+            break
+    else:
         return "needs runs of fcl and fcl-explore: faircontext reproduce calibration-gain --root DATA"
     gains = {name: Comparison.of(*pair) for name, pair in pairs.items()}
     rows = [gain_row(name, gain.difference, gain) for name, gain in gains.items()]
@@ -58,6 +55,7 @@ def draw_gain(group: RunGroup, _: Sidecars) -> FigureResult | str:
         together = Comparison(*(sum(getattr(gain, name) for gain in gains.values()) for name in Comparison.COUNTS))
         rows.append(gain_row(f"mean of {len(rows)} sets", mean, together))
     figure = gains_figure(f"FCL less {reference}", group.title, rows, len(rows) > 1)
+    warnings = () if reference != "zero-shot" else ("no exploration only among the runs: drawn against zero-shot",)
     return FigureResult(figure, [{"reference": reference, **row} for row in rows], warnings)
 
 
@@ -68,14 +66,7 @@ def gain_row(name: str, gain: Interval, counts: Comparison) -> Row:
 
 
 def gains_figure(title: str, subtitle: str, rows: Sequence[Row], summed: bool) -> Figure:
-    """Draw paired gains in points, a row each.
-
-    Args:
-        title: what is compared.
-        subtitle: of what.
-        rows: `dataset`, `gain` with its interval `low` to `high`, `n`, `gained` and `lost` images.
-        summed: whether the last row sums up the others.
-    """
+    """Draw paired gains in points, a row each as `gain_row` makes it; the last one may sum up the others."""
     figure = new_figure(COLUMN, 1.05 + 0.155 * len(rows), title, subtitle)
     axis = figure.subplots()
     forest(
@@ -90,15 +81,15 @@ def gains_figure(title: str, subtitle: str, rows: Sequence[Row], summed: bool) -
     return figure
 
 
-def _correct_pairs(group: RunGroup, exploration: bool) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    """Return, by data set, whether FCL and exploration alone, or zero-shot, are correct on the images of both."""
+def _correct_pairs(group: RunGroup, reference: str) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    """Return, by data set, whether FCL and the reference are correct on the images that both have."""
     pairs: dict[str, tuple[np.ndarray, np.ndarray]] = {}
     for name, results in group.results.items():
         filled = {method: result for method, result in results.items() if result.n}
-        pair = _with_exploration(filled) if exploration else [filled[m] for m in ("fcl", "zero_shot") if m in filled]
-        if len(pair) == 2:
-            positions, correct = common_images(pair)
-            pairs |= {name: (correct[0], correct[1])} if len(positions) else {}
+        pair = [filled[method] for method in ("fcl", "zero_shot") if method in filled]
+        pair = pair if reference == "zero-shot" else _with_exploration(filled)
+        if len(pair) == 2 and len((correct := common_images(pair)[1])[0]):
+            pairs[name] = (correct[0], correct[1])
     return pairs
 
 
@@ -119,13 +110,13 @@ def draw_ablations(_: RunGroup, sidecars: Sidecars) -> FigureResult | str:
     if not ablations:
         return "needs files NAME.results.json: faircontext ablate EXPERIMENT --root DATA"
     heights = [0.75 + 0.17 * len(ablation.variants) for ablation in ablations]
-    titled = len(ablations) > 1
-    figure = new_figure(PAGE, 0.45 + sum(heights), "Ablations" if titled else f"Ablation: {ablations[0].name}", "")
+    title = "Ablations" if len(ablations) > 1 else f"Ablation: {ablations[0].name}"
+    figure = new_figure(PAGE, 0.45 + sum(heights), title, "")
     axes = figure.subplots(len(ablations), 1, squeeze=False, height_ratios=heights)[:, 0]
     rows: list[Row] = []
     for axis, ablation in zip(axes, ablations, strict=True):
         _draw_ablation(axis, ablation)
-        if titled:
+        if len(ablations) > 1:
             axis.set_title(ablation.name, loc="left", fontweight="bold")
         rows += [{"ablation": ablation.name, "reference": ablation.reference, **vars(v)} for v in ablation.variants]
     empty = [(ablation.name, label) for ablation in ablations for label in ablation.empty]
@@ -136,14 +127,15 @@ def draw_ablations(_: RunGroup, sidecars: Sidecars) -> FigureResult | str:
 def _draw_ablation(axis: Axes, ablation: AblationResults) -> None:
     values, colours = [], []
     for variant in ablation.variants:
-        ends = [math.nan if e is None else e for e in (variant.difference_low, variant.difference_high)]
-        difference = math.nan if variant.difference is None else variant.difference
-        known = math.isfinite(difference)  # the reference has no difference, and no interval
-        values.append(Interval(difference, *ends) if known else Interval(0.0, math.nan, math.nan))
+        ends = (variant.difference, variant.difference_low, variant.difference_high)
+        difference = Interval(*(math.nan if end is None else end for end in ends))
+        known = math.isfinite(difference.value)  # the reference has no difference, and no interval
+        values.append(difference if known else Interval(0.0, math.nan, math.nan))
         colours.append(BLUE if known and variant.label != ablation.reference else GREY)
-    labels = [variant.label for variant in ablation.variants]
     notes = [_variant_note(variant, ablation.reference) for variant in ablation.variants]
-    forest(axis, labels, values, notes, "accuracy (95%), n, gained/lost, p", colours=colours)
+    forest(
+        axis, [v.label for v in ablation.variants], values, notes, "accuracy (95%), n, gained/lost, p", colours=colours
+    )
     axis.set_xlabel(f"difference to “{ablation.reference}” (points), paired 95%")
 
 
@@ -160,8 +152,7 @@ def draw_reliability(group: RunGroup, _: Sidecars) -> FigureResult | str:
     curves = {method: bins for method in group.methods if (bins := pooled_bins([*group.row(method).values()]))}
     if not curves:
         return "needs runs with confidences: faircontext evaluate --datasets NAMES --methods fcl --root DATA"
-    sets = len(group.results)
-    title = "Reliability" + (f" (images of {sets} sets together)" if sets > 1 else "")
+    title = "Reliability" + (f" (images of {len(group.results)} sets together)" if len(group.results) > 1 else "")
     rows = [
         {"method": method, "n": int(bins.n.sum()), "ece": bins.expected_calibration_error, **row}
         for method, bins in curves.items()
@@ -172,15 +163,13 @@ def draw_reliability(group: RunGroup, _: Sidecars) -> FigureResult | str:
 
 def reliability_figure(title: str, subtitle: str, curves: Mapping[str, Reliability]) -> Figure:
     """Draw a panel per method: how often predictions of some confidence are correct, in bins of equal width."""
-    columns = min(len(curves), 2 if len(curves) < 3 else 5)
-    lines = math.ceil(len(curves) / columns)
-    width = COLUMN if columns < 3 else PAGE
-    side = (width - 0.4) / max(columns, 2)
+    width, columns = (COLUMN, len(curves)) if len(curves) < 3 else (PAGE, min(len(curves), 5))
+    lines, side = math.ceil(len(curves) / columns), (width - 0.4) / max(columns, 2)
     figure = new_figure(width, 0.75 + lines * (side + 0.28), title, subtitle)
     axes = figure.subplots(lines, columns, squeeze=False, sharex=True, sharey=True).ravel()
     for axis, (method, bins) in zip(axes, curves.items(), strict=False):
-        error = 100 * bins.expected_calibration_error
-        axis.set_title(f"{method_title(method)}\nECE {error:.1f}%, n = {bins.n.sum():,}", fontsize=7)
+        error = f"ECE {100 * bins.expected_calibration_error:.1f}%"
+        axis.set_title(f"{method_title(method)}\n{error}, n = {bins.n.sum():,}", fontsize=7)
         _draw_bins(axis, bins)
     for axis in axes[len(curves) :]:
         axis.set_axis_off()
@@ -212,8 +201,8 @@ def _draw_bins(axis: Axes, bins: Reliability) -> None:
     sizes = [4 + 26 * count / max(n) for count in n]
     axis.scatter(x, y, s=sizes, color=BLUE, linewidths=0, zorder=3, clip_on=False)
     axis.set(xlim=(0, 1), ylim=(0, 1), aspect="equal")
-    axis.set_xticks([0, 0.5, 1], ["0", ".5", "1"])
-    axis.set_yticks([0, 0.5, 1], ["0", ".5", "1"])
+    for side in (axis.xaxis, axis.yaxis):
+        side.set_ticks([0, 0.5, 1], labels=["0", ".5", "1"])
 
 
 _SHARED = (
@@ -241,9 +230,8 @@ def draw_pareto(group: RunGroup, sidecars: Sidecars) -> FigureResult | str:
         return "needs runs of at least two methods: faircontext evaluate --datasets NAMES --methods all --root DATA"
     images = {"n": sum(len(arrays[0]) for arrays in correct.values()), "datasets": len(correct)}
     rows = []
-    for name in drawn:
+    for name, cost in ((name, costs[name]) for name in drawn):
         accuracy = average_interval([arrays[methods.index(name)] for arrays in correct.values()])
-        cost = costs[name]
         seconds = {"seconds": cost.seconds_mean, "seconds_standard_error": cost.seconds_standard_error}
         row = {"method": name} | images | interval_columns("accuracy", accuracy) | seconds
         rows.append(row | {"peak_memory_mb": cost.peak_memory_mb})
@@ -273,9 +261,8 @@ def _pareto_figure(subtitle: str, rows: Sequence[Row], measured: bool) -> Figure
     title = "Accuracy, time and memory" if memory else "Accuracy and cost"
     figure = new_figure(PAGE if memory else COLUMN, 3.0, title, subtitle)
     axes = figure.subplots(1, 1 + memory, squeeze=False)[0]
-    note = "" if measured else "\nshared features count for their first user only"
     for axis, (key, label) in zip(axes, _COSTS.items(), strict=False):
-        axis.set_xlabel(label + note)
+        axis.set_xlabel(label if measured else f"{label}\nshared features count for their first user only")
         _draw_costs(axis, [row for row in rows if row[key]], key)
     axes[0].set_ylabel(f"top-1 accuracy (%), 95%\n{_images_of(rows[0])}")
     return figure
@@ -284,8 +271,7 @@ def _pareto_figure(subtitle: str, rows: Sequence[Row], measured: bool) -> Figure
 def _draw_costs(axis: Axes, rows: Sequence[Row], key: str) -> None:
     colours = style.colours_of([row["method"] for row in rows])
     costs, accuracies = [row[key] for row in rows], [100 * row["accuracy"] for row in rows]
-    for row, cost, accuracy in zip(rows, costs, accuracies, strict=True):
-        colour = colours[row["method"]]
+    for row, cost, accuracy, colour in zip(rows, costs, accuracies, colours, strict=True):
         axis.plot([cost, cost], [100 * row["low"], 100 * row["high"]], color=colour, linewidth=0.8, alpha=0.45)
         axis.plot(cost, accuracy, "o", color=colour, markersize=4)
     front = np.array([(costs[index], accuracies[index]) for index in pareto_front(costs, accuracies)]).T
@@ -309,29 +295,21 @@ def _images_of(row: Row) -> str:
     return (f"mean of {row['datasets']} sets, " if row["datasets"] > 1 else "") + f"n = {row['n']:,}"
 
 
-_NEEDED = (
-    "needs runs of fcl with at least two numbers of masks on the same images: "
-    "faircontext reproduce ablation-num-masks --root DATA"
-)
-
-
 def draw_masks(group: RunGroup, _: Sidecars) -> FigureResult | str:
     """Draw accuracies, and their differences to that of most masks, over the data sets that have all numbers."""
     by_masks = {name: _by_masks(results) for name, results in group.results.items()}
     # Data sets with other numbers of masks cannot be averaged with them: those with most numbers, then most sets, stay.
     shapes = Counter(tuple(sorted(results)) for results in by_masks.values() if len(results) > 1)
-    if not shapes:
-        return _NEEDED
-    masks = max(shapes, key=lambda shape: (len(shape), shapes[shape], shape))
-    correct: list[list[Bool[np.ndarray, " images"]]] = []
-    for results in by_masks.values():
-        if tuple(sorted(results)) == masks:
-            positions, arrays = common_images([results[count] for count in masks])
-            correct += [arrays] if len(positions) else []
-    if not correct:
-        return _NEEDED
+    masks = max(shapes, key=lambda shape: (len(shape), shapes[shape], shape), default=())
+    sets = (results for results in by_masks.values() if masks and tuple(sorted(results)) == masks)
+    shared = (common_images([results[count] for count in masks])[1] for results in sets)
+    if not (correct := [arrays for arrays in shared if len(arrays[0])]):
+        return (
+            "needs runs of fcl with at least two numbers of masks on the same images: "
+            "faircontext reproduce ablation-num-masks --root DATA"
+        )
     images = {"n": sum(len(arrays[0]) for arrays in correct), "datasets": len(correct)}
-    rows: list[Row] = []
+    rows = []
     for index, count in enumerate(masks):
         accuracy = average_interval([arrays[index] for arrays in correct])
         change = average_interval([arrays[index].astype(np.float64) - arrays[-1] for arrays in correct])
@@ -370,6 +348,5 @@ def _masks_figure(subtitle: str, rows: Sequence[Row]) -> Figure:
         axis.set_xlabel("masks per image, $N_m$ (log scale)", parse_math=True)
         axis.set_ylabel(label)
         axis.grid(axis="y")
-        if value == "difference":
-            axis.axhline(0, color=BLACK, linewidth=0.7)
+    axis.axhline(0, color=BLACK, linewidth=0.7)  # the last panel is of differences
     return figure

@@ -28,15 +28,7 @@ Record = dict[str, Any]
 
 @dataclass(frozen=True)
 class PaperComparison:
-    """A measured accuracy and the one that the paper reports.
-
-    Attributes:
-        column: of the table.
-        method: what the method is called in the run.
-        n: images with a prediction.
-        measured: as a proportion, with its 95% interval.
-        reported: likewise.
-    """
+    """A column of the table, a method, its images, and its accuracy as measured and as reported, as proportions."""
 
     column: Column
     method: str
@@ -47,8 +39,7 @@ class PaperComparison:
     @property
     def difference(self) -> Interval:
         """What was measured less what is reported."""
-        measured = self.measured
-        return Interval(*(end - self.reported for end in (measured.value, measured.low, measured.high)))
+        return Interval(*(end - self.reported for end in vars(self.measured).values()))
 
 
 def _reported_method(group: TableGroup, name: str) -> str | None:

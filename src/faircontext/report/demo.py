@@ -52,13 +52,7 @@ _CAPTION = (
 
 @dataclass(frozen=True)
 class Panel:
-    """A map over an image.
-
-    Attributes:
-        title: what it is of.
-        pixels: see `overlay` and `overlay_weights`.
-        note: a line below it.
-    """
+    """A map over an image, see `overlay`, with a title above and a note below it."""
 
     title: str
     pixels: UInt8[np.ndarray, "height width 3"]

@@ -82,7 +82,7 @@ def draw_ecec(group: RunGroup, _: Sidecars) -> FigureResult | str:
     rows = [entry for y, name in enumerate(values) for entry in _draw_ecec_row(axis, y, name, values[name])]
     label_rows(axis, [dataset_title(name) for name in values], (len(values) - 0.5, -0.95))
     axis.set_xlabel(f"mean ECEC (density of {RESAMPLES} resampled means,\nshaded: 95% interval)")
-    note_rows(axis, ["/".join(f"{len(found[kind]):,}" for kind in _OUTCOMES) for found in values.values()], "n")
+    note_rows(axis, ["/".join(f"{len(ecec[kind]):,}" for kind in _OUTCOMES) for ecec in values.values()], "n")
     for kind, colour in _OUTCOMES.items():
         label = f"zero-shot {kind} (n = {len(pooled[kind]):,})"
         axis.plot([], [], "o-", color=colour, linewidth=1.6, markersize=3.5, label=label)
@@ -159,8 +159,8 @@ def draw_entropy(group: RunGroup, _: Sidecars) -> FigureResult | str:
     rows = []
     for image, (_, view, *values) in zip(images.tolist(), finite.tolist(), strict=True):
         row = measured[image][0]
-        place = {"dataset": row.dataset, "path": row.path, "view": int(view)}
-        rows.append(place | dict(zip(("entropy", "euec"), values, strict=True)) | {"zero_shot_right": row.correct})
+        view_of = {"dataset": row.dataset, "path": row.path, "view": int(view)}
+        rows.append(view_of | dict(zip(("entropy", "euec"), values, strict=True)) | {"zero_shot_right": row.correct})
     warnings = _left_out(len(table) - len(finite), "views without finite values")
     return FigureResult(figure, rows, (*warnings, *correlations))
 
@@ -210,7 +210,9 @@ def draw_decomposition(group: RunGroup, _: Sidecars) -> FigureResult | str:
     for (name, titles), interval, value in zip(_PARTS.items(), measured, reported, strict=True):
         bounds = (theirs, ours) if name == "cos_composed" else (None, None)
         limits = {"bound_of_paper": bounds[0], "bound_of_measured": bounds[1]}
-        data.append({"part": titles[0], "n": len(finite)} | interval_columns("mean", interval) | {"paper": value} | limits)
+        data.append(
+            {"part": titles[0], "n": len(finite)} | interval_columns("mean", interval) | {"paper": value} | limits
+        )
     return FigureResult(figure, data, _left_out(len(rows) - len(finite), "images without finite cosines"))
 
 

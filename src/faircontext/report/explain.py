@@ -13,6 +13,7 @@ import numpy as np
 import PIL.Image
 import torch
 from jaxtyping import Float, UInt8
+from torch import Tensor
 
 from faircontext import __version__
 from faircontext.diagnostics import is_flat
@@ -29,36 +30,21 @@ from faircontext.report.pictures import overlay, overlay_weights, strongest
 from faircontext.report.render import render
 from faircontext.runs.options import ModelOptions
 
-__all__ = [
-    "SCHEMA_VERSION",
-    "Explanation",
-    "common_pixels",
-    "explain_image",
-    "explain_in_words",
-    "image_pixels",
-    "is_reliable",
-    "map_pixels",
-    "write_explanation",
-]
+__all__ = ["SCHEMA_VERSION", "Explanation", "explain_image", "explain_in_words", "write_explanation"]
 
 SCHEMA_VERSION = 1
-_CONTROLS = {
-    "image": "the picture itself",
-    "mean": "the picture's mean colour",
-    "grey": "a grey picture",
-    "black": "a black picture",
+_CONTROLS = {"image": "the picture itself", "mean": "the picture's mean colour"} | {
+    colour: f"a {colour} picture" for colour in ("grey", "black")
 }
 """What a pair is made alike on in place of its common evidence, by `FCL.proxy`."""
-_LEAST_RELIABILITY = 0.5
 _PACKAGES = ("torch", "torchvision", "numpy", "pillow", "timm", "transformers", "matplotlib")
-
 
 Pixels = UInt8[np.ndarray, "height width 3"]
 
 
 def is_reliable(reliability: float) -> bool:
     """Tell whether a map says something: at least half of what it shows would come out again with other masks."""
-    return reliability >= _LEAST_RELIABILITY
+    return reliability >= 0.5
 
 
 def image_pixels(episode: Episode) -> Float[np.ndarray, "height width 3"]:
@@ -145,7 +131,7 @@ def explain_image(
         adaptation, zero_shot = method.adapt(episode), ZeroShot()(episode)
     except FeatureError as error:
         raise ImageError(source, str(error)) from None
-    run_facts = {
+    run = {
         "backbone": backbone.name,
         "resize_positions": options.resize_positions,
         "model": dict(backbone.facts),
@@ -158,7 +144,7 @@ def explain_image(
         "max_pixels": min(options.max_pixels, MAX_PIXELS),
     }
     shown = source.encode(errors="replace").decode()
-    explanation = Explanation(shown, episode, method, adaptation, zero_shot.index, run_facts, image.notes)
+    explanation = Explanation(shown, episode, method, adaptation, zero_shot.index, run, image.notes)
     say(explain_in_words(explanation))  # first: what was computed is not lost with a full disk
     with writing(folder):
         return write_explanation(explanation, folder)
@@ -177,15 +163,16 @@ def explain_in_words(explanation: Explanation) -> str:
     ]
     first = int(adaptation.candidates[adaptation.before.ranking[0]])
     if first != int(exploration.ranking[0]):
-        candidates = f"the {len(adaptation.candidates)} candidates alone"
-        sentences.append(f"Asked to choose among {candidates}, they voted for {names[first]}.")
+        count = len(adaptation.candidates)
+        sentences.append(f"Asked to choose among the {count} candidates alone, they voted for {names[first]}.")
     if adaptation.not_learnt is None:
         sentences.append(_what_changed(adaptation, names, explanation.method.proxy))
     else:
         sentences.append(f"Nothing was learnt ({adaptation.not_learnt}).")
         if adaptation.prediction.index != first:  # CL-HP's initial tokens are new to the prompt, learnt or not
-            change = f"from {names[first]} to {prediction}"
-            sentences.append(f"The tokens put before the prompt changed the answer {change}.")
+            sentences.append(
+                f"The tokens put before the prompt changed the answer from {names[first]} to {prediction}."
+            )
     if explanation.zero_shot != adaptation.prediction.index:
         plain = names[explanation.zero_shot]
         sentences.append(f"Without any of this, on the plain picture, the answer would be {plain}.")
@@ -214,9 +201,7 @@ def _what_changed(adaptation: Adaptation, names: Sequence[str], proxy: Proxy) ->
 def write_explanation(explanation: Explanation, folder: Path) -> Path:
     """Write the page, its pictures, the arrays and the manifest into a folder, and return the page's path.
 
-    Args:
-        explanation: what is explained.
-        folder: for the page; it is made, and files of an earlier explanation are replaced.
+    The folder is made, and files of an earlier explanation are replaced.
 
     Raises:
         OSError: the folder or a file cannot be written.
@@ -232,17 +217,12 @@ def write_explanation(explanation: Explanation, folder: Path) -> Path:
     manifest = _manifest(explanation, sorted(pictures))
     (folder / "manifest.json").write_text(to_json(manifest), encoding="utf-8")
     page = folder / "index.html"
-    page.write_text(render("explain.html", **_page(explanation)), encoding="utf-8")
+    page.write_text(render("explain.html", **manifest, **_shown(explanation)), encoding="utf-8")
     return page
 
 
 def _prepare_folder(folder: Path, image: Path) -> None:
-    """Make the folder for an explanation, or check that an earlier one can be replaced.
-
-    Raises:
-        ArgumentError: the folder holds the image, or a page that is of something else.
-        OSError: it cannot be made or written.
-    """
+    """Make the folder, unless it holds the image or a page of something else; an earlier explanation is replaced."""
     if folder.resolve() in image.resolve().parents:
         raise ArgumentError(f"{folder}: holds the image {image}; name another folder")
     page, manifest = folder / "index.html", folder / "manifest.json"
@@ -323,26 +303,22 @@ def _manifest(explanation: Explanation, pictures: Sequence[str]) -> dict[str, An
     }
 
 
-def _page(explanation: Explanation) -> dict[str, Any]:
-    """Return what the page's template shows."""
+def _shown(explanation: Explanation) -> dict[str, Any]:
+    """Return what the page's template shows besides the manifest."""
     adaptation, names = explanation.adaptation, explanation.episode.labels.names
     before, after, exploration = adaptation.before, adaptation.after, adaptation.exploration
     evidence, order = adaptation.evidence, after.ranking.tolist()
-    candidates: list[dict[str, Any]] = [
+    candidates = [
         {
             "name": names[int(adaptation.candidates[index])],
             "before": float(before.posterior[index]),
             "after": float(after.posterior[index]),
             "votes_before": int(before.votes[index]),
             "votes_after": int(after.votes[index]),
+            **({} if evidence is None else _map(f"evidence_{rank:02}", evidence.reliability[index])),
         }
-        for index in order
+        for rank, index in enumerate(order)
     ]
-    contrast = None
-    if evidence is not None:
-        contrast = _map("contrast", float(evidence.contrast(*order[:2]).reliability))
-        for rank, index in enumerate(order):
-            candidates[rank] |= _map(f"evidence_{rank:02}", float(evidence.reliability[index]))
     views = [
         {
             "picture": f"pieces/view_{rank:02}.png",
@@ -353,26 +329,21 @@ def _page(explanation: Explanation) -> dict[str, Any]:
         for rank, view in enumerate(exploration.kept.tolist())
     ]
     return {
-        "source": explanation.source,
-        "answer": names[adaptation.prediction.index],
-        "zero_shot": names[explanation.zero_shot],
         "confidence": adaptation.prediction.confidence,
-        "in_words": explain_in_words(explanation),
-        "notes": explanation.warnings,
         "candidates": candidates,
         "learnt": adaptation.not_learnt is None,
         "compared": not torch.equal(before.posterior, after.posterior),
         "common": "pieces/common.png" if adaptation.common is not None else None,
-        "contrast": contrast,
+        "contrast": None if evidence is None else _map("contrast", evidence.contrast(*order[:2]).reliability),
         "flat": is_flat(adaptation.prediction.diagnostics),
         "views": views,
         "all_views": len(exploration.entropies),
         "classes": len(names),
-        "run": explanation.run,
         "version": __version__,
     }
 
 
-def _map(name: str, reliability: float) -> dict[str, Any]:
+def _map(name: str, reliability: Tensor) -> dict[str, Any]:
     """Return where a map is, and how far it can be trusted."""
-    return {"picture": f"pieces/{name}.png", "reliability": reliability, "reliable": is_reliable(reliability)}
+    value = float(reliability)
+    return {"picture": f"pieces/{name}.png", "reliability": value, "reliable": is_reliable(value)}

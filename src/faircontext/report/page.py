@@ -40,14 +40,7 @@ _EVIDENCE_HINT = (
 
 @dataclass(frozen=True)
 class Page:
-    """A page, and what is to be said about it.
-
-    Attributes:
-        html: its text.
-        images: how many images can be browsed.
-        pictures: how many of them have a picture.
-        warnings: a line each.
-    """
+    """A page as HTML, how many images it has, how many of these have a picture, and warnings, a line each."""
 
     html: str
     images: int
@@ -195,12 +188,11 @@ def _class_titles(run: Run) -> dict[int, str]:
 def _section(index: int, group: TableGroup) -> dict[str, Any]:
     """Return what the template shows of a group."""
     sets, runs = long_table(group), _runs_of(group)
-    positions = {name: position for position, name in enumerate(group.results)}
     heads = [
-        (positions[name], method)
-        for name, found in group.results.items()
+        (position, method)
+        for position, results in enumerate(group.results.values())
         for method in group.methods
-        if method in found
+        if method in results
     ]
     return {
         "title": group.title,
@@ -300,10 +292,8 @@ def _versions(config: Mapping[str, Any], run: Run) -> str:
 
 
 def _machine(session: Mapping[str, Any]) -> str:
-    parts = [str(session[name]) for name in ("processor", "system") if session.get(name)]
-    if session.get("processors"):
-        parts.insert(1, f"{session['processors']} processors")
-    return ", ".join(parts)
+    processors = session.get("processors") and f"{session['processors']} processors"
+    return ", ".join(str(part) for part in (session.get("processor"), processors, session.get("system")) if part)
 
 
 def _settings(group: TableGroup) -> list[tuple[str, str]]:

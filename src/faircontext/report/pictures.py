@@ -42,9 +42,7 @@ __all__ = [
 T = TypeVar("T", bound=Hashable)
 Map = Float[np.ndarray, "height width"]
 
-_WEIGHTS = "cividis"
 _OPAQUE = 0.75
-
 _LONGEST = 112
 """The longer side of a thumbnail, in pixels."""
 
@@ -83,7 +81,7 @@ def overlay_weights(
     image: Float[np.ndarray, "height width 3"], weights: Float[np.ndarray, "height width"]
 ) -> UInt8[np.ndarray, "height width 3"]:
     """Return weights from 0 to 1 over the image in grey, always on that scale: an even map looks even."""
-    return _blend(image, colormaps[_WEIGHTS](weights)[..., :3], np.full(weights.shape, 0.5))
+    return _blend(image, colormaps["cividis"](weights)[..., :3], np.full(weights.shape, 0.5))
 
 
 def _blend(
@@ -223,14 +221,7 @@ ImageKey = tuple[str, str]
 
 @dataclass(frozen=True)
 class Panel:
-    """A run's images as a page shows them.
-
-    Attributes:
-        run: where they come from.
-        keys: of the images.
-        changed: those that a method fixed or broke.
-        data: what the page's script reads; `add_pictures` adds pictures.
-    """
+    """A run's images as a page shows them: all, those that a method fixed or broke, and the script's data."""
 
     run: Run
     keys: Sequence[ImageKey]
@@ -287,13 +278,7 @@ def add_pictures(panels: Sequence[Panel], analyses: Sequence[Run], most: int) ->
 
 
 def choose(images: Sequence[T], first: Collection[T], count: int) -> list[T]:
-    """Return which images get a picture: evenly spread ones, after those that come first.
-
-    Args:
-        images: all, in order.
-        first: those of them that are taken before others; evenly spread ones where they are too many.
-        count: how many pictures there can be.
-    """
+    """Return so many of the images: evenly spread ones, after evenly spread ones of those that come first."""
     taken = _spread([image for image in images if image in first], count)
     chosen = {*taken, *_spread([image for image in images if image not in first], count - len(taken))}
     return [image for image in images if image in chosen]
@@ -305,11 +290,7 @@ def _spread(images: Sequence[T], count: int) -> Sequence[T]:
 
 
 def _thumbnails(files: Iterable[tuple[Path | None, Callable[[Path], DecodedImage]]]) -> list[str | None]:
-    """Return small pictures of files as text, None for each that is gone or that cannot be read any more.
-
-    Args:
-        files: each with what reads it; None where it is not known where the file is.
-    """
+    """Return small pictures of files as text, None for each that is gone or cannot be read any more."""
 
     def read_small(file: tuple[Path | None, Callable[[Path], DecodedImage]]) -> str | None:
         path, read = file
@@ -323,7 +304,7 @@ def _thumbnails(files: Iterable[tuple[Path | None, Callable[[Path], DecodedImage
 
 
 def _small(image: PIL.Image.Image) -> UInt8[np.ndarray, "height width 3"]:
-    """Return an image with a longer side of at most 112 pixels."""
+    """Shrink an image to a longer side of at most 112 pixels."""
     image.thumbnail((_LONGEST, _LONGEST), PIL.Image.Resampling.BICUBIC, reducing_gap=3.0)
     return np.asarray(image)
 

@@ -53,7 +53,7 @@ __all__ = [
 
 BLACK, ORANGE, SKY, GREEN = "#000000", "#e69f00", "#56b4e9", "#009e73"
 BLUE, VERMILION, PURPLE, GREY = "#0072b2", "#d55e00", "#cc79a7", "#707070"
-_CYCLE = (BLUE, VERMILION, GREEN, ORANGE, PURPLE, SKY, BLACK)
+_CYCLE = (VERMILION, GREEN, ORANGE, PURPLE, SKY, BLACK)
 
 COLUMN, PAGE = 3.3, 6.9
 """Widths of figures in inches."""
@@ -127,41 +127,23 @@ def new_figure(width: float, height: float, title: str, subtitle: str) -> Figure
     return figure
 
 
-def colours_of(names: Sequence[str]) -> dict[str, str]:
-    """Return a colour for each name: zero-shot grey, FCL blue, the others in the order of the palette."""
-    found, rest = {}, cycle(colour for colour in _CYCLE if colour != BLUE)
-    for name in names:
-        found[name] = GREY if name == "zero_shot" else BLUE if name == "fcl" else next(rest)
-    return found
+def colours_of(methods: Sequence[str]) -> list[str]:
+    """Return a colour for each method: zero-shot grey, FCL blue, the others in the order of the palette."""
+    rest = cycle(_CYCLE)
+    return [{"zero_shot": GREY, "fcl": BLUE}.get(method) or next(rest) for method in methods]
 
 
 def draw_interval(
     axis: Axes, row: float, interval: Interval, colour: str, marker: str = "o", width: float = 1.3, size: float = 4
 ) -> None:
-    """Draw a value and its interval on a line of their own; ends that are NaN are not drawn.
-
-    Args:
-        axis: where it is drawn.
-        row: height of the line, in data coordinates.
-        interval: the value and its ends.
-        colour: of both.
-        marker: of the value.
-        width: of the interval, in points.
-        size: of the marker, in points.
-    """
+    """Draw a value and its interval, unless its ends are NaN, at a height; width of the line and size are in points."""
     if np.isfinite([interval.low, interval.high]).all():
         axis.plot([interval.low, interval.high], [row, row], color=colour, linewidth=width, solid_capstyle="butt")
     axis.plot(interval.value, row, marker, color=colour, markersize=size)
 
 
 def label_rows(axis: Axes, labels: Sequence[str], ends: tuple[float, float]) -> None:
-    """Name the rows of a panel at its left, the first on top, with vertical grid lines and no axis.
-
-    Args:
-        axis: the panel, whose rows are at 0, 1, 2, ...
-        labels: of the rows.
-        ends: lowest and highest height that is shown.
-    """
+    """Name the rows 0, 1, 2, ... of a panel at its left, with vertical grid lines and no axis, between two heights."""
     axis.set_yticks(range(len(labels)), labels)
     axis.set_ylim(*ends)
     axis.tick_params(axis="y", length=0)
@@ -227,10 +209,7 @@ _Box = tuple[float, float, float, float]
 def name_points(axis: Axes, points: Float[np.ndarray, "points 2"], names: Sequence[str]) -> None:
     """Write each name beside its point, at the first of several positions where nothing else is.
 
-    Args:
-        axis: where the points are drawn, a panel of a column's width; its limits must be set.
-        points: their data coordinates.
-        names: of the points.
+    The panel is of a column's width, and its limits must be set.
     """
     fractions = axis.transAxes.inverted().transform(axis.transData.transform(points))
     at = fractions * np.array(_POINTS_PANEL)
