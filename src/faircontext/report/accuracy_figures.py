@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import LogFormatter
+from matplotlib.ticker import LogFormatter, LogLocator
 
 from faircontext.metrics.calibration import Reliability
 from faircontext.metrics.scores import Comparison
@@ -279,6 +279,7 @@ def _draw_costs(axis: Axes, rows: Sequence[Row], key: str) -> None:
     low, high = min(costs), max(costs)
     if key == "seconds":
         axis.set_xscale("log")
+        axis.xaxis.set_major_locator(LogLocator(numticks=6))
         axis.xaxis.set_major_formatter("{x:g}")
         axis.xaxis.set_minor_formatter(LogFormatter(labelOnlyBase=False, minor_thresholds=(1, 0.4)))
         margin = max(high / low, 2.0) ** 0.25

@@ -100,7 +100,7 @@ def evidence_figure(title: str, rows: Sequence[EvidenceRow]) -> Figure:
             axis.text(0.5, -0.03, panel.note, transform=axis.transAxes, **note)
         for axis in axes[2 + len(row.panels) :]:
             axis.set_axis_off()
-    grid[0][1].set_title("mean posterior of the kept views", fontsize=10)
+    grid[0][1].set_title("mean posterior of the selected views", fontsize=10)
     grid[0][1].legend(loc="lower right", fontsize=8, frameon=False)
     return figure
 

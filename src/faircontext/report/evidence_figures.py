@@ -99,7 +99,7 @@ def _draw_ecec_row(axis: Axes, y: int, name: str, values: Mapping[str, Sequence[
             means = bootstrap_means(outcomes, RESAMPLES)
             mean = Interval(float(outcomes.mean()), *map(float, np.quantile(means, [0.025, 0.975])))
             rows.append({"dataset": name, "zero_shot": kind, "n": len(outcomes)} | interval_columns("mean", mean))
-            draw_interval(axis, y, mean, colour, width=1.6, size=3.5)
+            draw_interval(axis, y + 0.12 * len(rows) - 0.12, mean, colour, width=1.6, size=3.5)
             if (curve := _density(means)) is not None:
                 curves.append((*curve, mean, colour))
     highest = max((float(density.max()) for _, density, *_ in curves), default=1.0)
@@ -271,7 +271,7 @@ def _draw_scores_row(axes: Sequence[Axes], picture: StoredImage) -> dict[str, An
         weights = unique_map(picture.stored.evidence[own], picture.stored.evidence[other])
         highest = float(weights.max())
         lit = resized(weights / highest if highest > 0 else weights, *image.shape[:2])
-        axis.imshow(image * np.clip(lit, 0, 1)[..., None])
+        axis.imshow(image * (0.2 + 0.8 * np.clip(lit, 0, 1))[..., None])
         title = "the true class" if what == "true" else "zero-shot's"
         axis.set_title(f"unique to {title}:\n{name_within(row.name(row.candidates[own]), _LETTERS)}", fontsize=7)
         classes = {"class": row.candidates[own], "against": row.candidates[other]}
@@ -310,13 +310,17 @@ def draw_gallery(group: RunGroup, _: Sidecars) -> FigureResult | str:
     columns = min(len(chosen), 2)
     lines = math.ceil(len(chosen) / columns)
     width = PAGE if columns == 2 else COLUMN
-    figure = new_figure(width, 0.7 + 1.17 * lines, "Class evidence and common evidence", group.title)
-    grid = figure.subplots(lines, 5 * columns, squeeze=False)
+    figure = new_figure(width, 0.7 + 1.02 * lines, "Class evidence and common evidence", group.title)
+    widths = ([1, 1, 1, 1, 1, 0.15] * columns)[:-1]  # images beside each other stand apart
+    grid = figure.subplots(lines, len(widths), squeeze=False, width_ratios=widths)
     for axis in grid.ravel():
         axis.set_axis_off()
-    panels = grid.reshape(lines * columns, 5)
+    panels = [row[first : first + 5] for row in grid for first in range(0, len(widths), 6)]
     images = [_draw_gallery_row([*axes], picture) for axes, picture in zip(panels, chosen, strict=False)]
-    text = "Orange: hiding the image there costs the class more than elsewhere; blue: less; one scale an image."
+    text = (
+        "Orange: hiding the image there costs the class more than elsewhere, blue: less, on one scale an image;\n"
+        "outlined at half of the strongest. Common evidence: weights from 0 (dark) to the highest (yellow)."
+    )
     figure.supxlabel(text, fontsize=7, color=GREY, x=0.01, ha="left")
     return FigureResult(figure, {"images": images})
 
