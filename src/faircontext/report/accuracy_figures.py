@@ -217,8 +217,7 @@ def draw_pareto(group: RunGroup, sidecars: Sidecars) -> FigureResult | str:
     left_out = [name for name in group.methods if group.row(name) and name not in methods]
     warnings = [f"{name} is left out: it shares no image with the others" for name in left_out]
     costs = {cost.method: cost for cost in reversed(sidecars.costs) if cost.backbone == group.settings.backbone}
-    measured = bool(costs)
-    if not measured:
+    if not (measured := bool(costs)):
         costs = {name: Cost(name, "", _mean_seconds(group, name)) for name in methods}
         warnings.append(_SHARED)
     # A log axis has no room for nothing: a clock that did not tick tells no cost.
@@ -253,15 +252,13 @@ def pareto_front(costs: list[float], accuracies: list[float]) -> list[int]:
     return front
 
 
-_COSTS = {"seconds": "seconds per image (log scale)", "peak_memory_mb": "peak memory (MB)"}
-
-
 def _pareto_figure(subtitle: str, rows: Sequence[Row], measured: bool) -> Figure:
     memory = sum(bool(row["peak_memory_mb"]) for row in rows) > 1
     title = "Accuracy, time and memory" if memory else "Accuracy and cost"
     figure = new_figure(PAGE if memory else COLUMN, 3.0, title, subtitle)
     axes = figure.subplots(1, 1 + memory, squeeze=False)[0]
-    for axis, (key, label) in zip(axes, _COSTS.items(), strict=False):
+    labels = {"seconds": "seconds per image (log scale)", "peak_memory_mb": "peak memory (MB)"}
+    for axis, (key, label) in zip(axes, labels.items(), strict=False):
         axis.set_xlabel(label if measured else f"{label}\nshared features count for their first user only")
         _draw_costs(axis, [row for row in rows if row[key]], key)
     axes[0].set_ylabel(f"top-1 accuracy (%), 95%\n{_images_of(rows[0])}")

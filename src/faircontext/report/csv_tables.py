@@ -103,15 +103,12 @@ def comparison_table(group: TableGroup) -> Table | str:
         for one in comparisons
     ]
     ends = [index for index in range(len(rows) - 1) if rows[index][0] != rows[index + 1][0]]
-    note = (
-        "Percent, with 95% intervals of what was measured; the paper gives none of its own. For information: a "
-        "difference is no verdict."
-    )
+    intervals = "Percent, with 95% intervals of what was measured; the paper gives none of its own."
     return Table(
         title=f"Top-1 accuracy measured, and reported by the paper: {group.title}",
         columns=("Data set", "Method", "n", "Measured [95%]", "Paper", "Difference [95%]"),
         rows=tuple(tuple(map(Cell, row)) for row in rows),
-        notes=(note, *_reservations(group)),
+        notes=(f"{intervals} For information: a difference is no verdict.", *_reservations(group)),
         words=2,
         rules=frozenset(ends),
         bars=frozenset({1}),
@@ -131,7 +128,7 @@ def paper_records(groups: Sequence[TableGroup], metric_name: str = "top1", compa
     metric = METRICS[metric_name]
     records = []
     for group in groups:
-        comparisons = _comparisons(group) if compared else {}
+        comparisons = _comparisons(group) if compared else None
         for column in (column for column in columns_of(group) if not column.gained):
             name = column.sets[0] if len(column.sets) == 1 else "ood_avg" if column.heading == "OOD Avg." else "avg"
             for method in group.methods:
@@ -139,7 +136,7 @@ def paper_records(groups: Sequence[TableGroup], metric_name: str = "top1", compa
                     record = _settings(group) | {"column": name, "method": method, "metric": metric_name}
                     record |= {"n": sum(r.n for r in results), "refused": sum(r.unreadable for r in results)}
                     record |= _interval("value", metric.measure(results)) | _interval("delta", metric.gain(results))
-                    records.append(record | (_difference(comparisons.get((column, method))) if compared else {}))
+                    records.append(record | _reported(comparisons, column, method))
     return records
 
 
@@ -154,15 +151,14 @@ def long_records(groups: Sequence[TableGroup], compared: bool = False) -> list[R
     """
     records = []
     for group in groups:
-        comparisons = _comparisons(group) if compared else {}
+        comparisons = _comparisons(group) if compared else None
         p_values = {method: adjusted_p_values(group, method) for method in group.methods}
         columns = {column.sets: column for column in columns_of(group) if not column.gained}
         for name, results in group.results.items():
             for method in (method for method in group.methods if method in results):
                 record = _settings(group) | {"dataset": name, "method": method} | _facts(results[method])
                 record |= dict(zip(("p", "p_holm"), p_values[method].get(name, ("", "")), strict=True))
-                reported = comparisons.get((columns[name,], method))
-                records.append(record | (_difference(reported) if compared else {}))
+                records.append(record | _reported(comparisons, columns[name,], method))
     return records
 
 
@@ -194,16 +190,21 @@ def _interval(name: str, interval: Interval | None) -> Record:
     return dict(zip((name, f"{name}_low", f"{name}_high"), ends, strict=True))
 
 
-def _comparisons(group: TableGroup) -> dict[tuple[Column, str], PaperComparison]:
+Comparisons = dict[tuple[Column, str], PaperComparison]
+
+
+def _comparisons(group: TableGroup) -> Comparisons:
     try:
         return {(one.column, one.method): one for one in compare_with_paper(group)}
     except ArgumentError:  # the paper has no such table: its columns stay empty
         return {}
 
 
-def _difference(one: PaperComparison | None) -> Record:
-    difference = _interval("difference", None if one is None else one.difference)
-    return {"reported": "" if one is None else one.reported} | difference
+def _reported(comparisons: Comparisons | None, column: Column, method: str) -> Record:
+    if comparisons is None:
+        return {}
+    one = comparisons.get((column, method))
+    return {"reported": one.reported if one else ""} | _interval("difference", one.difference if one else None)
 
 
 def write_tables(

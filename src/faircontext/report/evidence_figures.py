@@ -11,32 +11,10 @@ from matplotlib.axes import Axes
 
 from faircontext.metrics.evidence import COMPOSED_WEIGHT, reconstruction_bound
 from faircontext.metrics.stats import Interval, bootstrap_mean, bootstrap_means, clustered_correlation
+from faircontext.report import style
 from faircontext.report.paper import dataset_title, read_reported
-from faircontext.report.pictures import (
-    StoredImage,
-    choose_stored,
-    common_map,
-    overlay,
-    overlay_weights,
-    resized,
-    strongest,
-    unique_map,
-)
-from faircontext.report.style import (
-    BLACK,
-    BLUE,
-    COLUMN,
-    GREY,
-    PAGE,
-    VERMILION,
-    FigureResult,
-    draw_interval,
-    interval_columns,
-    label_rows,
-    name_within,
-    new_figure,
-    note_rows,
-)
+from faircontext.report.pictures import StoredImage, choose_stored, common_map, draw_evidence, resized, unique_map
+from faircontext.report.style import BLACK, BLUE, COLUMN, GREY, PAGE, VERMILION, FigureResult, interval_columns
 from faircontext.runs.analyses import AnalysisRow, read_analysis
 from faircontext.runs.groups import RunGroup
 from faircontext.runs.sidecars import Sidecars
@@ -47,7 +25,6 @@ RESAMPLES = 400
 """The paper's."""
 
 _OUTCOMES = {"right": BLUE, "wrong": VERMILION}
-_BINS = 8
 
 
 def _needs(analysis: str) -> str:
@@ -77,12 +54,12 @@ def draw_ecec(group: RunGroup, _: Sidecars) -> FigureResult | str:
     pooled = values.pop("all sets")
     if len(values) > 1:
         values["all sets"] = pooled
-    figure = new_figure(COLUMN, 1.25 + 0.42 * len(values), "Contribution of common evidence", group.title)
+    figure = style.new_figure(COLUMN, 1.25 + 0.42 * len(values), "Contribution of common evidence", group.title)
     axis = figure.subplots()
     rows = [entry for y, name in enumerate(values) for entry in _draw_ecec_row(axis, y, name, values[name])]
-    label_rows(axis, [dataset_title(name) for name in values], (len(values) - 0.5, -0.95))
+    style.label_rows(axis, [dataset_title(name) for name in values], (len(values) - 0.5, -0.95))
     axis.set_xlabel(f"mean ECEC (density of {RESAMPLES} resampled means,\nshaded: 95% interval)")
-    note_rows(axis, ["/".join(f"{len(ecec[kind]):,}" for kind in _OUTCOMES) for ecec in values.values()], "n")
+    style.note_rows(axis, ["/".join(f"{len(ecec[kind]):,}" for kind in _OUTCOMES) for ecec in values.values()], "n")
     for kind, colour in _OUTCOMES.items():
         label = f"zero-shot {kind} (n = {len(pooled[kind]):,})"
         axis.plot([], [], "o-", color=colour, linewidth=1.6, markersize=3.5, label=label)
@@ -99,7 +76,7 @@ def _draw_ecec_row(axis: Axes, y: int, name: str, values: Mapping[str, Sequence[
             means = bootstrap_means(outcomes, RESAMPLES)
             mean = Interval(float(outcomes.mean()), *map(float, np.quantile(means, [0.025, 0.975])))
             rows.append({"dataset": name, "zero_shot": kind, "n": len(outcomes)} | interval_columns("mean", mean))
-            draw_interval(axis, y + 0.12 * len(rows) - 0.12, mean, colour, width=1.6, size=3.5)
+            style.draw_interval(axis, y + 0.12 * len(rows) - 0.12, mean, colour, width=1.6, size=3.5)
             if (curve := _density(means)) is not None:
                 curves.append((*curve, mean, colour))
     highest = max((float(density.max()) for _, density, *_ in curves), default=1.0)
@@ -140,15 +117,15 @@ def draw_entropy(group: RunGroup, _: Sidecars) -> FigureResult | str:
         f"{kind.capitalize()} {_describe(clustered_correlation(entropy, euec, images, kind, resamples=RESAMPLES))}"
         for kind in ("pearson", "spearman")
     ]
-    figure = new_figure(COLUMN, 2.75, "Unique evidence against entropy", group.title)
+    figure = style.new_figure(COLUMN, 2.75, "Unique evidence against entropy", group.title)
     axis = figure.subplots()
     correct = np.array([row.correct for row, _ in measured])[images]
     for (kind, colour), chosen in zip(_OUTCOMES.items(), (correct, ~correct), strict=True):
         axis.plot(entropy[chosen], euec[chosen], "o", color=colour, alpha=0.35, markersize=2.2, markeredgewidth=0)
         label = f"zero-shot {kind} ({int(chosen.sum()):,} views of {len(np.unique(images[chosen])):,} images)"
         axis.plot([], [], "o", color=colour, markersize=3, label=label)
-    if len(finite) >= 2 * _BINS:
-        parts = np.array_split(np.argsort(entropy, kind="stable"), _BINS)
+    if len(finite) >= 16:
+        parts = np.array_split(np.argsort(entropy, kind="stable"), 8)
         means = np.array([[entropy[part].mean(), euec[part].mean()] for part in parts])
         axis.plot(*means.T, "-", color=BLACK, linewidth=1, label="mean of each eighth of the views")
     axis.set_xlabel("entropy of the view (nats)")
@@ -193,17 +170,17 @@ def draw_decomposition(group: RunGroup, _: Sidecars) -> FigureResult | str:
     measured = [bootstrap_mean(column, resamples=999) for column in finite.T]
     means = [float(np.clip(interval.value, -1, 1)) for interval in measured]
     theirs, ours = reconstruction_bound(*reported[:3]), reconstruction_bound(*means[:3])
-    figure = new_figure(COLUMN, 2.25, f"Cosine to the whole image (n = {len(finite):,} images)", group.title)
+    figure = style.new_figure(COLUMN, 2.25, f"Cosine to the whole image (n = {len(finite):,} images)", group.title)
     axis = figure.subplots()
     for row, (interval, value) in enumerate(zip(measured, reported, strict=True)):
-        draw_interval(axis, row - 0.13, interval, BLUE, width=1.4)
+        style.draw_interval(axis, row - 0.13, interval, BLUE, width=1.4)
         axis.plot(value, row + 0.13, "D", color=VERMILION, markersize=4, markerfacecolor="white")
     axis.lines[1].set_label("measured, 95%")
     axis.lines[2].set_label("paper")
     last = len(measured) - 1
     axis.plot([theirs] * 2, [last - 0.02, last + 0.4], color=VERMILION, label=f"bound {theirs:.4f} (paper's parts)")
     axis.plot([ours] * 2, [last - 0.4, last + 0.02], color=BLUE, label=f"bound {ours:.4f} (measured parts)")
-    label_rows(axis, [short for _, short in _PARTS.values()], (last + 0.6, -0.5))
+    style.label_rows(axis, [short for _, short in _PARTS.values()], (last + 0.6, -0.5))
     axis.set_xlabel("cosine to z (mean over images)")
     figure.legend(loc="outside lower left", ncols=2, columnspacing=1.0, handlelength=1.2, borderaxespad=0.2)
     data = []
@@ -235,15 +212,13 @@ def draw_scores(group: RunGroup, _: Sidecars) -> FigureResult | str:
     chosen = choose_stored(group.runs, 3, _score_rank)
     if not chosen:
         return _needs("gallery")
-    figure = new_figure(PAGE, 0.65 + 1.72 * len(chosen), "Scores and unique evidence", group.title)
+    figure = style.new_figure(PAGE, 0.65 + 1.72 * len(chosen), "Scores and unique evidence", group.title)
     grid = figure.subplots(len(chosen), 4, squeeze=False, width_ratios=[1, 1.15, 1, 1])
     images = [_draw_scores_row([*axes], picture) for axes, picture in zip(grid, chosen, strict=True)]
     grid[-1][1].set_xlabel("posterior among the candidates (%)")
-    caption = (
-        "Bars: blue the true class, vermilion zero-shot's answer. Unique evidence: the image, lit where it speaks for "
-        "one class alone."
-    )
-    figure.supxlabel(caption, fontsize=7, color=GREY, x=0.01, ha="left")
+    bars = "Bars: blue the true class, vermilion zero-shot's answer."
+    unique = "Unique evidence: the image, lit where it speaks for one class alone."
+    figure.supxlabel(f"{bars} {unique}", fontsize=7, color=GREY, x=0.01, ha="left")
     return FigureResult(figure, {"images": images})
 
 
@@ -261,8 +236,8 @@ def _draw_scores_row(axes: Sequence[Axes], picture: StoredImage) -> dict[str, An
     row, image = picture.row, picture.image
     order = np.argsort(-picture.posterior, kind="stable")[:_SHOWN]
     axes[0].imshow(image)
-    dataset = name_within(dataset_title(row.dataset), _LETTERS)
-    axes[0].set_title(f"{dataset}:\n{name_within(row.name(row.label), _LETTERS)}", fontsize=7)
+    dataset = style.name_within(dataset_title(row.dataset), _LETTERS)
+    axes[0].set_title(f"{dataset}:\n{style.name_within(row.name(row.label), _LETTERS)}", fontsize=7)
     _draw_posterior(axes[1], picture, order)
     for axis in (axes[0], *axes[2:]):
         axis.set_axis_off()
@@ -273,7 +248,7 @@ def _draw_scores_row(axes: Sequence[Axes], picture: StoredImage) -> dict[str, An
         lit = resized(weights / highest if highest > 0 else weights, *image.shape[:2])
         axis.imshow(image * (0.2 + 0.8 * np.clip(lit, 0, 1))[..., None])
         title = "the true class" if what == "true" else "zero-shot's"
-        axis.set_title(f"unique to {title}:\n{name_within(row.name(row.candidates[own]), _LETTERS)}", fontsize=7)
+        axis.set_title(f"unique to {title}:\n{style.name_within(row.name(row.candidates[own]), _LETTERS)}", fontsize=7)
         classes = {"class": row.candidates[own], "against": row.candidates[other]}
         unique[what] = classes | {"weights": np.round(weights, 4).tolist()}
     wanted = {"true class": row.label, "zero-shot's answer": row.index}
@@ -295,11 +270,11 @@ def _draw_posterior(axis: Axes, picture: StoredImage, order: Sequence[int] | np.
     classes = [row.candidates[index] for index in order]
     colours = [BLUE if c == row.label else VERMILION if c == row.index else "#b8b8b8" for c in classes]
     axis.barh(range(len(order)), 100 * picture.posterior[order], color=colours, height=0.72)
-    axis.set_yticks(range(len(order)), [name_within(row.name(c), 20) for c in classes], fontsize=7)
+    axis.set_yticks(range(len(order)), [style.name_within(row.name(c), 20) for c in classes], fontsize=7)
     axis.tick_params(axis="y", length=0)
     axis.set_ylim(max(len(order), 4) - 0.4, -0.6)
     outcome = "right" if row.correct else "wrong"
-    axis.set_title(f"zero-shot: {outcome},\n{name_within(row.name(row.index), _LETTERS)}", fontsize=7)
+    axis.set_title(f"zero-shot: {outcome},\n{style.name_within(row.name(row.index), _LETTERS)}", fontsize=7)
 
 
 def draw_gallery(group: RunGroup, _: Sidecars) -> FigureResult | str:
@@ -310,28 +285,26 @@ def draw_gallery(group: RunGroup, _: Sidecars) -> FigureResult | str:
     columns = min(len(chosen), 2)
     lines = math.ceil(len(chosen) / columns)
     width = PAGE if columns == 2 else COLUMN
-    figure = new_figure(width, 0.7 + 1.02 * lines, "Class evidence and common evidence", group.title)
+    figure = style.new_figure(width, 0.7 + 1.02 * lines, "Class evidence and common evidence", group.title)
     widths = ([1, 1, 1, 1, 1, 0.15] * columns)[:-1]  # images beside each other stand apart
     grid = figure.subplots(lines, len(widths), squeeze=False, width_ratios=widths)
     for axis in grid.ravel():
         axis.set_axis_off()
     panels = [row[first : first + 5] for row in grid for first in range(0, len(widths), 6)]
     images = [_draw_gallery_row([*axes], picture) for axes, picture in zip(panels, chosen, strict=False)]
-    text = (
-        "Orange: hiding the image there costs the class more than elsewhere, blue: less, on one scale an image;\n"
-        "outlined at half of the strongest. Common evidence: weights from 0 (dark) to the highest (yellow)."
-    )
-    figure.supxlabel(text, fontsize=7, color=GREY, x=0.01, ha="left")
+    own = "Orange: hiding the image there costs the class more than elsewhere, blue: less, on one scale an image;"
+    common = "outlined at half of the strongest. Common evidence: weights from 0 (dark) to the highest (yellow)."
+    figure.supxlabel(f"{own}\n{common}", fontsize=7, color=GREY, x=0.01, ha="left")
     return FigureResult(figure, {"images": images})
 
 
 def _draw_gallery_row(axes: Sequence[Axes], picture: StoredImage) -> dict[str, Any]:
-    row, image, evidence = picture.row, picture.image, picture.stored.evidence
+    row, image, evidence = picture.row, picture.image, picture.stored.evidence[:2]
     names = [row.name(index) for index in row.candidates[:2]]
-    shares = common_map(evidence[0], evidence[1])
+    shares = common_map(*evidence)
     shares /= shares.max()
-    short = [name_within(name, 11) for name in names]
-    dataset, label = (name_within(name, 13) for name in (dataset_title(row.dataset), row.name(row.label)))
+    short = [style.name_within(name, 11) for name in names]
+    dataset, label = (style.name_within(name, 13) for name in (dataset_title(row.dataset), row.name(row.label)))
     titles = [
         f"{dataset}:\n{label}",
         f"evidence of\n“{short[0]}”",
@@ -339,15 +312,13 @@ def _draw_gallery_row(axes: Sequence[Axes], picture: StoredImage) -> dict[str, A
         "of one against\nthe other",
         "common\nevidence",
     ]
-    maps = [resized(values, *image.shape[:2]) for values in (evidence[0], evidence[1], evidence[0] - evidence[1])]
-    overlays = [overlay(image, values, strongest(*maps)) for values in maps]
-    overlays.append(overlay_weights(image, resized(shares, *image.shape[:2])))
+    overlays = draw_evidence(image, evidence, contrast=True)
     for axis, pixels, title in zip(axes, [image, *overlays], titles, strict=True):
         axis.imshow(pixels)
         axis.set_title(title, fontsize=7)
     return _columns(row) | {
         "candidates": list(row.candidates[:2]),
         "names": names,
-        "evidence": np.round(evidence[:2].astype(np.float64), 5).tolist(),
+        "evidence": np.round(evidence.astype(np.float64), 5).tolist(),
         "common": shares.round(4).tolist(),
     }

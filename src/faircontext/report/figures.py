@@ -20,7 +20,7 @@ from faircontext.report.style import FigureResult, save_figure, styled
 from faircontext.runs.groups import RunGroup, RunSettings, find_runs, group_runs, incomplete
 from faircontext.runs.sidecars import Sidecars, find_sidecars
 
-__all__ = ["FIGURES", "SHARED", "Written", "choose_figures", "draw_figures", "draw_from", "load_groups"]
+__all__ = ["FIGURES", "Written", "draw_figures", "draw_from", "load_groups"]
 
 Draw = Callable[[RunGroup, Sidecars], FigureResult | str]
 """Draws a figure, or says what is missing and how it is made."""
@@ -39,27 +39,12 @@ FIGURES: Mapping[str, Draw] = {
 }
 """In the order in which they are drawn: the paper's first."""
 
-SHARED = frozenset({"ablations"})
+_SHARED = frozenset({"ablations"})
 """Figures that do not depend on the settings of runs, so that they are drawn once for all."""
 
 
-def choose_figures(names: Sequence[str]) -> list[str]:
-    """Return the names of figures in their order, all of them where no name is given.
-
-    Raises:
-        ArgumentError: there is no figure of a name.
-    """
-    for name in names:
-        if name not in FIGURES:
-            raise unknown_name("figure", name, FIGURES)
-    return [name for name in FIGURES if not names or name in names]
-
-
 def load_groups(paths: Sequence[Path]) -> tuple[list[RunGroup], Sidecars]:
-    """Read runs and the files beside them; where there are files only, one group has no run.
-
-    Args:
-        paths: see `find_sidecars`.
+    """Read runs and the files beside them, see `find_sidecars`; where there are files only, one group has no run.
 
     Raises:
         ArgumentError: there is nothing, or something cannot be read.
@@ -88,9 +73,12 @@ def draw_from(
     Raises:
         ArgumentError: there is no figure of a name, nothing to draw from, or a file cannot be read or written.
     """
-    names = choose_figures(only)
+    for name in only:
+        if name not in FIGURES:
+            raise unknown_name("figure", name, FIGURES)
+    names = [name for name in FIGURES if not only or name in only]
     groups, sidecars = load_groups(paths)
-    if not SHARED.issuperset(names):  # what needs no runs is drawn beside any
+    if not _SHARED.issuperset(names):  # what needs no runs is drawn beside any
         for line in dict.fromkeys(line for group in groups for line in incomplete(group)):
             warn(line)
     written = draw_figures(groups, sidecars, names, folder)
@@ -106,13 +94,7 @@ def draw_from(
 
 @dataclass(frozen=True)
 class Written:
-    """What became of a figure.
-
-    Attributes:
-        name: of the figure.
-        files: that were written, none where it could not be drawn.
-        warnings: what a person should know of it; why it could not be drawn.
-    """
+    """What became of a figure: its name, the files that were written, and warnings, or why it could not be drawn."""
 
     name: str
     files: tuple[Path, ...] = ()
@@ -139,7 +121,7 @@ def draw_figures(groups: Sequence[RunGroup], sidecars: Sidecars, names: Sequence
     for name in names:
         # One at a time: what is drawn, and as what, does not depend on what else is.
         with styled():
-            results = [(group, FIGURES[name](group, sidecars)) for group in (groups[:1] if name in SHARED else groups)]
+            results = [(group, FIGURES[name](group, sidecars)) for group in (groups[:1] if name in _SHARED else groups)]
             drawn = [(group, result) for group, result in results if isinstance(result, FigureResult)]
             stems = _stems(name, [group for group, _ in drawn])
             for stem, (_, result) in zip(stems, drawn, strict=True):

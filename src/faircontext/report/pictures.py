@@ -16,11 +16,11 @@ from jaxtyping import Bool, Float, UInt8
 from matplotlib import colormaps
 from matplotlib.colors import to_rgb
 
-from faircontext.diagnostics import StoredMaps, read_diagnostics, read_maps
+from faircontext.diagnostics import StoredMaps, read_maps
 from faircontext.errors import ArgumentError, ImageError
 from faircontext.imageio import MAX_PIXELS, DecodedImage, read_image
 from faircontext.report.style import BLUE, VERMILION
-from faircontext.runs.analyses import AnalysisRow, read_analysis
+from faircontext.runs.analyses import AnalysisRow, analysis_rows, read_analysis
 from faircontext.runs.records import method_of
 from faircontext.runs.store import Run
 
@@ -32,6 +32,7 @@ __all__ = [
     "choose",
     "choose_stored",
     "common_map",
+    "draw_evidence",
     "overlay",
     "overlay_weights",
     "resized",
@@ -134,6 +135,30 @@ def resized(
     return np.asarray(image.resize((width, height), PIL.Image.Resampling.BILINEAR), np.float64)
 
 
+def draw_evidence(
+    image: Float[np.ndarray, "height width 3"],
+    evidence: Float[np.ndarray, "candidates rows columns"],
+    contrast: bool = False,
+) -> list[UInt8[np.ndarray, "height width 3"]]:
+    """Return stored maps over their image, all on one scale.
+
+    Args:
+        image: values in [0, 1].
+        evidence: maps of the two best candidates, or of the only one.
+        contrast: whether the first against the second is drawn as well.
+
+    Returns:
+        An overlay for each map, for the contrast, and for what two candidates have in common.
+    """
+    shown = [*evidence, evidence[0] - evidence[1]] if contrast else evidence
+    maps = [resized(values, *image.shape[:2]) for values in shown]
+    overlays = [overlay(image, values, strongest(*maps)) for values in maps]
+    if len(evidence) == 2:
+        common = resized(common_map(*evidence), *image.shape[:2])
+        overlays.append(overlay_weights(image, common / common.max()))
+    return overlays
+
+
 @dataclass(frozen=True)
 class StoredImage:
     """An image of the analysis `gallery`: its row, what is stored of it, and the posterior of its candidates."""
@@ -182,37 +207,32 @@ def _stored_key(run: Run, path: str) -> StoredKey:
     return str(config["backbone"]["name"]), pretrained, str(config["dataset"]["hash"]), path
 
 
-def _find_stored(runs: Iterable[Run]) -> dict[StoredKey, tuple[Run, dict[str, Any]]]:
+def _find_stored(runs: Iterable[Run]) -> dict[StoredKey, tuple[Run, AnalysisRow]]:
     """Return the rows of the analysis `gallery`, each with its run, by the image that they are about."""
-    stored: dict[StoredKey, tuple[Run, dict[str, Any]]] = {}
+    stored: dict[StoredKey, tuple[Run, AnalysisRow]] = {}
     for run in runs:
-        for row in run.rows.select(["path", "method", "error", "candidates", "diagnostics"]).to_pylist():
-            filled = not row["error"] and row["diagnostics"] != "{}"  # nothing is stored where zero-shot stood in
-            if filled and method_of(row["method"]) == "gallery":
-                stored.setdefault(_stored_key(run, row["path"]), (run, row))
+        for label in (label for label in run.document["config"]["methods"] if method_of(label) == "gallery"):
+            for row in analysis_rows(run, label):
+                if row.diagnostics:  # nothing is stored where zero-shot stood in
+                    stored.setdefault(_stored_key(run, row.path), (run, row))
     return stored
 
 
-def _draw_stored(run: Run, row: dict[str, Any]) -> tuple[tuple[str, ...], list[str]]:
+def _draw_stored(run: Run, row: AnalysisRow) -> tuple[tuple[str, ...], list[str]]:
     """Return the names of an image's two best candidates, and pictures of their evidence and common evidence, as text.
 
     Raises:
         ArgumentError: the row does not hold what the analysis `gallery` stores.
     """
     try:
-        stored, best = read_maps(read_diagnostics(row["diagnostics"])), row["candidates"][:2]
-        names = tuple(run.document["config"]["names"][index] for index in best)
+        stored, best = read_maps(row.diagnostics), row.candidates[:2]
+        names = tuple(row.names[index] for index in best)
         small = _small(PIL.Image.fromarray(stored.image))
-        size, image = small.shape[:2], small / 255.0
-        maps = [resized(stored.evidence[index], *size) for index in range(len(best))]
-        drawn = [overlay(image, values, strongest(*maps)) for values in maps]
-        if len(best) == 2:
-            shared = resized(common_map(*stored.evidence[:2]), *size)
-            drawn.append(overlay_weights(image, shared / shared.max()))
+        drawn = draw_evidence(small / 255.0, stored.evidence[:2])
         return names, [_jpeg_text(pixels) for pixels in drawn]
     except (KeyError, ValueError, IndexError, TypeError, OSError) as error:
         what = f"{type(error).__name__}: {error}"
-        raise ArgumentError(f"{run.folder}: the gallery row of {row['path']} cannot be drawn ({what})") from None
+        raise ArgumentError(f"{run.folder}: the gallery row of {row.path} cannot be drawn ({what})") from None
 
 
 ImageKey = tuple[str, str]
