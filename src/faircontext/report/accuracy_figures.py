@@ -16,7 +16,7 @@ from faircontext.metrics.stats import Interval, average_interval, wilson_interva
 from faircontext.report import style
 from faircontext.report.paper import dataset_title
 from faircontext.report.style import BLACK, BLUE, COLUMN, GREY, PAGE, FigureResult, forest, interval_columns, new_figure
-from faircontext.report.tables import pooled_bins
+from faircontext.report.tables import pooled_bins, pooled_comparison
 from faircontext.runs.groups import RunGroup, common_images, method_title, shared_sets
 from faircontext.runs.records import method_of
 from faircontext.runs.results import Result
@@ -50,9 +50,8 @@ def draw_gain(group: RunGroup, _: Sidecars) -> FigureResult | str:
     gains = {name: Comparison.of(*pair) for name, pair in pairs.items()}
     rows = [gain_row(name, gain.difference, gain) for name, gain in gains.items()]
     rows.sort(key=lambda row: (-row["gain"], row["dataset"]))
-    if len(rows) > 1:
+    if len(rows) > 1 and (together := pooled_comparison(gains.values())) is not None:
         mean = average_interval([own.astype(np.float64) - base for own, base in pairs.values()])
-        together = Comparison(*(sum(getattr(gain, name) for gain in gains.values()) for name in Comparison.COUNTS))
         rows.append(gain_row(f"mean of {len(rows)} sets", mean, together))
     figure = gains_figure(f"FCL less {reference}", group.title, rows, len(rows) > 1)
     warnings = () if reference != "zero-shot" else ("no exploration only among the runs: drawn against zero-shot",)

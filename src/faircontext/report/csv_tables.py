@@ -181,8 +181,10 @@ def _facts(result: Result) -> Record:
     record["top1_refused_wrong"] = int(result.correct.sum()) / whole if whole else ""
     for name in ("ece", "brier", "nll"):
         record[name] = METRICS[name].value(result) if METRICS[name].known(result) else ""
-    gained, lost = ("", "") if (c := result.comparison) is None else (c.gained, c.lost)
-    return record | _interval("delta", TOP1.gain([result])) | {"gained": gained, "lost": lost}
+    if (comparison := result.comparison) is None:
+        return record | _interval("delta", None) | {"gained": "", "lost": ""}
+    counts = {"gained": comparison.gained, "lost": comparison.lost}
+    return record | _interval("delta", comparison.difference) | counts
 
 
 def _interval(name: str, interval: Interval | None) -> Record:

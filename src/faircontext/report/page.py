@@ -19,7 +19,7 @@ from faircontext.errors import ArgumentError
 from faircontext.files import to_json
 from faircontext.report.accuracy_figures import gain_row, gains_figure, reliability_figure
 from faircontext.report.paper import TOP1, TableGroup, dataset_title, split_by_benchmark
-from faircontext.report.pictures import Panel, add_pictures
+from faircontext.report.pictures import RunImages, add_pictures
 from faircontext.report.render import Cell, Table, render
 from faircontext.report.style import inline_svg, styled
 from faircontext.report.tables import long_table, pooled_bins, pooled_comparison, pooled_table
@@ -31,11 +31,6 @@ __all__ = ["OUTCOMES", "Page", "build_page", "outcome_of"]
 
 OUTCOMES = {"fixed": "0", "broke": "1", "right": "2", "wrong": "3"}
 """What a method did to zero-shot's prediction of an image, and its sign in the data; `.` where there is none."""
-
-_EVIDENCE_HINT = (
-    "No evidence pictures of these images: run faircontext analyze gallery on the same data set with the same "
-    "backbone, and name the folder of its runs as well."
-)
 
 
 @dataclass(frozen=True)
@@ -79,7 +74,6 @@ def build_page(runs: Sequence[Run], most: int = 1000) -> Page:
         "panels": [panel.data for panel in panels],
         "thumbnails": pictures.thumbnails,
         "evidence": pictures.evidence,
-        "hint": _EVIDENCE_HINT,
     }
     html = render(
         "report.html",
@@ -100,7 +94,7 @@ def _embedded(data: dict[str, Any]) -> str:
     return to_json(data, indent=None, ensure_ascii=True, separators=(",", ":")).replace("<", "\\u003c")
 
 
-def _panels_of(group_index: int, group: TableGroup) -> Iterator[Panel]:
+def _panels_of(group_index: int, group: TableGroup) -> Iterator[RunImages]:
     """Yield the panels of a group, by data set."""
     for index, (name, results) in enumerate(group.results.items()):
         by_run: dict[int, tuple[Run, list[str]]] = {}
@@ -115,7 +109,7 @@ _IMAGE_COLUMNS = ("path", "label_index", "zero_shot_index", "index")
 _COLUMNS = (*_IMAGE_COLUMNS, "confidence", "votes", "fallback")
 
 
-def _panel(run: Run, methods: Sequence[str], head: dict[str, Any]) -> Panel:
+def _panel(run: Run, methods: Sequence[str], head: dict[str, Any]) -> RunImages:
     rows = run.rows.filter(pc.equal(run.rows["error"], ""))
     rows = rows.filter(pc.is_in(rows["method"], pa.array(methods, pa.string())))
     paths, labels, zero_shots, indices = (rows[name].to_pylist() for name in _IMAGE_COLUMNS)
@@ -139,7 +133,7 @@ def _panel(run: Run, methods: Sequence[str], head: dict[str, Any]) -> Panel:
     keys = [(folder, path) for path in positions]
     signs = zip(*(columns["outcome"] for columns in predictions.values()), strict=True)
     changed = {OUTCOMES["fixed"], OUTCOMES["broke"]}
-    return Panel(run, keys, {key for key, row in zip(keys, signs, strict=True) if changed & {*row}}, data)
+    return RunImages(run, keys, {key for key, row in zip(keys, signs, strict=True) if changed & {*row}}, data)
 
 
 def _predictions(
@@ -213,9 +207,9 @@ def _charts(index: int, group: TableGroup, method: str) -> list[dict[str, Any]]:
     title, results, backbone = method_title(method), group.row(method), group.settings.backbone
     figures: list[tuple[str, Figure, str]] = []
     with styled():
-        if (pooled := pooled_comparison(list(results.values()))) is not None:
-            pairs = [(name, result.comparison) for name, result in results.items()]
-            rows = [gain_row(name, one.difference, one) for name, one in pairs if one is not None]
+        comparisons = {name: result.comparison for name, result in results.items()}
+        if (pooled := pooled_comparison(comparisons.values())) is not None:
+            rows = [gain_row(name, one.difference, one) for name, one in comparisons.items() if one is not None]
             rows.sort(key=lambda row: -row["gain"])
             rows.append(gain_row("all images together", pooled.difference, pooled))
             gain = TOP1.show(pooled.difference, sign=True)

@@ -25,7 +25,7 @@ from faircontext.runs.records import method_of
 from faircontext.runs.store import Run
 
 __all__ = [
-    "Panel",
+    "RunImages",
     "Pictures",
     "StoredImage",
     "add_pictures",
@@ -240,7 +240,7 @@ ImageKey = tuple[str, str]
 
 
 @dataclass(frozen=True)
-class Panel:
+class RunImages:
     """A run's images as a page shows them: all, those that a method fixed or broke, and the script's data."""
 
     run: Run
@@ -258,7 +258,7 @@ class Pictures:
     warnings: list[str]
 
 
-def add_pictures(panels: Sequence[Panel], analyses: Sequence[Run], most: int) -> Pictures:
+def add_pictures(panels: Sequence[RunImages], analyses: Sequence[Run], most: int) -> Pictures:
     """Read and draw the pictures of panels, each once, and note in the panels' data which image has which.
 
     Args:

@@ -58,32 +58,7 @@ _CYCLE = (VERMILION, GREEN, ORANGE, PURPLE, SKY, BLACK)
 COLUMN, PAGE = 3.3, 6.9
 """Widths of figures in inches."""
 
-_STYLE: Any = {
-    "font.family": "DejaVu Sans",  # comes with matplotlib: the same type on every machine
-    "font.size": 7,
-    "axes.titlesize": 7.5,
-    "axes.labelsize": 7.5,
-    "axes.linewidth": 0.6,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.axisbelow": True,
-    "xtick.labelsize": 7,
-    "ytick.labelsize": 7,
-    "xtick.major.width": 0.6,
-    "ytick.major.width": 0.6,
-    "xtick.major.size": 2.5,
-    "ytick.major.size": 2.5,
-    "legend.fontsize": 7,
-    "legend.frameon": False,
-    "lines.linewidth": 1.1,
-    "grid.color": "#e3e3e3",
-    "grid.linewidth": 0.5,
-    "figure.facecolor": "white",
-    "pdf.fonttype": 42,  # TrueType, embedded: text can be searched, and publishers take it
-    "text.parse_math": False,  # a dollar in a name is a dollar
-    "svg.hashsalt": "faircontext",
-    "svg.fonttype": "path",
-}
+_STYLE = mpl.rc_params_from_file(Path(__file__).parent / "templates" / "figures.mplstyle", use_default_template=False)
 
 
 @dataclass(frozen=True)

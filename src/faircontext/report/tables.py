@@ -3,7 +3,7 @@
 Sources: tables `tab:tta_imagenet_vitb16`, `tab:tta_vitb16_fg`, `tab:tta_imagenet_rn50` and `tab:delta_clip_merged`.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import isnan
 
 import numpy as np
@@ -114,16 +114,15 @@ def long_table(group: TableGroup) -> Table:
 def _facts(result: Result, p_values: tuple[float, float] | None) -> list[str]:
     """Return the cells of a row of numbers."""
     top1, top5, error = (METRICS[name].show(METRICS[name].measure([result])) for name in ("top1", "top5", "ece"))
-    tests = [""] * 4
-    if (comparison := result.comparison) is not None:
-        tests = _tests(comparison, TOP1.gain([result]), p_values or ())
-    return [f"{result.n:,}", top1, top5, *tests, error]
+    return [f"{result.n:,}", top1, top5, *_tests(result.comparison, p_values, ""), error]
 
 
-def _tests(comparison: Comparison, difference: Interval | None, p_values: Sequence[float]) -> list[str]:
+def _tests(comparison: Comparison | None, p_values: tuple[float, float] | None, missing: str) -> list[str]:
     """Return the cells of a comparison with zero-shot: the difference, gained and lost images, and p-values."""
+    if comparison is None or p_values is None:
+        return [missing] * 4
     counts = f"+{comparison.gained:,} -{comparison.lost:,}"
-    return [TOP1.show(difference, sign=True), counts, *(f"{p:.2g}" for p in p_values)]
+    return [TOP1.show(comparison.difference, sign=True), counts, *(f"{p:.2g}" for p in p_values)]
 
 
 def adjusted_p_values(group: TableGroup, method: str) -> dict[str, tuple[float, float]]:
@@ -137,13 +136,10 @@ def _adjusted(p_values: Mapping[str, float]) -> dict[str, tuple[float, float]]:
     return {name: (p, adjusted_p) for (name, p), adjusted_p in zip(p_values.items(), adjusted, strict=True)}
 
 
-def pooled_comparison(results: Sequence[Result]) -> Comparison | None:
-    """Return a method against zero-shot over all images, each weighing the same; None for zero-shot."""
-    pairs = [(result.correct, base.correct) for result in results if (base := result.zero_shot) is not None]
-    if not pairs:
-        return None
-    own, theirs = (np.concatenate(side) for side in zip(*pairs, strict=True))
-    return Comparison.of(own, theirs)
+def pooled_comparison(comparisons: Iterable[Comparison | None]) -> Comparison | None:
+    """Return comparisons on several data sets as one, each image weighing the same; None where there is none."""
+    known = [one for one in comparisons if one is not None]
+    return Comparison(*(sum(getattr(one, name) for one in known) for name in Comparison.COUNTS)) if known else None
 
 
 def pooled_bins(results: Sequence[Result]) -> Reliability | None:
@@ -160,13 +156,11 @@ def pooled_table(group: TableGroup) -> Table:
     p is McNemar's exact test, by itself and by Holm's method over the methods.
     """
     rows = {method: results for method in group.methods if (results := list(group.row(method).values()))}
-    comparisons = {method: one for method, results in rows.items() if (one := pooled_comparison(results)) is not None}
-    p_values = _adjusted({method: one.p_value for method, one in comparisons.items()})
+    comparisons = {method: pooled_comparison(r.comparison for r in results) for method, results in rows.items()}
+    p_values = _adjusted({method: one.p_value for method, one in comparisons.items() if one is not None})
     cells = []
     for method, results in rows.items():
-        tests = [MISSING] * 4
-        if (one := comparisons.get(method)) is not None:
-            tests = _tests(one, one.difference, p_values[method])
+        tests = _tests(comparisons[method], p_values.get(method), MISSING)
         top1 = _accuracy(sum(int(r.correct.sum()) for r in results), n := sum(r.n for r in results))
         bins = pooled_bins(results)
         error = MISSING if bins is None else METRICS["ece"].format(bins.expected_calibration_error)
