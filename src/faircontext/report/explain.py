@@ -33,10 +33,8 @@ from faircontext.runs.options import ModelOptions
 __all__ = ["SCHEMA_VERSION", "Explanation", "explain_image", "explain_in_words", "write_explanation"]
 
 SCHEMA_VERSION = 1
-_CONTROLS = {"image": "the picture itself", "mean": "the picture's mean colour"} | {
-    colour: f"a {colour} picture" for colour in ("grey", "black")
-}
-"""What a pair is made alike on in place of its common evidence, by `FCL.proxy`."""
+_CONTROLS = {"image": "the picture itself", "mean": "the picture's mean colour"}
+"""What a pair is made alike on in place of its common evidence, by `FCL.proxy`; else a picture of that colour."""
 _PACKAGES = ("torch", "torchvision", "numpy", "pillow", "timm", "transformers", "matplotlib")
 
 Pixels = UInt8[np.ndarray, "height width 3"]
@@ -185,7 +183,7 @@ def _what_changed(adaptation: Adaptation, names: Sequence[str], proxy: Proxy) ->
     position = int((adaptation.candidates == index).nonzero())
     before, after = float(adaptation.before.posterior[position]), float(adaptation.after.posterior[position])
     explored, rival = (names[int(adaptation.candidates[i])] for i in (adaptation.before.ranking[0], ranking[1]))
-    alike = f"{_CONTROLS.get(proxy)} favours neither {names[index]} nor {rival}"
+    alike = f"{_CONTROLS.get(proxy, f'a {proxy} picture')} favours neither {names[index]} nor {rival}"
     if proxy == "evidence":
         alike = f"what the picture has of both {names[index]} and {rival} favours neither"
     shared = f"The prompt was then adjusted so that {alike}"
