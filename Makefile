@@ -3,23 +3,27 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-.PHONY: demo test test-lowest lint docs clean
+.PHONY: demo test bench test-lowest lint docs clean
 
 demo: $(STAMP)  ## run FCL on sample photos and draw its evidence into demo/
 	$(BIN)/faircontext demo --out demo
 
 test: $(STAMP)  ## run the tests; FAIRCONTEXT_DATA adds those that need labelled images
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n auto --dist loadfile
+
+bench: $(STAMP)  ## run the tests of how long things take, one after the other
+	$(BIN)/python -m pytest -m timing
 
 test-lowest:  ## run the tests against the lowest versions that are declared, in .venv-lowest
 	$(PYTHON) -m venv .venv-lowest
-	.venv-lowest/bin/pip install --quiet --editable '.[demo]' -c tests/lowest.txt beartype hypothesis pytest scikit-learn torchcam torchmetrics
-	.venv-lowest/bin/python -m pytest -o addopts= -o filterwarnings=default
+	.venv-lowest/bin/pip install --quiet --editable '.[demo]' -c tests/lowest.txt beartype hypothesis pytest pytest-xdist scikit-learn torchcam torchmetrics
+	.venv-lowest/bin/python -m pytest -o addopts= -o filterwarnings=default -m 'not timing'
 
-lint: $(STAMP)  ## style, formatting and types
+lint: $(STAMP)  ## style, formatting, types and who imports whom
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache
 
 docs: $(STAMP)  ## build the documentation into site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict

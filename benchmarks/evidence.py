@@ -6,9 +6,10 @@ Usage: python benchmarks/evidence.py --data FOLDER --features FOLDER --out evide
 For each data set it makes collages, and from 25 to MOST encoded images the maps of all classes by the package's
 estimators and by its rivals; what is kept is AUC, pointing and energy in the class's own cell, on average over a
 collage. Collages of even index choose (half A), those of odd index report (half B). Beside them: how well the maps of
-two seeds agree on single photos, what estimating costs beside encoding, and the same collages on a trained checkpoint
-(--model) and on a vision transformer with random weights, with a gradient method. Features are kept in --features: a
-second run encodes nothing. Needs pip install 'faircontext[benchmark]'.
+two seeds agree on single photos, insertion and deletion on them, what estimating costs beside encoding, and the same
+collages on a trained checkpoint (--model) and on a vision transformer with random weights, with a gradient method.
+Features are stored in --features: a second run encodes nothing but insertion and deletion. Needs pip
+install 'faircontext[benchmark]'.
 """
 
 import argparse
@@ -16,7 +17,7 @@ import json
 import logging
 import statistics
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +37,7 @@ from faircontext.datasets.collages import Collage, Collages
 from faircontext.datasets.load import load_dataset
 from faircontext.datasets.spec import Dataset
 from faircontext.evidence import importance, sample_masks
-from faircontext.metrics.saliency import localise, rank_correlation
+from faircontext.metrics.saliency import deletion, insertion, localise, rank_correlation
 
 COUNTS = (25, 50, 100, 200, 400, 800, 1600)
 SETS = ("pacs_photo:2:24:400", "office_caltech10_amazon:3:24:100", "clothing10_test:3:24:100")
@@ -47,7 +48,7 @@ OURS = (
     Estimated("paper's grids, centred", "centred", PAPER_GRIDS, 0.0),
     Estimated("paper's grids, centred, smoothed", "centred", PAPER_GRIDS, RECOMMENDED.smoothing),
     RECOMMENDED,
-    Estimated("least squares", "least-squares", RECOMMENDED.grids, RECOMMENDED.smoothing),
+    Estimated("centred, smoothed", "centred", RECOMMENDED.grids, 0.1),
 )
 WINDOWS = tuple(
     Sliding(f"sliding occlusion, window {word}{', log' if log else ''}", window, log)
@@ -67,6 +68,9 @@ VARIANTS = tuple(
     for width in (0.0, 0.05, 0.075, 0.1, 0.125, 0.15, 0.2)
 )
 """Settings of the package's maps; half A says which of them is best."""
+
+STEPS = 28
+"""Portions in which pixels are put in or taken out."""
 
 CHOSEN_AT = 100
 """Encoded images at which half A chooses among the variants of a rival, which are compared up to there."""
@@ -145,14 +149,43 @@ def on_sets(options: argparse.Namespace, backbone: Backbone) -> tuple[list[dict[
     return found, chosen
 
 
-def agreement(options: argparse.Namespace, backbone: Backbone, per_class: int = 4) -> dict[str, Any]:
-    """Return Spearman's correlation of the maps of two seeds, of the class that the plain view favours."""
+def single_photos(options: argparse.Namespace, per_class: int = 4) -> tuple[Dataset, list[Path]]:
+    """Return the first data set, and the first photos of each of its classes."""
     dataset = load_dataset(options.sets[0].partition(":")[0], options.data)
-    labels = LabelSpace(dataset.names, backbone)
     taken: dict[int, list[Path]] = {}
     for sample in dataset.samples:
         taken.setdefault(sample.label, []).append(sample.path)
-    photos = [path for paths in taken.values() for path in paths[:per_class]][: options.photos]
+    return dataset, [path for paths in taken.values() for path in paths[:per_class]][: options.photos]
+
+
+def curves(options: argparse.Namespace, backbone: Backbone, explainers: Sequence[Explainer]) -> dict[str, Any]:
+    """Return the areas under the insertion and the deletion curve of single photos, from `CHOSEN_AT` encoded images.
+
+    The score is the posterior of the class that the plain view favours.
+    """
+    dataset, photos = single_photos(options)
+    labels = LabelSpace(dataset.names, backbone)
+    areas: dict[str, dict[str, list[float]]] = {one.title: {"insertion": [], "deletion": []} for one in explainers}
+    for path in photos:
+        subject = Subject(load_image(path), labels, beta_of(backbone), options.features)
+        x, label = subject.episode.x, int((subject.text @ subject.z).argmax())
+
+        def score(images: torch.Tensor, subject: Subject = subject, label: int = label) -> torch.Tensor:
+            return subject.posterior(backbone.encode_image(images))[:, label]
+
+        for explainer in explainers:
+            small = explainer.maps(subject, options.curve_images)[label]
+            size = x.shape[-1]
+            whole = small[torch.arange(size) * SIDE // size][:, torch.arange(size) * SIDE // size]
+            for name, curve in (("insertion", insertion), ("deletion", deletion)):
+                areas[explainer.title][name].append(curve(score, x, whole.numpy(), steps=STEPS).area)
+    return {"name": dataset.name, "photos": len(photos), "images": options.curve_images, "areas": areas}
+
+
+def agreement(options: argparse.Namespace, backbone: Backbone, per_class: int = 4) -> dict[str, Any]:
+    """Return Spearman's correlation of the maps of two seeds, of the class that the plain view favours."""
+    dataset, photos = single_photos(options, per_class)
+    labels = LabelSpace(dataset.names, backbone)
     wider = [one for one in VARIANTS if one.grids == RECOMMENDED.grids and one.smoothing in (0.15, 0.2)]
     explainers = (RECOMMENDED, OURS[0], OURS[-1], *wider)
     counts = [count for count in COUNTS if count <= 100]
@@ -209,6 +242,12 @@ def beta_of(backbone: Backbone) -> float:
     return float(str(backbone.recommended.get("fcl", {}).get("beta", 0.2 * backbone.logit_scale)))
 
 
+def compared(chosen: Mapping[str, str]) -> list[Explainer]:
+    """Return the recommended and the paper's maps, and the rivals that half A chose."""
+    rivals = [one for one in (*WINDOWS, *LASSOS) if one.title in chosen.values()]
+    return [RECOMMENDED, OURS[0], Rise(), *rivals]
+
+
 def gradient_models(options: argparse.Namespace) -> Iterator[tuple[str, Backbone]]:
     """Yield models through which gradients go, with names: the backbone, a trained checkpoint, random weights."""
     yield options.backbone.rpartition("/")[2], create_backbone(options.backbone, precision="fp32")
@@ -250,6 +289,7 @@ def main(words: Sequence[str] | None = None) -> None:
     parser.add_argument("--backbone", default="lite0")
     parser.add_argument("--sets", nargs="+", default=SETS, metavar="NAME:SIDE:COLLAGES:MOST")
     parser.add_argument("--photos", type=int, default=28, help="single photos for the agreement of two seeds")
+    parser.add_argument("--curve-images", type=int, default=CHOSEN_AT, help="encoded images for insertion and deletion")
     parser.add_argument("--gradient-collages", type=int, default=12)
     parser.add_argument("--gradient-masks", type=int, default=CHOSEN_AT)
     options = parser.parse_args(words)
@@ -264,11 +304,13 @@ def main(words: Sequence[str] | None = None) -> None:
             "precision": backbone.precision,
             "weights": backbone.weights_hash,
             "beta": beta_of(backbone),
+            "estimator": RECOMMENDED.estimator,
             "smoothing": RECOMMENDED.smoothing,
         },
         "chosen": chosen,
         "sets": sets,
         "agreement": agreement(options, backbone),
+        "curves": curves(options, backbone, compared(chosen)),
         "cost": cost(options, backbone),
         "gradients": with_gradients(options, sliding),
     }

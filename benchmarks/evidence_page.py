@@ -23,7 +23,7 @@ def halves(scores: Mapping[str, Any], title: str, count: int | str, measure: str
 
 def shown(document: Document) -> list[str]:
     """Return the explainers of the main table, in its order: the package's, then the rivals that half A chose."""
-    ours = ["paper", "paper's grids, centred", "paper's grids, centred, smoothed", "recommended", "least squares"]
+    ours = ["paper", "paper's grids, centred", "paper's grids, centred, smoothed", "recommended", "centred, smoothed"]
     return [*ours, "RISE", *document["chosen"].values()]
 
 
@@ -37,6 +37,7 @@ def tables(document: Document) -> dict[str, str]:
         "settings": _settings(document),
         "choices": _choices(document),
         "agreement": _agreement(document),
+        "curves": _curves(document),
         "cost": _cost(document),
         "gradients": _gradients(document),
     }
@@ -116,7 +117,8 @@ def _pointing(document: Document) -> str:
 
 def _settings(document: Document, most: int = 8) -> str:
     """Return the AUC of the settings of the package's maps that half A likes best, and of the recommended ones."""
-    sets, own = document["sets"], f"centred, recommended grids, smoothing {document['meta_info']['smoothing']}"
+    sets, meta = document["sets"], document["meta_info"]
+    own = f"{meta['estimator']}, recommended grids, smoothing {meta['smoothing']}"
     counts = [count for count in ("100", "400") if count in sets[0]["scores"]["recommended"]]
     titles = [title for title in sets[0]["scores"] if ", smoothing " in title]
 
@@ -154,6 +156,22 @@ def _agreement(document: Document) -> str:
     return _table([f"{document['agreement']['photos']} photos, encoded images", *counts], rows)
 
 
+def _curves(document: Document) -> str:
+    """Return the areas under the curves, and the paired differences of the recommended maps to the others."""
+    areas, names = document["curves"]["areas"], ("insertion", "deletion")
+    ours = areas["recommended"]
+    rows = []
+    for title, values in areas.items():
+        cells = [_interval(np.array(values[name])) for name in names]
+        for name in names:
+            found = paired_bootstrap(np.array(ours[name]), np.array(values[name]))
+            difference = f"{found.value:+.3f} ({found.low:+.3f} to {found.high:+.3f})"
+            cells.append("" if title == "recommended" else difference)
+        rows.append([title, *cells])
+    head = f"{document['curves']['photos']} photos, {document['curves']['images']} encoded images"
+    return _table([head, *names, *(f"recommended minus, {name}" for name in names)], rows)
+
+
 def _cost(document: Document) -> str:
     found = document["cost"]
     names = [name for name in found if name not in ("masks", "encoding")]
@@ -175,7 +193,7 @@ def _gradients(document: Document) -> str:
 
 STYLES = {
     "recommended": ("recommended", BLUE, "-", "o"),
-    "least squares": ("least squares", GREEN, "--", "s"),
+    "centred, smoothed": ("centred, smoothed", GREEN, "--", "s"),
     "paper": ("paper's sum", BLACK, ":", "v"),
     "RISE": ("RISE", VERMILION, "-.", "^"),
     "sliding occlusion": ("sliding occlusion", ORANGE, "-", "D"),

@@ -22,13 +22,12 @@ import torch
 from common import add_model_options, make_backbone
 
 from faircontext import Backbone, Episode, LabelSpace, ViewRecipe, ZeroShot
-from faircontext.runs.session import answer_here
-from faircontext.cli.evaluate import evaluate
-from faircontext.runs.plan import Plan, Setup
-from faircontext.runs.answer import Item, answer_images
-from faircontext.runs.store import RunStore
 from faircontext.datasets.load import load_dataset
 from faircontext.imageio import read_image
+from faircontext.runs.answer import Item, answer_images
+from faircontext.runs.plan import Plan, Setup
+from faircontext.runs.session import answer_here, carry_out
+from faircontext.runs.store import RunStore
 from faircontext.views import Views
 
 
@@ -47,7 +46,7 @@ def encode(backbone: Backbone, number: int) -> None:
 def run_once(plan: Plan, workers: int) -> None:
     engine = partial(answer_here, read=read_image, workers=workers)
     with tempfile.TemporaryDirectory() as folder:
-        evaluate(plan, Path(folder), engine, False, {}, print)
+        carry_out(plan, Path(folder), engine, False, {}, print)
 
 
 def stages(plan: Plan) -> dict[str, float]:

@@ -25,7 +25,7 @@ import pyarrow as pa
 
 from faircontext.runs.store import load_run
 
-sys.path.append(str(Path(__file__).parents[1] / "tests"))
+sys.path.append(str(Path(__file__).parents[1] / "tests" / "support"))
 from helpers import descendants
 
 FLOATS = ("confidence", "top5_probabilities", "label_probability", "probability_norm", "diagnostics")

@@ -9,16 +9,15 @@ that tune text run on the first `--few` images only: their cost grows with the n
 import argparse
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
-
+from faircontext.metrics.calibration import expected_calibration_error
+from faircontext.metrics.stats import Accuracy, holm
+from faircontext.report.tables import pooled_comparison
+from faircontext.runs.groups import group_runs
+from faircontext.runs.results import Result
 from faircontext.runs.store import Run, load_runs
-from faircontext.bench.summary import outcomes, summarise
-from faircontext.metrics.stats import Accuracy, discordant, holm, mcnemar_exact, paired_bootstrap
 
 VIEWS = ("zero_shot", "mta", "zero", "fcl")
 TEXT = ("tpt", "ctpt", "rlcf", "tps", "rtpt")
@@ -44,41 +43,22 @@ def sets(root: Path) -> dict[str, int]:
     return {folder.name: len((folder / "classnames.txt").read_text().splitlines()) for folder in found}
 
 
-def join(runs: Sequence[Run]) -> dict[str, tuple[pa.Table, int]]:
-    """Return, by data set, the rows of all its runs and the number of classes."""
-    found: dict[str, tuple[pa.Table, int]] = {}
-    for run in runs:
-        facts = run.document["config"]["dataset"]
-        rows = run.rows
-        if facts["name"] in found:  # zero-shot is in every run
-            earlier, _ = found[facts["name"]]
-            known = pa.array(earlier["method"].unique())
-            rows = pa.concat_tables([earlier, rows.filter(pc.invert(pc.is_in(rows["method"], known)))])
-        found[facts["name"]] = rows, facts["classes"]
-    return found
-
-
-def pooled(joined: dict[str, tuple[pa.Table, int]], methods: Sequence[str]) -> Iterator[str]:
+def pooled(results: Mapping[str, Mapping[str, Result]], methods: Sequence[str]) -> Iterator[str]:
     """Yield the table of all sets together."""
     yield "| method | n | accuracy | zero-shot on the same images | difference (95%) | alone right | p |"
     yield "|---|---|---|---|---|---|---|"
     for method in methods:
-        tables = [
-            rows.filter(pc.and_(pc.equal(rows["method"], method), pc.equal(rows["error"], "")))
-            for rows, _ in joined.values()
-        ]
-        right = outcomes(pa.concat_tables(tables))
-        own, zero = right["method"], right["zero_shot"]
-        gained, lost = discordant(own, zero)
-        first, second = Accuracy(int(own.sum()), len(own)), Accuracy(int(zero.sum()), len(zero))
+        row = [by_method[method] for by_method in results.values() if method in by_method]
         if method == "zero_shot":
-            yield f"| {method} | {len(own)} | {cell(first)} | | | | |"
+            accuracy = Accuracy(sum(int(result.correct.sum()) for result in row), sum(result.n for result in row))
+            yield f"| {method} | {accuracy.n} | {cell(accuracy)} | | | | |"
             continue
-        change = paired_bootstrap(own, zero)
+        comparison = pooled_comparison(row)
+        change = comparison.difference
         yield (
-            f"| {method} | {len(own)} | {cell(first)} | {cell(second)} | {100 * change.value:+.1f} "
-            f"({100 * change.low:+.1f} to {100 * change.high:+.1f}) | {gained} / {lost} | "
-            f"{mcnemar_exact(gained, lost):.3g} |"
+            f"| {method} | {comparison.n} | {cell(comparison.accuracy)} | {cell(comparison.reference)} "
+            f"| {100 * change.value:+.1f} ({100 * change.low:+.1f} to {100 * change.high:+.1f}) "
+            f"| {comparison.gained} / {comparison.lost} | {comparison.p_value:.3g} |"
         )
 
 
@@ -87,45 +67,52 @@ def cell(accuracy: Accuracy) -> str:
     return f"{100 * accuracy.value:.1f} ({100 * low:.1f} to {100 * high:.1f})"
 
 
-def by_set(joined: dict[str, tuple[pa.Table, int]], methods: Sequence[str]) -> Iterator[str]:
+def by_set(results: Mapping[str, Mapping[str, Result]], methods: Sequence[str]) -> Iterator[str]:
     """Yield a table per data set, with p-values corrected for the number of sets."""
-    summaries = {name: summarise(rows, classes) for name, (rows, classes) in joined.items()}
     corrected = {}
     for method in methods:
-        names = [name for name in summaries if method in summaries[name]]
-        corrected[method] = dict(zip(names, holm([summaries[name][method].p_value for name in names]), strict=True))
-    for name, (rows, classes) in joined.items():
-        refused = len(set(rows.filter(pc.not_equal(rows["error"], ""))["path"].to_pylist()))
-        yield f"### {name}\n\n{classes} classes{f'; {refused} files refused' if refused else ''}.\n"
+        compared = {name: found[method].comparison for name, found in results.items() if method in found}
+        names = [name for name, comparison in compared.items() if comparison is not None]
+        corrected[method] = dict(zip(names, holm([compared[name].p_value for name in names]), strict=True))
+    for name, by_method in results.items():
+        unreadable = max(result.unreadable for result in by_method.values())
+        classes = next(iter(by_method.values())).config["dataset"]["classes"]
+        yield f"### {name}\n\n{classes} classes{f'; {unreadable} files refused' if unreadable else ''}.\n"
         yield "| method | n | top-1 (95%) | top-5 | ECE | over zero-shot (95%) | alone right | p | p, Holm | s/image |"
         yield "|---|---|---|---|---|---|---|---|---|---|"
-        for method in methods:
-            if method not in summaries[name]:
-                continue
-            summary = summaries[name][method]
-            change = summary.difference
-            compared = (
-                f"{100 * change.value:+.1f} ({100 * change.low:+.1f} to {100 * change.high:+.1f}) | "
-                f"{summary.gained} / {summary.lost} | {summary.p_value:.2g} | {corrected[method][name]:.2g}"
-            )
-            yield (
-                f"| {method} | {summary.top1.number} | {cell(summary.top1)} | {100 * summary.top5.value:.1f} | "
-                f"{summary.ece:.3f} | {' | | | ' if method == 'zero_shot' else compared} | {summary.seconds:.2f} |"
-            )
+        yield from (line(by_method[method], corrected[method].get(name)) for method in methods if method in by_method)
         yield ""
 
 
+def line(result: Result, p_value: float | None) -> str:
+    """Return a method's row on one data set; the p-value is corrected for the number of sets."""
+    compared = " | | | "
+    if (comparison := result.comparison) is not None:
+        change = comparison.difference
+        compared = (
+            f"{100 * change.value:+.1f} ({100 * change.low:+.1f} to {100 * change.high:+.1f}) | "
+            f"{comparison.gained} / {comparison.lost} | {comparison.p_value:.2g} | {p_value:.2g}"
+        )
+    error = expected_calibration_error(result.confidence, result.correct)
+    return (
+        f"| {result.method} | {result.n} | {cell(Accuracy(int(result.correct.sum()), result.n))} | "
+        f"{100 * result.in_top5.mean():.1f} | {error:.3f} | {compared} | {result.seconds.mean():.2f} |"
+    )
+
+
 def page(runs: Sequence[Run], command: str) -> str:
-    joined = join(runs)
+    (group,) = group_runs(runs)
+    results = {
+        name: group.results[name] for name in dict.fromkeys(run.document["config"]["dataset"]["name"] for run in runs)
+    }
     config, session = runs[0].document["config"], runs[0].document["sessions"][-1]
-    methods = list(dict.fromkeys(method for rows, _ in joined.values() for method in rows["method"].to_pylist()))
-    methods.sort(key=("zero_shot", *TEXT, "mta", "zero", "fcl").index)
+    methods = sorted(group.methods, key=("zero_shot", *TEXT, "mta", "zero", "fcl").index)
     settings = {name: found for run in runs for name, found in run.document["config"]["methods"].items() if found}
     seconds = sum(part.get("seconds", 0.0) for run in runs for part in run.document["sessions"])
     views, versions = config["views"], {**config["versions"], **session["versions"]}
-    images = sum(len(set(rows["path"].to_pylist())) for rows, _ in joined.values())
+    images = sum(found["zero_shot"].n + found["zero_shot"].unreadable for found in results.values())
     lines = [
-        "# lite0 on nineteen small sets" if len(joined) == 19 else f"# lite0 on {len(joined)} small sets",
+        "# lite0 on nineteen small sets" if len(results) == 19 else f"# lite0 on {len(results)} small sets",
         "",
         "Every method that the embedded model `lite0` can run, on labelled pictures under natural shift: styles,",
         "cameras, textures, contexts, fine-grained classes. lite0 is not CLIP: see [The lite backbone](../lite.md).",
@@ -147,7 +134,7 @@ def page(runs: Sequence[Run], command: str) -> str:
         "",
         "## All sets together",
         "",
-        *pooled(joined, methods),
+        *pooled(results, methods),
         "",
         "Intervals of accuracies are Wilson's, of differences by paired bootstrap; p is the exact McNemar test on the",
         "same images, zero-shot being measured in the same run. *Alone right*: images that the method alone has right,",
@@ -156,7 +143,7 @@ def page(runs: Sequence[Run], command: str) -> str:
         "",
         "## Each set",
         "",
-        *by_set(joined, methods),
+        *by_set(results, methods),
         "## Settings",
         "",
         "| method | setting | value |",
@@ -184,7 +171,7 @@ def main() -> int:
     options.page.parent.mkdir(parents=True, exist_ok=True)
     command = f"python scripts/results_lite.py DATA --limit {options.limit} --few {options.few}"
     options.page.write_text(page(runs, command), encoding="utf-8")
-    print(f"{options.page}: {len(runs)} runs, {int(np.sum([len(run.rows) for run in runs]))} rows")
+    print(f"{options.page}: {len(runs)} runs, {sum(len(run.rows) for run in runs)} rows")
     return 0
 
 

@@ -16,10 +16,11 @@ from pathlib import Path
 import numpy as np
 import pyarrow.compute as pc
 
-from faircontext.runs.plan import choose
-from faircontext.runs.store import load_runs
 from faircontext.methods import FCL
 from faircontext.metrics.scores import Comparison
+from faircontext.metrics.stats import mcnemar_exact
+from faircontext.runs.plan import choose
+from faircontext.runs.store import load_runs
 
 Values = dict[str, float]
 
@@ -91,7 +92,7 @@ def read(folder: Path, label: str) -> list[Image]:
     return list(found.values())
 
 
-def right(images: Sequence[Image], which: str) -> np.ndarray:
+def correct(images: Sequence[Image], which: str) -> np.ndarray:
     return np.array([getattr(image, which) for image in images], bool)
 
 
@@ -103,14 +104,14 @@ def allowed(images: Sequence[Image], rule: str, threshold: float) -> np.ndarray:
 
 def guarded(images: Sequence[Image], rule: str, threshold: float) -> np.ndarray:
     """Return whether the answers under a rule are right."""
-    return np.where(allowed(images, rule, threshold), right(images, "calibrated"), right(images, "explored"))
+    return np.where(allowed(images, rule, threshold), correct(images, "calibrated"), correct(images, "explored"))
 
 
 def compared(own: np.ndarray, other: np.ndarray) -> str:
-    gained, lost = discordant(own, other)
-    change = paired_bootstrap(own, other)
+    comparison = Comparison.of(own, other)
+    change = comparison.difference
     interval = f"{100 * change.value:+.2f} points ({100 * change.low:+.2f} to {100 * change.high:+.2f}"
-    return f"{interval}; alone right {gained} / {lost}, p = {mcnemar_exact(gained, lost):.2g})"
+    return f"{interval}; alone correct {comparison.gained} / {comparison.lost}, p = {comparison.p_value:.2g})"
 
 
 def power(images: int, rate: float, gain: float, draws: int = 4000) -> float:
@@ -133,26 +134,26 @@ def select(images: Sequence[Image], rules: Sequence[str] = tuple(RULES)) -> tupl
 def report(images: Sequence[Image]) -> Iterator[str]:
     early, late = ([image for image in images if image.first_half == first] for first in (True, False))
     for name, half in (("first", early), ("second", late)):
-        accuracies = {which: 100 * right(half, which).mean() for which in ("zero_shot", "explored", "calibrated")}
+        accuracies = {which: 100 * correct(half, which).mean() for which in ("zero_shot", "explored", "calibrated")}
         shown = ", ".join(f"{which} {value:.1f}" for which, value in accuracies.items())
         yield f"{name} half: n = {len(half)}; {shown}"
-        yield f"  calibrated over explored: {compared(right(half, 'calibrated'), right(half, 'explored'))}"
+        yield f"  calibrated over explored: {compared(correct(half, 'calibrated'), correct(half, 'explored'))}"
     for name in RULES:
         _, bound = select(early, [name])
-        own, base = guarded(early, name, bound), right(early, "explored")
-        gained, lost = discordant(own, base)
-        yield f"  {name} >= {bound:g}: {gained} / {lost}, changes {allowed(early, name, bound).sum()}"
+        comparison = Comparison.of(guarded(early, name, bound), correct(early, "explored"))
+        pair = f"{comparison.gained} / {comparison.lost}"
+        yield f"  {name} >= {bound:g}: {pair}, changes {allowed(early, name, bound).sum()}"
     rule, threshold = select(early)
-    ship = ("entropy over its maximum", SAFE_OPENNESS)
-    better = "zero_shot" if right(early, "zero_shot").sum() > right(early, "explored").sum() else "explored"
+    ship = ("entropy over its maximum", FCL().safe_openness)
+    better = "zero_shot" if correct(early, "zero_shot").sum() > correct(early, "explored").sum() else "explored"
     for title, (name, bound) in {"selected": (rule, threshold), "safe=True": ship}.items():
         yield f"{title}: {name} >= {bound:g}"
         for half, part in (("first", early), ("second", late), ("both", [*early, *late])):
             own = guarded(part, name, bound)
-            yield f"  {half}: over explored {compared(own, right(part, 'explored'))}"
-            yield f"  {half}: over zero-shot {compared(own, right(part, 'zero_shot'))}"
-            gain = right(part, "calibrated").mean() - right(part, "explored").mean()
-            kept = (own.mean() - right(part, "explored").mean()) / gain if gain > 0 else float("nan")
+            yield f"  {half}: over explored {compared(own, correct(part, 'explored'))}"
+            yield f"  {half}: over zero-shot {compared(own, correct(part, 'zero_shot'))}"
+            gain = correct(part, "calibrated").mean() - correct(part, "explored").mean()
+            kept = (own.mean() - correct(part, "explored").mean()) / gain if gain > 0 else float("nan")
             changes, all_changes = allowed(part, name, bound).sum(), sum(image.changed for image in part)
             yield (
                 f"  {half}: changes {changes} of {len(part)} answers, calibration {all_changes}; "
@@ -163,17 +164,17 @@ def report(images: Sequence[Image]) -> Iterator[str]:
                 )
             )
     yield f"better on the first half: {better}"
-    yield "safe=True by set (changed, alone right over explored):"
+    yield "safe=True by set (changed, alone correct over explored):"
     for name in dict.fromkeys(image.dataset for image in images):
         part = [image for image in images if image.dataset == name]
-        gained, lost = discordant(guarded(part, *ship), right(part, "explored"))
-        every = discordant(right(part, "calibrated"), right(part, "explored"))
+        safe = Comparison.of(guarded(part, *ship), correct(part, "explored"))
+        every = Comparison.of(correct(part, "calibrated"), correct(part, "explored"))
         if sum(image.changed for image in part):
             yield (
-                f"  {name}: {allowed(part, *ship).sum()} of {len(part)}, {gained} / {lost}; unguarded "
-                f"{sum(image.changed for image in part)}, {every[0]} / {every[1]}"
+                f"  {name}: {allowed(part, *ship).sum()} of {len(part)}, {safe.gained} / {safe.lost}; unguarded "
+                f"{sum(image.changed for image in part)}, {every.gained} / {every.lost}"
             )
-    rate = np.mean(right(images, "calibrated") != right(images, "explored"))
+    rate = np.mean(correct(images, "calibrated") != correct(images, "explored"))
     for gain in (0.005, 0.01, 0.02):
         yield (
             f"power to find a gain of {100 * gain:g} points over exploration on {len(late)} images, {100 * rate:.1f}% "

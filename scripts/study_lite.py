@@ -17,11 +17,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-
+from faircontext.metrics.stats import holm
 from faircontext.runs.analyses import analysis_rows, describe_analysis
 from faircontext.runs.store import load_runs
-from faircontext.metrics.stats import holm
 
 EXPERIMENTS = ("lite0-text", "lite0-evidence", "lite0-views", "lite0-masks", "lite0-prompts", "lite0-area")
 TRAINED = ("trained-text", "trained-evidence")
@@ -125,10 +123,10 @@ def analysis_lines(folder: Path, analyses: Mapping[str, Sequence[str]]) -> Itera
     for place, names in analyses.items():
         if not (folder / place).exists():
             continue
-        rows = pa.concat_tables([run.rows for run in load_runs(folder / place)])
+        runs = load_runs(folder / place)
         for name in names:
             if name != "gallery":
-                yield from describe(rows, name)
+                yield from describe_analysis([row for run in runs for row in analysis_rows(run, name)], name)
 
 
 def without_folders(text: str) -> str:

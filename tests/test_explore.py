@@ -5,9 +5,9 @@ import pytest
 import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-
-from faircontext.explore import explore, keep_confident, rank_classes
 from oracles import exploration as oracle
+
+from faircontext.explore import explore, rank_classes, select_confident
 
 
 def explore_scores(scores, k, rho=1.0, aggregation="vote"):
@@ -48,7 +48,7 @@ def test_phi_k_counts_as_by_hand(table, k, aggregation):
     text = torch.eye(len(views[0]))[columns]
     found = explore(torch.tensor(views), text, 2.0, k, rho, aggregation)
 
-    assert found.kept.tolist() == expected.kept
+    assert found.selected.tolist() == expected.kept
     assert found.choices.tolist() == expected.choices
     assert found.votes.tolist() == expected.votes
     assert found.ranking.tolist() == expected.ranking
@@ -65,7 +65,7 @@ def test_phi_k_counts_as_by_hand_on_random_features(seed, views, classes, aggreg
     text = torch.randn(classes, 8, generator=generator, dtype=torch.float64)
     expected = oracle.explore((3.0 * features @ text.T).tolist(), 10, 0.3, aggregation)
     found = explore(features, text, 3.0, 10, 0.3, aggregation)
-    assert found.kept.tolist() == expected.kept
+    assert found.selected.tolist() == expected.kept
     assert found.votes.tolist() == expected.votes
     assert found.candidates.tolist() == expected.candidates
 
@@ -75,20 +75,20 @@ def test_phi_k_counts_as_by_hand_on_random_features(seed, views, classes, aggreg
     [(64, 0.3, 19), (1, 0.3, 1), (8, 0.3, 2), (10, 0.3, 3), (2, 0.3, 1), (64, 1.0, 64), (64, 0.001, 1), (20, 0.15, 3)],
 )
 def test_the_number_of_kept_views_is_the_floor_of_rho_n_and_at_least_one(views, rho, kept):
-    assert len(keep_confident(torch.arange(views, dtype=torch.float32), rho)) == kept
+    assert len(select_confident(torch.arange(views, dtype=torch.float32), rho)) == kept
 
 
 def test_a_product_that_rounds_down_in_floating_point_still_counts():
     assert 0.29 * 100 < 29
-    assert len(keep_confident(torch.zeros(100), 0.29)) == 29
+    assert len(select_confident(torch.zeros(100), 0.29)) == 29
 
 
 def test_the_most_confident_views_are_kept_and_come_first():
-    assert keep_confident(torch.tensor([0.5, 0.1, 0.9, 0.2]), 0.5).tolist() == [1, 3]
+    assert select_confident(torch.tensor([0.5, 0.1, 0.9, 0.2]), 0.5).tolist() == [1, 3]
 
 
 def test_equal_entropies_are_kept_in_the_order_of_the_views():
-    assert keep_confident(torch.tensor([1.0, 0.5, 1.0, 0.5, 1.0] * 20), 0.5).tolist() == [
+    assert select_confident(torch.tensor([1.0, 0.5, 1.0, 0.5, 1.0] * 20), 0.5).tolist() == [
         *(i for i in range(100) if i % 5 in (1, 3)),
         0,
         2,
@@ -153,7 +153,7 @@ def test_only_kept_views_vote():
     # Of eight views two are kept: the two sure ones, which are outvoted otherwise.
     unsure, sure = [1.0, 0.0, 0.0], [0.0, 0.0, 9.0]
     found = explore_scores([unsure, unsure, sure, unsure, unsure, unsure, sure, unsure], k=1, rho=0.3)
-    assert found.kept.tolist() == [2, 6]
+    assert found.selected.tolist() == [2, 6]
     assert found.choices.tolist() == [2, 2]
     assert found.votes.tolist() == [0, 0, 2]
 
@@ -170,9 +170,9 @@ def test_the_softmax_is_over_the_candidate_set_only():
     # Among all three classes view 0 is the surer; between the first two, view 1 is.
     views = torch.tensor([[0.0, 0.0, 6.0], [2.0, 0.0, 2.0]])
     text = torch.eye(3)
-    assert explore(views, text, 1.0, 1, 0.5).kept.tolist() == [0]
+    assert explore(views, text, 1.0, 1, 0.5).selected.tolist() == [0]
     among_two = explore(views, text[:2], 1.0, 1, 0.5)
-    assert among_two.kept.tolist() == [1]
+    assert among_two.selected.tolist() == [1]
     assert among_two.posterior.tolist() == pytest.approx([1 / (1 + math.exp(-2)), 1 / (1 + math.exp(2))])
 
 
@@ -184,4 +184,4 @@ def test_beta_is_the_inverse_temperature():
 def test_three_tenths_of_the_views_vote_unless_asked_otherwise():
     views = torch.randn(1000, 4, generator=torch.Generator().manual_seed(0))
     found = explore(views, torch.eye(4), 1.0, 2)
-    assert len(found.kept) == int(found.votes.sum()) == 300
+    assert len(found.selected) == int(found.votes.sum()) == 300

@@ -16,7 +16,7 @@ MODULES = [
 ]
 """Every module but the packages themselves, which are imported with their modules."""
 
-CORE = [name for name in MODULES if name.split(".")[1] not in ("report", "cli", "bench", "datasets")]
+CORE = [name for name in MODULES if name.split(".")[1] not in ("report", "cli", "runs", "datasets")]
 
 POSIX_MODULES = ("fcntl", "grp", "pty", "pwd", "resource", "syslog", "termios", "tty")
 
@@ -38,12 +38,24 @@ def test_help_imports_neither_torch_nor_tyro(words: list[str]) -> None:
     assert not {"torch", "tyro", "numpy", "matplotlib"} & modules
 
 
+READERS = ("report.tables", "report.page", "report.figures", "runs.results", "runs.groups", "runs.store")
+
+
+@pytest.mark.parametrize("reader", READERS)
+def test_reading_a_run_loads_neither_torch_nor_a_method(reader: str) -> None:
+    script = f"""
+import sys, faircontext.{reader}
+assert not [name for name in sys.modules if name.startswith(("faircontext.methods", "faircontext.backbones"))]
+"""
+    assert not {"torch", "torchvision", "timm", "open_clip", "transformers"} & imported_by(script)
+
+
 BLOCKED = [
     "matplotlib",
     "ray",
     "gradio",
     "open_clip",
-    *(f"faircontext.{part}" for part in ("bench", "report", "datasets")),
+    *(f"faircontext.{part}" for part in ("runs", "report", "datasets")),
 ]
 BLOCK = f"""
 import sys
@@ -61,7 +73,7 @@ assert create_method("fcl", masks=2)(episode).fallback is None
 def test_core_and_lite_work_without_what_only_other_parts_need() -> None:
     assert "faircontext.methods.fcl" in CORE
     assert "faircontext.backbones.lite" in CORE
-    of_open_clip = ("faircontext.backbones.open_clip", "faircontext.backbones.loading")
+    of_open_clip = [f"faircontext.backbones.{name}" for name in ("open_clip", "checkpoints", "weights")]
     imports = "\n".join(f"import {module}" for module in CORE if module not in of_open_clip)
     assert "torch" in imported_by(BLOCK + imports + ANSWER)
 

@@ -143,8 +143,8 @@ def minimise(
         losses.append(value.item())
         if not value.isfinite():
             return Descent(tuple(losses), "the loss was not finite")
-        found = torch.autograd.grad(value, parameters, allow_unused=True) if gradients is None else gradients()
-        for parameter, gradient in zip(parameters, found, strict=True):
+        slopes = torch.autograd.grad(value, parameters, allow_unused=True) if gradients is None else gradients()
+        for parameter, gradient in zip(parameters, slopes, strict=True):
             parameter.grad = gradient
         optimizer.step()
     return Descent(tuple(losses))
@@ -227,10 +227,10 @@ def calibrate_context(
             reference = text.detach()
         return loss(text, reference)
 
-    found = minimise([delta], value, lr=lr, steps=steps)
-    if found.failure is not None:
-        return Calibration(context, text.detach(), found.losses, found.failure)
+    descent = minimise([delta], value, lr=lr, steps=steps)
+    if descent.failure is not None:
+        return Calibration(context, text.detach(), descent.losses, descent.failure)
     with torch.no_grad():
         text = encode(delta)
     finite = bool(delta.isfinite().all() and text.isfinite().all())
-    return Calibration(delta.detach(), text, found.losses, None if finite else "the context was not finite")
+    return Calibration(delta.detach(), text, descent.losses, None if finite else "the context was not finite")

@@ -13,9 +13,9 @@ import torch
 from jaxtyping import Float, UInt8
 from torch import Tensor
 
+from faircontext.backbones.towers import cached_features
 from faircontext.errors import ArgumentError, check_minimum, check_type
 from faircontext.evidence import Masks, Occluder, importance, occlude, sample_masks
-from faircontext.files import cached_features
 from faircontext.labels import LabelSpace
 from faircontext.types import Image
 from faircontext.views import Purpose, ViewRecipe, Views
@@ -58,7 +58,7 @@ class Episode:
         Args:
             views: of the image.
             labels: the label space.
-            features: folder where image features are kept, for other runs on the same image; None keeps none.
+            features: folder where image features are stored, for other runs on the same image; None stores none.
         """
         episode = cls.__new__(cls)
         episode._take(views, labels, features)
@@ -100,7 +100,7 @@ class Episode:
             kind: what the pictures are.
             key: what they depend on besides image, seed and backbone, other than their number.
             rows: how many; the first ones of more are these.
-            pixels: makes those from a place to another.
+            pixels: makes those from one index to another.
             known: features of the first ones, where some have been encoded.
         """
 

@@ -108,15 +108,15 @@ class Evidence:
         count = len(self.masks)
         if count < 4:
             return self.importance.new_zeros(self.importance.shape[1])
-        found = []
+        correlations = []
         for split in range(SPLITS):
             order = torch.randperm(count, generator=torch.Generator().manual_seed(split))
             first, second = (
                 self._estimate(half.sort().values, LATTICE, LATTICE).flatten(1).double()
                 for half in (order[: count // 2], order[count // 2 : 2 * (count // 2)])
             )
-            found.append(_correlation(first, second))
-        r = torch.stack(found).mean(0).clamp_min(0.0)
+            correlations.append(_correlation(first, second))
+        r = torch.stack(correlations).mean(0).clamp_min(0.0)
         return (2.0 * r / (1.0 + r)).to(self.importance)
 
     def error(self, side: int = LATTICE) -> Float[Tensor, "classes side side"]:
@@ -182,8 +182,8 @@ def _profile(grid: int, side: int, smoothing: float) -> Float[Tensor, "side grid
     inside = (cell_of(grid, side)[:, None] == torch.arange(grid)).double()
     if smoothing == 0.0:
         return inside
-    place = (torch.arange(side, dtype=torch.float64) + 0.5) / side
-    kernel = torch.exp(-0.5 * ((place[:, None] - place) / smoothing).square())
+    centre = (torch.arange(side, dtype=torch.float64) + 0.5) / side
+    kernel = torch.exp(-0.5 * ((centre[:, None] - centre) / smoothing).square())
     return kernel / kernel.sum(1, keepdim=True) @ inside
 
 
@@ -255,9 +255,9 @@ def _hidden_shares(masks: Masks, grids: tuple[int, ...]) -> Float[Tensor, "masks
     shares = [torch.zeros(len(masks), grid**2, dtype=torch.float64) for grid in grids]
     for own, rows, chosen in masks.by_grid():
         cells = chosen.double().unflatten(1, (own, own))
-        for place, grid in enumerate(grids):
+        for index, grid in enumerate(grids):
             overlap = _overlap(own, grid)
-            shares[place][rows] = (overlap.T @ cells @ overlap).flatten(1) / grid
+            shares[index][rows] = (overlap.T @ cells @ overlap).flatten(1) / grid
     return torch.cat(shares, 1)
 
 

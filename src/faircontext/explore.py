@@ -1,4 +1,4 @@
-"""Exploration `Phi_K`: keep confident views, let them vote, take the top K (paper, Sec. "Exploration")."""
+"""Exploration `Phi_K`: select confident views, let them vote, take the top K (paper, Sec. "Exploration")."""
 
 import math
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from torch import Tensor
 
 from faircontext.errors import check_choice
 
-__all__ = ["Aggregation", "Exploration", "entropy", "explore", "keep_confident", "rank_classes", "scores"]
+__all__ = ["Aggregation", "Exploration", "entropy", "explore", "openness", "rank_classes", "scores", "select_confident"]
 
 Aggregation = Literal["vote", "mean"]
 
@@ -22,10 +22,10 @@ class Exploration:
     Attributes:
         ranking: all classes, best first.
         candidates: the first K of `ranking`.
-        votes: votes of the kept views, per class.
-        posterior: mean over the kept views of the posterior, per class.
-        kept: indices of the kept views, most confident first.
-        choices: the class that each kept view votes for.
+        votes: votes of the selected views, per class.
+        posterior: mean over the selected views of the posterior, per class.
+        selected: indices of the selected views, most confident first.
+        choices: the class that each selected view votes for.
         entropies: entropy of every view, in nats.
     """
 
@@ -33,8 +33,8 @@ class Exploration:
     candidates: Int[Tensor, " candidates"]
     votes: Int[Tensor, " classes"]
     posterior: Float[Tensor, " classes"]
-    kept: Int[Tensor, " kept"]
-    choices: Int[Tensor, " kept"]
+    selected: Int[Tensor, " selected"]
+    choices: Int[Tensor, " selected"]
     entropies: Float[Tensor, " views"]
 
 
@@ -58,7 +58,7 @@ def scores(
     return (scale * images.double() @ text.double().T).to(images.dtype)
 
 
-def keep_confident(entropies: Float[Tensor, " views"], rho: float) -> Int[Tensor, " kept"]:
+def select_confident(entropies: Float[Tensor, " views"], rho: float) -> Int[Tensor, " selected"]:
     """Return the indices of the `max(1, floor(rho N))` views of lowest entropy, lowest first, ties by index."""
     count = max(1, math.floor(rho * len(entropies) + 1e-9))
     return entropies.sort(stable=True).indices[:count]
@@ -82,25 +82,34 @@ def explore(
 ) -> Exploration:
     """Run `Phi_K` on view features against a candidate set's text features.
 
-    The posterior is a softmax over the given classes only; every kept view casts one vote for its most probable class
-    (ties: lowest index). Votes tie, and fewer than K classes may have any, so the order is (votes, mean posterior,
-    index), or (mean posterior, index) with `aggregation="mean"` (paper, Tab. "ab_aggregation").
+    The posterior is a softmax over the given classes only; every selected view casts one vote for its most probable
+    class (ties: lowest index). Votes tie, and fewer than K classes may have any, so the order is (votes, mean
+    posterior, index), or (mean posterior, index) with `aggregation="mean"` (paper, Tab. "ab_aggregation").
 
     Args:
         views: unit-norm image embeddings of the views.
         text: unit-norm text embeddings of the candidate set.
         beta: inverse temperature.
         k: how many candidates to return; fewer where there are fewer classes.
-        rho: fraction of views that is kept.
+        rho: fraction of views that is selected.
         aggregation: what ranks the classes.
     """
     check_choice("aggregation", aggregation, ("vote", "mean"))
     values = scores(views, text, beta)
     log_posterior = values.double().log_softmax(-1)
     entropies = entropy(log_posterior).to(views.dtype)
-    kept = keep_confident(entropies, rho)
-    choices = values[kept].argmax(-1)
+    selected = select_confident(entropies, rho)
+    choices = values[selected].argmax(-1)
     votes = torch.bincount(choices, minlength=len(text))
-    posterior = log_posterior[kept].exp().mean(0).to(views.dtype)
+    posterior = log_posterior[selected].exp().mean(0).to(views.dtype)
     ranking = rank_classes(votes if aggregation == "vote" else posterior, posterior)
-    return Exploration(ranking, ranking[:k], votes, posterior, kept, choices, entropies)
+    return Exploration(ranking, ranking[:k], votes, posterior, selected, choices, entropies)
+
+
+def openness(vote: Exploration) -> float:
+    """Return how open a vote among candidates is: the selected views' mean entropy over its maximum, from 0 to 1.
+
+    Args:
+        vote: `Phi_1` among two or more candidates.
+    """
+    return float(vote.entropies[vote.selected].mean()) / math.log(len(vote.votes))

@@ -10,8 +10,8 @@ from torch import Tensor
 
 from faircontext.backbones import Backbone, create_backbone
 from faircontext.backbones.prompts import CONTEXT, PROMPT_SETS, Prompts
+from faircontext.backbones.towers import cache_folder, cached_features
 from faircontext.errors import ArgumentError, LabelError, check_type
-from faircontext.files import cache_folder, cached_features
 from faircontext.names import check_name, normalise
 
 __all__ = ["LabelSpace", "merge_templates"]
@@ -47,15 +47,17 @@ class LabelSpace:
         *,
         truncate: bool = False,
     ) -> None:
-        for words in (names, templates):
-            if isinstance(words, str | bytes | Set) or not isinstance(words, Iterable):
-                raise LabelError(f"names and templates are lists of strings in their order, not {type(words).__name__}")
+        for strings in (names, templates):
+            if isinstance(strings, str | bytes | Set) or not isinstance(strings, Iterable):
+                raise LabelError(
+                    f"names and templates are lists of strings in their order, not {type(strings).__name__}"
+                )
         check_type("backbone", backbone, Backbone, "create one with create_backbone")
         self.names = tuple(names)
         if not self.names:
             raise LabelError("there are no class names; give at least one")
-        for number, name in enumerate(self.names, 1):
-            check_name(number, name)
+        for count, name in enumerate(self.names, 1):
+            check_name(count, name)
         if not templates:
             raise LabelError("there is no prompt template; give at least one, for example 'a photo of a {}.'")
         self.backbone = backbone
@@ -75,18 +77,18 @@ class LabelSpace:
         self.backbone.check_length(prompts)
         return prompts
 
-    def remarks(self) -> list[str]:
+    def warnings(self) -> list[str]:
         """Return what a person should know about the prompts before a run, a line each."""
         cut = sorted({self.names[row] for prompts in self.prompts for row in prompts.cut_rows})
-        found = [f"cut to what {self.backbone.name} reads: {name[:60]} ..." for name in cut]
+        lines = [f"cut to what {self.backbone.name} reads: {name[:60]} ..." for name in cut]
         alike = [names for names in self._read_alike() if len({*map(normalise, names)}) > 1]
         if alike:
             groups = "; ".join(", ".join(names[:5]) + (" ..." if len(names) > 5 else "") for names in alike[:3])
             more = f" and {len(alike) - 3} more groups" if len(alike) > 3 else ""
-            found.append(
+            lines.append(
                 f"{self.backbone.name} reads these class names alike: {groups}{more}; they tie, and the first wins"
             )
-        return found
+        return lines
 
     def _read_alike(self) -> list[list[str]]:
         """Return the groups of classes whose prompts are the same tokens in every template."""

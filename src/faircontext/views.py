@@ -108,7 +108,7 @@ class Views:
     """The pixels of one image and its views; lazy, without a model, so that another process can make them ahead.
 
     Args:
-        image: decoded RGB pixels; the array is kept, so it must not change.
+        image: decoded RGB pixels; the array is not copied, so it must not change.
         geometry: the backbone's input.
         recipe: how views are made.
         seed: the run's seed.
@@ -122,7 +122,7 @@ class Views:
 
     def __getstate__(self) -> dict[str, object]:
         """Return what is pickled: tensors as arrays, since PyTorch hands tensors over in shared memory."""
-        return {name: kept.numpy() if isinstance(kept, Tensor) else kept for name, kept in self.__dict__.items()}
+        return {name: value.numpy() if isinstance(value, Tensor) else value for name, value in self.__dict__.items()}
 
     def __setstate__(self, state: dict[str, object]) -> None:
         for name in ("plain", "all"):

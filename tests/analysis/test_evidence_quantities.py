@@ -7,9 +7,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from helpers import assert_same_answer
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
+from oracles import evidence as oracle
 
 from conftest import CLASSES
 from faircontext import Backbone, Episode, LabelSpace, ViewRecipe, create_method
@@ -23,13 +25,11 @@ from faircontext.analysis import (
     list_analyses,
 )
 from faircontext.analysis.contribution import EPSILON, ecec, euec, margin, margin_bound, pair_decisions
-from faircontext.diagnostics import MAP_SIDE, read_maps
 from faircontext.errors import LabelError
 from faircontext.methods import FCL, list_methods
-from faircontext.metrics.evidence import COMPOSED_WEIGHT, reconstruction_bound
+from faircontext.metrics.scores import COMPOSED_WEIGHT, reconstruction_bound
 from faircontext.runs.records import ANALYSES
-from helpers import assert_same_answer
-from oracles import evidence as oracle
+from faircontext.types import MAP_SIDE, read_maps
 
 MakeEpisode = Callable[..., Episode]
 SMALL = {"masks": 8, "k": 4, "beta": 5.0}
@@ -319,7 +319,7 @@ def test_the_predicted_class_takes_the_last_candidates_place(
     pair = CommonEvidence(k=2, rho=0.9).setting(episode)
     assert pair.candidates.tolist()[0] == 1
     assert 0 in pair.candidates.tolist()
-    assert pair.candidates[pair.place] == pair.predicted == 0
+    assert pair.candidates[pair.position] == pair.predicted == 0
 
 
 def test_analyses_are_listed_apart_from_methods() -> None:

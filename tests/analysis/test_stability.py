@@ -5,12 +5,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from helpers import same_bits
 
 from faircontext import Backbone, Episode, LabelSpace, ViewRecipe
 from faircontext.analysis import Stability, stability
 from faircontext.errors import ArgumentError
 from faircontext.metrics.saliency import rank_correlation
-from helpers import same_bits
 
 
 @pytest.fixture(scope="module")
@@ -23,10 +23,10 @@ def test_maps_of_the_first_masks_are_those_of_a_run_with_fewer(episode: Episode)
     found = method(episode).diagnostics
     assert found["masks"] == (16.0, 32.0, 64.0)
     setting = method.setting(episode)
-    whole = method.evidence(episode, setting.text).maps[setting.place]
+    whole = method.evidence(episode, setting.text).maps[setting.position]
     for count, value in zip((16, 32), found["convergence"], strict=False):
         alone = Episode(episode._views._pixels.permute(1, 2, 0).numpy(), episode.labels)
-        fewer = replace(method, masks=count).evidence(alone, setting.text).maps[setting.place]
+        fewer = replace(method, masks=count).evidence(alone, setting.text).maps[setting.position]
         assert value == pytest.approx(rank_correlation(fewer, whole), abs=1e-9)
     assert found["convergence"][-1] == pytest.approx(1.0)
     assert -1 <= found["seeds"] < 1

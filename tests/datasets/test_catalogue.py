@@ -5,10 +5,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from coop_trees import build_coop_trees, draw, write_split
 from PIL import Image
 from scipy.io import savemat
 
-from coop_trees import build_coop_trees, draw, write_split
 from faircontext import FairContextError
 from faircontext.datasets.layouts import imagenet_names, imagenet_wnids
 from faircontext.datasets.load import load_dataset
@@ -124,7 +124,7 @@ def test_aircraft_is_read_from_its_own_lists(folder: str, tmp_path: Path) -> Non
     assert dataset.names == ("707-320", "F-16A/B", "BAE 146-200")
     assert [(sample.key, sample.label) for sample in dataset.samples] == [("0000007.jpg", 1), ("1234567.jpg", 2)]
     assert [sample.label for sample in load_dataset("fgvc_aircraft", tmp_path, "val").samples] == [0]
-    assert "CoOp's test images are the official ones" in load_dataset("fgvc_aircraft", tmp_path, "official").remarks
+    assert "CoOp's test images are the official ones" in load_dataset("fgvc_aircraft", tmp_path, "official").warnings
 
 
 def test_an_aircraft_of_no_variant_is_named(tmp_path: Path) -> None:

@@ -6,16 +6,15 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from helpers import assert_identical, assert_valid
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from oracles import losses_of_baselines as oracle
 from torch import Tensor
 
-from faircontext import CTPT, TPT, Backbone, Episode, LabelSpace, ViewRecipe, ZeroShot, create_method
-from faircontext.errors import ArgumentError
+from faircontext import CTPT, TPT, Backbone, Episode, LabelSpace, ViewRecipe
 from faircontext.methods.tpt import text_dispersion
 from faircontext.methods.tuning import tune_context
-from helpers import assert_identical, assert_same_answer, assert_valid
-from oracles import losses_of_baselines as oracle
 
 NAMES = ("dog", "fire truck", "three-toed sloth", "cat", "rocket")
 TEMPLATE = "a photo of a {}."
@@ -87,13 +86,6 @@ def test_dispersion_drives_text_features_apart(episode: Episode) -> None:
     assert text_dispersion(tuned.text) > text_dispersion(episode.labels.zero_shot_text) + 0.01
 
 
-@pytest.mark.parametrize("settings_", [{"lr": 0.0}, {"lr": 0.0, "steps": 3}, {"steps": 0}], ids=str)
-def test_without_a_step_the_answer_is_zero_shots(episode: Episode, settings_: dict) -> None:
-    prediction, expected = CTPT(**settings_)(episode), ZeroShot()(episode)
-    torch.testing.assert_close(prediction.probabilities, expected.probabilities, rtol=0, atol=1e-6)
-    assert prediction.fallback is None
-
-
 @pytest.mark.parametrize("names", [("cat",), ("cat", "cat", "cat")])
 def test_equal_text_features_have_a_gradient_of_zero(
     tiny: Callable[[str], Backbone], make_image: Callable[..., np.ndarray], names: tuple[str, ...]
@@ -103,21 +95,3 @@ def test_equal_text_features_have_a_gradient_of_zero(
     assert_valid(prediction, len(names))
     assert prediction.fallback is None
     assert prediction.probabilities.tolist() == pytest.approx([1 / len(names)] * len(names))
-
-
-def test_a_loss_that_is_not_a_number_falls_back_to_zero_shot(episode: Episode, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("faircontext.methods.ctpt.text_dispersion", lambda text: text.sum() * float("nan"))
-    prediction = CTPT()(episode)
-    assert prediction.fallback == "the loss was not finite: answered by zero-shot"
-    assert_same_answer(prediction, ZeroShot()(episode))
-
-
-@pytest.mark.parametrize("value", [-1.0, float("nan"), float("inf")])
-def test_an_impossible_dispersion_is_refused_by_name(value: float) -> None:
-    with pytest.raises(ArgumentError, match=r"^dispersion=.* is not possible; .*$"):
-        create_method("ctpt", dispersion=value)
-
-
-def test_the_defaults_are_the_repositorys() -> None:
-    assert CTPT().settings() == {**TPT().settings(), "dispersion": 50.0}
-    assert create_method("ctpt", preset="official") == CTPT()

@@ -6,16 +6,15 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from helpers import assert_valid
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch import Tensor
-
-from faircontext import MTA, Backbone, Episode, LabelSpace, ViewRecipe, ZeroShot, create_method
-from faircontext.errors import ArgumentError
-from faircontext.methods.mta import find_mode
-from helpers import assert_valid
 from oracles import losses_of_baselines as losses
 from oracles import mta as oracle
+from torch import Tensor
+
+from faircontext import MTA, Backbone, Episode, LabelSpace, ViewRecipe, ZeroShot
+from faircontext.methods.mta import find_mode
 
 NAMES = ("dog", "fire truck", "three-toed sloth", "cat", "rocket")
 SEEDS = st.integers(0, 2**32 - 1)
@@ -170,26 +169,3 @@ def test_an_image_of_one_colour_is_answered_as_by_zero_shot(labels: LabelSpace, 
 def test_one_view_is_answered_as_by_zero_shot(labels: LabelSpace, make_image: Callable[..., np.ndarray]) -> None:
     episode = Episode(make_image(0), labels, ViewRecipe(number=1))
     assert torch.equal(MTA()(episode).probabilities, ZeroShot()(episode).probabilities)
-
-
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("neighbours", 0.0),
-        ("neighbours", 1.5),
-        ("lambda_y", 0.0),
-        ("lambda_y", -1.0),
-        ("lambda_y", float("nan")),
-        ("lambda_q", -1.0),
-        ("lambda_q", float("inf")),
-        ("iterations", 0),
-    ],
-)
-def test_a_value_that_is_not_possible_is_refused_by_name(name: str, value: float) -> None:
-    with pytest.raises(ArgumentError, match=f"^{name}=.* is not possible; .*$"):
-        create_method("mta", **{name: value})
-
-
-def test_the_defaults_are_the_repositorys() -> None:
-    assert MTA().settings() == {"neighbours": 0.3, "lambda_y": 0.2, "lambda_q": 4.0, "iterations": 5}
-    assert create_method("mta", preset="official") == MTA()

@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from helpers import assert_valid, same_bits
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from oracles import losses_of_baselines as oracle
 from torch import Tensor
 
 from faircontext import (
@@ -26,8 +28,6 @@ from faircontext import (
 from faircontext.errors import ArgumentError
 from faircontext.methods.rlcf import feedback_loss, rewards_of_views
 from faircontext.methods.tuning import select_views
-from helpers import assert_same_answer, assert_valid, same_bits
-from oracles import losses_of_baselines as oracle
 
 NAMES = ("dog", "fire truck", "three-toed sloth", "cat", "rocket")
 TEMPLATE = "a photo of a {}."
@@ -204,14 +204,6 @@ def test_answers_agree_with_the_slow_reimplementation(
     assert prediction.fallback is None
 
 
-def test_a_loss_that_is_not_a_number_falls_back_to_zero_shot(episode: Episode, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("faircontext.methods.rlcf.feedback_loss", lambda rows, *_: rows.sum() * float("nan"))
-    for variant in VARIANTS:
-        prediction = variant()(episode)
-        assert prediction.fallback == "the loss was not finite: answered by zero-shot"
-        assert_same_answer(prediction, ZeroShot()(episode))
-
-
 # The encoder variant
 
 
@@ -253,11 +245,8 @@ def test_a_tuned_tower_answers_as_one_that_is_tuned_by_hand(episode: Episode, se
 
 @pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("settings_", [{"lr": 0.0}, {"steps": 0}], ids=str)
-@pytest.mark.parametrize("reward", [None, "teacher"])
-def test_without_a_step_the_answer_is_zero_shots(
-    variant: type, episode: Episode, settings_: dict, reward: str | None
-) -> None:
-    prediction, expected = variant(**settings_, reward=reward)(episode), ZeroShot()(episode)
+def test_without_a_step_another_models_rewards_change_nothing(variant: type, episode: Episode, settings_: dict) -> None:
+    prediction, expected = variant(**settings_, reward="teacher")(episode), ZeroShot()(episode)
     torch.testing.assert_close(prediction.probabilities, expected.probabilities, rtol=0, atol=1e-6)
     assert prediction.fallback is None
 
@@ -283,21 +272,3 @@ def test_a_tower_in_lower_precision_is_refused(tiny_folder: Callable[[str], Path
 
 
 # Settings
-
-
-@pytest.mark.parametrize("name", ["rlcf", "rlcf_encoder"])
-@pytest.mark.parametrize(
-    ("setting", "value"),
-    [("k", 0), ("rho", 0.0), ("rho", 2.0), ("lr", -1.0), ("weight_decay", float("nan")), ("steps", -1)],
-)
-def test_a_value_that_is_not_possible_is_refused_by_name(name: str, setting: str, value: float) -> None:
-    with pytest.raises(ArgumentError, match=f"^{setting}=.* is not possible; .*$"):
-        create_method(name, **{setting: value})
-
-
-def test_the_defaults_are_the_repositorys_and_officially_a_larger_model_judges() -> None:
-    expected = {"rho": 0.1, "lr": 0.007, "weight_decay": 0.0005, "steps": 3, "k": 3, "reward": None}
-    assert RLCF().settings() == expected
-    assert RLCFEncoder().settings() == {**expected, "lr": 1e-5}
-    assert create_method("rlcf", preset="official") == RLCF(reward="ViT-L-14:openai")
-    assert create_method("rlcf_encoder", preset="official") == RLCFEncoder(reward="ViT-L-14:openai")

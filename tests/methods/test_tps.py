@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from helpers import assert_valid
+from oracles import losses_of_baselines as oracle
 from torch import Tensor
 
 from faircontext import TPS, Backbone, Episode, LabelSpace, ViewRecipe, ZeroShot, create_method
@@ -16,8 +18,6 @@ from faircontext.backbones.prompts import prompt_set
 from faircontext.calibrate import Descent
 from faircontext.errors import ArgumentError, LabelError
 from faircontext.methods.tps import descriptor_prompt, read_descriptors
-from helpers import assert_valid, same_bits
-from oracles import losses_of_baselines as oracle
 
 NAMES = ("dog", "fire_truck", "Cat")
 DESCRIPTORS = {
@@ -98,13 +98,6 @@ def test_views_are_selected_again_at_every_step(new_episode: Callable[..., Episo
     assert first != last
 
 
-@pytest.mark.parametrize("settings_", [{"lr": 0.0}, {"lr": 0.0, "steps": 3}, {"steps": 0}], ids=str)
-def test_without_a_step_the_answer_is_zero_shots(new_episode: Callable[..., Episode], settings_: dict) -> None:
-    prediction, expected = TPS(**settings_)(new_episode()), ZeroShot()(new_episode())
-    torch.testing.assert_close(prediction.probabilities, expected.probabilities, rtol=0, atol=1e-6)
-    assert prediction.fallback is None
-
-
 def test_a_common_shift_changes_logits_because_prototypes_are_normalised_again(
     new_episode: Callable[..., Episode], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -146,23 +139,6 @@ def test_the_text_tower_is_not_run_once_prototypes_are_known(
         with monkeypatch.context() as forbidden:
             forbidden.setattr(TextTower, "forward", lambda *_: pytest.fail("the text tower was run"))
             assert_valid(method(Episode(make_image(1), episode.labels, ViewRecipe(number=64))), 3)
-
-
-@pytest.mark.parametrize("step", [0, 1])
-def test_a_loss_that_is_not_a_number_falls_back_to_the_prototypes(
-    new_episode: Callable[..., Episode], monkeypatch: pytest.MonkeyPatch, step: int
-) -> None:
-    calls: list[int] = []
-
-    def breaking(log_posteriors: Tensor) -> Tensor:
-        calls.append(len(log_posteriors))
-        return log_posteriors[:, 0].sum() * (float("nan") if len(calls) == step + 1 else 1.0)
-
-    monkeypatch.setattr("faircontext.methods.tps.marginal_entropy", breaking)
-    prediction = TPS(steps=3)(new_episode())
-    assert prediction.fallback == "the loss was not finite: answered by the prototypes as they are"
-    assert len(calls) == step + 1
-    assert same_bits(prediction.probabilities, ZeroShot()(new_episode()).probabilities)
 
 
 # Prototypes
@@ -297,17 +273,3 @@ def test_the_official_preset_needs_a_descriptor_file(file: str) -> None:
         create_method("tps", preset="official")
     assert create_method("tps", preset="official", descriptors=file) == TPS(prototypes="micro", descriptors=file)
     assert create_method("tps", preset="official", prototypes="prompts") == TPS()
-
-
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [("rho", 0.0), ("rho", 1.5), ("lr", -1.0), ("lr", float("nan")), ("weight_decay", -1.0), ("steps", -1)],
-)
-def test_a_value_that_is_not_possible_is_refused_by_name(name: str, value: float) -> None:
-    with pytest.raises(ArgumentError, match=f"^{name}=.* is not possible; .*$"):
-        create_method("tps", **{name: value})
-
-
-def test_the_defaults_are_zero_shots_prompts_and_the_repositorys_step() -> None:
-    step = {"rho": 0.1, "lr": 0.005, "weight_decay": 0.01, "steps": 1}
-    assert TPS().settings() == {"prototypes": "prompts", "descriptors": None, **step}

@@ -5,12 +5,10 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 import torch
-
-from faircontext import TPT, Backbone, Episode, LabelSpace, ViewRecipe, ZeroShot, create_method
-from faircontext.errors import ArgumentError
-from faircontext.methods.tuning import marginal_entropy
-from helpers import assert_same_answer, assert_valid
+from helpers import assert_same_answer
 from oracles import losses_of_baselines as oracle
+
+from faircontext import TPT, Backbone, Episode, LabelSpace, ViewRecipe, ZeroShot
 
 NAMES = ("dog", "fire truck", "three-toed sloth", "cat", "rocket")
 TEMPLATE = "a photo of a {}."
@@ -71,43 +69,3 @@ def test_the_answer_is_of_the_plain_view_alone(
     dropped = [view for view in range(1, 64) if view not in TPT()(episode).diagnostics["views"]]
     vars(other)["view_features"][dropped[0]] = episode.view_features[dropped[1]]
     assert_same_answer(TPT()(other), TPT()(episode))
-
-
-@pytest.mark.parametrize("step", [0, 1])
-def test_a_loss_that_is_not_a_number_falls_back_to_zero_shot(
-    episode: Episode, monkeypatch: pytest.MonkeyPatch, step: int
-) -> None:
-    losses: list[torch.Tensor] = []
-
-    def breaking(log_posteriors: torch.Tensor) -> torch.Tensor:
-        losses.append(marginal_entropy(log_posteriors))
-        return losses[-1] * (float("nan") if len(losses) == step + 1 else 1.0)
-
-    monkeypatch.setattr("faircontext.methods.tpt.marginal_entropy", breaking)
-    prediction = TPT(steps=3)(episode)
-    assert prediction.fallback == "the loss was not finite: answered by zero-shot"
-    assert_same_answer(prediction, ZeroShot()(episode))
-    assert_valid(prediction, 5)
-
-
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("rho", 0.0),
-        ("rho", 1.01),
-        ("rho", float("nan")),
-        ("lr", -0.1),
-        ("lr", float("nan")),
-        ("weight_decay", -0.1),
-        ("weight_decay", float("inf")),
-        ("steps", -1),
-    ],
-)
-def test_a_value_that_is_not_possible_is_refused_by_name(name: str, value: float) -> None:
-    with pytest.raises(ArgumentError, match=f"^{name}=.* is not possible; .*$"):
-        create_method("tpt", **{name: value})
-
-
-def test_the_defaults_are_the_repositorys() -> None:
-    assert TPT().settings() == {"rho": 0.1, "lr": 0.005, "weight_decay": 0.01, "steps": 1}
-    assert create_method("tpt", preset="official") == TPT()

@@ -10,8 +10,10 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from helpers import assert_valid, same_bits
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from oracles import losses_of_baselines as oracle
 from torch import Tensor
 
 from faircontext import TTL, Backbone, Episode, LabelSpace, ViewRecipe, ZeroShot, create_backbone, create_method
@@ -20,8 +22,6 @@ from faircontext.errors import ArgumentError
 from faircontext.explore import entropy
 from faircontext.methods.ttl import low_rank_update, weighted_entropy
 from faircontext.methods.tuning import view_log_posteriors
-from helpers import assert_same_answer, assert_valid, same_bits
-from oracles import losses_of_baselines as oracle
 
 NAMES = ("dog", "fire truck", "three-toed sloth", "cat", "rocket")
 SEEDS = st.integers(0, 2**32 - 1)
@@ -230,31 +230,6 @@ def test_a_small_step_lowers_the_weighted_entropy(episode: Episode, factors: lis
     assert weights @ after < weights @ before - 1e-3
 
 
-@pytest.mark.parametrize("settings_", [{"lr": 0.0}, {"lr": 0.0, "steps": 3}, {"steps": 0}], ids=str)
-def test_without_a_step_the_answer_is_zero_shots(episode: Episode, settings_: dict) -> None:
-    prediction, expected = TTL(**settings_)(episode), ZeroShot()(episode)
-    torch.testing.assert_close(prediction.probabilities, expected.probabilities, rtol=0, atol=1e-6)
-    assert prediction.fallback is None
-
-
-@pytest.mark.parametrize("step", [0, 1])
-def test_a_loss_that_is_not_a_number_falls_back_to_zero_shot(
-    labels: LabelSpace, make_image: MakeImage, monkeypatch: pytest.MonkeyPatch, step: int
-) -> None:
-    episode = Episode(make_image(0), labels, ViewRecipe(number=8))
-    calls: list[int] = []
-
-    def breaking(entropies: Tensor, threshold: float) -> Tensor:
-        calls.append(len(entropies))
-        return weighted_entropy(entropies, threshold) * (float("nan") if len(calls) == step + 1 else 1.0)
-
-    monkeypatch.setattr("faircontext.methods.ttl.weighted_entropy", breaking)
-    prediction = TTL(steps=3)(episode)
-    assert prediction.fallback == "the loss was not finite: answered by zero-shot"
-    assert len(calls) == step + 1
-    assert_same_answer(prediction, ZeroShot()(episode))
-
-
 # What is refused
 
 
@@ -272,26 +247,3 @@ def test_a_tower_without_attention_blocks_is_refused(
             create_method("ttl", backbone=backbone)
         with pytest.raises(ArgumentError, match=message):
             TTL()(Episode(make_image(0), LabelSpace(NAMES, backbone), ViewRecipe(number=2)))
-
-
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("blocks", 0),
-        ("rank", 0),
-        ("alpha", 0.0),
-        ("alpha", float("nan")),
-        ("lr", -0.1),
-        ("weight_decay", float("inf")),
-        ("steps", -1),
-    ],
-)
-def test_a_value_that_is_not_possible_is_refused_by_name(name: str, value: float) -> None:
-    with pytest.raises(ArgumentError, match=f"^{name}=.* is not possible; .*$"):
-        create_method("ttl", **{name: value})
-
-
-def test_the_defaults_are_the_repositorys() -> None:
-    defaults = {"blocks": 3, "rank": 16, "alpha": 32.0, "threshold": 0.4}
-    assert TTL().settings() == {**defaults, "lr": 0.005, "weight_decay": 0.01, "steps": 1}
-    assert create_method("ttl", preset="official") == TTL()

@@ -6,15 +6,14 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from helpers import assert_valid
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from oracles import zero as oracle
 from torch import Tensor
 
-from faircontext import ZERO, Backbone, Episode, LabelSpace, ViewRecipe, ZeroShot, create_method
-from faircontext.errors import ArgumentError
+from faircontext import ZERO, Backbone, Episode, LabelSpace, ViewRecipe, ZeroShot
 from faircontext.methods.zero import break_tie
-from helpers import assert_valid
-from oracles import zero as oracle
 
 SEEDS = st.integers(0, 2**32 - 1)
 MakeUp = Callable[[Tensor, Tensor], Episode]
@@ -195,14 +194,3 @@ def test_the_clean_view_votes_only_where_it_is_confident(made_up: MakeUp) -> Non
     prediction = ZERO(rho=0.7)(episode)
     assert prediction.diagnostics["views"] == (1.0, 2.0)
     assert prediction.votes.tolist() == [0, 2, 0, 0]
-
-
-@pytest.mark.parametrize("value", [0.0, -0.1, 1.01, float("nan")])
-def test_an_impossible_fraction_is_refused_by_name(value: float) -> None:
-    with pytest.raises(ArgumentError, match=r"^rho=.* is not possible; .*$"):
-        create_method("zero", rho=value)
-
-
-def test_the_defaults_are_the_papers_and_officially_half_precision_shares() -> None:
-    assert ZERO().settings() == {"rho": 0.3, "temperature": "hard"}
-    assert create_method("zero", preset="official") == ZERO(temperature="eps_fp16")

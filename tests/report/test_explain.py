@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from faircontext import FCL, Episode, ZeroShot
-from faircontext.methods.fcl import openness
+from faircontext.explore import openness
 from faircontext.report.demo import evidence_row
 from faircontext.report.explain import SCHEMA_VERSION, Explanation, explain_in_words, write_explanation
 from faircontext.report.pictures import overlay, overlay_weights, strongest
@@ -78,7 +78,7 @@ def test_the_pictures_are_the_image_and_the_evidence_of_the_candidates_in_order(
     expected = overlay(episode.x.permute(1, 2, 0).numpy(), maps[second], strongest(*maps), error)
     assert np.array_equal(np.array(Image.open(tmp_path / "pieces" / "evidence_01.png")), expected)
     view = np.array(Image.open(tmp_path / "pieces" / "view_00.png"))
-    assert np.array_equal(view, episode.views[int(found.exploration.kept[0])].permute(1, 2, 0))
+    assert np.array_equal(view, episode.views[int(found.exploration.selected[0])].permute(1, 2, 0))
 
 
 def test_a_second_explanation_replaces_the_first(explanation: Explanation, tmp_path: Path) -> None:
@@ -95,7 +95,7 @@ def test_a_second_explanation_replaces_the_first(explanation: Explanation, tmp_p
 def test_words_count_the_votes_and_name_the_answer(explanation: Explanation) -> None:
     words, found = explain_in_words(explanation), explanation.adaptation
     counted = [int(number) for number in re.findall(r"(\d+) for ", words)]
-    assert sum(counted) == len(found.exploration.kept) == 4
+    assert sum(counted) == len(found.exploration.selected) == 4
     assert words.startswith("The model looked at 16 crops of the picture, and the 4 it was surest about voted: ")
     assert explanation.episode.labels.names[found.prediction.index] in words
 

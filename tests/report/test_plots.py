@@ -10,18 +10,18 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from made_analyses import analysis_run, gallery_row
+from made_runs import write_run
 from PIL import Image
 
 from faircontext.evidence import common_evidence
 from faircontext.metrics.calibration import expected_calibration_error
-from faircontext.metrics.evidence import reconstruction_bound
+from faircontext.metrics.scores import reconstruction_bound
 from faircontext.metrics.stats import bootstrap_means, paired_bootstrap
 from faircontext.report.accuracy_figures import pareto_front
 from faircontext.report.figures import FIGURES, draw_figures, load_groups
 from faircontext.report.pictures import common_map, unique_map
 from faircontext.report.style import FigureResult, styled
-from made_analyses import analysis_run, gallery_row
-from made_runs import write_run
 
 
 def draw(name: str, *folders: Path) -> FigureResult | str:

@@ -120,7 +120,7 @@ def test_the_script_on_a_tiny_set(
             Image.fromarray(make_image(10 * label + photo, 40, 50)).save(folder / f"{photo}.png")
     model = tiny_folder("clip")
     words = f"--backbone local-dir:{model} --data {tmp_path / 'data'} --features {tmp_path / 'kept'} --sets mine:2:2:25"
-    more = "--photos 2 --gradient-collages 2 --gradient-masks 25 --random= --model"
+    more = "--photos 2 --curve-images 25 --gradient-collages 2 --gradient-masks 25 --random= --model"
     out, figure = tmp_path / "evidence.json", tmp_path / "evidence.png"
     runs = []
     for _ in range(2):
@@ -134,6 +134,9 @@ def test_the_script_on_a_tiny_set(
         values = np.array(found["scores"][title]["25"])
         assert values.shape == (2, 3)
         assert ((values >= 0) & (values <= 1)).all()
+    for areas in runs[0]["curves"]["areas"].values():
+        assert all(0 <= area <= 1 for name in ("insertion", "deletion") for area in areas[name])
+        assert len(areas["insertion"]) == len(areas["deletion"]) == 2
     assert len(runs[0]["agreement"]["spearman"]["recommended"]["25"]) == 2
     assert str(tmp_path) not in out.read_text()
     assert load_image(figure).shape[1] > 1000

@@ -1,7 +1,7 @@
 """Analyses: what is measured about zero-shot's answer for an image and its evidence, all at the base context.
 
 An analysis is a method whose answer is zero-shot's and whose findings are its diagnostics, so that it is run, resumed
-and kept as methods are (`faircontext analyze`).
+and stored as methods are (`faircontext analyze`).
 """
 
 from collections.abc import Mapping
@@ -12,14 +12,13 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from faircontext.diagnostics import Diagnostic
 from faircontext.episode import Episode
 from faircontext.errors import LabelError
 from faircontext.explore import scores
 from faircontext.labels import LabelSpace
 from faircontext.methods.base import EvidenceMethod
 from faircontext.methods.predict import predict_by_scores
-from faircontext.types import Prediction
+from faircontext.types import Diagnostic, Prediction
 
 __all__ = ["Analysis", "Setting"]
 
@@ -32,19 +31,21 @@ class Setting:
         predicted: zero-shot's class.
         candidates: `C_K`, best first as explored, with the predicted class among them.
         text: `tau_c(delta_0)` of the candidates.
-        place: of the predicted class in `candidates`.
+        position: of the predicted class in `candidates`.
     """
 
     predicted: int
     candidates: Int[Tensor, " candidates"]
     text: Float[Tensor, "candidates dim"]
-    place: int
+    position: int
 
     @property
     def rivals(self) -> Int[Tensor, "2 rivals"]:
-        """The pairs of the predicted class with each other candidate, by their places."""
-        others = torch.tensor([place for place in range(len(self.candidates)) if place != self.place], dtype=torch.long)
-        return torch.stack([torch.full_like(others, self.place), others])
+        """The pairs of the predicted class with each other candidate, by their positions."""
+        others = torch.tensor(
+            [position for position in range(len(self.candidates)) if position != self.position], dtype=torch.long
+        )
+        return torch.stack([torch.full_like(others, self.position), others])
 
 
 @dataclass(frozen=True)
@@ -71,10 +72,10 @@ class Analysis(EvidenceMethod):
         candidates = self.phi(episode, tau, self.k).candidates
         if predicted not in candidates:
             candidates = torch.cat([candidates[:-1], candidates.new_tensor([predicted])])
-        place = int((candidates == predicted).nonzero()[0, 0])
-        return Setting(predicted, candidates, tau[candidates], place)
+        position = int((candidates == predicted).nonzero()[0, 0])
+        return Setting(predicted, candidates, tau[candidates], position)
 
-    def conclude(
+    def predict(
         self, episode: Episode, candidates: Int[Tensor, " candidates"], findings: Mapping[str, Diagnostic]
     ) -> Prediction:
         """Return zero-shot's answer with what was found."""

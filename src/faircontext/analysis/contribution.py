@@ -21,7 +21,7 @@ from faircontext.errors import check_interval, check_minimum
 from faircontext.evidence import EvidenceScaling, common_evidence, unique_evidence
 from faircontext.explore import entropy, scores
 from faircontext.methods.base import register_method
-from faircontext.metrics.evidence import COMPOSED_WEIGHT
+from faircontext.metrics.scores import COMPOSED_WEIGHT
 from faircontext.types import Prediction
 
 __all__ = [
@@ -56,7 +56,7 @@ def ecec(
         common: `z_com` of the predicted class with each rival.
         image: `z`, the embedding of the image.
         text: unit-norm text features of the candidates.
-        rivals: places of the predicted class (first row) and of each rival.
+        rivals: positions of the predicted class (first row) and of each rival.
     """
     gaps = (text[rivals[0]] - text[rivals[1]]).double()
     shared = (common.double() * gaps).sum(-1).clamp_min(0.0).sum()
@@ -84,10 +84,10 @@ class CommonEvidence(Analysis):
         """Measure one image."""
         setting = self.setting(episode)
         if len(setting.candidates) < 2:
-            return self.conclude(episode, setting.candidates, {})
+            return self.predict(episode, setting.candidates, {})
         maps = common_evidence(self.evidence(episode, setting.text).maps, setting.rivals, "minmax")
         value = ecec(episode.weighted_features(maps), episode.z, setting.text, setting.rivals)
-        return self.conclude(episode, setting.candidates, {"ecec": value})
+        return self.predict(episode, setting.candidates, {"ecec": value})
 
 
 @register_method("entropy", "EUEC of single views beside their entropy (paper, figure c)")
@@ -111,10 +111,10 @@ class UniqueEvidence(Analysis):
     def __call__(self, episode: Episode) -> Prediction:
         """Measure some views of one image."""
         candidates = self.setting(episode).candidates
-        number = len(episode.views)
-        chosen = sorted({round(step) for step in torch.linspace(0, number - 1, min(self.views, number)).tolist()})
+        n = len(episode.views)
+        chosen = sorted({round(step) for step in torch.linspace(0, n - 1, min(self.views, n)).tolist()})
         if len(candidates) < 2:
-            return self.conclude(episode, candidates, {})
+            return self.predict(episode, candidates, {})
         tau, beta = episode.labels.text[0], self.temperature(episode)
         entropies = entropy((beta * episode.view_features[chosen].double() @ tau.double().T).log_softmax(-1))
         values = [self._of_view(episode, candidates, view) for view in chosen]
@@ -123,7 +123,7 @@ class UniqueEvidence(Analysis):
             "entropy": tuple(entropies.tolist()),
             "euec": tuple(values),
         }
-        return self.conclude(episode, candidates, findings)
+        return self.predict(episode, candidates, findings)
 
     def _of_view(self, episode: Episode, candidates: Int[Tensor, " candidates"], view: int) -> float:
         pixels = episode.views[view].permute(1, 2, 0).numpy()
@@ -178,17 +178,17 @@ class Ambiguity(Analysis):
 
     def __call__(self, episode: Episode) -> Prediction:
         """Measure one image."""
-        found = self.phi(episode, episode.labels.text[0], self.k).candidates
-        # In class order, as FCL has them: the pictures are the same to the bit, so that kept features are found.
-        candidates = found.sort().values
+        ranked = self.phi(episode, episode.labels.text[0], self.k).candidates
+        # In class order, as FCL has them: the pictures are the same to the bit, so that stored features are reused.
+        candidates = ranked.sort().values
         if len(candidates) < 2:
-            return self.conclude(episode, found, {})
+            return self.predict(episode, ranked, {})
         text, beta = episode.labels.text[0][candidates], self.temperature(episode)
         pairs = torch.triu_indices(len(candidates), len(candidates), 1, device=candidates.device)
         maps = self.evidence(episode, text).maps
         common = episode.weighted_features(common_evidence(maps, pairs, self.evidence_scaling, self.area))
-        places = torch.searchsorted(candidates, found)
-        best_first = places[torch.triu_indices(len(found), len(found), 1, device=found.device)]
+        positions = torch.searchsorted(candidates, ranked)
+        best_first = positions[torch.triu_indices(len(ranked), len(ranked), 1, device=ranked.device)]
         unique = episode.weighted_features(unique_evidence(maps, best_first))
         whole = episode.z.expand(pairs.shape[1], -1)
         values = {
@@ -198,7 +198,7 @@ class Ambiguity(Analysis):
         }
         values["common_minus_image"] = values["js_common"] - values["js_image"]
         values["common_minus_unique"] = values["js_common"] - values["js_unique"]
-        return self.conclude(episode, found, values)
+        return self.predict(episode, ranked, values)
 
 
 def margin(scores: Float[Tensor, "*batch classes"], index: int) -> Float[Tensor, "*batch"]:
@@ -226,8 +226,8 @@ def _proxies(
     Args:
         episode: the image.
         evidence: `E_c` of the candidates.
-        first: place of a candidate.
-        second: place of another.
+        first: position of a candidate.
+        second: position of another.
     """
     pairs = torch.tensor([[first, second], [second, first]])
     maps = torch.cat([common_evidence(evidence, pairs[:, :1], "minmax"), unique_evidence(evidence, pairs)])
@@ -247,12 +247,12 @@ class Decomposition(Analysis):
         tau = episode.labels.text[0]
         candidates = self.phi(episode, tau, self.k).candidates
         if len(candidates) < 2:
-            return self.conclude(episode, candidates, {})
+            return self.predict(episode, candidates, {})
         parts = _proxies(episode, self.evidence(episode, tau[candidates]).maps, 0, 1)
         composed = F.normalize(parts[0] + COMPOSED_WEIGHT * parts[1] + COMPOSED_WEIGHT * parts[2], dim=-1)
         cosines = torch.cat([parts, composed[None]]).double() @ episode.z.double()
         names = ("cos_common", "cos_unique_1", "cos_unique_2", "cos_composed")
-        return self.conclude(episode, candidates, dict(zip(names, cosines.tolist(), strict=True)))
+        return self.predict(episode, candidates, dict(zip(names, cosines.tolist(), strict=True)))
 
 
 @register_method("margin", "margin of zero-shot's answer, its bound and its terms from the evidence (paper, Sec. 3.2)")
@@ -271,29 +271,29 @@ class Margin(Analysis):
         setting, beta = self.setting(episode), self.temperature(episode)
         values = scores(episode.z, episode.labels.text[0], beta)
         if len(values) < 2:
-            return self.conclude(episode, setting.candidates, {})
-        found = margin(values, setting.predicted)
+            return self.predict(episode, setting.candidates, {})
+        value = margin(values, setting.predicted)
         findings = {
-            "margin": float(found),
+            "margin": float(value),
             "probability": float(values.softmax(-1)[setting.predicted]),
-            "bound": float(margin_bound(found, len(values))),
+            "bound": float(margin_bound(value, len(values))),
         }
         if len(setting.candidates) > 1:
             findings |= self._terms(episode, setting, beta)
-        return self.conclude(episode, setting.candidates, findings)
+        return self.predict(episode, setting.candidates, findings)
 
     def _terms(self, episode: Episode, setting: Setting, beta: float) -> Mapping[str, float]:
         scores = beta * setting.text.double() @ episode.z.double()
         others = scores.clone()
-        others[setting.place] = -math.inf
+        others[setting.position] = -math.inf
         rival = int(others.argmax())
         evidence = self.evidence(episode, setting.text).maps
-        common, own, theirs = _proxies(episode, evidence, setting.place, rival).double()
-        text, other = setting.text[setting.place].double(), setting.text[rival].double()
+        common, own, theirs = _proxies(episode, evidence, setting.position, rival).double()
+        text, other = setting.text[setting.position].double(), setting.text[rival].double()
         terms = {
             "unique": beta * float(own @ text),
             "common": beta * float(common @ (other - text)),
             "competitor": beta * float(theirs @ other),
         }
         explained = terms["unique"] - terms["common"] - terms["competitor"]
-        return {**terms, "residual": float(scores[setting.place] - scores[rival]) - explained}
+        return {**terms, "residual": float(scores[setting.position] - scores[rival]) - explained}

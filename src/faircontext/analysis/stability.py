@@ -10,14 +10,13 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from faircontext.analysis.base import Analysis
-from faircontext.diagnostics import MAP_SIDE, Diagnostic, store_maps
 from faircontext.episode import Episode
 from faircontext.errors import ArgumentError, check_minimum
 from faircontext.evidence import cell_of
 from faircontext.methods.base import register_method
 from faircontext.methods.fcl import FCL
 from faircontext.metrics.saliency import deletion, insertion, localise, rank_correlation, top_overlap
-from faircontext.types import Prediction
+from faircontext.types import MAP_SIDE, Diagnostic, Prediction, store_maps
 
 __all__ = ["Gallery", "Pointing", "Stability", "cell_regions"]
 
@@ -51,21 +50,21 @@ class Stability(Analysis):
         """Measure one image."""
         setting = self.setting(episode)
         if len(setting.candidates) < 2:
-            return self.conclude(episode, setting.candidates, {})
-        text, place = setting.text, setting.place
+            return self.predict(episode, setting.candidates, {})
+        text, position = setting.text, setting.position
         evidence = self.evidence(episode, text)
         used = len(evidence.masks)
         counts = sorted({count for count in self.fewer if count < used})
-        whole, reliability = evidence.maps[place], float(evidence.reliability[place])
-        partial = [self.evidence_of(episode, text, count).maps[place] for count in counts]
-        again = self.evidence(episode.with_seed(episode.seed + 1), text).maps[place]
+        whole, reliability = evidence.maps[position], float(evidence.reliability[position])
+        partial = [self.evidence_of(episode, text, count).maps[position] for count in counts]
+        again = self.evidence(episode.with_seed(episode.seed + 1), text).maps[position]
         noise = torch.from_numpy(episode.stream("order").permutation(whole.numel())).float().view_as(whole)
 
         def score(images: Float[Tensor, "batch 3 height width"]) -> Float[Tensor, " batch"]:
             features = episode.backbone.encode_image(images)
-            return (self.temperature(episode) * features @ text.T).softmax(-1)[:, place]
+            return (self.temperature(episode) * features @ text.T).softmax(-1)[:, position]
 
-        found: dict[str, Diagnostic] = {
+        findings: dict[str, Diagnostic] = {
             "masks": tuple(float(count) for count in (*counts, used)),
             "convergence": tuple(_finite(rank_correlation(part, whole)) for part in (*partial, whole)),
             "reliability": reliability,
@@ -76,7 +75,7 @@ class Stability(Analysis):
             "insertion_random": insertion(score, episode.x, noise, steps=self.steps).area,
             "deletion_random": deletion(score, episode.x, noise, steps=self.steps).area,
         }
-        return self.conclude(episode, setting.candidates, found)
+        return self.predict(episode, setting.candidates, findings)
 
 
 def _finite(correlation: float) -> float:
@@ -128,15 +127,15 @@ class Pointing(Analysis):
         scores = (tau.double() @ episode.z.double()).float()
         candidates = scores.sort(descending=True, stable=True).indices[: self.k]
         if len(candidates) < 2:
-            return self.conclude(episode, candidates, {})
+            return self.predict(episode, candidates, {})
         maps = self.evidence(episode, tau[candidates]).maps
         regions = cell_regions(self.side, *maps.shape[1:])
-        found = [localise(evidence, regions) for evidence in maps]
+        localised = [localise(evidence, regions) for evidence in maps]
         findings = {
-            name: tuple(np.concatenate([getattr(one, name) for one in found]).tolist())
+            name: tuple(np.concatenate([getattr(one, name) for one in localised]).tolist())
             for name in ("auc", "pointing", "energy")
         }
-        return self.conclude(episode, candidates, {"side": self.side, **findings})
+        return self.predict(episode, candidates, {"side": self.side, **findings})
 
 
 @register_method("gallery", "picture, evidence maps and posteriors of an image, for figures and pages (figure a)")
@@ -145,7 +144,7 @@ class Gallery(Analysis):
     """What `store_maps` stores, and the candidates' posteriors.
 
     Finds `image` and `maps`, `posterior` of the plain view among the candidates at beta, `before` and `after` (mean
-    over the kept views, before and after calibration), and the class indices `explored` and `answer` of exploration
+    over the selected views, before and after calibration), and the class indices `explored` and `answer` of exploration
     and of FCL. Calibration is FCL's with its default settings besides those given here.
 
     Attributes:
@@ -157,20 +156,22 @@ class Gallery(Analysis):
     def __call__(self, episode: Episode) -> Prediction:
         """Run FCL on one image and store what is shown."""
         tau, beta = episode.labels.text[0], self.temperature(episode)
-        found = FCL(**self.settings()).adapt(episode)
-        candidates = found.exploration.candidates  # best first, as the rows of all methods have them
-        places = torch.searchsorted(found.candidates, candidates)
+        adaptation = FCL(**self.settings()).adapt(episode)
+        candidates = adaptation.exploration.candidates  # best first, as the rows of all methods have them
+        positions = torch.searchsorted(adaptation.candidates, candidates)
         evidence = (
-            self.evidence(episode, tau[candidates]).maps if found.evidence is None else found.evidence.maps[places]
+            self.evidence(episode, tau[candidates]).maps
+            if adaptation.evidence is None
+            else adaptation.evidence.maps[positions]
         )
         posterior = (beta * tau[candidates].double() @ episode.z.double()).softmax(-1)
         small = F.interpolate(evidence[None].float().cpu(), size=(MAP_SIDE, MAP_SIDE), mode="area")[0]
         findings: dict[str, Diagnostic] = {
             **store_maps(episode.plain.permute(1, 2, 0).cpu().numpy(), small.numpy()),
             "posterior": tuple(posterior.tolist()),
-            "before": tuple(found.before.posterior[places].tolist()),
-            "after": tuple(found.after.posterior[places].tolist()),
-            "explored": int(found.candidates[found.before.ranking[0]]),
-            "answer": found.prediction.index,
+            "before": tuple(adaptation.before.posterior[positions].tolist()),
+            "after": tuple(adaptation.after.posterior[positions].tolist()),
+            "explored": int(adaptation.candidates[adaptation.before.ranking[0]]),
+            "answer": adaptation.prediction.index,
         }
-        return self.conclude(episode, candidates, findings)
+        return self.predict(episode, candidates, findings)

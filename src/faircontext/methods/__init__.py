@@ -4,12 +4,13 @@
 # ruff: noqa: I001
 from faircontext.methods.base import Method, create_method, list_methods, parse_settings
 from faircontext.methods.predict import ZeroShot
-from faircontext.methods.tpt import CTPT, RTPT, TPT
+from faircontext.methods.tpt import CTPT, TPT
 from faircontext.methods.rlcf import RLCF, RLCFEncoder
 from faircontext.methods.mta import MTA
 from faircontext.methods.zero import ZERO
 from faircontext.methods.ttl import TTL
 from faircontext.methods.tps import TPS
+from faircontext.methods.rtpt import RTPT
 from faircontext.methods.fcl import FCL
 
 __all__ = [

@@ -95,12 +95,22 @@ class Method(ABC):
         return asdict(self)
 
 
-METHODS: Registry[type[Method]] = Registry("method")
+def _unpack(_: str, method: type[Method]) -> dict[str, type[Method]]:
+    """Check what a third party's entry point names; `register_method` has filed it when it was imported."""
+    if method not in map(METHODS.__getitem__, METHODS):
+        raise TypeError("it is no class that @register_method(name, summary) decorates")
+    return {}
+
+
+METHODS: Registry[type[Method]] = Registry("method", "faircontext.methods", _unpack)
 M = TypeVar("M", bound=type[Method])
 
 
 def register_method(name: str, summary: str) -> Callable[[M], M]:
-    """Return a decorator that gives a method its name and a line about it, and files it."""
+    """Return a decorator that gives a method its name and a line about it, and files it.
+
+    An entry point of the group `faircontext.methods` that names the class makes a third party's method known.
+    """
 
     def file(method: M) -> M:
         method.name, method.summary = name, summary
@@ -133,8 +143,8 @@ def create_method(name: str, *, preset: str = "paper", backbone: Backbone | None
     if preset == "recommended":
         if backbone is None:
             raise ArgumentError('preset="recommended" depends on the backbone; pass backbone=')
-        found = backbone.recommended.get(method.recommended_as or name, {})
-        overrides.update({key: value for key, value in found.items() if key in _hints(method)})
+        recommended = backbone.recommended.get(method.recommended_as or name, {})
+        overrides.update({key: value for key, value in recommended.items() if key in _hints(method)})
     elif preset == "official":
         overrides.update(method.official)
     _check_known(method, name, settings)
@@ -155,13 +165,13 @@ def parse_settings(name: str, settings: tuple[str, ...]) -> dict[str, object]:
     return parse_fields(METHODS[name], name, settings, "masks=50")
 
 
-def parse_fields(kind: type[Any], name: str, words: Iterable[str], example: str) -> dict[str, object]:
+def parse_fields(kind: type[Any], name: str, assignments: Iterable[str], example: str) -> dict[str, object]:
     """Read `name=value` words by the types of a dataclass's fields.
 
     Args:
         kind: the dataclass.
         name: what it is called in messages.
-        words: what was given.
+        assignments: what was given.
         example: of a word, for messages.
 
     Raises:
@@ -169,7 +179,7 @@ def parse_fields(kind: type[Any], name: str, words: Iterable[str], example: str)
     """
     hints = _hints(kind)
     parsed: dict[str, object] = {}
-    for word in words:
+    for word in assignments:
         key, equals, text = word.partition("=")
         if not equals:
             raise ArgumentError(f"{word!r} is not a setting; write name=value, for example {example}")
@@ -252,7 +262,7 @@ class EvidenceMethod(Method):
 
     Attributes:
         k: K, number of candidates.
-        rho: fraction of views that is kept.
+        rho: fraction of views that is selected.
         beta: inverse temperature of all scores; None for 0.2 times the backbone's own scale (20 on CLIP).
         aggregation: what ranks classes, `"vote"` or `"mean"` of the posterior.
         masks: N_m, number of masks, or `"auto"`: blocks of `AUTO_BLOCK` masks until the maps of the two classes that
@@ -323,9 +333,9 @@ class EvidenceMethod(Method):
         assert self.budget is not None
         favoured = (text @ episode.z).sort(descending=True, stable=True).indices[:2]
         for count in range(AUTO_BLOCK, self.budget, AUTO_BLOCK):
-            found = self.evidence_of(episode, text, count)
-            if bool((found.reliability[favoured] >= self.reliability).all()):
-                return found
+            evidence = self.evidence_of(episode, text, count)
+            if bool((evidence.reliability[favoured] >= self.reliability).all()):
+                return evidence
         return self.evidence_of(episode, text, self.budget)
 
     def evidence_of(self, episode: Episode, text: Float[Tensor, "candidates dim"], count: int) -> Evidence:

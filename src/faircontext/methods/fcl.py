@@ -12,18 +12,17 @@ from torch import Tensor
 
 from faircontext.backbones.prompts import Placement
 from faircontext.calibrate import Calibration, PairWeight, calibrate_context, total_loss
-from faircontext.diagnostics import Diagnostic
 from faircontext.episode import Episode
 from faircontext.errors import ArgumentError, FeatureError, LabelError, check_interval, check_minimum
 from faircontext.estimators import Evidence
 from faircontext.evidence import EvidenceScaling, Proxy, common_evidence, control_picture, effective_area
-from faircontext.explore import Exploration
+from faircontext.explore import Exploration, openness
 from faircontext.labels import LabelSpace
 from faircontext.methods.base import EvidenceMethod, register_method
 from faircontext.methods.predict import predict_by_vote, vote_over_templates
-from faircontext.types import Prediction
+from faircontext.types import Diagnostic, Prediction
 
-__all__ = ["FCL", "Adaptation", "StudySwitches", "openness"]
+__all__ = ["FCL", "Adaptation", "StudySwitches"]
 
 
 @dataclass(frozen=True)
@@ -54,13 +53,13 @@ class Adaptation:
     calibration: Calibration | None = None
     not_learnt: str | None = None
 
-    def note(self, findings: Mapping[str, Diagnostic]) -> "Adaptation":
+    def with_diagnostics(self, findings: Mapping[str, Diagnostic]) -> "Adaptation":
         """Return this adaptation with more diagnostics of its answer."""
         prediction = self.prediction
         return replace(self, prediction=replace(prediction, diagnostics={**prediction.diagnostics, **findings}))
 
     def fall_back(self, reason: str) -> "Adaptation":
-        """Return this adaptation with a note of why it ends here."""
+        """Return this adaptation that ends here, with the reason."""
         return replace(self, prediction=replace(self.prediction, fallback=reason), not_learnt=reason)
 
 
@@ -184,7 +183,7 @@ class FCL(StudySwitches, EvidenceMethod):
             return explored.fall_back("fewer than two candidates: nothing to calibrate")
         if self.safe and openness(before) < self.safe_openness:
             sure = replace(explored, not_learnt=_surely(openness(before), self.safe_openness))
-            return sure.note({"openness": openness(before)})
+            return sure.with_diagnostics({"openness": openness(before)})
 
         pairs = torch.triu_indices(len(candidates), len(candidates), 1, device=candidates.device)
         try:
@@ -203,13 +202,12 @@ class FCL(StudySwitches, EvidenceMethod):
         )
         if calibration.failure is not None:
             return explored.fall_back(f"{calibration.failure}: answered by exploration alone")
-
         # An untouched context is the base context: its features are reused, not encoded again, so that the answer is
         # exploration's to the bit.
         untouched = torch.equal(calibration.context, delta0)
         tau = tau0 if untouched and placement == "replace" else tau0.index_copy(0, candidates, calibration.text)
         after = self.phi(episode, tau[candidates], 1)
-        found = replace(
+        adaptation = replace(
             explored,
             prediction=predict_by_vote(episode, exploration, candidates, after, tau),
             after=after,
@@ -219,14 +217,26 @@ class FCL(StudySwitches, EvidenceMethod):
             calibration=calibration,
             not_learnt=self._why_untouched() if untouched else None,
         )
-        moved = {
-            "explored": prediction.index,
-            "context_shift": float((calibration.context - delta0).norm()),
-            "text_shift": float((tau[candidates] - tau0[candidates]).norm(dim=-1).mean()),
-            **localised.findings(episode.z, torch.searchsorted(candidates, exploration.candidates).tolist()),
-            **self._comparison(episode, found, tau0),
+        shifts = calibration.context - delta0, tau[candidates] - tau0[candidates]
+        return adaptation.with_diagnostics(self._diagnose(episode, adaptation, localised, tau0, shifts))
+
+    def _diagnose(
+        self,
+        episode: Episode,
+        adaptation: Adaptation,
+        localised: "_Localised",
+        tau0: Float[Tensor, "classes dim"],
+        shifts: tuple[Tensor, Tensor],
+    ) -> dict[str, Diagnostic]:
+        """Return the diagnostics of a calibrated answer; `shifts` are of the context and of the candidates' text."""
+        best_first = torch.searchsorted(adaptation.candidates, adaptation.exploration.candidates)
+        return {
+            "explored": int(adaptation.candidates[adaptation.before.ranking[0]]),
+            "context_shift": float(shifts[0].norm()),
+            "text_shift": float(shifts[1].norm(dim=-1).mean()),
+            **localised.findings(episode.z, best_first.tolist()),
+            **self._comparison(episode, adaptation, tau0),
         }
-        return found.note(moved)
 
     def _why_untouched(self) -> str:
         """Return why the optimiser left the context as it was."""
@@ -293,51 +303,42 @@ class FCL(StudySwitches, EvidenceMethod):
         )
 
     def _comparison(
-        self, episode: Episode, found: Adaptation, text: Float[Tensor, "classes dim"]
+        self, episode: Episode, adaptation: Adaptation, text: Float[Tensor, "classes dim"]
     ) -> dict[str, Diagnostic]:
         """Return how the final vote differs from the one before calibration, for its old and its new winner.
 
-        Votes are shares of the kept views: of `Phi_K` (`first`), and of `Phi_1` before and after calibration.
+        Votes are shares of the selected views: of `Phi_K` (`first`), and of `Phi_1` before and after calibration.
 
         Args:
             episode: the image.
-            found: what came about.
+            adaptation: the intermediate results.
             text: `tau(delta_0)`.
         """
-        before, after, candidates = found.before, found.after, found.candidates
-        old, new, kept = before.ranking[0], after.ranking[0], len(after.kept)
-        first = found.exploration.votes[candidates]
+        before, after, candidates = adaptation.before, adaptation.after, adaptation.candidates
+        old, new, selected = before.ranking[0], after.ranking[0], len(after.selected)
+        first = adaptation.exploration.votes[candidates]
         plain = (self.temperature(episode) * text[candidates] @ episode.z).softmax(-1)
-        losses = found.calibration.losses if found.calibration is not None else ()
+        losses = adaptation.calibration.losses if adaptation.calibration is not None else ()
         return {
             **{f"loss_{step}": loss for step, loss in enumerate(losses)},
-            "votes_old_first": int(first[old]) / kept,
-            "votes_new_first": int(first[new]) / kept,
+            "votes_old_first": int(first[old]) / selected,
+            "votes_new_first": int(first[new]) / selected,
             "plain_old": float(plain[old]),
             "plain_new": float(plain[new]),
-            "votes_old_before": int(before.votes[old]) / kept,
-            "votes_old_after": int(after.votes[old]) / kept,
-            "votes_new_before": int(before.votes[new]) / kept,
+            "votes_old_before": int(before.votes[old]) / selected,
+            "votes_old_after": int(after.votes[old]) / selected,
+            "votes_new_before": int(before.votes[new]) / selected,
             "posterior_old_before": float(before.posterior[old]),
             "posterior_old_after": float(after.posterior[old]),
             "posterior_new_before": float(before.posterior[new]),
             "posterior_new_after": float(after.posterior[new]),
-            "entropy_before": float(before.entropies[before.kept].mean()),
+            "entropy_before": float(before.entropies[before.selected].mean()),
         }
 
 
-def _surely(found: float, least: float) -> str:
+def _surely(value: float, least: float) -> str:
     """Return why an image is not open enough for `safe`, with its openness rounded down, so never up to the limit."""
     return (
-        f"the crops are sure among the candidates: their openness is {math.floor(1000 * found) / 1000:.3f} of 1, and "
+        f"the crops are sure among the candidates: their openness is {math.floor(1000 * value) / 1000:.3f} of 1, and "
         f"safe=true adjusts the prompt from {least} on"
     )
-
-
-def openness(vote: Exploration) -> float:
-    """Return how open a vote among candidates is: the kept views' mean entropy over its maximum, from 0 to 1.
-
-    Args:
-        vote: `Phi_1` among two or more candidates.
-    """
-    return float(vote.entropies[vote.kept].mean()) / math.log(len(vote.votes))

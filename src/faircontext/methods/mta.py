@@ -105,7 +105,7 @@ class MTA(Method):
         """Answer one image from the mode of its views."""
         views, text = episode.view_features, episode.labels.zero_shot_text
         posteriors = (episode.backbone.logit_scale * views @ text.T).log_softmax(-1).exp()
-        found = find_mode(
+        mode = find_mode(
             views,
             posteriors @ posteriors.T,
             neighbours=self.neighbours,
@@ -113,4 +113,4 @@ class MTA(Method):
             lambda_q=self.lambda_q,
             iterations=self.iterations,
         )
-        return predict_by_scores(episode, found.mode, text, {"weights": tuple(found.weights.tolist())})
+        return predict_by_scores(episode, mode.mode, text, {"weights": tuple(mode.weights.tolist())})

@@ -8,11 +8,10 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from faircontext.diagnostics import Diagnostic
 from faircontext.episode import Episode
 from faircontext.explore import Exploration, rank_classes, scores
 from faircontext.methods.base import Method, register_method
-from faircontext.types import Prediction
+from faircontext.types import Diagnostic, Prediction
 
 __all__ = ["ZeroShot", "fall_back", "predict_by_logits", "predict_by_scores", "predict_by_vote", "vote_over_templates"]
 
@@ -58,8 +57,8 @@ def predict_by_vote(
 ) -> Prediction:
     """Turn a final vote among the candidates into a prediction over all classes.
 
-    Probabilities are the mean over the kept views of the softmax over all classes at the backbone's own scale; classes
-    that are no candidates rank behind, as they were explored.
+    Probabilities are the mean over the selected views of the softmax over all classes at the backbone's own scale;
+    classes that are no candidates rank behind, as they were explored.
 
     Args:
         episode: the image.
@@ -68,8 +67,8 @@ def predict_by_vote(
         final: the final vote; its class indices are positions in `candidates`.
         text: text features of all classes, learnt ones for the candidates and base ones for the rest.
     """
-    kept = episode.view_features[final.kept]
-    probabilities = (episode.backbone.logit_scale * kept @ text.T).softmax(-1).mean(0)
+    selected = episode.view_features[final.selected]
+    probabilities = (episode.backbone.logit_scale * selected @ text.T).softmax(-1).mean(0)
     votes = torch.zeros(len(text), dtype=torch.long, device=text.device)
     votes[candidates] = final.votes
     ranking = torch.cat([candidates[final.ranking], exploration.ranking[len(candidates) :]])
@@ -80,9 +79,9 @@ def predict_by_vote(
         votes.cpu(),
         tuple(exploration.candidates.tolist()),
         diagnostics={
-            "views_kept": len(final.kept),
-            "vote_share": float(final.votes.max()) / len(final.kept),
-            "entropy_kept": float(final.entropies[final.kept].mean()),
+            "views_kept": len(final.selected),
+            "vote_share": float(final.votes.max()) / len(final.selected),
+            "entropy_kept": float(final.entropies[final.selected].mean()),
         },
     )
 

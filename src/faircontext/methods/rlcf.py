@@ -10,41 +10,42 @@ from torch import Tensor
 
 from faircontext.backbones.base import TRAINABLE_TOWER
 from faircontext.calibrate import minimise
-from faircontext.diagnostics import Diagnostic
 from faircontext.episode import Episode
 from faircontext.errors import check_minimum
 from faircontext.labels import LabelSpace
 from faircontext.methods.base import register_method
 from faircontext.methods.predict import fall_back, predict_by_scores
 from faircontext.methods.tuning import Loss, PromptTuning, TuningOnConfident, select_views, view_log_posteriors
-from faircontext.types import Prediction
+from faircontext.types import Diagnostic, Prediction
 
 __all__ = ["RLCF", "RLCFEncoder", "feedback_loss", "rewards_of_views"]
 
 _REWARD_SCALE = 2.5
 
 
-def rewards_of_views(episode: Episode, kept: Int[Tensor, " kept"], reward: str | None) -> Float[Tensor, "kept classes"]:
-    """Return `max(2.5 cos, 0)` of each kept view with each class, by the reward model.
+def rewards_of_views(
+    episode: Episode, selected: Int[Tensor, " selected"], reward: str | None
+) -> Float[Tensor, "selected classes"]:
+    """Return `max(2.5 cos, 0)` of each selected view with each class, by the reward model.
 
     Args:
         episode: the image.
-        kept: which views.
+        selected: which views.
         reward: name of the reward model, see `LabelSpace.on`; None for the policy itself. It sees the same crops in its
             own size and normalisation.
     """
     judge = episode if reward is None else episode.on(reward)
     if reward is None:
-        features = episode.view_features[kept]
+        features = episode.view_features[selected]
     else:
-        pixels = judge.views[kept.cpu()].to(judge.backbone.device) / 255.0
+        pixels = judge.views[selected.cpu()].to(judge.backbone.device) / 255.0
         features = judge.backbone.encode_image(pixels).to(episode.backbone.device)
     text = judge.labels.zero_shot_text.to(features.device)
     return (_REWARD_SCALE * features @ text.T).clamp_min(0.0)
 
 
 def feedback_loss(
-    log_posteriors: Float[Tensor, "kept classes"], rewards: Float[Tensor, "kept classes"], k: int
+    log_posteriors: Float[Tensor, "selected classes"], rewards: Float[Tensor, "selected classes"], k: int
 ) -> Float[Tensor, ""]:
     """Return the mean over views and their `k` most probable classes of advantage times cross-entropy.
 
@@ -102,8 +103,8 @@ class RLCF(Feedback, PromptTuning):
 
     lr: float = 0.007
 
-    def _make_loss(self, episode: Episode, kept: Int[Tensor, " kept"]) -> Loss:
-        rewards = rewards_of_views(episode, kept, self.reward)
+    def _make_loss(self, episode: Episode, selected: Int[Tensor, " selected"]) -> Loss:
+        rewards = rewards_of_views(episode, selected, self.reward)
         return lambda log_posteriors, _: feedback_loss(log_posteriors, rewards, self.k)
 
 
@@ -127,22 +128,22 @@ class RLCFEncoder(Feedback):
         backbone, text = episode.backbone, episode.labels.zero_shot_text
         self.check(backbone)
         episode = self.view_set(episode)
-        kept = select_views(episode, text, self.rho)
-        rewards = rewards_of_views(episode, kept, self.reward)
-        pixels = episode.views[kept.cpu()].to(backbone.device) / 255.0
+        selected = select_views(episode, text, self.rho)
+        rewards = rewards_of_views(episode, selected, self.reward)
+        pixels = episode.views[selected.cpu()].to(backbone.device) / 255.0
         weights = {name: value.clone().requires_grad_() for name, value in backbone.tower.named_parameters()}
 
         def loss() -> Tensor:
             features = backbone.encode_with(weights, pixels)
             return feedback_loss(view_log_posteriors(features, text, backbone.logit_scale), rewards, self.k)
 
-        found = minimise(list(weights.values()), loss, lr=self.lr, weight_decay=self.weight_decay, steps=self.steps)
-        if found.failure is not None:
-            return fall_back(episode, text, f"{found.failure}: answered by zero-shot")
+        descent = minimise(list(weights.values()), loss, lr=self.lr, weight_decay=self.weight_decay, steps=self.steps)
+        if descent.failure is not None:
+            return fall_back(episode, text, f"{descent.failure}: answered by zero-shot")
         diagnostics: dict[str, Diagnostic] = {
-            "views": tuple(map(float, kept.tolist())),
+            "views": tuple(map(float, selected.tolist())),
             "steps": self.steps,
-            **{f"loss_{step}": value for step, value in enumerate(found.losses)},
+            **{f"loss_{step}": value for step, value in enumerate(descent.losses)},
         }
         with torch.no_grad():
             z = backbone.encode_with(weights, episode.x[None])[0]

@@ -13,7 +13,6 @@ from torch import Tensor
 
 from faircontext.backbones.prompts import prompt_set
 from faircontext.calibrate import minimise
-from faircontext.diagnostics import Diagnostic
 from faircontext.episode import Episode
 from faircontext.errors import ArgumentError, LabelError, reason_of
 from faircontext.labels import LabelSpace
@@ -21,7 +20,7 @@ from faircontext.methods.base import register_method
 from faircontext.methods.predict import fall_back, predict_by_scores
 from faircontext.methods.tuning import TuningOnConfident, marginal_entropy, select_views, view_log_posteriors
 from faircontext.names import ClassIndex
-from faircontext.types import Prediction
+from faircontext.types import Diagnostic, Prediction
 
 __all__ = ["TPS", "descriptor_prompt", "read_descriptors"]
 
@@ -48,12 +47,12 @@ def read_descriptors(path: Path, names: Sequence[str]) -> list[list[str]]:
     except (ValueError, AttributeError, RecursionError) as error:
         raise LabelError(f"{path}: not a JSON file of class names and lists of descriptors: {error}") from None
     index = ClassIndex([name for name, _ in entries])
-    found: list[Any] = [next((entries[place][1] for place in index.find_all(name)), None) for name in names]
-    missing = [name for name, texts in zip(names, found, strict=True) if not _are_descriptors(texts)]
+    descriptors: list[Any] = [next((entries[index][1] for index in index.find_all(name)), None) for name in names]
+    missing = [name for name, texts in zip(names, descriptors, strict=True) if not _are_descriptors(texts)]
     if missing:
         more = " ..." if len(missing) > 5 else ""
         raise LabelError(f"{path}: no descriptors of {', '.join(missing[:5])}{more}")
-    return found
+    return descriptors
 
 
 def _are_descriptors(texts: object) -> bool:
@@ -109,14 +108,14 @@ class TPS(TuningOnConfident):
 
         def loss() -> Tensor:
             text = F.normalize(base + shift, dim=-1)
-            kept = select_views(episode, text.detach(), self.rho)
-            diagnostics["views"] = tuple(map(float, kept.tolist()))
-            return marginal_entropy(view_log_posteriors(episode.view_features[kept], text, scale))
+            selected = select_views(episode, text.detach(), self.rho)
+            diagnostics["views"] = tuple(map(float, selected.tolist()))
+            return marginal_entropy(view_log_posteriors(episode.view_features[selected], text, scale))
 
-        found = minimise([shift], loss, lr=self.lr, weight_decay=self.weight_decay, steps=self.steps)
-        if found.failure is not None:
-            return fall_back(episode, base, f"{found.failure}: answered by the prototypes as they are")
-        diagnostics |= {f"loss_{step}": value for step, value in enumerate(found.losses)}
+        descent = minimise([shift], loss, lr=self.lr, weight_decay=self.weight_decay, steps=self.steps)
+        if descent.failure is not None:
+            return fall_back(episode, base, f"{descent.failure}: answered by the prototypes as they are")
+        diagnostics |= {f"loss_{step}": value for step, value in enumerate(descent.losses)}
         shifted = F.normalize(base + shift.detach(), dim=-1)
         if not (shifted.norm(dim=-1) > 0.5).all():  # not finite, or so large that their norm overflows
             return fall_back(episode, base, "the shift was not finite: answered by the prototypes as they are")

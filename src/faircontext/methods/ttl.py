@@ -10,7 +10,6 @@ from torch import Tensor
 
 from faircontext.backbones.base import ADAPTABLE_BLOCKS, ROW_MULTIPLE
 from faircontext.calibrate import minimise
-from faircontext.diagnostics import Diagnostic
 from faircontext.episode import Episode
 from faircontext.errors import check_interval, check_minimum
 from faircontext.explore import entropy
@@ -18,7 +17,7 @@ from faircontext.labels import LabelSpace
 from faircontext.methods.base import register_method
 from faircontext.methods.predict import fall_back, predict_by_scores
 from faircontext.methods.tuning import Tuning, view_log_posteriors
-from faircontext.types import Prediction
+from faircontext.types import Diagnostic, Prediction
 from faircontext.views import stream
 
 __all__ = ["TTL", "low_rank_update", "weighted_entropy"]
@@ -88,7 +87,7 @@ class TTL(Tuning):
             value, gradients[:] = self._differentiate(episode, tokens, a, b)
             return value
 
-        found = minimise(
+        descent = minimise(
             [a, b],
             loss,
             lr=self.lr,
@@ -96,11 +95,11 @@ class TTL(Tuning):
             steps=self.steps,
             gradients=lambda: gradients,
         )
-        if found.failure is not None:
-            return fall_back(episode, text, f"{found.failure}: answered by zero-shot")
+        if descent.failure is not None:
+            return fall_back(episode, text, f"{descent.failure}: answered by zero-shot")
         diagnostics: dict[str, Diagnostic] = {
             "steps": self.steps,
-            **{f"loss_{step}": value for step, value in enumerate(found.losses)},
+            **{f"loss_{step}": value for step, value in enumerate(descent.losses)},
         }
         with torch.no_grad():
             z = tower.above(tokens[:1], low_rank_update(a, b, self.alpha / self.rank))[0]

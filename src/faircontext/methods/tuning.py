@@ -11,14 +11,13 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from faircontext.calibrate import minimise
-from faircontext.diagnostics import Diagnostic
 from faircontext.episode import Episode
 from faircontext.errors import LabelError, check_interval, check_minimum
-from faircontext.explore import entropy, keep_confident
+from faircontext.explore import entropy, select_confident
 from faircontext.labels import LabelSpace, merge_templates
 from faircontext.methods.base import Method
 from faircontext.methods.predict import fall_back, predict_by_scores
-from faircontext.types import Prediction
+from faircontext.types import Diagnostic, Prediction
 
 __all__ = [
     "PromptTuning",
@@ -34,7 +33,7 @@ __all__ = [
 ]
 
 Loss = Callable[[Tensor, Tensor], Tensor]
-"""From log-posteriors (kept, classes) and text features (classes, dim), both in float64, to a number."""
+"""From log-posteriors (selected, classes) and text features (classes, dim), both in float64, to a number."""
 
 
 def view_log_posteriors(
@@ -56,9 +55,9 @@ def view_entropies(
     return entropy(view_log_posteriors(views, text, scale)).to(views.dtype)
 
 
-def select_views(episode: Episode, text: Float[Tensor, "classes dim"], rho: float) -> Int[Tensor, " kept"]:
+def select_views(episode: Episode, text: Float[Tensor, "classes dim"], rho: float) -> Int[Tensor, " selected"]:
     """Return the `max(1, floor(rho N))` views of lowest entropy over all classes, lowest first (`TPT`, Sec. 3.2)."""
-    return keep_confident(view_entropies(episode.view_features, text, episode.backbone.logit_scale), rho)
+    return select_confident(view_entropies(episode.view_features, text, episode.backbone.logit_scale), rho)
 
 
 def marginal_entropy(log_posteriors: Float[Tensor, "views classes"]) -> Float[Tensor, ""]:
@@ -123,13 +122,13 @@ def tune_context(
         ]
         return loss(merge_templates(torch.stack([*encoded, *fixed])))
 
-    found = minimise(contexts, value, lr=lr, weight_decay=weight_decay, steps=steps)
-    if found.failure is not None:
-        return Tuned(labels.zero_shot_text, found.losses, found.failure)
+    descent = minimise(contexts, value, lr=lr, weight_decay=weight_decay, steps=steps)
+    if descent.failure is not None:
+        return Tuned(labels.zero_shot_text, descent.losses, descent.failure)
     tuned = merge_templates(torch.stack([*(encode() if known is None else known), *fixed]))
     if not tuned.isfinite().all():
-        return Tuned(labels.zero_shot_text, found.losses, "the learnt context was not finite")
-    return Tuned(tuned, found.losses)
+        return Tuned(labels.zero_shot_text, descent.losses, "the learnt context was not finite")
+    return Tuned(tuned, descent.losses)
 
 
 @dataclass(frozen=True)
@@ -180,8 +179,8 @@ class PromptTuning(TuningOnConfident):
             raise LabelError(reasons[0])
 
     @abstractmethod
-    def _make_loss(self, episode: Episode, kept: Int[Tensor, " kept"]) -> Loss:
-        """Return the loss as a function of the kept views' log-posteriors and the text features."""
+    def _make_loss(self, episode: Episode, selected: Int[Tensor, " selected"]) -> Loss:
+        """Return the loss as a function of the selected views' log-posteriors and the text features."""
 
     def _answer(self, episode: Episode, tuned: Tuned, diagnostics: Mapping[str, Diagnostic]) -> Prediction:
         """Answer from the plain view with the tuned prompt; the other views are not used."""
@@ -193,15 +192,15 @@ class PromptTuning(TuningOnConfident):
         self.check_labels(episode.labels)
         episode = self.view_set(episode)
         labels, scale = episode.labels, episode.backbone.logit_scale
-        kept = select_views(episode, labels.zero_shot_text, self.rho)
-        views, measure = episode.view_features[kept], self._make_loss(episode, kept)
+        selected = select_views(episode, labels.zero_shot_text, self.rho)
+        views, measure = episode.view_features[selected], self._make_loss(episode, selected)
 
         def loss(text: Tensor) -> Tensor:
             return measure(view_log_posteriors(views, text, scale), text.double())
 
         tuned = tune_context(labels, loss, lr=self.lr, weight_decay=self.weight_decay, steps=self.steps)
         diagnostics: dict[str, Diagnostic] = {
-            "views": tuple(map(float, kept.tolist())),
+            "views": tuple(map(float, selected.tolist())),
             "steps": len(tuned.losses),
             **{f"loss_{step}": value for step, value in enumerate(tuned.losses)},
             "loss_after": float(loss(tuned.text)),

@@ -8,13 +8,12 @@ import torch
 from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 
-from faircontext.diagnostics import Diagnostic
 from faircontext.episode import Episode
 from faircontext.errors import check_interval
-from faircontext.explore import keep_confident, rank_classes, scores
+from faircontext.explore import rank_classes, scores, select_confident
 from faircontext.methods.base import Method, register_method
 from faircontext.methods.tuning import view_entropies
-from faircontext.types import Prediction
+from faircontext.types import Diagnostic, Prediction
 
 __all__ = ["ZERO", "break_tie"]
 
@@ -28,7 +27,7 @@ def break_tie(
     """Return the class with most votes; of several, the first that a discarded view chooses.
 
     Args:
-        votes: of the kept views, whole or shared; classes tie where they are equal to the bit.
+        votes: of the selected views, whole or shared; classes tie where they are equal to the bit.
         choices: classes that the discarded views choose, most confident first.
         scores: of the most confident view, which decide where no discarded view chooses a tied class.
     """
@@ -67,19 +66,22 @@ class ZERO(Method):
         cosines = scores(views, text)
         entropies = view_entropies(views, text, episode.backbone.logit_scale)
         order = entropies.sort(stable=True).indices
-        kept = keep_confident(entropies, self.rho)
-        diagnostics: dict[str, Diagnostic] = {"views": tuple(map(float, kept.tolist())), "views_kept": len(kept)}
+        selected = select_confident(entropies, self.rho)
+        diagnostics: dict[str, Diagnostic] = {
+            "views": tuple(map(float, selected.tolist())),
+            "views_kept": len(selected),
+        }
         votes = None
         if self.temperature == "hard":
-            votes = torch.bincount(cosines[kept].argmax(-1), minlength=len(text))
-            shares = votes / len(kept)
+            votes = torch.bincount(cosines[selected].argmax(-1), minlength=len(text))
+            shares = votes / len(selected)
         else:
             # In double and rounded once: shares that are equal then tie, in whatever order their views are summed.
-            shares = (cosines[kept].double() / _HALF_EPSILON).softmax(-1).mean(0).float()
-        answer = break_tie(shares, cosines[order[len(kept) :]].argmax(-1), cosines[kept[0]])
+            shares = (cosines[selected].double() / _HALF_EPSILON).softmax(-1).mean(0).float()
+        answer = break_tie(shares, cosines[order[len(selected) :]].argmax(-1), cosines[selected[0]])
         first = torch.zeros_like(shares)
         first[answer] = 1.0  # before classes with an equal share
-        keys = (shares, first) if votes is None else (shares, first, cosines[kept].mean(0))
+        keys = (shares, first) if votes is None else (shares, first, cosines[selected].mean(0))
         ranking = rank_classes(*keys).cpu()
         votes = None if votes is None else votes.cpu()
         return Prediction(answer, ranking, shares.cpu(), votes, diagnostics=diagnostics)

@@ -66,12 +66,12 @@ def reliability(
     edges = np.arange(bins + 1) / bins
     exact = np.clip(confidence.astype(np.float64), 0, 1)
     # Values outside the inner edges fall into the first and the last bin, so that 0 and 1 always have one.
-    place = np.searchsorted(edges[1:-1], exact, side="left")
-    n = np.bincount(place, minlength=bins)
+    index = np.searchsorted(edges[1:-1], exact, side="left")
+    n = np.bincount(index, minlength=bins)
 
     def mean(values: Float[np.ndarray, " images"]) -> Float[np.ndarray, " bins"]:
         means = np.full(bins, np.nan)
-        np.divide(np.bincount(place, values, minlength=bins), n, out=means, where=n > 0)
+        np.divide(np.bincount(index, values, minlength=bins), n, out=means, where=n > 0)
         return means
 
     return Reliability(edges, n, mean(exact), mean(correct.astype(np.float64)))

@@ -147,15 +147,16 @@ def _curve(
 
 
 def _scores(score: Score, images: Float[Tensor, "batch 3 height width"]) -> Float[np.ndarray, " batch"]:
-    found = score(images)
-    if tuple(found.shape) != (len(images),):
+    values = score(images)
+    if tuple(values.shape) != (len(images),):
         raise ArgumentError(
-            f"score gives a tensor of shape {tuple(found.shape)} for {len(images)} images; it must be a number for each"
+            f"score gives a tensor of shape {tuple(values.shape)} for {len(images)} images; it must be a number for "
+            "each"
         )
-    values: np.ndarray = found.detach().cpu().double().numpy()
-    if not np.isfinite(values).all():
+    scores: np.ndarray = values.detach().cpu().double().numpy()
+    if not np.isfinite(scores).all():
         raise ArgumentError("score gives a value that is not finite; the area under it is not known")
-    return values
+    return scores
 
 
 def pointing_game(saliency: Map, region: Bool[np.ndarray, "height width"] | Box, tolerance: float = TOLERANCE) -> bool:
@@ -270,9 +271,9 @@ def top_overlap(first: Map, second: Map, fraction: float = 0.2) -> float:
     """
     one, other = _checked_pair(first, second)
     check_interval("fraction", fraction, 0, 1)
-    number = max(1, int(fraction * one.size + 0.5))
-    shared = len(np.intersect1d(_order(one)[:number], _order(other)[:number], assume_unique=True))
-    return shared / (2 * number - shared)
+    count = max(1, int(fraction * one.size + 0.5))
+    shared = len(np.intersect1d(_order(one)[:count], _order(other)[:count], assume_unique=True))
+    return shared / (2 * count - shared)
 
 
 def _order(values: Float[np.ndarray, "height width"]) -> Int[np.ndarray, " pixels"]:

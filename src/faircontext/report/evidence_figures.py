@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Float
 from matplotlib.axes import Axes
 
-from faircontext.metrics.evidence import COMPOSED_WEIGHT, reconstruction_bound
+from faircontext.metrics.scores import COMPOSED_WEIGHT, reconstruction_bound
 from faircontext.metrics.stats import Interval, bootstrap_mean, bootstrap_means, clustered_correlation
 from faircontext.report import style
 from faircontext.report.paper import dataset_title, read_reported

@@ -16,7 +16,6 @@ from jaxtyping import Float, UInt8
 from torch import Tensor
 
 from faircontext import __version__
-from faircontext.diagnostics import is_flat
 from faircontext.episode import Episode
 from faircontext.errors import ArgumentError, FeatureError, ImageError
 from faircontext.estimators import Evidence
@@ -25,10 +24,11 @@ from faircontext.files import to_json, writing
 from faircontext.imageio import MAX_PIXELS, DecodedImage
 from faircontext.methods import ZeroShot
 from faircontext.methods.fcl import FCL, Adaptation
-from faircontext.names import name_remarks
+from faircontext.names import name_warnings
 from faircontext.report.pictures import overlay, overlay_weights, strongest
 from faircontext.report.render import render
 from faircontext.runs.options import ModelOptions
+from faircontext.types import is_flat
 
 __all__ = ["SCHEMA_VERSION", "Explanation", "explain_image", "explain_in_words", "write_explanation"]
 
@@ -122,7 +122,7 @@ def explain_image(
     setup = options.create(names, "fcl")
     method, backbone = setup.methods["fcl"], setup.labels.backbone
     assert isinstance(method, FCL)
-    for line in [*name_remarks(names), *setup.labels.remarks()]:
+    for line in [*name_warnings(names), *setup.labels.warnings()]:
         warn(line)
     episode = Episode(image.pixels, setup.labels, setup.recipe, options.seed)
     try:
@@ -142,7 +142,7 @@ def explain_image(
         "max_pixels": min(options.max_pixels, MAX_PIXELS),
     }
     shown = source.encode(errors="replace").decode()
-    explanation = Explanation(shown, episode, method, adaptation, zero_shot.index, run, image.notes)
+    explanation = Explanation(shown, episode, method, adaptation, zero_shot.index, run, image.warnings)
     say(explain_in_words(explanation))  # first: what was computed is not lost with a full disk
     with writing(folder):
         return write_explanation(explanation, folder)
@@ -156,7 +156,7 @@ def explain_in_words(explanation: Explanation) -> str:
     voted = [f"{exploration.votes[i]} for {names[i]}" for i in order if exploration.votes[i]]
     shown = f"{'all ' if len(voted) == 1 else ''}{', '.join(voted[:4])}{' and others' if len(voted) > 4 else ''}"
     sentences = [
-        f"The model looked at {len(exploration.entropies)} crops of the picture, and the {len(exploration.kept)} "
+        f"The model looked at {len(exploration.entropies)} crops of the picture, and the {len(exploration.selected)} "
         f"it was surest about voted: {shown}."
     ]
     first = int(adaptation.candidates[adaptation.before.ranking[0]])
@@ -251,7 +251,7 @@ def _pictures(explanation: Explanation) -> dict[str, Pixels]:
             pictures[f"evidence_{rank:02}"] = pixels
         (pictures["contrast"],) = map_pixels(episode, adaptation.evidence.contrast(*order[:2]), [0])
         pictures["common"] = common_pixels(episode, adaptation)
-    for rank, view in enumerate(adaptation.exploration.kept.tolist()):
+    for rank, view in enumerate(adaptation.exploration.selected.tolist()):
         pictures[f"view_{rank:02}"] = episode.views[view].permute(1, 2, 0).numpy()
     return pictures
 
@@ -262,7 +262,7 @@ def _arrays(explanation: Explanation) -> dict[str, Any]:
     exploration, evidence = adaptation.exploration, adaptation.evidence
     arrays = {
         "candidates": adaptation.candidates,
-        "kept_views": exploration.kept,
+        "kept_views": exploration.selected,
         "entropies": exploration.entropies,
         "votes": exploration.votes,
         "posterior_before": adaptation.before.posterior,
@@ -324,7 +324,7 @@ def _shown(explanation: Explanation) -> dict[str, Any]:
             "entropy": float(exploration.entropies[view]),
             "plain": view == 0,
         }
-        for rank, view in enumerate(exploration.kept.tolist())
+        for rank, view in enumerate(exploration.selected.tolist())
     ]
     return {
         "confidence": adaptation.prediction.confidence,

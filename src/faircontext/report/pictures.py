@@ -16,13 +16,13 @@ from jaxtyping import Bool, Float, UInt8
 from matplotlib import colormaps
 from matplotlib.colors import to_rgb
 
-from faircontext.diagnostics import StoredMaps, read_maps
 from faircontext.errors import ArgumentError, ImageError
 from faircontext.imageio import MAX_PIXELS, DecodedImage, read_image
 from faircontext.report.style import BLUE, VERMILION
 from faircontext.runs.analyses import AnalysisRow, analysis_rows, read_analysis
 from faircontext.runs.records import method_of
 from faircontext.runs.store import Run
+from faircontext.types import StoredMaps, read_maps
 
 __all__ = [
     "RunImages",

@@ -9,11 +9,11 @@ import numpy as np
 import pyarrow.compute as pc
 
 from faircontext.datasets.collages import cells_of
-from faircontext.diagnostics import read_diagnostics
 from faircontext.errors import ArgumentError
-from faircontext.metrics.evidence import reconstruction_bound
+from faircontext.metrics.scores import reconstruction_bound
 from faircontext.metrics.stats import CorrelationKind, Interval, bootstrap_mean, clustered_correlation
 from faircontext.runs.store import Run
+from faircontext.types import read_diagnostics
 
 __all__ = [
     "AnalysisRow",

@@ -11,11 +11,10 @@ import torch
 from faircontext.backbones.prompts import prompt_set
 from faircontext.datasets.load import check_present, load_dataset
 from faircontext.datasets.spec import Dataset
-from faircontext.diagnostics import describe_flat, is_flat, read_diagnostics
 from faircontext.errors import ArgumentError
 from faircontext.files import check_folder
 from faircontext.imageio import MAX_PIXELS
-from faircontext.names import list_remarks
+from faircontext.names import list_warnings
 from faircontext.runs.analyses import analysis_rows, describe_analysis
 from faircontext.runs.options import EvaluateOptions
 from faircontext.runs.plan import Model, Plan, parse_shard, run_name
@@ -23,6 +22,7 @@ from faircontext.runs.results import read_results
 from faircontext.runs.session import Engine, Say, answer_here, carry_out
 from faircontext.runs.store import Run
 from faircontext.system import usable_processors
+from faircontext.types import describe_flat, is_flat, read_diagnostics
 
 __all__ = ["evaluate", "plan_of", "rebuild"]
 
@@ -142,7 +142,7 @@ def _plan_remarks(plan: Plan) -> Iterator[str]:
     if plan.shard is not None and not plan.positions:
         there = min(len(dataset.samples), plan.limit or len(dataset.samples))
         yield f"shard {plan.shard[0]}/{plan.shard[1]} has no image, since there are only {there:,}"
-    yield from (*dataset.remarks, *list_remarks(dataset.names), *plan.setup.labels.remarks())
+    yield from (*dataset.warnings, *list_warnings(dataset.names), *plan.setup.labels.warnings())
 
 
 def _describe_results(run: Run, warn: Say) -> Iterator[str]:
