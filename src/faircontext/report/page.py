@@ -32,6 +32,11 @@ __all__ = ["OUTCOMES", "Page", "build_page", "outcome_of"]
 OUTCOMES = {"fixed": "0", "broke": "1", "right": "2", "wrong": "3"}
 """What a method did to zero-shot's prediction of an image, and its sign in the data; `.` where there is none."""
 
+_EVIDENCE_HINT = (
+    "No evidence pictures of these images: run faircontext analyze gallery on the same data set with the same "
+    "backbone, and name the folder of its runs as well."
+)
+
 
 @dataclass(frozen=True)
 class Page:
@@ -74,6 +79,7 @@ def build_page(runs: Sequence[Run], most: int = 1000) -> Page:
         "panels": [panel.data for panel in panels],
         "thumbnails": pictures.thumbnails,
         "evidence": pictures.evidence,
+        "hint": _EVIDENCE_HINT,
     }
     html = render(
         "report.html",

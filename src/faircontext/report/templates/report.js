@@ -189,6 +189,7 @@ function show() {
   at("evidence-label").hidden = !some;
   state.evidence = some && at("evidence").checked;
   at("hint").hidden = some || chosen.length === 0;
+  at("hint").textContent = data.hint;
   filter();
 }
 
