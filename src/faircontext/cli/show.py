@@ -113,7 +113,7 @@ def report(arguments: Sequence[str]) -> int:
     check_outputs([options.out], [run.folder / name for run in runs for name in ("run.json", "rows.parquet")])
     page = build_page(runs, options.thumbnails)
     write_whole(options.out, page.html)
-    for line in page.notes:
+    for line in page.warnings:
         warn(line)
     size = len(page.html.encode()) / 1e6
     print(f"{options.out}: {page.images:,} images, {page.pictures:,} of them with pictures; {size:.1f} MB")
