@@ -102,4 +102,5 @@ class _Answerer:
 
 
 def _to_record(values: dict[str, Any]) -> Record:
-    return Record(**{name: tuple(value) if isinstance(value, list) else value for name, value in values.items()})
+    tuples: dict[str, Any] = {name: tuple(value) for name, value in values.items() if isinstance(value, list)}
+    return Record(**{**values, **tuples})
