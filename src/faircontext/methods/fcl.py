@@ -221,9 +221,8 @@ class FCL(StudySwitches, EvidenceMethod):
         if len(explored.candidates) < 2:
             return explored.fall_back("fewer than two candidates: nothing to calibrate")
         if self.safe and (value := openness(explored.before)) < self.safe_openness:
-            return replace(explored, not_learnt=_surely(value, self.safe_openness)).with_diagnostics(
-                {"openness": value}
-            )
+            sure = replace(explored, not_learnt=_surely(value, self.safe_openness))
+            return sure.with_diagnostics({"openness": value})
         return None
 
     def _diagnose(
