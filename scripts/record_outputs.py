@@ -215,9 +215,8 @@ def in_one_process(groups: Mapping[str, Sequence[str]], folder: Path) -> dict[st
 
 def run(groups: Mapping[str, Sequence[str]]) -> dict[str, list[dict[str, Any]]]:
     """Run commands in this process, and return of each its exit code and what it printed."""
-    from recorded_files import lines_of
-
     from faircontext.cli import main as faircontext
+    from recorded_files import lines_of
 
     def carry_out(command: str) -> dict[str, Any]:
         output, notes = io.StringIO(), io.StringIO()

@@ -15,11 +15,11 @@ if "PYTEST_XDIST_WORKER" in os.environ:  # tests run side by side: one thread fo
     os.environ["OMP_NUM_THREADS"] = "1"
 
 from PIL import Image
-from tiny_clip import write_model, write_narrow
 
 from faircontext import FCL, Backbone, Episode, LabelSpace, ViewRecipe, ZeroShot, create_backbone, load_image
 from faircontext.datasets.spec import Dataset, Sample
 from faircontext.runs.plan import Plan, Setup
+from tiny_clip import write_model, write_narrow
 
 PHOTOS = {
     "astronaut": "astronaut.png",

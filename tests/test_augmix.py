@@ -6,8 +6,7 @@ import numpy as np
 import PIL.Image
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from torch import Tensor
 
 from faircontext import MTA, TPT, TTL, ZERO, Backbone, Episode, LabelSpace, ViewRecipe, create_method, list_methods

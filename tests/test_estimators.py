@@ -5,8 +5,7 @@ from itertools import combinations, product
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from faircontext.estimators import BLOCKS, LATTICE, Evidence, least_squares_maps, spread
 from faircontext.evidence import Masks, evidence_maps, sample_masks

@@ -3,11 +3,10 @@ from itertools import pairwise
 
 import pytest
 import torch
-from hypothesis import assume, given, settings
-from hypothesis import strategies as st
-from oracles import exploration as oracle
+from hypothesis import assume, given, settings, strategies as st
 
 from faircontext.explore import explore, rank_classes, select_confident
+from oracles import exploration as oracle
 
 
 def explore_scores(scores, k, rho=1.0, aggregation="vote"):

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from made_images import BYTE, LONG, SHORT, Page, png, tiff
 from PIL import Image, ImageFile, PngImagePlugin
 
 from faircontext.errors import ImageError
 from faircontext.imageio import load_image, read_image
+from made_images import BYTE, LONG, SHORT, Page, png, tiff
 
 NOT_READ = "which is not read; export it as JPEG, PNG or TIFF"
 Image.init()

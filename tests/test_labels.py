@@ -3,12 +3,12 @@
 import pytest
 import torch
 import torch.nn.functional as F
-from helpers import same_bits
 
 from faircontext import Backbone, LabelSpace
 from faircontext.backbones.lite import Lite
 from faircontext.backbones.prompts import CONTEXT, PROMPT_SETS
 from faircontext.errors import LabelError
+from helpers import same_bits
 
 GENERIC = PROMPT_SETS["generic7"]
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import torch
+
 from recorded_compare import Comparison, rename
 from recorded_files import lines_of, read_file
 

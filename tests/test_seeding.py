@@ -3,8 +3,7 @@ import hashlib
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from faircontext.errors import ArgumentError
 from faircontext.evidence import sample_masks

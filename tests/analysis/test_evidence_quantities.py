@@ -7,11 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from helpers import assert_same_answer
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from hypothesis.extra.numpy import arrays
-from oracles import evidence as oracle
 
 from conftest import CLASSES
 from faircontext import Backbone, Episode, LabelSpace, ViewRecipe, create_method
@@ -30,6 +27,8 @@ from faircontext.methods import FCL, list_methods
 from faircontext.metrics.scores import COMPOSED_WEIGHT, reconstruction_bound
 from faircontext.runs.records import ANALYSES
 from faircontext.types import MAP_SIDE, read_maps
+from helpers import assert_same_answer
+from oracles import evidence as oracle
 
 MakeEpisode = Callable[..., Episode]
 SMALL = {"masks": 8, "k": 4, "beta": 5.0}

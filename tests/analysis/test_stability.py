@@ -5,12 +5,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from helpers import same_bits
 
 from faircontext import Backbone, Episode, LabelSpace, ViewRecipe
 from faircontext.analysis import Stability, stability
 from faircontext.errors import ArgumentError
 from faircontext.metrics.saliency import rank_correlation
+from helpers import same_bits
 
 
 @pytest.fixture(scope="module")

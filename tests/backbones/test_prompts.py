@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from faircontext import Backbone
 from faircontext.backbones.prompts import CONTEXT, PROMPT_SETS, fill_template, prompt_set

@@ -11,9 +11,7 @@ import numpy as np
 import open_clip
 import pytest
 import torch
-from helpers import same_bits
 from safetensors.torch import load_file, save_file
-from tiny_clip import TEXT, VISION, write_model
 from torch import Tensor, nn
 
 from faircontext import Backbone, create_backbone
@@ -22,6 +20,8 @@ from faircontext.backbones.checkpoints import load_open_clip
 from faircontext.cli import main
 from faircontext.errors import ArgumentError, FairContextWarning
 from faircontext.labels import LabelSpace
+from helpers import same_bits
+from tiny_clip import TEXT, VISION, write_model
 
 TINY = {"embed_dim": 32, "vision_cfg": VISION, "text_cfg": TEXT}
 Weights = dict[str, Tensor]

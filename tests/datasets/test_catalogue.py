@@ -4,10 +4,10 @@ import json
 from pathlib import Path
 
 import pytest
-from coop_trees import build_coop_trees, draw, write_split
 from PIL import Image
 from scipy.io import savemat
 
+from coop_trees import build_coop_trees, draw, write_split
 from faircontext import FairContextError
 from faircontext.datasets.layouts import imagenet_names, imagenet_wnids
 from faircontext.datasets.load import load_dataset

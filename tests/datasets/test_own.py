@@ -5,8 +5,8 @@ import shutil
 from pathlib import Path
 
 import pytest
-from coop_trees import draw
 
+from coop_trees import draw
 from faircontext import FairContextError
 from faircontext.datasets.load import check_present, load_dataset
 

@@ -4,8 +4,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from coop_trees import draw
 
+from coop_trees import draw
 from faircontext.cli import main
 from faircontext.datasets.class_folders import class_folders, split_of
 from faircontext.datasets.load import load_dataset

@@ -7,11 +7,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from coop_trees import draw, write_split
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from scipy.io import savemat
 
+from coop_trees import draw, write_split
 from faircontext.datasets.folder import clean_key
 from faircontext.datasets.layouts import imagenet_names, imagenet_wnids, read_split
 from faircontext.datasets.load import load_dataset

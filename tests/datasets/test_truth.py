@@ -3,8 +3,8 @@
 from pathlib import Path
 
 import pytest
-from coop_trees import draw
 
+from coop_trees import draw
 from faircontext.datasets.class_folders import class_folders, read_imagenet
 from faircontext.datasets.folder import find_images
 from faircontext.datasets.load import check_dataset, load_dataset

@@ -5,8 +5,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from coop_trees import draw
 
+from coop_trees import draw
 from faircontext.datasets.class_folders import class_folders, depth_warnings, keys_below
 from faircontext.datasets.folder import CLUTTER, OTHER_KINDS, find_images
 from faircontext.datasets.layouts import imagenet_wnids

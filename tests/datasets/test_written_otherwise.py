@@ -5,8 +5,8 @@ import unicodedata
 from pathlib import Path
 
 import pytest
-from coop_trees import draw, write_split
 
+from coop_trees import draw, write_split
 from faircontext.datasets.folder import find_listed
 from faircontext.datasets.load import load_dataset
 from faircontext.datasets.spec import Dataset

@@ -6,15 +6,14 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from helpers import assert_identical, assert_valid
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from oracles import losses_of_baselines as oracle
+from hypothesis import given, settings, strategies as st
 from torch import Tensor
 
 from faircontext import CTPT, TPT, Backbone, Episode, LabelSpace, ViewRecipe
 from faircontext.methods.tpt import text_dispersion
 from faircontext.methods.tuning import tune_context
+from helpers import assert_identical, assert_valid
+from oracles import losses_of_baselines as oracle
 
 NAMES = ("dog", "fire truck", "three-toed sloth", "cat", "rocket")
 TEMPLATE = "a photo of a {}."

@@ -8,8 +8,6 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from helpers import assert_identical, assert_same_answer, assert_valid, same_bits
-from oracles import fcl as oracle
 
 from faircontext import FCL, Backbone, Episode, LabelSpace, Prediction, ZeroShot, create_method
 from faircontext.backbones.lite import Lite
@@ -17,6 +15,8 @@ from faircontext.backbones.prompts import CONTEXT, PROMPT_SETS
 from faircontext.calibrate import alignment_loss, calibration_loss, pair_weights, total_loss
 from faircontext.errors import LabelError
 from faircontext.explore import explore, openness
+from helpers import assert_identical, assert_same_answer, assert_valid, same_bits
+from oracles import fcl as oracle
 
 Photos = dict[str, np.ndarray]
 MakeEpisode = Callable[..., Episode]

@@ -6,7 +6,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from helpers import same_bits
 
 from faircontext import FCL, Backbone, Episode, LabelSpace, create_method
 from faircontext.errors import ArgumentError
@@ -14,6 +13,7 @@ from faircontext.evidence import effective_area
 from faircontext.methods import parse_settings
 from faircontext.methods.base import AUTO_BLOCK
 from faircontext.types import FLAT, describe_flat, is_flat
+from helpers import same_bits
 
 MakeEpisode = Callable[..., Episode]
 SMALL = FCL(k=4, beta=5.0, masks=40, grids=(3, 4, 5), estimator="centred", smoothing=0.1, steps=1)

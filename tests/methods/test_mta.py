@@ -6,15 +6,13 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from helpers import assert_valid
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from oracles import losses_of_baselines as losses
-from oracles import mta as oracle
+from hypothesis import given, settings, strategies as st
 from torch import Tensor
 
 from faircontext import MTA, Backbone, Episode, LabelSpace, ViewRecipe, ZeroShot
 from faircontext.methods.mta import find_mode
+from helpers import assert_valid
+from oracles import losses_of_baselines as losses, mta as oracle
 
 NAMES = ("dog", "fire truck", "three-toed sloth", "cat", "rocket")
 SEEDS = st.integers(0, 2**32 - 1)

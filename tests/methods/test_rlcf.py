@@ -8,10 +8,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from helpers import assert_valid, same_bits
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from oracles import losses_of_baselines as oracle
+from hypothesis import given, settings, strategies as st
 from torch import Tensor
 
 from faircontext import (
@@ -28,6 +25,8 @@ from faircontext import (
 from faircontext.errors import ArgumentError
 from faircontext.methods.rlcf import feedback_loss, rewards_of_views
 from faircontext.methods.tuning import select_views
+from helpers import assert_valid, same_bits
+from oracles import losses_of_baselines as oracle
 
 NAMES = ("dog", "fire truck", "three-toed sloth", "cat", "rocket")
 TEMPLATE = "a photo of a {}."

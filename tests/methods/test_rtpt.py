@@ -6,13 +6,12 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from oracles import losses_of_baselines as oracle
+from hypothesis import given, settings, strategies as st
 from torch import Tensor
 
 from faircontext import RTPT, Backbone, Episode, LabelSpace, ViewRecipe, ZeroShot
 from faircontext.methods.rtpt import reliability_weights
+from oracles import losses_of_baselines as oracle
 
 NAMES = ("dog", "fire truck", "three-toed sloth", "cat", "rocket")
 TEMPLATE = "a photo of a {}."

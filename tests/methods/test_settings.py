@@ -4,13 +4,12 @@ import subprocess
 import sys
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-from zoo import SPEC
+from hypothesis import given, strategies as st
 
 from faircontext import FCL, Backbone, ZeroShot, create_method, list_methods
 from faircontext.errors import ArgumentError
 from faircontext.methods import parse_settings
+from zoo import SPEC
 
 RECOMMENDED = {
     "masks": 100,

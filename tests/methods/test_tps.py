@@ -8,8 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from helpers import assert_valid
-from oracles import losses_of_baselines as oracle
 from torch import Tensor
 
 from faircontext import TPS, Backbone, Episode, LabelSpace, ViewRecipe, ZeroShot, create_method
@@ -18,6 +16,8 @@ from faircontext.backbones.prompts import prompt_set
 from faircontext.calibrate import Descent
 from faircontext.errors import ArgumentError, LabelError
 from faircontext.methods.tps import descriptor_prompt, read_descriptors
+from helpers import assert_valid
+from oracles import losses_of_baselines as oracle
 
 NAMES = ("dog", "fire_truck", "Cat")
 DESCRIPTORS = {

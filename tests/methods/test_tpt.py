@@ -5,10 +5,10 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 import torch
-from helpers import assert_same_answer
-from oracles import losses_of_baselines as oracle
 
 from faircontext import TPT, Backbone, Episode, LabelSpace, ViewRecipe, ZeroShot
+from helpers import assert_same_answer
+from oracles import losses_of_baselines as oracle
 
 NAMES = ("dog", "fire truck", "three-toed sloth", "cat", "rocket")
 TEMPLATE = "a photo of a {}."

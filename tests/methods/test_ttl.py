@@ -10,10 +10,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from helpers import assert_valid, same_bits
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from oracles import losses_of_baselines as oracle
+from hypothesis import given, settings, strategies as st
 from torch import Tensor
 
 from faircontext import TTL, Backbone, Episode, LabelSpace, ViewRecipe, ZeroShot, create_backbone, create_method
@@ -22,6 +19,8 @@ from faircontext.errors import ArgumentError
 from faircontext.explore import entropy
 from faircontext.methods.ttl import low_rank_update, weighted_entropy
 from faircontext.methods.tuning import view_log_posteriors
+from helpers import assert_valid, same_bits
+from oracles import losses_of_baselines as oracle
 
 NAMES = ("dog", "fire truck", "three-toed sloth", "cat", "rocket")
 SEEDS = st.integers(0, 2**32 - 1)

@@ -6,14 +6,13 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from helpers import assert_valid
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from oracles import zero as oracle
+from hypothesis import given, settings, strategies as st
 from torch import Tensor
 
 from faircontext import ZERO, Backbone, Episode, LabelSpace, ViewRecipe, ZeroShot
 from faircontext.methods.zero import break_tie
+from helpers import assert_valid
+from oracles import zero as oracle
 
 SEEDS = st.integers(0, 2**32 - 1)
 MakeUp = Callable[[Tensor, Tensor], Episode]

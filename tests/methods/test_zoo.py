@@ -6,11 +6,11 @@ from importlib import import_module
 import numpy as np
 import pytest
 import torch
-from helpers import assert_same_answer, assert_valid
-from zoo import SPEC
 
 from faircontext import Backbone, Episode, LabelSpace, ViewRecipe, create_method, list_methods
 from faircontext.errors import ArgumentError
+from helpers import assert_same_answer, assert_valid
+from zoo import SPEC
 
 NAMES = ("cat", "dog", "rocket", "cup of coffee", "snail")
 WITH_LOSS = [name for name, spec in SPEC.items() if spec.seam]

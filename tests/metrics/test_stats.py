@@ -3,8 +3,7 @@ from statistics import NormalDist
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from scipy.stats import binom, binomtest, bootstrap, norm
 
 from faircontext.errors import ArgumentError

@@ -11,8 +11,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from made_pages import NAMES, write_gallery, write_images, write_pictured
-from made_runs import write_run
 from PIL import Image
 
 from faircontext import FairContextError
@@ -24,6 +22,8 @@ from faircontext.report.pictures import choose
 from faircontext.report.style import inline_svg, styled
 from faircontext.report.tables import pooled_bins, pooled_table
 from faircontext.runs.groups import find_runs, group_runs
+from made_pages import NAMES, write_gallery, write_images, write_pictured
+from made_runs import write_run
 
 RIGHT = {"zero_shot": range(10), "fcl": range(2, 15)}
 """Of 20 images FCL breaks the first two and fixes five; eight stay right and five wrong."""

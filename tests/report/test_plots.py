@@ -10,8 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from made_analyses import analysis_run, gallery_row
-from made_runs import write_run
 from PIL import Image
 
 from faircontext.evidence import common_evidence
@@ -22,6 +20,8 @@ from faircontext.report.accuracy_figures import pareto_front
 from faircontext.report.figures import FIGURES, draw_figures, load_groups
 from faircontext.report.pictures import common_map, unique_map
 from faircontext.report.style import FigureResult, styled
+from made_analyses import analysis_run, gallery_row
+from made_runs import write_run
 
 
 def draw(name: str, *folders: Path) -> FigureResult | str:

@@ -6,8 +6,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from made_analyses import analysis_run, gallery_row
-from made_runs import write_run
 
 from faircontext.cli import main
 from faircontext.errors import ArgumentError
@@ -15,6 +13,8 @@ from faircontext.report.figures import FIGURES, draw_figures, load_groups
 from faircontext.report.page import build_page
 from faircontext.runs.groups import find_runs, incomplete
 from faircontext.runs.results import read_analysis
+from made_analyses import analysis_run, gallery_row
+from made_runs import write_run
 
 
 def test_one_image_and_one_class_are_drawn_without_a_warning(tmp_path: Path) -> None:

@@ -11,9 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-from made_runs import write_run
+from hypothesis import given, strategies as st
 from PIL import Image
 from scipy.stats import binomtest
 
@@ -47,6 +45,7 @@ from faircontext.report.tables import adjusted_p_values, long_table, paper_table
 from faircontext.runs.evaluate import answer_here, carry_out
 from faircontext.runs.groups import find_runs, group_runs, incomplete, method_title
 from faircontext.runs.plan import Plan, Setup
+from made_runs import write_run
 
 ALL = range(20)
 

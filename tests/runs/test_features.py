@@ -9,9 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from helpers import assert_identical, assert_valid
 from PIL import Image
-from tiny_clip import write_narrow
 
 from faircontext import FCL, MTA, ZERO, Backbone, Episode, LabelSpace, ViewRecipe, ZeroShot, create_backbone
 from faircontext.backbones.towers import probe_picture
@@ -21,6 +19,8 @@ from faircontext.files import to_json
 from faircontext.runs.answer import Answer, Item, answer_images
 from faircontext.runs.store import load_run
 from faircontext.types import Prediction, read_diagnostics
+from helpers import assert_identical, assert_valid
+from tiny_clip import write_narrow
 
 NAMES = ("cat", "dog", "missile")
 

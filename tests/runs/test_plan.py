@@ -6,8 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from faircontext import FCL, Backbone, FairContextError, LabelSpace, ViewRecipe, ZeroShot
 from faircontext.datasets.spec import Dataset, Sample

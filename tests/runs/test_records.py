@@ -2,8 +2,7 @@ import csv
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 
 from faircontext.errors import ArgumentError
 from faircontext.files import check_outputs, to_json, write_whole

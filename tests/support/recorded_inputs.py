@@ -53,6 +53,7 @@ def draw_sets(folder: Path) -> None:
 def draw_model(folder: Path) -> None:
     """Write the tiny open_clip model with weights from NumPy: PyTorch draws others on other processors."""
     from safetensors.numpy import load_file, save_file  # here, since --lite needs neither
+
     from tiny_clip import write_model
 
     place = write_model(folder, "clip") / "open_clip_model.safetensors"

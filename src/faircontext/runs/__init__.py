@@ -1,1 +1,8 @@
-"""Running methods over many images and recording the answers."""
+"""Runs: methods and analyses on many images, what is stored of them, and how it is read again.
+
+The public names stand in ``__init__.pyi``; they are imported on first use.
+"""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -7,11 +7,11 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from oracles.exploration import explore
 from torch import Tensor
 
 from faircontext import FCL, Backbone, Episode
 from faircontext.evidence import sample_masks
+from oracles.exploration import explore
 
 
 class Answer(NamedTuple):

@@ -4,6 +4,7 @@ import math
 from typing import NamedTuple
 
 import numpy as np
+
 from oracles.losses_of_baselines import softmax
 
 

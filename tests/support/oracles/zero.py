@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
+
 from oracles.losses_of_baselines import entropies_of, kept_views, softmax
 
 

@@ -1,0 +1,18 @@
+from .collages import Collages as Collages, cells_of as cells_of, write_collages as write_collages
+from .folder import find_images as find_images
+from .load import (
+    Report as Report,
+    check_dataset as check_dataset,
+    check_present as check_present,
+    load_dataset as load_dataset,
+)
+from .spec import (
+    CATALOGUE as CATALOGUE,
+    DATASETS as DATASETS,
+    Dataset as Dataset,
+    DatasetSpec as DatasetSpec,
+    Sample as Sample,
+    expected_tree as expected_tree,
+    list_datasets as list_datasets,
+    locate as locate,
+)

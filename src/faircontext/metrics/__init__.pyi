@@ -1,0 +1,39 @@
+from .calibration import (
+    Reliability as Reliability,
+    expected_calibration_error as expected_calibration_error,
+    reliability as reliability,
+)
+from .saliency import (
+    Curve as Curve,
+    Localisation as Localisation,
+    deletion as deletion,
+    insertion as insertion,
+    localise as localise,
+    pointing_game as pointing_game,
+    rank_correlation as rank_correlation,
+    top_overlap as top_overlap,
+)
+from .scores import (
+    ClassAccuracies as ClassAccuracies,
+    Comparison as Comparison,
+    Tally as Tally,
+    brier_score as brier_score,
+    brier_scores as brier_scores,
+    log_losses as log_losses,
+    mean_per_class as mean_per_class,
+    negative_log_likelihood as negative_log_likelihood,
+    per_class_accuracy as per_class_accuracy,
+    reconstruction_bound as reconstruction_bound,
+)
+from .stats import (
+    Accuracy as Accuracy,
+    Interval as Interval,
+    average_interval as average_interval,
+    bootstrap_mean as bootstrap_mean,
+    chance_p_value as chance_p_value,
+    clustered_correlation as clustered_correlation,
+    holm as holm,
+    mcnemar_exact as mcnemar_exact,
+    paired_bootstrap as paired_bootstrap,
+    wilson_interval as wilson_interval,
+)

@@ -1,0 +1,30 @@
+from .answer import (
+    Answer as Answer,
+    Efficiency as Efficiency,
+    Item as Item,
+    answer_images as answer_images,
+    measure as measure,
+)
+from .experiments import (
+    Experiment as Experiment,
+    experiment_names as experiment_names,
+    read_experiment as read_experiment,
+)
+from .groups import (
+    RunGroup as RunGroup,
+    RunSettings as RunSettings,
+    Sidecars as Sidecars,
+    common_images as common_images,
+    find_runs as find_runs,
+    find_sidecars as find_sidecars,
+    group_runs as group_runs,
+)
+from .options import EvaluateOptions as EvaluateOptions
+from .records import AnalysisRow as AnalysisRow, Record as Record, Row as Row
+from .results import (
+    Result as Result,
+    analysis_rows as analysis_rows,
+    read_analysis as read_analysis,
+    read_results as read_results,
+)
+from .store import Run as Run, load_run as load_run, load_runs as load_runs, merge as merge
