@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -59,6 +60,7 @@ BLOCKED = [
 ]
 BLOCK = f"""
 import sys
+from importlib import import_module
 sys.modules.update(dict.fromkeys({BLOCKED}))  # importing one of them now raises ImportError
 """
 ANSWER = """
@@ -117,3 +119,18 @@ def test_public_names_are_those_that_are_listed() -> None:
 def test_a_name_that_is_not_public_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="module 'faircontext' has no attribute 'fcl'"):
         _ = faircontext.fcl
+
+
+PACKAGES = ("analysis", "backbones", "datasets", "methods", "metrics", "report", "runs")
+
+
+def test_the_api_page_has_the_public_names_of_all_packages() -> None:
+    page = Path(__file__).parents[1] / "docs" / "api.md"
+    if not page.exists():
+        pytest.skip("the documentation is not here")
+    listed = {line.removeprefix("::: ") for line in page.read_text("utf-8").splitlines() if line.startswith("::: ")}
+    shown = {name.rpartition(".")[2] for name in listed}
+    for package in PACKAGES:
+        names = import_module(f"faircontext.{package}").__all__
+        assert set(names) <= shown, f"{package}: {sorted(set(names) - shown)}"
+    assert {*faircontext.__all__} - {"__version__"} <= shown
