@@ -117,7 +117,7 @@ def test_public_names_are_those_that_are_listed() -> None:
 
 
 def test_a_name_that_is_not_public_is_an_attribute_error() -> None:
-    with pytest.raises(AttributeError, match="module 'faircontext' has no attribute 'fcl'"):
+    with pytest.raises(AttributeError, match="No faircontext attribute fcl"):
         _ = faircontext.fcl
 
 
