@@ -83,7 +83,7 @@ def test_damaged_files_are_read_or_refused(kind: str, tmp_path: Path) -> None:
             assert (pixels.ndim, pixels.shape[2], pixels.dtype) == (3, 3, np.uint8)
         except ImageError as error:
             refused.append(error)
-        assert time.perf_counter() - begin < 2
+        assert time.perf_counter() - begin < 60  # no damage sends a decoder round in circles
     assert 0 < len(refused) < FILES_PER_KIND  # the damage was neither harmless nor total
     assert [str(error) for error in refused] == [f"{path}: {error.reason}" for error in refused]
     assert not any("\n" in error.reason for error in refused)

@@ -361,6 +361,22 @@ def test_a_full_size_model_comes_back_from_a_folder(tmp_path: Path) -> None:
     assert_valid(ZeroShot()(Episode(np.zeros((30, 40, 3), np.uint8), LabelSpace(NAMES, backbone))), len(NAMES))
 
 
+def test_prompts_are_encoded_no_longer_than_the_longest_beside_them(
+    tiny: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backbone, lengths = tiny("clip"), []
+    encode = backbone._encode_embeddings
+    monkeypatch.setattr(
+        backbone,
+        "_encode_embeddings",
+        lambda embeddings, mask, shared: lengths.append(embeddings.shape[1]) or encode(embeddings, mask, shared),
+    )
+    prompts = backbone.tokenize(NAMES, TEMPLATE)
+    backbone.encode_text(prompts)
+    assert 0 < max(lengths) <= int(prompts.mask.sum(1).max()) < backbone.context_length
+
+
+@pytest.mark.timing
 def test_cutting_the_padding_is_three_times_faster_for_a_thousand_prompts() -> None:
     torch.manual_seed(0)
     model = open_clip.create_model("ViT-B-32").eval()

@@ -157,22 +157,34 @@ def test_evidence_and_what_is_missing_are_shown(open_page: Open, runs: Path, tmp
     assert page.locator(".none").all_inner_texts() == ["the file is gone"] * 2
 
 
-def test_a_thousand_images_are_ready_within_three_seconds(open_page: Open, tmp_path: Path) -> None:
+@pytest.fixture
+def thousand(open_page: Open, tmp_path: Path) -> Any:
     images = write_images(tmp_path / "images", 1000, side=8)
     right = {"zero_shot": range(500), "fcl": range(100, 700)}
     write_pictured(tmp_path / "runs", images, "one", right, 1000)
-    page = open_page(tmp_path / "runs")
+    return open_page(tmp_path / "runs")
+
+
+@pytest.mark.timing
+def test_a_thousand_images_are_ready_within_three_seconds(thousand: Any) -> None:
     began = time.monotonic()
-    page.reload()
+    thousand.reload()
+    thousand.click("[data-outcome=fixed]")
+    assert thousand.locator("#counter").inner_text() == "200 of 1,000 images, the first 60 shown"
+    assert time.monotonic() - began < 3
+
+
+def test_of_a_thousand_images_some_are_shown_and_more_on_request(thousand: Any) -> None:
+    page = thousand
     page.click("[data-outcome=fixed]")
     assert page.locator("#counter").inner_text() == "200 of 1,000 images, the first 60 shown"
-    assert time.monotonic() - began < 3
     page.click("#more")
     assert page.locator(".card").count() == 120
     assert page.evaluate("document.activeElement === document.querySelectorAll('.card')[60]")
     assert all_pictures_show(page)
 
 
+@pytest.mark.timing
 def test_ten_thousand_rows_do_not_stall(open_page: Open, tmp_path: Path) -> None:
     right = {"zero_shot": range(5000), "fcl": range(1000, 7000)}
     write_pictured(tmp_path / "runs", tmp_path / "gone", "one", right, 10_000)
