@@ -1,6 +1,5 @@
 """An episode: everything that one test image needs, computed at most once and shared by all methods."""
 
-import hashlib
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import asdict
 from functools import cached_property
@@ -16,6 +15,7 @@ from torch import Tensor
 from faircontext.backbones.towers import cached_features
 from faircontext.errors import ArgumentError, check_minimum, check_type
 from faircontext.evidence import Masks, Occluder, importance, occlude, sample_masks
+from faircontext.files import digest
 from faircontext.labels import LabelSpace
 from faircontext.types import Image
 from faircontext.views import Purpose, ViewRecipe, Views
@@ -252,9 +252,5 @@ class Episode:
     def weighted_features(self, maps: Float[Tensor, "maps height width"]) -> Float[Tensor, "maps dim"]:
         """Return the features of the image weighted by maps, `x * map`: in float, never quantised to 8 bits."""
         # Known by their content: maps depend on all of text, beta, masks and scaling.
-        key = {"maps": _digest(maps)} if self._features is not None else {}
+        key = {"maps": digest(maps.cpu().contiguous().numpy().data)} if self._features is not None else {}
         return self._encode("weighted", key, len(maps), lambda start, stop: self.x * maps[start:stop, None])
-
-
-def _digest(tensor: Tensor) -> str:
-    return hashlib.sha256(tensor.cpu().contiguous().numpy().data).hexdigest()
