@@ -1,7 +1,9 @@
 """The real lite backbone, real photos and small deterministic images; each is made once and shared by all tests."""
 
+import ctypes
+import gc
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -31,6 +33,15 @@ PHOTOS = {
 """Photos in scikit-image's wheel, by what they show."""
 
 CLASSES = ("astronaut", "cat", "cup of coffee", "rocket", "motorcycle", "dog", "horse", "guitar", "house", "snail")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def memory() -> Iterator[None]:
+    """Give memory back after each file: glibc would keep what large models had."""
+    yield
+    gc.collect()
+    if hasattr(libc := ctypes.CDLL(None), "malloc_trim"):
+        libc.malloc_trim(0)
 
 
 @pytest.fixture(scope="session")

@@ -21,9 +21,8 @@ from faircontext.cli import main
 from faircontext.errors import ArgumentError, FairContextWarning
 from faircontext.labels import LabelSpace
 from helpers import same_bits
-from tiny_clip import TEXT, VISION, write_model
+from tiny_clip import TEXT, TINY, VISION, write_model
 
-TINY = {"embed_dim": 32, "vision_cfg": VISION, "text_cfg": TEXT}
 Weights = dict[str, Tensor]
 
 

@@ -11,6 +11,9 @@ from torch import Tensor
 VISION = {"image_size": 32, "layers": 4, "width": 32, "patch_size": 16, "head_width": 16}
 TEXT = {"context_length": 77, "vocab_size": 49408, "width": 32, "heads": 2, "layers": 2}
 
+TINY = {"embed_dim": 32, "vision_cfg": VISION, "text_cfg": TEXT}
+"""The architecture of the layout `clip`."""
+
 LAYOUTS = {
     "clip": {},
     "custom": {"custom_text": True},
@@ -33,7 +36,7 @@ CAUSAL = ("clip", "custom", "quick", "end", "resnet")
 def write_model(folder: Path, layout: str, **preprocess: object) -> Path:
     """Write a model with seeded random weights, and return its folder."""
     folder.mkdir(parents=True, exist_ok=True)
-    config = {"embed_dim": 32, "vision_cfg": VISION, "text_cfg": TEXT, **LAYOUTS[layout]}
+    config = {**TINY, **LAYOUTS[layout]}
     (folder / "open_clip_config.json").write_text(json.dumps({"model_cfg": config, "preprocess_cfg": preprocess}))
     torch.manual_seed(3)
     save_file(native_model(folder, False).state_dict(), folder / "open_clip_model.safetensors")
