@@ -16,9 +16,9 @@ import torch
 from torch import Tensor
 
 from faircontext import Episode, LabelSpace
+from faircontext.backbones.towers import cached_features
 from faircontext.estimators import Estimator, Evidence
 from faircontext.evidence import Masks, importance, sample_masks
-from faircontext.files import cached_features
 
 __all__ = ["PAPER_GRIDS", "PORTION", "SIDE", "Estimated", "Explainer", "Subject"]
 

@@ -24,8 +24,8 @@ def build_head() -> dict[str, Tensor]:
     tower = lite.MiniLM()
     embeddings = []
     for name in IMAGENET_CLASSNAMES:
-        ids = torch.tensor([tower.token_ids(f"a photo of a {name}.")])
-        embeddings.append(tower(tower.embed(ids), torch.ones_like(ids, dtype=torch.bool)))
+        ids = torch.tensor([tower.tokenizer.encode(f"a photo of a {name}.").ids])
+        embeddings.append(tower(tower.embedding(ids), torch.ones_like(ids, dtype=torch.bool)))
     stacked = torch.cat(embeddings)
     mu = stacked.mean(0)
     return {"E": F.normalize(stacked - mu, dim=-1), "mu": mu}

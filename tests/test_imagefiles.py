@@ -10,11 +10,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from made_images import BYTE, LONG, SHORT, Page, png, tiff
 from PIL import Image, ImageFile, PngImagePlugin
 
 from faircontext.errors import ImageError
 from faircontext.imageio import load_image, read_image
-from made_images import BYTE, LONG, SHORT, Page, png, tiff
 
 NOT_READ = "which is not read; export it as JPEG, PNG or TIFF"
 Image.init()
@@ -59,7 +59,7 @@ def test_metadata_that_is_too_large_or_broken_costs_itself_and_not_the_picture(t
     (tmp_path / "a.png").write_bytes(png(8, 2, (3, 2), ROWS, *chunks))
     found = read_image(tmp_path / "a.png")
     assert np.array_equal(found.pixels, COLOURS)
-    assert found.notes == (f"too large or broken, and left out: {words}",)
+    assert found.warnings == (f"too large or broken, and left out: {words}",)
 
 
 def test_a_wrong_checksum_of_metadata_costs_the_metadata(tmp_path):
@@ -68,7 +68,7 @@ def test_a_wrong_checksum_of_metadata_costs_the_metadata(tmp_path):
     (tmp_path / "a.png").write_bytes(content)
     found = read_image(tmp_path / "a.png")
     assert np.array_equal(found.pixels, COLOURS)
-    assert found.notes == ("too large or broken, and left out: text (tEXt)",)
+    assert found.warnings == ("too large or broken, and left out: text (tEXt)",)
 
 
 @pytest.mark.parametrize("chunk", [b"IHDR", b"IDAT"])
@@ -245,7 +245,7 @@ def test_of_a_tiff_the_first_page_is_taken_that_is_no_reduced_copy(tmp_path, cas
     (tmp_path / "a.tif").write_bytes(tiff(*pages, order=order))
     found = read_image(tmp_path / "a.tif")
     assert (found.pixels.min(), found.pixels.max()) == (level, level)
-    assert found.notes == notes
+    assert found.warnings == notes
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from PIL import Image, ImageCms
 
-import faircontext.imageio
+import faircontext.imagefiles
 from faircontext.errors import ImageError
 from faircontext.imageio import load_image, read_image
 
@@ -119,13 +119,13 @@ def test_of_several_frames_the_first_is_taken_and_noted(tmp_path, kind):
     options = {"lossless": True} if kind == "webp" else {}
     frames[0].save(tmp_path / f"a.{kind}", save_all=True, append_images=frames[1:], **options)
     found = read_image(tmp_path / f"a.{kind}")
-    assert found.notes == ("the first of several frames was taken",)
+    assert found.warnings == ("the first of several frames was taken",)
     assert near(found.pixels, RED, 0)
 
 
 def test_a_single_frame_has_no_note(tmp_path):
     Image.new("RGB", (5, 4), RED).save(tmp_path / "a.gif")
-    assert read_image(tmp_path / "a.gif").notes == ()
+    assert read_image(tmp_path / "a.gif").warnings == ()
 
 
 @pytest.mark.parametrize("size", [(1, 40), (40, 1), (3, 40), (40, 3), (2000, 1)])
@@ -161,7 +161,7 @@ def test_a_file_without_permission_is_refused(tmp_path):
 
 def test_heic_without_its_plug_in_is_refused_with_what_to_install(tmp_path, monkeypatch):
     (tmp_path / "a.heic").write_bytes(b"\0\0\0\x18ftypheic\0\0\0\0mif1heic" + bytes(64))
-    monkeypatch.setattr(faircontext.imageio, "find_spec", lambda _: None)
+    monkeypatch.setattr(faircontext.imagefiles, "find_spec", lambda _: None)
     assert refusal(tmp_path / "a.heic") == "HEIC images need a plug-in: pip install pillow-heif"
 
 

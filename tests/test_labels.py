@@ -127,7 +127,7 @@ def test_a_truncated_prompt_keeps_its_end_token_and_room_for_learnable_tokens(li
 def test_prompts_that_fit_are_left_as_they_are(lite0: Backbone) -> None:
     plain, truncated = (LabelSpace(("cat", "dog"), lite0, truncate=truncate) for truncate in (False, True))
     assert same_bits(plain.prompts[0].ids, truncated.prompts[0].ids)
-    assert truncated.remarks() == []
+    assert truncated.warnings() == []
 
 
 # Names that a text model cannot tell apart
@@ -136,6 +136,6 @@ def test_prompts_that_fit_are_left_as_they_are(lite0: Backbone) -> None:
 @pytest.mark.parametrize("templates", [("a photo of a {}.",), ("a photo of a {}.", "art of the {}.")])
 def test_names_that_the_text_model_reads_alike_are_remarked_on(lite0: Backbone, templates: tuple[str, ...]) -> None:
     names = ("\U00012000", "cat", "\U00012001", "Cat", "caf\u00e9", "cafe")  # of a script that it has no letter of
-    assert LabelSpace(names, lite0, templates).remarks() == [
+    assert LabelSpace(names, lite0, templates).warnings() == [
         "lite0 reads these class names alike: \U00012000, \U00012001; caf\u00e9, cafe; they tie, and the first wins"
     ]

@@ -7,7 +7,6 @@ import time
 from pathlib import Path
 
 import pytest
-
 from made_runs import write_run
 
 pytestmark = pytest.mark.timing

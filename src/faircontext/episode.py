@@ -13,9 +13,9 @@ import torch
 from jaxtyping import Float, UInt8
 from torch import Tensor
 
+from faircontext.backbones.towers import cached_features
 from faircontext.errors import ArgumentError, check_minimum, check_type
 from faircontext.evidence import Masks, Occluder, importance, occlude, sample_masks
-from faircontext.files import cached_features
 from faircontext.labels import LabelSpace
 from faircontext.types import Image
 from faircontext.views import Purpose, ViewRecipe, Views

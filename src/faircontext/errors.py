@@ -1,13 +1,14 @@
 """Every error that a user can cause: one line that names what was wrong, with close matches and the fix.
 
-Also the registry, which answers for names that it does not know, and lists that are cut short.
+Also the registry of what has a name, third parties' included, which answers for names that it does not know.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 __all__ = [
     "FairContextError",
@@ -39,7 +40,7 @@ class FairContextError(Exception):
 
 
 class FairContextWarning(UserWarning):
-    """Something was done in another way than asked for; the command line shows it as a note of one line."""
+    """Something was done in another way than asked for; the command line shows it in one line."""
 
 
 class ArgumentError(FairContextError, ValueError):
@@ -47,7 +48,7 @@ class ArgumentError(FairContextError, ValueError):
 
 
 class FeatureError(FairContextError, ArithmeticError):
-    """What a model computes from a picture is no number; the picture has no answer, and a run goes on without it."""
+    """What a model computes from a picture is no number; it has no prediction, and a run goes on without it."""
 
 
 class LabelError(FairContextError, ValueError):
@@ -55,11 +56,11 @@ class LabelError(FairContextError, ValueError):
 
 
 class ImageError(FairContextError, OSError):
-    """An image was refused.
+    """An image is unreadable.
 
     Attributes:
         path: the file, as it was given.
-        reason: why it was refused, without the path.
+        reason: why it is unreadable, without the path.
     """
 
     def __init__(self, path: Path | str, reason: str) -> None:
@@ -127,10 +128,20 @@ def check_interval(argument: str, value: float | tuple[float, ...], low: float, 
 
 
 class Registry(Generic[T]):
-    """A mapping from public names to classes or factories, in order of registration."""
+    """A mapping from public names to classes or factories, in order of registration; third parties' come last.
 
-    def __init__(self, kind: str) -> None:
-        self._kind = kind
+    Third parties add to it by entry points, which are read once, when a name is first looked up. One that cannot be
+    used, for example since its module cannot be imported, is a `FairContextWarning`, and left out.
+
+    Args:
+        kind: what the entries are, for messages.
+        group: of entry points.
+        unpack: returns what is to be registered, by name, given the name and the object of an entry point. It raises
+            any error where that cannot be done.
+    """
+
+    def __init__(self, kind: str, group: str = "", unpack: Callable[[str, Any], Mapping[str, T]] | None = None) -> None:
+        self._kind, self._group, self._unpack = kind, group, unpack
         self._entries: dict[str, T] = {}
 
     def register(self, name: str) -> Callable[[T], T]:
@@ -144,17 +155,38 @@ class Registry(Generic[T]):
 
         return file
 
+    def _all(self) -> Mapping[str, T]:
+        """Return all entries; the first call reads the entry points."""
+        if self._unpack is not None:
+            from importlib.metadata import entry_points  # takes a while
+
+            unpack, self._unpack = self._unpack, None
+            for point in entry_points(group=self._group):
+                try:
+                    for name, entry in unpack(point.name, point.load()).items():
+                        self.register(name)(entry)
+                except (Exception, SystemExit) as error:  # a stranger's code may raise anything
+                    source = "an unknown distribution" if point.dist is None else point.dist.name
+                    reason = one_line(f"{type(error).__name__}: {error}")
+                    warnings.warn(
+                        f"{self._kind} {point.name!r} of {source} is left out: {point.value}: {reason}",
+                        FairContextWarning,
+                        stacklevel=3,
+                    )
+        return self._entries
+
     def __getitem__(self, name: str) -> T:
-        if name not in self._entries:
-            raise unknown_name(self._kind, name, self._entries)
-        return self._entries[name]
+        entries = self._all()
+        if name not in entries:
+            raise unknown_name(self._kind, name, entries)
+        return entries[name]
 
     def __contains__(self, name: object) -> bool:
-        return name in self._entries
+        return name in self._all()
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._entries)
+        return iter(self._all())
 
     def names(self, pattern: str = "*") -> list[str]:
         """Return the names that match a shell pattern, in order of registration."""
-        return [name for name in self._entries if fnmatchcase(name, pattern)]
+        return [name for name in self if fnmatchcase(name, pattern)]

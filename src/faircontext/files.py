@@ -1,9 +1,4 @@
-"""Files: checked before work begins, written in one step, known by digests; features that are kept on disk.
-
-Text features are kept in the platform's own folder for caches (`~/.cache/faircontext` on Linux); the environment
-variable `FAIRCONTEXT_CACHE` names another, and with the value `off` nothing is kept. Image features are kept in a
-folder that a run names (`evaluate --features`). Deleting either costs time only.
-"""
+"""Files: checked before work begins, written in one step, known by digests."""
 
 import hashlib
 import json
@@ -12,24 +7,15 @@ import os
 import re
 import stat
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import platformdirs
-
-from faircontext import __version__
 from faircontext.errors import ArgumentError, reason_of
 from faircontext.imageio import EXTENSIONS
 
-if TYPE_CHECKING:
-    import torch
-    from torch import Tensor
-
 __all__ = [
-    "cache_folder",
-    "cached_features",
     "check_folder",
     "check_outputs",
     "digest",
@@ -43,10 +29,10 @@ __all__ = [
 
 def digest(*parts: str | bytes | memoryview) -> str:
     """Return the SHA-256 of some texts and buffers one after the other, in hexadecimal."""
-    found = hashlib.sha256()
+    sha256 = hashlib.sha256()
     for part in parts:
-        found.update(part.encode() if isinstance(part, str) else part)
-    return found.hexdigest()
+        sha256.update(part.encode() if isinstance(part, str) else part)
+    return sha256.hexdigest()
 
 
 def digest_of_json(value: Any) -> str:
@@ -67,30 +53,29 @@ def writing(path: Path | None) -> Iterator[None]:
         raise
     except OSError as error:
         named = isinstance(error.filename, str) and not error.filename.endswith(".partial")
-        place = error.filename if named else path
-        raise ArgumentError(f"{place}: cannot be written: {reason_of(error)}") from None
+        raise ArgumentError(f"{error.filename if named else path}: cannot be written: {reason_of(error)}") from None
 
 
 @contextmanager
-def replacing(path: Path, partial: Path | None = None) -> Iterator[Path]:
-    """Yield where a file is to be written, which then takes its place in one step.
+def replacing(path: Path, made: Path | None = None) -> Iterator[Path]:
+    """Yield where a file is to be written, which then replaces the file in one step.
 
     Whoever looks at the file sees the old content or the new, never a part.
 
     Args:
         path: the file; a link's target is replaced, not the link.
-        partial: where it is written; by default a hidden file beside it.
+        made: where it is written; by default a hidden file beside it.
 
     Raises:
         ArgumentError: the file cannot be written.
     """
-    partial = partial or _partial(path)
+    made = made or _partial(path)
     with writing(path):
         try:
-            yield partial
-            partial.replace(os.path.realpath(path))
+            yield made
+            made.replace(os.path.realpath(path))
         finally:
-            partial.unlink(missing_ok=True)
+            made.unlink(missing_ok=True)
 
 
 def check_outputs(outputs: Iterable[Path], inputs: Iterable[Path]) -> None:
@@ -107,8 +92,8 @@ def check_outputs(outputs: Iterable[Path], inputs: Iterable[Path]) -> None:
             _check_output(path, taken, made)
             taken.append(path)
     finally:
-        for place in made:  # last: outputs that are one file by different names are known by what is there
-            place.unlink(missing_ok=True)
+        for output in made:  # last: outputs that are one file by different names are known by what is there
+            output.unlink(missing_ok=True)
 
 
 def _check_output(path: Path, taken: Sequence[Path], made: list[Path]) -> None:
@@ -120,14 +105,13 @@ def _check_output(path: Path, taken: Sequence[Path], made: list[Path]) -> None:
     if _is_printed_to(path):
         raise ArgumentError(f"{path}: is where this command prints to, which would be written over; name another file")
     with writing(path):
-        place = Path(os.path.realpath(path))
-        new = not place.exists()
+        target = Path(os.path.realpath(path))
+        new = not target.exists()
         path.open("a").close()
-        made += [place] if new else []
+        made += [target] if new else []
         if path.is_file():
-            partial = _partial(path)
-            partial.open("w").close()
-            partial.unlink()
+            _partial(path).open("w").close()
+            _partial(path).unlink()
 
 
 def check_folder(folder: Path) -> None:
@@ -136,23 +120,16 @@ def check_folder(folder: Path) -> None:
     Raises:
         ArgumentError: it cannot; the message names the part of the path that is in the way.
     """
-    place = folder
     try:
-        while not _is_there(place):
-            place = place.parent
+        for part in (folder, *folder.parents):
+            with suppress(FileNotFoundError, NotADirectoryError):
+                part.lstat()
+                break
         # To try is the one way that knows of read-only disks and of root, who may write where modes say no.
-        with tempfile.TemporaryDirectory(prefix=".faircontext-", dir=place):
+        with tempfile.TemporaryDirectory(prefix=".faircontext-", dir=part):
             pass
     except OSError as error:
-        raise ArgumentError(f"{place}: cannot be written: {reason_of(error)}") from None
-
-
-def _is_there(place: Path) -> bool:
-    try:
-        place.lstat()
-    except (FileNotFoundError, NotADirectoryError):
-        return False
-    return True
+        raise ArgumentError(f"{part}: cannot be written: {reason_of(error)}") from None
 
 
 def _is_same(first: Path, second: Path) -> bool:
@@ -166,24 +143,20 @@ def _is_printed_to(path: Path) -> bool:
     """Tell whether a file is that of standard output or error; a pipe or a terminal takes both in turn."""
     for stream in (1, 2):
         with suppress(OSError):  # closed, or no such file
-            found = os.fstat(stream)
-            if stat.S_ISREG(found.st_mode) and os.path.samestat(found, path.stat()):
+            status = os.fstat(stream)
+            if stat.S_ISREG(status.st_mode) and os.path.samestat(status, path.stat()):
                 return True
     return False
 
 
 def _partial(path: Path) -> Path:
-    """Return where a file is made before it takes its place; a link's target is replaced, not the link."""
-    place = Path(os.path.realpath(path))
-    return place.with_name(f".{place.name}.partial")
+    """Return where a file is made before it is replaced; a link's target is replaced, not the link."""
+    target = Path(os.path.realpath(path))
+    return target.with_name(f".{target.name}.partial")
 
 
 def write_whole(path: Path, text: str | Iterable[str]) -> None:
-    """Write a text file in one step; see `replacing`.
-
-    Args:
-        path: the file.
-        text: what it is to hold; pieces are written one after the other.
+    """Write a text, or pieces of one, to a file in one step; see `replacing`.
 
     Raises:
         ArgumentError: the file cannot be written.
@@ -194,29 +167,21 @@ def write_whole(path: Path, text: str | Iterable[str]) -> None:
             with path.open("w", encoding="utf-8") as file:
                 file.writelines(pieces)
             return
-    with replacing(path) as partial, partial.open("w", encoding="utf-8") as file:
+    with replacing(path) as made, made.open("w", encoding="utf-8") as file:
         file.writelines(pieces)
 
 
-def to_json(
-    document: Any, *, indent: int | None = 1, ensure_ascii: bool = False, separators: tuple[str, str] | None = None
-) -> str:
-    """Return JSON text that every reader takes.
+def to_json(document: Any, *, indent: int | None = 1, ensure_ascii: bool = False, **layout: Any) -> str:
+    """Return JSON text that every reader takes; keywords are those of `json.dumps`.
 
     Numbers that are NaN or infinite become null, since JSON has none; bytes of file names that are no UTF-8 become
     escapes.
-
-    Args:
-        document: what is written.
-        indent: see `json.dumps`, as the other two.
-        ensure_ascii: see there.
-        separators: see there.
     """
-    layout: dict[str, Any] = {"indent": indent, "ensure_ascii": ensure_ascii, "separators": separators}
+    layout |= {"allow_nan": False, "indent": indent, "ensure_ascii": ensure_ascii}
     try:
-        text = json.dumps(document, allow_nan=False, **layout)
+        text = json.dumps(document, **layout)
     except ValueError:  # the copy is only made where it is needed
-        text = json.dumps(_finite(document), allow_nan=False, **layout)
+        text = json.dumps(_finite(document), **layout)
     return re.sub("[\ud800-\udfff]", lambda stray: f"\\u{ord(stray[0]):04x}", text)
 
 
@@ -227,78 +192,3 @@ def _finite(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {key: _finite(inner) for key, inner in value.items()}
     return [_finite(inner) for inner in value] if isinstance(value, list | tuple) else value
-
-
-def cache_folder() -> Path | None:
-    """Return the folder of the cache, or None where nothing is to be kept."""
-    setting = os.environ.get("FAIRCONTEXT_CACHE", "")
-    if setting.lower() in ("off", "0", "none"):
-        return None
-    return Path(setting) if setting else Path(platformdirs.user_cache_dir("faircontext", appauthor=False))
-
-
-def cached_features(
-    folder: Path | None,
-    key: Mapping[str, object],
-    device: "torch.device",
-    compute: "Callable[[], Tensor]",
-    rows: int = 0,
-) -> "Tensor":
-    """Return a tensor from a folder, or compute and keep it; an entry that is damaged is computed again.
-
-    Args:
-        folder: where entries lie; None keeps nothing.
-        key: all that the tensor depends on, besides the versions of this package and of torch, the device, and the
-            number of threads, which are added.
-        device: where the tensor is wanted.
-        compute: makes the tensor.
-        rows: how many are needed; an entry with fewer is computed again, and what is returned may have more.
-    """
-    if folder is None:
-        return compute()
-    import torch  # which reading runs does without
-
-    whole = {
-        **key,
-        "faircontext": __version__,
-        "torch": torch.__version__,
-        "device": device.type,
-        "threads": torch.get_num_threads(),
-    }
-    path = folder / f"{digest_of_json(whole)}.safetensors"
-    found = _read_features(path)
-    if found is None or len(found) < rows:
-        found = compute()
-        with suppress(OSError, ArgumentError):  # a cache that cannot be written is no reason to stop
-            _write_features(path, found)
-    return found.to(device)
-
-
-def _digest_of_tensor(tensor: "Tensor") -> str:
-    import torch
-
-    return digest(tensor.cpu().contiguous().view(torch.uint8).numpy().data)
-
-
-def _read_features(path: Path) -> "Tensor | None":
-    from safetensors import safe_open
-
-    try:
-        with safe_open(path, "pt") as file:
-            tensor: Tensor = file.get_tensor("features")
-            whole = file.metadata()["sha256"] == _digest_of_tensor(tensor) and bool(tensor.isfinite().all())
-            return tensor if whole else None
-    except Exception:  # no such entry, or a damaged one
-        return None
-
-
-def _write_features(path: Path, tensor: "Tensor") -> None:
-    from safetensors.torch import save
-
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, partial = tempfile.mkstemp(dir=path.parent, suffix=".partial")  # two processes may make the same entry
-    os.close(handle)
-    with replacing(path, Path(partial)) as place:
-        # Written here, as the library's own writing says of a full disk what is no OSError.
-        content = save({"features": tensor.cpu().contiguous()}, {"sha256": _digest_of_tensor(tensor)})
-        place.write_bytes(content)

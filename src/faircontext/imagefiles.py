@@ -1,22 +1,31 @@
-"""What an image file holds, before it is decoded: its kind, the pages of a TIFF, metadata that a decoder refuses."""
+"""What an image file holds, before it is decoded: its kind, the pages of a TIFF, metadata that makes it unreadable."""
 
 import io
+import math
 import os
+import stat
 import struct
 import zlib
 from dataclasses import dataclass
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
 
+from PIL import features
 from PIL.PngImagePlugin import PngStream
+
+from faircontext.errors import reason_of
 
 __all__ = [
     "PNG",
     "ZEROS",
     "BinaryFile",
-    "RefusedError",
+    "UnreadableError",
     "Tiff",
-    "brands_of",
+    "check_plugin",
     "check_raw",
     "known_kind",
+    "open_regular",
     "picture_page",
     "read_tiff",
     "what_it_is",
@@ -25,7 +34,7 @@ __all__ = [
 
 PNG = b"\x89PNG\r\n\x1a\n"
 BinaryFile = io.BufferedReader | io.BytesIO
-"""An open file whose bytes are read at any place."""
+"""An open file whose bytes are read at any position."""
 
 ZEROS = "nothing but zeros, as an interrupted copy or download leaves behind"
 """What a file is that was given its size and not its content."""
@@ -34,8 +43,23 @@ _EXPORT = "export it as JPEG, PNG or TIFF"
 _RAW = f"camera raw, which is not read; {_EXPORT}"
 
 
-class RefusedError(Exception):
-    """Why an image is refused; the caller adds the path."""
+class UnreadableError(Exception):
+    """Why an image cannot be read; the caller adds the path."""
+
+
+def open_regular(path: Path) -> BinaryFile:
+    """Open a regular file."""
+    try:
+        mode = path.stat().st_mode
+        if stat.S_ISDIR(mode):
+            raise UnreadableError("a folder, not an image")
+        if not stat.S_ISREG(mode):
+            raise UnreadableError("not a regular file")
+        return path.open("rb")
+    except FileNotFoundError:
+        raise UnreadableError("a link to nothing" if path.is_symlink() else "no such file") from None
+    except (OSError, ValueError) as error:
+        raise UnreadableError(f"cannot be read: {reason_of(error)}") from None
 
 
 # Kinds by their first bytes
@@ -73,7 +97,7 @@ def what_it_is(head: bytes) -> str:
 
 
 def known_kind(head: bytes) -> str:
-    """Say what a file is that is often found in the place of another, by its first bytes; empty for all others."""
+    """Say what a file is that is often found instead of another, by its first bytes; empty for all others."""
     start = head.lstrip(b"\xef\xbb\xbf \t\r\n").lower()
     return next((kind for magic, kind in _TEXTS.items() if start.startswith(magic)), "")
 
@@ -82,20 +106,32 @@ def check_raw(head: bytes) -> None:
     """Refuse camera raw that is known by its first bytes: of some kinds a decoder would take the preview."""
     canon_or_phase_one = head[:2] in (b"II", b"MM") and (head[8:10] == b"CR" or head[8:12] in (b"IIII", b"MMMM"))
     if head.startswith(_RAWS) or canon_or_phase_one:
-        raise RefusedError(_RAW)
+        raise UnreadableError(_RAW)
 
 
-def brands_of(head: bytes) -> str:
-    """Return AVIF or HEIC for a file of the box format that they share with films, which are refused."""
+def check_plugin(head: bytes) -> None:
+    """Make AVIF and HEIC readable where their plug-ins are installed, by the brands of the box format.
+
+    Raises:
+        UnreadableError: the plug-in is not installed, or the file is a film or camera raw, which have such boxes too.
+    """
     size = int.from_bytes(head[:4], "big")
-    brands = {head[8:12], *(head[place : place + 4] for place in range(16, min(size, len(head)), 4))}
+    brands = {head[8:12], *(head[start : start + 4] for start in range(16, min(size, len(head)), 4))}
     if b"crx " in brands:
-        raise RefusedError(_RAW)
-    if brands & _AVIF:
-        return "AVIF"
-    if brands & _HEIC:
-        return "HEIC"
-    raise RefusedError("not an image but a video")
+        raise UnreadableError(_RAW)
+    if not brands & (_AVIF | _HEIC):
+        raise UnreadableError("not an image but a video")
+    avif = bool(brands & _AVIF)
+    if avif and features.check("avif"):
+        return
+    kind, module, package = (
+        ("AVIF", "pillow_avif", "pillow-avif-plugin") if avif else ("HEIC", "pillow_heif", "pillow-heif")
+    )
+    if find_spec(module) is None:
+        raise UnreadableError(f"{kind} images need a plug-in: pip install {package}")
+    plugin = import_module(module)
+    if not avif:
+        plugin.register_heif_opener()
 
 
 # The pages of a TIFF
@@ -104,6 +140,7 @@ _SUBFILE, _OLD_SUBFILE, _WIDTH, _HEIGHT, _BITS, _COMPRESSION, _PHOTOMETRIC = 254
 _SAMPLES, _INNER, _FORMAT, _DNG_VERSION = 277, 330, 339, 50706
 _WANTED = {_SUBFILE, _OLD_SUBFILE, _WIDTH, _HEIGHT, _BITS, _COMPRESSION, _PHOTOMETRIC, _SAMPLES, _INNER, _FORMAT}
 _WANTED |= {_DNG_VERSION}
+_TIFFS = {b"II*\0": ("<", False), b"II+\0": ("<", True), b"MM\0*": (">", False), b"MM\0+": (">", True)}
 _SENSOR = {32803, 34892}  # photometric interpretations of camera raw: a colour filter array, and LinearRaw
 _CODES = {1: "B", 3: "H", 4: "L", 13: "L", 16: "Q", 18: "Q"}
 _MOST_DIRECTORIES, _MOST_TAGS, _MOST_VALUES = 64, 1024, 64  # of a hostile file no more is read
@@ -122,37 +159,28 @@ class Tiff:
         """Say what the first page is, for a TIFF that no decoder takes."""
         tags = self.pages[0] if self.pages else {}
         samples, bits = tags.get(_SAMPLES, (1,))[0], tags.get(_BITS, (1,))[0]
-        numbers = {2: "signed integers", 3: "floats"}.get(tags.get(_FORMAT, (1,))[0], "integers")
+        kind = {2: "signed integers", 3: "floats"}.get(tags.get(_FORMAT, (1,))[0], "integers")
         coded = tags.get(_COMPRESSION, (1,))[0]
         packed = f", compression {coded}" if coded != 1 else ""
         return (
-            f"a TIFF of {samples} band{'s' * (samples != 1)} of {bits}-bit {numbers}{packed}, which cannot be read; "
+            f"a TIFF of {samples} band{'s' * (samples != 1)} of {bits}-bit {kind}{packed}, which cannot be read; "
             "export it as RGB of 8 or 16 bits"
         )
 
 
 def read_tiff(file: BinaryFile, head: bytes) -> Tiff | None:
-    """Read the directories of a TIFF as far as they are sound; return None for another kind of file.
-
-    Args:
-        file: from which is read, at any place.
-        head: its first bytes.
-    """
-    order = {b"II": "<", b"MM": ">"}.get(head[:2])
-    if order is None or len(head) < 16:
+    """Read the directories of a TIFF, whose first bytes are given, as far as they are sound; None for another file."""
+    if head[:4] not in _TIFFS or len(head) < 16:
         return None
-    (version,) = struct.unpack(f"{order}H", head[2:4])
-    if version not in (42, 43):
-        return None
-    big = version == 43
+    order, big = _TIFFS[head[:4]]
     pages, inner, seen = list[_Tags](), list[_Tags](), set[int]()
-    (place,) = struct.unpack(f"{order}Q", head[8:16]) if big else struct.unpack(f"{order}L", head[4:8])
+    (offset,) = struct.unpack(f"{order}Q", head[8:16]) if big else struct.unpack(f"{order}L", head[4:8])
     try:
-        while place and place not in seen and len(seen) < _MOST_DIRECTORIES:
-            seen.add(place)
-            tags, place = _directory(file, place, order, big)
+        while offset and offset not in seen and len(seen) < _MOST_DIRECTORIES:
+            seen.add(offset)
+            tags, offset = _directory(file, offset, order, big)
             pages.append(tags)
-            for below in [place for place in tags.get(_INNER, ()) if place not in seen]:
+            for below in [start for start in tags.get(_INNER, ()) if start not in seen]:
                 seen.add(below)
                 inner.append(_directory(file, below, order, big)[0])
     except (struct.error, OSError, ValueError, OverflowError):
@@ -160,14 +188,13 @@ def read_tiff(file: BinaryFile, head: bytes) -> Tiff | None:
     return Tiff(tuple(pages), tuple(inner))
 
 
-def _directory(file: BinaryFile, place: int, order: str, big: bool) -> tuple[_Tags, int]:
+def _directory(file: BinaryFile, begin: int, order: str, big: bool) -> tuple[_Tags, int]:
     """Read those tags of a directory that are wanted here, and where the next directory lies."""
-    offset, size = ("Q", 20) if big else ("L", 12)
-    room = struct.calcsize(f"={offset}")
-    file.seek(place)
-    (number,) = struct.unpack(f"{order}{'Q' if big else 'H'}", file.read(8 if big else 2))
-    entries = file.read(min(number, _MOST_TAGS) * size)
-    following = file.read(room) if number <= _MOST_TAGS else b""
+    offset, room, size = ("Q", 8, 20) if big else ("L", 4, 12)
+    file.seek(begin)
+    (entry_count,) = struct.unpack(f"{order}{'Q' if big else 'H'}", file.read(8 if big else 2))
+    entries = file.read(min(entry_count, _MOST_TAGS) * size)
+    following = file.read(room) if entry_count <= _MOST_TAGS else b""
     tags: _Tags = {}
     for start in range(0, len(entries) - size + 1, size):
         tag, kind, count = struct.unpack_from(f"{order}HH{offset}", entries, start)
@@ -182,22 +209,23 @@ def _directory(file: BinaryFile, place: int, order: str, big: bool) -> tuple[_Ta
 
 
 def picture_page(tiff: Tiff) -> int:
-    """Return the number of the page that holds a TIFF's picture: the first that is no reduced copy and no mask.
+    """Return the index of the page that holds a TIFF's picture: the first that is no reduced copy and no mask.
 
     Raises:
-        RefusedError: the file is camera raw, whose page is a preview; or another page or an image inside has four times
-            the pixels, so that the first may be a small copy of it that does not say so.
+        UnreadableError: the file is camera raw, whose page is a preview; or another page or an image inside has four
+            times the pixels, so that the first may be a small copy of it that does not say so.
     """
     everything = (*tiff.pages, *tiff.inner)
     if any(_DNG_VERSION in tags or tags.get(_PHOTOMETRIC, (0,))[0] in _SENSOR for tags in everything):
-        raise RefusedError(_RAW)
-    whole = [number for number, tags in enumerate(tiff.pages) if _is_whole(tags)]
-    page = whole[0] if whole else 0
+        raise UnreadableError(_RAW)
+    page = next((index for index, tags in enumerate(tiff.pages) if _is_whole(tags)), 0)
+    sizes = [(tags.get(_WIDTH, (0,))[0], tags.get(_HEIGHT, (0,))[0]) for tags in everything]
     if tiff.pages:
-        width, height = _size(tiff.pages[page])
-        largest = max((_size(tags) for tags in everything if _is_whole(tags)), key=_area, default=(0, 0))
-        if 0 < 4 * width * height <= _area(largest):
-            raise RefusedError(
+        width, height = sizes[page]
+        whole = [size for size, tags in zip(sizes, everything, strict=True) if _is_whole(tags)]
+        largest = max(whole, key=math.prod, default=(0, 0))
+        if 0 < 4 * width * height <= math.prod(largest):
+            raise UnreadableError(
                 f"the page of {width} x {height} pixels may be a small copy of another in the same file, of "
                 f"{largest[0]} x {largest[1]}; export the one that is meant"
             )
@@ -206,14 +234,6 @@ def picture_page(tiff: Tiff) -> int:
 
 def _is_whole(tags: _Tags) -> bool:
     return not tags.get(_SUBFILE, (0,))[0] & 0b101 and tags.get(_OLD_SUBFILE, (1,))[0] != 2
-
-
-def _size(tags: _Tags) -> tuple[int, int]:
-    return tags.get(_WIDTH, (0,))[0], tags.get(_HEIGHT, (0,))[0]
-
-
-def _area(size: tuple[int, int]) -> int:
-    return size[0] * size[1]
 
 
 # The metadata of a PNG
@@ -225,11 +245,8 @@ _WORDS = {"tEXt": "text", "zTXt": "text", "iTXt": "text", "iCCP": "colour profil
 def without_bad_metadata(file: BinaryFile) -> tuple[BinaryFile, tuple[str, ...]]:
     """Copy a PNG without metadata that Pillow refuses: too large, broken, or of a wrong checksum.
 
-    Pillow's limits on metadata are the process's own, and one text that is larger refuses the whole picture. What is
+    Pillow's limits on metadata are the process's own, and one text that is larger makes the picture unreadable. What is
     metadata says the standard: chunks that are called by a small letter are not needed for the picture.
-
-    Args:
-        file: that begins as a PNG.
 
     Returns:
         The copy, and what was left out, in words; nothing where all metadata is fine.

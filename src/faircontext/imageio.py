@@ -1,32 +1,31 @@
-"""The one way in for images: any file that Pillow reads becomes an RGB array, or is refused with the file's name."""
+"""The one way in for images: any file that Pillow reads, of any mode and depth, becomes an RGB array of 8 bits."""
 
+import io
 import logging
 import os
-import stat
 import threading
 import warnings
 from dataclasses import dataclass, replace
-from importlib import import_module
-from importlib.util import find_spec
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
-from jaxtyping import UInt8
-from PIL import Image, UnidentifiedImageError, features
+from jaxtyping import Shaped, UInt8
+from PIL import Image, ImageCms, UnidentifiedImageError
 
-from faircontext.errors import ImageError, check_minimum, check_type, reason_of
+from faircontext.errors import ImageError, check_minimum, check_type
 from faircontext.imagefiles import (
     PNG,
     BinaryFile,
-    RefusedError,
-    brands_of,
+    UnreadableError,
+    check_plugin,
     check_raw,
+    open_regular,
     picture_page,
     read_tiff,
     what_it_is,
     without_bad_metadata,
 )
-from faircontext.pixels import coding_of, to_rgb
 
 __all__ = ["EXTENSIONS", "MAX_PIXELS", "DecodedImage", "load_image", "read_image"]
 
@@ -51,7 +50,7 @@ _TRANSPOSE = {
     8: Image.Transpose.ROTATE_90,
 }
 _UNDONE_BY = {6: 8, 8: 6}
-_FIRST = "the first of several frames was taken"
+_BITS, _PHOTOMETRIC, _FORMAT = 258, 262, 339  # tags of TIFF
 
 
 @dataclass(frozen=True)
@@ -60,15 +59,15 @@ class DecodedImage:
 
     Attributes:
         pixels: RGB.
-        notes: what was decided on the way, for example that only the first frame was taken.
+        warnings: what was decided on the way, for example that only the first frame was taken.
     """
 
     pixels: UInt8[np.ndarray, "height width 3"]
-    notes: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
 
 
 def load_image(path: Path | str, *, max_pixels: int = MAX_PIXELS, exif: bool = True) -> UInt8[np.ndarray, "h w 3"]:
-    """Decode one image file to RGB; see `read_image`, which also returns notes."""
+    """Decode one image file to RGB; see `read_image`, which also returns warnings."""
     return read_image(path, max_pixels=max_pixels, exif=exif).pixels
 
 
@@ -77,16 +76,16 @@ def read_image(path: Path | str, *, max_pixels: int = MAX_PIXELS, exif: bool = T
 
     EXIF orientation is applied, an embedded colour profile is converted to sRGB, transparency is composited on white,
     palettes and CMYK are converted, and of an animation or a multi-page file the first image is taken; in a TIFF the
-    first that is no reduced copy of another. Metadata that is too large or broken is left out, with a note.
+    first that is no reduced copy of another. Metadata that is too large or broken is left out, with a warning.
 
-    Numbers of more than 8 bits are scaled to 8, not clipped. Those of 9 to 16 bits have the range of their depth. Wider
+    Values of more than 8 bits are scaled to 8, not clipped. Those of 9 to 16 bits have the range of their depth. Wider
     integers from 0 to 255 have the range of 8 bits, those to 65,535 of 16; others, and floats, their own range.
 
-    Camera raw is refused: what could be read of it is a preview.
+    Camera raw is unreadable: what could be read of it is a preview.
 
     Args:
         path: the file.
-        max_pixels: larger images are refused; may lower the default limit, not raise it.
+        max_pixels: larger images are unreadable; may lower the default limit, not raise it.
         exif: whether to apply the EXIF orientation (published numbers are often measured without).
 
     Raises:
@@ -97,12 +96,12 @@ def read_image(path: Path | str, *, max_pixels: int = MAX_PIXELS, exif: bool = T
     check_minimum("max_pixels", max_pixels, 1)
     limit, head = min(max_pixels, MAX_PIXELS), b""
     try:
-        with _open_regular(Path(path)) as file, _QUIET:
+        with open_regular(Path(path)) as file, _QUIET:
             head = file.read(1024)
             file.seek(0)
             return _read(file, head, limit, exif)
-    except RefusedError as refused:
-        reason = str(refused)
+    except UnreadableError as error:
+        reason = str(error)
     except UnidentifiedImageError:
         reason = what_it_is(head)
     except Image.DecompressionBombError:
@@ -117,8 +116,7 @@ def read_image(path: Path | str, *, max_pixels: int = MAX_PIXELS, exif: bool = T
 class _Quiet:
     """Silences warnings and log lines, hints of decoders at odd files, in any number of threads.
 
-    Filters of warnings are the process's own. Log lines go where the process wants them, but not to standard error for
-    want of a place.
+    Filters of warnings are the process's own. Log lines go where the process wants them, and else nowhere.
     """
 
     def __init__(self) -> None:
@@ -146,39 +144,24 @@ class _Quiet:
 _QUIET = _Quiet()
 
 
-def _open_regular(path: Path) -> BinaryFile:
-    """Open a file, or refuse what is not a regular file that can be read."""
-    try:
-        mode = path.stat().st_mode
-        if stat.S_ISDIR(mode):
-            raise RefusedError("a folder, not an image")
-        if not stat.S_ISREG(mode):
-            raise RefusedError("not a regular file")
-        return path.open("rb")
-    except FileNotFoundError:
-        raise RefusedError("a link to nothing" if path.is_symlink() else "no such file") from None
-    except (OSError, ValueError) as error:
-        raise RefusedError(f"cannot be read: {reason_of(error)}") from None
-
-
 def _read(file: BinaryFile, head: bytes, limit: int, exif: bool) -> DecodedImage:
-    """Decode a file; a PNG that is refused, once more without the metadata that is at fault, if any is."""
+    """Decode a file; an unreadable PNG once more without the metadata that is at fault, if any is."""
     try:
         return _decode(file, head, limit, exif)
-    except (RefusedError, Image.DecompressionBombError, MemoryError):
+    except (UnreadableError, Image.DecompressionBombError, MemoryError):
         raise
     except Exception:
         copy, left_out = without_bad_metadata(file) if head.startswith(PNG) else (file, ())
         if not left_out:
             raise
-    found = _decode(copy, head, limit, exif)
-    return replace(found, notes=(*found.notes, f"too large or broken, and left out: {', '.join(left_out)}"))
+    image = _decode(copy, head, limit, exif)
+    return replace(image, warnings=(*image.warnings, f"too large or broken, and left out: {', '.join(left_out)}"))
 
 
 def _decode(file: BinaryFile, head: bytes, limit: int, exif: bool) -> DecodedImage:
     check_raw(head)
     if head[4:8] == b"ftyp":
-        _check_plugin(brands_of(head))
+        check_plugin(head)
     tiff = read_tiff(file, head)
     page = picture_page(tiff) if tiff else 0
     file.seek(0)
@@ -188,36 +171,24 @@ def _decode(file: BinaryFile, head: bytes, limit: int, exif: bool) -> DecodedIma
     except (UnidentifiedImageError, KeyError):
         if tiff is None:
             raise
-        raise RefusedError(tiff.description()) from None
+        raise UnreadableError(tiff.description()) from None
     with opened as image:
         if page:
             image.seek(page)
         if image.width * image.height > limit:
-            raise RefusedError(
+            raise UnreadableError(
                 f"{image.width} x {image.height} pixels are more than the limit of {limit:,} (max_pixels)"
             )
         several = image.format != "MPO" and getattr(image, "is_animated", False)
-        coding = coding_of(image)
+        coding = _coding_of(image)
         # Pillow's decoder of TIFF turns the picture itself, and then has no orientation any more.
         turned = _orientation(image) if image.format == "TIFF" else 1
         image.load()
         turn = _TRANSPOSE.get(_orientation(image) if exif else _UNDONE_BY.get(turned, turned))
-        pixels = to_rgb(image if turn is None else image.transpose(turn), coding)
-    taken = f"page {page + 1} was taken, as those before are reduced copies" if page else _FIRST
+        pixels = _to_rgb(image if turn is None else image.transpose(turn), coding)
+    first = "the first of several frames was taken"
+    taken = f"page {page + 1} was taken, as those before are reduced copies" if page else first
     return DecodedImage(pixels, (taken,) if several else ())
-
-
-def _check_plugin(kind: str) -> None:
-    """Make AVIF and HEIC readable where their plug-ins are installed, else refuse naming them."""
-    if kind == "AVIF":
-        if not features.check("avif") and find_spec("pillow_avif") is None:
-            raise RefusedError("AVIF images need a plug-in: pip install pillow-avif-plugin")
-        if not features.check("avif"):
-            import_module("pillow_avif")
-    elif find_spec("pillow_heif") is None:
-        raise RefusedError("HEIC images need a plug-in: pip install pillow-heif")
-    else:
-        import_module("pillow_heif").register_heif_opener()
 
 
 def _orientation(image: Image.Image) -> int:
@@ -226,3 +197,126 @@ def _orientation(image: Image.Image) -> int:
         return int(image.getexif().get(_ORIENTATION, 1))
     except Exception:  # a broken EXIF block is no reason to refuse a picture that decodes
         return 1
+
+
+# From what a decoder gives to RGB of 8 bits
+
+
+@dataclass(frozen=True)
+class _Coding:
+    """What a file says of its values beyond Pillow's mode.
+
+    Attributes:
+        white: the largest value that its depth allows, or None where no depth is known up to 16 bits.
+        unsigned: whether 32-bit integers have no sign, which Pillow's mode has.
+        signed: whether bytes have a sign, which Pillow's mode has not.
+        inverted: whether 0 is white, where Pillow leaves that as it is.
+        packing: how the file packs its values, as Pillow calls it, where that is a word.
+    """
+
+    white: int | None = None
+    unsigned: bool = False
+    signed: bool = False
+    inverted: bool = False
+    packing: str = ""
+
+
+def _coding_of(image: Image.Image) -> _Coding:
+    """Read what a file says of its values, before its pixels are decoded, which forgets some of it."""
+    wide = image.mode.startswith("I") or image.mode == "F"
+    tile = getattr(image, "tile", None)
+    packing = tile[0][3] if tile and isinstance(tile[0][3], str) else ""
+    white = 65_535 if image.mode.startswith("I;16") or (image.format == "PPM" and image.mode == "I") else None
+    tags = getattr(image, "tag_v2", None)
+    if tags is None:
+        return _Coding(white, packing=packing)
+    bits, kind = tags.get(_BITS, (1,))[0], tags.get(_FORMAT, (1,))[0]
+    if not wide:
+        return _Coding(signed=image.mode == "L" and kind == 2, packing=packing)
+    white = 2**bits - 1 if kind == 1 and bits <= 16 else None
+    return _Coding(white, kind == 1 and bits == 32, inverted=tags.get(_PHOTOMETRIC) == 0, packing=packing)
+
+
+def _to_rgb(image: Image.Image, coding: _Coding) -> UInt8[np.ndarray, "h w 3"]:
+    """Return the pixels of a decoded image as RGB, transparency on white, by its colour profile."""
+    transparency = image.info.get("transparency")  # of a PNG: in the file's depth, not that of the decoded pixels
+    if isinstance(transparency, int):
+        transparency *= {"L;2": 85, "L;4": 17}.get(coding.packing, 1)
+    elif isinstance(transparency, tuple) and coding.packing == "RGB;16B":
+        transparency = tuple(channel >> 8 for channel in transparency)  # colours that decode alike are one
+    if image.mode.startswith("I") or image.mode == "F" or coding.signed:
+        values = np.asarray(image)
+        if coding.signed:
+            values = values.view(np.int8)
+        grey = _grey(values, coding)
+        if isinstance(transparency, int):
+            grey[values == transparency] = 255
+        return np.repeat(grey[..., None], 3, axis=2)
+    profile = image.info.get("icc_profile")
+    if transparency is not None:
+        image.info["transparency"] = transparency
+    if image.has_transparency_data:
+        layers = image.convert("RGBA")
+        colours = _to_srgb(layers.convert("RGB"), profile)
+        white = Image.new("RGB", layers.size, "white")
+        return np.array(Image.composite(colours, white, layers.getchannel("A")))
+    if image.mode in ("1", "P", "HSV", "YCbCr"):
+        image = image.convert("RGB")
+    return np.array(_to_srgb(image, profile))
+
+
+def _grey(values: Shaped[np.ndarray, "h w"], coding: _Coding) -> UInt8[np.ndarray, "h w"]:
+    """Scale integers and floats that are no bytes without a sign to 8 bits.
+
+    Up to 16 bits the depth says what black and white are. Wider integers often hold narrower ones: those from 0 to 255
+    are taken for 8 bits, those to 65,535 for 16. All others, and floats, have no convention: black and white are the
+    least and the largest.
+    """
+    if coding.unsigned and values.dtype == np.int32:
+        values = np.ascontiguousarray(values).view(np.uint32)
+    floats = values.astype(np.float64)
+    if coding.white is not None:
+        low, high = 0.0, float(coding.white)
+    elif np.issubdtype(values.dtype, np.integer) and values.min() >= 0 and values.max() <= 65_535:
+        low, high = 0.0, 255.0 if values.max() <= 255 else 65_535.0
+    else:
+        finite = floats[np.isfinite(floats)]
+        low, high = (float(finite.min()), float(finite.max())) if finite.size else (0.0, 0.0)
+    floats = np.nan_to_num(floats, nan=low, posinf=high, neginf=low)
+    grey = np.rint((floats - low) * (255.0 / (high - low) if high > low else 0.0)).astype(np.uint8)
+    return 255 - grey if coding.inverted else grey
+
+
+def _to_srgb(image: Image.Image, profile: bytes | None) -> Image.Image:
+    """Convert to RGB by the embedded colour profile, or by the mode's plain meaning where it has none that fits."""
+    if image.mode == "LAB":
+        profile = ImageCms.ImageCmsProfile(ImageCms.createProfile("LAB")).tobytes()
+    if profile:
+        try:
+            transform = _transform(profile, image.mode)
+            if transform is None:
+                return image
+            converted = ImageCms.applyTransform(image, transform)
+            assert converted is not None  # it is only None in place
+            return converted
+        except (ImageCms.PyCMSError, OSError):  # a broken profile, or one for another kind of image
+            pass
+    return image.convert("RGB")
+
+
+@lru_cache(maxsize=16)
+def _transform(profile: bytes, mode: str) -> ImageCms.ImageCmsTransform | None:
+    """Return the transform from a profile to sRGB, or None where it would only move colours by rounding.
+
+    Most profiles are sRGB's own. Building and applying a transform takes longer than decoding, and many files have the
+    same profile.
+    """
+    source = ImageCms.ImageCmsProfile(io.BytesIO(profile))
+    transform = ImageCms.buildTransform(source, ImageCms.createProfile("sRGB"), mode, "RGB")
+    if mode == "RGB":
+        levels = np.arange(0, 256, 15, dtype=np.uint8)
+        colours = np.stack(np.meshgrid(levels, levels, levels), -1).reshape(len(levels), -1, 3)
+        moved = np.asarray(ImageCms.applyTransform(Image.fromarray(colours), transform))
+        if np.abs(moved.astype(int) - colours).max() <= 1:
+            return None
+    return transform

@@ -10,8 +10,8 @@ from torch import Tensor
 
 from faircontext.backbones import Backbone, create_backbone
 from faircontext.backbones.prompts import CONTEXT, PROMPT_SETS, Prompts
+from faircontext.backbones.towers import cache_folder, cached_features
 from faircontext.errors import ArgumentError, LabelError, check_type
-from faircontext.files import cache_folder, cached_features
 from faircontext.names import check_name, normalise
 
 __all__ = ["LabelSpace", "merge_templates"]

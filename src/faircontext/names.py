@@ -1,22 +1,27 @@
-"""Class names: what one must be, how two are compared, which class a word names, and lists of names."""
+"""Class names: what one must be, how two are compared, which class a word or a folder names, and lists of names."""
 
+import os
 import re
+import sys
 import unicodedata
 from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
+from difflib import get_close_matches
 from pathlib import Path
 
-from faircontext.errors import ArgumentError, LabelError, reason_of
+from faircontext.errors import ArgumentError, LabelError, and_more, reason_of
 
 __all__ = [
     "ClassIndex",
+    "FolderTruth",
     "as_integer",
     "check_name",
     "class_names",
     "compose",
     "count_from_one",
-    "list_remarks",
-    "name_remarks",
+    "list_warnings",
+    "name_warnings",
+    "natural",
     "normalise",
     "parse_labels",
     "read_labels",
@@ -29,6 +34,9 @@ _OTHER_COMMAS = ";|\uff0c\u3001\uff1b"
 """Marks that lists have in place of commas: the last are the comma of full width, the enumeration comma, and `;`."""
 
 _QUOTES = "'\"`"
+
+_SHOWN = 20
+"""Folders of no class that are named, a line each."""
 
 
 def check_name(number: int, name: str, file: Path | None = None) -> None:
@@ -69,6 +77,11 @@ def as_integer(word: str) -> int | None:
     return int(word) if word.isdecimal() and len(word) < 256 else None  # a file's name is no longer
 
 
+def natural(path: Path) -> tuple[int, str]:
+    """Sort integer names, as of class folders, by value and before words."""
+    return (int(path.name), "") if path.name.isdecimal() else (sys.maxsize, path.name)
+
+
 class ClassIndex:
     """Which class a word names, by index: the name that is equal, else alike in less and less.
 
@@ -84,15 +97,15 @@ class ClassIndex:
         keys: tuple[Callable[[str], Hashable], ...] = (str, compose, normalise, as_integer)
         self._levels: list[tuple[Callable[[str], Hashable], dict[Hashable, list[int]]]] = []
         for key in keys:
-            places: dict[Hashable, list[int]] = {}
+            indices: dict[Hashable, list[int]] = {}
             for index, name in enumerate(names):
-                places.setdefault(key(name), []).append(index)
-            places.pop(None, None)  # of names that are no integers
-            self._levels.append((key, places))
+                indices.setdefault(key(name), []).append(index)
+            indices.pop(None, None)  # of names that are no integers
+            self._levels.append((key, indices))
 
     def find_all(self, word: str) -> tuple[int, ...]:
         """Return the indices of all classes that a word names: several where they have one name."""
-        return next((tuple(places[key(word)]) for key, places in self._levels if key(word) in places), ())
+        return next((tuple(indices[key(word)]) for key, indices in self._levels if key(word) in indices), ())
 
     def find(self, word: str) -> int | None:
         """Return the index of the class that a word names, the first of several, or None."""
@@ -114,37 +127,113 @@ def count_from_one(labels: Collection[int], names: Sequence[str]) -> str:
     )
 
 
-def list_remarks(names: Sequence[str]) -> list[str]:
+class FolderTruth:
+    """Which class an image's folder is named after, by index.
+
+    A folder of exactly a class's name is that class; else case, underscores for spaces, Unicode composition, and zeros
+    before an integer do not matter, see `ClassIndex`. Where no folder is named after a class and all are integers, as
+    in copies of ImageNet, an integer is the position of the class, from 0.
+
+    Args:
+        names: class names.
+        paths: all images.
+        roots: folders of class folders, which may hold more folders; without them the folder that directly holds an
+            image counts.
+    """
+
+    def __init__(self, names: Sequence[str], paths: Iterable[Path], roots: Sequence[str] = ()) -> None:
+        self.names = tuple(names)
+        self._roots = [Path(os.path.abspath(root)) for root in roots]  # noqa: PTH100 (keeps links, unlike resolve)
+        index = ClassIndex(self.names)
+        self.folders = sorted({self._folder(path) for path in paths} - {*self._roots}, key=natural)
+        self._labels = {folder: index.find(folder.name) for folder in self.folders}
+        self._positions = [value for value in (as_integer(folder.name) for folder in self.folders) if value is not None]
+        named = any(label is not None for label in self._labels.values())
+        self.numbered = bool(self.folders) and len(self._positions) == len(self.folders) and not named
+        if self.numbered and max(self._positions) < len(self.names):
+            self._labels = dict(zip(self.folders, self._positions, strict=True))
+
+    def __call__(self, path: Path) -> int | None:
+        """Return the index of the class of one of the images, or None."""
+        return self._labels.get(self._folder(path))
+
+    def _folder(self, path: Path) -> Path:
+        absolute = Path(os.path.abspath(path))  # noqa: PTH100 (as above)
+        for root in self._roots:
+            if root in absolute.parents[1:]:
+                return root / absolute.relative_to(root).parts[0]
+        return absolute.parent if path.parent == Path() or os.pardir in path.parts else path.parent
+
+    def warnings(self) -> list[str]:
+        """Return what a person should know about the folders before a run, a line each."""
+        if self.numbered:
+            return [self._position_warning()]
+        known = {folder: label for folder, label in self._labels.items() if label is not None}
+        lines = []
+        if known and all(folder.name.isdecimal() for folder in self.folders):
+            order = and_more(sorted((folder.name for folder in known), key=int), 20)
+            lines.append(f"class folders are all integers, and so are the class names, in this order: {order}")
+        strange = [folder for folder in self.folders if known and folder not in known]
+        for folder in strange[:_SHOWN]:
+            close = get_close_matches(normalise(folder.name), {*map(normalise, self.names)}, n=3, cutoff=0.5)
+            hint = f"; did you mean {' or '.join(close)}?" if close else ""
+            lines.append(f"folder {folder} is named after no class, its images count in no accuracy{hint}")
+        if strange[_SHOWN:]:
+            lines.append(f"{len(strange) - _SHOWN:,} more folders are named after no class")
+        empty = [name for index, name in enumerate(self.names) if index not in known.values()]
+        if self._roots and empty:
+            lines.append(f"class folders without images, which stay classes: {and_more(empty, 20)}")
+        return lines
+
+    def _position_warning(self) -> str:
+        """Say which classes integer folders stand for, or that they stand for none."""
+        head = "class folders are all integers"
+        if None in self._labels.values():
+            return (
+                f"{head}, but {self.folders[-1].name} is no place among {len(self.names)} classes, counted from 0: no "
+                "image has a truth"
+            )
+        pairs = [
+            f"{folder.name} = {self.names[position]}"
+            for folder, position in self._labels.items()
+            if position is not None
+        ]
+        odd = count_from_one(self._positions, self.names)
+        doubt = f"; they may count from 1: {odd}" if odd else ""
+        return f"{head}, taken as places in the list of classes, from 0: {and_more(pairs, 20)}{doubt}"
+
+
+def list_warnings(names: Sequence[str]) -> list[str]:
     """Return what is odd in a whole list of class names, a line each."""
-    found = []
+    lines = []
     if len(names) == 1:
-        found.append(f"with one class, {names[0]}, nothing is decided: every image is answered with it")
+        lines.append(f"with one class, {names[0]}, nothing is decided: every image is answered with it")
         if "," in names[0]:
-            found.append("the one class name has commas in it; a file of class names has one a line")
+            lines.append("the one class name has commas in it; a file of class names has one a line")
         elif other := next((mark for mark in _OTHER_COMMAS if mark in names[0]), None):
-            found.append(f"the one class name has {other!r} in it; --labels takes names with commas (,) between")
-    return found + _odd_forms(names)
+            lines.append(f"the one class name has {other!r} in it; --labels takes names with commas (,) between")
+    return lines + _odd_forms(names)
 
 
-def name_remarks(names: Sequence[str]) -> list[str]:
+def name_warnings(names: Sequence[str]) -> list[str]:
     """Return what a person should know about class names before a run, a line each.
 
-    Besides `list_remarks`: which names are equal or nearly so. In a known data set that is as it should be.
+    Besides `list_warnings`: which names are equal or nearly so. In a known data set that is as it should be.
     """
-    found = list_remarks(names)
+    lines = list_warnings(names)
     equal, alike = Counter(map(compose, names)), Counter(map(normalise, names))
     doubled = sorted({name for name in names if equal[compose(name)] > 1})
     if doubled:
-        found.append(
+        lines.append(
             f"class names given more than once: {', '.join(doubled)}; each keeps its place, the first wins ties"
         )
     similar = sorted({name for name in names if alike[normalise(name)] > 1} - {*doubled})
     if similar:
-        found.append(
+        lines.append(
             f"class names that differ in case, underscores or blanks alone: {', '.join(similar)}; a text model may "
             "read them alike, and the first wins ties"
         )
-    return found
+    return lines
 
 
 def _odd_forms(names: Sequence[str]) -> list[str]:

@@ -15,8 +15,6 @@ __all__ = ["forget_peak", "lifetime_peak_mb", "peak_mb", "resident_mb", "usable_
 _CGROUP_LIMIT = Path("/sys/fs/cgroup/cpu.max")
 """A container's limit (cgroup v2): microseconds of processor time, and the period in which they may be used."""
 
-_STATUS = Path("/proc/self/status")
-
 
 def usable_processors() -> int:
     """Return how many processors this process may use, at least 1.
@@ -29,16 +27,11 @@ def usable_processors() -> int:
         allowed = len(os.sched_getaffinity(0))
     else:
         allowed = os.cpu_count() or 1
-    return max(1, min(allowed, _container_processors()))
-
-
-def _container_processors() -> int:
-    """Return the processors that a container's limit comes to, rounded up; without a limit, more than there are."""
     try:
         quota, period = map(float, _CGROUP_LIMIT.read_text().split())
     except (OSError, ValueError):  # no such file, or no limit: the quota is then the word "max"
-        return sys.maxsize
-    return math.ceil(quota / period)
+        return max(1, allowed)
+    return max(1, min(allowed, math.ceil(quota / period)))
 
 
 def resident_mb() -> float:
@@ -61,9 +54,9 @@ def peak_mb() -> float:
 
 
 def _status_mb(name: str) -> float:
-    found = re.search(rf"{name}:\s+(\d+) kB", _STATUS.read_text())
-    assert found is not None
-    return int(found[1]) / 1024
+    line = re.search(rf"{name}:\s+(\d+) kB", Path("/proc/self/status").read_text())
+    assert line is not None
+    return int(line[1]) / 1024
 
 
 def lifetime_peak_mb() -> float | None:

@@ -1,34 +1,58 @@
-"""What passes between the stages: the prediction and the names of array shapes."""
+"""What passes between the stages: images, predictions, and their diagnostics as rows store them and give them back."""
 
+import base64
+import io
+import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import PIL.Image
 from jaxtyping import Float, Int, UInt8
-from torch import Tensor
 
-from faircontext.diagnostics import Diagnostic
 from faircontext.errors import FeatureError
 
-__all__ = ["Diagnostic", "Image", "Prediction"]
+if TYPE_CHECKING:
+    from torch import Tensor
+else:
+    Tensor = Any  # reading runs does without torch; shapes and types of numbers are checked all the same
+
+__all__ = [
+    "FLAT",
+    "MAP_SIDE",
+    "Diagnostic",
+    "Image",
+    "Prediction",
+    "StoredMaps",
+    "describe_flat",
+    "is_flat",
+    "read_diagnostics",
+    "read_maps",
+    "store_maps",
+]
 
 Image = UInt8[np.ndarray, "height width 3"]
 """A decoded RGB image."""
 
+Diagnostic = float | int | str | tuple[float, ...]
+"""A number, a word or a row of numbers about how a prediction came about."""
+
 
 @dataclass(frozen=True)
 class Prediction:
-    """One method's answer for one image; tensors are on the CPU.
+    """One method's prediction for one image; tensors are on the CPU.
 
     Attributes:
-        index: the answer, an index into the label space.
+        index: the predicted class, an index into the label space.
         ranking: all classes, best first; `ranking[0]` is `index`.
-        probabilities: per class, summing to one; what ECE, Brier score and NLL are computed from. The answer need not
-            be the most probable class: a voting method answers by votes.
+        probabilities: per class, summing to one; what ECE, Brier score and NLL are computed from. The predicted class
+            need not be the most probable one: a voting method predicts by votes.
         votes: per class, for methods that vote, else None.
         candidates: the classes the method decided between, best first as explored; empty where it has no such step.
-        fallback: None, or why the method answered with less than its full procedure.
-        diagnostics: flat mapping of further numbers, words and rows of numbers about how the answer came about.
+        fallback: None, or why the method predicted with less than its full procedure.
+        diagnostics: flat mapping of further numbers, words and rows of numbers about how the prediction came about.
 
     Raises:
         FeatureError: a probability is NaN or infinite.
@@ -48,5 +72,78 @@ class Prediction:
 
     @property
     def confidence(self) -> float:
-        """The probability of the answer."""
+        """The probability of the predicted class."""
         return float(self.probabilities[self.index])
+
+
+def read_diagnostics(text: str) -> dict[str, Any]:
+    """Return the diagnostics of a row; what was NaN or infinite, and is null in JSON, is NaN."""
+    return {name: _without_null(value) for name, value in json.loads(text).items()}
+
+
+def _without_null(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_without_null(inner) for inner in value]
+    return math.nan if value is None else value
+
+
+MAP_SIDE = 56
+"""Side of stored maps; a cell of the finest grid of masks is four of their pixels wide."""
+
+
+@dataclass(frozen=True)
+class StoredMaps:
+    """What a row of the analysis `gallery` stores of an image.
+
+    Attributes:
+        image: the plain view `u_1`.
+        evidence: `E_c` of the candidates, in the order of the row's `candidates`, in nats.
+    """
+
+    image: Image
+    evidence: Float[np.ndarray, "candidates size size"]
+
+
+def store_maps(image: Image, evidence: Float[np.ndarray, "candidates size size"]) -> dict[str, str]:
+    """Return an image (as JPEG) and maps (in half precision) as text, for the diagnostics of a row; see `read_maps`."""
+    file = io.BytesIO()
+    PIL.Image.fromarray(image).save(file, "JPEG", quality=88)
+    return {
+        "image": base64.b64encode(file.getvalue()).decode("ascii"),
+        "maps": base64.b64encode(evidence.astype("<f2").tobytes()).decode("ascii"),
+    }
+
+
+def read_maps(diagnostics: Mapping[str, Any]) -> StoredMaps:
+    """Return what `store_maps` has stored.
+
+    Raises:
+        KeyError: the row is of another method.
+    """
+    with PIL.Image.open(io.BytesIO(base64.b64decode(diagnostics["image"]))) as file:
+        image = np.asarray(file.convert("RGB"))
+    maps = np.frombuffer(base64.b64decode(diagnostics["maps"]), "<f2").reshape(-1, MAP_SIDE, MAP_SIDE)
+    return StoredMaps(image, maps.astype(np.float32))
+
+
+FLAT = 0.95
+"""Common evidence is flat where the mean of `Q / max Q`, over pixels and pairs, is above this."""
+
+
+def is_flat(diagnostics: Mapping[str, Any]) -> bool:
+    """Tell from a prediction's diagnostics whether its common evidence localised nothing, see `FLAT`."""
+    return float(diagnostics.get("common_mean", 0.0)) > FLAT
+
+
+def describe_flat(name: str, flat: int, localised: int) -> str:
+    """Return, for a person, how many images of a run had flat common evidence.
+
+    Args:
+        name: what the method is called in the run.
+        flat: images whose common evidence is flat, see `is_flat`.
+        localised: images that have common evidence.
+    """
+    return (
+        f"{name}: common evidence is flat in {flat} of {localised} images (mean of Q / max Q above {FLAT}): nothing "
+        "was localised there; the setting area gives it an area, for example area=0.25"
+    )

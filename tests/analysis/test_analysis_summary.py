@@ -5,11 +5,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from made_analyses import analysis_run
 
 from faircontext.runs.records import AnalysisRow
 from faircontext.runs.results import analysis_rows, describe_analysis, view_correlation
 from faircontext.runs.store import Run, load_run
-from made_analyses import analysis_run
 
 
 def findings(run: Run, label: str) -> list[AnalysisRow]:

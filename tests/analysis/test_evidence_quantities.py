@@ -25,11 +25,11 @@ from faircontext.analysis import (
     list_analyses,
 )
 from faircontext.analysis.contribution import EPSILON, ecec, euec, margin, margin_bound, pair_decisions
-from faircontext.diagnostics import MAP_SIDE, read_maps
 from faircontext.errors import LabelError
 from faircontext.methods import FCL, list_methods
 from faircontext.metrics.scores import COMPOSED_WEIGHT, reconstruction_bound
 from faircontext.runs.records import ANALYSES
+from faircontext.types import MAP_SIDE, read_maps
 
 MakeEpisode = Callable[..., Episode]
 SMALL = {"masks": 8, "k": 4, "beta": 5.0}

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from made_analyses import analysis_run
 
 from faircontext import Backbone, Episode, LabelSpace
 from faircontext.analysis import Pointing
@@ -18,7 +19,6 @@ from faircontext.metrics.saliency import localise
 from faircontext.runs.records import AnalysisRow
 from faircontext.runs.results import analysis_rows, describe_analysis, pointed
 from faircontext.runs.store import load_run
-from made_analyses import analysis_run
 
 
 def test_cells_of_an_image_whose_side_they_do_not_divide() -> None:

@@ -11,18 +11,18 @@ import pytest
 import timm
 import torch
 import torch.nn.functional as F
+from helpers import same_bits
 from safetensors.torch import load_file
 from torch import Tensor
 from transformers import AutoModel, AutoTokenizer
 
 from faircontext import Backbone, FairContextError, LabelSpace, ViewRecipe, create_backbone, list_backbones, load_image
 from faircontext.backbones import lite
-from faircontext.backbones.device import usable_device
 from faircontext.backbones.lite import Lite
 from faircontext.backbones.prompts import CONTEXT
+from faircontext.backbones.towers import usable_device
 from faircontext.errors import ArgumentError, LabelError
 from faircontext.views import plain_view
-from helpers import same_bits
 
 SCRIPT = Path(__file__).parents[2] / "scripts" / "build_lite_head.py"
 NAMES = ["dog", "three-toed sloth", "red fox", "fire_truck", "Entlebucher Sennenhund"]

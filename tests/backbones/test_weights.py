@@ -11,17 +11,17 @@ import numpy as np
 import open_clip
 import pytest
 import torch
+from helpers import same_bits
 from safetensors.torch import load_file, save_file
+from tiny_clip import TEXT, VISION, write_model
 from torch import Tensor, nn
 
 from faircontext import Backbone, create_backbone
 from faircontext.backbones import activation_of
-from faircontext.backbones.loading import load_open_clip
+from faircontext.backbones.checkpoints import load_open_clip
 from faircontext.cli import main
 from faircontext.errors import ArgumentError, FairContextWarning
 from faircontext.labels import LabelSpace
-from helpers import same_bits
-from tiny_clip import TEXT, VISION, write_model
 
 TINY = {"embed_dim": 32, "vision_cfg": VISION, "text_cfg": TEXT}
 Weights = dict[str, Tensor]
@@ -460,7 +460,7 @@ def test_a_file_name_that_suggests_another_activation_is_noted(
     from faircontext.backbones.checkpoints import find_source
 
     torch.save({}, tmp_path / file)
-    remarks = find_source(architecture, str(tmp_path / file)).remarks
+    remarks = find_source(architecture, str(tmp_path / file)).warnings
     assert len(remarks) == (other is not None)
     assert all(remark.endswith(f"if so, name the architecture {other}") for remark in remarks)
 
@@ -483,7 +483,7 @@ def test_names_of_known_tags_suggest_their_activation(
     from faircontext.backbones.checkpoints import find_source
 
     torch.save({}, tmp_path / file)
-    remarks = find_source(architecture, str(tmp_path / file)).remarks
+    remarks = find_source(architecture, str(tmp_path / file)).warnings
     assert [f"were trained with {suggests};" in remark for remark in remarks] == [True] * (suggests is not None)
 
 

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 from coop_trees import draw
+
 from faircontext import FCL, Episode
 from faircontext.cli import main
 from faircontext.datasets.layouts import imagenet_wnids

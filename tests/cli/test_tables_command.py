@@ -6,9 +6,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from made_runs import write_run
 
 from faircontext.cli import main
-from made_runs import write_run
 
 
 @pytest.fixture

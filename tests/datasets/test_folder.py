@@ -4,10 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from faircontext.datasets.folder import FolderTruth, class_folders, find_images
+from faircontext.datasets.class_folders import class_folders
+from faircontext.datasets.folder import find_images
 from faircontext.errors import ArgumentError, LabelError
 from faircontext.imageio import EXTENSIONS
-from faircontext.names import class_names, name_remarks, parse_labels, read_labels
+from faircontext.names import FolderTruth, class_names, name_warnings, parse_labels, read_labels
 
 
 def touch(root: Path, *names: str) -> None:
@@ -21,8 +22,8 @@ def label(path: Path, names: tuple[str, ...]) -> int | None:
     return FolderTruth(names, [path])(path)
 
 
-def remarks(names: tuple[str, ...], paths: list[Path]) -> list[str]:
-    return [*name_remarks(names), *FolderTruth(names, paths).remarks()]
+def warnings(names: tuple[str, ...], paths: list[Path]) -> list[str]:
+    return [*name_warnings(names), *FolderTruth(names, paths).warnings()]
 
 
 def found(root: Path, *paths: str) -> list[str]:
@@ -243,25 +244,25 @@ def test_class_names_come_either_from_a_list_or_from_a_file(tmp_path):
 
 
 def test_nothing_is_remarked_where_folders_and_names_agree():
-    assert remarks(("cat", "dog"), [Path("in/cat/1.jpg"), Path("in/dog/1.jpg")]) == []
+    assert warnings(("cat", "dog"), [Path("in/cat/1.jpg"), Path("in/dog/1.jpg")]) == []
 
 
 def test_folders_that_are_no_classes_are_not_remarked_where_none_is():
-    assert remarks(("cat", "dog"), [Path("holiday/1.jpg"), Path("beach/1.jpg")]) == []
+    assert warnings(("cat", "dog"), [Path("holiday/1.jpg"), Path("beach/1.jpg")]) == []
 
 
 def test_a_folder_beside_class_folders_is_remarked_with_close_names():
-    assert remarks(("cat", "dog"), [Path("cat/1.jpg"), Path("cats/1.jpg"), Path("zebra/1.jpg")]) == [
+    assert warnings(("cat", "dog"), [Path("cat/1.jpg"), Path("cats/1.jpg"), Path("zebra/1.jpg")]) == [
         "folder cats is named after no class, its images count in no accuracy; did you mean cat?",
         "folder zebra is named after no class, its images count in no accuracy",
     ]
 
 
 def test_names_given_twice_and_a_single_name_are_remarked():
-    assert remarks(("cat", "dog", "cat"), []) == [
+    assert warnings(("cat", "dog", "cat"), []) == [
         "class names given more than once: cat; each keeps its place, the first wins ties"
     ]
-    assert remarks(("cat",), []) == ["with one class, cat, nothing is decided: every image is answered with it"]
+    assert warnings(("cat",), []) == ["with one class, cat, nothing is decided: every image is answered with it"]
 
 
 def test_integer_folders_are_sorted_by_value(tmp_path):
@@ -310,7 +311,7 @@ def test_an_empty_class_folder_stays_a_class_with_one_warning(tmp_path):
     names, paths = class_folders([str(tmp_path)]), find_images([str(tmp_path)])
     truth = FolderTruth(names, paths, [str(tmp_path)])
     assert [truth(path) for path in paths] == [0, 1]
-    assert truth.remarks() == ["class folders without images, which stay classes: eel, fox"]
+    assert truth.warnings() == ["class folders without images, which stay classes: eel, fox"]
 
 
 def test_integer_folders_are_places_in_the_list_of_classes_and_the_map_is_shown():
@@ -318,7 +319,7 @@ def test_integer_folders_are_places_in_the_list_of_classes_and_the_map_is_shown(
     names = tuple("abcdefghijk")
     truth = FolderTruth(names, paths)
     assert [truth(path) for path in paths] == [10, 2, 0]
-    assert truth.remarks() == [
+    assert truth.warnings() == [
         "class folders are all integers, taken as places in the list of classes, from 0: 0 = a, 2 = c, 10 = k"
     ]
 
@@ -326,7 +327,7 @@ def test_integer_folders_are_places_in_the_list_of_classes_and_the_map_is_shown(
 def test_integer_folders_beyond_the_classes_are_no_truth():
     truth = FolderTruth(("a", "b"), [Path("1/x.jpg"), Path("2/x.jpg")])
     assert truth(Path("1/x.jpg")) is None
-    assert truth.remarks() == [
+    assert truth.warnings() == [
         "class folders are all integers, but 2 is no place among 2 classes, counted from 0: no image has a truth"
     ]
 
@@ -334,17 +335,17 @@ def test_integer_folders_beyond_the_classes_are_no_truth():
 def test_integer_folders_that_are_class_names_are_those_classes():
     truth = FolderTruth(("10", "9"), [Path("9/x.jpg"), Path("10/x.jpg")])
     assert truth(Path("9/x.jpg")) == 1
-    assert truth.remarks() == ["class folders are all integers, and so are the class names, in this order: 9, 10"]
+    assert truth.warnings() == ["class folders are all integers, and so are the class names, in this order: 9, 10"]
 
 
 def test_a_long_map_is_cut_where_it_is_shown():
     names = tuple(f"class {number}" for number in range(100))
-    (remark,) = FolderTruth(names, [Path(f"{number}/x.jpg") for number in range(100)]).remarks()
-    assert remark.endswith("19 = class 19 and 80 more")
+    (warning,) = FolderTruth(names, [Path(f"{number}/x.jpg") for number in range(100)]).warnings()
+    assert warning.endswith("19 = class 19 and 80 more")
 
 
 def test_one_class_name_full_of_commas_is_remarked_on():
-    assert name_remarks(("cat,dog,eel",))[1] == (
+    assert name_warnings(("cat,dog,eel",))[1] == (
         "the one class name has commas in it; a file of class names has one a line"
     )
 
@@ -366,14 +367,14 @@ def test_one_class_name_full_of_commas_is_remarked_on():
     ],
 )
 def test_what_lists_and_shells_put_around_names_is_remarked_on(names, said):
-    found = name_remarks(names)
+    found = name_warnings(names)
     assert found == [] if said is None else found[0].startswith(said)
 
 
 @pytest.mark.parametrize("mark", [";", "|", "\uff0c", "\u3001"])
 def test_one_class_name_with_another_mark_than_a_comma_is_remarked_on(mark):
     said = f"the one class name has {mark!r} in it; --labels takes names with commas (,) between"
-    assert name_remarks([f"cat{mark}dog"])[1:] == [said]
+    assert name_warnings([f"cat{mark}dog"])[1:] == [said]
 
 
 @pytest.mark.parametrize("character", ["\v", "\f", "\x1c", "\x85", "\u2028", "\u2029"])
@@ -386,7 +387,7 @@ def test_only_an_end_of_line_ends_a_name_in_a_file(tmp_path, character):
 
 
 def test_of_many_folders_of_no_class_some_are_named_and_the_rest_is_counted():
-    found = remarks(("cat",), [Path("cat/1.jpg"), *(Path(f"x{number}/1.jpg") for number in range(1_000))])
+    found = warnings(("cat",), [Path("cat/1.jpg"), *(Path(f"x{number}/1.jpg") for number in range(1_000))])
     assert len(found) == 22
     assert found[-1] == "980 more folders are named after no class"
 

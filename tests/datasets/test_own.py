@@ -5,8 +5,8 @@ import shutil
 from pathlib import Path
 
 import pytest
-
 from coop_trees import draw
+
 from faircontext import FairContextError
 from faircontext.datasets.load import check_present, load_dataset
 
@@ -98,17 +98,17 @@ def test_a_split_that_a_set_of_ones_own_does_not_have_is_pointed_out(split: str,
     table(tmp_path / "table", "path,label\na.png,0\n")
     draw(tmp_path / "folders" / "cat" / "1.png")
     for name in ("table", "folders"):
-        assert load_dataset(name, tmp_path).remarks == ()
-        remark = f"there is no split {split} in a set of one's own: all its images are taken"
-        assert load_dataset(name, tmp_path, split).remarks == (remark,)
+        assert load_dataset(name, tmp_path).warnings == ()
+        warning = f"there is no split {split} in a set of one's own: all its images are taken"
+        assert load_dataset(name, tmp_path, split).warnings == (warning,)
 
 
 def test_a_split_that_is_a_folder_is_taken_without_a_word(tmp_path: Path) -> None:
     for part in ("val", "test"):
         draw(tmp_path / "mine" / part / "cat" / "1.png")
-        assert load_dataset("mine", tmp_path, part).remarks == ()
-    remark = "there is no split official in a set of one's own: its folder test is taken"
-    assert load_dataset("mine", tmp_path, "official").remarks == (remark,)
+        assert load_dataset("mine", tmp_path, part).warnings == ()
+    warning = "there is no split official in a set of one's own: its folder test is taken"
+    assert load_dataset("mine", tmp_path, "official").warnings == (warning,)
 
 
 @pytest.mark.parametrize("inner", ["", "images", "test", "val"])
@@ -128,12 +128,12 @@ def test_class_folders_are_found_below_the_folder(inner: str, tmp_path: Path) ->
 def test_integer_folders_are_in_order_of_value_with_names_from_the_list(tmp_path: Path) -> None:
     for label in range(11):
         draw(tmp_path / "mine" / str(label) / "a.png")
-    assert "class folders are integers" in load_dataset("mine", tmp_path).remarks[0]
+    assert "class folders are integers" in load_dataset("mine", tmp_path).warnings[0]
     (tmp_path / "mine" / "classnames.txt").write_text("\n".join("abcdefghijk"))
     dataset = load_dataset("mine", tmp_path)
     assert dataset.names == tuple("abcdefghijk")
     assert [(s.path.parent.name, s.label) for s in dataset.samples] == [(str(label), label) for label in range(11)]
-    assert "0 = a, 1 = b" in dataset.remarks[0]
+    assert "0 = a, 1 = b" in dataset.warnings[0]
     (tmp_path / "mine" / "classnames.txt").write_text("a\nb\n")
     with pytest.raises(FairContextError, match=r"classnames.txt: 2 names for 11 class folders"):
         load_dataset("mine", tmp_path)
@@ -210,9 +210,9 @@ def test_a_file_that_is_nearly_called_like_one_that_is_read_is_named(tmp_path: P
     with pytest.raises(FairContextError, match=f"no labels.csv and no class folders in it; {re.escape(said)}"):
         load_dataset("mine", tmp_path)
     draw(tmp_path / "mine" / "cat" / "a.png")
-    assert load_dataset("mine", tmp_path).remarks == (said,)
+    assert load_dataset("mine", tmp_path).warnings == (said,)
     (tmp_path / "mine" / "labels.csv").write_text("path,label,class_name\ncat/a.png,0,cat\n")
-    assert load_dataset("mine", tmp_path).remarks == (() if right == "labels.csv" else (said,))
+    assert load_dataset("mine", tmp_path).warnings == (() if right == "labels.csv" else (said,))
 
 
 def test_a_quotation_mark_that_is_not_closed_is_named_with_the_line_it_is_in(tmp_path: Path) -> None:
@@ -225,6 +225,6 @@ def test_a_quotation_mark_that_is_not_closed_is_named_with_the_line_it_is_in(tmp
 
 def test_a_line_of_the_table_is_counted_where_it_begins(tmp_path: Path) -> None:
     draw(tmp_path / "mine" / "a.png")
-    (tmp_path / "mine" / "labels.csv").write_text('path,label,class_name,remark\na.png,0.5,cat,"two\nlines"\n')
+    (tmp_path / "mine" / "labels.csv").write_text('path,label,class_name,warning\na.png,0.5,cat,"two\nlines"\n')
     with pytest.raises(FairContextError, match=r"labels.csv, line 2: "):
         load_dataset("mine", tmp_path)

@@ -4,12 +4,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-
 from coop_trees import draw
+
 from faircontext.cli import main
-from faircontext.datasets.folder import class_folders
+from faircontext.datasets.class_folders import class_folders, split_of
 from faircontext.datasets.load import load_dataset
-from faircontext.datasets.split_folders import split_of
 from faircontext.errors import ArgumentError
 
 Lay = Callable[..., Path]
@@ -72,7 +71,7 @@ def test_the_split_that_is_asked_for_is_taken(
     assert (dataset.names, dataset.split, len(dataset.samples)) == (("cat", "dog"), split, 2)
     assert dataset.layout == f"class folders in {root / 'mine' / taken}"
     other = f"there is no split test in a set of one's own: its folder {taken} is taken"
-    assert dataset.remarks == ((other,) if (asked, split) == ("test", "val") else ())
+    assert dataset.warnings == ((other,) if (asked, split) == ("test", "val") else ())
 
 
 @pytest.mark.parametrize(
@@ -130,7 +129,7 @@ def test_folders_beside_splits_are_left_out_with_a_note(lay: Lay) -> None:
     draw(root / "mine/logs/plot.png")
     dataset = load_dataset("mine", root)
     assert (dataset.names, dataset.split) == (("cat", "dog"), "test")
-    assert dataset.remarks == ("folders beside test, a split, are left out: figures, logs",)
+    assert dataset.warnings == ("folders beside test, a split, are left out: figures, logs",)
 
 
 def test_splits_that_link_to_each_other_end(lay: Lay) -> None:

@@ -7,15 +7,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+from coop_trees import draw, write_split
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.io import savemat
 
-from coop_trees import draw, write_split
+from faircontext.datasets.folder import clean_key
 from faircontext.datasets.layouts import imagenet_names, imagenet_wnids, read_split
 from faircontext.datasets.load import load_dataset
 from faircontext.datasets.spec import CATALOGUE, Dataset
-from faircontext.datasets.table import clean_key
 from faircontext.errors import ArgumentError
 
 FLOWERS = [("image_00002.jpg", 1, "colt's foot"), ("image_00001.jpg", 0, "pink-yellow dahlia")]
@@ -308,7 +308,7 @@ def test_a_link_into_the_set_itself_counts_no_image_twice(tmp_path: Path, target
     (place / "cat/link").symlink_to(tmp_path / target if inside is None else place / inside)
     dataset = load_dataset("mine", tmp_path)
     assert pairs(dataset) == [("cat/1.jpg", 0), ("cat/deep/2.jpg", 0), ("dog/3.jpg", 1), ("dog/deep/4.jpg", 1)]
-    links, deeper = dataset.remarks
+    links, deeper = dataset.warnings
     assert links == "links into the class folders, whose images count once, are left out: cat/link"
     assert deeper.startswith("2 of 4 images lie deeper than right in a class folder")
 
@@ -317,8 +317,8 @@ def test_many_links_into_the_set_itself_are_cut(tmp_path: Path) -> None:
     draw(tmp_path / "mine/cat/1.jpg")
     for number in range(7):
         (tmp_path / f"mine/cat/{number}").symlink_to(tmp_path / "mine/cat")
-    (remark,) = load_dataset("mine", tmp_path).remarks
-    assert remark.endswith("cat/0, cat/1, cat/2, cat/3, cat/4 and 2 more")
+    (warning,) = load_dataset("mine", tmp_path).warnings
+    assert warning.endswith("cat/0, cat/1, cat/2, cat/3, cat/4 and 2 more")
 
 
 @pytest.mark.parametrize("target", ["mine/cat", "mine/cat/deep", "mine", ""])
@@ -338,7 +338,7 @@ def test_links_to_what_is_found_in_no_other_way_are_followed(tmp_path: Path) -> 
         (tmp_path / f"mine/images/cat/{number}").symlink_to(tmp_path / target)
     dataset = load_dataset("mine", tmp_path)
     assert pairs(dataset) == [("cat/0/1.jpg", 0), ("cat/1/3.jpg", 0), ("cat/2/4.jpg", 0), ("dog/2.jpg", 1)]
-    (deeper,) = dataset.remarks
+    (deeper,) = dataset.warnings
     assert deeper.startswith("3 of 4 images lie deeper than right in a class folder")
 
 
@@ -350,7 +350,7 @@ def test_links_of_imagenet_are_no_other_case(tmp_path: Path) -> None:
     (tmp_path / "imagenetv2" / second / "back").symlink_to(tmp_path / "imagenetv2")
     dataset = load_dataset("imagenet_v2", tmp_path)
     assert pairs(dataset) == [(f"{first}/a.jpeg", 0), (f"{second}/b.jpeg", 1)]
-    assert f"are left out: {second}/back" in dataset.remarks[0]
+    assert f"are left out: {second}/back" in dataset.warnings[0]
 
 
 def write_named(folder: Path, folders: tuple[str, ...], names: tuple[str, ...]) -> None:
@@ -376,7 +376,7 @@ def test_each_folder_gets_its_own_name(
     assert dataset.names == names
     assert {sample.path.parent.name: sample.label for sample in dataset.samples} == expected
     assert [sample.label for sample in dataset.samples] == sorted(expected.values())
-    assert len(dataset.remarks) == (0 if "Cat" in folders else 1)
+    assert len(dataset.warnings) == (0 if "Cat" in folders else 1)
 
 
 @pytest.mark.parametrize(
@@ -417,7 +417,7 @@ def test_classes_without_images_and_images_without_class_are_pointed_out(tmp_pat
     draw(tmp_path / "mine/cat/1.jpg")
     draw(tmp_path / "mine/loose.jpg")
     (tmp_path / "mine/dog").mkdir()
-    assert load_dataset("mine", tmp_path).remarks == (
+    assert load_dataset("mine", tmp_path).warnings == (
         "class folders without images, which stay classes: dog",
         f"images that lie in no class folder are left out: 1 in {tmp_path / 'mine'}",
     )

@@ -3,13 +3,13 @@
 from pathlib import Path
 
 import pytest
-
 from coop_trees import draw
-from faircontext.datasets.folder import FolderTruth, class_folders, find_images
-from faircontext.datasets.layouts import read_imagenet
+
+from faircontext.datasets.class_folders import class_folders, read_imagenet
+from faircontext.datasets.folder import find_images
 from faircontext.datasets.load import check_dataset, load_dataset
 from faircontext.errors import ArgumentError
-from faircontext.names import name_remarks
+from faircontext.names import FolderTruth, name_warnings
 
 THREE = ("cat", "dog", "eel")
 
@@ -55,8 +55,8 @@ def test_folders_that_differ_in_case_are_two_classes_with_images(tmp_path: Path)
     truth = FolderTruth(names, paths, [str(place)])
     assert names == load_dataset("mine", tmp_path).names == ("Crane", "crane", "dog")
     assert [truth(path) for path in paths] == [0, 1, 2]
-    assert truth.remarks() == []
-    assert name_remarks(names) == [
+    assert truth.warnings() == []
+    assert name_warnings(names) == [
         "class names that differ in case, underscores or blanks alone: Crane, crane; a text model may read them alike, "
         "and the first wins ties"
     ]
@@ -74,15 +74,15 @@ def test_integer_folders_that_leave_class_0_empty_are_noted_with_counts(
         "; they may count from 1: they run from 1 to 2 for 3 class names, so that class 0, 'cat', has no image; count "
         "from 0"
     )
-    (remark,) = FolderTruth(THREE, find_images([str(place)])).remarks()
-    assert remark.endswith(f"{folders[0]} = dog, {folders[1]} = eel{doubt}")
-    (remark,) = load_dataset("mine", tmp_path).remarks
-    assert remark.endswith(f"{folders[0]} = dog, {folders[1]} = eel{doubt}")
+    (warning,) = FolderTruth(THREE, find_images([str(place)])).warnings()
+    assert warning.endswith(f"{folders[0]} = dog, {folders[1]} = eel{doubt}")
+    (warning,) = load_dataset("mine", tmp_path).warnings
+    assert warning.endswith(f"{folders[0]} = dog, {folders[1]} = eel{doubt}")
 
 
 def test_integer_folders_that_start_at_0_leave_no_doubt(tmp_path: Path) -> None:
     build(tmp_path, ("0", "2"), THREE)
-    assert "count from 1" not in load_dataset("mine", tmp_path).remarks[0]
+    assert "count from 1" not in load_dataset("mine", tmp_path).warnings[0]
 
 
 @pytest.mark.parametrize(
@@ -103,9 +103,9 @@ def test_a_folder_of_one_class_s_name_is_no_other_class(
 def test_integer_folders_of_imagenet_that_count_from_1_are_told(tmp_path: Path) -> None:
     draw(tmp_path / "v2/1/a.jpeg")
     draw(tmp_path / "v2/999/a.jpeg")
-    samples, remarks = read_imagenet(tmp_path / "v2")
+    samples, warnings = read_imagenet(tmp_path / "v2")
     assert [sample.label for sample in samples] == [1, 999]
-    assert [remark.partition(" for ")[0] for remark in remarks] == [
+    assert [warning.partition(" for ")[0] for warning in warnings] == [
         "folders may count from 1: they run from 1 to 999",
     ]
     draw(tmp_path / "v2/1000/a.jpeg")
@@ -146,13 +146,13 @@ def test_labels_that_leave_class_0_empty_are_noted_unless_names_agree(
     tmp_path: Path, labels: tuple[object, ...], titles: tuple[str, ...], noted: bool
 ) -> None:
     table(tmp_path, labels, titles)
-    remark = (
+    warning = (
         "labels may count from 1: they run from 1 to 2 for 3 class names, so that class 0, 'cat', has no image; count "
         "from 0"
     )
     dataset = load_dataset("mine", tmp_path)
-    assert dataset.remarks == ((remark,) if noted else ())
-    assert (remark in check_dataset("mine", tmp_path).found) == noted
+    assert dataset.warnings == ((warning,) if noted else ())
+    assert (warning in check_dataset("mine", tmp_path).found) == noted
 
 
 def test_a_check_names_the_classes_of_ones_own_set_that_have_no_image(tmp_path: Path) -> None:

@@ -5,12 +5,12 @@ import subprocess
 from pathlib import Path
 
 import pytest
-
 from coop_trees import draw
-from faircontext.datasets.folder import class_folders, depth_remarks, find_images, keys_below
+
+from faircontext.datasets.class_folders import class_folders, depth_warnings, keys_below
+from faircontext.datasets.folder import CLUTTER, OTHER_KINDS, find_images
 from faircontext.datasets.layouts import imagenet_wnids
 from faircontext.datasets.load import load_dataset
-from faircontext.datasets.walk import CLUTTER, OTHER_KINDS
 from faircontext.errors import ArgumentError
 from faircontext.imageio import EXTENSIONS
 
@@ -18,10 +18,10 @@ SYSTEM = ("@eaDir", "#recycle", "$RECYCLE.BIN", "lost+found", "System Volume Inf
 
 
 def search(root: Path, *paths: str) -> tuple[list[str], list[str]]:
-    """Return the images below some folders, relative to the root, and the remarks."""
-    remarks: list[str] = []
-    found = find_images([str(root / path) for path in paths or ("",)], (), remarks.append)
-    return [path.relative_to(root).as_posix() for path in found], remarks
+    """Return the images below some folders, relative to the root, and the warnings."""
+    warnings: list[str] = []
+    found = find_images([str(root / path) for path in paths or ("",)], (), warnings.append)
+    return [path.relative_to(root).as_posix() for path in found], warnings
 
 
 def link_mutually(root: Path, count: int) -> list[Path]:
@@ -46,17 +46,19 @@ def test_folders_that_link_to_each_other_are_each_visited_once(
     listed: list[str] = []
     real = Path.iterdir
     monkeypatch.setattr(Path, "iterdir", lambda folder: listed.append(str(folder)) or real(folder))
-    remarks: list[str] = []
-    assert find_images([str(tmp_path)], (), remarks.append) == images
+    warnings: list[str] = []
+    assert find_images([str(tmp_path)], (), warnings.append) == images
     assert len(listed) == count + 1
-    (remark,) = remarks
-    assert remark.startswith("links into folders that are searched, whose images count once, are left out: ")
-    assert (f"and {count * (count - 1) - 5} more" in remark) == (count > 2)
+    (warning,) = warnings
+    assert warning.startswith("links into folders that are searched, whose images count once, are left out: ")
+    assert (f"and {count * (count - 1) - 5} more" in warning) == (count > 2)
     listed.clear()
     dataset = load_dataset(str(tmp_path), Path())
     assert [sample.path for sample in dataset.samples] == images
     assert len(listed) < 10 * (count + 1)
-    assert dataset.remarks[0].startswith("links into the class folders, whose images count once, are left out: f0/to_f")
+    assert dataset.warnings[0].startswith(
+        "links into the class folders, whose images count once, are left out: f0/to_f"
+    )
 
 
 def test_a_folder_is_visited_where_it_really_lies(tmp_path: Path) -> None:
@@ -64,9 +66,9 @@ def test_a_folder_is_visited_where_it_really_lies(tmp_path: Path) -> None:
     (tmp_path / "in/a").symlink_to("z")
     (tmp_path / "in/b").mkdir()
     (tmp_path / "in/b/again").symlink_to("../z")
-    images, (remark,) = search(tmp_path, "in")
+    images, (warning,) = search(tmp_path, "in")
     assert images == ["in/z/photo.jpg"]
-    assert remark.endswith(f"are left out: {tmp_path / 'in/a'}, {tmp_path / 'in/b/again'}")
+    assert warning.endswith(f"are left out: {tmp_path / 'in/a'}, {tmp_path / 'in/b/again'}")
 
 
 def test_of_links_to_a_folder_elsewhere_the_first_is_taken(tmp_path: Path) -> None:
@@ -75,9 +77,9 @@ def test_of_links_to_a_folder_elsewhere_the_first_is_taken(tmp_path: Path) -> No
     (tmp_path / "in/b").symlink_to(tmp_path / "far/inner")
     (tmp_path / "in/a").symlink_to(tmp_path / "far/inner")
     (tmp_path / "in/c").symlink_to(tmp_path / "far")
-    images, (remark,) = search(tmp_path, "in")
+    images, (warning,) = search(tmp_path, "in")
     assert images == ["in/a/photo.jpg"]
-    assert remark.endswith(f"are left out: {tmp_path / 'in/b'}, {tmp_path / 'in/c/inner'}")
+    assert warning.endswith(f"are left out: {tmp_path / 'in/b'}, {tmp_path / 'in/c/inner'}")
 
 
 def test_a_link_to_a_folder_above_all_that_is_searched_is_not_followed(tmp_path: Path) -> None:
@@ -106,8 +108,8 @@ def test_folders_that_are_named_twice_are_searched_once(
     draw(tmp_path / "a/1.jpg")
     draw(tmp_path / "a/b/2.jpg")
     (tmp_path / "link").symlink_to("a")
-    images, remarks = search(tmp_path, *paths)
-    assert (images, len(remarks)) == (expected, notes)
+    images, warnings = search(tmp_path, *paths)
+    assert (images, len(warnings)) == (expected, notes)
 
 
 def test_a_folder_by_a_relative_and_an_absolute_path_is_searched_once(
@@ -115,9 +117,9 @@ def test_a_folder_by_a_relative_and_an_absolute_path_is_searched_once(
 ) -> None:
     draw(tmp_path / "a/1.jpg")
     monkeypatch.chdir(tmp_path)
-    remarks: list[str] = []
-    assert find_images(["a", str(tmp_path / "a"), "a/../a", "."], (), remarks.append) == [Path("a/1.jpg")]
-    assert remarks == []
+    warnings: list[str] = []
+    assert find_images(["a", str(tmp_path / "a"), "a/../a", "."], (), warnings.append) == [Path("a/1.jpg")]
+    assert warnings == []
 
 
 def test_two_class_folders_that_link_to_one_folder_are_an_error(tmp_path: Path) -> None:
@@ -136,7 +138,7 @@ def test_a_class_folder_that_is_a_link_keeps_its_images(tmp_path: Path) -> None:
     (tmp_path / "mine/dog").symlink_to(tmp_path / "far")
     dataset = load_dataset("mine", tmp_path)
     assert [(sample.key, sample.label) for sample in dataset.samples] == [("cat/2.jpg", 0), ("dog/1.jpg", 1)]
-    assert dataset.remarks[0].endswith("are left out: cat/also")
+    assert dataset.warnings[0].endswith("are left out: cat/also")
 
 
 def test_folders_deep_in_each_other_are_searched(tmp_path: Path) -> None:
@@ -156,12 +158,12 @@ def test_folders_deep_in_each_other_are_searched(tmp_path: Path) -> None:
 def test_folders_of_the_system_are_left_out_and_counted(tmp_path: Path, name: str) -> None:
     for key in ("cat/1.jpg", "dog/2.jpg", f"{name}/3.jpg", f"{name}/4.jpg/thumb.jpg", f"cat/{name}/5.jpg"):
         draw(tmp_path / "mine" / key)
-    remark = f"left out: 3 files in {name}"
-    assert search(tmp_path, "mine") == (["mine/cat/1.jpg", "mine/dog/2.jpg"], [remark])
+    warning = f"left out: 3 files in {name}"
+    assert search(tmp_path, "mine") == (["mine/cat/1.jpg", "mine/dog/2.jpg"], [warning])
     assert class_folders([str(tmp_path / "mine")]) == ("cat", "dog")
     dataset = load_dataset("mine", tmp_path)
     assert (dataset.names, [sample.key for sample in dataset.samples]) == (("cat", "dog"), ["cat/1.jpg", "dog/2.jpg"])
-    assert dataset.remarks == (remark,)
+    assert dataset.warnings == (warning,)
 
 
 def test_several_folders_of_the_system_are_one_line(tmp_path: Path) -> None:
@@ -178,7 +180,7 @@ def test_imagenet_folders_leave_them_out_as_well(tmp_path: Path) -> None:
     (tmp_path / "imagenetv2" / wnid / "c.mp4").touch()
     dataset = load_dataset("imagenet_v2", tmp_path)
     assert [sample.key for sample in dataset.samples] == [f"{wnid}/a.jpeg", f"{wnid}/inner/b.jpeg"]
-    left_out, passed, deeper = dataset.remarks
+    left_out, passed, deeper = dataset.warnings
     assert (left_out, passed) == ("left out: 1 file in @eaDir", "passed over: 1 video (.mp4)")
     assert deeper.startswith("1 of 2 images lie deeper")
 
@@ -209,9 +211,9 @@ def test_files_that_show_a_picture_but_are_not_read_are_counted_by_kind(tmp_path
     for name in names:
         (tmp_path / "mine" / name).touch()
     (tmp_path / "mine/cat/folder.mov").mkdir()
-    remark = "passed over: 3 camera raw (.cr2 .dng), 1 video (.mp4), 2 JPEG 2000 (.jp2), 1 JPEG XL (.jxl)"
-    assert search(tmp_path, "mine") == (["mine/cat/1.jpg", "mine/dog/2.jpg"], [remark])
-    assert load_dataset("mine", tmp_path).remarks == (remark,)
+    warning = "passed over: 3 camera raw (.cr2 .dng), 1 video (.mp4), 2 JPEG 2000 (.jp2), 1 JPEG XL (.jxl)"
+    assert search(tmp_path, "mine") == (["mine/cat/1.jpg", "mine/dog/2.jpg"], [warning])
+    assert load_dataset("mine", tmp_path).warnings == (warning,)
 
 
 def test_where_there_is_no_image_what_was_passed_over_is_said(tmp_path: Path) -> None:
@@ -233,18 +235,18 @@ def test_no_extension_is_both_read_and_passed_over() -> None:
 def test_images_deeper_than_their_class_folder_are_counted(tmp_path: Path) -> None:
     for key in ("a/abbey/1.jpg", "a/airport/2.jpg", "b/bakery/shop/3.jpg", "b/4.jpg"):
         draw(tmp_path / "mine" / key)
-    remark = (
+    warning = (
         "3 of 4 images lie deeper than right in a class folder, and count for the outer one, a/abbey/1.jpg for a; "
         "where the inner folders are the classes, move them up"
     )
-    assert load_dataset("mine", tmp_path).remarks == (remark,)
+    assert load_dataset("mine", tmp_path).warnings == (warning,)
     roots = [str(tmp_path / "mine")]
-    assert depth_remarks(keys_below(find_images(roots), roots)) == [remark]
-    assert depth_remarks(keys_below(find_images(roots), ())) == []
+    assert depth_warnings(keys_below(find_images(roots), roots)) == [warning]
+    assert depth_warnings(keys_below(find_images(roots), ())) == []
 
 
 def test_splits_inside_class_folders_are_called_what_they_are() -> None:
-    (remark,) = depth_remarks(["cat/train/1.jpg", "cat/Test/1.jpg", "dog/train/1.jpg"])
-    assert remark.endswith("; Test, train are splits, which all count: to measure one, lay it out as Test/CLASS")
-    (remark,) = depth_remarks(["vehicle/train/1.jpg", "vehicle/car/1.jpg"])  # where a train is a vehicle
-    assert remark.endswith("; where the inner folders are the classes, move them up")
+    (warning,) = depth_warnings(["cat/train/1.jpg", "cat/Test/1.jpg", "dog/train/1.jpg"])
+    assert warning.endswith("; Test, train are splits, which all count: to measure one, lay it out as Test/CLASS")
+    (warning,) = depth_warnings(["vehicle/train/1.jpg", "vehicle/car/1.jpg"])  # where a train is a vehicle
+    assert warning.endswith("; where the inner folders are the classes, move them up")

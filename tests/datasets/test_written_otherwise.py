@@ -5,11 +5,11 @@ import unicodedata
 from pathlib import Path
 
 import pytest
-
 from coop_trees import draw, write_split
+
+from faircontext.datasets.folder import find_listed
 from faircontext.datasets.load import load_dataset
 from faircontext.datasets.spec import Dataset
-from faircontext.datasets.table import find_listed
 from faircontext.errors import ArgumentError
 
 CAFE, CAFE_NFD = "café", unicodedata.normalize("NFD", "café")
@@ -150,7 +150,7 @@ def test_labels_that_are_names_need_no_list_of_names(tmp_path: Path, text: str, 
     dataset = load_dataset("mine", tmp_path)
     assert dataset.names == tuple(sorted(names))
     assert labels["a.jpg"] == labels["c.jpg"] != labels["b.jpg"]
-    assert dataset.remarks == ("labels are class names: 2 classes, in sorted order",)
+    assert dataset.warnings == ("labels are class names: 2 classes, in sorted order",)
 
 
 @pytest.mark.parametrize(

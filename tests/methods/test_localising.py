@@ -6,14 +6,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from helpers import same_bits
 
 from faircontext import FCL, Backbone, Episode, LabelSpace, create_method
-from faircontext.diagnostics import FLAT, describe_flat, is_flat
 from faircontext.errors import ArgumentError
 from faircontext.evidence import effective_area
 from faircontext.methods import parse_settings
 from faircontext.methods.base import AUTO_BLOCK
-from helpers import same_bits
+from faircontext.types import FLAT, describe_flat, is_flat
 
 MakeEpisode = Callable[..., Episode]
 SMALL = FCL(k=4, beta=5.0, masks=40, grids=(3, 4, 5), estimator="centred", smoothing=0.1, steps=1)

@@ -11,7 +11,7 @@ from PIL import Image
 
 from faircontext import FCL, Episode, ZeroShot
 from faircontext.explore import openness
-from faircontext.report.adaptation import evidence_row
+from faircontext.report.demo import evidence_row
 from faircontext.report.explain import SCHEMA_VERSION, Explanation, explain_in_words, write_explanation
 from faircontext.report.pictures import overlay, overlay_weights, strongest
 

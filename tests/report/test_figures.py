@@ -5,7 +5,7 @@ import pytest
 from matplotlib import colormaps
 from PIL import Image
 
-from faircontext.report.picture_figures import EvidenceRow, Panel, evidence_figure
+from faircontext.report.demo import EvidenceRow, Panel, evidence_figure
 from faircontext.report.pictures import overlay, overlay_weights, strongest
 
 

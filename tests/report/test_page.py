@@ -11,20 +11,19 @@ from typing import Any
 
 import numpy as np
 import pytest
+from made_pages import NAMES, write_gallery, write_images, write_pictured
+from made_runs import write_run
 from PIL import Image
 
 from faircontext import FairContextError
 from faircontext.cli import main
 from faircontext.report.accuracy_figures import gain_row, gains_figure, reliability_figure
-from faircontext.report.browser import OUTCOMES, outcomes_of
-from faircontext.report.page import Page, build_page
+from faircontext.report.page import OUTCOMES, Page, build_page, outcome_of
 from faircontext.report.paper import split_by_benchmark
 from faircontext.report.pictures import choose
 from faircontext.report.style import inline_svg, styled
 from faircontext.report.tables import pooled_bins, pooled_table
 from faircontext.runs.groups import find_runs, group_runs
-from made_pages import NAMES, write_gallery, write_images, write_pictured
-from made_runs import write_run
 
 RIGHT = {"zero_shot": range(10), "fcl": range(2, 15)}
 """Of 20 images FCL breaks the first two and fixes five; eight stay right and five wrong."""
@@ -74,10 +73,10 @@ def run(tmp_path: Path, images: Path) -> Path:
 
 
 def test_outcomes_are_told_by_index() -> None:
-    found = {outcomes_of(answer, first, 1) for answer in (1, 2) for first in (1, 3)}
+    found = {outcome_of(answer, first, 1) for answer in (1, 2) for first in (1, 3)}
     assert found == OUTCOMES.keys()
-    assert outcomes_of(1, 2, 1) == "fixed"
-    assert outcomes_of(2, 1, 1) == "broke"
+    assert outcome_of(1, 2, 1) == "fixed"
+    assert outcome_of(2, 1, 1) == "broke"
 
 
 def test_every_image_has_its_outcome_classes_and_picture(run: Path) -> None:
@@ -92,7 +91,7 @@ def test_every_image_has_its_outcome_classes_and_picture(run: Path) -> None:
     assert set(panel["methods"]["fcl"]["confidence"]) == {600}
     assert panel["methods"]["fcl"]["votes"] is None
     assert sorted(panel["pictures"]) == [*range(20)]
-    assert (page.images, page.pictures, page.notes) == (20, 20, ())
+    assert (page.images, page.pictures, page.warnings) == (20, 20, ())
 
 
 def test_pictures_are_small_and_those_of_their_images(run: Path) -> None:
@@ -153,15 +152,15 @@ def test_files_that_are_gone_get_a_placeholder_and_one_note(run: Path, images: P
     page = page_of(run)
     (panel,) = data_of(page)["panels"]
     assert [place for place, number in enumerate(panel["pictures"]) if number == -2] == [5, 6]
-    assert page.notes == ("2 of 20 images are no longer where they were, and have no picture",)
-    assert page.html.count(page.notes[0]) == 1
+    assert page.warnings == ("2 of 20 images are no longer where they were, and have no picture",)
+    assert page.html.count(page.warnings[0]) == 1
 
 
 def test_a_run_that_does_not_say_where_its_images_are_still_gets_its_page(tmp_path: Path) -> None:
     write_run(tmp_path, "mine", RIGHT)
     page = page_of(tmp_path)
     assert page.pictures == 0
-    assert page.notes == ("20 of 20 images are no longer where they were, and have no picture",)
+    assert page.warnings == ("20 of 20 images are no longer where they were, and have no picture",)
 
 
 def test_changed_images_get_pictures_first_and_others_evenly() -> None:
@@ -181,7 +180,7 @@ def test_a_page_with_fewer_pictures_than_images_says_so(run: Path) -> None:
     pictured = [place for place, number in enumerate(panel["pictures"]) if number >= 0]
     assert {0, 1, 10, 11, 12, 13, 14} <= {*pictured}  # those that FCL changed
     assert len(pictured) == page.pictures == 9
-    assert page.notes == ("11 of 20 images have no picture, so that the page stays small",)
+    assert page.warnings == ("11 of 20 images have no picture, so that the page stays small",)
 
 
 def test_runs_of_a_group_share_their_pictures(run: Path, images: Path) -> None:
@@ -283,7 +282,7 @@ def test_a_run_that_goes_on_or_has_no_answers_is_no_crash(tmp_path: Path, images
     write_pictured(tmp_path / "runs" / "refused", images, "refused", RIGHT, 20, refused=range(20))
     page = page_of(tmp_path / "runs")
     assert page.images == 6
-    assert any(line.endswith("6 of 20 images so far") for line in page.notes)
+    assert any(line.endswith("6 of 20 images so far") for line in page.warnings)
 
 
 def test_a_thousand_pictures_are_a_few_megabytes(tmp_path: Path) -> None:

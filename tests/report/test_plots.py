@@ -18,7 +18,7 @@ from faircontext.evidence import common_evidence
 from faircontext.metrics.calibration import expected_calibration_error
 from faircontext.metrics.scores import reconstruction_bound
 from faircontext.metrics.stats import bootstrap_means, paired_bootstrap
-from faircontext.report.cost_figures import pareto_front
+from faircontext.report.accuracy_figures import pareto_front
 from faircontext.report.figures import FIGURES, draw_figures, load_groups
 from faircontext.report.pictures import common_map, unique_map
 from faircontext.report.style import FigureResult, styled
@@ -42,8 +42,8 @@ def rows(name: str, *folders: Path) -> list[Mapping[str, Any]]:
     return list(data)
 
 
-def texts(drawing: FigureResult) -> str:
-    return "\n".join(text.get_text() for text in drawing.figure.findobj(lambda a: hasattr(a, "get_text")))
+def texts(result: FigureResult) -> str:
+    return "\n".join(text.get_text() for text in result.figure.findobj(lambda a: hasattr(a, "get_text")))
 
 
 def accuracy_runs(folder: Path) -> Path:
@@ -83,10 +83,10 @@ def test_ecec_is_told_apart_by_what_zero_shot_answered(tmp_path: Path) -> None:
 
 
 def test_entropy_has_a_point_per_view_and_its_correlation(tmp_path: Path) -> None:
-    drawing = drawn("entropy", analyses(tmp_path) / "entropy")
-    assert len(drawing.data) == 40
-    assert any("Pearson r = -1.00 (95%: -1.00 to -1.00)" in note for note in drawing.notes)
-    assert "20 views of 4 images" in texts(drawing)
+    result = drawn("entropy", analyses(tmp_path) / "entropy")
+    assert len(result.data) == 40
+    assert any("Pearson r = -1.00 (95%: -1.00 to -1.00)" in note for note in result.warnings)
+    assert "20 views of 4 images" in texts(result)
 
 
 def test_gains_are_paired_and_sorted_with_their_mean_last(tmp_path: Path) -> None:
@@ -100,9 +100,9 @@ def test_gains_are_paired_and_sorted_with_their_mean_last(tmp_path: Path) -> Non
 
 
 def test_gains_are_over_zero_shot_where_exploration_alone_is_not_there(tmp_path: Path) -> None:
-    drawing = drawn("calibration-gain", accuracy_runs(tmp_path) / "fcl")
-    assert "FCL less zero-shot" in texts(drawing)
-    assert "drawn against zero-shot" in drawing.notes[0]
+    result = drawn("calibration-gain", accuracy_runs(tmp_path) / "fcl")
+    assert "FCL less zero-shot" in texts(result)
+    assert "drawn against zero-shot" in result.warnings[0]
 
 
 def test_numbers_of_masks_come_from_settings_and_not_from_labels(tmp_path: Path) -> None:
@@ -120,11 +120,11 @@ def test_pareto_takes_costs_from_their_file_and_else_from_rows(tmp_path: Path) -
         for name, seconds in (("zero_shot", 0.1), ("fcl", 2.0), ("fcl-few", 3.0))
     ]
     (tmp_path / "costs.json").write_text(json.dumps({"costs": [*costs, {**costs[0], "backbone": "other"}]}))
-    drawing = drawn("pareto", tmp_path)
-    assert isinstance(drawing.data, list)
-    assert {row["method"]: row["seconds"] for row in drawing.data} == {"zero_shot": 0.1, "fcl": 2.0, "fcl-few": 3.0}
-    assert "fcl-100 is left out: its cost is not known" in drawing.notes
-    assert "peak memory (MB)" in texts(drawing)
+    result = drawn("pareto", tmp_path)
+    assert isinstance(result.data, list)
+    assert {row["method"]: row["seconds"] for row in result.data} == {"zero_shot": 0.1, "fcl": 2.0, "fcl-few": 3.0}
+    assert "fcl-100 is left out: its cost is not known" in result.warnings
+    assert "peak memory (MB)" in texts(result)
     (tmp_path / "costs.json").unlink()
     found = str(draw("pareto", tmp_path))
     assert "needs the costs of two methods, and knows 0" in found  # all took 0 s
@@ -156,11 +156,11 @@ def test_ablations_are_drawn_as_they_are_given(tmp_path: Path) -> None:
     other = {**reference, "label": "no loss", **change, "gained": 1, "lost": 3, "p_value": 0.625, "unknown": 1}
     document = {"name": "losses", "reference": "fcl", "variants": [reference, other]}
     (tmp_path / "losses.results.json").write_text(json.dumps(document))
-    drawing = drawn("ablations", tmp_path / "losses.results.json")
-    assert isinstance(drawing.data, list)
-    assert [row["difference"] for row in drawing.data] == [None, -0.05]
-    assert "n = 40, +1/-3, p = 0.62" in texts(drawing)
-    assert drawn("ablations", tmp_path).data == drawing.data
+    result = drawn("ablations", tmp_path / "losses.results.json")
+    assert isinstance(result.data, list)
+    assert [row["difference"] for row in result.data] == [None, -0.05]
+    assert "n = 40, +1/-3, p = 0.62" in texts(result)
+    assert drawn("ablations", tmp_path).data == result.data
 
 
 def test_scores_prefer_images_that_zero_shot_has_wrong_among_the_candidates(tmp_path: Path) -> None:

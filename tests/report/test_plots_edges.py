@@ -6,6 +6,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from made_analyses import analysis_run, gallery_row
+from made_runs import write_run
 
 from faircontext.cli import main
 from faircontext.errors import ArgumentError
@@ -13,8 +15,6 @@ from faircontext.report.figures import FIGURES, draw_figures, load_groups
 from faircontext.report.page import build_page
 from faircontext.runs.groups import find_runs, incomplete
 from faircontext.runs.results import read_analysis
-from made_analyses import analysis_run, gallery_row
-from made_runs import write_run
 
 
 def test_one_image_and_one_class_are_drawn_without_a_warning(tmp_path: Path) -> None:
@@ -51,7 +51,7 @@ def test_runs_without_an_image_give_a_line_for_each_figure(tmp_path: Path, capsy
 def test_values_that_are_not_finite_are_left_out_and_counted(tmp_path: Path) -> None:
     analysis_run(tmp_path / "runs", "evidence", [{"ecec": value} for value in (0.1, float("nan"), 0.2)])
     (outcome,) = draw_figures(*load_groups([tmp_path / "runs"]), ["ecec"], tmp_path / "out")
-    assert outcome.notes == ("1 images without a finite ECEC are left out",)
+    assert outcome.warnings == ("1 images without a finite ECEC are left out",)
 
 
 def test_runs_of_two_backbones_are_drawn_apart(tmp_path: Path) -> None:
@@ -158,8 +158,8 @@ def test_names_with_dollars_are_no_formulas_and_letters_without_a_shape_are_said
     analysis_run(runs / "evidence", "evidence", [{"ecec": 0.1}, {"ecec": 0.2}], r"set $\y$")
     outcomes = draw_figures(*load_groups([runs]), ["scores", "ecec", "gallery"], tmp_path / "out")
     assert [len(outcome.files) for outcome in outcomes] == [3, 3, 3]
-    assert outcomes[0].notes == ("letters that the font lacks are drawn as boxes: 字漢",)
-    assert outcomes[1].notes == ()
+    assert outcomes[0].warnings == ("letters that the font lacks are drawn as boxes: 字漢",)
+    assert outcomes[1].warnings == ()
 
 
 def _experiment(folder: Path, views: int, masks: int) -> Path:

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from made_runs import write_run
 from PIL import Image
 from scipy.stats import binomtest
 
@@ -21,8 +22,8 @@ from faircontext.datasets.spec import CATALOGUE, Dataset, Sample
 from faircontext.imageio import read_image
 from faircontext.metrics.stats import average_interval, holm, paired_bootstrap
 from faircontext.report.csv_tables import compare_with_paper, comparison_table, long_records, paper_records
-from faircontext.report.measures import METRICS, gain, measure
 from faircontext.report.paper import (
+    METRICS,
     OOD,
     SETS,
     TABLES,
@@ -46,7 +47,6 @@ from faircontext.report.tables import adjusted_p_values, long_table, paper_table
 from faircontext.runs.evaluate import answer_here, carry_out
 from faircontext.runs.groups import find_runs, group_runs, incomplete, method_title
 from faircontext.runs.plan import Plan, Setup
-from made_runs import write_run
 
 ALL = range(20)
 
@@ -60,9 +60,9 @@ def only(*folders: Path) -> TableGroup:
     return group
 
 
-def column(sheet: Table, heading: str) -> dict[str, tuple[str, str]]:
-    place = sheet.columns.index(heading)
-    return {row[0].text: (row[place].text, row[place].rank) for row in (*sheet.rows, *sheet.foot)}
+def column(table: Table, heading: str) -> dict[str, tuple[str, str]]:
+    place = table.columns.index(heading)
+    return {row[0].text: (row[place].text, row[place].rank) for row in (*table.rows, *table.foot)}
 
 
 def natural_shift(folder: Path, leave_out: str = "") -> Path:
@@ -74,23 +74,23 @@ def natural_shift(folder: Path, leave_out: str = "") -> Path:
 
 
 def test_rows_and_columns_stand_in_the_paper_s_order_with_its_averages(tmp_path: Path) -> None:
-    sheet = paper_table(only(natural_shift(tmp_path)))
+    table = paper_table(only(natural_shift(tmp_path)))
     means = ("Avg.", "Δ Avg.", "OOD Avg.", "Δ OOD Avg.")
-    assert sheet.columns == ("Method", "ImageNet", "ImageNet-A", "ImageNet-K", "ImageNet-R", "ImageNet-V", *means)
-    assert [row[0].text for row in sheet.rows] == ["Zero-shot", "TPT", "FCL"]
-    tpt = dict(zip(sheet.columns, (cell.text for cell in sheet.rows[1]), strict=True))
+    assert table.columns == ("Method", "ImageNet", "ImageNet-A", "ImageNet-K", "ImageNet-R", "ImageNet-V", *means)
+    assert [row[0].text for row in table.rows] == ["Zero-shot", "TPT", "FCL"]
+    tpt = dict(zip(table.columns, (cell.text for cell in table.rows[1]), strict=True))
     # 11, 12, 13, 14, 15 of 20; the last four are out of distribution
     assert [tpt[name] for name in ("ImageNet", "ImageNet-A", "ImageNet-V")] == ["55.00", "60.00", "75.00"]
     assert [tpt[name] for name in means] == ["65.00", "+15.00", "67.50", "+17.50"]
-    assert column(sheet, "Δ Avg.")["Zero-shot"] == ("-", "")
+    assert column(table, "Δ Avg.")["Zero-shot"] == ("-", "")
 
 
 def test_an_average_is_given_only_where_a_row_is_whole(tmp_path: Path) -> None:
-    sheet = paper_table(only(natural_shift(tmp_path, leave_out="imagenet")))
-    assert column(sheet, "ImageNet")["TPT"] == ("-", "")
-    assert column(sheet, "Avg.")["TPT"] == ("-", "")
-    assert column(sheet, "OOD Avg.")["TPT"] == ("67.50", "second")
-    assert any(note.startswith("Δ TPT: +17.50") and "over 4 of 5 data sets" in note for note in sheet.notes)
+    table = paper_table(only(natural_shift(tmp_path, leave_out="imagenet")))
+    assert column(table, "ImageNet")["TPT"] == ("-", "")
+    assert column(table, "Avg.")["TPT"] == ("-", "")
+    assert column(table, "OOD Avg.")["TPT"] == ("67.50", "second")
+    assert any(note.startswith("Δ TPT: +17.50") and "over 4 of 5 data sets" in note for note in table.notes)
 
 
 def test_a_part_of_a_family_is_not_called_the_average(tmp_path: Path) -> None:
@@ -157,7 +157,7 @@ def test_every_accuracy_has_its_number_and_wilson_s_interval(tmp_path: Path) -> 
     write_run(tmp_path, "dtd", {"zero_shot": range(9), "fcl": range(17)})
     group = only(tmp_path)
     for name, right in (("zero_shot", 9), ("fcl", 17)):
-        found = measure(group.results["dtd"][name], METRICS["top1"])
+        found = METRICS["top1"].measure([group.results["dtd"][name]])
         expected = binomtest(right, 20).proportion_ci(0.95, method="wilson")
         assert found is not None
         assert (found.value, found.low, found.high) == pytest.approx((right / 20, expected.low, expected.high))
@@ -173,7 +173,7 @@ def test_gains_are_paired_by_image(tmp_path: Path) -> None:
     result = group.results["dtd"]["fcl"]
     assert result.comparison is not None
     assert (result.comparison.gained, result.comparison.lost) == (6, 4)
-    found = gain([result], METRICS["top1"])
+    found = METRICS["top1"].gain([result])
     own, base = np.isin(ALL, range(4, 16)), np.isin(ALL, range(10))
     assert found == paired_bootstrap(own, base)
     assert found is not None
@@ -188,7 +188,7 @@ def test_a_gain_over_several_sets_weighs_sets_alike(tmp_path: Path) -> None:
     write_run(tmp_path / "a", "dtd", {"zero_shot": [], "fcl": range(10)}, images=10)
     write_run(tmp_path / "b", "eurosat", {"zero_shot": range(90), "fcl": range(90)}, images=90)
     results = list(only(tmp_path).row("fcl").values())
-    found = gain(results, METRICS["top1"])
+    found = METRICS["top1"].gain(results)
     assert found == average_interval([np.ones(10), np.zeros(90)])
     assert found is not None
     assert found.value == 0.5
@@ -216,7 +216,7 @@ def test_classes_are_known_by_index_though_all_have_one_name(tmp_path: Path) -> 
 def test_the_mean_per_class_weighs_classes_alike(tmp_path: Path) -> None:
     labels = [0] * 16 + [1] * 3 + [7]
     write_run(tmp_path, "dtd", {"zero_shot": [*range(8), 16]}, labels=labels)
-    found = measure(only(tmp_path).results["dtd"]["zero_shot"], METRICS["mean_per_class"])
+    found = METRICS["mean_per_class"].measure([only(tmp_path).results["dtd"]["zero_shot"]])
     assert found is not None
     assert found.value == pytest.approx((8 / 16 + 1 / 3 + 0) / 3)
     assert found.low < found.value < found.high
@@ -226,7 +226,7 @@ def test_probabilistic_metrics_against_their_definitions(tmp_path: Path) -> None
     write_run(tmp_path, "dtd", {"zero_shot": range(12)})
     result = only(tmp_path).results["dtd"]["zero_shot"]
     p = np.array([0.6 if i < 12 else 0.3 if i % 2 == 0 else 0.05 for i in ALL])
-    values = {name: measure(result, METRICS[name]) for name in ("brier", "nll", "ece")}
+    values = {name: METRICS[name].measure([result]) for name in ("brier", "nll", "ece")}
     assert {name: value.value for name, value in values.items() if value} == pytest.approx(
         {"brier": np.mean(0.5 - 2 * p + 1), "nll": -np.mean(np.log(p)), "ece": 0.0}, abs=1e-12
     )
@@ -236,10 +236,10 @@ def test_probabilistic_metrics_against_their_definitions(tmp_path: Path) -> None
 
 def test_refused_files_are_left_out_and_the_other_figure_is_given(tmp_path: Path) -> None:
     write_run(tmp_path, "dtd", {"zero_shot": range(10), "fcl": range(12)}, refused=[0, 19])
-    sheet = paper_table(only(tmp_path))
-    assert column(sheet, "DTD")["FCL"][0] == f"{100 * 11 / 18:.2f}"
-    assert column(sheet, "DTD")["n"][0] == "18"
-    (note,) = [note for note in sheet.notes if "refused" in note]
+    table = paper_table(only(tmp_path))
+    assert column(table, "DTD")["FCL"][0] == f"{100 * 11 / 18:.2f}"
+    assert column(table, "DTD")["n"][0] == "18"
+    (note,) = [note for note in table.notes if "refused" in note]
     assert note.startswith("DTD: 2 of 20 files refused and left out; counted as wrong: Zero-shot 45.00 [")
     assert "FCL 55.00 [" in note
 
@@ -295,8 +295,8 @@ def test_runs_that_differ_get_tables_of_their_own(tmp_path: Path) -> None:
 def test_methods_of_several_runs_share_a_table(tmp_path: Path) -> None:
     write_run(tmp_path / "1", "dtd", {"zero_shot": range(3), "tpt": range(5)})
     write_run(tmp_path / "2", "dtd", {"zero_shot": range(3), "fcl": range(6)})
-    sheet = paper_table(only(tmp_path))
-    assert {name: cell for name, cell in column(sheet, "DTD").items() if "±" not in name} == {
+    table = paper_table(only(tmp_path))
+    assert {name: cell for name, cell in column(table, "DTD").items() if "±" not in name} == {
         "Zero-shot": ("15.00", ""),
         "TPT": ("25.00", "second"),
         "FCL": ("30.00", "best"),
@@ -307,13 +307,13 @@ def test_methods_of_several_runs_share_a_table(tmp_path: Path) -> None:
 def test_methods_on_other_images_are_not_ranked(tmp_path: Path) -> None:
     write_run(tmp_path / "1", "dtd", {"zero_shot": range(3), "tpt": range(5)}, images=10)
     write_run(tmp_path / "2", "dtd", {"zero_shot": range(3), "fcl": range(6)})
-    sheet = paper_table(only(tmp_path))
-    marks = column(sheet, "DTD")
+    table = paper_table(only(tmp_path))
+    marks = column(table, "DTD")
     assert {rank for _, rank in marks.values()} == {""}
     assert marks["n"][0] == "10 to 20"
     assert marks["Zero-shot"][0] == "15.00"  # of the run with more images
-    assert column(sheet, "Δ")["TPT"][0] == "+20.00"  # over zero-shot of its own run
-    assert "Not ranked, as methods answered different images: DTD." in sheet.notes
+    assert column(table, "Δ")["TPT"][0] == "+20.00"  # over zero-shot of its own run
+    assert "Not ranked, as methods answered different images: DTD." in table.notes
 
 
 @pytest.mark.parametrize(
@@ -508,8 +508,8 @@ def test_markdown_marks_ranks(tmp_path: Path) -> None:
 
 def test_a_terminal_shows_ranks_and_plain_text_has_signs_for_them(tmp_path: Path) -> None:
     write_run(tmp_path, "dtd", {"zero_shot": range(5), "tpt": range(7), "fcl": range(6)})
-    sheet = paper_table(only(tmp_path))
-    plain, drawn = to_terminal(sheet), to_terminal(sheet, 80)
+    table = paper_table(only(tmp_path))
+    plain, drawn = to_terminal(table), to_terminal(table, 80)
     assert "35.00*" in plain
     assert "30.00+" in plain
     assert "\x1b" not in plain
@@ -534,8 +534,8 @@ def braces(text: str) -> bool:
 @given(st.text(max_size=30))
 def test_latex_is_balanced_whatever_the_names(text: str) -> None:
     assert braces(escape_latex(text))
-    sheet = Table(text, ("Method", text), ((Cell(text), Cell(text, "best")),), (), (text,))
-    written = to_latex(sheet)
+    table = Table(text, ("Method", text), ((Cell(text), Cell(text, "best")),), (), (text,))
+    written = to_latex(table)
     assert braces(written)
     body = written[written.index(r"\midrule") : written.index(r"\bottomrule")]
     assert len(re.findall(r"(?<!\\)&", body)) == 1
@@ -547,8 +547,8 @@ def test_latex_is_balanced_whatever_the_names(text: str) -> None:
 
 @given(st.text(max_size=30))
 def test_markdown_has_the_same_cells_whatever_the_names(text: str) -> None:
-    sheet = Table("title", ("Method", text), ((Cell(text), Cell(text, "second")),))
-    lines = to_markdown(sheet).splitlines()
+    table = Table("title", ("Method", text), ((Cell(text), Cell(text, "second")),))
+    lines = to_markdown(table).splitlines()
     assert lines[5:] == ["", "- Best bold, second underlined, by what is printed."]
     for line in lines[2:5]:
         assert len(re.findall(r"(?<!\\)(?:\\\\)*\|", line)) == 3
@@ -570,9 +570,9 @@ def test_a_run_of_evaluate_becomes_a_table(
     plan = Plan(Dataset("pictures", tmp_path, "a folder", "all", names, tuple(samples)), setup, 0, None, None, facts)
     run = carry_out(plan, tmp_path, partial(answer_here, read=read_image, workers=0), False, {}, pytest.fail)
     right = [row for row in run.rows.to_pylist() if row["method"] == "fcl-8" and row["index"] == row["label_index"]]
-    sheet = paper_table(only(tmp_path))
-    assert column(sheet, "pictures")["FCL-8"][0] == f"{100 * len(right) / 6:.2f}"
-    assert column(sheet, "pictures")["n"][0] == "6"
+    table = paper_table(only(tmp_path))
+    assert column(table, "pictures")["FCL-8"][0] == f"{100 * len(right) / 6:.2f}"
+    assert column(table, "pictures")["n"][0] == "6"
     (record,) = [record for record in long_records(groups(tmp_path)) if record["method"] == "fcl-8"]
     assert record["config"] == plan.hashes["fcl-8"]
     assert record["complete"] is True

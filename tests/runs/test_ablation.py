@@ -8,6 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from made_runs import write_run
 
 from faircontext import Backbone, create_method
 from faircontext.backbones.base import Backbone as AnyBackbone
@@ -20,7 +21,6 @@ from faircontext.runs.experiments import ExperimentRun, experiment_names, missin
 from faircontext.runs.results import Result, read_results
 from faircontext.runs.store import load_run, load_runs
 from faircontext.views import ViewRecipe
-from made_runs import write_run
 
 
 def write(place: Path, **facts: object) -> Path:

@@ -9,19 +9,18 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from helpers import assert_identical, assert_valid
 from PIL import Image
+from tiny_clip import write_narrow
 
 from faircontext import FCL, MTA, ZERO, Backbone, Episode, LabelSpace, ViewRecipe, ZeroShot, create_backbone
-from faircontext.backbones.base import _test_picture
+from faircontext.backbones.towers import probe_picture
 from faircontext.cli import main
-from faircontext.diagnostics import read_diagnostics
 from faircontext.errors import FeatureError
 from faircontext.files import to_json
 from faircontext.runs.answer import Answer, Item, answer_images
 from faircontext.runs.store import load_run
-from faircontext.types import Prediction
-from helpers import assert_identical, assert_valid
-from tiny_clip import write_narrow
+from faircontext.types import Prediction, read_diagnostics
 
 NAMES = ("cat", "dog", "missile")
 
@@ -39,7 +38,7 @@ def strict_json(text: str) -> Any:
 
 
 def test_the_model_is_what_the_tests_need(narrow: Backbone) -> None:
-    patches = torch.nn.functional.avg_pool2d(_test_picture(32), 16).sum(1) * 256 * 46
+    patches = torch.nn.functional.avg_pool2d(probe_picture(32), 16).sum(1) * 256 * 46
     assert patches.abs().max() < 65504
     with pytest.raises(FeatureError, match=r"^local-dir:.*: the features of the picture are .* in fp16; use fp32$"):
         narrow.encode_image(torch.ones(1, 3, 32, 32))

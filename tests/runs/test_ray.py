@@ -11,6 +11,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 import torch
+from helpers import descendants
 
 from faircontext import FairContextError
 from faircontext.cli import main
@@ -20,7 +21,6 @@ from faircontext.runs.evaluate import answer_here, carry_out, rebuild
 from faircontext.runs.options import EvaluateOptions
 from faircontext.runs.plan import Plan, plan_of
 from faircontext.runs.store import load_run
-from helpers import descendants
 
 ray = pytest.importorskip("ray")
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from helpers import assert_identical, same_bits
 from PIL import Image
 
 from faircontext import (
@@ -26,11 +27,10 @@ from faircontext import (
     ZeroShot,
     load_image,
 )
-from faircontext.datasets.folder import FolderTruth
 from faircontext.imageio import DecodedImage
+from faircontext.names import FolderTruth
 from faircontext.runs.answer import Answer, Item, answer_images
 from faircontext.views import Geometry, Views
-from helpers import assert_identical, same_bits
 
 RECIPE = ViewRecipe(number=8, scale=(0.3, 1.0))
 METHOD = FCL(masks=8, k=3, beta=5.0)

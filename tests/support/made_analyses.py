@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from faircontext.diagnostics import MAP_SIDE, store_maps
 from faircontext.runs.records import Record, to_table
 from faircontext.runs.store import write_run
+from faircontext.types import MAP_SIDE, store_maps
 
 NAMES = tuple(f"class {number}" for number in range(10))
 

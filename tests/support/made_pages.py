@@ -10,9 +10,9 @@ import torch
 from made_runs import CLASSES, write_run
 from PIL import Image
 
-from faircontext.diagnostics import MAP_SIDE, store_maps
 from faircontext.runs.records import Record, to_table
 from faircontext.runs.store import write_run as write_rows
+from faircontext.types import MAP_SIDE, store_maps
 
 NAMES = tuple(f"class {letter}" for letter in "ABCDEFGHIJ")
 

@@ -12,14 +12,13 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from faircontext.diagnostics import Diagnostic
 from faircontext.episode import Episode
 from faircontext.errors import LabelError
 from faircontext.explore import scores
 from faircontext.labels import LabelSpace
 from faircontext.methods.base import EvidenceMethod
 from faircontext.methods.predict import predict_by_scores
-from faircontext.types import Prediction
+from faircontext.types import Diagnostic, Prediction
 
 __all__ = ["Analysis", "Setting"]
 

@@ -10,14 +10,13 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from faircontext.analysis.base import Analysis
-from faircontext.diagnostics import MAP_SIDE, Diagnostic, store_maps
 from faircontext.episode import Episode
 from faircontext.errors import ArgumentError, check_minimum
 from faircontext.evidence import cell_of
 from faircontext.methods.base import register_method
 from faircontext.methods.fcl import FCL
 from faircontext.metrics.saliency import deletion, insertion, localise, rank_correlation, top_overlap
-from faircontext.types import Prediction
+from faircontext.types import MAP_SIDE, Diagnostic, Prediction, store_maps
 
 __all__ = ["Gallery", "Pointing", "Stability", "cell_regions"]
 

@@ -1,4 +1,8 @@
-"""Vision-language models behind one interface."""
+"""Vision-language models behind one interface.
+
+An entry point of the group `faircontext.backbones` makes a third party's known by its name; its object is what creates
+it, given `pretrained`, and `device`, `precision` and `batch_size` by keyword.
+"""
 
 from collections.abc import Callable
 from fnmatch import fnmatchcase
@@ -9,7 +13,15 @@ from faircontext.errors import ArgumentError, Registry, check_type
 
 __all__ = ["Backbone", "activation_of", "create_backbone", "list_backbones", "list_pretrained"]
 
-_BACKBONES: Registry[Callable[..., Backbone]] = Registry("backbone")
+
+def _unpack(name: str, create: Callable[..., Backbone]) -> dict[str, Callable[..., Backbone]]:
+    """Check what a third party's entry point names."""
+    if not callable(create):
+        raise TypeError("it is no function that creates a backbone")
+    return {name: create}
+
+
+_BACKBONES: Registry[Callable[..., Backbone]] = Registry("backbone", "faircontext.backbones", _unpack)
 
 
 def _create_lite(name: str, pretrained: str | None, **options: object) -> Backbone:
@@ -61,7 +73,7 @@ def create_backbone(
         if resize_positions:
             raise ArgumentError(f"{name} has its own weights; leave resize_positions out")
         return _BACKBONES[name](pretrained, **options)
-    from faircontext.backbones.loading import load_open_clip  # takes seconds to import
+    from faircontext.backbones.checkpoints import load_open_clip  # takes seconds to import
 
     return load_open_clip(name, pretrained, resize_positions=resize_positions, **options)  # type: ignore[arg-type]
 

@@ -1,38 +1,40 @@
-"""The interface of a vision-language model, as the methods need it."""
+"""`Backbone`, the interface of a vision-language model: image features, and text features with a learnable context."""
 
 import copy
-import hashlib
 import math
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property
-from typing import Any, TypeVar
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from faircontext.backbones.checks import USELESS, check_weights, refuse_features, useless_rows
-from faircontext.backbones.device import DTYPES, resolve_precision, usable_device
-from faircontext.backbones.prompts import Placement, Prompts
+from faircontext.backbones.prompts import CheckpointedFeatures, Placement, Prompts
+from faircontext.backbones.towers import (
+    DTYPES,
+    ROW_MULTIPLE,
+    USELESS,
+    check_weights,
+    hash_of,
+    pad_rows,
+    probe_picture,
+    refuse_features,
+    resolve_precision,
+    usable_device,
+    useless_rows,
+)
 from faircontext.errors import ArgumentError, FairContextWarning, FeatureError, LabelError, check_choice, check_type
+from faircontext.files import digest
 from faircontext.views import Geometry, ViewRecipe
 
-__all__ = [
-    "ADAPTABLE_BLOCKS",
-    "MINIMUM_COSINE",
-    "ROW_MULTIPLE",
-    "TRAINABLE_TOWER",
-    "Backbone",
-    "SplitTower",
-    "hash_of",
-    "pad_rows",
-]
+if TYPE_CHECKING:
+    from faircontext.backbones.open_clip import SplitTower
 
-ROW_MULTIPLE = 16
-"""Encoder batches are padded to a multiple of this: a row's features then do not depend on the rows beside it."""
+__all__ = ["ADAPTABLE_BLOCKS", "MINIMUM_COSINE", "ROW_MULTIPLE", "TRAINABLE_TOWER", "Backbone"]
 
 TEXT_BATCH = 64
 """Prompts are encoded in groups of this many, each cut to its longest."""
@@ -47,70 +49,6 @@ TRAINABLE_TOWER = "an image tower in float32 (precision fp32)"
 """Capability: all weights of the image tower can be trained."""
 
 M = TypeVar("M", bound=torch.nn.Module)
-
-
-def pad_rows(rows: Tensor) -> Tensor:
-    """Return a batch with rows of zeros up to a multiple of `ROW_MULTIPLE`."""
-    padding = -len(rows) % ROW_MULTIPLE
-    return torch.cat([rows, rows.new_zeros(padding, *rows.shape[1:])]) if padding else rows
-
-
-def hash_of(module: torch.nn.Module) -> str:
-    """Return the SHA-256 of a module's parameters and buffers, in hexadecimal."""
-    digest = hashlib.sha256()
-    for name, tensor in sorted(module.state_dict().items()):
-        digest.update(name.encode())
-        digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
-    return digest.hexdigest()
-
-
-class SplitTower(ABC):
-    """An image tower that is cut below its last attention blocks.
-
-    Attributes:
-        blocks: how many blocks are above the cut.
-        width: of the tokens.
-    """
-
-    blocks: int
-    width: int
-
-    @abstractmethod
-    def below(self, pixels: Float[Tensor, "images 3 height width"]) -> Float[Tensor, "images tokens width"]:
-        """Return the tokens at the cut, in float32, for pixels in [0, 1]."""
-
-    @abstractmethod
-    def above(
-        self, tokens: Float[Tensor, "images tokens width"], updates: Float[Tensor, "blocks rows width"]
-    ) -> Float[Tensor, "images dim"]:
-        """Return unit-norm image features; `updates` are added to the blocks' projections of queries, keys, values."""
-
-
-class _ByGroup(torch.autograd.Function):
-    """Features of groups of prompts, which are encoded again, one group at a time, for the gradient."""
-
-    @staticmethod
-    def forward(
-        ctx: Any,
-        context: Tensor,
-        groups: list[Prompts],
-        encode: Callable[[Prompts, Tensor | None], Tensor],
-        known: Tensor | None,
-    ) -> Tensor:
-        ctx.save_for_backward(context)
-        ctx.groups, ctx.encode = groups, encode
-        return torch.cat([encode(group, context) for group in groups]) if known is None else known.clone()
-
-    @staticmethod
-    def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor, None, None, None]:
-        (context,) = ctx.saved_tensors
-        leaf = context.detach().requires_grad_()
-        total = torch.zeros_like(leaf)
-        for group, rows in zip(ctx.groups, upstream[0].split([len(group) for group in ctx.groups]), strict=True):
-            with torch.enable_grad():
-                features = ctx.encode(group, leaf)
-            total += torch.autograd.grad(features, leaf, rows)[0]
-        return total, None, None, None
 
 
 class Backbone(ABC):
@@ -130,6 +68,8 @@ class Backbone(ABC):
         start: number of start tokens of a prompt.
         pad: token id that fills prompts on the right.
         tower: the image tower, on its device in its precision.
+        text_tower: the text tower, with an `embedding` of tokens. It is called with embeddings of tokens and padding,
+            a mask that is True for tokens, and how many first tokens are the same in all prompts.
         device: where the model is.
         precision: of the image tower: fp32, bf16 or fp16. The text tower, which is adapted, is always float32.
         dtype: the same, as a torch dtype.
@@ -145,6 +85,7 @@ class Backbone(ABC):
     start: int = 0
     pad: int = 0
     tower: torch.nn.Module
+    text_tower: Any
     logit_scale: float
     context_length: int
     recommended: Mapping[str, Mapping[str, object]] = {}
@@ -174,18 +115,10 @@ class Backbone(ABC):
     @cached_property
     def weights_hash(self) -> str:
         """SHA-256 of all weights, the image tower's in the precision in which they are used, in hexadecimal."""
-        return hashlib.sha256(f"{self.text_hash} {hash_of(self.tower)}".encode()).hexdigest()
+        return digest(f"{self.text_hash} {hash_of(self.tower)}")
 
     def _placed(self, tower: M, weights: Mapping[str, Tensor] | None = None) -> M:
-        """Check the weights of a tower, and return it on the device, ready to answer.
-
-        Args:
-            tower: of images or of text.
-            weights: the tower's, by the names that their file has; None for those that the module has.
-
-        Raises:
-            ArgumentError: a weight is NaN or infinite.
-        """
+        """Check the weights of a tower, by the names in their file or in the module; return it on the device."""
         check_weights(self.name, tower.state_dict() if weights is None else weights)
         return tower.to(self.device).eval().requires_grad_(False)
 
@@ -196,7 +129,7 @@ class Backbone(ABC):
 
         Args:
             tower: in float32.
-            weights: see `_placed`.
+            weights: the tower's, by the names that their file has; None for those that the module has.
 
         Raises:
             ArgumentError: a weight or the model's scale is not finite, features are useless, or those in the precision
@@ -209,7 +142,7 @@ class Backbone(ABC):
                 f"{self.name}: the weights cannot be used: cosines would be multiplied by {self.logit_scale} "
                 "(exp of logit_scale); take another checkpoint"
             )
-        probe = _test_picture(self.image_size).to(self.device)
+        probe = probe_picture(self.image_size).to(self.device)
         with torch.inference_mode():
             exact = self._image_features(probe).float()
             black = self._image_features(torch.zeros_like(probe)).float()
@@ -228,12 +161,8 @@ class Backbone(ABC):
             with torch.inference_mode():
                 lowered = self._image_features(probe.to(self.dtype)).float()
         except (RuntimeError, TypeError) as error:
-            reason = str(error).splitlines()[0]
-            warnings.warn(
-                f"{self.device} cannot compute {self.name} in {self.precision} ({reason}); float32 is used",
-                FairContextWarning,
-                stacklevel=2,
-            )
+            reason = f"{self.device} cannot compute {self.name} in {self.precision} ({str(error).splitlines()[0]})"
+            warnings.warn(f"{reason}; float32 is used", FairContextWarning, stacklevel=2)
             self.tower, self.precision, self.dtype = tower, "fp32", torch.float32
             return
         cosine = float(F.cosine_similarity(exact, lowered)[0])
@@ -250,7 +179,7 @@ class Backbone(ABC):
 
         Args:
             pixels: as the tower reads them.
-            tower: what to run in the tower's place, for example the tower with other weights.
+            tower: what to run instead, for example the tower with other weights.
         """
 
     def split_tower(self, blocks: int) -> "SplitTower":
@@ -270,39 +199,26 @@ class Backbone(ABC):
             weights: by the names of the tower's parameters, float32.
             pixels: values in [0, 1], of the backbone's image size.
         """
-
-        def tower(rows: Tensor) -> Any:
-            return torch.func.functional_call(self.tower, dict(weights), (rows,))
-
+        tower = partial(torch.func.functional_call, self.tower, dict(weights))
         return F.normalize(self._image_features(self._normalise(pixels), tower).float(), dim=-1)
 
-    @cached_property
-    def _moments(self) -> tuple[Tensor, Tensor]:
-        with torch.inference_mode(False):  # kept of a first call in inference mode, they would stop all gradients
-            mean, std = (torch.tensor(values, device=self.device)[:, None, None] for values in (self.mean, self.std))
-        return mean, std
-
     def _normalise(self, pixels: Tensor) -> Tensor:
-        mean, std = self._moments
+        mean, std = (torch.tensor(values, device=self.device)[:, None, None] for values in (self.mean, self.std))
         return (pixels.to(self.device) - mean) / std
 
     @abstractmethod
     def _token_ids(self, text: str) -> list[int]:
         """Tokenise a text in full, with start token (where there is one) and end token."""
 
-    @abstractmethod
     def token_embeddings(self, ids: Int[Tensor, "*batch tokens"]) -> Float[Tensor, "*batch tokens width"]:
         """Look up token embeddings, detached."""
+        embedded: Tensor = self.text_tower.embedding(ids)
+        return embedded.detach()
 
-    @abstractmethod
     def _encode_embeddings(self, embeddings: Tensor, mask: Tensor, shared: int) -> Tensor:
-        """Encode prompts given by their token embeddings; need not be normalised to unit length.
-
-        Args:
-            embeddings: of tokens and padding.
-            mask: True for tokens.
-            shared: number of first tokens that are the same in all prompts.
-        """
+        """Encode prompts given by their token embeddings; need not be normalised to unit length."""
+        features: Tensor = self.text_tower(embeddings, mask, shared)
+        return features
 
     @property
     @abstractmethod
@@ -313,7 +229,7 @@ class Backbone(ABC):
         """Tokenise a template filled with class names, in full; see `check_length`.
 
         Raises:
-            LabelError: the template has no place for a name.
+            LabelError: the template has no `{}` for a name.
         """
         return Prompts.build(template, names, self._token_ids, self.start, self.pad).to(self.device)
 
@@ -323,10 +239,9 @@ class Backbone(ABC):
 
     def _text_features(self, prompts: Prompts, context: Tensor | None, placement: Placement) -> Tensor:
         embeddings, mask = self.token_embeddings(prompts.ids), prompts.mask
-        shared = prompts.start + prompts.length
         if context is not None:
             embeddings, mask = prompts.insert(embeddings, context, placement)
-            shared += len(context) - (prompts.length if placement == "replace" else 0)
+        shared = prompts.start + prompts.length + embeddings.shape[1] - prompts.ids.shape[1]
         return F.normalize(self._encode_embeddings(embeddings, mask, shared), dim=-1)
 
     def encode_text(
@@ -344,7 +259,7 @@ class Backbone(ABC):
 
         Args:
             prompts: tokenised prompts.
-            context: token embeddings that take the place of the prompts' context tokens (`"replace"`, CL) or are put
+            context: token embeddings that replace the prompts' context tokens (`"replace"`, CL) or are put
                 before the prompt, right after the start token (`"prepend"`, CL-HP).
             placement: which of the two.
             known: the features themselves where they are known already, as at a context that has not moved: then only
@@ -360,21 +275,19 @@ class Backbone(ABC):
         lengths = prompts.mask.sum(1).tolist()
         firsts = sorted(rows.values(), key=lambda row: (lengths[row], row))  # like lengths together: little padding
         unique = prompts.select(firsts)
-        groups = list(unique.split(TEXT_BATCH))
-
-        def encode(group: Prompts, learnt: Tensor | None) -> Tensor:
-            return self._text_features(group, learnt, placement)
-
+        groups = unique.split(TEXT_BATCH)
+        encode = partial(self._text_features, placement=placement)
+        known = None if known is None else known[firsts]
         if context is None or not (context.requires_grad and torch.is_grad_enabled()):
-            features = known[firsts] if known is not None else torch.cat([encode(group, context) for group in groups])
+            features = torch.cat([encode(group, context) for group in groups]) if known is None else known
         elif known is None and len(groups) == 1:
             features = encode(unique, context)
         else:
-            features = _ByGroup.apply(context, groups, encode, None if known is None else known[firsts])
+            features = CheckpointedFeatures.apply(context, groups, encode, known)
         if context is None and (useless := useless_rows(features)).any():
             raise refuse_features(self.name, f"the prompt {unique.texts[int(useless.nonzero()[0])][:60]!r}", {})
-        place = {text: index for index, text in enumerate(unique.texts)}
-        return features[[place[text] for text in prompts.texts]]
+        index = {text: row for row, text in enumerate(unique.texts)}
+        return features[[index[text] for text in prompts.texts]]
 
     def check_length(self, prompts: Prompts, extra: int = 0) -> None:
         """Raise `LabelError`, naming the longest prompt, unless all prompts fit with `extra` tokens more."""
@@ -409,10 +322,8 @@ class Backbone(ABC):
             # On a CPU the tower takes 16 rows whatever the batch size: they fit its caches, and kernels that are chosen
             # by the number of rows (in bf16 with other rounding) stay the same.
             for chunk in pixels.split(self.batch_size):
-                rows = self._normalise(chunk)
-                rows = pad_rows(rows)
-                lengthy = self._image_features(rows.to(self.dtype)).float()
-                features.append(F.normalize(lengthy, dim=-1)[: len(chunk)])
+                rows = self._image_features(pad_rows(self._normalise(chunk)).to(self.dtype))
+                features.append(F.normalize(rows.float(), dim=-1)[: len(chunk)])
         # A copy made outside inference mode can take part in automatic differentiation.
         encoded = torch.cat(features).clone()
         if count := int(useless_rows(encoded).sum()):
@@ -426,12 +337,3 @@ class Backbone(ABC):
         check_choice("preset", preset, ("paper", "recommended", "official"))
         overrides = self.recommended.get("views", {}) if preset == "recommended" else {}
         return ViewRecipe(**overrides)  # type: ignore[arg-type]
-
-
-def _test_picture(size: int) -> Float[Tensor, "1 3 size size"]:
-    """Return a fixed picture with structure at every scale, as photos have, in normalised pixels."""
-    rng = torch.Generator().manual_seed(0)
-    layers = [torch.rand(1, 3, cells, cells, generator=rng) for cells in (1, 2, 4, 8, 16, 32)]
-    scaled = [F.interpolate(layer, size=(size, size), mode="bicubic", align_corners=False) for layer in layers]
-    mixed = torch.stack(scaled).mean(0)
-    return (mixed - mixed.mean()) / mixed.std()

@@ -1,44 +1,46 @@
-"""Where the weights of open_clip models lie: names, tags, files and folders, found without a network where possible.
+"""Models of open_clip by name: where their weights lie, found without a network where possible, and their loading.
 
 A download is only tried where its host answers within seconds; everything that is missing is named in one line, with
-the place that was looked in and what to do.
+where it was looked for and what to do. The library makes a model, and `weights` fits a checkpoint to it.
 """
 
 import json
+import logging
 import os
 import re
 import urllib.error
 import urllib.request
+import warnings
 import zipfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from faircontext.backbones.weights import TRANSFORMERS, keep_archive
-from faircontext.errors import ArgumentError, FairContextError, unknown_name
+import open_clip
+from huggingface_hub import constants, snapshot_download, try_to_load_from_cache
 
-__all__ = ["Source", "find_source"]
+from faircontext.backbones.open_clip import OpenClip
+from faircontext.backbones.weights import TRANSFORMERS, keep_archive, load_weights
+from faircontext.errors import ArgumentError, FairContextError, FairContextWarning, unknown_name
+
+__all__ = ["Source", "find_source", "load_open_clip"]
 
 _SECONDS = 5.0
 """How long a host may take to answer before it counts as out of reach."""
 
+_HUB = "https://huggingface.co"
 _CONFIG = "open_clip_config.json"
+_TRANSFORMERS_CONFIG = "config.json"
+_TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "spiece.model", "vocab.txt")
+_OF_TOKENIZERS = "*tokenizer* spiece.model vocab* merges.txt special_tokens_map.json".split()
 _WEIGHTS = ("open_clip_model.safetensors", "open_clip_pytorch_model.safetensors", "open_clip_pytorch_model.bin")
 _PREFERRED = (
     *_WEIGHTS,
-    "open_clip_pytorch_model.pth",
-    "model.safetensors",
-    "pytorch_model.bin",
-    "pytorch_model.pth",
-    "model.pth",
+    *"open_clip_pytorch_model.pth model.safetensors pytorch_model.bin pytorch_model.pth model.pth".split(),
 )
 """Names of weights in a folder, the first that is there is taken: open_clip's own order."""
-
-_TRANSFORMERS_CONFIG = "config.json"
-_TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "spiece.model", "vocab.txt")
-_HUB = "https://huggingface.co"
 
 
 @dataclass(frozen=True)
@@ -50,7 +52,7 @@ class Source:
         checkpoint: file of the weights.
         quick_gelu: whether the weights were trained with the QuickGELU activation.
         preprocess: mean, std, interpolation and resize mode of a tag.
-        remarks: what a person should know about the choice of weights, a line each.
+        warnings: what a person should know about the choice of weights, a line each.
         config: file of the configuration, where the library does not know the model by its name.
     """
 
@@ -58,45 +60,74 @@ class Source:
     checkpoint: Path
     quick_gelu: bool = False
     preprocess: Mapping[str, Any] = field(default_factory=dict)
-    remarks: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
     config: Path | None = None
 
 
-def find_source(name: str, pretrained: str | None) -> Source:
-    """Find the weights of a model.
+def load_open_clip(
+    name: str,
+    pretrained: str | None = None,
+    *,
+    device: str = "cpu",
+    precision: str = "auto",
+    batch_size: int = 16,
+    resize_positions: bool = False,
+) -> OpenClip:
+    """Load an open_clip model with its weights, its tokenizer and its own preprocessing.
 
-    Args:
-        name: architecture (`ViT-B-16` or `ViT-B/16`), `hf-hub:org/name`, or `local-dir:FOLDER`.
-        pretrained: tag or file of an architecture's weights.
+    Arguments, warnings and errors are those of `create_backbone`.
+    """
+    source = find_source(name, pretrained)
+    with _in_one_line(f"{source.config or name}: open_clip cannot make a model of it"), _silence():
+        model = open_clip.create_model(
+            source.model,
+            load_weights=False,
+            force_quick_gelu=source.quick_gelu,
+            force_preprocess_cfg=dict(source.preprocess),
+            pretrained_text=False,
+        )
+    with _in_one_line(f"{source.checkpoint}: cannot be read as weights of {name}"), _silence():
+        lines = [*source.warnings, *load_weights(model, source.checkpoint, source.model, resize_positions)]
+        tokenizer = open_clip.get_tokenizer(source.model)
+    for line in lines:
+        warnings.warn(line, FairContextWarning, stacklevel=3)
+    title = name if pretrained is None else f"{name}:{pretrained}"
+    backbone = OpenClip(title, model, tokenizer, device=device, precision=precision, batch_size=batch_size)
+    if lines:
+        backbone.facts = {**backbone.facts, "remarks": lines}
+    return backbone
+
+
+def find_source(name: str, pretrained: str | None) -> Source:
+    """Find the weights of a model, by the names of `create_backbone`.
 
     Raises:
         ArgumentError: there is no such model, tag, folder or file, or weights are missing and cannot be fetched.
     """
-    scheme, colon, place = name.partition(":")
-    if colon and pretrained is not None:
+    scheme, colon, path = name.partition(":")
+    if not colon:
+        return _architecture(name.replace("/", "-"), pretrained)
+    if pretrained is not None:
         raise ArgumentError(f"{name} has its own weights; leave pretrained={pretrained!r} out")
-    if colon and scheme == "hf-hub" and not re.fullmatch(r"[\w.-]+/[\w.-]+", place):
-        raise ArgumentError(f"{name!r} names no repository; write hf-hub:ORG/NAME")
-    if colon and not place:
+    if scheme == "hf-hub":
+        if not re.fullmatch(r"[\w.-]+/[\w.-]+", path):
+            raise ArgumentError(f"{name!r} names no repository; write hf-hub:ORG/NAME")
+        return _check_folder(_hub_folder(path))
+    if not path:
         raise ArgumentError(f"{name!r} names no folder; write local-dir:FOLDER")
-    if colon and scheme == "hf-hub":
-        return _check_folder(_hub_folder(place))
-    if colon and scheme == "local-dir":
-        return _check_folder(Path(place).expanduser())
-    if colon:
-        raise ArgumentError(f"unknown scheme {scheme + ':'!r} of {name}; use hf-hub:ORG/NAME or local-dir:FOLDER")
-    return _architecture(name.replace("/", "-"), pretrained)
+    if scheme == "local-dir":
+        return _check_folder(Path(path).expanduser())
+    raise ArgumentError(f"unknown scheme {scheme + ':'!r} of {name}; use hf-hub:ORG/NAME or local-dir:FOLDER")
 
 
 def _architecture(name: str, pretrained: str | None) -> Source:
-    import open_clip
-
     config = open_clip.get_model_config(name)
     if config is None:
         from faircontext.backbones import list_backbones
 
         raise unknown_name("backbone", name, list_backbones())
     _check_text_tower(name, config)
+    quick = bool(config.get("quick_gelu", False))
     tags = open_clip.list_pretrained_tags_by_model(name)
     known = f"tags: {', '.join(tags)}" if tags else "it has no tags"
     if pretrained is None:
@@ -105,8 +136,7 @@ def _architecture(name: str, pretrained: str | None) -> Source:
     if tag:
         _check_tokenizer(name, config)
         preprocess = {key: tag[key] for key in ("mean", "std", "interpolation", "resize_mode") if key in tag}
-        gelu = bool(tag.get("quick_gelu", config.get("quick_gelu", False)))
-        return Source(name, _tag_file(name, pretrained, tag), gelu, preprocess)
+        return Source(name, _tag_file(name, pretrained, tag), bool(tag.get("quick_gelu", quick)), preprocess)
     plain = name.removesuffix("-quickgelu")
     if open_clip.get_pretrained_cfg(plain, pretrained):
         raise ArgumentError(f"{name} has no weights {pretrained!r}: they are of {plain}, without QuickGELU")
@@ -117,17 +147,14 @@ def _architecture(name: str, pretrained: str | None) -> Source:
         raise ArgumentError(f"pretrained={pretrained!r} is neither a file nor a tag of {name} ({known})")
     _check_archive(path)
     _check_tokenizer(name, config)
-    quick = bool(config.get("quick_gelu", False))
-    return Source(name, path, quick, remarks=(*_doubt_activation(name, path, quick),))
+    return Source(name, path, quick, warnings=_doubt_activation(name, path, quick))
 
 
-def _doubt_activation(name: str, path: Path, quick: bool) -> Iterator[str]:
-    """Yield a line where a file's name is that of a tag's weights which have another activation.
+def _doubt_activation(name: str, path: Path, quick: bool) -> tuple[str, ...]:
+    """Return a warning where a file's name is that of a tag's weights which have another activation.
 
     Weights do not show with which activation they were trained, and with the other one they answer, only worse.
     """
-    import open_clip
-
     plain = name.removesuffix("-quickgelu")
     stem = _letters(path.stem.removesuffix("-weights"))  # what `keep_tensors` adds
     said: dict[str, bool] = {"quickgelu": True}
@@ -138,18 +165,13 @@ def _doubt_activation(name: str, path: Path, quick: bool) -> Iterator[str]:
             said.setdefault(tag, kind)
             if _letters(Path(config.get("url", "")).stem) == stem:
                 said[stem] = kind
-    matching = [word for word in said if _letters(word) in stem]
-    word = max(matching, key=len, default=None)
+    word = max((word for word in said if _letters(word) in stem), key=len, default=None)
     if word is None or said[word] == quick:
-        return
-    used, other = ("QuickGELU", "GELU") if quick else ("GELU", "QuickGELU")
-    better = plain if quick else f"{plain}-quickgelu"
-    advice = (
-        f"name the architecture {better}"
-        if open_clip.get_model_config(better)
-        else 'use local-dir: with "quick_gelu" in the model_cfg'
-    )
-    yield f"{path}: {used} is used, but the name suggests weights that were trained with {other}; if so, {advice}"
+        return ()
+    used, other, better = ("QuickGELU", "GELU", plain) if quick else ("GELU", "QuickGELU", f"{plain}-quickgelu")
+    known = open_clip.get_model_config(better)
+    advice = f"name the architecture {better}" if known else 'use local-dir: with "quick_gelu" in the model_cfg'
+    return (f"{path}: {used} is used, but the name suggests weights that were trained with {other}; if so, {advice}",)
 
 
 def _letters(name: str) -> str:
@@ -171,33 +193,31 @@ def _check_folder(folder: Path) -> Source:
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ArgumentError(f"{path}: not a configuration of an open_clip model: {error!r}") from None
     _check_text_tower(str(folder), config)
-    files = sorted(place for suffix in (".safetensors", ".bin", ".pth") for place in folder.glob(f"*{suffix}"))
+    files = sorted(file for suffix in (".safetensors", ".bin", ".pth") for file in folder.glob(f"*{suffix}"))
     if not files:
         raise ArgumentError(f"{folder}: no weights in it; looked for *.safetensors, *.bin and *.pth")
     if config["text_cfg"].get("hf_tokenizer_name") and not any((folder / name).exists() for name in _TOKENIZER_FILES):
         raise ArgumentError(f"{folder}: no tokenizer in it; looked for {', '.join(_TOKENIZER_FILES)}")
-    named = [place for name in _PREFERRED for place in files if place.name == name]
-    first = (named or sorted(files, key=lambda place: place.suffix != ".safetensors"))[0]
+    named = [file for name in _PREFERRED for file in files if file.name == name]
+    first = (named or sorted(files, key=lambda file: file.suffix != ".safetensors"))[0]
     if re.search(r"-\d+-of-(?!0*1$)\d+$", first.stem):
         raise ArgumentError(f"{first}: is one of several parts of the weights; join them into one file")
     _check_archive(first)
-    others = ", ".join(place.name for place in files if place != first)
-    remarks = () if named or not others else (f"{folder}: the weights of {first.name} are taken, not of {others}",)
-    return Source(f"local-dir:{folder}", first, remarks=remarks, config=path)
+    others = ", ".join(file.name for file in files if file != first)
+    taken = () if named or not others else (f"{folder}: the weights of {first.name} are taken, not of {others}",)
+    return Source(f"local-dir:{folder}", first, warnings=taken, config=path)
 
 
 def _is_transformers(path: Path) -> bool:
     """Return whether a file is the configuration of a model of transformers."""
-    try:
+    with suppress(OSError, ValueError):
         config = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return False
-    return isinstance(config, dict) and "model_type" in config
+        return isinstance(config, dict) and "model_type" in config
+    return False
 
 
 def _check_text_tower(name: str, config: Mapping[str, Any]) -> None:
-    text = config["text_cfg"].get("hf_model_name")
-    if text:
+    if text := config["text_cfg"].get("hf_model_name"):
         raise ArgumentError(
             f"{name}: its text tower is {text} of transformers, whose context cannot be learnt here; use a model with "
             "a text tower of open_clip's own"
@@ -219,24 +239,21 @@ def _check_archive(path: Path) -> None:
 
 def _tag_file(name: str, tag: str, config: Mapping[str, Any]) -> Path:
     """Return the file of a tag's weights: from the caches that open_clip uses, or downloaded."""
-    import open_clip
-
     repository, _, file = str(config.get("hf_hub", "")).rpartition("/")
     url = str(config.get("url", ""))
     downloaded = Path("~/.cache/clip").expanduser() / url.rpartition("/")[2]
     looked = []
     if repository:
-        for candidate in (file,) if file else _WEIGHTS:
-            if cached := _cached(repository, candidate):
-                return cached
-        looked.append(f"{file or _WEIGHTS[0]} of {repository} in {_hub_cache()}")
+        if cached := _cached(repository, *((file,) if file else _WEIGHTS)):
+            return cached
+        looked.append(f"{file or _WEIGHTS[0]} of {repository} in {constants.HF_HUB_CACHE}")
     if url and downloaded.is_file():
         _check_archive(downloaded)
         return downloaded
     if url:
         looked.append(str(downloaded))
     if _reach(_HUB if repository else url):
-        with _in_one_line(f"the weights {tag!r} of {name} could not be fetched"):
+        with _in_one_line(f"the weights {tag!r} of {name} could not be fetched", fetching=True):
             return Path(open_clip.download_pretrained(dict(config)))
     gelu = f" and name the architecture {name.removesuffix('-quickgelu')}-quickgelu" if config.get("quick_gelu") else ""
     raise ArgumentError(
@@ -247,55 +264,36 @@ def _tag_file(name: str, tag: str, config: Mapping[str, Any]) -> Path:
 
 def _hub_folder(repository: str) -> Path:
     """Return the folder of a repository's model on this machine, downloaded where that is possible."""
-    from huggingface_hub import snapshot_download
-
-    patterns = [
-        _CONFIG,
-        _TRANSFORMERS_CONFIG,
-        *_WEIGHTS,
-        "*tokenizer*",
-        "spiece.model",
-        "vocab*",
-        "merges.txt",
-        "special_tokens_map.json",
-    ]
     config = _cached(repository, _CONFIG)
     if config and any((config.parent / name).exists() for name in _WEIGHTS):
         return config.parent
-    other = _cached(repository, _TRANSFORMERS_CONFIG)
-    if config is None and other and _is_transformers(other):
+    if not config and (other := _cached(repository, _TRANSFORMERS_CONFIG)) and _is_transformers(other):
         return other.parent  # it is named as what it is
     if not _reach(_HUB):
         raise ArgumentError(
             f"hf-hub:{repository} is not on this machine (looked for {_CONFIG} and {_WEIGHTS[0]} of {repository} in "
-            f"{_hub_cache()}) and the network is out of reach; copy the files here and use local-dir:FOLDER"
+            f"{constants.HF_HUB_CACHE}) and the network is out of reach; copy the files here and use local-dir:FOLDER"
         )
-    with _in_one_line(f"hf-hub:{repository} could not be fetched"):
+    with _in_one_line(f"hf-hub:{repository} could not be fetched", fetching=True):
+        patterns = [_CONFIG, _TRANSFORMERS_CONFIG, *_WEIGHTS, *_OF_TOKENIZERS]
         return Path(snapshot_download(repository, allow_patterns=patterns))
 
 
 def _check_tokenizer(name: str, config: Mapping[str, Any]) -> None:
     """Refuse a model whose tokenizer is neither open_clip's own nor on this machine nor within reach."""
     repository = config["text_cfg"].get("hf_tokenizer_name", "")
-    if not repository or any(_cached(repository, file) for file in _TOKENIZER_FILES) or _reach(_HUB):
+    if not repository or _cached(repository, *_TOKENIZER_FILES) or _reach(_HUB):
         return
     raise ArgumentError(
-        f"the tokenizer of {name} is not on this machine (looked for {repository} in {_hub_cache()}) and the network "
-        f"is out of reach; put its files, the weights and {_CONFIG} into a folder and use local-dir:FOLDER"
+        f"the tokenizer of {name} is not on this machine (looked for {repository} in {constants.HF_HUB_CACHE}) and the "
+        f"network is out of reach; put its files, the weights and {_CONFIG} into a folder and use local-dir:FOLDER"
     )
 
 
-def _cached(repository: str, file: str) -> Path | None:
-    from huggingface_hub import try_to_load_from_cache
-
-    found = try_to_load_from_cache(repository, file)
-    return Path(found) if isinstance(found, str) else None
-
-
-def _hub_cache() -> str:
-    from huggingface_hub.constants import HF_HUB_CACHE
-
-    return str(HF_HUB_CACHE)
+def _cached(repository: str, *files: str) -> Path | None:
+    """Return the first of some files of a repository that is in the cache of the hub's client."""
+    paths = (try_to_load_from_cache(repository, file) for file in files)
+    return next((Path(path) for path in paths if isinstance(path, str)), None)
 
 
 def _reach(url: str) -> bool:
@@ -312,10 +310,26 @@ def _reach(url: str) -> bool:
 
 
 @contextmanager
-def _in_one_line(what: str) -> Iterator[None]:
+def _in_one_line(what: str, fetching: bool = False) -> Iterator[None]:
+    """Turn what a library says into one line that begins with what went wrong."""
     try:
         yield
     except FairContextError:
         raise
-    except Exception as error:  # whatever a library of downloads raises
-        raise ArgumentError(f"{what}: {' '.join(str(error).split())[:300]}") from None
+    except Exception as error:  # broken files, and libraries of downloads, raise anything
+        said = " ".join(str(error).split())
+        kind = "" if fetching or isinstance(error, RuntimeError) else f"{type(error).__name__}: "
+        raise ArgumentError(f"{what}: {kind}{said[: 300 if fetching else 200]}") from None
+
+
+@contextmanager
+def _silence() -> Iterator[None]:
+    """Keep open_clip from writing log lines and hints of its own."""
+    earlier = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(earlier)

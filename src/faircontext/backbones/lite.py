@@ -10,7 +10,6 @@ the sentence encoder all-MiniLM-L6-v2. It is not CLIP: what it knows of the visu
 `E` and `mu` lie beside this file and are built by `scripts/build_lite_head.py`.
 """
 
-import hashlib
 import json
 from collections.abc import Callable
 from functools import cached_property
@@ -22,7 +21,7 @@ from typing import Any
 import timm
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from safetensors.torch import load_file
 from timm.layers import BatchNormAct2d
 from tokenizers import Tokenizer
@@ -31,6 +30,7 @@ from torch.nn.utils.fusion import fuse_conv_bn_weights
 
 from faircontext.backbones.base import Backbone
 from faircontext.errors import FairContextError
+from faircontext.files import digest
 
 __all__ = ["Lite", "MiniLM"]
 
@@ -57,25 +57,11 @@ class MiniLM(torch.nn.Module):
         self.tokenizer.no_padding()
         self.tokenizer.no_truncation()
         self.bert: BertModel = BertModel(BertConfig(**json.loads((folder / "config.json").read_text())), False)
-        self._weights = folder / "model.safetensors"
-        weights = load_file(self._weights)
-        wanted = self.bert.state_dict()
-        self.bert.load_state_dict({name: weights[name] for name in wanted})
+        self.file = folder / "model.safetensors"
+        weights = load_file(self.file)
+        self.bert.load_state_dict({name: weights[name] for name in self.bert.state_dict()})
+        self.embedding = self.bert.get_input_embeddings()
         self.eval().requires_grad_(False)
-
-    def token_ids(self, text: str) -> list[int]:
-        """Return a text's token ids with start and end token."""
-        return list(self.tokenizer.encode(text).ids)
-
-    @cached_property
-    def hash(self) -> str:
-        """SHA-256 of the weights' file, in hexadecimal."""
-        return hashlib.sha256(self._weights.read_bytes()).hexdigest()
-
-    def embed(self, ids: Int[Tensor, "*batch tokens"]) -> Float[Tensor, "*batch tokens width"]:
-        """Look up word embeddings."""
-        embedded: Tensor = self.bert.get_input_embeddings()(ids)
-        return embedded
 
     def forward(self, embeddings: Float[Tensor, "prompts tokens width"], mask: Tensor) -> Float[Tensor, "prompts dim"]:
         """Encode prompts given by their token embeddings."""
@@ -152,10 +138,10 @@ class Lite(Backbone):
         """The sentence encoder, loaded when text is first needed."""
         return self._placed(MiniLM())
 
-    @property
+    @cached_property
     def text_hash(self) -> str:
         """What the text features depend on; see `Backbone.text_hash`."""
-        return hashlib.sha256(f"{self.text_tower.hash} {self._mean.tolist()}".encode()).hexdigest()
+        return digest(f"{digest(self.text_tower.file.read_bytes())} {self._mean.tolist()}")
 
     def _image_features(self, pixels: Tensor, tower: Callable[[Tensor], Any] | None = None) -> Tensor:
         logits = (tower or self.tower)(pixels.contiguous(memory_format=torch.channels_last)).float()
@@ -163,11 +149,7 @@ class Lite(Backbone):
         return features
 
     def _token_ids(self, text: str) -> list[int]:
-        return self.text_tower.token_ids(text)
-
-    def token_embeddings(self, ids: Int[Tensor, "*batch tokens"]) -> Float[Tensor, "*batch tokens width"]:
-        """Look up MiniLM's word embeddings, detached."""
-        return self.text_tower.embed(ids).detach()
+        return list(self.text_tower.tokenizer.encode(text).ids)
 
     def _encode_embeddings(self, embeddings: Tensor, mask: Tensor, shared: int) -> Tensor:  # noqa: ARG002
         features: Tensor = self.text_tower(embeddings, mask) - self._mean.to(embeddings.dtype)

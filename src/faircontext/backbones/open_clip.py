@@ -1,7 +1,5 @@
 """Any open_clip model as a backbone; all that depends on the inner layout of the library's models is in this file.
 
-What depends on that of its checkpoints is in `loading`.
-
 The text tower runs from token embeddings, so that a context can be learnt: in the layouts `CLIP` and `CustomTextCLIP`,
 causal with the feature at the end token (CLIP), and not causal with the feature at the last position (SigLIP). With an
 untouched context its features are those of the model's own `encode_text`.
@@ -16,15 +14,15 @@ from typing import Any
 import open_clip
 import torch
 import torch.nn.functional as F
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float
 from open_clip.transformer import QuickGELU, ResidualAttentionBlock, VisionTransformer
 from torch import Tensor
 
-from faircontext.backbones.base import ADAPTABLE_BLOCKS, ROW_MULTIPLE, Backbone, SplitTower, hash_of, pad_rows
-from faircontext.backbones.checks import refuse_features
+from faircontext.backbones.base import ADAPTABLE_BLOCKS, Backbone
+from faircontext.backbones.towers import ROW_MULTIPLE, USELESS, hash_of, pad_rows, refuse_features
 from faircontext.errors import ArgumentError, check_choice
 
-__all__ = ["OpenClip", "TextTower"]
+__all__ = ["OpenClip", "SplitTower", "TextTower"]
 
 _LONG = 1024
 """Prompts are tokenised with room for this many tokens: one that is too long for the model must be seen to be."""
@@ -70,13 +68,9 @@ class TextTower(torch.nn.Module):
         self.pad = pad
         self._heads = getattr(source, "heads", 1)
         self._correct_mask = bool(getattr(source, "correct_cls_mask", False))
-        self._shares = (
-            self.causal is not None
-            and self.pool in ("argmax", "eos")
-            and self.class_token is None
-            and all(type(block) is ResidualAttentionBlock for block in self.transformer.resblocks)
-        )
         self.full_length = self.causal is None or self.pool == "last" or self.class_token is not None
+        shares = not self.full_length and pool != "first"
+        self._shares = shares and all(type(block) is ResidualAttentionBlock for block in self.transformer.resblocks)
 
     def forward(
         self, embeddings: Float[Tensor, "prompts tokens width"], mask: Bool[Tensor, "prompts tokens"], shared: int = 0
@@ -101,8 +95,8 @@ class TextTower(torch.nn.Module):
         if self.class_token is not None:
             pooled = self.norm(hidden[:, -1])
         else:
-            places = {"first": torch.zeros_like(ends), "last": torch.full_like(ends, length - 1)}
-            pooled = self.norm(hidden)[torch.arange(len(ends), device=ends.device), places.get(self.pool, ends)]
+            positions = {"first": torch.zeros_like(ends), "last": torch.full_like(ends, length - 1)}
+            pooled = self.norm(hidden)[torch.arange(len(ends), device=ends.device), positions.get(self.pool, ends)]
         return self._project(pooled)
 
     def _project(self, pooled: Tensor) -> Tensor:
@@ -135,7 +129,7 @@ class TextTower(torch.nn.Module):
         if self.class_token is None:
             return causal
         one = mask.new_ones(len(mask), 1)
-        # Released CoCa weights were trained with the class token's place in the mask at the wrong end.
+        # Released CoCa weights were trained with the class token at the wrong end of the mask.
         mask = torch.cat([mask, one] if self._correct_mask else [one, mask], 1)
         hidden = torch.zeros(mask.shape, dtype=self.positions.dtype, device=mask.device).masked_fill(~mask, -torch.inf)
         rows = hidden[:, None].expand(-1, length, -1).repeat_interleave(self._heads, 0)
@@ -151,16 +145,20 @@ def _project_heads(block: Any, hidden: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def _finish_block(block: Any, hidden: Tensor, attended: Tensor) -> Tensor:
-    """Add what the block's attention found, and its MLP."""
+    """Add the output of the block's attention, and that of its MLP."""
     hidden = hidden + block.ls_1(block.attn.out_proj(attended.transpose(1, 2).flatten(2)))
     finished: Tensor = hidden + block.ls_2(block.mlp(block.ln_2(hidden)))
     return finished
 
 
-class SplitTransformer(SplitTower):
-    """The vision transformer of an open_clip model, cut below its last blocks; see `SplitTower`.
+class SplitTower:
+    """The vision transformer of an open_clip model, cut below its last attention blocks.
 
-    Blocks below run in the tower's precision and their tokens can be kept; blocks above run in float32.
+    Blocks below run in the tower's precision and their tokens can be stored; blocks above run in float32.
+
+    Attributes:
+        blocks: how many blocks are above the cut.
+        width: of the tokens.
     """
 
     def __init__(self, backbone: "OpenClip", blocks: int) -> None:
@@ -176,17 +174,14 @@ class SplitTransformer(SplitTower):
 
     def below(self, pixels: Float[Tensor, "images 3 height width"]) -> Float[Tensor, "images tokens width"]:
         """Return the tokens at the cut, in float32, for pixels in [0, 1]."""
+        chunks = []
         with torch.inference_mode():
-            chunks = [self._tokens(rows) for rows in pixels.split(ROW_MULTIPLE)]
+            for rows in pixels.split(ROW_MULTIPLE):
+                hidden = self._lower._embeds(pad_rows(self._backbone._normalise(rows).to(self._backbone.dtype)))
+                for block in self._lower.transformer.resblocks[: -self.blocks]:
+                    hidden = block(hidden)
+                chunks.append(hidden[: len(rows)].float())
         return torch.cat(chunks).clone()
-
-    def _tokens(self, pixels: Tensor) -> Tensor:
-        rows = self._backbone._normalise(pixels).to(self._backbone.dtype)
-        count = len(rows)
-        hidden: Tensor = self._lower._embeds(pad_rows(rows))
-        for block in self._lower.transformer.resblocks[: -self.blocks]:
-            hidden = block(hidden)
-        return hidden[:count].float()
 
     def above(
         self, tokens: Float[Tensor, "images tokens width"], updates: Float[Tensor, "blocks rows width"]
@@ -202,8 +197,8 @@ class SplitTransformer(SplitTower):
 
 def _activation(model: torch.nn.Module) -> str:
     """Return GELU or QuickGELU, or both where the towers differ; a ResNet's own are not among them."""
-    found = {type(module).__name__ for module in model.modules() if isinstance(module, QuickGELU | torch.nn.GELU)}
-    return " and ".join(sorted(found))
+    names = {type(module).__name__ for module in model.modules() if isinstance(module, QuickGELU | torch.nn.GELU)}
+    return " and ".join(sorted(names))
 
 
 class OpenClip(Backbone):
@@ -242,15 +237,14 @@ class OpenClip(Backbone):
         text = {key: weights[key] for key in weights if key not in image and not key.startswith("text_decoder.")}
         self.text_tower = self._placed(TextTower(model, name, self.pad), text)
         # The tower is not run to see this: where text features are in the cache, nothing needs it.
-        zero = {key: tensor for key, tensor in text.items() if tensor.ndim > 1 and not torch.any(tensor)}
-        if projection := {key: tensor for key, tensor in zero.items() if "text_projection" in key}:
-            raise refuse_features(name, "every prompt", projection)
-        if embedding := {key: tensor for key, tensor in zero.items() if "token_embedding" in key}:
-            raise refuse_features(name, "all prompts", embedding, "the same")
+        parts = ("text_projection", "every prompt", USELESS), ("token_embedding", "all prompts", "the same")
+        for part, whose, problem in parts:
+            if zero := {key: text[key] for key in text if part in key and text[key].ndim > 1 and not text[key].any()}:
+                raise refuse_features(name, whose, zero, problem)
         self.context_length = self.text_tower.context_length
         self._place_tower(model.visual, image)
         self.facts = {"activation": _activation(model)}
-        self._splits: dict[int, SplitTransformer] = {}
+        self._splits: dict[int, SplitTower] = {}
 
     @property
     def capabilities(self) -> frozenset[str]:
@@ -269,7 +263,7 @@ class OpenClip(Backbone):
         check_choice(f"{self.name}: resize_mode", config["resize_mode"], ("shortest", "squash"))
         check_choice(f"{self.name}: interpolation", config["interpolation"], ("nearest", "bilinear", "bicubic"))
         mean, std = tuple(config["mean"]), tuple(config["std"])
-        good = all(0 <= number <= 1 for number in mean) and all(0 < number < math.inf for number in std)
+        good = all(0 <= value <= 1 for value in mean) and all(0 < value < math.inf for value in std)
         if not (len(mean) == len(std) == 3 and good):
             raise ArgumentError(
                 f"{self.name}: mean {mean} and std {std} are not possible; give three each, std above 0 and mean "
@@ -290,30 +284,21 @@ class OpenClip(Backbone):
         ids = self._tokenizer([text], context_length=_LONG)[0]
         tokens = (ids != self.pad).nonzero()
         length = (int(tokens[-1]) + 1 if len(tokens) else 0) + self._ends_with_padding
-        found: list[int] = ids[:length].tolist()
+        prompt: list[int] = ids[:length].tolist()
         known = len(self.text_tower.embedding.weight)
-        if max(found, default=0) >= known:
+        if max(prompt, default=0) >= known:
             raise ArgumentError(
-                f"{self.name}: its tokenizer gives {text[:40]!r} the token {max(found)}, and the weights have {known}; "
-                "name the tokenizer that they were trained with (hf_tokenizer_name in open_clip_config.json)"
+                f"{self.name}: its tokenizer gives {text[:40]!r} the token {max(prompt)}, and the weights have {known}"
+                "; name the tokenizer that they were trained with (hf_tokenizer_name in open_clip_config.json)"
             )
-        return found
+        return prompt
 
-    def token_embeddings(self, ids: Int[Tensor, "*batch tokens"]) -> Float[Tensor, "*batch tokens width"]:
-        """Look up token embeddings, detached."""
-        embedded: Tensor = self.text_tower.embedding(ids)
-        return embedded.detach()
-
-    def _encode_embeddings(self, embeddings: Tensor, mask: Tensor, shared: int) -> Tensor:
-        features: Tensor = self.text_tower(embeddings, mask, shared)
-        return features
-
-    def split_tower(self, blocks: int) -> "SplitTransformer":
+    def split_tower(self, blocks: int) -> SplitTower:
         """Return the image tower cut below its last attention blocks; see `Backbone.split_tower`."""
         if ADAPTABLE_BLOCKS not in self.capabilities:
             super().split_tower(blocks)
         if blocks not in self._splits:
-            self._splits[blocks] = SplitTransformer(self, blocks)
+            self._splits[blocks] = SplitTower(self, blocks)
         return self._splits[blocks]
 
     def _image_features(self, pixels: Tensor, tower: Callable[[Tensor], Any] | None = None) -> Tensor:

@@ -1,8 +1,8 @@
-"""Prompt sets, and prompts tokenised with the place of their context."""
+"""Prompts: named sets of templates, tokens with the position of the context, and gradients group by group."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -10,10 +10,10 @@ from torch import Tensor
 
 from faircontext.errors import LabelError, unknown_name
 
-__all__ = ["CONTEXT", "PROMPT_SETS", "Placement", "Prompts", "fill_template", "prompt_set"]
+__all__ = ["CONTEXT", "PROMPT_SETS", "CheckpointedFeatures", "Placement", "Prompts", "fill_template", "prompt_set"]
 
 Placement = Literal["replace", "prepend"]
-"""Where learnable tokens go: in the place of the prompt's context tokens (CL), or before the prompt (CL-HP)."""
+"""Where learnable tokens go: they replace the prompt's context tokens (CL), or stand before the prompt (CL-HP)."""
 
 CONTEXT = "a photo of a"
 """The base context of the paper; its token embeddings are what CL learns and what CL-HP starts from."""
@@ -56,7 +56,7 @@ def fill_template(template: str, name: str) -> str:
     """Put a class name into a template; underscores become spaces.
 
     Raises:
-        LabelError: the template does not have exactly one place `{}` for the name.
+        LabelError: the template does not have exactly one `{}` for the name.
     """
     if template.count("{}") != 1:
         raise LabelError(f"prompt template {template!r} needs exactly one {{}} for the class name")
@@ -98,7 +98,7 @@ class Prompts:
         return replace(self, texts=texts, ids=self.ids[index, :longest], mask=mask[:, :longest], cut_rows=())
 
     def cut(self, limit: int) -> "Prompts":
-        """Return the prompts with at most `limit` tokens each; the last one, which ends a prompt, is kept."""
+        """Return the prompts with at most `limit` tokens each; the last one, which ends a prompt, stays."""
         lengths = self.mask.sum(1)
         long = lengths > limit
         if not long.any():
@@ -121,17 +121,23 @@ class Prompts:
             pad: id that fills rows on the right.
 
         Raises:
-            LabelError: the template has no place for a name.
+            LabelError: the template has no `{}` for a name.
         """
         texts = tuple(fill_template(template, name) for name in names)
         rows = [token_ids(text) for text in texts]
         words = template.partition("{}")[0]
         context = token_ids(words)[:-1]
-        fused = next((t for t, row in zip(texts, rows, strict=True) if _fuses(words, context, t, row, token_ids)), None)
+        apart = not words or words[-1].isspace()
+
+        def fuses(text: str, row: list[int]) -> bool:
+            # The words are tokens of their own where the prompt begins with theirs and a blank after them changes
+            # nothing. Letters cannot tell: languages without blanks need none, and tokenizers differ.
+            return row[: len(context)] != context or (not apart and token_ids(f"{words} {text[len(words) :]}") != row)
+
+        fused = next((text for text, row in zip(texts, rows, strict=True) if fuses(text, row)), None)
         longest = max(map(len, rows))
         ids = torch.tensor([row + [pad] * (longest - len(row)) for row in rows])
-        lengths = torch.tensor([len(row) for row in rows])
-        mask = torch.arange(longest) < lengths[:, None]
+        mask = torch.arange(longest) < torch.tensor([[len(row)] for row in rows])
         return cls(texts, ids, mask, start, 0 if fused is not None else len(context) - start, fused=fused)
 
     def to(self, device: torch.device) -> "Prompts":
@@ -144,11 +150,7 @@ class Prompts:
         context: Float[Tensor, "length width"],
         placement: Placement,
     ) -> tuple[Float[Tensor, "prompts more width"], Bool[Tensor, "prompts more"]]:
-        """Put learnable tokens in the place of the prompts' context tokens, or right before the prompts.
-
-        Returns:
-            Embeddings and mask with the learnable tokens.
-        """
+        """Return embeddings and mask with learnable tokens instead of the context tokens, or before the prompts."""
         before, after = self.start, self.start + (self.length if placement == "replace" else 0)
         rows = context.expand(len(embeddings), *context.shape)
         ones = self.mask.new_ones(len(self), len(context))
@@ -157,26 +159,35 @@ class Prompts:
             torch.cat([self.mask[:, :before], ones, self.mask[:, after:]], dim=1),
         )
 
-    def split(self, size: int) -> Iterator["Prompts"]:
-        """Yield the prompts in groups of `size`, in order."""
-        for begin in range(0, len(self), size):
-            yield self.select(range(begin, min(begin + size, len(self))))
+    def split(self, size: int) -> list["Prompts"]:
+        """Return the prompts in groups of `size`, in order."""
+        return [self.select(range(begin, min(begin + size, len(self)))) for begin in range(0, len(self), size)]
 
 
-def _fuses(words: str, context: list[int], text: str, row: list[int], token_ids: Callable[[str], list[int]]) -> bool:
-    """Tell whether the words before the class name are no tokens of their own in a prompt.
+class CheckpointedFeatures(torch.autograd.Function):
+    """Text features of groups of prompts with gradient checkpointing: each group is encoded again for its gradient."""
 
-    They are where the prompt's first tokens are those of the words alone, and a blank after the words changes nothing.
-    Letters cannot tell: languages without blanks need none before the name, and tokenizers differ.
+    @staticmethod
+    def forward(
+        ctx: Any,
+        context: Tensor,
+        groups: list[Prompts],
+        encode: Callable[[Prompts, Tensor | None], Tensor],
+        known: Tensor | None,
+    ) -> Tensor:
+        """Return the features of all groups, which are encoded unless they are known."""
+        ctx.save_for_backward(context)
+        ctx.groups, ctx.encode = groups, encode
+        return torch.cat([encode(group, context) for group in groups]) if known is None else known.clone()
 
-    Args:
-        words: what the template has before the class name.
-        context: token ids of the words, with the start token, if there is one.
-        text: the prompt.
-        row: its token ids.
-        token_ids: see `Prompts.build`.
-    """
-    if row[: len(context)] != context:
-        return True
-    stand_apart = not words or words[-1].isspace()
-    return not stand_apart and token_ids(f"{words} {text[len(words) :]}") != row
+    @staticmethod
+    def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor, None, None, None]:
+        """Return the gradient for the context, summed group by group."""
+        (context,) = ctx.saved_tensors
+        leaf = context.detach().requires_grad_()
+        total = torch.zeros_like(leaf)
+        for group, rows in zip(ctx.groups, upstream[0].split([len(group) for group in ctx.groups]), strict=True):
+            with torch.enable_grad():
+                features = ctx.encode(group, leaf)
+            total += torch.autograd.grad(features, leaf, rows)[0]
+        return total, None, None, None

@@ -1,11 +1,13 @@
-"""The tensors of a checkpoint file, by the names that the model gives them; nothing is ever unpickled.
+"""The weights of a checkpoint file: read as tensors by name, with nothing unpickled, and fitted to an open_clip model.
 
 Training loops put the weights under a key beside other things, and wrap the model, which puts a prefix before each
-name. What is plain is taken, and what was chosen is said; a file with anything but tensors is refused with a command
-that keeps its tensors.
+name. What is plain is taken, and what was chosen is said; a file with anything but tensors is an error with a command
+that keeps its tensors. The library fits weights in silence: it resizes positions, and lists what is missing in a
+message of many pages. Here nothing is resized unless that is asked for, and what does not fit is one line.
 """
 
 import json
+import math
 import pickle
 import re
 import shlex
@@ -14,14 +16,17 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import open_clip
 import torch
+from open_clip.convert import convert_state_dict
+from open_clip.model import convert_to_custom_text_state_dict, resize_pos_embed, resize_text_pos_embed
 from safetensors.torch import load_file
 from torch import Tensor
 
 from faircontext.errors import ArgumentError
 from faircontext.imagefiles import ZEROS, known_kind
 
-__all__ = ["TRANSFORMERS", "keep_archive", "keep_tensors", "read_weights"]
+__all__ = ["TRANSFORMERS", "keep_archive", "keep_tensors", "load_weights", "read_weights"]
 
 _KEYS = ("state_dict", "model_state_dict", "model")
 """Where training loops put the weights; the first that is there is taken."""
@@ -38,8 +43,8 @@ _ADAPTER = re.compile(r"(?:^|[._])lora_(?:A|B|up|down|embedding)")
 _NO_WEIGHTS = ("input_resolution", "context_length", "vocab_size", "n_averaged")
 """Numbers among the tensors: of OpenAI's archives, and of torch's AveragedModel."""
 
-_LONGEST_HEADER = 100_000_000
-"""Bytes; the library refuses longer ones as well."""
+_IMAGE_POSITIONS = "visual.positional_embedding"
+_TEXT_POSITIONS = ("positional_embedding", "text.positional_embedding")
 
 TRANSFORMERS = (
     "a checkpoint of transformers, whose tensors have other names than open_clip's; take the same weights in "
@@ -54,27 +59,26 @@ def read_weights(path: Path) -> tuple[dict[str, Tensor], list[str]]:
         path: of safetensors, or of a PyTorch file that holds tensors alone, whatever its extension.
 
     Returns:
-        Tensors by name, and remarks, a line each.
+        Tensors by name, and warnings, a line each.
 
     Raises:
         ArgumentError: it is damaged, or holds more than tensors, no weights, weights twice, changes to weights, or
             those of transformers.
     """
-    found, remarks = _unwrap(path, _load(path))
-    weights: dict[str, Tensor] = {}
+    tensors, warnings = _unwrap(path, _load(path))
+    averaged = [name for name in tensors if "." in name and _is_averaged(name.partition(".")[0])]
+    if averaged and len(averaged) < len(tensors):
+        warnings.append(f"the weights under {averaged[0].partition('.')[0]}. (averaged) are not taken")
+        tensors = {name: tensor for name, tensor in tensors.items() if name not in set(averaged)}
+    names: dict[str, str] = {}
     removed: dict[str, None] = {}
-    origin: dict[str, str] = {}
-    averaged = [name for name in found if "." in name and _is_averaged(name.partition(".")[0])]
-    if averaged and len(averaged) < len(found):
-        remarks.append(f"the weights under {averaged[0].partition('.')[0]}. (averaged) are not taken")
-        found = {name: tensor for name, tensor in found.items() if name not in set(averaged)}
-    for name, tensor in found.items():
+    for name in tensors:
         plain = _WRAPPERS.sub("", name)
-        if plain in weights:
-            raise ArgumentError(f"{path}: holds {plain} twice, as {origin[plain]} and as {name}; keep one of them")
+        if plain in names and plain not in _NO_WEIGHTS:
+            raise ArgumentError(f"{path}: holds {plain} twice, as {names[plain]} and as {name}; keep one of them")
         removed |= dict.fromkeys(match[0] for match in _WRAPPERS.finditer(name))
-        if plain not in _NO_WEIGHTS:
-            weights[plain], origin[plain] = tensor, name
+        names[plain] = name
+    weights = {plain: tensors[name] for plain, name in names.items() if plain not in _NO_WEIGHTS}
     if any(name.startswith(("text_model.", "vision_model.")) for name in weights):
         raise ArgumentError(f"{path}: {TRANSFORMERS}")
     if any(_ADAPTER.search(name) for name in weights):
@@ -84,8 +88,8 @@ def read_weights(path: Path) -> tuple[dict[str, Tensor], list[str]]:
         )
     removed.pop("module.", None)  # open_clip's own training writes it
     if removed:
-        remarks.append(f"names of tensors are read without {', '.join(removed)}")
-    return weights, remarks
+        warnings.append(f"names of tensors are read without {', '.join(removed)}")
+    return weights, warnings
 
 
 def keep_tensors(path: Path, *keys: str) -> str:
@@ -122,7 +126,7 @@ def _load(path: Path) -> Any:
     with path.open("rb") as file:
         head = file.read(512)
     size = int.from_bytes(head[:8], "little")
-    safetensors = head[8:9] == b"{" and size < _LONGEST_HEADER
+    safetensors = head[8:9] == b"{" and size < 100_000_000  # the library refuses longer headers as well
     if not safetensors and not head.startswith((b"PK\3\4", b"\x80")):
         what = "is empty" if not head else f"holds {ZEROS}" if not any(head) else ""
         what = what or f"holds {known_kind(head) or 'neither safetensors nor what PyTorch writes'}"
@@ -148,33 +152,35 @@ def _load(path: Path) -> Any:
         ) from None
 
 
-def _unwrap(path: Path, found: Any) -> tuple[dict[str, Tensor], list[str]]:
+def _unwrap(path: Path, content: Any) -> tuple[dict[str, Tensor], list[str]]:
     """Return the tensors of a checkpoint as they are named in it, from below the keys of training loops."""
-    remarks: list[str] = []
-    place: list[str] = []
+    warnings: list[str] = []
+    above: list[str] = []
     parts: list[str] = []
-    while isinstance(found, Mapping):
-        parts = [str(key) for key, value in found.items() if isinstance(value, Mapping) and _has_tensors(value)]
+    while isinstance(content, Mapping):
+        parts = [str(key) for key, value in content.items() if isinstance(value, Mapping) and _has_tensors(value)]
         key = next((key for key in _KEYS if key in parts), None)
         if key is None:
             break
-        others = {part: way for part, way in _ways(found).items() if part != key}
+        others = {part: keys for part, keys in _key_paths(content).items() if part != key}
         if others or key != _KEYS[0]:
-            remarks.append(f"the weights under {key} are taken")
-        for other, way in others.items():
+            warnings.append(f"the weights under {key} are taken")
+        for other, keys in others.items():
             averaged = " (averaged)" if _is_averaged(other) else ""
-            command = keep_tensors(path, *place, *way)
-            remarks.append(f"those under {other}{averaged} are not taken; for a file of them: {command}")
-        place.append(key)
-        found = found[key]
-    if not isinstance(found, Mapping):
-        raise ArgumentError(f"{path}: holds an object of type {type(found).__name__}, and no tensors by name")
-    tensors = {str(name): value for name, value in found.items() if isinstance(value, Tensor)}
+            command = keep_tensors(path, *above, *keys)
+            warnings.append(f"those under {other}{averaged} are not taken; for a file of them: {command}")
+        above.append(key)
+        content = content[key]
+    if not isinstance(content, Mapping):
+        raise ArgumentError(f"{path}: holds an object of type {type(content).__name__}, and no tensors by name")
+    tensors = {str(name): value for name, value in content.items() if isinstance(value, Tensor)}
     if tensors and not parts:
-        return tensors, remarks
-    listed = ", ".join(map(str, list(found)[:8])) or "nothing"
-    ways = {part: [part] for part in parts} | _ways(found)
-    hint = "".join(f"; for a file of {part}: {keep_tensors(path, *place, *way)}" for part, way in [*ways.items()][:1])
+        return tensors, warnings
+    listed = ", ".join(map(str, list(content)[:8])) or "nothing"
+    paths = {part: [part] for part in parts} | _key_paths(content)
+    hint = "".join(
+        f"; for a file of {part}: {keep_tensors(path, *above, *keys)}" for part, keys in [*paths.items()][:1]
+    )
     raise ArgumentError(f"{path}: holds {listed}, and no weights under {', '.join(_KEYS)}{hint}")
 
 
@@ -187,23 +193,138 @@ def _has_tensors(value: Mapping[Any, Any]) -> bool:
     )
 
 
-def _ways(found: Mapping[Any, Any]) -> dict[str, list[str]]:
+def _key_paths(content: Mapping[Any, Any]) -> dict[str, list[str]]:
     """Return the parts of a checkpoint that may be its weights, with the keys that lead to the tensors of each."""
-    named = {str(key): value for key, value in found.items() if str(key) in _KEYS or _is_averaged(str(key))}
-    ways = {key: _way_to_tensors(value) for key, value in named.items()}
-    return {key: [key, *way] for key, way in ways.items() if way is not None}
+    named = {str(key): value for key, value in content.items() if str(key) in _KEYS or _is_averaged(str(key))}
+    paths = {key: _keys_to_tensors(value) for key, value in named.items()}
+    return {key: [key, *keys] for key, keys in paths.items() if keys is not None}
 
 
-def _way_to_tensors(value: Any) -> list[str] | None:
+def _keys_to_tensors(value: Any) -> list[str] | None:
     """Return the keys that lead to a mapping of names to tensors, or None; classes of averages have it inside."""
     if not isinstance(value, Mapping):
         return None
     named = {name: inner for name, inner in value.items() if isinstance(name, str)}
     if any(isinstance(inner, Tensor) for inner in named.values()):
         return []
-    ways = ((name, _way_to_tensors(inner)) for name, inner in named.items())
-    return next(([name, *way] for name, way in ways if way is not None), None)
+    paths = ((name, _keys_to_tensors(inner)) for name, inner in named.items())
+    return next(([name, *keys] for name, keys in paths if keys is not None), None)
 
 
 def _is_averaged(name: str) -> bool:
     return any(word in _AVERAGED for word in re.split(r"[._-]", name.lower()))
+
+
+def load_weights(model: Any, path: Path, name: str, resize_positions: bool) -> list[str]:
+    """Load the weights of a file, see `read_weights`, or arrays of big_vision into a model of open_clip.
+
+    Args:
+        model: made by the library.
+        path: of the file.
+        name: of the model's architecture, or `local-dir:` and its folder.
+        resize_positions: whether positions are resized where the model has others.
+
+    Returns:
+        Warnings, a line each.
+
+    Raises:
+        ArgumentError: the file cannot be read, or its tensors do not fit the model.
+    """
+    if path.suffix in (".npz", ".npy"):  # of big_vision, whose arrays the library has a reader for
+        if not hasattr(model.visual, "trunk"):
+            raise ArgumentError(
+                f"{path}: NumPy arrays are read as weights of big_vision, which {name} is no architecture of; give "
+                "safetensors, or a PyTorch file"
+            )
+        open_clip.load_checkpoint(model, str(path))
+        return []
+    weights, warnings = read_weights(path)
+    # These steps are those of `open_clip.load_checkpoint`, which takes no tensors, only a file.
+    weights = convert_state_dict(model, weights)
+    own = model.state_dict()
+    if "positional_embedding" in weights and not hasattr(model, "positional_embedding"):
+        weights = convert_to_custom_text_state_dict(weights)
+    for key in ("logit_scale", "logit_bias"):
+        if key in own and key in weights:
+            weights[key] = weights[key].reshape(own[key].shape)  # a number in some files, a vector of one in others
+    if "logit_bias" in own and "logit_scale" in weights:
+        weights.setdefault("logit_bias", torch.zeros_like(weights["logit_scale"]))
+    # With other tensors of another shape it is another architecture, whose patches may be of another size as well.
+    resizable = {*_other_shapes(own, weights)} <= {_IMAGE_POSITIONS, *_TEXT_POSITIONS}
+    if sizes := _other_positions(model.visual, own, weights) if resizable else []:
+        theirs, ours = map(" and ".join, zip(*sizes, strict=True))
+        if not resize_positions:
+            raise ArgumentError(
+                f"{path}: has positions of {theirs}, and {name} reads {ours}; "
+                f"{_other_architecture(name, model, weights)}, "
+                "or have them resized with resize_positions=True (--resize-positions)"
+            )
+        resize_pos_embed(weights, model)
+        resize_text_pos_embed(weights, model)
+        warnings.append(f"positions of {theirs} are resized to the {ours} that {name} reads")
+    _fit(model, weights, path, name)
+    return [f"{path}: {warning}" for warning in warnings]
+
+
+def _other_shapes(own: Mapping[str, Tensor], weights: Mapping[str, Tensor]) -> list[str]:
+    """Return the names of tensors whose shape is not the model's."""
+    return [key for key in own if key in weights and own[key].shape != weights[key].shape]
+
+
+def _other_positions(visual: Any, own: Mapping[str, Tensor], weights: Mapping[str, Tensor]) -> list[tuple[str, str]]:
+    """Return what sizes positions are of, and what the model reads, where the library would resize them."""
+    sizes = []
+    for key in (_IMAGE_POSITIONS, *_TEXT_POSITIONS):
+        count, needed = (len(tensors.get(key, ())) for tensors in (weights, own))
+        if not count or not needed or count == needed:
+            continue
+        if key in _TEXT_POSITIONS:
+            sizes.append((f"{count} tokens", f"{needed} tokens"))
+        else:
+            side = math.isqrt(count - 1)  # of a square of patches; one position is of no patch
+            pixels = f"{side * visual.patch_size[0]} pixels" if side * side == count - 1 else f"{count} patches"
+            sizes.append((pixels, f"{visual.image_size[0]} pixels"))
+    return sizes
+
+
+def _other_architecture(name: str, model: Any, weights: Mapping[str, Tensor]) -> str:
+    """Return advice to name an architecture that differs from the one that was named in the sizes alone."""
+    config = open_clip.get_model_config(name)
+    if config is None or name.startswith("local-dir:"):
+        return "correct image_size and context_length in open_clip_config.json"
+    if _IMAGE_POSITIONS in weights and hasattr(model.visual, "patch_size"):
+        side = math.isqrt(len(weights[_IMAGE_POSITIONS]) - 1)
+        config["vision_cfg"]["image_size"] = side * model.visual.patch_size[0]
+    for key in _TEXT_POSITIONS:
+        if key in weights:
+            config["text_cfg"]["context_length"] = len(weights[key])
+    fitting = [other for other in open_clip.list_models() if open_clip.get_model_config(other) == config]
+    return f"name the architecture {fitting[0]}" if fitting else "name an architecture that reads the same"
+
+
+def _fit(model: Any, weights: dict[str, Tensor], path: Path, name: str) -> None:
+    """Load tensors into a model, or say in one line what does not fit."""
+    own = model.state_dict()
+    # PyTorch would take integers for floats in silence, without the scale that quantised weights are to be read with.
+    kinds = [key for key in own if key in weights and own[key].is_floating_point() > weights[key].is_floating_point()]
+    if kinds:
+        raise ArgumentError(
+            f"{path}: {len(kinds)} tensors are no floating-point numbers (first {kinds[0]}: "
+            f"{str(weights[kinds[0]].dtype).removeprefix('torch.')}), as in a quantised model; take the weights from "
+            "before"
+        )
+    problems = []
+    if shapes := _other_shapes(own, weights):
+        sizes = " and not ".join(" x ".join(map(str, tensors[shapes[0]].shape)) for tensors in (weights, own))
+        problems.append(f"tensors of another shape: {len(shapes)} (first {shapes[0]}: {sizes})")
+        weights = {key: tensor for key, tensor in weights.items() if key not in shapes}
+    loaded = model.load_state_dict(weights, strict=False)
+    missing = [key for key in loaded.missing_keys if key not in shapes]
+    for keys, what in ((missing, "missing"), (loaded.unexpected_keys, "unknown")):
+        if keys:
+            problems.append(f"{what}: {len(keys)} (first {keys[0]})")
+    if problems:
+        raise ArgumentError(
+            f"{path}: cannot be read as weights of {name}: {', '.join(problems)}; name the architecture that they were "
+            "trained with"
+        )

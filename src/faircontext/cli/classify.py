@@ -52,7 +52,7 @@ def explain(arguments: Sequence[str]) -> int:
     """Run `faircontext explain`."""
     options = parse_options(Explain, arguments, "explain")
     names, image = options.names(), options.reader()(options.image)
-    from faircontext.report.explain import explain as run
+    from faircontext.report.explain import explain_image as run
 
     page = run(options, options.image, image, names, options.out, print, warn)
     print(page)

@@ -113,7 +113,7 @@ def report(arguments: Sequence[str]) -> int:
     check_outputs([options.out], [run.folder / name for run in runs for name in ("run.json", "rows.parquet")])
     page = build_page(runs, options.thumbnails)
     write_whole(options.out, page.html)
-    for line in page.notes:
+    for line in page.warnings:
         warn(line)
     size = len(page.html.encode()) / 1e6
     print(f"{options.out}: {page.images:,} images, {page.pictures:,} of them with pictures; {size:.1f} MB")
@@ -161,22 +161,22 @@ def data(arguments: Sequence[str]) -> int:
 
 
 def _list_datasets(options: Data) -> int:
-    from faircontext.datasets.spec import CATALOGUE, list_datasets
+    from faircontext.datasets import DATASETS, list_datasets
 
     names = [name for pattern in options.names or ("*",) for name in list_datasets(pattern)]
     if not names:
         raise ArgumentError(f"none of the data sets matches {' or '.join(map(repr, options.names))}")
     print(f"{'name':16} {'in the paper':16} {'classes':>7} {'test':>7}  {'folder':52} from")
     for name in dict.fromkeys(names):
-        entry = CATALOGUE[name]
-        folder = "/".join(filter(None, (entry.folders[0], entry.inner[0])))
-        print(f"{name:16} {entry.title:16} {entry.classes:>7,} {entry.images['test']:>7,}  {folder:52} {entry.home}")
+        spec = DATASETS[name]
+        folder = "/".join(filter(None, (spec.folders[0], spec.inner[0])))
+        line = f"{name:16} {spec.title:16} {spec.classes:>7,} {spec.images['test']:>7,}  {folder:52} {spec.home}"
+        print(line.rstrip())
     return 0
 
 
 def _check_datasets(options: Data) -> int:
-    from faircontext.datasets.load import check_dataset, expected_tree, locate
-    from faircontext.datasets.spec import list_datasets
+    from faircontext.datasets import check_dataset, expected_tree, list_datasets, locate
 
     if options.root is None:
         raise ArgumentError("data check needs --root, the folder that holds the data sets")
@@ -208,8 +208,7 @@ def _check_datasets(options: Data) -> int:
 
 
 def _write_collages(options: Data) -> int:
-    from faircontext.datasets.collages import Collages, write_collages
-    from faircontext.datasets.load import load_dataset
+    from faircontext.datasets import Collages, load_dataset, write_collages
 
     if options.root is None or options.out is None:
         raise ArgumentError("data collage needs --root, the folder that holds the data set, and --out, a new folder")

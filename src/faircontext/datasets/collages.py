@@ -1,6 +1,6 @@
 """Collages of a data set's photos, on which it is known where each class is: the truth that evidence maps are held to.
 
-A collage has side x side cells, each the plain square view of a photo of another class. It is a data set of one's own:
+A collage has side x side cells, each the plain square view of a photo of another class. It is a user's data set:
 `evaluate` and `analyze` read it like any other, and a file's name says which class is in which cell.
 """
 
@@ -15,8 +15,8 @@ import numpy as np
 from jaxtyping import Int, UInt8
 from PIL import Image, ImageOps
 
+from faircontext.datasets.layouts import NAMES, TABLE
 from faircontext.datasets.spec import Dataset, Sample
-from faircontext.datasets.table import NAMES, TABLE
 from faircontext.errors import ArgumentError, ImageError, check_minimum, reason_of
 from faircontext.imageio import load_image
 
@@ -25,7 +25,6 @@ __all__ = ["CELL", "Collage", "Collages", "write_collages"]
 CELL = 224
 """Side of a cell in pixels. Most models read 224 or a multiple of it, so that a cell's edge falls on a pixel's, or
 within a third of one; every model sees all of a collage, since it is square."""
-
 
 _NAME = re.compile(r"(?:^|/)c\d+_(\d+)x(\d+)_(\d+(?:-\d+)*)\.png$")
 
@@ -36,22 +35,16 @@ def cells_of(path: str) -> Int[np.ndarray, "side side"] | None:
     Args:
         path: of the file, with `/` between folders.
     """
-    found = _NAME.search(path)
-    if found is None:
+    match = _NAME.search(path)
+    if match is None:
         return None
-    side, classes = int(found[1]), [int(word) for word in found[3].split("-")]
-    return np.array(classes).reshape(side, side) if found[1] == found[2] and len(classes) == side**2 else None
+    side, classes = int(match[1]), [int(word) for word in match[3].split("-")]
+    return np.array(classes).reshape(side, side) if match[1] == match[2] and len(classes) == side**2 else None
 
 
 @dataclass(frozen=True)
 class Collage:
-    """One collage.
-
-    Attributes:
-        name: of its file, for example `c0003_2x2_0-5-3-2.png`.
-        pixels: RGB.
-        cells: class index of each cell.
-    """
+    """The name of a collage's file, for example `c0003_2x2_0-5-3-2.png`, its pixels, and the class of each cell."""
 
     name: str
     pixels: UInt8[np.ndarray, "size size 3"]
@@ -119,8 +112,8 @@ class Collages:
     def _deal(self, rng: np.random.Generator) -> dict[int, tuple["_Hand", "_Hand"]]:
         hands = {}
         for label in self._classes.tolist():
-            own = [sample for sample in self.dataset.samples if sample.label == label]
-            shuffled = [own[place] for place in rng.permutation(len(own))]
+            photos = [sample for sample in self.dataset.samples if sample.label == label]
+            shuffled = [photos[index] for index in rng.permutation(len(photos))]
             hands[label] = _Hand(shuffled[::2]), _Hand(shuffled[1::2])
         return hands
 
@@ -130,7 +123,9 @@ class Collages:
         while hand := (hands[half] or hands[1 - half]):
             sample = hand.next(rng)
             try:
-                return _square(load_image(sample.path))
+                photo = Image.fromarray(load_image(sample.path))
+                # The central square at a cell's size; Pillow's filters are antialiased.
+                return np.asarray(ImageOps.fit(photo, (CELL, CELL), Image.Resampling.BICUBIC))
             except ImageError:
                 hand.photos.remove(sample)
                 self.unreadable.append(sample.key)
@@ -153,13 +148,8 @@ class _Hand:
     def next(self, rng: np.random.Generator) -> Sample:
         """Return the next photo; when all have been taken, they are shuffled."""
         if not self._rest:
-            self._rest.extend(self.photos[place] for place in rng.permutation(len(self.photos)))
+            self._rest.extend(self.photos[index] for index in rng.permutation(len(self.photos)))
         return self._rest.popleft()
-
-
-def _square(photo: UInt8[np.ndarray, "height width 3"]) -> UInt8[np.ndarray, "cell cell 3"]:
-    """Return the central square of a photo at a cell's size; Pillow's filters are antialiased."""
-    return np.asarray(ImageOps.fit(Image.fromarray(photo), (CELL, CELL), Image.Resampling.BICUBIC))
 
 
 def write_collages(collages: Collages, out: Path, count: int) -> None:

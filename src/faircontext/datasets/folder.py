@@ -1,27 +1,157 @@
-"""Images from files, folders and lists, with folder names as truth; class names from a list or a file."""
+"""Files of images: those below folders, each real folder visited once, and those that a list names."""
 
 import os
-from collections.abc import Callable, Iterable, Sequence
-from difflib import get_close_matches
-from pathlib import Path
+import re
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from functools import cache, cached_property
+from pathlib import Path, PurePosixPath
 
-from faircontext.datasets.split_folders import check_no_splits, split_of
-from faircontext.datasets.walk import Walk, is_folder, list_entries, natural
-from faircontext.errors import ArgumentError, and_more
+from faircontext.errors import ArgumentError, and_more, reason_of
 from faircontext.imageio import EXTENSIONS
-from faircontext.names import ClassIndex, as_integer, count_from_one, normalise
+from faircontext.names import compose, natural
 
-__all__ = [
-    "FolderTruth",
-    "class_folders",
-    "depth_remarks",
-    "find_images",
-    "keys_below",
-]
+CLUTTER = frozenset(
+    "@eadir @tmp @recycle @recently-snapshot @__thumb #recycle #snapshot ~snapshot $recycle.bin lost+found __macosx "
+    ".thumbnails".split()
+) | {"system volume information"}
+"""Folders that operating systems and storage servers put beside photos, in lower case: bins, thumbnails, snapshots."""
+
+_KINDS = {
+    "camera raw": "3fr arw cr2 cr3 crw dcr dng erf fff gpr iiq kdc mef mos mrw nef nrw orf pef raf rw2 rwl sr2 srf srw "
+    "x3f",
+    "video": "3gp avi flv m2ts m4v mkv mov mp4 mpeg mpg mts ogv webm wmv",
+    "JPEG 2000": "j2c j2k jp2 jpc jpf jpm jpx",
+    "JPEG XL": "jxl",
+    "vector drawing": "ai eps svg svgz",
+    "layered picture": "psb psd xcf",
+    "high dynamic range": "exr hdr",
+    "DICOM": "dcm dicom",
+}
+
+OTHER_KINDS: Mapping[str, str] = {f".{word}": kind for kind, words in _KINDS.items() for word in words.split()}
+"""What a file is that shows a picture but is not read, by its extension."""
 
 
-_SHOWN = 20
-"""Folders of no class that are named, a line each."""
+class Walk:
+    """Finds the images below some folders, each real folder once, and remembers what it leaves out.
+
+    Links are followed, except back to a folder above. Where a folder is reached both by links and without one, it is
+    visited where it really lies; of several links the first in sorted order is taken. So the time is bounded by the
+    number of real folders and links, however they link to each other.
+
+    Args:
+        roots: the folders to search, all of them.
+        base: folder that holds the roots where they are class folders; `warnings` names links relative to it.
+    """
+
+    def __init__(self, roots: Sequence[Path], base: Path | None = None) -> None:
+        self._roots = tuple(roots)
+        self._base = base
+        self._visited: dict[tuple[int, int], str] = {}
+        self._link_met = False
+        self._repeated: list[Path] = []
+        self._clutter: Counter[str] = Counter()
+        self._passed: Counter[str] = Counter()
+
+    def images(self, root: Path) -> Iterator[Path]:
+        """Yield the images in a root and all below it that were not met before, sorted."""
+        pending = [iter(self.entries(root))] if self._enter(root) else []
+        while pending:
+            for entry in pending[-1]:
+                if is_folder(entry):
+                    if self._enter(entry, below=True):
+                        pending.append(iter(self.entries(entry)))
+                        break
+                elif entry.suffix.lower() in EXTENSIONS:
+                    yield entry
+            else:
+                pending.pop()
+
+    def entries(self, folder: Path) -> list[Path]:
+        """Return what `list_entries` does, and count files in clutter and of other kinds."""
+        entries = []
+        for entry in _list(folder):
+            suffix = entry.suffix.lower()
+            if entry.name.casefold() in CLUTTER:
+                # Counted as far as it may be read: some of these folders belong to the system.
+                self._clutter[entry.name] += sum(len(files) for _, _, files in os.walk(entry))
+            elif not _is_hidden(entry.name):
+                entries.append(entry)
+                if suffix in OTHER_KINDS and not is_folder(entry):
+                    self._passed[suffix] += 1
+        return entries
+
+    def leads_back(self, root: Path) -> bool:
+        """Tell whether a root is a link to a folder that another root visits, or to one above the roots."""
+        return root.is_symlink() and (_identity(root) in self._above or not self._is_owner(root))
+
+    def _enter(self, folder: Path, below: bool = False) -> bool:
+        """Tell whether a folder, a root or one below, is to be visited here, and note that it has been."""
+        here, identity = os.path.abspath(folder), _identity(folder)  # noqa: PTH100 (keeps links, unlike resolve)
+        leads_up = below and folder.is_symlink() and identity in self._above
+        visited = self._visited.get(identity)
+        if visited == here and not leads_up:  # a root that lies in another
+            return False
+        if leads_up or visited is not None or not self._is_owner(folder):
+            self._repeated.append(folder)
+            return False
+        self._visited[identity] = here
+        return True
+
+    def _is_owner(self, folder: Path) -> bool:
+        """Tell whether a folder is not visited under another path; without links there is but one."""
+        self._link_met = self._link_met or folder.is_symlink()
+        if not self._link_met:
+            return True
+        here = os.path.abspath(folder)  # noqa: PTH100 (keeps links, unlike resolve)
+        return self._owners.get(_identity(folder), here) == here
+
+    @cached_property
+    def _owners(self) -> dict[tuple[int, int], str]:
+        """The path under which each folder is visited that lies below a root without a further link."""
+        owners: dict[tuple[int, int], str] = {}
+        for linked in (False, True):
+            group = [os.path.abspath(root) for root in self._roots if root.is_symlink() is linked]  # noqa: PTH100
+            for root in group if linked else ():  # before what lies below: a root is visited as one
+                owners.setdefault(_identity(root), root)
+            pending = group[::-1]
+            while pending:
+                here = pending.pop()
+                if owners.setdefault(_identity(here), here) != here:
+                    continue
+                with suppress(OSError), os.scandir(here) as entries:  # what cannot be read is an error once visited
+                    pending += [e.path for e in entries if e.is_dir(follow_symlinks=False) and not _is_hidden(e.name)]
+        return owners
+
+    @cached_property
+    def _above(self) -> frozenset[tuple[int, int]]:
+        """The folders over the roots and over what the roots are links to."""
+        above: set[Path] = set()
+        for root in self._roots:
+            holder = Path(os.path.realpath(os.path.dirname(os.path.abspath(root))))  # noqa: PTH100, PTH120 (as above)
+            above |= {holder, *holder.parents, *Path(os.path.realpath(root)).parents}
+        return frozenset(map(_identity, above))
+
+    def warnings(self) -> list[str]:
+        """Return what was left out so far, a line each."""
+        lines = []
+        if self._repeated:
+            inside, skip = "folders that are searched", 0
+            if self._base is not None:
+                inside, skip = "the class folders", len(self._base.parts)
+            links = and_more([Path(*link.parts[skip:]).as_posix() for link in self._repeated])
+            lines.append(f"links into {inside}, whose images count once, are left out: {links}")
+        if count := self._clutter.total():
+            names = sorted(name for name, files in self._clutter.items() if files)
+            lines.append(f"left out: {count:,} file{'s' * (count != 1)} in {and_more(names)}")
+        counts = []
+        for kind in _KINDS:
+            if suffixes := sorted(suffix for suffix in self._passed if OTHER_KINDS[suffix] == kind):
+                total = sum(self._passed[suffix] for suffix in suffixes)
+                counts.append(f"{total:,} {kind} ({' '.join(suffixes)})")
+        return [*lines, f"passed over: {', '.join(counts)}"] if counts else lines
 
 
 def find_images(
@@ -40,46 +170,41 @@ def find_images(
     Raises:
         ArgumentError: a path does not exist, or there is no image at all.
     """
-    walk = Walk([Path(path) for path in paths if path != "-" and _is_folder(path)])
-    try:
-        found = _find_images(paths, listed, walk)
-    except RecursionError:
-        raise ArgumentError(f"{', '.join(paths)}: folders lie too deep in each other") from None
-    if say is not None:
-        for remark in walk.remarks():
-            say(remark)
-    return found
-
-
-def _is_folder(path: str) -> bool:
-    return bool(path) and os.path.isdir(path)  # noqa: PTH112 (unlike Path, it answers for names that cannot exist)
-
-
-def _find_images(paths: Sequence[str], listed: Iterable[str], walk: Walk) -> list[Path]:
+    # Unlike Path's, this answers for names that cannot exist.
+    folders = {path for path in paths if path not in ("", "-") and os.path.isdir(path)}  # noqa: PTH112
+    walk = Walk([Path(path) for path in paths if path in folders])
     if not paths:
         raise ArgumentError("give at least one image, folder, or - for file names on standard input")
-    found: list[Path] = []
-    for path in paths:
-        if path == "-":
-            found += _listed_names("".join(listed))
-        elif not path:
-            raise ArgumentError("a path is empty; give an image, a folder, or - for file names on standard input")
-        elif _is_folder(path):
-            found += walk.images(Path(path))
-        else:
-            try:
-                os.lstat(path)
-            except PermissionError:
-                raise ArgumentError(f"{path}: permission denied") from None
-            except (OSError, ValueError):
-                raise ArgumentError(f"{path}: no such file or folder") from None
-            found.append(Path(path))
-    if not found and set(paths) == {"-"}:
+    images: list[Path] = []
+    try:
+        for path in paths:
+            if path == "-":
+                images += _listed_names("".join(listed))
+            else:
+                images += walk.images(Path(path)) if path in folders else [_named_file(path)]
+    except RecursionError:
+        raise ArgumentError(f"{', '.join(paths)}: folders lie too deep in each other") from None
+    if not images and set(paths) == {"-"}:
         raise ArgumentError("standard input names no file; give one file name a line")
-    if not found:
+    if not images:
         looked = f"no images in {', '.join(paths)}; looked for the extensions {' '.join(sorted(EXTENSIONS))}"
-        raise ArgumentError("; ".join([looked, *walk.remarks()]))
-    return list(dict.fromkeys(found))
+        raise ArgumentError("; ".join([looked, *walk.warnings()]))
+    if say is not None:
+        for line in walk.warnings():
+            say(line)
+    return list(dict.fromkeys(images))
+
+
+def _named_file(path: str) -> Path:
+    if not path:
+        raise ArgumentError("a path is empty; give an image, a folder, or - for file names on standard input")
+    try:
+        os.lstat(path)
+    except PermissionError:
+        raise ArgumentError(f"{path}: permission denied") from None
+    except (OSError, ValueError):
+        raise ArgumentError(f"{path}: no such file or folder") from None
+    return Path(path)
 
 
 def _listed_names(text: str) -> list[Path]:
@@ -89,124 +214,134 @@ def _listed_names(text: str) -> list[Path]:
     return [Path(name) for name in names if name.strip()]
 
 
-def class_folders(paths: Sequence[str]) -> tuple[str, ...]:
-    """Return the names of the folders right below some folders, as class names, integers by value.
+def holds_images(folder: Path) -> bool:
+    """Tell whether there is an image in a folder or anywhere below it."""
+    return any(True for _ in Walk([folder]).images(folder))
 
-    Raises:
-        ArgumentError: a path is no folder or cannot be read, or there is no folder below, or there are splits.
+
+def list_entries(folder: Path) -> list[Path]:
+    """Return what lies in a folder and is neither hidden nor clutter, integer names by value and before words."""
+    return [entry for entry in _list(folder) if not _is_hidden(entry.name)]
+
+
+def folders_in(folder: Path) -> list[Path]:
+    """Return the folders right below one, as `list_entries` does."""
+    return [entry for entry in list_entries(folder) if is_folder(entry)]
+
+
+def _list(folder: Path) -> list[Path]:
+    try:
+        return sorted(folder.iterdir(), key=natural)
+    except OSError as error:
+        raise ArgumentError(f"{folder}: cannot be read: {reason_of(error)}") from None
+
+
+def is_folder(entry: Path) -> bool:
+    """Tell whether a path is a folder; where nobody may look, it is an error."""
+    try:
+        return entry.is_dir()
+    except OSError as error:  # of a folder that may be listed but not entered
+        raise ArgumentError(f"{entry}: cannot be read: {reason_of(error)}") from None
+
+
+def _is_hidden(name: str) -> bool:
+    return name.startswith(".") or name.casefold() in CLUTTER
+
+
+def _identity(folder: str | os.PathLike[str]) -> tuple[int, int]:
+    """Return device and inode of a folder."""
+    try:
+        status = os.stat(folder)  # noqa: PTH116 (a string does as well)
+    except OSError as error:
+        raise ArgumentError(f"{os.fspath(folder)}: cannot be read: {reason_of(error)}") from None
+    return status.st_dev, status.st_ino
+
+
+def clean_key(path: str, roots: Iterable[Path] = ()) -> str | None:
+    """Return a relative path in its shortest form, or None where it does not lie below a folder.
+
+    `..` is taken back as it is written, as if no folder were a link.
     """
-    folders: list[Path] = []
-    for path in paths:
-        if not _is_folder(path):
-            raise ArgumentError(f"{path}: not a folder; --labels-from-folders takes folders of class folders")
-        check_no_splits(Path(path))
-        folders += [entry for entry in list_entries(Path(path)) if is_folder(entry)]
-    if not folders:
-        raise ArgumentError(f"no class folders in {', '.join(paths)}; give the class names with --labels")
-    return tuple(dict.fromkeys(folder.name for folder in sorted(folders, key=natural)))
+    root = next((root for root in roots if Path(path).is_relative_to(root)), None)
+    if root is not None:
+        path = Path(path).relative_to(root).as_posix()
+    if ".." in re.split(r"[/\\]", path):
+        path = os.path.normpath(path.replace("\\", "/"))
+    parts = PurePosixPath(path)
+    leaves = parts.is_absolute() or parts.parts[:1] == ("..",)
+    return None if leaves or not path.strip() or not parts.parts or "\0" in path else str(parts)
 
 
-def depth_remarks(keys: Iterable[str]) -> list[str]:
-    """Return how many images lie deeper than right in a class folder, as a line, where any does.
+def roots_of(folder: Path) -> tuple[Path, ...]:
+    """Return the absolute names of a folder: with its links as they are, and with links followed."""
+    return Path(os.path.abspath(folder)), Path(os.path.realpath(folder))  # noqa: PTH100 (keeps links, unlike resolve)
 
-    Args:
-        keys: paths of images, the class folder first, with `/` between.
+
+def find_listed(folder: Path, listed: Iterable[str], where: str) -> dict[str, str]:
+    """Return, for each listed path whose file is there, the path of that file below the folder.
+
+    The path as it is written counts first. Where there is no such file, blanks around it are left out, backslashes are
+    taken for slashes, an absolute path inside the folder is made relative, a name may be in another Unicode
+    composition, and the extension may be missing where one image has that name.
     """
-    levels = [key.split("/") for key in keys]
-    deeper = [parts for parts in levels if len(parts) > 2]
-    if not deeper:
-        return []
-    splits = sorted({parts[1] for parts in deeper if split_of(parts[1]) not in (None, "images")})
-    advice = "where the inner folders are the classes, move them up"
-    if len(splits) > 1:
-        advice = f"{and_more(splits)} are splits, which all count: to measure one, lay it out as {splits[0]}/CLASS"
-    return [
-        f"{len(deeper):,} of {len(levels):,} images lie deeper than right in a class folder, and count for the outer "
-        f"one, {'/'.join(deeper[0])} for {deeper[0][0]}; {advice}"
-    ]
+    listing, files, taken = _Listing(folder, where), dict[str, str](), dict[str, str]()
+    for key in listed:
+        # Unlike Path's, this answers for names that cannot exist, and in a third of the time.
+        there = os.path.isfile(os.path.join(folder, key))  # noqa: PTH113, PTH118
+        file = key if there else listing.find(key)
+        if file is None:
+            continue
+        if taken.setdefault(file, key) != key:
+            raise ArgumentError(f"{where}: {taken[file]!r} and {key!r} are one file, {file}; list it once")
+        files[key] = file
+    return files
 
 
-def keys_below(paths: Iterable[Path], roots: Sequence[str]) -> list[str]:
-    """Return the paths of those images that lie below a root, relative to it, with `/` between."""
-    starts = tuple(os.path.join(os.path.abspath(root), "") for root in roots)  # noqa: PTH100, PTH118 (keeps links)
-    keys = []
-    for path in paths:
-        place = os.path.abspath(path)  # noqa: PTH100 (as above)
-        keys += [place[len(start) :].replace(os.sep, "/") for start in starts if place.startswith(start)][:1]
-    return keys
+class _Listing:
+    """What lies below a folder, read where a path is not there as it is written; each folder is looked at once."""
 
+    def __init__(self, root: Path, where: str) -> None:
+        self._root, self._where, self._roots = root, where, roots_of(root)
+        self._folder = cache(lambda key: self._resolve(key, os.path.isdir) if key else "")
+        self._entries = cache(self._read)
 
-class FolderTruth:
-    """Which class an image's folder is named after, by index.
+    def find(self, key: str) -> str | None:
+        """Return the path of the file that a path stands for, or None."""
+        plain = key.strip().replace("\\", "/")
+        forms: list[str | None] = [key]
+        if plain != key:
+            forms.append(clean_key(plain, self._roots))
+        if any(f"/{plain}".startswith(root.as_posix()) for root in self._roots):  # its slash has been left out
+            forms.append(clean_key(f"/{plain}", self._roots))
+        files = (self._resolve(form, os.path.isfile) for form in dict.fromkeys(forms) if form is not None)
+        return next((file for file in files if file is not None), None)
 
-    A folder of exactly a class's name is that class; else case, underscores for spaces, Unicode composition, and zeros
-    before an integer do not matter, see `ClassIndex`. Where no folder is named after a class and all are integers, as
-    in copies of ImageNet, an integer is the position of the class, from 0.
+    def _resolve(self, key: str, is_kind: Callable[[Path], bool]) -> str | None:
+        """Return the path of the file, or the folder, that a path stands for, or None."""
+        above, _, name = key.rpartition("/")
+        folder = self._folder(above)
+        if folder is None:
+            return None
+        entries = self._entries(folder)
+        # Unlike Path's, what tells the kind answers for files that may not be looked at.
+        paths = [path for path in entries.get(compose(name), ()) if is_kind(self._root / path)]
+        if is_kind is os.path.isdir and (exact := f"{folder}/{name}".removeprefix("/")) in paths:
+            return exact
+        if not paths and is_kind is os.path.isfile and Path(name).suffix.lower() not in EXTENSIONS:
+            paths = entries.get(f"{compose(name)}/", [])
+        if len(paths) > 1:
+            raise ArgumentError(f"{self._where}: {key!r} may be {' or '.join(paths)}; write the one that is meant")
+        return paths[0] if paths else None
 
-    Args:
-        names: class names.
-        paths: all images.
-        roots: folders of class folders, which may hold more folders; without them the folder that directly holds an
-            image counts.
-    """
-
-    def __init__(self, names: Sequence[str], paths: Iterable[Path], roots: Sequence[str] = ()) -> None:
-        self.names = tuple(names)
-        self._roots = [Path(os.path.abspath(root)) for root in roots]  # noqa: PTH100 (keeps links, unlike resolve)
-        self._index = ClassIndex(self.names)
-        self.folders = sorted({self._folder(path) for path in paths} - {*self._roots}, key=natural)
-        words = [folder.name for folder in self.folders]
-        self._integers = [number for number in map(as_integer, words) if number is not None]
-        named = any(self._index.find(word) is not None for word in words)
-        self.numbered = bool(words) and len(self._integers) == len(words) and not named
-        self._by_position = self.numbered and max(self._integers) < len(self.names)
-
-    def __call__(self, path: Path) -> int | None:
-        """Return the index of an image's class, or None."""
-        folder = self._folder(path)
-        return None if folder in self._roots else self._find(folder)
-
-    def _find(self, folder: Path) -> int | None:
-        return as_integer(folder.name) if self._by_position else self._index.find(folder.name)
-
-    def _folder(self, path: Path) -> Path:
-        place = Path(os.path.abspath(path))  # noqa: PTH100 (as above)
-        for root in self._roots:
-            if root in place.parents[1:]:
-                return root / place.relative_to(root).parts[0]
-        return place.parent if path.parent == Path() or os.pardir in path.parts else path.parent
-
-    def remarks(self) -> list[str]:
-        """Return what a person should know about the folders before a run, a line each."""
-        if self.numbered:
-            return [self._position_remark()]
-        places = {folder: self._find(folder) for folder in self.folders}
-        known = {folder: index for folder, index in places.items() if index is not None}
-        found = []
-        if known and all(folder.name.isdecimal() for folder in self.folders):
-            order = and_more(sorted((folder.name for folder in known), key=int), 20)
-            found.append(f"class folders are all integers, and so are the class names, in this order: {order}")
-        strange = [folder for folder in self.folders if known and folder not in known]
-        for folder in strange[:_SHOWN]:
-            close = get_close_matches(normalise(folder.name), {*map(normalise, self.names)}, n=3, cutoff=0.5)
-            hint = f"; did you mean {' or '.join(close)}?" if close else ""
-            found.append(f"folder {folder} is named after no class, its images count in no accuracy{hint}")
-        if strange[_SHOWN:]:
-            found.append(f"{len(strange) - _SHOWN:,} more folders are named after no class")
-        empty = [name for index, name in enumerate(self.names) if index not in known.values()]
-        if self._roots and empty:
-            found.append(f"class folders without images, which stay classes: {and_more(empty, 20)}")
-        return found
-
-    def _position_remark(self) -> str:
-        """Say which classes integer folders stand for, or that they stand for none."""
-        head = "class folders are all integers"
-        if not self._by_position:
-            return (
-                f"{head}, but {self.folders[-1].name} is no place among {len(self.names)} classes, counted from 0: no "
-                "image has a truth"
-            )
-        pairs = [f"{folder.name} = {self.names[int(folder.name)]}" for folder in self.folders]
-        odd = count_from_one(self._integers, self.names)
-        doubt = f"; they may count from 1: {odd}" if odd else ""
-        return f"{head}, taken as places in the list of classes, from 0: {and_more(pairs, 20)}{doubt}"
+    def _read(self, folder: str) -> Mapping[str, list[str]]:
+        """Return the paths in a folder by composed name, and, with a slash after it, by name without extension."""
+        entries = defaultdict[str, list[str]](list)
+        names: list[str] = []
+        with suppress(OSError):  # no folder, or one that may not be read
+            names = sorted(os.listdir(self._root / folder))  # noqa: PTH208 (names alone)
+        for name in names:
+            path = f"{folder}/{name}".removeprefix("/")
+            entries[compose(name)].append(path)
+            if Path(name).suffix.lower() in EXTENSIONS:
+                entries[f"{compose(Path(name).stem)}/"].append(path)
+        return entries

@@ -1,52 +1,32 @@
-"""Data sets in the layouts of CoOp and of their authors: split files, official lists, ImageNet's folders.
+"""Files that list labelled images: CoOp's split files, official lists, and `labels.csv` with `classnames.txt`.
 
-Of ImageNet and its variants labels are by wnid or integer folder, and class names those of CLIP's authors. Two of the
-1,000 names occur twice (missile, sunglasses), so classes are known by index. The variants A and R have 200 classes
-each: a label is the rank of its wnid among their sorted wnids.
+Also the classes of ImageNet and its variants: their names are those of CLIP's authors. Two of the 1,000 names occur
+twice (missile, sunglasses), so classes are known by index. The variants A and R have 200 classes each: a label is the
+rank of its wnid among their sorted wnids.
 """
 
+import csv
 import json
+import os
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from faircontext.datasets.own import WNID, samples_below
-from faircontext.datasets.spec import Sample
-from faircontext.datasets.table import check_gapless, clean_key
-from faircontext.datasets.walk import is_folder, list_entries
+from faircontext.datasets.folder import clean_key, roots_of
 from faircontext.errors import ArgumentError, reason_of
-from faircontext.names import as_integer, compose, count_from_one, normalise
+from faircontext.names import ClassIndex, compose, count_from_one, normalise, read_labels
 
-__all__ = [
-    "Listed",
-    "Rows",
-    "Split",
-    "imagenet_names",
-    "imagenet_wnids",
-    "official_list",
-    "read_aircraft",
-    "read_imagenet",
-    "read_official",
-    "read_split",
-]
+TABLE, NAMES = "labels.csv", "classnames.txt"
 
 Rows = tuple[tuple[str, int], ...]
-Listed = tuple[tuple[str, ...], Rows]
-"""Class names, and (path, label) of each image."""
+"""(path, label) of each image."""
 
 
-@dataclass(frozen=True)
-class Split:
-    """What a split file says.
-
-    Attributes:
-        names: class names by label.
-        parts: (path, label) of the images of `train`, `val` and `test`.
-    """
+class Split(NamedTuple):
+    """What a split file says: class names by label, and the images of `train`, `val` and `test`."""
 
     names: tuple[str, ...]
     parts: Mapping[str, Rows]
@@ -56,9 +36,6 @@ def read_split(path: Path) -> Split:
     """Read `split_zhou_*.json`: three lists of [path, label, class name].
 
     Paths are relative to the folder of images; one slash before them, as in SUN397's own lists, is left out.
-
-    Raises:
-        ArgumentError: it is not of this form; the message names the entry.
     """
     try:
         document = json.loads(path.read_text(encoding="utf-8-sig"))
@@ -70,34 +47,48 @@ def read_split(path: Path) -> Split:
         entries = document.get(part) if isinstance(document, dict) else None
         if not isinstance(entries, list):
             raise ArgumentError(f"{path}: has no list {part!r}; it is no split file of CoOp's form")
-        parts[part] = tuple(_read_entry(path, part, place, entry, names) for place, entry in enumerate(entries))
-        _check_once(path, part, parts[part])
+        rows = (_read_entry(f"{path}: {part}[{index}]", entry, names) for index, entry in enumerate(entries))
+        parts[part] = _check_once(path, part, rows)
     if not names:
         raise ArgumentError(f"{path}: lists no image")
-    check_gapless(path, names)
-    return Split(tuple(names[label] for label in range(len(names))), parts)
+    return Split(_check_gapless(path, names), parts)
 
 
-def _read_entry(path: Path, part: str, place: int, entry: Any, names: dict[int, str]) -> tuple[str, int]:
-    where = f"{path}: {part}[{place}]"
-    path_text, number, name = entry if isinstance(entry, list) and len(entry) == 3 else (None, None, None)
-    if isinstance(number, float) and number.is_integer():  # as tools that know no integers write them
-        number = int(number)
-    if not isinstance(path_text, str) or type(number) is not int or not isinstance(name, str) or not name.strip():
+def _read_entry(where: str, entry: Any, names: dict[int, str]) -> tuple[str, int]:
+    path_text, label, name = entry if isinstance(entry, list) and len(entry) == 3 else (None, None, None)
+    if isinstance(label, float) and label.is_integer():  # as tools that know no integers write them
+        label = int(label)
+    if not isinstance(path_text, str) or type(label) is not int or not isinstance(name, str) or not name.strip():
         raise ArgumentError(f"{where} is not [path, label, class name] with an integer for the label: {entry!r:.200}")
-    key, name = clean_key(path_text.removeprefix("/")), compose(name).strip()
+    key = clean_key(path_text.removeprefix("/"))
     if key is None:
         raise ArgumentError(f"{where}: the path {path_text!r} leaves the folder of images")
-    if normalise(names.setdefault(number, name)) != normalise(name):
-        raise ArgumentError(f"{where}: class {number} is {names[number]!r}, but is called {name!r}")
-    return key, number
+    _add_name(names, label, compose(name).strip(), where)
+    return key, label
 
 
-def _check_once(path: Path, part: str, rows: Rows) -> None:
-    seen: dict[str, int] = {}
-    for place, (key, _) in enumerate(rows):
-        if seen.setdefault(key, place) != place:
-            raise ArgumentError(f"{path}: {part}[{place}]: {key} is there twice, first as {part}[{seen[key]}]")
+def _add_name(names: dict[int, str], label: int, name: str, where: str) -> None:
+    """Note what a class is called, and raise `ArgumentError` where it was called otherwise before."""
+    if normalise(names.setdefault(label, name)) != normalise(name):
+        raise ArgumentError(f"{where}: class {label} is {names[label]!r}, but is called {name!r}")
+
+
+def _check_gapless(path: Path, names: Mapping[int, str], hint: str = "") -> tuple[str, ...]:
+    """Return class names by label, which must be 0, 1, ... without a gap."""
+    if sorted(names) != [*range(len(names))]:
+        raise ArgumentError(
+            f"{path}: labels are not 0 to {len(names) - 1} without a gap: {len(names)} of them, from {min(names)} to "
+            f"{max(names)}{hint if 0 in names else '; count from 0'}"
+        )
+    return tuple(names[label] for label in range(len(names)))
+
+
+def _check_once(path: Path, part: str, rows: Iterable[tuple[str, int]]) -> Rows:
+    rows, seen = tuple(rows), dict[str, int]()
+    for index, (key, _) in enumerate(rows):
+        if seen.setdefault(key, index) != index:
+            raise ArgumentError(f"{path}: {part}[{index}]: {key} is there twice, first as {part}[{seen[key]}]")
+    return rows
 
 
 def _lines(path: Path) -> list[str]:
@@ -109,16 +100,12 @@ def _lines(path: Path) -> list[str]:
         raise ArgumentError(f"{path}: {reason_of(error)}; it is part of the archive") from None
 
 
-def read_aircraft(folder: Path, part: str) -> Listed:
-    """Read FGVC-Aircraft's `variants.txt` and `images_variant_*.txt`; a line is a number and a name with blanks.
-
-    Raises:
-        ArgumentError: a file is missing, or a line names no variant.
-    """
+def read_aircraft(folder: Path, part: str) -> tuple[tuple[str, ...], Rows]:
+    """Read FGVC-Aircraft's `variants.txt` and `images_variant_*.txt`; a line is a number and a name with blanks."""
     names = tuple(_lines(folder / "variants.txt"))
     labels = {name: label for label, name in enumerate(names)}
     path = folder / f"images_variant_{part}.txt"
-    found = []
+    rows = []
     for number, line in enumerate(_lines(path), 1):
         image, _, variant = line.partition(" ")
         key = clean_key(f"{image}.jpg")
@@ -126,9 +113,8 @@ def read_aircraft(folder: Path, part: str) -> Listed:
             raise ArgumentError(f"{path}, line {number}: {variant!r} is not in variants.txt")
         if key is None:
             raise ArgumentError(f"{path}, line {number}: the path {image!r} leaves the folder")
-        found.append((key, labels[variant]))
-    _check_once(path, "line", tuple(found))
-    return names, tuple(found)
+        rows.append((key, labels[variant]))
+    return names, _check_once(path, "line", rows)
 
 
 def official_list(name: str, folder: Path) -> Path:
@@ -142,22 +128,18 @@ def read_official(name: str, folder: Path, split: Split) -> Rows:
     """Return (path, label) of the official test images of `dtd`, `food101` or `oxford_flowers`.
 
     Labels are those of the split file: a class's folder is the one in which the split file has its images.
-
-    Raises:
-        ArgumentError: the official list is missing, or does not agree with the split file.
     """
     listing = official_list(name, folder)
     if name == "oxford_flowers":
         return _read_flowers(folder, split)
     labels = {key.partition("/")[0]: label for part in split.parts.values() for key, label in part}
-    found = []
+    rows = []
     for number, line in enumerate(_food_keys(listing) if listing.suffix == ".json" else _lines(listing), 1):
         key = clean_key(line if line.endswith(".jpg") else f"{line}.jpg")
         if key is None or key.partition("/")[0] not in labels:
             raise ArgumentError(f"{listing}, line {number}: {line!r} is of no class of the split file")
-        found.append((key, labels[key.partition("/")[0]]))
-    _check_once(listing, "line", tuple(found))
-    return tuple(found)
+        rows.append((key, labels[key.partition("/")[0]]))
+    return _check_once(listing, "line", rows)
 
 
 def _food_keys(listing: Path) -> list[str]:
@@ -173,61 +155,151 @@ def _read_flowers(folder: Path, split: Split) -> Rows:
     try:
         chosen = sorted(loadmat(folder / "setid.mat")["tstid"].ravel().tolist())
         labels = loadmat(folder / "imagelabels.mat")["labels"].ravel().tolist()
-        found = tuple((f"image_{number:05}.jpg", int(labels[number - 1]) - 1) for number in chosen)
+        rows = tuple((f"image_{number:05}.jpg", int(labels[number - 1]) - 1) for number in chosen)
     except Exception as error:  # what scipy raises on files that are none of MATLAB's is not documented
         raise ArgumentError(f"{folder}: needs setid.mat and imagelabels.mat of the data set ({error})") from None
     known = {key: label for part in split.parts.values() for key, label in part}
-    for key, label in found:
+    for key, label in rows:
         if known.get(key, label) != label or not 0 <= label < len(split.names):
             raise ArgumentError(f"{folder / 'imagelabels.mat'}: {key} is of class {label}, but not in the split file")
-    return found
-
-
-FLAT = re.compile(r"ILSVRC2012_val_\d{8}\.JPEG")
+    return rows
 
 
 @cache
 def imagenet_wnids(variant: str = "") -> tuple[str, ...]:
     """Return the wnids by label, of all 1,000 classes or of a variant: `a` or `r`."""
     name = f"imagenet_{variant}_synsets.txt" if variant else "imagenet_synsets.txt"
-    lines = (files("timm.data") / "_info" / name).read_text(encoding="utf-8").split()
-    return tuple(lines)
+    return tuple((files("timm.data") / "_info" / name).read_text(encoding="utf-8").split())
 
 
 def imagenet_names(variant: str = "") -> tuple[str, ...]:
     """Return the class names by label; see `imagenet_wnids`."""
     from open_clip.zero_shot_metadata import IMAGENET_CLASSNAMES  # takes seconds to import
 
-    places = {wnid: place for place, wnid in enumerate(imagenet_wnids())}
-    return tuple(IMAGENET_CLASSNAMES[places[wnid]] for wnid in imagenet_wnids(variant))
+    names = dict(zip(imagenet_wnids(), IMAGENET_CLASSNAMES, strict=True))
+    return tuple(names[wnid] for wnid in imagenet_wnids(variant))
 
 
-def read_imagenet(place: Path, variant: str = "") -> tuple[tuple[Sample, ...], list[str]]:
-    """Return the images in wnid folders, or in folders 0 to 999 as of ImageNet-V2, in the order of labels, and remarks.
+def is_there(path: Path) -> bool:
+    """Return whether a file of a data set is there."""
+    if os.path.lexists(path) and not path.is_file():
+        raise ArgumentError(f"{path}: is no file, or a link to nothing; put the file there, or take it away")
+    return path.is_file()
 
-    Raises:
-        ArgumentError: a folder is none of the classes, or two are the same one, or images lie without folders.
+
+class _Row(NamedTuple):
+    """A line of the table: its cells as they are written, the last two without the blanks around them."""
+
+    where: str
+    path: str
+    label: str
+    class_name: str
+
+    @property
+    def number(self) -> int | None:
+        """The label where it is an integer, perhaps as spreadsheets write those of a column with gaps."""
+        match = re.fullmatch(r"(\d{1,9})(\.0*)?", self.label)
+        return None if match is None else int(match[1])
+
+
+def read_table(folder: Path) -> tuple[tuple[str, ...], Rows, list[str]]:
+    """Read `labels.csv`: columns `path` and `label`, perhaps `class_name`; others are left out.
+
+    Paths are relative to the folder; how they may be written otherwise see `find_listed`. A label is the index of a
+    class, or its name. Class names come from `classnames.txt`, one a line, or else from the table.
     """
-    wnids = imagenet_wnids(variant)
-    labels = {wnid: label for label, wnid in enumerate(wnids)}
-    folders: dict[int, Path] = {}
-    flat = False
-    for entry in list_entries(place):
-        if not is_folder(entry):  # a README.txt lies beside the class folders of A and R
-            flat = flat or bool(FLAT.fullmatch(entry.name))
-        elif WNID.fullmatch(entry.name) or entry.name.isdecimal():
-            number = None if variant else as_integer(entry.name)
-            label = labels.get(entry.name, -1) if number is None else number
-            if not 0 <= label < len(wnids):
-                first = "" if variant or 0 in folders else "; folders count from 0, and there is no folder 0"
-                raise ArgumentError(f"{entry}: is none of the {len(wnids)} classes; take it away{first}")
-            if (other := folders.setdefault(label, entry)) != entry:
-                raise ArgumentError(f"{entry}: is of the same class as {other.name}; take one away")
-    if flat and not folders:
+    path = folder / TABLE
+    rows = _read_rows(path)
+    if is_there(folder / NAMES):
+        names = read_labels(folder / NAMES)
+        warnings = _check_start(path, rows, names)
+    else:
+        names, warnings = _names_of(path, rows)
+    index, roots = ClassIndex(names), roots_of(folder)
+    labels: dict[str, int] = {}
+    for row in rows:
+        key = clean_key(row.path, roots)
+        if key is None:
+            raise ArgumentError(f"{row.where}: the path {row.path!r} does not lie below the folder")
+        if key in labels:
+            raise ArgumentError(f"{row.where}: {key} is there twice")
+        labels[key] = _label_of(row, names, index)
+    return names, tuple(labels.items()), warnings
+
+
+def _read_rows(path: Path) -> list[_Row]:
+    """Return the lines that are not blank."""
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            reader = csv.reader(file)
+            lines, start = list[tuple[int, list[str]]](), 1
+            for cells in reader:
+                if any(cell.strip() for cell in cells):
+                    lines.append((start, cells))
+                start = reader.line_num + 1
+    except UnicodeDecodeError:
+        raise ArgumentError(f"{path}: cannot be read: it is no text in UTF-8; save it as UTF-8") from None
+    except (OSError, csv.Error) as error:
+        raise ArgumentError(f"{path}: cannot be read: {reason_of(error)}") from None
+    head = lines.pop(0)[1] if lines else []
+    columns = [title.strip() for title in head]
+    for column in ("path", "label"):
+        if column not in columns:
+            raise ArgumentError(
+                f"{path}: has no column {column!r}; its first line must be path,label[,class_name], and is "
+                f"{','.join(head)!r:.200}"
+            )
+        if columns.count(column) > 1:
+            raise ArgumentError(f"{path}: has the column {column!r} twice; which of them counts?")
+    if not lines:
+        raise ArgumentError(f"{path}: lists no image")
+    rows = []
+    for line, cells in lines:
+        where = f"{path}, line {line}"
+        named = dict(zip(columns, cells, strict=False))  # a line may be short, or longer than the first
+        if len(cells) < len(columns) and any("\n" in cell or "\r" in cell for cell in cells):
+            raise ArgumentError(f"{where}: a quotation mark in it is not closed")
+        label, title = named.get("label", "").strip(), named.get("class_name", "").strip()
+        rows.append(_Row(where, named.get("path", ""), label, compose(title)))
+    return rows
+
+
+def _label_of(row: _Row, names: Sequence[str], index: ClassIndex) -> int:
+    """Return the class of a line: its label is an index, or names one of the classes."""
+    named = () if row.label.isdecimal() else index.find_all(row.label)  # first, as a name may be 1.0
+    label = named[0] if named else row.number
+    if label is None or label >= len(names):
         raise ArgumentError(
-            f"{place}: the validation images are not sorted into wnid folders; do so with the script valprep.sh that "
-            "comes with many ImageNet recipes"
+            f"{row.where}: the label {row.label[:60]!r} is no class; use 0 to {len(names) - 1}, or a class name"
         )
-    samples, remarks = samples_below(place, [(folders[label], label) for label in sorted(folders)])
-    odd = count_from_one(folders, wnids) if all(folder.name.isdecimal() for folder in folders.values()) else ""
-    return samples, [*remarks, *([f"folders may count from 1: {odd}"] if odd else [])]
+    if row.class_name and label not in index.find_all(row.class_name):
+        raise ArgumentError(f"{row.where}: class {label} is {names[label]!r}, but is called {row.class_name!r}")
+    return label
+
+
+def _check_start(path: Path, rows: Sequence[_Row], names: Sequence[str]) -> list[str]:
+    """Look for labels that count from 1: an error where that is certain, a warning where it may be so."""
+    labels = [row.number for row in rows if row.number is not None]
+    odd = count_from_one(labels, names) if len(labels) == len(rows) else ""
+    if odd and max(labels) == len(names):
+        raise ArgumentError(f"{path}: labels count from 1: {odd}")
+    checked = all(row.class_name for row in rows)
+    return [f"labels may count from 1: {odd}"] if odd and not checked else []
+
+
+def _names_of(path: Path, rows: Sequence[_Row]) -> tuple[tuple[str, ...], list[str]]:
+    """Take class names from the table itself, from labels where these are words; return them and warnings."""
+    words = {normalise(row.label): compose(row.label) for row in reversed(rows)}
+    titled = all(normalise(row.class_name) in ("", normalise(row.label)) for row in rows)
+    if titled and "" not in words and all(row.number is None for row in rows):
+        names = tuple(sorted(words.values()))
+        return names, [f"labels are class names: {len(names)} classes, in sorted order"]
+    found: dict[int, str] = {}
+    for row in rows:
+        if not row.class_name:
+            line = row.where.removeprefix(f"{path}, ")
+            raise ArgumentError(f"{path}: there is no {NAMES} beside it, and {line} has no class_name; give either")
+        if row.number is None:
+            raise ArgumentError(f"{row.where}: the label {row.label[:60]!r} is no class; count from 0")
+        _add_name(found, row.number, row.class_name, row.where)
+    return _check_gapless(path, found, f"; name all classes in {NAMES}"), []

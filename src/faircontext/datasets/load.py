@@ -1,77 +1,49 @@
 """Finding a data set on disk, in whichever layout it is, and checking whether it can be evaluated."""
 
-from collections import Counter
-from collections.abc import Iterator
+import os
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from difflib import get_close_matches
+from itertools import product
 from pathlib import Path
 
-from faircontext.datasets.layouts import (
-    Rows,
-    Split,
-    imagenet_names,
-    official_list,
-    read_aircraft,
-    read_imagenet,
-    read_official,
-    read_split,
-)
-from faircontext.datasets.own import load_own
-from faircontext.datasets.spec import CATALOGUE, Dataset, Entry, Sample, reference
-from faircontext.datasets.table import find_listed
-from faircontext.datasets.walk import is_folder
+from faircontext.datasets import class_folders, layouts
+from faircontext.datasets.folder import Walk, find_listed, folders_in, is_folder, list_entries
+from faircontext.datasets.layouts import NAMES, TABLE, Rows, Split
+from faircontext.datasets.spec import CATALOGUE, DATASETS, Dataset, DatasetSpec, Sample, locate
 from faircontext.errors import ArgumentError, FairContextError, ImageError, LabelError, and_more, check_choice
 from faircontext.imageio import read_image
-from faircontext.names import check_name, name_remarks
+from faircontext.names import check_name, name_warnings
 
-__all__ = ["SPLITS", "Report", "check_dataset", "check_present", "expected_tree", "load_dataset", "locate"]
+__all__ = ["SPLITS", "Report", "check_dataset", "check_present", "load_dataset"]
 
 SPLITS = ("test", "val", "official")
-SPLIT_FOLDERS = ("data_splits", "splits", "data/data_splits")
+
+_SPLIT_FOLDERS = ("data_splits", "splits", "data/data_splits")
 """Where split files may lie below the root, besides the data set's own folder."""
-
-
-def locate(name: str, root: Path) -> str | Path:
-    """Return the name in the catalogue of a data set, or else the folder that is meant.
-
-    Case and `-` for `_` do not matter, and CoOp's names of folders stand for the data set. `./NAME`, `../NAME` and
-    absolute paths are folders wherever the root is.
-
-    Raises:
-        ArgumentError: it is neither.
-    """
-    word = name.lower().replace("-", "_")
-    for known, entry in CATALOGUE.items():
-        if word in (known, entry.folders[0].partition("/")[0].replace("-", "_")):
-            return known
-    free = name in (".", "..") or name.startswith(("./", "../"))
-    folder = Path(name) if free else root / name  # which is the name itself where that is an absolute path
-    if not name.strip() or not is_folder(folder):
-        below = [entry.name for entry in root.iterdir() if is_folder(entry)] if is_folder(root) else []
-        close = get_close_matches(name, [*CATALOGUE, *below], n=3, cutoff=0.5)
-        hint = f"; did you mean {' or '.join(map(repr, close))}?" if close else ""
-        raise ArgumentError(
-            f"{folder}: no such folder; see faircontext data list for the data sets that are known{hint}"
-        )
-    return folder
 
 
 def load_dataset(name: str, root: Path, split: str = "test") -> Dataset:
     """Find a data set on disk.
 
+    A folder that is no known data set is a user's: a table `labels.csv`, see `read_table`, or else class folders, in a
+    folder of the split, see `find_class_folders`, in `images`, or right below the folder. Integer names are sorted by
+    value, others as text; classes are named after their folders. Names in `classnames.txt` go before: to folders of the
+    same names, to integer folders as positions in the list, else in the order of folders.
+
     Args:
-        name: see `list_datasets`; or a folder below the root, or a path to one, laid out as in `load_own`.
+        name: see `list_datasets`; or a folder below the root, or a path to one.
         root: the folder that holds the data sets.
-        split: `test` or `val`, which are CoOp's, or `official`: the data set's own test images. For a folder of one's
-            own see `load_own`.
+        split: `test` or `val`, which are CoOp's, or `official`: the data set's own test images. Where a user's folder
+            has but one set of images it is taken, and is called `all`; a warning says where there is no such split.
 
     Raises:
         FairContextError: it is not there, or not as it must be; the message names the folder or the file.
     """
     check_choice("split", split, SPLITS)
-    place = locate(name, root)
+    location = locate(name, root)
     try:
-        return load_own(place, split) if isinstance(place, Path) else _load_known(place, root, split)
+        return _load_user(location, split) if isinstance(location, Path) else _load_known(location, root, split)
     except RecursionError:
         raise ArgumentError(f"{name}: folders lie too deep in each other") from None
 
@@ -79,117 +51,166 @@ def load_dataset(name: str, root: Path, split: str = "test") -> Dataset:
 def _load_known(name: str, root: Path, split: str) -> Dataset:
     if not is_folder(root):
         raise ArgumentError(f"{root}: no such folder; --root is the folder that holds the data sets")
-    entry = CATALOGUE[name]
-    _check_split(name, entry, split)
-    if entry.split_file:
-        found = _load_split(name, entry, root, split)
+    spec = DATASETS[name]
+    _check_split(spec, split)
+    if spec.split_file:
+        dataset = _load_split(spec, root, split)
     elif name == "fgvc_aircraft":
-        found = _load_aircraft(name, entry, root, split)
+        dataset = _load_aircraft(spec, root, split)
+    elif name in CATALOGUE:
+        dataset = _load_imagenet(spec, root)
     else:
-        found = _load_imagenet(name, entry, root)
-    remarks = list(found.remarks)
-    if split == "official" and not entry.own_test:
-        remarks.append("CoOp's test images are the official ones")
-    if split == "test" and entry.paper != entry.images["test"]:
-        remarks.append(
-            f"the paper counts {entry.paper:,} test images, {entry.paper_is}, where this split has "
-            f"{entry.images['test']:,}"
-        )
+        folder = _first_folder(spec, root, is_folder, "no such folder")
+        dataset = (spec.read or _load_user)(root / folder, split)
+    warnings = list(dataset.warnings)
+    if split == "official" and "official" not in spec.images:
+        warnings.append("CoOp's test images are the official ones")
+    if split == "test" and spec.paper not in (0, count := spec.images["test"]):
+        warnings.append(f"the paper counts {spec.paper:,} test images, {spec.paper_is}, where this split has {count:,}")
     return replace(
-        found,
+        dataset,
+        name=name,
         split=split,
-        template=entry.template,
-        regime=entry.regime,
-        remarks=tuple(remarks),
-        reference=reference(entry, split),
+        template=spec.template,
+        regime=spec.regime,
+        warnings=tuple(warnings),
+        reference=spec.count(split),
     )
 
 
-def _check_split(name: str, entry: Entry, split: str) -> None:
-    if split == "val" and "val" not in entry.images:
-        raise ArgumentError(f"--split val: {name} has test images only")
-    if split == "official" and name in ("caltech101", "eurosat"):
-        raise ArgumentError(f"--split official: {name} has no official test images; use test, CoOp's")
+def _check_split(spec: DatasetSpec, split: str) -> None:
+    if split == "val" and "val" not in spec.images:
+        raise ArgumentError(f"--split val: {spec.name} has test images only")
+    if split == "official" and spec.name in ("caltech101", "eurosat"):
+        raise ArgumentError(f"--split official: {spec.name} has no official test images; use test, CoOp's")
+    if split == "official" and spec.name not in CATALOGUE and (spec.split_file or "official" not in spec.images):
+        raise ArgumentError(f"--split official: {spec.name} has no official test images; use test")
 
 
-def _not_found(name: str, entry: Entry, root: Path, what: str) -> ArgumentError:
+def _first_folder(spec: DatasetSpec, root: Path, fits: Callable[[Path], bool], what: str) -> str:
+    """Return the first folder where a data set lies that fits; else raise the error for one that is not there."""
+    for folder in spec.folders:
+        if fits(root / folder):
+            return folder
+    raise _not_found(spec, root, what)
+
+
+def _not_found(spec: DatasetSpec, root: Path, what: str) -> ArgumentError:
     """Build the error for a data set that is not there."""
+    others = f" (or {', '.join(spec.folders[1:3])})" if spec.folders[1:] else ""
+    expected = f"expected {root / spec.folders[0]}{others}"
     return ArgumentError(
-        f"{name}: {what} in {root}; expected {root / entry.folders[0]} (or {', '.join(entry.folders[1:3])}); see "
-        f"faircontext data check {name} --root {root}"
+        f"{spec.name}: {what} in {root}; {expected}; see faircontext data check {spec.name} --root {root}"
     )
 
 
-def _load_imagenet(name: str, entry: Entry, root: Path) -> Dataset:
-    for folder in entry.folders:
-        place = root / folder
-        samples, remarks = read_imagenet(place, entry.variant) if is_folder(place) else ((), [])
+def _load_imagenet(spec: DatasetSpec, root: Path) -> Dataset:
+    for name in spec.folders:
+        folder = root / name
+        samples, warnings = class_folders.read_imagenet(folder, spec.variant) if is_folder(folder) else ((), [])
         if samples:
-            names, layout = imagenet_names(entry.variant), _layout(entry, folder)
-            return Dataset(name, place, layout, "test", names, samples, remarks=tuple(remarks))
-    raise _not_found(name, entry, root, "no folders of images")
+            names, layout = layouts.imagenet_names(spec.variant), _layout(spec, name)
+            return Dataset(spec.name, folder, layout, "test", names, samples, warnings=tuple(warnings))
+    raise _not_found(spec, root, "no folders of images")
 
 
-def _load_aircraft(name: str, entry: Entry, root: Path, split: str) -> Dataset:
-    for folder in entry.folders:
-        if (root / folder / "variants.txt").is_file():
-            names, listed = read_aircraft(root / folder, "val" if split == "val" else "test")
-            place = root / folder / entry.inner[0]
-            return _listed(name, place, _layout(entry, folder, entry.inner[0]), names, listed)
-    raise _not_found(name, entry, root, "no variants.txt")
+def _load_aircraft(spec: DatasetSpec, root: Path, split: str) -> Dataset:
+    folder = _first_folder(spec, root, lambda path: (path / "variants.txt").is_file(), "no variants.txt")
+    names, rows = layouts.read_aircraft(root / folder, "val" if split == "val" else "test")
+    inner = spec.inner[0]
+    return _listed(spec.name, root / folder / inner, _layout(spec, folder, inner), names, rows)
 
 
-def _find_split_file(entry: Entry, root: Path) -> Path | None:
-    """Return the split file: in one of the data set's folders, or where TPT has all of them."""
-    places = [root / folder for folder in (*entry.folders, *SPLIT_FOLDERS, "")]
-    return next((place / entry.split_file for place in places if (place / entry.split_file).is_file()), None)
-
-
-def _candidates(entry: Entry, root: Path) -> Iterator[tuple[str, str]]:
-    """Yield (folder, inner) of every folder where images may lie and that is there."""
-    for folder in entry.folders:
-        for inner in entry.inner:
-            if is_folder(root / folder / inner):
-                yield folder, inner
-
-
-def _load_split(name: str, entry: Entry, root: Path, split: str) -> Dataset:
-    path = _find_split_file(entry, root)
+def _load_split(spec: DatasetSpec, root: Path, split: str) -> Dataset:
+    # In one of the data set's folders, or where TPT has all split files.
+    paths = [root / folder / spec.split_file for folder in (*spec.folders, *_SPLIT_FOLDERS, "")]
+    path = next((path for path in paths if path.is_file()), None)
     if path is None:
-        raise _not_found(name, entry, root, f"no {entry.split_file} (CoOp's DATASETS.md says where to get it)")
-    read = read_split(path)
-    found: Dataset | None = None
-    for folder, inner in _candidates(entry, root):
-        layout = f"{_layout(entry, folder, inner)}, {path.relative_to(root).as_posix()}"
-        listed = _part(name, entry, root / folder, read, split, path)
-        here = _listed(name, root / folder / inner, layout, read.names, listed)
-        if found is None or len(here.samples) > len(found.samples):
-            found = here
-        if not here.missing:
+        raise _not_found(spec, root, f"no {spec.split_file} (CoOp's DATASETS.md says where to get it)")
+    read = layouts.read_split(path)
+    best: Dataset | None = None
+    for folder, inner in product(spec.folders, spec.inner):
+        if not is_folder(root / folder / inner):
+            continue
+        layout = f"{_layout(spec, folder, inner)}, {path.relative_to(root).as_posix()}"
+        rows = _part(spec, root / folder, read, split, path)
+        dataset = _listed(spec.name, root / folder / inner, layout, read.names, rows)
+        if best is None or len(dataset.samples) > len(best.samples):
+            best = dataset
+        if not dataset.missing:
             break
-    if found is None:
-        raise _not_found(name, entry, root, "no folder of images")
-    return found
+    if best is None:
+        raise _not_found(spec, root, "no folder of images")
+    return best
 
 
-def _part(name: str, entry: Entry, folder: Path, read: Split, split: str, path: Path) -> Rows:
+def _part(spec: DatasetSpec, folder: Path, read: Split, split: str, path: Path) -> Rows:
     """Return (path, label) of the images of a split; lists of official images lie in either folder."""
-    if split == "official" and entry.own_test:
-        places = dict.fromkeys((folder, path.parent))
-        return read_official(name, next((p for p in places if official_list(name, p).is_file()), folder), read)
+    if split == "official" and "official" in spec.images:
+        holders = [holder for holder in (folder, path.parent) if layouts.official_list(spec.name, holder).is_file()]
+        return layouts.read_official(spec.name, (*holders, folder)[0], read)
     return read.parts["val" if split == "val" else "test"]
 
 
-def _layout(entry: Entry, folder: str, inner: str = "") -> str:
-    kind = "CoOp's layout" if folder == entry.folders[0] and inner == entry.inner[0] else "another layout"
+def _layout(spec: DatasetSpec, folder: str, inner: str = "") -> str:
+    kind = "CoOp's layout" if folder == spec.folders[0] and inner == spec.inner[0] else "another layout"
     return f"{kind}: {Path(folder, inner).as_posix()}"
 
 
-def _listed(name: str, place: Path, layout: str, names: tuple[str, ...], listed: Rows) -> Dataset:
-    there = find_listed(place, (key for key, _ in listed), name)
-    samples = tuple(Sample(there[key], place / there[key], label) for key, label in listed if key in there)
-    missing = tuple(key for key, _ in listed if key not in there)
-    return Dataset(name, place, layout, "test", names, samples, missing)
+def _listed(name: str, folder: Path, layout: str, names: tuple[str, ...], rows: Rows, where: str = "") -> Dataset:
+    """Return the data set of some listed images."""
+    there = find_listed(folder, (key for key, _ in rows), where or name)
+    samples = tuple(Sample(there[key], folder / there[key], label) for key, label in rows if key in there)
+    missing = tuple(key for key, _ in rows if key not in there)
+    return Dataset(name, folder, layout, "test", names, samples, missing)
+
+
+def _load_user(folder: Path, split: str) -> Dataset:
+    """Read a user's folder; see `load_dataset`."""
+    name = Path(os.path.abspath(folder)).name or "data"  # noqa: PTH100 (keeps the name of a link, unlike resolve)
+    warnings = _misnamed(folder)
+    if layouts.is_there(folder / TABLE):
+        names, rows, more = layouts.read_table(folder)
+        where = str(folder / TABLE)
+        dataset = replace(_listed(name, folder, f"the table {where}", names, rows, where), split="all")
+    elif found := class_folders.find_class_folders(folder, split):
+        names, samples, more = class_folders.read_class_folders(folder, found)
+        dataset = Dataset(name, folder, f"class folders in {found.folder}", found.split, names, samples)
+        if found.split not in ("all", split):
+            more.append(_no_split(split, f"its folder {found.folder.relative_to(folder).as_posix()} is taken"))
+    elif warnings:
+        raise ArgumentError(f"{folder}: no {TABLE} and no class folders in it; {warnings[0]}")
+    else:
+        raise _no_class_folders(folder, split)
+    if dataset.split == "all" and split != "test":  # which is asked for where nobody asks
+        more.append(_no_split(split, "all its images are taken"))
+    return replace(dataset, warnings=(*warnings, *more))
+
+
+def _no_split(split: str, taken: str) -> str:
+    return f"there is no split {split} in a set of one's own: {taken}"
+
+
+def _misnamed(folder: Path) -> list[str]:
+    """Return that a file is not read which only case or the ending tells from the table or the list of names."""
+    wanted = {form: name for name in (TABLE, NAMES) for form in (name, f"{name}.txt", f"{name[:-3]}tsv")}
+    forms = [(entry.name, wanted[form]) for entry in list_entries(folder) if (form := entry.name.casefold()) in wanted]
+    odd = [(form, name) for form, name in forms if not os.path.lexists(folder / name)]
+    return [f"{form} is not read: the file that is read is called {name}" for form, name in odd]
+
+
+def _no_class_folders(folder: Path, split: str) -> ArgumentError:
+    """Build the error for a folder without class folders, with what else lies there."""
+    test = any(class_folders.split_of(entry.name) == "test" for entry in folders_in(folder))
+    what = f"{folder}: neither {TABLE} nor folders of images named after classes"
+    hints = [class_folders.split_hint(folder)]
+    if not hints[0]:
+        walk = Walk([folder])
+        deque(walk.images(folder), maxlen=0)
+        hints = walk.warnings()
+    return ArgumentError(
+        "; ".join([f"{what} below val" if split == "val" and test else what, *hints, "see docs, Data sets"])
+    )
 
 
 @dataclass(frozen=True)
@@ -220,27 +241,6 @@ def check_present(dataset: Dataset, partial: bool) -> None:
         )
 
 
-def expected_tree(name: str, root: Path) -> list[str]:
-    """Return, a line each, where a data set is looked for; CoOp's layout first.
-
-    Raises:
-        ArgumentError: it is neither known nor a folder.
-    """
-    place = locate(name, root)
-    if isinstance(place, Path):
-        return [f"{place}/labels.csv and classnames.txt, or a folder of images for each class"]
-    entry = CATALOGUE[place]
-    inner = f"/{entry.inner[0]}" if entry.inner[0] else ""
-    lines = [f"{root / entry.folders[0]}{inner}/"]
-    if entry.split_file:
-        lines.append(f"{root / entry.folders[0]}/{entry.split_file} (or in {root}/data_splits/)")
-    elif place == "fgvc_aircraft":
-        lines.append(f"{root / entry.folders[0]}/variants.txt and images_variant_test.txt")
-    if others := entry.folders[1:]:
-        lines.append(f"or, in place of {entry.folders[0]}: {', '.join(others)}")
-    return lines
-
-
 def check_dataset(name: str, root: Path, split: str = "test", read: bool = False, partial: bool = False) -> Report:
     """Look at a data set on disk.
 
@@ -259,74 +259,57 @@ def check_dataset(name: str, root: Path, split: str = "test", read: bool = False
         dataset = load_dataset(name, root, split)
     except FairContextError as error:
         return Report((), (str(error),), False)
-    counts = Counter(sample.label for sample in dataset.samples)
-    found = [f"found: {dataset.layout}", *_class_lines(dataset, counts), *_count_lines(split, dataset)]
-    absent = [*_absent(dataset), *_counts_off(dataset)]
-    empty = [title for label, title in enumerate(dataset.names) if not counts[label]]
+    labels = {sample.label for sample in dataset.samples}
+    empty = [title for label, title in enumerate(dataset.names) if label not in labels]
+    first = ", ".join(f"{label} {title}" for label, title in enumerate(dataset.names[:5]))
+    found = [
+        f"found: {dataset.layout}",
+        f"{len(dataset.names)} classes, {len(labels)} with images; in this order: {first}, ...",
+        *name_warnings(dataset.names),
+        _count(dataset, split),
+    ]
+    absent, listed = list[str](), len(dataset.samples) + len(dataset.missing)
+    if dataset.missing:
+        absent.append(f"{len(dataset.missing):,} images of the list are not there: {and_more(dataset.missing)}")
+    if dataset.reference not in (None, listed):
+        absent.append(f"{listed:,} images where {dataset.reference:,} are expected")
     if empty and not dataset.missing:
         line = f"{len(empty)} of {len(dataset.names)} classes have no image: {and_more(empty)}"
         (found if dataset.reference is None else absent).append(line)
-    refused = list(_refused_names(dataset))
-    problems = [*_unreadable(dataset, read), *_wrong_classes(dataset), *refused]
-    if partial:
-        found += absent
-    else:
-        problems += absent
-    return Report((*found, *dataset.remarks), tuple(problems), bool(dataset.samples) and not refused)
+    unreadable, unusable = [*_unreadable(dataset, read)], [*_unusable_names(dataset.names)]
+    problems = [f"{len(unreadable)} files cannot be read: {and_more(unreadable, separator='; ')}"] * bool(unreadable)
+    if dataset.reference is not None and len(dataset.names) != DATASETS[dataset.name].classes:
+        problems.append(f"{len(dataset.names)} classes where {DATASETS[dataset.name].classes} are expected")
+    if unusable:
+        problems.append(f"{len(unusable)} class names cannot be used: {and_more(unusable, separator='; ')}")
+    (found if partial else problems).extend(absent)
+    return Report((*found, *dataset.warnings), tuple(problems), bool(dataset.samples) and not unusable)
 
 
-def _class_lines(dataset: Dataset, counts: Counter[int]) -> Iterator[str]:
-    first = ", ".join(f"{label} {title}" for label, title in enumerate(dataset.names[:5]))
-    yield f"{len(dataset.names)} classes, {len(counts)} with images; in this order: {first}, ..."
-    yield from name_remarks(dataset.names)
-
-
-def _count_lines(split: str, dataset: Dataset) -> Iterator[str]:
+def _count(dataset: Dataset, split: str) -> str:
     line = f"{len(dataset.samples):,} images"
     if dataset.reference is not None:
         line += f" of {dataset.reference:,} in the reference"
-        paper = CATALOGUE[dataset.name].paper
-        if paper != dataset.reference and split != "val":
+        paper = DATASETS[dataset.name].paper
+        if paper not in (0, dataset.reference) and split != "val":
             line += f"; the paper counts {paper:,}"
-    yield line
+    return line
 
 
-def _absent(dataset: Dataset) -> Iterator[str]:
-    if dataset.missing:
-        yield f"{len(dataset.missing):,} images of the list are not there: {and_more(dataset.missing)}"
-
-
-def _counts_off(dataset: Dataset) -> Iterator[str]:
-    listed = len(dataset.samples) + len(dataset.missing)
-    if dataset.reference is not None and listed != dataset.reference:
-        yield f"{listed:,} images where {dataset.reference:,} are expected"
-
-
-def _wrong_classes(dataset: Dataset) -> Iterator[str]:
-    if dataset.reference is not None and len(dataset.names) != CATALOGUE[dataset.name].classes:
-        yield f"{len(dataset.names)} classes where {CATALOGUE[dataset.name].classes} are expected"
-
-
-def _refused_names(dataset: Dataset) -> Iterator[str]:
-    refused = []
-    for number, name in enumerate(dataset.names, 1):
+def _unusable_names(names: Sequence[str]) -> Iterator[str]:
+    for number, name in enumerate(names, 1):
         try:
             check_name(number, name)
         except LabelError as error:
-            refused.append(str(error))
-    if refused:
-        yield f"{len(refused)} class names cannot be used: {and_more(refused, separator='; ')}"
+            yield str(error)
 
 
 def _unreadable(dataset: Dataset, read: bool) -> Iterator[str]:
-    broken = []
     for sample in dataset.samples:
         try:
             if read:
                 read_image(sample.path)
             elif sample.path.stat().st_size == 0:
-                broken.append(f"{sample.path}: the file is empty")
+                yield f"{sample.path}: the file is empty"
         except (ImageError, OSError) as error:
-            broken.append(str(error))
-    if broken:
-        yield f"{len(broken)} files cannot be read: {and_more(broken, separator='; ')}"
+            yield str(error)

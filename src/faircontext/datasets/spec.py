@@ -1,14 +1,22 @@
-"""What a labelled data set is, and the catalogue of the paper's fifteen, which is read from `catalogue.csv`."""
+"""What a labelled data set is, and which are known: the paper's fifteen, read from `catalogue.csv`, and third parties'.
+
+A third party names its data sets by an entry point of the group `faircontext.datasets`, whose object is a
+`DatasetSpec`, or a function without arguments that returns several. The command line then knows them by name.
+"""
 
 import csv
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
+from difflib import get_close_matches
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, Literal
 
-__all__ = ["CATALOGUE", "Dataset", "Entry", "Sample", "list_datasets", "reference"]
+from faircontext.errors import ArgumentError, Registry
+
+__all__ = ["CATALOGUE", "DATASETS", "Dataset", "DatasetSpec", "Sample", "expected_tree", "list_datasets", "locate"]
+
+Regime = Literal["natural", "fine-grained"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +48,7 @@ class Dataset:
         missing: keys of images that the split lists and that are not there.
         template: the hand-crafted prompt template of CoOp's zero-shot baseline.
         regime: the kind of data, for `ViewRecipe.regime`.
-        remarks: what a person should know before a run, a line each.
+        warnings: what a person should know before a run, a line each.
         reference: how many images the split has by its authors; None where that is not known.
     """
 
@@ -52,8 +60,8 @@ class Dataset:
     samples: tuple[Sample, ...]
     missing: tuple[str, ...] = ()
     template: str = "a photo of a {}."
-    regime: Literal["natural", "fine-grained"] = "natural"
-    remarks: tuple[str, ...] = ()
+    regime: Regime = "natural"
+    warnings: tuple[str, ...] = ()
     reference: int | None = None
 
     @property
@@ -63,74 +71,133 @@ class Dataset:
 
 
 @dataclass(frozen=True)
-class Entry:
-    """What is known of a data set before it is found.
+class DatasetSpec:
+    """What is known of a data set before it is found on disk.
 
     Attributes:
-        title: as the paper calls it.
-        folders: where it may lie below the root; the first is CoOp's, then those of TPT and others.
-        inner: where the images may lie in there.
+        name: what it is known by in `--datasets` and in records.
+        title: as tables call it.
+        folders: where it may lie below the root, the usual one first.
         classes: how many.
-        images: by split.
-        paper: how many test images the paper counts.
+        images: how many by split, `test` and perhaps `val` and `official` (the data set's own test images, where they
+            are others than CoOp's).
         home: where it comes from.
+        inner: where the images may lie in there.
+        paper: how many test images the paper counts; 0 where it is none of the paper's.
+        paper_is: what the paper's count is, where it is not that of CoOp's test images.
         split_file: CoOp's split file; empty where labels come from folders or text files.
-        template: CoOp's hand-crafted prompt template.
+        template: hand-crafted prompt template.
         variant: of ImageNet, see `imagenet_wnids`.
         regime: the kind of data, see `Dataset`.
-        own_test: whether the data set's own test images are others than CoOp's.
-        paper_is: what the paper's count is, where it is not that of CoOp's test images.
+        read: reads a split, given the data set's folder and `test`, `val` or `official`, of a third party's data set in
+            a layout of its own; without it and without a split file its folder is read as any other, see
+            `load_dataset`.
     """
 
+    name: str
     title: str
     folders: tuple[str, ...]
-    inner: tuple[str, ...]
     classes: int
     images: Mapping[str, int]
-    paper: int
-    home: str
+    home: str = ""
+    inner: tuple[str, ...] = ("",)
+    paper: int = 0
+    paper_is: str = ""
     split_file: str = ""
     template: str = "a photo of a {}."
     variant: str = ""
-    regime: Literal["natural", "fine-grained"] = "fine-grained"
-    own_test: bool = False
-    paper_is: str = ""
+    regime: Regime = "natural"
+    read: Callable[[Path, str], Dataset] | None = None
+
+    def count(self, split: str) -> int:
+        """Return how many images a split has by its authors."""
+        return self.images.get(split, self.images["test"])
 
 
-def _read_catalogue() -> dict[str, Entry]:
+def _read_catalogue() -> dict[str, DatasetSpec]:
     """Read `catalogue.csv`; several folders have `|` between them."""
     text = files("faircontext.datasets").joinpath("catalogue.csv").read_text(encoding="utf-8")
-    return {row["name"]: _entry(row) for row in csv.DictReader(text.splitlines())}
+    return {row["name"]: _spec(row) for row in csv.DictReader(text.splitlines())}
 
 
-def _entry(row: Mapping[str, str]) -> Entry:
-    regime: Any = row["regime"]
-    return Entry(
-        title=row["title"],
-        folders=tuple(row["folders"].split("|")),
-        inner=tuple(row["inner"].split("|")),
-        classes=int(row["classes"]),
-        images={split: int(row[split]) for split in ("test", "val", "official") if row[split]},
-        paper=int(row["paper"]),
-        home=row["home"],
-        split_file=row["split_file"],
-        template=row["template"],
-        variant=row["variant"],
-        regime=regime,
-        own_test=row["own_test"] == "yes",
-        paper_is=row["paper_is"],
-    )
+def _spec(row: Mapping[str, Any]) -> DatasetSpec:
+    read = {
+        "folders": tuple(row["folders"].split("|")),
+        "inner": tuple(row["inner"].split("|")),
+        "classes": int(row["classes"]),
+        "paper": int(row["paper"]),
+    }
+    splits = ("test", "val", "official")
+    images = {split: int(row[split]) for split in splits if row[split]}
+    return DatasetSpec(images=images, **{key: text for key, text in row.items() if key not in splits} | read)
 
 
-CATALOGUE: Mapping[str, Entry] = _read_catalogue()
-"""In the order of the paper's tables."""
+def _unpack(_: str, loaded: Any) -> dict[str, DatasetSpec]:
+    """Return the data sets of a third party's entry point by name."""
+    specs = [loaded] if isinstance(loaded, DatasetSpec) else [*loaded()]
+    if not all(isinstance(spec, DatasetSpec) for spec in specs):
+        raise TypeError("it returns something that is no DatasetSpec")
+    return {spec.name: spec for spec in specs}
+
+
+CATALOGUE: Mapping[str, DatasetSpec] = _read_catalogue()
+"""The paper's, in the order of its tables."""
+
+DATASETS: Registry[DatasetSpec] = Registry("data set", "faircontext.datasets", _unpack)
+"""All that are known by name: the paper's, and those of third parties."""
+
+for _name, _known in CATALOGUE.items():
+    DATASETS.register(_name)(_known)
 
 
 def list_datasets(pattern: str = "*") -> list[str]:
     """Return the names of the data sets that match a shell pattern."""
-    return [name for name in CATALOGUE if fnmatchcase(name, pattern)]
+    return DATASETS.names(pattern)
 
 
-def reference(entry: Entry, split: str) -> int:
-    """Return how many images a split has by its authors."""
-    return entry.images.get(split, entry.images["test"])
+def locate(name: str, root: Path) -> str | Path:
+    """Return the name by which a data set is known, or else the folder that is meant.
+
+    Case and `-` for `_` do not matter, and CoOp's names of folders stand for the data set. `./NAME`, `../NAME` and
+    absolute paths are folders wherever the root is.
+
+    Raises:
+        ArgumentError: it is neither.
+    """
+    from faircontext.datasets.folder import is_folder  # imports Pillow
+
+    word = name.lower().replace("-", "_")
+    for known in DATASETS:
+        if word in (known, DATASETS[known].folders[0].partition("/")[0].lower().replace("-", "_")):
+            return known
+    free = name in (".", "..") or name.startswith(("./", "../"))
+    folder = Path(name) if free else root / name  # which is the name itself where that is an absolute path
+    if not name.strip() or not is_folder(folder):
+        below = [entry.name for entry in root.iterdir() if is_folder(entry)] if is_folder(root) else []
+        close = get_close_matches(name, [*DATASETS, *below], n=3, cutoff=0.5)
+        hint = f"; did you mean {' or '.join(map(repr, close))}?" if close else ""
+        raise ArgumentError(
+            f"{folder}: no such folder; see faircontext data list for the data sets that are known{hint}"
+        )
+    return folder
+
+
+def expected_tree(name: str, root: Path) -> list[str]:
+    """Return, a line each, where a data set is looked for; CoOp's layout first.
+
+    Raises:
+        ArgumentError: it is neither known nor a folder.
+    """
+    location = locate(name, root)
+    if isinstance(location, Path):
+        return [f"{location}/labels.csv and classnames.txt, or a folder of images for each class"]
+    spec = DATASETS[location]
+    usual, *others = spec.folders
+    lines = [f"{root / usual}{'/' if spec.inner[0] else ''}{spec.inner[0]}/"]
+    if spec.split_file:
+        lines.append(f"{root / usual}/{spec.split_file} (or in {root}/data_splits/)")
+    elif location == "fgvc_aircraft":
+        lines.append(f"{root / usual}/variants.txt and images_variant_test.txt")
+    if others:
+        lines.append(f"or, in place of {usual}: {', '.join(others)}")
+    return lines

@@ -95,12 +95,22 @@ class Method(ABC):
         return asdict(self)
 
 
-METHODS: Registry[type[Method]] = Registry("method")
+def _unpack(_: str, method: type[Method]) -> dict[str, type[Method]]:
+    """Check what a third party's entry point names; `register_method` has filed it when it was imported."""
+    if method not in map(METHODS.__getitem__, METHODS):
+        raise TypeError("it is no class that @register_method(name, summary) decorates")
+    return {}
+
+
+METHODS: Registry[type[Method]] = Registry("method", "faircontext.methods", _unpack)
 M = TypeVar("M", bound=type[Method])
 
 
 def register_method(name: str, summary: str) -> Callable[[M], M]:
-    """Return a decorator that gives a method its name and a line about it, and files it."""
+    """Return a decorator that gives a method its name and a line about it, and files it.
+
+    An entry point of the group `faircontext.methods` that names the class makes a third party's method known.
+    """
 
     def file(method: M) -> M:
         method.name, method.summary = name, summary

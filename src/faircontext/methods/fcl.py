@@ -12,7 +12,6 @@ from torch import Tensor
 
 from faircontext.backbones.prompts import Placement
 from faircontext.calibrate import Calibration, PairWeight, calibrate_context, total_loss
-from faircontext.diagnostics import Diagnostic
 from faircontext.episode import Episode
 from faircontext.errors import ArgumentError, FeatureError, LabelError, check_interval, check_minimum
 from faircontext.estimators import Evidence
@@ -21,7 +20,7 @@ from faircontext.explore import Exploration, openness
 from faircontext.labels import LabelSpace
 from faircontext.methods.base import EvidenceMethod, register_method
 from faircontext.methods.predict import predict_by_vote, vote_over_templates
-from faircontext.types import Prediction
+from faircontext.types import Diagnostic, Prediction
 
 __all__ = ["FCL", "Adaptation", "StudySwitches"]
 
@@ -178,14 +177,8 @@ class FCL(StudySwitches, EvidenceMethod):
         before = self.phi(episode, tau0[candidates], 1)
         prediction = predict_by_vote(episode, exploration, candidates, before, tau0)
         explored = Adaptation(prediction, exploration, candidates, before, before)
-        if not self.calibrate:
-            return replace(explored, not_learnt="calibration is off")
-        if len(candidates) < 2:
-            return explored.fall_back("fewer than two candidates: nothing to calibrate")
-        if self.safe and openness(before) < self.safe_openness:
-            sure = replace(explored, not_learnt=_surely(openness(before), self.safe_openness))
-            return sure.with_diagnostics({"openness": openness(before)})
-
+        if (settled := self._settled(explored)) is not None:
+            return settled
         pairs = torch.triu_indices(len(candidates), len(candidates), 1, device=candidates.device)
         try:
             localised = self._localise(episode, tau0[candidates], pairs)
@@ -220,6 +213,17 @@ class FCL(StudySwitches, EvidenceMethod):
         )
         shifts = calibration.context - delta0, tau[candidates] - tau0[candidates]
         return adaptation.with_diagnostics(self._diagnose(episode, adaptation, localised, tau0, shifts))
+
+    def _settled(self, explored: Adaptation) -> Adaptation | None:
+        """Return what exploration alone gives where nothing is to be calibrated, else None."""
+        if not self.calibrate:
+            return replace(explored, not_learnt="calibration is off")
+        if len(explored.candidates) < 2:
+            return explored.fall_back("fewer than two candidates: nothing to calibrate")
+        if self.safe and (value := openness(explored.before)) < self.safe_openness:
+            sure = replace(explored, not_learnt=_surely(value, self.safe_openness))
+            return sure.with_diagnostics({"openness": value})
+        return None
 
     def _diagnose(
         self,

@@ -8,11 +8,10 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from faircontext.diagnostics import Diagnostic
 from faircontext.episode import Episode
 from faircontext.explore import Exploration, rank_classes, scores
 from faircontext.methods.base import Method, register_method
-from faircontext.types import Prediction
+from faircontext.types import Diagnostic, Prediction
 
 __all__ = ["ZeroShot", "fall_back", "predict_by_logits", "predict_by_scores", "predict_by_vote", "vote_over_templates"]
 

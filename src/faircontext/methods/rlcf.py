@@ -10,14 +10,13 @@ from torch import Tensor
 
 from faircontext.backbones.base import TRAINABLE_TOWER
 from faircontext.calibrate import minimise
-from faircontext.diagnostics import Diagnostic
 from faircontext.episode import Episode
 from faircontext.errors import check_minimum
 from faircontext.labels import LabelSpace
 from faircontext.methods.base import register_method
 from faircontext.methods.predict import fall_back, predict_by_scores
 from faircontext.methods.tuning import Loss, PromptTuning, TuningOnConfident, select_views, view_log_posteriors
-from faircontext.types import Prediction
+from faircontext.types import Diagnostic, Prediction
 
 __all__ = ["RLCF", "RLCFEncoder", "feedback_loss", "rewards_of_views"]
 

@@ -7,14 +7,13 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from faircontext.diagnostics import Diagnostic
 from faircontext.episode import Episode
 from faircontext.errors import check_interval, check_minimum
 from faircontext.explore import scores
 from faircontext.methods.base import register_method
 from faircontext.methods.predict import predict_by_logits
 from faircontext.methods.tuning import Loss, PromptTuning, Tuned, mean_entropy
-from faircontext.types import Prediction
+from faircontext.types import Diagnostic, Prediction
 
 __all__ = ["RTPT", "reliability_weights"]
 

@@ -13,7 +13,6 @@ from torch import Tensor
 
 from faircontext.backbones.prompts import prompt_set
 from faircontext.calibrate import minimise
-from faircontext.diagnostics import Diagnostic
 from faircontext.episode import Episode
 from faircontext.errors import ArgumentError, LabelError, reason_of
 from faircontext.labels import LabelSpace
@@ -21,7 +20,7 @@ from faircontext.methods.base import register_method
 from faircontext.methods.predict import fall_back, predict_by_scores
 from faircontext.methods.tuning import TuningOnConfident, marginal_entropy, select_views, view_log_posteriors
 from faircontext.names import ClassIndex
-from faircontext.types import Prediction
+from faircontext.types import Diagnostic, Prediction
 
 __all__ = ["TPS", "descriptor_prompt", "read_descriptors"]
 

@@ -10,7 +10,6 @@ from torch import Tensor
 
 from faircontext.backbones.base import ADAPTABLE_BLOCKS, ROW_MULTIPLE
 from faircontext.calibrate import minimise
-from faircontext.diagnostics import Diagnostic
 from faircontext.episode import Episode
 from faircontext.errors import check_interval, check_minimum
 from faircontext.explore import entropy
@@ -18,7 +17,7 @@ from faircontext.labels import LabelSpace
 from faircontext.methods.base import register_method
 from faircontext.methods.predict import fall_back, predict_by_scores
 from faircontext.methods.tuning import Tuning, view_log_posteriors
-from faircontext.types import Prediction
+from faircontext.types import Diagnostic, Prediction
 from faircontext.views import stream
 
 __all__ = ["TTL", "low_rank_update", "weighted_entropy"]

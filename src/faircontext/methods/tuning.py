@@ -11,14 +11,13 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from faircontext.calibrate import minimise
-from faircontext.diagnostics import Diagnostic
 from faircontext.episode import Episode
 from faircontext.errors import LabelError, check_interval, check_minimum
 from faircontext.explore import entropy, select_confident
 from faircontext.labels import LabelSpace, merge_templates
 from faircontext.methods.base import Method
 from faircontext.methods.predict import fall_back, predict_by_scores
-from faircontext.types import Prediction
+from faircontext.types import Diagnostic, Prediction
 
 __all__ = [
     "PromptTuning",

@@ -8,13 +8,12 @@ import torch
 from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 
-from faircontext.diagnostics import Diagnostic
 from faircontext.episode import Episode
 from faircontext.errors import check_interval
 from faircontext.explore import rank_classes, scores, select_confident
 from faircontext.methods.base import Method, register_method
 from faircontext.methods.tuning import view_entropies
-from faircontext.types import Prediction
+from faircontext.types import Diagnostic, Prediction
 
 __all__ = ["ZERO", "break_tie"]
 

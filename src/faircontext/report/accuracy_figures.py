@@ -1,26 +1,48 @@
-"""Figures of accuracies: paired gains by data set, ablations, and reliability diagrams."""
+"""Figures of accuracies: paired gains by data set, ablations, reliability, and accuracy against masks and cost."""
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import LogFormatter, LogLocator
 
 from faircontext.metrics.calibration import Reliability
 from faircontext.metrics.scores import Comparison
 from faircontext.metrics.stats import Interval, average_interval, wilson_interval
+from faircontext.report import style
 from faircontext.report.paper import dataset_title
-from faircontext.report.style import BLACK, BLUE, COLUMN, GREY, PAGE, FigureResult, forest, name_within, new_figure
-from faircontext.report.tables import pooled_bins
-from faircontext.runs.groups import AblationResults, RunGroup, Sidecars, Variant, common_images, method_title
+from faircontext.report.style import BLACK, BLUE, COLUMN, GREY, PAGE, FigureResult, forest, interval_columns, new_figure
+from faircontext.report.tables import pooled_bins, pooled_comparison
+from faircontext.runs.groups import (
+    AblationResults,
+    Cost,
+    RunGroup,
+    Sidecars,
+    Variant,
+    common_images,
+    method_title,
+    shared_sets,
+)
 from faircontext.runs.records import method_of
 from faircontext.runs.results import Result
 
-__all__ = ["draw_ablations", "draw_gain", "draw_reliability", "gain_row", "gains_figure", "reliability_figure"]
+__all__ = [
+    "draw_ablations",
+    "draw_gain",
+    "draw_masks",
+    "draw_pareto",
+    "draw_reliability",
+    "gain_row",
+    "gains_figure",
+    "pareto_front",
+    "reliability_figure",
+]
 
-_LONGEST_NAME = 28
+Row = dict[str, Any]
 
 
 def draw_gain(group: RunGroup, _: Sidecars) -> FigureResult | str:
@@ -28,118 +50,100 @@ def draw_gain(group: RunGroup, _: Sidecars) -> FigureResult | str:
 
     Where exploration alone is not among the runs, FCL is drawn against zero-shot.
     """
-    reference, pairs = next(((name, pairs) for name in _REFERENCES if (pairs := _pairs(group, name))), ("", {}))
-    if not pairs:
+    for reference in ("exploration only", "zero-shot"):
+        if pairs := _correct_pairs(group, reference):
+            break
+    else:
         return "needs runs of fcl and fcl-explore: faircontext reproduce calibration-gain --root DATA"
     gains = {name: Comparison.of(*pair) for name, pair in pairs.items()}
-    rows = [gain_row(name, found.difference, found) for name, found in gains.items()]
+    rows = [gain_row(name, gain.difference, gain) for name, gain in gains.items()]
     rows.sort(key=lambda row: (-row["gain"], row["dataset"]))
-    if len(rows) > 1:
+    if len(rows) > 1 and (together := pooled_comparison(gains.values())) is not None:
         mean = average_interval([own.astype(np.float64) - base for own, base in pairs.values()])
-        together = Comparison(*(sum(getattr(one, name) for one in gains.values()) for name in Comparison.COUNTS))
         rows.append(gain_row(f"mean of {len(rows)} sets", mean, together))
     figure = gains_figure(f"FCL less {reference}", group.title, rows, len(rows) > 1)
-    notes = () if reference == "exploration only" else ("no exploration only among the runs: drawn against zero-shot",)
-    return FigureResult(figure, [{"reference": reference, **row} for row in rows], notes)
+    warnings = () if reference != "zero-shot" else ("no exploration only among the runs: drawn against zero-shot",)
+    return FigureResult(figure, [{"reference": reference, **row} for row in rows], warnings)
 
 
-def gain_row(name: str, gain: Interval, counts: Comparison) -> dict[str, Any]:
+def gain_row(name: str, gain: Interval, counts: Comparison) -> Row:
     """Return a row of `gains_figure`."""
-    ends = {"gain": gain.value, "low": gain.low, "high": gain.high}
-    return {"dataset": name, **ends, "n": counts.n, "gained": counts.gained, "lost": counts.lost}
+    images = {"n": counts.n, "gained": counts.gained, "lost": counts.lost}
+    return {"dataset": name} | interval_columns("gain", gain) | images
 
 
-def gains_figure(title: str, subtitle: str, rows: Sequence[Mapping[str, Any]], summed: bool) -> Figure:
-    """Draw paired gains in points, a row each.
-
-    Args:
-        title: what is compared.
-        subtitle: of what.
-        rows: `dataset`, `gain` with its interval `low` to `high`, `n`, `gained` and `lost` images.
-        summed: whether the last row sums up the others.
-    """
+def gains_figure(title: str, subtitle: str, rows: Sequence[Row], summed: bool) -> Figure:
+    """Draw paired gains in points, a row each as `gain_row` makes it; the last one may sum up the others."""
     figure = new_figure(COLUMN, 1.05 + 0.155 * len(rows), title, subtitle)
     axis = figure.subplots()
     forest(
         axis,
-        [name_within(dataset_title(row["dataset"]), _LONGEST_NAME) for row in rows],
-        100 * np.array([[row["gain"], row["low"], row["high"]] for row in rows]),
+        [style.name_within(dataset_title(row["dataset"]), 28) for row in rows],
+        [Interval(row["gain"], row["low"], row["high"]) for row in rows],
         [f"{row['n']:,}  +{row['gained']}/-{row['lost']}" for row in rows],
         "n, gained/lost",
         len(rows) - 1 if summed else None,
     )
-    axis.axvline(0, color=BLACK, linewidth=0.7)
     axis.set_xlabel("gain in top-1 accuracy (points), paired 95%")
     return figure
 
 
-def _pairs(group: RunGroup, reference: str) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    """Return, by data set, whether FCL and its reference are correct on the images that both answered."""
+def _correct_pairs(group: RunGroup, reference: str) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    """Return, by data set, whether FCL and the reference are correct on the images that both have."""
     pairs: dict[str, tuple[np.ndarray, np.ndarray]] = {}
-    for name, found in group.results.items():
-        answered = {method: result for method, result in found.items() if result.n}
-        if (pair := _REFERENCES[reference](answered)) is not None:
-            positions, correct = common_images(pair)
-            pairs |= {name: (correct[0], correct[1])} if len(positions) else {}
+    for name, results in group.results.items():
+        filled = {method: result for method, result in results.items() if result.n}
+        pair = [filled[method] for method in ("fcl", "zero_shot") if method in filled]
+        pair = pair if reference == "zero-shot" else _with_exploration(filled)
+        if len(pair) == 2 and len((correct := common_images(pair)[1])[0]):
+            pairs[name] = (correct[0], correct[1])
     return pairs
 
 
-def _with_exploration(found: Mapping[str, Result]) -> tuple[Result, Result] | None:
+def _with_exploration(results: Mapping[str, Result]) -> list[Result]:
     """Return FCL and exploration alone, which differ in `calibrate` and nothing else, whatever they are called."""
-    for base in (result for result in found.values() if result.settings.get("calibrate") is False):
+    for base in (result for result in results.values() if result.settings.get("calibrate") is False):
         wanted = {**base.settings, "calibrate": True}
-        for own in found.values():
+        for own in results.values():
             alike = {"calibrate": True, **own.settings} == wanted
             if method_of(own.method) == "fcl" and alike and own.config.get("views") == base.config.get("views"):
-                return own, base
-    return None
+                return [own, base]
+    return []
 
 
-def _with_zero_shot(found: Mapping[str, Result]) -> tuple[Result, Result] | None:
-    return (found["fcl"], found["zero_shot"]) if {"fcl", "zero_shot"} <= found.keys() else None
-
-
-_REFERENCES = {"exploration only": _with_exploration, "zero-shot": _with_zero_shot}
-"""What FCL is compared with, the first that there is."""
-
-
-def draw_ablations(_: RunGroup | None, sidecars: Sidecars) -> FigureResult | str:
+def draw_ablations(_: RunGroup, sidecars: Sidecars) -> FigureResult | str:
     """Draw what each variant changes against its reference: a panel per ablation file, a row per variant."""
-    found = [ablation for ablation in sidecars.ablations if ablation.variants]
-    if not found:
+    ablations = [ablation for ablation in sidecars.ablations if ablation.variants]
+    if not ablations:
         return "needs files NAME.results.json: faircontext ablate EXPERIMENT --root DATA"
-    heights = [0.75 + 0.17 * len(ablation.variants) for ablation in found]
-    names = ", ".join(ablation.name for ablation in found)
-    figure = new_figure(PAGE, 0.45 + sum(heights), "Ablations" if len(found) > 1 else f"Ablation: {names}", "")
-    axes = figure.subplots(len(found), 1, squeeze=False, height_ratios=heights)[:, 0]
-    rows: list[dict[str, Any]] = []
-    for axis, ablation in zip(axes, found, strict=True):
-        _draw_ablation(axis, ablation, titled=len(found) > 1)
+    heights = [0.75 + 0.17 * len(ablation.variants) for ablation in ablations]
+    title = "Ablations" if len(ablations) > 1 else f"Ablation: {ablations[0].name}"
+    figure = new_figure(PAGE, 0.45 + sum(heights), title, "")
+    axes = figure.subplots(len(ablations), 1, squeeze=False, height_ratios=heights)[:, 0]
+    rows: list[Row] = []
+    for axis, ablation in zip(axes, ablations, strict=True):
+        _draw_ablation(axis, ablation)
+        if len(ablations) > 1:
+            axis.set_title(ablation.name, loc="left", fontweight="bold")
         rows += [{"ablation": ablation.name, "reference": ablation.reference, **vars(v)} for v in ablation.variants]
-    notes = [
-        f"{ablation.name}: {label} has no image, and is left out" for ablation in found for label in ablation.empty
-    ]
-    return FigureResult(figure, rows, tuple(notes))
+    empty = [(ablation.name, label) for ablation in ablations for label in ablation.empty]
+    warnings = tuple(f"{name}: {label} has no image, and is left out" for name, label in empty)
+    return FigureResult(figure, rows, warnings)
 
 
-def _draw_ablation(axis: Axes, ablation: AblationResults, titled: bool) -> None:
-    variants = ablation.variants
-    ends = [(v.difference, v.difference_low, v.difference_high) for v in variants]
-    values = 100 * np.array([[np.nan if end is None else end for end in row] for row in ends])
-    known = np.isfinite(values[:, 0])
-    values[~known, 0] = 0.0  # the reference: no difference, and no interval
-    values[~known, 1:] = np.nan
-    colours = [
-        BLUE if there and variant.label != ablation.reference else GREY
-        for variant, there in zip(variants, known, strict=True)
-    ]
-    notes = [_variant_note(variant, ablation.reference) for variant in variants]
-    labels = [variant.label for variant in variants]
-    forest(axis, labels, values, notes, "accuracy (95%), n, gained/lost, p", colours=colours)
-    axis.axvline(0, color=BLACK, linewidth=0.7)
+def _draw_ablation(axis: Axes, ablation: AblationResults) -> None:
+    values, colours = [], []
+    for variant in ablation.variants:
+        ends = (variant.difference, variant.difference_low, variant.difference_high)
+        difference = Interval(*(math.nan if end is None else end for end in ends))
+        known = math.isfinite(difference.value)  # the reference has no difference, and no interval
+        values.append(difference if known else Interval(0.0, math.nan, math.nan))
+        colours.append(BLUE if known and variant.label != ablation.reference else GREY)
+    notes = [_variant_note(variant, ablation.reference) for variant in ablation.variants]
+    forest(
+        axis, [v.label for v in ablation.variants], values, notes, "accuracy (95%), n, gained/lost, p", colours=colours
+    )
     axis.set_xlabel(f"difference to “{ablation.reference}” (points), paired 95%")
-    if titled:
-        axis.set_title(ablation.name, loc="left", fontweight="bold")
 
 
 def _variant_note(variant: Variant, reference: str) -> str:
@@ -155,8 +159,7 @@ def draw_reliability(group: RunGroup, _: Sidecars) -> FigureResult | str:
     curves = {method: bins for method in group.methods if (bins := pooled_bins([*group.row(method).values()]))}
     if not curves:
         return "needs runs with confidences: faircontext evaluate --datasets NAMES --methods fcl --root DATA"
-    sets = len(group.results)
-    title = "Reliability" + (f" (images of {sets} sets together)" if sets > 1 else "")
+    title = "Reliability" + (f" (images of {len(group.results)} sets together)" if len(group.results) > 1 else "")
     rows = [
         {"method": method, "n": int(bins.n.sum()), "ece": bins.expected_calibration_error, **row}
         for method, bins in curves.items()
@@ -167,27 +170,24 @@ def draw_reliability(group: RunGroup, _: Sidecars) -> FigureResult | str:
 
 def reliability_figure(title: str, subtitle: str, curves: Mapping[str, Reliability]) -> Figure:
     """Draw a panel per method: how often predictions of some confidence are correct, in bins of equal width."""
-    columns = min(len(curves), 2 if len(curves) < 3 else 5)
-    lines = math.ceil(len(curves) / columns)
-    width = COLUMN if columns < 3 else PAGE
-    side = (width - 0.4) / max(columns, 2)
+    width, columns = (COLUMN, len(curves)) if len(curves) < 3 else (PAGE, min(len(curves), 5))
+    lines, side = math.ceil(len(curves) / columns), (width - 0.4) / max(columns, 2)
     figure = new_figure(width, 0.75 + lines * (side + 0.28), title, subtitle)
     axes = figure.subplots(lines, columns, squeeze=False, sharex=True, sharey=True).ravel()
     for axis, (method, bins) in zip(axes, curves.items(), strict=False):
-        error = 100 * bins.expected_calibration_error
-        axis.set_title(f"{method_title(method)}\nECE {error:.1f}%, n = {bins.n.sum():,}", fontsize=7)
+        error = f"ECE {100 * bins.expected_calibration_error:.1f}%"
+        axis.set_title(f"{method_title(method)}\n{error}, n = {bins.n.sum():,}", fontsize=7)
         _draw_bins(axis, bins)
     for axis in axes[len(curves) :]:
         axis.set_axis_off()
-    for index in range(len(curves)):  # a panel above an empty one has no neighbour that shows its ticks
-        if index + columns >= len(curves):
-            axes[index].tick_params(labelbottom=True)
+    for axis in axes[max(len(curves) - columns, 0) : len(curves)]:  # one above an empty panel shows its own ticks
+        axis.tick_params(labelbottom=True)
     figure.supxlabel("confidence (mean of the bin)", fontsize=7.5)
     figure.supylabel("share of correct predictions (95%)", fontsize=7.5)
     return figure
 
 
-def _bin_rows(bins: Reliability) -> list[dict[str, Any]]:
+def _bin_rows(bins: Reliability) -> list[Row]:
     """Return what is known of each bin that is not empty."""
     rows = []
     for index in np.flatnonzero(bins.n):
@@ -201,12 +201,157 @@ def _bin_rows(bins: Reliability) -> list[dict[str, Any]]:
 
 def _draw_bins(axis: Axes, bins: Reliability) -> None:
     rows = _bin_rows(bins)
-    x, y = [row["confidence"] for row in rows], [row["accuracy"] for row in rows]
+    x, y, low, high, n = ([row[key] for row in rows] for key in ("confidence", "accuracy", "low", "high", "answers"))
     axis.plot([0, 1], [0, 1], color=GREY, linewidth=0.7, linestyle="--", zorder=0)
-    axis.vlines(x, [row["low"] for row in rows], [row["high"] for row in rows], color=BLUE, alpha=0.35, linewidth=0.9)
+    axis.vlines(x, low, high, color=BLUE, alpha=0.35, linewidth=0.9)
     axis.plot(x, y, "-", color=BLUE, linewidth=0.9)
-    sizes = [4 + 26 * row["answers"] / max(other["answers"] for other in rows) for row in rows]
+    sizes = [4 + 26 * count / max(n) for count in n]
     axis.scatter(x, y, s=sizes, color=BLUE, linewidths=0, zorder=3, clip_on=False)
     axis.set(xlim=(0, 1), ylim=(0, 1), aspect="equal")
-    axis.set_xticks([0, 0.5, 1], ["0", ".5", "1"])
-    axis.set_yticks([0, 0.5, 1], ["0", ".5", "1"])
+    for side in (axis.xaxis, axis.yaxis):
+        side.set_ticks([0, 0.5, 1], labels=["0", ".5", "1"])
+
+
+_SHARED = (
+    "seconds are those of the runs, where the first method that uses features pays for all that share them, so that "
+    "the front favours the others; costs.json has comparable ones"
+)
+
+
+def draw_pareto(group: RunGroup, sidecars: Sidecars) -> FigureResult | str:
+    """Draw a point per method, all on the same images; costs come from `costs.json`, else from the runs' rows."""
+    methods, correct = shared_sets(group)
+    left_out = [name for name in group.methods if group.row(name) and name not in methods]
+    warnings = [f"{name} is left out: it shares no image with the others" for name in left_out]
+    costs = {cost.method: cost for cost in reversed(sidecars.costs) if cost.backbone == group.settings.backbone}
+    if not (measured := bool(costs)):
+        costs = {name: Cost(name, "", _mean_seconds(group, name)) for name in methods}
+        warnings.append(_SHARED)
+    # A log axis has no room for nothing: a clock that did not tick tells no cost.
+    drawn = [name for name in methods if name in costs and costs[name].seconds_mean > 0]
+    warnings += [f"{method} is left out: its cost is not known" for method in methods if method not in drawn]
+    if len(drawn) < 2 <= len(methods):
+        return f"needs the costs of two methods, and knows {len(drawn)}: give each of them an entry in costs.json"
+    if len(drawn) < 2:
+        return "needs runs of at least two methods: faircontext evaluate --datasets NAMES --methods all --root DATA"
+    images = {"n": sum(len(arrays[0]) for arrays in correct.values()), "datasets": len(correct)}
+    rows = []
+    for name, cost in ((name, costs[name]) for name in drawn):
+        accuracy = average_interval([arrays[methods.index(name)] for arrays in correct.values()])
+        seconds = {"seconds": cost.seconds_mean, "seconds_standard_error": cost.seconds_standard_error}
+        row = {"method": name} | images | interval_columns("accuracy", accuracy) | seconds
+        rows.append(row | {"peak_memory_mb": cost.peak_memory_mb})
+    return FigureResult(_pareto_figure(group.title, rows, measured), rows, tuple(warnings))
+
+
+def _mean_seconds(group: RunGroup, method: str) -> float:
+    """Return the mean seconds of a method's predictions, images of all runs weighing the same."""
+    seconds = [result.seconds for result in group.row(method).values() if not result.predictions_only]
+    return float(np.mean(np.concatenate(seconds))) if seconds else 0.0
+
+
+def pareto_front(costs: list[float], accuracies: list[float]) -> list[int]:
+    """Return the indices of what nothing beats, being as cheap and as accurate and better in one, by cost."""
+    front: list[int] = []
+    for index in sorted(range(len(costs)), key=lambda index: (costs[index], -accuracies[index])):
+        if not front or accuracies[index] > accuracies[front[-1]]:
+            front.append(index)
+    return front
+
+
+def _pareto_figure(subtitle: str, rows: Sequence[Row], measured: bool) -> Figure:
+    memory = sum(bool(row["peak_memory_mb"]) for row in rows) > 1
+    title = "Accuracy, time and memory" if memory else "Accuracy and cost"
+    figure = new_figure(PAGE if memory else COLUMN, 3.0, title, subtitle)
+    axes = figure.subplots(1, 1 + memory, squeeze=False)[0]
+    labels = {"seconds": "seconds per image (log scale)", "peak_memory_mb": "peak memory (MB)"}
+    for axis, (key, label) in zip(axes, labels.items(), strict=False):
+        axis.set_xlabel(label if measured else f"{label}\nshared features count for their first user only")
+        _draw_costs(axis, [row for row in rows if row[key]], key)
+    axes[0].set_ylabel(f"top-1 accuracy (%), 95%\n{_images_of(rows[0])}")
+    return figure
+
+
+def _draw_costs(axis: Axes, rows: Sequence[Row], key: str) -> None:
+    colours = style.colours_of([row["method"] for row in rows])
+    costs, accuracies = [row[key] for row in rows], [100 * row["accuracy"] for row in rows]
+    for row, cost, accuracy, colour in zip(rows, costs, accuracies, colours, strict=True):
+        axis.plot([cost, cost], [100 * row["low"], 100 * row["high"]], color=colour, linewidth=0.8, alpha=0.45)
+        axis.plot(cost, accuracy, "o", color=colour, markersize=4)
+    front = np.array([(costs[index], accuracies[index]) for index in pareto_front(costs, accuracies)]).T
+    axis.plot(*front, drawstyle="steps-post", color=GREY, linewidth=0.8, linestyle="--", zorder=0)
+    low, high = min(costs), max(costs)
+    if key == "seconds":
+        axis.set_xscale("log")
+        axis.xaxis.set_major_locator(LogLocator(numticks=6))
+        axis.xaxis.set_major_formatter("{x:g}")
+        axis.xaxis.set_minor_formatter(LogFormatter(labelOnlyBase=False, minor_thresholds=(1, 0.4)))
+        margin = max(high / low, 2.0) ** 0.25
+        axis.set_xlim(low / margin, high * margin)
+    else:
+        axis.set_xlim(0.0, 1.25 * high)
+    axis.grid(axis="y")
+    axis.set_ylim(*axis.get_ylim())
+    style.name_points(axis, np.array([costs, accuracies]).T, [method_title(row["method"]) for row in rows])
+    axis.text(0.99, 0.01, "dashed: Pareto front", transform=axis.transAxes, ha="right", va="bottom", color=GREY)
+
+
+def _images_of(row: Row) -> str:
+    return (f"mean of {row['datasets']} sets, " if row["datasets"] > 1 else "") + f"n = {row['n']:,}"
+
+
+def draw_masks(group: RunGroup, _: Sidecars) -> FigureResult | str:
+    """Draw accuracies, and their differences to that of most masks, over the data sets that have all numbers."""
+    by_masks = {name: _by_masks(results) for name, results in group.results.items()}
+    # Data sets with other numbers of masks cannot be averaged with them: those with most numbers, then most sets, stay.
+    shapes = Counter(tuple(sorted(results)) for results in by_masks.values() if len(results) > 1)
+    masks = max(shapes, key=lambda shape: (len(shape), shapes[shape], shape), default=())
+    sets = (results for results in by_masks.values() if masks and tuple(sorted(results)) == masks)
+    shared = (common_images([results[count] for count in masks])[1] for results in sets)
+    if not (correct := [arrays for arrays in shared if len(arrays[0])]):
+        return (
+            "needs runs of fcl with at least two numbers of masks on the same images: "
+            "faircontext reproduce ablation-num-masks --root DATA"
+        )
+    images = {"n": sum(len(arrays[0]) for arrays in correct), "datasets": len(correct)}
+    rows = []
+    for index, count in enumerate(masks):
+        accuracy = average_interval([arrays[index] for arrays in correct])
+        change = average_interval([arrays[index].astype(np.float64) - arrays[-1] for arrays in correct])
+        columns = interval_columns("accuracy", accuracy) | interval_columns("difference", change, "difference_")
+        rows.append({"masks": count} | images | columns)
+    return FigureResult(_masks_figure(group.title, rows), rows)
+
+
+def _by_masks(results: Mapping[str, Result]) -> dict[int, Result]:
+    """Return FCL's results of one data set that differ in the number of masks alone, by that number."""
+    alike: dict[str, dict[int, Result]] = {}
+    for label, result in results.items():
+        settings = dict(result.settings) | {"": result.config.get("views")}
+        if result.n and method_of(label) == "fcl" and "masks" in settings and settings.get("calibrate", True):
+            masks = int(settings.pop("masks"))
+            alike.setdefault(repr(sorted(settings.items())), {}).setdefault(masks, result)
+    return max(alike.values(), key=len, default={})
+
+
+def _masks_figure(subtitle: str, rows: Sequence[Row]) -> Figure:
+    figure = new_figure(PAGE, 2.5, f"FCL by number of masks ({_images_of(rows[0])})", subtitle)
+    masks = [row["masks"] for row in rows]
+    panels = (
+        ("accuracy", "", "top-1 accuracy (%), 95%"),
+        ("difference", "difference_", f"difference to {masks[-1]} masks\n(points), paired 95%"),
+    )
+    for axis, (value, prefix, label) in zip(figure.subplots(1, 2), panels, strict=True):
+        columns = (value, f"{prefix}low", f"{prefix}high")
+        values, low, high = (100 * np.array([row[name] for row in rows]) for name in columns)
+        axis.vlines(masks, low, high, color=BLUE, linewidth=1.3)
+        axis.plot(masks, values, "o-", color=BLUE, markersize=4)
+        axis.set_xscale("log", base=2)
+        axis.set_xticks(masks, [str(count) for count in masks])
+        axis.minorticks_off()
+        axis.margins(x=0.12)
+        axis.set_xlabel("masks per image, $N_m$ (log scale)", parse_math=True)
+        axis.set_ylabel(label)
+        axis.grid(axis="y")
+    axis.axhline(0, color=BLACK, linewidth=0.7)  # the last panel is of differences
+    return figure

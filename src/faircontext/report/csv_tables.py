@@ -1,4 +1,4 @@
-"""Tables for programs, as CSV with a number a column and none rounded; and measured accuracies beside the paper's.
+"""Tables as CSV, unrounded and with one quantity a column; and measured accuracies beside the paper's.
 
 The paper gives neither intervals nor predictions per image, so the interval of a difference is that of the measured
 accuracy alone; its own sampling error comes on top. It is information, never a verdict.
@@ -12,8 +12,8 @@ from typing import Any
 from faircontext.datasets.spec import CATALOGUE
 from faircontext.errors import ArgumentError
 from faircontext.metrics.stats import Interval
-from faircontext.report.measures import METRICS, Column, average, columns_of, gain, known, measure, show, value_of
-from faircontext.report.paper import OOD, SETS, TableGroup, dataset_title, reported_accuracies, split_by_benchmark
+from faircontext.report import paper
+from faircontext.report.paper import METRICS, TOP1, Column, TableGroup, columns_of, dataset_title
 from faircontext.report.render import Cell, Table, to_csv, to_latex, to_markdown, to_terminal
 from faircontext.report.tables import adjusted_p_values, long_table, paper_table
 from faircontext.runs.groups import group_runs, incomplete, method_title
@@ -28,15 +28,7 @@ Record = dict[str, Any]
 
 @dataclass(frozen=True)
 class PaperComparison:
-    """A measured accuracy and the one that the paper reports.
-
-    Attributes:
-        column: of the table.
-        method: what the method is called in the run.
-        n: images with a prediction.
-        measured: as a proportion, with its 95% interval.
-        reported: likewise.
-    """
+    """A column of the table, a method, its images, and its accuracy as measured and as reported, as proportions."""
 
     column: Column
     method: str
@@ -47,15 +39,14 @@ class PaperComparison:
     @property
     def difference(self) -> Interval:
         """What was measured less what is reported."""
-        measured = self.measured
-        return Interval(*(end - self.reported for end in (measured.value, measured.low, measured.high)))
+        return Interval(*(end - self.reported for end in vars(self.measured).values()))
 
 
 def _reported_method(group: TableGroup, name: str) -> str | None:
     """Return what the paper calls a method of a group's runs, None for a variant that the paper's tables lack."""
     base = method_of(name)
-    found = next(results[name] for results in group.results.values() if name in results)
-    if base == "fcl" and found.settings.get("context") == "cl-hp":
+    settings = next(results[name].settings for results in group.results.values() if name in results)
+    if base == "fcl" and settings.get("context") == "cl-hp":
         return "FCL-HP"
     return {"zero_shot": "CLIP"}.get(name, method_title(name)) if base == name else None
 
@@ -66,17 +57,14 @@ def compare_with_paper(group: TableGroup) -> Iterator[PaperComparison]:
     Raises:
         ArgumentError: the paper has no table of the group's backbone and data sets.
     """
-    reported = reported_accuracies(group.settings.backbone, group.benchmark)
-    keys = {(name,): name for name in group.results} | {tuple(SETS[group.benchmark]): "avg", OOD: "ood_avg"}
+    reported = paper.reported_accuracies(group.settings.backbone, group.benchmark)
+    keys = {(name,): name for name in group.results} | {tuple(paper.SETS[group.benchmark]): "avg", paper.OOD: "ood_avg"}
     for column in columns_of(group):
         key = None if column.gained else keys.get(column.sets)
         for method in group.methods if key else ():
             results, theirs = column.results(group, method), reported.get(_reported_method(group, method) or "", {})
-            if results and key in theirs:
-                metric, n = METRICS["top1"], sum(result.n for result in results)
-                ours = measure(results[0], metric) if len(results) == 1 else average(results, metric)
-                if ours is not None:
-                    yield PaperComparison(column, method, n, ours, theirs[key] / 100)
+            if key in theirs and (ours := TOP1.measure(results)) is not None:
+                yield PaperComparison(column, method, sum(result.n for result in results), ours, theirs[key] / 100)
 
 
 def _reservations(group: TableGroup) -> Iterator[str]:
@@ -98,33 +86,29 @@ def _reservations(group: TableGroup) -> Iterator[str]:
 def comparison_table(group: TableGroup) -> Table | str:
     """Return a table of comparisons, or a line that says why there is none."""
     try:
-        found = list(compare_with_paper(group))
+        comparisons = list(compare_with_paper(group))
     except ArgumentError as error:
         return str(error)
-    if not found:
+    if not comparisons:
         return f"the paper reports none of the methods of {group.settings.backbone} that were run"
-    metric = METRICS["top1"]
     rows = [
         (
             one.column.heading,
             method_title(one.method),
             f"{one.n:,}",
-            show(one.measured, metric),
+            TOP1.show(one.measured),
             f"{100 * one.reported:.2f}",
-            show(one.difference, metric, sign=True),
+            TOP1.show(one.difference, sign=True),
         )
-        for one in found
+        for one in comparisons
     ]
-    ends = [place for place in range(len(rows) - 1) if rows[place][0] != rows[place + 1][0]]
-    note = (
-        "Percent, with 95% intervals of what was measured; the paper gives none of its own. For information: a "
-        "difference is no verdict."
-    )
+    ends = [index for index in range(len(rows) - 1) if rows[index][0] != rows[index + 1][0]]
+    intervals = "Percent, with 95% intervals of what was measured; the paper gives none of its own."
     return Table(
         title=f"Top-1 accuracy measured, and reported by the paper: {group.title}",
         columns=("Data set", "Method", "n", "Measured [95%]", "Paper", "Difference [95%]"),
         rows=tuple(tuple(map(Cell, row)) for row in rows),
-        notes=(note, *_reservations(group)),
+        notes=(f"{intervals} For information: a difference is no verdict.", *_reservations(group)),
         words=2,
         rules=frozenset(ends),
         bars=frozenset({1}),
@@ -144,16 +128,15 @@ def paper_records(groups: Sequence[TableGroup], metric_name: str = "top1", compa
     metric = METRICS[metric_name]
     records = []
     for group in groups:
-        theirs = _reported(group) if compared else {}
+        comparisons = _comparisons(group) if compared else None
         for column in (column for column in columns_of(group) if not column.gained):
-            values = column.values(group, metric)
-            for method, value in zip(group.methods, values, strict=True):
-                results = column.results(group, method)
-                if results:
-                    record = _shared(group) | {"column": _name(column), "method": method, "metric": metric_name}
+            name = column.sets[0] if len(column.sets) == 1 else "ood_avg" if column.heading == "OOD Avg." else "avg"
+            for method in group.methods:
+                if results := column.results(group, method):
+                    record = _settings(group) | {"column": name, "method": method, "metric": metric_name}
                     record |= {"n": sum(r.n for r in results), "refused": sum(r.unreadable for r in results)}
-                    record |= _interval("value", value) | _interval("delta", gain(results, metric))
-                    records.append(record | (_difference(theirs.get((column, method))) if compared else {}))
+                    record |= _interval("value", metric.measure(results)) | _interval("delta", metric.gain(results))
+                    records.append(record | _reported(comparisons, column, method))
     return records
 
 
@@ -168,25 +151,19 @@ def long_records(groups: Sequence[TableGroup], compared: bool = False) -> list[R
     """
     records = []
     for group in groups:
-        theirs = _reported(group) if compared else {}
+        comparisons = _comparisons(group) if compared else None
         p_values = {method: adjusted_p_values(group, method) for method in group.methods}
         columns = {column.sets: column for column in columns_of(group) if not column.gained}
         for name, results in group.results.items():
             for method in (method for method in group.methods if method in results):
-                record = _shared(group) | {"dataset": name, "method": method} | _facts(results[method])
-                raw, corrected = p_values[method].get(name, ("", ""))
-                record |= {"p": raw, "p_holm": corrected}
-                records.append(record | (_difference(theirs.get((columns[name,], method))) if compared else {}))
+                record = _settings(group) | {"dataset": name, "method": method} | _facts(results[method])
+                record |= dict(zip(("p", "p_holm"), p_values[method].get(name, ("", "")), strict=True))
+                records.append(record | _reported(comparisons, columns[name,], method))
     return records
 
 
-def _shared(group: TableGroup) -> Record:
+def _settings(group: TableGroup) -> Record:
     return {**group.settings._asdict(), "family": group.benchmark}
-
-
-def _name(column: Column) -> str:
-    """Return a data set's name, or `avg` or `ood_avg`, as the files of reported numbers have it."""
-    return column.sets[0] if len(column.sets) == 1 else "ood_avg" if column.heading == "OOD Avg." else "avg"
 
 
 def _facts(result: Result) -> Record:
@@ -200,32 +177,36 @@ def _facts(result: Result) -> Record:
         "config": result.hash,
     }
     for name in ("top1", "top5", "mean_per_class"):
-        record |= _interval(name, measure(result, METRICS[name]))
+        record |= _interval(name, METRICS[name].measure([result]))
     record["top1_refused_wrong"] = int(result.correct.sum()) / whole if whole else ""
     for name in ("ece", "brier", "nll"):
-        record[name] = value_of(result, METRICS[name]) if known(result, METRICS[name]) else ""
-    found = result.comparison
-    record |= _interval("delta", gain([result], METRICS["top1"]))
-    return record | {"gained": "" if found is None else found.gained, "lost": "" if found is None else found.lost}
+        record[name] = METRICS[name].value(result) if METRICS[name].known(result) else ""
+    if (comparison := result.comparison) is None:
+        return record | _interval("delta", None) | {"gained": "", "lost": ""}
+    counts = {"gained": comparison.gained, "lost": comparison.lost}
+    return record | _interval("delta", comparison.difference) | counts
 
 
 def _interval(name: str, interval: Interval | None) -> Record:
-    ends = (None,) * 3 if interval is None else (interval.value, interval.low, interval.high)
-    values = ("" if end is None or isnan(end) else end for end in ends)
-    return dict(zip((name, f"{name}_low", f"{name}_high"), values, strict=True))
+    ends = ("",) * 3 if interval is None else ("" if isnan(end) else end for end in vars(interval).values())
+    return dict(zip((name, f"{name}_low", f"{name}_high"), ends, strict=True))
 
 
-def _reported(group: TableGroup) -> dict[tuple[Column, str], PaperComparison]:
+Comparisons = dict[tuple[Column, str], PaperComparison]
+
+
+def _comparisons(group: TableGroup) -> Comparisons:
     try:
         return {(one.column, one.method): one for one in compare_with_paper(group)}
     except ArgumentError:  # the paper has no such table: its columns stay empty
         return {}
 
 
-def _difference(one: PaperComparison | None) -> Record:
-    return {"reported": "" if one is None else one.reported} | _interval(
-        "difference", None if one is None else one.difference
-    )
+def _reported(comparisons: Comparisons | None, column: Column, method: str) -> Record:
+    if comparisons is None:
+        return {}
+    one = comparisons.get((column, method))
+    return {"reported": one.reported if one else ""} | _interval("difference", one.difference if one else None)
 
 
 def write_tables(
@@ -252,7 +233,7 @@ def write_tables(
     Raises:
         ArgumentError: runs contradict each other, or hold no predictions of methods.
     """
-    groups = split_by_benchmark(group_runs(runs))
+    groups = paper.split_by_benchmark(group_runs(runs))
     folders = ", ".join(str(run.folder) for run in runs)
     if not groups:
         raise ArgumentError(f"{folders}: hold analyses only, no answers of methods; draw them with faircontext figures")
@@ -266,12 +247,10 @@ def write_tables(
     tables = list[Table]()
     for group in groups:
         tables.append(long_table(group) if style == "long" else paper_table(group, metric))
-        if compared:
-            found = comparison_table(group)
-            if isinstance(found, str):
-                warn(found)
-            else:
-                tables.append(found)
+        if compared and isinstance(comparison := comparison_table(group), Table):
+            tables.append(comparison)
+        elif compared:
+            warn(str(comparison))
     if layout == "rich":
         return "\n".join(to_terminal(table, width) for table in tables)
     return "\n".join(map(to_markdown if layout == "md" else to_latex, tables))

@@ -1,13 +1,17 @@
-"""FCL on sample photos that come with scikit-image, plain and corrupted, with pictures of its evidence."""
+"""FCL on sample photos of scikit-image, plain and corrupted, and the figure of what it saw before and after."""
 
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
 import PIL.Image
 import PIL.ImageFilter
+from jaxtyping import Float, Shaped, UInt8
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
 from faircontext.backbones import create_backbone
 from faircontext.episode import Episode
@@ -15,13 +19,14 @@ from faircontext.errors import ArgumentError, FairContextError, reason_of
 from faircontext.imageio import load_image
 from faircontext.labels import LabelSpace
 from faircontext.methods import FCL, ZeroShot, create_method
+from faircontext.methods.fcl import Adaptation
 from faircontext.metrics.scores import Comparison
-from faircontext.report.adaptation import evidence_row
-from faircontext.report.picture_figures import EvidenceRow, evidence_figure
-from faircontext.runs.records import Row
+from faircontext.report.explain import common_pixels, image_pixels, is_reliable, map_pixels
+from faircontext.report.pictures import strongest
+from faircontext.report.style import BLUE, name_within
 from faircontext.types import Image
 
-__all__ = ["LABELS", "PHOTOS", "run_demo", "sample_photos"]
+__all__ = ["LABELS", "PHOTOS", "EvidenceRow", "Panel", "evidence_figure", "evidence_row", "run_demo", "sample_photos"]
 
 PHOTOS = {
     "astronaut.png": "astronaut",
@@ -38,21 +43,134 @@ LABELS = (
     *("lighthouse", "crane", "fireworks", "airplane", "bicycle", "car", "train", "sailboat", "guitar"),
 )
 
+_CAPTION = (
+    "Evidence of a class: orange where hiding the image costs the class more than elsewhere, blue where less, on one\n"
+    "scale a row; outlined at half of the strongest, pale below two standard errors. Repeats: expected correlation\n"
+    "with the map of other masks. Common evidence, where both classes are made alike: its weight, from 0 (dark) to 1."
+)
 
-def _add_noise(image: Image, seed: int) -> Image:
-    """Add Gaussian noise with a standard deviation of 0.35 of the range."""
-    noise = np.random.default_rng(seed).normal(0.0, 0.35, image.shape)
-    return np.rint(255.0 * (image / 255.0 + noise).clip(0.0, 1.0)).astype(np.uint8)
+
+@dataclass(frozen=True)
+class Panel:
+    """A map over an image, see `overlay`, with a title above and a note below it."""
+
+    title: str
+    pixels: UInt8[np.ndarray, "height width 3"]
+    note: str = ""
 
 
-def _blur(image: Image) -> Image:
-    """Blur by a thirtieth of the shorter side and take half of the light away."""
-    blurred = PIL.Image.fromarray(image).filter(PIL.ImageFilter.GaussianBlur(min(image.shape[:2]) / 30))
-    return np.asarray(blurred) // 2
+@dataclass(frozen=True)
+class EvidenceRow:
+    """One row of an evidence figure: what FCL saw in one image and what it made of it.
+
+    Attributes:
+        title: what the image is.
+        image: values in [0, 1].
+        names: candidate names, best first.
+        before: posterior of the candidates at the base context.
+        after: posterior of the candidates at the learnt context.
+        votes: votes of the selected views before and after, per candidate.
+        panels: the maps.
+    """
+
+    title: str
+    image: Float[np.ndarray, "height width 3"]
+    names: Sequence[str]
+    before: Float[np.ndarray, " candidates"]
+    after: Float[np.ndarray, " candidates"]
+    votes: Sequence[tuple[int, int]]
+    panels: Sequence[Panel]
+
+
+def evidence_figure(title: str, rows: Sequence[EvidenceRow]) -> Figure:
+    """Draw one row per image: the image, scores before and after, and its maps."""
+    overlays = max(len(row.panels) for row in rows)
+    figure = Figure(figsize=(4.6 + 2.6 * (1 + overlays), 2.9 * len(rows) + 0.9), layout="constrained")
+    figure.suptitle(title, fontsize=13, fontweight="bold", x=0.01, ha="left")
+    figure.supxlabel(_CAPTION, fontsize=9, x=0.01, ha="left", color="#444444")
+    grid = figure.subplots(len(rows), 2 + overlays, squeeze=False, width_ratios=[1, 1.5] + [1] * overlays)
+    for row, axes in zip(rows, grid, strict=True):
+        _draw_image(axes[0], row.image)
+        axes[0].set_title(row.title, fontsize=10)
+        _draw_candidates(axes[1], row)
+        for panel, axis in zip(row.panels, axes[2:], strict=False):
+            _draw_image(axis, panel.pixels)
+            axis.set_title(panel.title, fontsize=10)
+            note = {"fontsize": 8, "color": "#444444", "ha": "center", "va": "top"}
+            axis.text(0.5, -0.03, panel.note, transform=axis.transAxes, **note)
+        for axis in axes[2 + len(row.panels) :]:
+            axis.set_axis_off()
+    grid[0][1].set_title("mean posterior of the selected views", fontsize=10)
+    grid[0][1].legend(loc="lower right", fontsize=8, frameon=False)
+    return figure
+
+
+def _draw_candidates(axis: Axes, row: EvidenceRow) -> None:
+    """Draw the candidates' posteriors before and after as bars, best on top, with their votes at the end."""
+    shown = min(5, len(row.names))
+    rows, before, after = np.arange(shown), row.before[:shown], row.after[:shown]
+    axis.barh(rows - 0.2, before, 0.38, color="#9aa0a6", label="before (base context)")
+    axis.barh(rows + 0.2, after, 0.38, color=BLUE, label="after (learnt context)")
+    for index, (old, new) in enumerate(row.votes[:shown]):
+        if old or new:
+            text = f"{new} votes" if old == new else f"{old} → {new} votes"
+            axis.text(float(max(before[index], after[index])) + 0.015, index, text, va="center", fontsize=8)
+    axis.set_yticks(rows, [name_within(name, 22) for name in row.names[:shown]], fontsize=9)
+    axis.set_xlim(0, 1.35 * float(max(before.max(), after.max())))
+    axis.set_ylim(max(shown, 3) - 0.4, -0.6)
+    axis.spines[["top", "right"]].set_visible(False)
+    axis.tick_params(axis="x", labelsize=8)
+
+
+def _draw_image(axis: Axes, image: Shaped[np.ndarray, "height width 3"]) -> None:
+    axis.imshow(image)
+    axis.set_axis_off()
+
+
+def evidence_row(title: str, episode: Episode, adaptation: Adaptation) -> EvidenceRow:
+    """Return a figure's row for one image: scores of the candidates, and the evidence of the two best of them.
+
+    Args:
+        title: what the image is.
+        episode: the image.
+        adaptation: FCL's run on it, see `FCL.adapt`.
+    """
+    before, after, order = adaptation.before, adaptation.after, adaptation.after.ranking
+    names = [episode.labels.names[index] for index in adaptation.candidates[order].tolist()]
+    return EvidenceRow(
+        title if adaptation.not_learnt is None else f"{title}\n(nothing was learnt)",
+        image_pixels(episode),
+        names,
+        before.posterior[order].cpu().numpy(),
+        after.posterior[order].cpu().numpy(),
+        list(zip(before.votes[order].tolist(), after.votes[order].tolist(), strict=True)),
+        _panels(episode, adaptation, names),
+    )
+
+
+def _panels(episode: Episode, adaptation: Adaptation, names: Sequence[str]) -> list[Panel]:
+    """Return the maps of the two best candidates, of one against the other, and of what they share."""
+    evidence, best = adaptation.evidence, adaptation.after.ranking[:2].tolist()
+    if evidence is None:
+        return []
+    contrast = evidence.contrast(*best)
+    limit = strongest(*evidence.maps[best].cpu().numpy(), contrast.maps[0].cpu().numpy())
+    pixels = [*map_pixels(episode, evidence, best, limit), *map_pixels(episode, contrast, [0], limit)]
+    repeats = [*evidence.reliability[best].tolist(), float(contrast.reliability)]
+    titles = [f"evidence: {names[0]}", f"evidence: {names[1]}", f"{names[0]} rather\nthan {names[1]}"]
+    notes = [f"repeats {value:.2f}{'' if is_reliable(value) else ': says little'}" for value in repeats]
+    notes[0] += f"; strongest {limit:.2g} nats"
+    panels = [Panel(*panel) for panel in zip(titles, pixels, notes, strict=True)]
+    return [*panels, Panel("common evidence of both", common_pixels(episode, adaptation))]
 
 
 def _variants(image: Image, seed: int) -> dict[str, Image]:
-    return {"plain": image, "strong noise": _add_noise(image, seed), "dim and blurred": _blur(image)}
+    """Return an image as it is, with noise of 0.35 of the range, and with half of its light and blurred."""
+    noise = np.random.default_rng(seed).normal(0.0, 0.35, image.shape)
+    noisy = np.rint(255.0 * (image / 255.0 + noise).clip(0.0, 1.0)).astype(np.uint8)
+    blur = PIL.ImageFilter.GaussianBlur(min(image.shape[:2]) / 30)
+    blurred = np.asarray(PIL.Image.fromarray(image).filter(blur)) // 2
+    return {"plain": image, "strong noise": noisy, "dim and blurred": blurred}
 
 
 def run_demo(out: Path, backbone_name: str, masks: int, seed: int) -> None:
@@ -83,23 +201,25 @@ def run_demo(out: Path, backbone_name: str, masks: int, seed: int) -> None:
         f"{len(labels)} classes: {recipe.number} views and {masks} masks for each image",
         flush=True,
     )
-    rows, correct, pictures = list[Row](), list[tuple[bool, bool]](), list[Path]()
+    cells, correct, pictures = list[list[str]](), list[tuple[bool, bool]](), list[Path]()
     for path, truth in photos.items():
         drawn = []
         for variant, image in _variants(load_image(path), seed).items():
-            row, outcome, picture = _answer(Episode(image, labels, recipe, seed), fcl, variant, truth)
-            print(
-                f"  {truth}, {variant}: zero-shot {row.zero_shot}, FCL {row.prediction} ({row.seconds:.1f} s)",
-                flush=True,
-            )
-            rows.append(row)
-            correct.append(outcome)
-            drawn.append(picture)
+            begin, episode = time.perf_counter(), Episode(image, labels, recipe, seed)
+            adaptation, zero_shot = fcl.adapt(episode), ZeroShot()(episode).index
+            seconds = f"{time.perf_counter() - begin:.1f}"
+            prediction, first = adaptation.prediction, LABELS[zero_shot]
+            name = LABELS[prediction.index]
+            print(f"  {truth}, {variant}: zero-shot {first}, FCL {name} ({seconds} s)", flush=True)
+            correct.append((name == truth, first == truth))
+            shown = [f"[{'green' if one == truth else 'red'}]{one}" for one in (first, name)]
+            votes = 0 if prediction.votes is None else int(prediction.votes[prediction.index])
+            cells.append([truth, variant, *shown, f"{votes}", f"{prediction.confidence:.2f}", seconds])
+            drawn.append(evidence_row(f"{variant}: {name}", episode, adaptation))
         pictures.append(out / f"{path.stem}.png")
-        evidence_figure(f"{truth.capitalize()}: what FCL answered, and on what evidence", drawn).savefig(
-            pictures[-1], dpi=110
-        )
-    _print_results(rows, correct, pictures)
+        figure = evidence_figure(f"{truth.capitalize()}: what FCL answered, and on what evidence", drawn)
+        figure.savefig(pictures[-1], dpi=110)
+    _print_results(cells, correct, pictures)
 
 
 def sample_photos() -> dict[Path, str]:
@@ -111,44 +231,17 @@ def sample_photos() -> dict[Path, str]:
     return {folder / name: truth for name, truth in PHOTOS.items()}
 
 
-def _answer(episode: Episode, fcl: FCL, variant: str, truth: str) -> tuple[Row, tuple[bool, bool], EvidenceRow]:
-    """Answer one image; return its row of the table, whether FCL and zero-shot are correct, and its picture's row."""
-    begin = time.perf_counter()
-    adaptation = fcl.adapt(episode)
-    names, prediction = episode.labels.names, adaptation.prediction
-    zero_shot = ZeroShot()(episode).index
-    row = Row(
-        path=variant,
-        label=truth,
-        zero_shot=names[zero_shot],
-        prediction=names[prediction.index],
-        votes=0 if prediction.votes is None else int(prediction.votes[prediction.index]),
-        confidence=prediction.confidence,
-        method=fcl.name,
-        fallback=prediction.fallback or "",
-        seconds=time.perf_counter() - begin,
-    )
-    label = names.index(truth)
-    return (
-        row,
-        (prediction.index == label, zero_shot == label),
-        evidence_row(f"{variant}: {row.prediction}", episode, adaptation),
-    )
-
-
-def _print_results(rows: Sequence[Row], correct: Sequence[tuple[bool, bool]], pictures: Sequence[Path]) -> None:
+def _print_results(
+    cells: Sequence[Sequence[str]], correct: Sequence[tuple[bool, bool]], pictures: Sequence[Path]
+) -> None:
     from rich.console import Console
     from rich.table import Table
 
     table = Table("photo", "variant", "zero-shot", "FCL", "votes", "prob.", "seconds")
-    for row, (fcl, zero_shot) in zip(rows, correct, strict=True):
-        names = ((row.zero_shot, zero_shot), (row.prediction, fcl))
-        answers = [f"[{'green' if good else 'red'}]{name}" for name, good in names]
-        table.add_row(
-            row.label, row.path, *answers, f"{row.votes}", f"{row.confidence or 0.0:.2f}", f"{row.seconds:.1f}"
-        )
+    for row in cells:
+        table.add_row(*row)
     Console().print(table)
-    found = Comparison.of(*(np.array(side) for side in zip(*correct, strict=True)))
-    print(f"zero-shot  {found.reference}\nfcl        {found.accuracy}")
-    print(f"paired: exact McNemar p = {found.p_value:.3g}; a few photos show the tool, not its gain")
+    comparison = Comparison.of(*(np.array(side) for side in zip(*correct, strict=True)))
+    print(f"zero-shot  {comparison.reference}\nfcl        {comparison.accuracy}")
+    print(f"paired: exact McNemar p = {comparison.p_value:.3g}; a few photos show the tool, not its gain")
     print("pictures:", *pictures, sep="\n  ")

@@ -1,33 +1,40 @@
-"""Figures of the paper's quantities of evidence: ECEC, EUEC against entropy, and the decomposition of an image."""
+"""Figures of evidence: ECEC, EUEC against entropy, the decomposition of an image, scores with unique evidence, maps."""
 
+import math
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from jaxtyping import Float
 from matplotlib.axes import Axes
-from matplotlib.transforms import blended_transform_factory
 
 from faircontext.metrics.scores import COMPOSED_WEIGHT, reconstruction_bound
 from faircontext.metrics.stats import Interval, bootstrap_mean, bootstrap_means, clustered_correlation
+from faircontext.report import style
 from faircontext.report.paper import dataset_title, read_reported
-from faircontext.report.style import BLACK, BLUE, COLUMN, GREY, VERMILION, FigureResult, new_figure
+from faircontext.report.pictures import StoredImage, choose_stored, common_map, draw_evidence, resized, unique_map
+from faircontext.report.style import BLACK, BLUE, COLUMN, GREY, PAGE, VERMILION, FigureResult, interval_columns
 from faircontext.runs.groups import RunGroup, Sidecars
 from faircontext.runs.records import AnalysisRow
 from faircontext.runs.results import read_analysis
 
-__all__ = ["RESAMPLES", "draw_decomposition", "draw_ecec", "draw_entropy", "needs_analysis"]
+__all__ = ["draw_decomposition", "draw_ecec", "draw_entropy", "draw_gallery", "draw_scores"]
 
 RESAMPLES = 400
 """The paper's."""
 
-_KINDS = (("right", BLUE), ("wrong", VERMILION))
-
-_BINS = 8
+_OUTCOMES = {"right": BLUE, "wrong": VERMILION}
 
 
-def needs_analysis(name: str) -> str:
-    """Return why a figure of an analysis cannot be drawn, and the command that makes what it needs."""
-    return f"needs runs of the analysis {name}: faircontext analyze {name} --datasets NAMES --root DATA --out RUNS"
+def _needs(analysis: str) -> str:
+    return (
+        f"needs runs of the analysis {analysis}: faircontext analyze {analysis} --datasets NAMES --root DATA --out RUNS"
+    )
+
+
+def _left_out(count: int, what: str) -> tuple[str, ...]:
+    return (f"{count} {what} are left out",) if count else ()
 
 
 def draw_ecec(group: RunGroup, _: Sidecars) -> FigureResult | str:
@@ -36,195 +43,282 @@ def draw_ecec(group: RunGroup, _: Sidecars) -> FigureResult | str:
     The paper's caption has 95% intervals, and Gaussian densities "with 400 bootstrap resamples": drawn here are the
     densities of the means of 400 resamples, shaded between the ends of the interval.
     """
-    found = read_analysis(group.runs, "evidence", lambda row: float(row.diagnostics["ecec"]))
-    kept = [(row, value) for row, value in found if np.isfinite(value)]
-    if not kept:
-        return needs_analysis("evidence")
-    values_of: dict[str, dict[str, list[float]]] = {}
-    for row, value in kept:
-        kind = "right" if row.correct else "wrong"
+    measured = read_analysis(group.runs, "evidence", lambda row: float(row.diagnostics["ecec"]))
+    finite = [(row, value) for row, value in measured if np.isfinite(value)]
+    if not finite:
+        return _needs("evidence")
+    values: dict[str, dict[str, list[float]]] = {}
+    for row, value in finite:
         for name in (row.dataset, "all sets"):
-            values_of.setdefault(name, {}).setdefault(kind, []).append(value)
-    pooled = values_of.pop("all sets")
-    if len(values_of) > 1:
-        values_of["all sets"] = pooled
-    figure = new_figure(COLUMN, 1.25 + 0.42 * len(values_of), "Contribution of common evidence", group.title)
+            values.setdefault(name, defaultdict(list))["right" if row.correct else "wrong"].append(value)
+    pooled = values.pop("all sets")
+    if len(values) > 1:
+        values["all sets"] = pooled
+    figure = style.new_figure(COLUMN, 1.25 + 0.42 * len(values), "Contribution of common evidence", group.title)
     axis = figure.subplots()
-    rows = [_draw_group(axis, y, name, values_of[name]) for y, name in enumerate(values_of)]
-    axis.set_yticks(range(len(values_of)), [name if name == "all sets" else dataset_title(name) for name in values_of])
-    axis.set_ylim(len(values_of) - 0.5, -0.95)
-    axis.tick_params(axis="y", length=0)
-    axis.grid(axis="x")
-    axis.spines["left"].set_visible(False)
+    rows = [entry for y, name in enumerate(values) for entry in _draw_ecec_row(axis, y, name, values[name])]
+    style.label_rows(axis, [dataset_title(name) for name in values], (len(values) - 0.5, -0.95))
     axis.set_xlabel(f"mean ECEC (density of {RESAMPLES} resampled means,\nshaded: 95% interval)")
-    beside = blended_transform_factory(axis.transAxes, axis.transData)
-    for y, values in enumerate(values_of.values()):
-        numbers = "/".join(f"{len(values.get(kind, ())):,}" for kind, _ in _KINDS)
-        axis.text(1.02, y, numbers, transform=beside, va="center_baseline")
-    axis.text(1.02, -0.75, "n", transform=beside, va="bottom", color=GREY)
-    for kind, colour in _KINDS:
-        text = f"zero-shot {kind} (n = {len(pooled.get(kind, ())):,})"
-        axis.plot([], [], "o-", color=colour, linewidth=1.6, markersize=3.5, label=text)
+    style.note_rows(axis, ["/".join(f"{len(ecec[kind]):,}" for kind in _OUTCOMES) for ecec in values.values()], "n")
+    for kind, colour in _OUTCOMES.items():
+        label = f"zero-shot {kind} (n = {len(pooled[kind]):,})"
+        axis.plot([], [], "o-", color=colour, linewidth=1.6, markersize=3.5, label=label)
     figure.legend(loc="outside lower left", borderaxespad=0.2)
-    dropped = len(found) - len(kept)
-    notes = (f"{dropped} images without a finite ECEC are left out",) if dropped else ()
-    return FigureResult(figure, [entry for entries in rows for entry in entries], notes)
+    return FigureResult(figure, rows, _left_out(len(measured) - len(finite), "images without a finite ECEC"))
 
 
-def _draw_group(axis: Axes, y: int, name: str, values: dict[str, list[float]]) -> list[dict[str, Any]]:
+def _draw_ecec_row(axis: Axes, y: int, name: str, values: Mapping[str, Sequence[float]]) -> list[dict[str, Any]]:
     """Draw one data set on a line of its own, and return what was drawn."""
-    entries, curves = [], []
-    for kind, colour in _KINDS:
-        if not values.get(kind):
-            continue
-        outcomes = np.array(values[kind])
-        means = bootstrap_means(outcomes, RESAMPLES)
-        low, high = (float(end) for end in np.quantile(means, [0.025, 0.975]))
-        value = float(outcomes.mean())
-        entries.append(
-            {"dataset": name, "zero_shot": kind, "n": len(outcomes), "mean": value, "low": low, "high": high}
-        )
-        axis.plot([low, high], [y, y], color=colour, linewidth=1.6, solid_capstyle="butt")
-        axis.plot(value, y, "o", color=colour, markersize=3.5)
-        curves.append((means, low, high, colour))
-    densities = [(_density(means), low, high, colour) for means, low, high, colour in curves]
-    highest = max((float(curve[1].max()) for curve, *_ in densities if curve is not None), default=1.0)
-    for curve, low, high, colour in densities:
-        if curve is None:
-            continue
-        grid, height = curve[0], y - 0.06 - 0.75 * curve[1] / highest
+    rows, curves = [], []
+    for kind, colour in _OUTCOMES.items():
+        if values[kind]:
+            outcomes = np.array(values[kind])
+            means = bootstrap_means(outcomes, RESAMPLES)
+            mean = Interval(float(outcomes.mean()), *map(float, np.quantile(means, [0.025, 0.975])))
+            rows.append({"dataset": name, "zero_shot": kind, "n": len(outcomes)} | interval_columns("mean", mean))
+            style.draw_interval(axis, y + 0.12 * len(rows) - 0.12, mean, colour, width=1.6, size=3.5)
+            if (curve := _density(means)) is not None:
+                curves.append((*curve, mean, colour))
+    highest = max((float(density.max()) for _, density, *_ in curves), default=1.0)
+    for grid, density, mean, colour in curves:
+        height = y - 0.06 - 0.75 * density / highest
         axis.plot(grid, height, color=colour, linewidth=0.8)
-        inside = (grid >= low) & (grid <= high)
+        inside = (grid >= mean.low) & (grid <= mean.high)
         axis.fill_between(grid, height, y - 0.06, where=inside.tolist(), color=colour, alpha=0.25, linewidth=0)
-    return entries
+    return rows
 
 
-def _density(means: Float[np.ndarray, " resamples"]) -> Float[np.ndarray, "2 points"] | None:
-    """Return the Gaussian density of resampled means, None where they do not vary."""
+def _density(means: Float[np.ndarray, " resamples"]) -> tuple[np.ndarray, np.ndarray] | None:
+    """Return the Gaussian density of resampled means on a grid, None where they do not vary."""
     spread = float(means.std())
     if spread <= 1e-9 * max(1.0, float(np.abs(means).max())):
         return None
     grid = np.linspace(means.min() - spread, means.max() + spread, 200)
     from scipy.stats import gaussian_kde  # takes a second to import
 
-    return np.stack([grid, gaussian_kde(means)(grid)])
+    return grid, gaussian_kde(means)(grid)
 
 
-def _views(row: AnalysisRow) -> Float[np.ndarray, "views 3"]:
+def _read_views(row: AnalysisRow) -> Float[np.ndarray, "views 3"]:
     columns = [row.diagnostics[name] for name in ("views", "entropy", "euec")]
     return np.array(list(zip(*columns, strict=True)), np.float64).reshape(-1, 3)
 
 
 def draw_entropy(group: RunGroup, _: Sidecars) -> FigureResult | str:
     """Draw a point per view, the means of equally many views from low to high entropy, and the correlations."""
-    found = read_analysis(group.runs, "entropy", _views)
-    points = [np.column_stack([np.full(len(views), image), views]) for image, (_, views) in enumerate(found)]
+    measured = read_analysis(group.runs, "entropy", _read_views)
+    points = [np.column_stack([np.full(len(views), image), views]) for image, (_, views) in enumerate(measured)]
     table = np.concatenate(points) if points else np.zeros((0, 4))
-    kept = table[np.isfinite(table).all(1)]
-    if not len(kept):
-        return needs_analysis("entropy")
-    images, entropy, euec = kept[:, 0].astype(np.int64), kept[:, 2], kept[:, 3]
-    pearson = clustered_correlation(entropy, euec, images, "pearson", resamples=RESAMPLES)
-    spearman = clustered_correlation(entropy, euec, images, "spearman", resamples=RESAMPLES)
-    figure = new_figure(COLUMN, 2.75, "Unique evidence against entropy", group.title)
+    finite = table[np.isfinite(table).all(1)]
+    if not len(finite):
+        return _needs("entropy")
+    images, entropy, euec = finite[:, 0].astype(np.int64), finite[:, 2], finite[:, 3]
+    correlations = [
+        f"{kind.capitalize()} {_describe(clustered_correlation(entropy, euec, images, kind, resamples=RESAMPLES))}"
+        for kind in ("pearson", "spearman")
+    ]
+    figure = style.new_figure(COLUMN, 2.75, "Unique evidence against entropy", group.title)
     axis = figure.subplots()
-    right = np.array([row.correct for row, _ in found])[images]
-    for chosen, colour, text in ((right, BLUE, "zero-shot right"), (~right, VERMILION, "zero-shot wrong")):
+    correct = np.array([row.correct for row, _ in measured])[images]
+    for (kind, colour), chosen in zip(_OUTCOMES.items(), (correct, ~correct), strict=True):
         axis.plot(entropy[chosen], euec[chosen], "o", color=colour, alpha=0.35, markersize=2.2, markeredgewidth=0)
-        views = f"{text} ({int(chosen.sum()):,} views of {len(np.unique(images[chosen])):,} images)"
-        axis.plot([], [], "o", color=colour, markersize=3, label=views)
-    if len(kept) >= 2 * _BINS:
-        parts = np.array_split(np.argsort(entropy, kind="stable"), _BINS)
+        label = f"zero-shot {kind} ({int(chosen.sum()):,} views of {len(np.unique(images[chosen])):,} images)"
+        axis.plot([], [], "o", color=colour, markersize=3, label=label)
+    if len(finite) >= 16:
+        parts = np.array_split(np.argsort(entropy, kind="stable"), 8)
         means = np.array([[entropy[part].mean(), euec[part].mean()] for part in parts])
         axis.plot(*means.T, "-", color=BLACK, linewidth=1, label="mean of each eighth of the views")
     axis.set_xlabel("entropy of the view (nats)")
     axis.set_ylabel("EUEC (cosine)")
-    lines = [f"Pearson {_show(pearson)}", f"Spearman {_show(spearman)}"]
-    axis.set_title("\n".join(lines), fontsize=7, loc="left", linespacing=1.3)
+    axis.set_title("\n".join(correlations), fontsize=7, loc="left", linespacing=1.3)
     axis.grid()
     figure.legend(loc="outside lower left", handletextpad=0.3, borderaxespad=0.2)
-    dropped = len(table) - len(kept)
-    notes = (f"{dropped} views without finite values are left out",) if dropped else ()
-    rows = [
-        {
-            "dataset": found[image][0].dataset,
-            "path": found[image][0].path,
-            "view": int(view),
-            "entropy": float(bits),
-            "euec": float(value),
-            "zero_shot_right": bool(found[image][0].correct),
-        }
-        for image, (view, bits, value) in zip(images.tolist(), kept[:, 1:], strict=True)
-    ]
-    return FigureResult(figure, rows, (*notes, *lines))
+    rows = []
+    for image, (_, view, *values) in zip(images.tolist(), finite.tolist(), strict=True):
+        row = measured[image][0]
+        view_of = {"dataset": row.dataset, "path": row.path, "view": int(view)}
+        rows.append(view_of | dict(zip(("entropy", "euec"), values, strict=True)) | {"zero_shot_right": row.correct})
+    warnings = _left_out(len(table) - len(finite), "views without finite values")
+    return FigureResult(figure, rows, (*warnings, *correlations))
 
 
-def _show(found: Interval | None) -> str:
-    if found is None:
+def _describe(correlation: Interval | None) -> str:
+    if correlation is None:
         return "correlation is not defined: a quantity does not vary"
-    if not np.isfinite(found.low):
-        return f"r = {found.value:+.2f} (one image: no interval)"
-    return f"r = {found.value:+.2f} (95%: {found.low:+.2f} to {found.high:+.2f})"
+    if not np.isfinite(correlation.low):
+        return f"r = {correlation.value:+.2f} (one image: no interval)"
+    return f"r = {correlation.value:+.2f} (95%: {correlation.low:+.2f} to {correlation.high:+.2f})"
 
 
+_COMPOSED = f"common + {COMPOSED_WEIGHT:g}"
 _PARTS = {
-    "cos_common": "common",
-    "cos_unique_1": "unique, best candidate",
-    "cos_unique_2": "unique, second best",
-    "cos_composed": f"common + {COMPOSED_WEIGHT:g} of each unique",
+    "cos_common": ("common", "common"),
+    "cos_unique_1": ("unique, best candidate", "unique, best"),
+    "cos_unique_2": ("unique, second best", "unique, second"),
+    "cos_composed": (f"{_COMPOSED} of each unique", f"{_COMPOSED}\nof each unique"),
 }
-
-
-def _cosines(row: AnalysisRow) -> Float[np.ndarray, " parts"]:
-    return np.array([float(row.diagnostics[name]) for name in _PARTS])
+"""What each cosine is of, in the figure's data and at its axis."""
 
 
 def draw_decomposition(group: RunGroup, _: Sidecars) -> FigureResult | str:
     """Draw the mean of each cosine with its interval, the paper's beside, and the bound of the composed one."""
-    found = read_analysis(group.runs, "decomposition", _cosines)
-    kept = np.array([values for _, values in found if np.isfinite(values).all()])
-    if not len(kept):
-        return needs_analysis("decomposition")
-    paper = [float(row["cosine_to_z"]) for row in read_reported("decomposition")]
-    measured = [bootstrap_mean(column, resamples=999) for column in kept.T]
-    bounds = {"paper": reconstruction_bound(*paper[:3])}
-    means = [float(np.clip(found.value, -1, 1)) for found in measured]
-    bounds["measured"] = reconstruction_bound(*means[:3])
-    figure = new_figure(COLUMN, 2.25, f"Cosine to the whole image (n = {len(kept):,} images)", group.title)
+    rows = read_analysis(group.runs, "decomposition", lambda row: [float(row.diagnostics[name]) for name in _PARTS])
+    finite = np.array([cosines for _, cosines in rows if np.isfinite(cosines).all()])
+    if not len(finite):
+        return _needs("decomposition")
+    reported = [float(row["cosine_to_z"]) for row in read_reported("decomposition")]
+    measured = [bootstrap_mean(column, resamples=999) for column in finite.T]
+    means = [float(np.clip(interval.value, -1, 1)) for interval in measured]
+    theirs, ours = reconstruction_bound(*reported[:3]), reconstruction_bound(*means[:3])
+    figure = style.new_figure(COLUMN, 2.25, f"Cosine to the whole image (n = {len(finite):,} images)", group.title)
     axis = figure.subplots()
-    for row, (interval, reported) in enumerate(zip(measured, paper, strict=True)):
-        axis.plot([interval.low, interval.high], [row - 0.13] * 2, color=BLUE, linewidth=1.4, solid_capstyle="butt")
-        axis.plot(interval.value, row - 0.13, "o", color=BLUE, markersize=4, label="" if row else "measured, 95%")
-        axis.plot(
-            reported,
-            row + 0.13,
-            "D",
-            color=VERMILION,
-            markersize=4,
-            markerfacecolor="white",
-            label="" if row else "paper",
-        )
+    for row, (interval, value) in enumerate(zip(measured, reported, strict=True)):
+        style.draw_interval(axis, row - 0.13, interval, BLUE, width=1.4)
+        axis.plot(value, row + 0.13, "D", color=VERMILION, markersize=4, markerfacecolor="white")
+    axis.lines[1].set_label("measured, 95%")
+    axis.lines[2].set_label("paper")
     last = len(measured) - 1
-    axis.plot([bounds["paper"]] * 2, [last - 0.02, last + 0.4], color=VERMILION, label=_label(bounds["paper"], "paper"))
-    axis.plot([bounds["measured"]] * 2, [last - 0.4, last + 0.02], color=BLUE, label=_label(bounds["measured"]))
-    axis.set_yticks(
-        range(len(_PARTS)),
-        ["common", "unique, best", "unique, second", f"common + {COMPOSED_WEIGHT:g}\nof each unique"],
-    )
-    axis.set_ylim(last + 0.6, -0.5)
-    axis.tick_params(axis="y", length=0)
-    axis.grid(axis="x")
+    axis.plot([theirs] * 2, [last - 0.02, last + 0.4], color=VERMILION, label=f"bound {theirs:.4f} (paper's parts)")
+    axis.plot([ours] * 2, [last - 0.4, last + 0.02], color=BLUE, label=f"bound {ours:.4f} (measured parts)")
+    style.label_rows(axis, [short for _, short in _PARTS.values()], (last + 0.6, -0.5))
     axis.set_xlabel("cosine to z (mean over images)")
     figure.legend(loc="outside lower left", ncols=2, columnspacing=1.0, handlelength=1.2, borderaxespad=0.2)
-    rows: list[dict[str, Any]] = []
-    for name, interval, reported in zip(_PARTS, measured, paper, strict=True):
-        composed = name == "cos_composed"
-        limits = {f"bound_of_{key}": bound if composed else None for key, bound in bounds.items()}
-        ends = {"mean": interval.value, "low": interval.low, "high": interval.high}
-        rows.append({"part": _PARTS[name], "n": len(kept), **ends, "paper": reported, **limits})
-    dropped = len(found) - len(kept)
-    return FigureResult(figure, rows, (f"{dropped} images without finite cosines are left out",) if dropped else ())
+    data = []
+    for (name, titles), interval, value in zip(_PARTS.items(), measured, reported, strict=True):
+        bounds = (theirs, ours) if name == "cos_composed" else (None, None)
+        limits = {"bound_of_paper": bounds[0], "bound_of_measured": bounds[1]}
+        data.append(
+            {"part": titles[0], "n": len(finite)} | interval_columns("mean", interval) | {"paper": value} | limits
+        )
+    return FigureResult(figure, data, _left_out(len(rows) - len(finite), "images without finite cosines"))
 
 
-def _label(bound: float, whose: str = "measured") -> str:
-    return f"bound {bound:.4f} ({whose}'s parts)" if whose == "paper" else f"bound {bound:.4f} (measured parts)"
+def _columns(row: AnalysisRow) -> dict[str, Any]:
+    """Return the image and its true class, as the data of a figure has them."""
+    return {"dataset": row.dataset, "path": row.path, "label": row.label, "label_name": row.name(row.label)}
+
+
+_SHOWN, _LETTERS = 10, 21
+
+
+def _score_rank(row: AnalysisRow) -> int:
+    if row.correct:
+        return 2
+    return 0 if {row.label, row.index} <= {*row.candidates} else 1
+
+
+def draw_scores(group: RunGroup, _: Sidecars) -> FigureResult | str:
+    """Draw a row per image: the image, the posterior of its candidates, and one or two maps of unique evidence."""
+    chosen = choose_stored(group.runs, 3, _score_rank)
+    if not chosen:
+        return _needs("gallery")
+    figure = style.new_figure(PAGE, 0.65 + 1.72 * len(chosen), "Scores and unique evidence", group.title)
+    grid = figure.subplots(len(chosen), 4, squeeze=False, width_ratios=[1, 1.15, 1, 1])
+    images = [_draw_scores_row([*axes], picture) for axes, picture in zip(grid, chosen, strict=True)]
+    grid[-1][1].set_xlabel("posterior among the candidates (%)")
+    bars = "Bars: blue the true class, vermilion zero-shot's answer."
+    unique = "Unique evidence: the image, lit where it speaks for one class alone."
+    figure.supxlabel(f"{bars} {unique}", fontsize=7, color=GREY, x=0.01, ha="left")
+    return FigureResult(figure, {"images": images})
+
+
+def _unique_pairs(row: AnalysisRow) -> list[tuple[str, int, int]]:
+    """Return which unique maps are drawn: what it is, and the indices of its class and of the class it is against."""
+    index = {candidate: index for index, candidate in enumerate(row.candidates)}
+    true, predicted = index.get(row.label), index.get(row.index)
+    if true is not None and predicted is not None and true != predicted:
+        return [("true", true, predicted), ("answered", predicted, true)]
+    what, own = ("true", true) if true is not None else ("answered", predicted)
+    return [] if own is None else [(what, own, 0 if own else 1)]
+
+
+def _draw_scores_row(axes: Sequence[Axes], picture: StoredImage) -> dict[str, Any]:
+    row, image = picture.row, picture.image
+    order = np.argsort(-picture.posterior, kind="stable")[:_SHOWN]
+    axes[0].imshow(image)
+    dataset = style.name_within(dataset_title(row.dataset), _LETTERS)
+    axes[0].set_title(f"{dataset}:\n{style.name_within(row.name(row.label), _LETTERS)}", fontsize=7)
+    _draw_posterior(axes[1], picture, order)
+    for axis in (axes[0], *axes[2:]):
+        axis.set_axis_off()
+    unique: dict[str, Any] = {}
+    for axis, (what, own, other) in zip(axes[2:], _unique_pairs(row), strict=False):
+        weights = unique_map(picture.stored.evidence[own], picture.stored.evidence[other])
+        highest = float(weights.max())
+        lit = resized(weights / highest if highest > 0 else weights, *image.shape[:2])
+        axis.imshow(image * (0.2 + 0.8 * np.clip(lit, 0, 1))[..., None])
+        title = "the true class" if what == "true" else "zero-shot's"
+        axis.set_title(f"unique to {title}:\n{style.name_within(row.name(row.candidates[own]), _LETTERS)}", fontsize=7)
+        classes = {"class": row.candidates[own], "against": row.candidates[other]}
+        unique[what] = classes | {"weights": np.round(weights, 4).tolist()}
+    wanted = {"true class": row.label, "zero-shot's answer": row.index}
+    if absent := [what for what, index in wanted.items() if index not in row.candidates]:
+        text = "\nand ".join(absent) + "\nnot among the candidates"
+        axes[3].text(0.5, 0.5, text, ha="center", va="center", color=GREY, transform=axes[3].transAxes)
+    return _columns(row) | {
+        "zero_shot": row.index,
+        "zero_shot_name": row.name(row.index),
+        "candidates": [row.candidates[index] for index in order],
+        "names": [row.name(row.candidates[index]) for index in order],
+        "posterior": picture.posterior[order].tolist(),
+        "unique": unique,
+    }
+
+
+def _draw_posterior(axis: Axes, picture: StoredImage, order: Sequence[int] | np.ndarray) -> None:
+    row = picture.row
+    classes = [row.candidates[index] for index in order]
+    colours = [BLUE if c == row.label else VERMILION if c == row.index else "#b8b8b8" for c in classes]
+    axis.barh(range(len(order)), 100 * picture.posterior[order], color=colours, height=0.72)
+    axis.set_yticks(range(len(order)), [style.name_within(row.name(c), 20) for c in classes], fontsize=7)
+    axis.tick_params(axis="y", length=0)
+    axis.set_ylim(max(len(order), 4) - 0.4, -0.6)
+    outcome = "right" if row.correct else "wrong"
+    axis.set_title(f"zero-shot: {outcome},\n{style.name_within(row.name(row.index), _LETTERS)}", fontsize=7)
+
+
+def draw_gallery(group: RunGroup, _: Sidecars) -> FigureResult | str:
+    """Draw up to six images, two in a row on a page, each with four overlays."""
+    chosen = choose_stored(group.runs, 6, lambda _: 0)
+    if not chosen:
+        return _needs("gallery")
+    columns = min(len(chosen), 2)
+    lines = math.ceil(len(chosen) / columns)
+    width = PAGE if columns == 2 else COLUMN
+    figure = style.new_figure(width, 0.7 + 1.02 * lines, "Class evidence and common evidence", group.title)
+    widths = ([1, 1, 1, 1, 1, 0.15] * columns)[:-1]  # images beside each other stand apart
+    grid = figure.subplots(lines, len(widths), squeeze=False, width_ratios=widths)
+    for axis in grid.ravel():
+        axis.set_axis_off()
+    panels = [row[first : first + 5] for row in grid for first in range(0, len(widths), 6)]
+    images = [_draw_gallery_row([*axes], picture) for axes, picture in zip(panels, chosen, strict=False)]
+    own = "Orange: hiding the image there costs the class more than elsewhere, blue: less, on one scale an image;"
+    common = "outlined at half of the strongest. Common evidence: weights from 0 (dark) to the highest (yellow)."
+    figure.supxlabel(f"{own}\n{common}", fontsize=7, color=GREY, x=0.01, ha="left")
+    return FigureResult(figure, {"images": images})
+
+
+def _draw_gallery_row(axes: Sequence[Axes], picture: StoredImage) -> dict[str, Any]:
+    row, image, evidence = picture.row, picture.image, picture.stored.evidence[:2]
+    names = [row.name(index) for index in row.candidates[:2]]
+    shares = common_map(*evidence)
+    shares /= shares.max()
+    short = [style.name_within(name, 11) for name in names]
+    dataset, label = (style.name_within(name, 13) for name in (dataset_title(row.dataset), row.name(row.label)))
+    titles = [
+        f"{dataset}:\n{label}",
+        f"evidence of\n“{short[0]}”",
+        f"and of\n“{short[1]}”",
+        "of one against\nthe other",
+        "common\nevidence",
+    ]
+    overlays = draw_evidence(image, evidence, contrast=True)
+    for axis, pixels, title in zip(axes, [image, *overlays], titles, strict=True):
+        axis.imshow(pixels)
+        axis.set_title(title, fontsize=7)
+    return _columns(row) | {
+        "candidates": list(row.candidates[:2]),
+        "names": names,
+        "evidence": np.round(evidence.astype(np.float64), 5).tolist(),
+        "common": shares.round(4).tolist(),
+    }

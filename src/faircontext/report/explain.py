@@ -1,4 +1,4 @@
-"""One image's adaptation as a page that a person can read, and as files that a program can."""
+"""One image's adaptation explained: maps of its evidence, sentences, a page, and files that a program reads."""
 
 import json
 import platform
@@ -12,33 +12,63 @@ from typing import Any
 import numpy as np
 import PIL.Image
 import torch
-from jaxtyping import UInt8
+from jaxtyping import Float, UInt8
+from torch import Tensor
 
 from faircontext import __version__
-from faircontext.diagnostics import is_flat
 from faircontext.episode import Episode
 from faircontext.errors import ArgumentError, FeatureError, ImageError
+from faircontext.estimators import Evidence
 from faircontext.evidence import Proxy
 from faircontext.files import to_json, writing
 from faircontext.imageio import MAX_PIXELS, DecodedImage
 from faircontext.methods import ZeroShot
 from faircontext.methods.fcl import FCL, Adaptation
-from faircontext.names import name_remarks
-from faircontext.report.adaptation import common_pixels, is_reliable, map_pixels
+from faircontext.names import name_warnings
+from faircontext.report.pictures import overlay, overlay_weights, strongest
 from faircontext.report.render import render
 from faircontext.runs.options import ModelOptions
+from faircontext.types import is_flat
 
-__all__ = ["SCHEMA_VERSION", "Explanation", "explain", "explain_in_words", "prepare_folder", "write_explanation"]
+__all__ = ["SCHEMA_VERSION", "Explanation", "explain_image", "explain_in_words", "write_explanation"]
 
 SCHEMA_VERSION = 1
-_CONTROLS = {
-    "image": "the picture itself",
-    "mean": "the picture's mean colour",
-    "grey": "a grey picture",
-    "black": "a black picture",
-}
-"""What a pair is made alike on in place of its common evidence, by `FCL.proxy`."""
+_CONTROLS = {"image": "the picture itself", "mean": "the picture's mean colour"}
+"""What a pair is made alike on in place of its common evidence, by `FCL.proxy`; else a picture of that colour."""
 _PACKAGES = ("torch", "torchvision", "numpy", "pillow", "timm", "transformers", "matplotlib")
+
+Pixels = UInt8[np.ndarray, "height width 3"]
+
+
+def is_reliable(reliability: float) -> bool:
+    """Tell whether a map says something: at least half of what it shows would come out again with other masks."""
+    return reliability >= 0.5
+
+
+def image_pixels(episode: Episode) -> Float[np.ndarray, "height width 3"]:
+    """Return the image as the model sees it, values in [0, 1]."""
+    pixels: np.ndarray = episode.x.permute(1, 2, 0).cpu().numpy()
+    return pixels
+
+
+def map_pixels(
+    episode: Episode, evidence: Evidence, positions: Sequence[int], limit: float | None = None
+) -> list[Pixels]:
+    """Return the maps of some classes over the image, on one scale: up to a limit, or their strongest."""
+    image = image_pixels(episode)
+    maps, errors = (values[positions].cpu().numpy() for values in (evidence.maps, evidence.error(evidence.height)))
+    limit = strongest(*maps) if limit is None else limit
+    return [overlay(image, own, limit, error) for own, error in zip(maps, errors, strict=True)]
+
+
+def common_pixels(episode: Episode, adaptation: Adaptation) -> Pixels:
+    """Return the common evidence of the two best candidates over the image, as weights from 0 to 1."""
+    assert adaptation.common is not None
+    assert adaptation.pairs is not None
+    first, second = sorted(adaptation.after.ranking[:2].tolist())
+    pair = int(((adaptation.pairs[0] == first) & (adaptation.pairs[1] == second)).nonzero()[0, 0])
+    common = adaptation.common[pair].cpu().numpy()
+    return overlay_weights(image_pixels(episode), common / common.max())
 
 
 @dataclass(frozen=True)
@@ -50,9 +80,9 @@ class Explanation:
         episode: the image.
         method: FCL with its settings.
         adaptation: its run on the image.
-        zero_shot: the index of zero-shot's answer.
-        run: what else determines the answer (backbone, precision, preset), for the manifest.
-        notes: remarks about the file.
+        zero_shot: the index of zero-shot's prediction.
+        run: what else determines the prediction (backbone, precision, preset), for the manifest.
+        warnings: about the file.
     """
 
     source: str
@@ -61,10 +91,10 @@ class Explanation:
     adaptation: Adaptation
     zero_shot: int
     run: dict[str, Any]
-    notes: Sequence[str] = ()
+    warnings: Sequence[str] = ()
 
 
-def explain(
+def explain_image(
     options: ModelOptions,
     source: str,
     image: DecodedImage,
@@ -88,18 +118,18 @@ def explain(
         FairContextError: an option has a value that cannot be used, or the folder cannot be written.
     """
     with writing(folder):
-        prepare_folder(folder, Path(source))
+        _prepare_folder(folder, Path(source))
     setup = options.create(names, "fcl")
     method, backbone = setup.methods["fcl"], setup.labels.backbone
     assert isinstance(method, FCL)
-    for remark in [*name_remarks(names), *setup.labels.warnings()]:
-        warn(remark)
+    for line in [*name_warnings(names), *setup.labels.warnings()]:
+        warn(line)
     episode = Episode(image.pixels, setup.labels, setup.recipe, options.seed)
     try:
         adaptation, zero_shot = method.adapt(episode), ZeroShot()(episode)
     except FeatureError as error:
         raise ImageError(source, str(error)) from None
-    run_facts = {
+    run = {
         "backbone": backbone.name,
         "resize_positions": options.resize_positions,
         "model": dict(backbone.facts),
@@ -111,15 +141,8 @@ def explain(
         "exif": options.exif,
         "max_pixels": min(options.max_pixels, MAX_PIXELS),
     }
-    explanation = Explanation(
-        source.encode(errors="replace").decode(),
-        episode,
-        method,
-        adaptation,
-        zero_shot.index,
-        run_facts,
-        image.notes,
-    )
+    shown = source.encode(errors="replace").decode()
+    explanation = Explanation(shown, episode, method, adaptation, zero_shot.index, run, image.warnings)
     say(explain_in_words(explanation))  # first: what was computed is not lost with a full disk
     with writing(folder):
         return write_explanation(explanation, folder)
@@ -127,47 +150,48 @@ def explain(
 
 def explain_in_words(explanation: Explanation) -> str:
     """Return two or three sentences, for a person who knows neither the method nor its words."""
-    found, names = explanation.adaptation, explanation.episode.labels.names
-    answer = names[found.prediction.index]
-    kept, views = len(found.exploration.selected), len(found.exploration.entropies)
-    votes = found.exploration.votes
-    voted = [
-        f"{votes[i]} for {names[i]}" for i in votes.sort(descending=True, stable=True).indices.tolist() if votes[i]
+    adaptation, names = explanation.adaptation, explanation.episode.labels.names
+    exploration, prediction = adaptation.exploration, names[adaptation.prediction.index]
+    order = exploration.votes.sort(descending=True, stable=True).indices.tolist()
+    voted = [f"{exploration.votes[i]} for {names[i]}" for i in order if exploration.votes[i]]
+    shown = f"{'all ' if len(voted) == 1 else ''}{', '.join(voted[:4])}{' and others' if len(voted) > 4 else ''}"
+    sentences = [
+        f"The model looked at {len(exploration.entropies)} crops of the picture, and the {len(exploration.selected)} "
+        f"it was surest about voted: {shown}."
     ]
-    words = [
-        f"The model looked at {views} crops of the picture, and the {kept} it was surest about voted: "
-        f"{'all ' if len(voted) == 1 else ''}{', '.join(voted[:4])}{' and others' if len(voted) > 4 else ''}."
-    ]
-    first = int(found.candidates[found.before.ranking[0]])
-    if first != int(found.exploration.ranking[0]):
-        words.append(
-            f"Asked to choose among the {len(found.candidates)} candidates alone, they voted for {names[first]}."
-        )
-    if found.not_learnt is not None:
-        words.append(f"Nothing was learnt ({found.not_learnt}).")
-        if found.prediction.index != first:  # CL-HP's initial tokens are new to the prompt, learnt or not
-            words.append(f"The tokens put before the prompt changed the answer from {names[first]} to {answer}.")
+    first = int(adaptation.candidates[adaptation.before.ranking[0]])
+    if first != int(exploration.ranking[0]):
+        count = len(adaptation.candidates)
+        sentences.append(f"Asked to choose among the {count} candidates alone, they voted for {names[first]}.")
+    if adaptation.not_learnt is None:
+        sentences.append(_what_changed(adaptation, names, explanation.method.proxy))
     else:
-        words.append(_what_changed(found, answer, names, explanation.method.proxy))
-    if explanation.zero_shot != found.prediction.index:
-        words.append(f"Without any of this, on the plain picture, the answer would be {names[explanation.zero_shot]}.")
-    return " ".join(words)
+        sentences.append(f"Nothing was learnt ({adaptation.not_learnt}).")
+        if adaptation.prediction.index != first:  # CL-HP's initial tokens are new to the prompt, learnt or not
+            sentences.append(
+                f"The tokens put before the prompt changed the answer from {names[first]} to {prediction}."
+            )
+    if explanation.zero_shot != adaptation.prediction.index:
+        plain = names[explanation.zero_shot]
+        sentences.append(f"Without any of this, on the plain picture, the answer would be {plain}.")
+    return " ".join(sentences)
 
 
-def _what_changed(found: Adaptation, answer: str, names: Sequence[str], proxy: Proxy) -> str:
-    """Say what calibration did to the answer, in a sentence."""
-    place = int((found.candidates == found.prediction.index).nonzero())
-    before, after = float(found.before.posterior[place]), float(found.after.posterior[place])
-    explored = names[int(found.candidates[found.before.ranking[0]])]
-    rival = names[int(found.candidates[found.after.ranking[1]])]
-    both = f"what the picture has of both {answer} and {rival} favours neither"
-    control = f"{_CONTROLS.get(proxy)} favours neither {answer} nor {rival}"
-    shared = f"The prompt was then adjusted so that {both if proxy == 'evidence' else control}"
-    if explored != answer:
-        return f"{shared}: this changed the answer from {explored} to {answer}."
-    others = ", likewise for every other pair of candidates" if len(found.candidates) > 2 else ""
+def _what_changed(adaptation: Adaptation, names: Sequence[str], proxy: Proxy) -> str:
+    """Say what calibration did to the prediction, in a sentence."""
+    index, ranking = adaptation.prediction.index, adaptation.after.ranking
+    position = int((adaptation.candidates == index).nonzero())
+    before, after = float(adaptation.before.posterior[position]), float(adaptation.after.posterior[position])
+    explored, rival = (names[int(adaptation.candidates[i])] for i in (adaptation.before.ranking[0], ranking[1]))
+    alike = f"{_CONTROLS.get(proxy, f'a {proxy} picture')} favours neither {names[index]} nor {rival}"
+    if proxy == "evidence":
+        alike = f"what the picture has of both {names[index]} and {rival} favours neither"
+    shared = f"The prompt was then adjusted so that {alike}"
+    if explored != names[index]:
+        return f"{shared}: this changed the answer from {explored} to {names[index]}."
+    others = ", likewise for every other pair of candidates" if len(adaptation.candidates) > 2 else ""
     return (
-        f"{shared}{others}: the share of {answer} among the candidates went from "
+        f"{shared}{others}: the share of {names[index]} among the candidates went from "
         f"{before:.1%} to {after:.1%}, and the answer stayed."
     )
 
@@ -175,9 +199,7 @@ def _what_changed(found: Adaptation, answer: str, names: Sequence[str], proxy: P
 def write_explanation(explanation: Explanation, folder: Path) -> Path:
     """Write the page, its pictures, the arrays and the manifest into a folder, and return the page's path.
 
-    Args:
-        explanation: what is explained.
-        folder: as `prepare_folder` leaves it; files of an earlier explanation are replaced.
+    The folder is made, and files of an earlier explanation are replaced.
 
     Raises:
         OSError: the folder or a file cannot be written.
@@ -193,26 +215,21 @@ def write_explanation(explanation: Explanation, folder: Path) -> Path:
     manifest = _manifest(explanation, sorted(pictures))
     (folder / "manifest.json").write_text(to_json(manifest), encoding="utf-8")
     page = folder / "index.html"
-    page.write_text(render("explain.html", **_page(explanation)), encoding="utf-8")
+    page.write_text(render("explain.html", **manifest, **_shown(explanation)), encoding="utf-8")
     return page
 
 
-def prepare_folder(folder: Path, image: Path) -> None:
-    """Make the folder for an explanation, or check that an earlier one can be replaced.
-
-    Raises:
-        ArgumentError: the folder holds the image, or a page that is of something else.
-        OSError: it cannot be made or written.
-    """
+def _prepare_folder(folder: Path, image: Path) -> None:
+    """Make the folder, unless it holds the image or a page of something else; an earlier explanation is replaced."""
     if folder.resolve() in image.resolve().parents:
         raise ArgumentError(f"{folder}: holds the image {image}; name another folder")
     page, manifest = folder / "index.html", folder / "manifest.json"
     if (page.exists() or manifest.exists()) and not _earlier_files(folder):
         raise ArgumentError(f"{folder}: holds a page that is no explanation; name another folder")
     (folder / "pieces").mkdir(parents=True, exist_ok=True)
-    for place in (folder, folder / "pieces"):
-        (place / ".partial").touch()
-        (place / ".partial").unlink()
+    for inner in (folder, folder / "pieces"):
+        (inner / ".partial").touch()
+        (inner / ".partial").unlink()
 
 
 def _earlier_files(folder: Path) -> list[str]:
@@ -224,38 +241,38 @@ def _earlier_files(folder: Path) -> list[str]:
     return [name for name in files if re.fullmatch(r"pieces/\w+\.(png|npz)", str(name))]
 
 
-def _pictures(explanation: Explanation) -> dict[str, UInt8[np.ndarray, "height width 3"]]:
+def _pictures(explanation: Explanation) -> dict[str, Pixels]:
     """Return the pictures by file name: what the model sees, its evidence, and the views that voted."""
-    found, episode = explanation.adaptation, explanation.episode
-    image = _channels_last(episode.x.cpu().numpy())
-    pictures = {"image": np.rint(255 * image).astype(np.uint8)}
-    if found.evidence is not None:
-        order = found.after.ranking.tolist()
-        for place, pixels in enumerate(map_pixels(episode, found.evidence, order)):
-            pictures[f"evidence_{place:02}"] = pixels
-        (pictures["contrast"],) = map_pixels(episode, found.evidence.contrast(*order[:2]), [0])
-        pictures["common"] = common_pixels(episode, found)
-    for place, view in enumerate(found.exploration.selected.tolist()):
-        pictures[f"view_{place:02}"] = _channels_last(episode.views[view].numpy())
+    adaptation, episode = explanation.adaptation, explanation.episode
+    pictures = {"image": np.rint(255 * image_pixels(episode)).astype(np.uint8)}
+    if adaptation.evidence is not None:
+        order = adaptation.after.ranking.tolist()
+        for rank, pixels in enumerate(map_pixels(episode, adaptation.evidence, order)):
+            pictures[f"evidence_{rank:02}"] = pixels
+        (pictures["contrast"],) = map_pixels(episode, adaptation.evidence.contrast(*order[:2]), [0])
+        pictures["common"] = common_pixels(episode, adaptation)
+    for rank, view in enumerate(adaptation.exploration.selected.tolist()):
+        pictures[f"view_{rank:02}"] = episode.views[view].permute(1, 2, 0).numpy()
     return pictures
 
 
 def _arrays(explanation: Explanation) -> dict[str, Any]:
     """Return the numbers behind the page; candidates are in class order."""
-    found = explanation.adaptation
+    adaptation = explanation.adaptation
+    exploration, evidence = adaptation.exploration, adaptation.evidence
     arrays = {
-        "candidates": found.candidates,
-        "kept_views": found.exploration.selected,
-        "entropies": found.exploration.entropies,
-        "votes": found.exploration.votes,
-        "posterior_before": found.before.posterior,
-        "posterior_after": found.after.posterior,
-        "probabilities": found.prediction.probabilities,
-        "evidence": None if found.evidence is None else found.evidence.maps,
-        "evidence_error": None if found.evidence is None else found.evidence.error(),
-        "evidence_reliability": None if found.evidence is None else found.evidence.reliability,
-        "pairs": found.pairs,
-        "common": found.common,
+        "candidates": adaptation.candidates,
+        "kept_views": exploration.selected,
+        "entropies": exploration.entropies,
+        "votes": exploration.votes,
+        "posterior_before": adaptation.before.posterior,
+        "posterior_after": adaptation.after.posterior,
+        "probabilities": adaptation.prediction.probabilities,
+        "evidence": None if evidence is None else evidence.maps,
+        "evidence_error": None if evidence is None else evidence.error(),
+        "evidence_reliability": None if evidence is None else evidence.reliability,
+        "pairs": adaptation.pairs,
+        "common": adaptation.common,
     }
     return {name: tensor.cpu().numpy() for name, tensor in arrays.items() if tensor is not None}
 
@@ -269,7 +286,7 @@ def _manifest(explanation: Explanation, pictures: Sequence[str]) -> dict[str, An
         "answer": episode.labels.names[prediction.index],
         "zero_shot": episode.labels.names[explanation.zero_shot],
         "in_words": explain_in_words(explanation),
-        "notes": list(explanation.notes),
+        "notes": list(explanation.warnings),
         "run": explanation.run,
         "settings": explanation.method.settings(),
         "diagnostics": dict(prediction.diagnostics),
@@ -284,67 +301,47 @@ def _manifest(explanation: Explanation, pictures: Sequence[str]) -> dict[str, An
     }
 
 
-def _page(explanation: Explanation) -> dict[str, Any]:
-    """Return what the page's template shows."""
-    found, episode = explanation.adaptation, explanation.episode
-    names = episode.labels.names
-    order = found.after.ranking.tolist()
+def _shown(explanation: Explanation) -> dict[str, Any]:
+    """Return what the page's template shows besides the manifest."""
+    adaptation, names = explanation.adaptation, explanation.episode.labels.names
+    before, after, exploration = adaptation.before, adaptation.after, adaptation.exploration
+    evidence, order = adaptation.evidence, after.ranking.tolist()
     candidates = [
         {
-            "name": names[int(found.candidates[index])],
-            "before": float(found.before.posterior[index]),
-            "after": float(found.after.posterior[index]),
-            "votes_before": int(found.before.votes[index]),
-            "votes_after": int(found.after.votes[index]),
-            **_map_of(found, place, index),
+            "name": names[int(adaptation.candidates[index])],
+            "before": float(before.posterior[index]),
+            "after": float(after.posterior[index]),
+            "votes_before": int(before.votes[index]),
+            "votes_after": int(after.votes[index]),
+            **({} if evidence is None else _map(f"evidence_{rank:02}", evidence.reliability[index])),
         }
-        for place, index in enumerate(order)
+        for rank, index in enumerate(order)
     ]
     views = [
         {
-            "picture": f"pieces/view_{place:02}.png",
-            "vote": names[int(found.exploration.choices[place])],
-            "entropy": float(found.exploration.entropies[view]),
+            "picture": f"pieces/view_{rank:02}.png",
+            "vote": names[int(exploration.choices[rank])],
+            "entropy": float(exploration.entropies[view]),
             "plain": view == 0,
         }
-        for place, view in enumerate(found.exploration.selected.tolist())
+        for rank, view in enumerate(exploration.selected.tolist())
     ]
     return {
-        "source": explanation.source,
-        "answer": names[found.prediction.index],
-        "zero_shot": names[explanation.zero_shot],
-        "confidence": found.prediction.confidence,
-        "in_words": explain_in_words(explanation),
-        "notes": explanation.notes,
+        "confidence": adaptation.prediction.confidence,
         "candidates": candidates,
-        "learnt": found.not_learnt is None,
-        "compared": not torch.equal(found.before.posterior, found.after.posterior),
-        "common": "pieces/common.png" if found.common is not None else None,
-        "contrast": _contrast(found),
-        "flat": is_flat(found.prediction.diagnostics),
+        "learnt": adaptation.not_learnt is None,
+        "compared": not torch.equal(before.posterior, after.posterior),
+        "common": "pieces/common.png" if adaptation.common is not None else None,
+        "contrast": None if evidence is None else _map("contrast", evidence.contrast(*order[:2]).reliability),
+        "flat": is_flat(adaptation.prediction.diagnostics),
         "views": views,
-        "all_views": len(found.exploration.entropies),
+        "all_views": len(exploration.entropies),
         "classes": len(names),
-        "run": explanation.run,
         "version": __version__,
     }
 
 
-def _map_of(found: Adaptation, place: int, index: int) -> dict[str, Any]:
-    """Return a candidate's map and how far it can be trusted."""
-    if found.evidence is None:
-        return {}
-    value = float(found.evidence.reliability[index])
-    return {"picture": f"pieces/evidence_{place:02}.png", "reliability": value, "reliable": is_reliable(value)}
-
-
-def _contrast(found: Adaptation) -> dict[str, Any] | None:
-    """Return the map of the answer against the runner-up."""
-    if found.evidence is None:
-        return None
-    value = float(found.evidence.contrast(*found.after.ranking[:2].tolist()).reliability)
-    return {"picture": "pieces/contrast.png", "reliability": value, "reliable": is_reliable(value)}
-
-
-def _channels_last(pixels: np.ndarray) -> np.ndarray:
-    return np.ascontiguousarray(np.moveaxis(pixels, 0, -1))
+def _map(name: str, reliability: Tensor) -> dict[str, Any]:
+    """Return where a map is, and how far it can be trusted."""
+    value = float(reliability)
+    return {"picture": f"pieces/{name}.png", "reliability": value, "reliable": is_reliable(value)}

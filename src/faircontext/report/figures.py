@@ -1,4 +1,4 @@
-"""All figures by name, drawn from records alone and written as PDF, as PNG and as the numbers that they show.
+"""All figures by name, drawn from runs alone and written as PDF, as PNG and as the data that they show.
 
 The same records give the same bytes: no file holds a date or the name of a program, and all that is drawn by chance is
 seeded.
@@ -13,15 +13,13 @@ from pathlib import Path
 
 from faircontext.errors import unknown_name
 from faircontext.files import to_json, write_whole, writing
-from faircontext.report.accuracy_figures import draw_ablations, draw_gain, draw_reliability
-from faircontext.report.cost_figures import draw_masks, draw_pareto
-from faircontext.report.evidence_figures import draw_decomposition, draw_ecec, draw_entropy
-from faircontext.report.picture_figures import draw_gallery, draw_scores
+from faircontext.report.accuracy_figures import draw_ablations, draw_gain, draw_masks, draw_pareto, draw_reliability
+from faircontext.report.evidence_figures import draw_decomposition, draw_ecec, draw_entropy, draw_gallery, draw_scores
 from faircontext.report.render import to_csv
 from faircontext.report.style import FigureResult, save_figure, styled
 from faircontext.runs.groups import RunGroup, RunSettings, Sidecars, find_runs, find_sidecars, group_runs, incomplete
 
-__all__ = ["FIGURES", "SHARED", "Written", "choose_figures", "draw_figures", "draw_from", "load_groups"]
+__all__ = ["FIGURES", "Written", "draw_figures", "draw_from", "load_groups"]
 
 Draw = Callable[[RunGroup, Sidecars], FigureResult | str]
 """Draws a figure, or says what is missing and how it is made."""
@@ -40,27 +38,12 @@ FIGURES: Mapping[str, Draw] = {
 }
 """In the order in which they are drawn: the paper's first."""
 
-SHARED = frozenset({"ablations"})
+_SHARED = frozenset({"ablations"})
 """Figures that do not depend on the settings of runs, so that they are drawn once for all."""
 
 
-def choose_figures(names: Sequence[str]) -> list[str]:
-    """Return the names of figures in their order, all of them where no name is given.
-
-    Raises:
-        ArgumentError: there is no figure of a name.
-    """
-    for name in names:
-        if name not in FIGURES:
-            raise unknown_name("figure", name, FIGURES)
-    return [name for name in FIGURES if not names or name in names]
-
-
 def load_groups(paths: Sequence[Path]) -> tuple[list[RunGroup], Sidecars]:
-    """Read runs and the files beside them; where there are files only, one group has no run.
-
-    Args:
-        paths: see `find_sidecars`.
+    """Read runs and the files beside them, see `find_sidecars`; where there are files only, one group has no run.
 
     Raises:
         ArgumentError: there is nothing, or something cannot be read.
@@ -89,35 +72,32 @@ def draw_from(
     Raises:
         ArgumentError: there is no figure of a name, nothing to draw from, or a file cannot be read or written.
     """
-    names = choose_figures(only)
+    for name in only:
+        if name not in FIGURES:
+            raise unknown_name("figure", name, FIGURES)
+    names = [name for name in FIGURES if not only or name in only]
     groups, sidecars = load_groups(paths)
-    if not SHARED.issuperset(names):  # what needs no runs is drawn beside any
+    if not _SHARED.issuperset(names):  # what needs no runs is drawn beside any
         for line in dict.fromkeys(line for group in groups for line in incomplete(group)):
             warn(line)
     written = draw_figures(groups, sidecars, names, folder)
-    for one in written:
-        if one.files:
-            first, *rest = one.files
+    for figure in written:
+        if figure.files:
+            first, *rest = figure.files
             say(f"{first} (and {', '.join(path.suffix for path in rest)})")
-        for line in one.notes:
-            warn(f"{one.name}: {'' if one.files else 'not drawn: '}{line}")
-    absent = [one for one in written if not one.files]
+        for line in figure.warnings:
+            warn(f"{figure.name}: {'' if figure.files else 'not drawn: '}{line}")
+    absent = [figure for figure in written if not figure.files]
     return int(len(absent) == len(written) or bool(only and absent))
 
 
 @dataclass(frozen=True)
 class Written:
-    """What became of a figure.
-
-    Attributes:
-        name: of the figure.
-        files: that were written, none where it could not be drawn.
-        notes: what a person should know of it; why it could not be drawn.
-    """
+    """What became of a figure: its name, the files that were written, and warnings, or why it could not be drawn."""
 
     name: str
     files: tuple[Path, ...] = ()
-    notes: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
 
 
 def draw_figures(groups: Sequence[RunGroup], sidecars: Sidecars, names: Sequence[str], folder: Path) -> list[Written]:
@@ -140,24 +120,25 @@ def draw_figures(groups: Sequence[RunGroup], sidecars: Sidecars, names: Sequence
     for name in names:
         # One at a time: what is drawn, and as what, does not depend on what else is.
         with styled():
-            found = [(group, FIGURES[name](group, sidecars)) for group in (groups[:1] if name in SHARED else groups)]
-            drawn = [(group, result) for group, result in found if isinstance(result, FigureResult)]
+            results = [(group, FIGURES[name](group, sidecars)) for group in (groups[:1] if name in _SHARED else groups)]
+            drawn = [(group, result) for group, result in results if isinstance(result, FigureResult)]
             stems = _stems(name, [group for group, _ in drawn])
             for stem, (_, result) in zip(stems, drawn, strict=True):
-                with _missing_letters() as notes:
+                with _missing_letters() as letters:
                     files = _write(folder / stem, result)
-                written.append(Written(stem, files, (*result.notes, *notes)))
+                written.append(Written(stem, files, (*result.warnings, *letters)))
         if not drawn:
-            written.append(Written(name, (), tuple(dict.fromkeys(text for _, text in found if isinstance(text, str)))))
+            reasons = dict.fromkeys(result for _, result in results if isinstance(result, str))
+            written.append(Written(name, (), tuple(reasons)))
     return written
 
 
 def _stems(name: str, groups: Sequence[RunGroup]) -> list[str]:
     """Return names of files, which hold the settings in which the groups differ."""
-    words = [(*map(str, group.settings[:-1]), f"seed{group.settings.seed}") for group in groups]
-    differs = [len({*column}) > 1 for column in zip(*words, strict=True)]
+    rows = [(*map(str, group.settings[:-1]), f"seed{group.settings.seed}") for group in groups]
+    differs = [len({*column}) > 1 for column in zip(*rows, strict=True)]
     stems = []
-    for row in words:
+    for row in rows:
         parts = [part for part, other in zip(row, differs, strict=True) if other and part]
         stems.append(re.sub(r"[^A-Za-z0-9._-]+", "-", "-".join([name, *parts])).strip("-"))
     return [stem if stems.count(stem) == 1 else f"{stem}-{index}" for index, stem in enumerate(stems)]
@@ -166,10 +147,10 @@ def _stems(name: str, groups: Sequence[RunGroup]) -> list[str]:
 @contextmanager
 def _missing_letters() -> Iterator[list[str]]:
     """Yield a list that has a line in the end where the font lacks letters, in place of a warning for each."""
-    notes: list[str] = []
+    lines: list[str] = []
     with warnings.catch_warnings(record=True) as heard:
         warnings.filterwarnings("always", "Glyph ")
-        yield notes
+        yield lines
     letters = set()
     for warning in heard:
         if match := re.match(r"Glyph (\d+) ", str(warning.message)):
@@ -177,17 +158,16 @@ def _missing_letters() -> Iterator[list[str]]:
         else:
             warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
     if letters:
-        notes.append(f"letters that the font lacks are drawn as boxes: {''.join(sorted(letters))}")
+        lines.append(f"letters that the font lacks are drawn as boxes: {''.join(sorted(letters))}")
 
 
 def _write(stem: Path, result: FigureResult) -> tuple[Path, ...]:
-    data = result.data
-    suffix = ".json" if isinstance(data, Mapping) else ".csv"
-    paths = tuple(stem.with_name(stem.name + ending) for ending in (".pdf", ".png", suffix))
-    for path in paths[:2]:
-        save_figure(result.figure, path)
-    write_whole(
-        paths[2],
-        to_json(data, indent=None) + "\n" if isinstance(data, Mapping) else to_csv(data),
-    )
-    return paths
+    if isinstance(result.data, Mapping):
+        suffix, text = ".json", to_json(result.data, indent=None) + "\n"
+    else:
+        suffix, text = ".csv", to_csv(result.data)
+    pdf, png, data = (stem.with_name(stem.name + ending) for ending in (".pdf", ".png", suffix))
+    save_figure(result.figure, pdf)
+    save_figure(result.figure, png)
+    write_whole(data, text)
+    return pdf, png, data

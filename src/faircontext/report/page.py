@@ -1,21 +1,25 @@
 """A page about runs: what was run, what came of it, and every image, in one HTML file that needs nothing else.
 
-Tables and charts are written here, for each group of runs; images are data, which the page's script shows in pieces.
+Tables and charts are written here, for each group of runs. Images are data, which the page's script shows in pieces:
+columns in place of objects, each text and picture once. A panel is one run: its images, the classes that occur, and by
+method a prediction, a confidence, votes, a fallback and an outcome for each image; unreadable files are not among them.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
 from matplotlib.figure import Figure
 
 from faircontext import __version__
 from faircontext.errors import ArgumentError
 from faircontext.files import to_json
 from faircontext.report.accuracy_figures import gain_row, gains_figure, reliability_figure
-from faircontext.report.browser import Panel, Pictures, panels_of, pictures_of
-from faircontext.report.measures import METRICS, show
-from faircontext.report.paper import TableGroup, dataset_title, split_by_benchmark
+from faircontext.report.paper import TOP1, TableGroup, dataset_title, split_by_benchmark
+from faircontext.report.pictures import RunImages, add_pictures
 from faircontext.report.render import Cell, Table, render
 from faircontext.report.style import inline_svg, styled
 from faircontext.report.tables import long_table, pooled_bins, pooled_comparison, pooled_table
@@ -23,9 +27,12 @@ from faircontext.runs.groups import group_runs, incomplete, method_title
 from faircontext.runs.results import has_analyses
 from faircontext.runs.store import Run
 
-__all__ = ["EVIDENCE_HINT", "Page", "build_page"]
+__all__ = ["OUTCOMES", "Page", "build_page", "outcome_of"]
 
-EVIDENCE_HINT = (
+OUTCOMES = {"fixed": "0", "broke": "1", "right": "2", "wrong": "3"}
+"""What a method did to zero-shot's prediction of an image, and its sign in the data; `.` where there is none."""
+
+_EVIDENCE_HINT = (
     "No evidence pictures of these images: run faircontext analyze gallery on the same data set with the same "
     "backbone, and name the folder of its runs as well."
 )
@@ -33,19 +40,12 @@ EVIDENCE_HINT = (
 
 @dataclass(frozen=True)
 class Page:
-    """A page, and what is to be said about it.
-
-    Attributes:
-        html: its text.
-        images: how many images can be browsed.
-        pictures: how many of them have a picture.
-        notes: a line each.
-    """
+    """A page as HTML, how many images it has, how many of these have a picture, and warnings, a line each."""
 
     html: str
     images: int
     pictures: int
-    notes: tuple[str, ...]
+    warnings: tuple[str, ...]
 
 
 def build_page(runs: Sequence[Run], most: int = 1000) -> Page:
@@ -62,99 +62,37 @@ def build_page(runs: Sequence[Run], most: int = 1000) -> Page:
     groups = [group for group in split_by_benchmark(group_runs(answers)) if any(map(group.row, group.methods))]
     if not groups:
         raise ArgumentError("no run has answered an image; name a folder that faircontext evaluate --out has made")
-    panels = [panel for number, group in enumerate(groups) for panel in panels_of(group, number)]
-    pictures = pictures_of(panels, [run for run in runs if has_analyses(run)], most)
+    panels = [panel for index, group in enumerate(groups) for panel in _panels_of(index, group)]
     images = len({key for panel in panels for key in panel.keys})
-    notes = (*(line for group in groups for line in incomplete(group)), *_picture_notes(pictures, images))
-    html = render(
-        "report.html",
-        groups=[_section(number, group) for number, group in enumerate(groups)],
-        images=images,
-        runs=len(answers),
-        notes=notes,
-        refused=list(_unreadable_files(answers)),
-        data=_embedded(_data(groups, panels, pictures)),
-        version=__version__,
-    )
-    # A name may hold what is no text: bytes of a file name, or half of a pair of code units.
-    return Page(html.encode("utf-8", "backslashreplace").decode(), images, len(pictures.thumbnails), notes)
-
-
-def _picture_notes(pictures: Pictures, images: int) -> list[str]:
-    notes = []
-    if pictures.missing:
-        notes.append(f"{pictures.missing:,} of {images:,} images are no longer where they were, and have no picture")
-    if pictures.left_out:
-        notes.append(f"{pictures.left_out:,} of {images:,} images have no picture, so that the page stays small")
-    return notes
-
-
-def _section(number: int, group: TableGroup) -> dict[str, Any]:
-    """Return what the template shows of a group."""
-    tables = long_table(group)
-    heads = [(name, method) for name, found in group.results.items() for method in group.methods if method in found]
-    places = {name: place for place, name in enumerate(group.results)}
-    return {
-        "title": group.title,
-        "facts": _facts(group),
-        "settings": _settings(group),
-        "runs": _runs_table(group),
-        "runs_number": len(_runs_of(group)),
-        "pooled": pooled_table(group),
-        "pooled_methods": [method for method in group.methods if group.row(method)],
-        "sets": tables,
-        "set_rows": [(places[name], method, row) for (name, method), row in zip(heads, tables.rows, strict=True)],
-        "charts": [chart for method in group.methods for chart in _charts(number, group, method)],
-    }
-
-
-def _charts(number: int, group: TableGroup, method: str) -> list[dict[str, Any]]:
-    """Return the charts of a method: its gains by data set and over all images, and its reliability."""
-    title, results = method_title(method), group.row(method)
-    prefix, charts = f"{number}m{group.methods.index(method)}", list[dict[str, Any]]()
-
-    def add(kind: str, figure: Figure, caption: str) -> None:
-        charts.append({"method": method, "caption": caption, "svg": inline_svg(figure, kind + prefix, caption)})
-
-    with styled():
-        if (pooled := pooled_comparison(list(results.values()))) is not None:
-            found = {name: result.comparison for name, result in results.items()}
-            rows = [gain_row(name, one.difference, one) for name, one in found.items() if one is not None]
-            rows.sort(key=lambda row: -row["gain"])
-            rows.append(gain_row("all images together", pooled.difference, pooled))
-            overall = show(pooled.difference, METRICS["top1"], sign=True)
-            caption = (
-                f"Gain of {title} over zero-shot, by data set: {overall} points over all images, with 95% intervals."
-            )
-            add("g", gains_figure(f"{title} less zero-shot", group.settings.backbone, rows, True), caption)
-        bases = [base for result in results.values() if (base := result.zero_shot) is not None]
-        named = {"zero_shot": pooled_bins(bases), method: pooled_bins(list(results.values()))}
-        curves = {name: bins for name, bins in named.items() if bins is not None}
-        if curves:
-            caption = (
-                f"Reliability of {title}: how often predictions of a confidence are correct, all images of all data "
-                "sets together, with 95% intervals. On the dashed line, confidence is what it says."
-            )
-            add("r", reliability_figure("Reliability", group.settings.backbone, curves), caption)
-    return charts
-
-
-def _data(groups: Sequence[TableGroup], panels: Sequence[Panel], pictures: Pictures) -> dict[str, Any]:
-    """Return what the page's script reads."""
-    return {
-        "groups": [
-            {
-                "title": group.title,
-                "sets": [dataset_title(name) for name in group.results],
-                "methods": [[name, method_title(name)] for name in group.methods],
-            }
-            for group in groups
-        ],
+    pictures = add_pictures(panels, [run for run in runs if has_analyses(run)], most)
+    warnings = (*(line for group in groups for line in incomplete(group)), *pictures.warnings)
+    titles = [
+        {
+            "title": group.title,
+            "sets": [dataset_title(name) for name in group.results],
+            "methods": [[name, method_title(name)] for name in group.methods],
+        }
+        for group in groups
+    ]
+    data = {
+        "groups": titles,
         "panels": [panel.data for panel in panels],
         "thumbnails": pictures.thumbnails,
         "evidence": pictures.evidence,
-        "hint": EVIDENCE_HINT,
+        "hint": _EVIDENCE_HINT,
     }
+    html = render(
+        "report.html",
+        groups=[_section(index, group) for index, group in enumerate(groups)],
+        images=images,
+        runs=len(answers),
+        notes=warnings,
+        refused=_unreadable_files(answers),
+        data=_embedded(data),
+        version=__version__,
+    )
+    # A name may hold what is no text: bytes of a file name, or half of a pair of code units.
+    return Page(html.encode("utf-8", "backslashreplace").decode(), images, len(pictures.thumbnails), warnings)
 
 
 def _embedded(data: dict[str, Any]) -> str:
@@ -162,10 +100,145 @@ def _embedded(data: dict[str, Any]) -> str:
     return to_json(data, indent=None, ensure_ascii=True, separators=(",", ":")).replace("<", "\\u003c")
 
 
+def _panels_of(group_index: int, group: TableGroup) -> Iterator[RunImages]:
+    """Yield the panels of a group, by data set."""
+    for index, (name, results) in enumerate(group.results.items()):
+        by_run: dict[int, tuple[Run, list[str]]] = {}
+        for method in (method for method in group.methods if method in results):
+            run = results[method].run
+            by_run.setdefault(id(run), (run, []))[1].append(method)
+        for run, methods in by_run.values():
+            yield _panel(run, methods, {"group": group_index, "set": index, "title": dataset_title(name)})
+
+
+_IMAGE_COLUMNS = ("path", "label_index", "zero_shot_index", "index")
+_COLUMNS = (*_IMAGE_COLUMNS, "confidence", "votes", "fallback")
+
+
+def _panel(run: Run, methods: Sequence[str], head: dict[str, Any]) -> RunImages:
+    rows = run.rows.filter(pc.equal(run.rows["error"], ""))
+    rows = rows.filter(pc.is_in(rows["method"], pa.array(methods, pa.string())))
+    paths, labels, zero_shots, indices = (rows[name].to_pylist() for name in _IMAGE_COLUMNS)
+    by_path = dict(zip(paths, zip(labels, zero_shots, strict=True), strict=True))
+    positions = {path: position for position, path in enumerate(by_path)}
+    classes = sorted({*labels, *zero_shots, *indices} - {None})
+    titles, local = _class_titles(run), {index: position for position, index in enumerate(classes)}
+    predictions = {}
+    for method in methods:
+        own = rows.filter(pc.equal(rows["method"], method))
+        columns = [own[name].to_pylist() for name in _COLUMNS]
+        predictions[method] = _predictions(zip(*columns, strict=True), positions, local)
+    data = head | {
+        "names": [titles.get(index, f"class {index}") for index in classes],
+        "paths": [*positions],
+        "labels": [local.get(label, -1) for label, _ in by_path.values()],
+        "zero": [local.get(zero_shot, -1) for _, zero_shot in by_path.values()],
+        "methods": predictions,
+    }
+    folder = str(run.document.get("folder", ""))
+    keys = [(folder, path) for path in positions]
+    signs = zip(*(columns["outcome"] for columns in predictions.values()), strict=True)
+    changed = {OUTCOMES["fixed"], OUTCOMES["broke"]}
+    return RunImages(run, keys, {key for key, row in zip(keys, signs, strict=True) if changed & {*row}}, data)
+
+
+def _predictions(
+    rows: Iterable[tuple[Any, ...]], positions: Mapping[str, int], local: Mapping[int, int]
+) -> dict[str, Any]:
+    """Return a method's columns over the images of a panel, None for a column of nothing."""
+    n = len(positions)
+    columns: dict[str, Any] = {"answers": [-1] * n, "confidence": [None] * n, "votes": [None] * n}
+    outcomes, fallbacks, fallback_of = ["."] * n, [""], [0] * n
+    for path, label, zero_shot, index, confidence, votes, fallback in rows:
+        if index is None:
+            continue
+        position = positions[path]
+        columns["answers"][position] = local[index]
+        columns["confidence"][position] = None if confidence is None else round(1000 * confidence)
+        columns["votes"][position] = votes
+        outcomes[position] = OUTCOMES[outcome_of(index, zero_shot, label)]
+        if fallback and fallback not in fallbacks:
+            fallbacks.append(fallback)
+        fallback_of[position] = fallbacks.index(fallback or "")
+    for name in ("confidence", "votes"):
+        if all(value is None for value in columns[name]):
+            columns[name] = None
+    columns["fallback"] = {"names": fallbacks, "places": fallback_of} if len(fallbacks) > 1 else None
+    return columns | {"outcome": "".join(outcomes)}
+
+
+def outcome_of(prediction: int, zero_shot: int, label: int) -> str:
+    """Return what a method did to zero-shot's prediction, one of `OUTCOMES`; classes are known by index."""
+    if prediction == label:
+        return "right" if zero_shot == label else "fixed"
+    return "broke" if zero_shot == label else "wrong"
+
+
+def _class_titles(run: Run) -> dict[int, str]:
+    """Return what a run's classes are called, by index; where two have one name, the index tells them apart."""
+    names = dict(enumerate(run.document["config"].get("names", ())))
+    if not names:  # a run without them still has those that occur
+        for column, title in (("label_index", "label"), ("zero_shot_index", "zero_shot"), ("index", "prediction")):
+            pairs = zip(run.rows[column].to_pylist(), run.rows[title].to_pylist(), strict=True)
+            names |= {index: name for index, name in pairs if index is not None}
+    counts = Counter(names.values())
+    return {index: name if counts[name] == 1 else f"{name} (class {index})" for index, name in names.items()}
+
+
+def _section(index: int, group: TableGroup) -> dict[str, Any]:
+    """Return what the template shows of a group."""
+    sets, runs = long_table(group), _runs_of(group)
+    heads = [
+        (position, method)
+        for position, results in enumerate(group.results.values())
+        for method in group.methods
+        if method in results
+    ]
+    return {
+        "title": group.title,
+        "facts": _facts(group, runs),
+        "settings": _settings(group),
+        "runs": _runs_table(runs),
+        "runs_number": len(runs),
+        "pooled": pooled_table(group),
+        "pooled_methods": [method for method in group.methods if group.row(method)],
+        "sets": sets,
+        "set_rows": [(*head, row) for head, row in zip(heads, sets.rows, strict=True)],
+        "charts": [chart for method in group.methods for chart in _charts(index, group, method)],
+    }
+
+
+def _charts(index: int, group: TableGroup, method: str) -> list[dict[str, Any]]:
+    """Return the charts of a method: its gains by data set and over all images, and its reliability."""
+    title, results, backbone = method_title(method), group.row(method), group.settings.backbone
+    figures: list[tuple[str, Figure, str]] = []
+    with styled():
+        comparisons = {name: result.comparison for name, result in results.items()}
+        if (pooled := pooled_comparison(comparisons.values())) is not None:
+            rows = [gain_row(name, one.difference, one) for name, one in comparisons.items() if one is not None]
+            rows.sort(key=lambda row: -row["gain"])
+            rows.append(gain_row("all images together", pooled.difference, pooled))
+            gain = TOP1.show(pooled.difference, sign=True)
+            caption = f"Gain of {title} over zero-shot, by data set: {gain} points over all images, with 95% intervals."
+            figures.append(("g", gains_figure(f"{title} less zero-shot", backbone, rows, True), caption))
+        bases = [base for result in results.values() if (base := result.zero_shot) is not None]
+        named = {"zero_shot": pooled_bins(bases), method: pooled_bins(list(results.values()))}
+        if curves := {name: bins for name, bins in named.items() if bins is not None}:
+            caption = (
+                f"Reliability of {title}: how often predictions of a confidence are correct, all images of all data "
+                "sets together, with 95% intervals. On the dashed line, confidence is what it says."
+            )
+            figures.append(("r", reliability_figure("Reliability", backbone, curves), caption))
+        suffix = f"{index}m{group.methods.index(method)}"
+        return [
+            {"method": method, "caption": caption, "svg": inline_svg(figure, kind + suffix, caption)}
+            for kind, figure, caption in figures
+        ]
+
+
 def _runs_of(group: TableGroup) -> list[Run]:
     """Return the runs that a group's results come from, each once."""
-    found = {id(r.run): r.run for results in group.results.values() for r in results.values()}
-    return list(found.values())
+    return [*{id(r.run): r.run for results in group.results.values() for r in results.values()}.values()]
 
 
 def _minutes(run: Run) -> float:
@@ -173,12 +246,11 @@ def _minutes(run: Run) -> float:
     return sum(float(session.get("seconds") or 0.0) for session in run.document.get("sessions", [])) / 60
 
 
-def _facts(group: TableGroup) -> list[tuple[str, str]]:
-    """Return what was run, by name; where runs differ, all that was found."""
-    runs = _runs_of(group)
+def _facts(group: TableGroup, runs: Sequence[Run]) -> list[tuple[str, str]]:
+    """Return what was run, by name; where runs differ, all values."""
     configs = [run.document["config"] for run in runs]
     sessions = [session for run in runs for session in run.document.get("sessions", [])]
-    weights = [str(found["weights"])[:12] for c in configs if (found := c["backbone"]).get("weights")]
+    weights = [str(weights)[:12] for c in configs if (weights := c["backbone"].get("weights"))]
     rows = [
         ("Backbone", [group.settings.backbone]),
         ("Weights", [group.settings.pretrained] if group.settings.pretrained else ["the backbone's own"]),
@@ -193,7 +265,7 @@ def _facts(group: TableGroup) -> list[tuple[str, str]]:
         ("Machine", [_machine(session) for session in sessions]),
         ("Time", [f"{sum(map(_minutes, runs)):,.0f} minutes in {len(runs)} run{'s' if len(runs) != 1 else ''}"]),
     ]
-    return [(name, "; ".join(found)) for name, values in rows if (found := [v for v in dict.fromkeys(values) if v])]
+    return [(name, "; ".join(known)) for name, values in rows if (known := [v for v in dict.fromkeys(values) if v])]
 
 
 def _some(templates: Sequence[str], most: int = 3) -> str:
@@ -203,44 +275,39 @@ def _some(templates: Sequence[str], most: int = 3) -> str:
 
 def _views(views: Mapping[str, Any]) -> str:
     scale = " to ".join(f"{end:g}" for end in views.get("scale", ()))
-    return ", ".join(
-        words
-        for words, there in (
-            (f"{views.get('number')} of each image", "number" in views),
-            (f"crops of {scale} of its area", bool(scale)),
-            (f"flipped with probability {views.get('flip')}", "flip" in views),
-            (f"AugMix {views.get('augmix')}", "augmix" in views),
-        )
-        if there
-    )
+    texts = {
+        "number": f"{views.get('number')} of each image",
+        "scale": f"crops of {scale} of its area",
+        "flip": f"flipped with probability {views.get('flip')}",
+        "augmix": f"AugMix {views.get('augmix')}",
+    }
+    return ", ".join(text for name, text in texts.items() if name in views)
 
 
 def _versions(config: Mapping[str, Any], run: Run) -> str:
-    found = dict(config.get("versions", {}))
+    versions = dict(config.get("versions", {}))
     for session in run.document.get("sessions", []):
-        found |= session.get("versions", {})
-    return ", ".join(f"{name} {version}" for name, version in found.items())
+        versions |= session.get("versions", {})
+    return ", ".join(f"{name} {version}" for name, version in versions.items())
 
 
 def _machine(session: Mapping[str, Any]) -> str:
-    words = [str(session[name]) for name in ("processor", "system") if session.get(name)]
-    if session.get("processors"):
-        words.insert(1, f"{session['processors']} processors")
-    return ", ".join(words)
+    processors = session.get("processors") and f"{session['processors']} processors"
+    return ", ".join(str(part) for part in (session.get("processor"), processors, session.get("system")) if part)
 
 
 def _settings(group: TableGroup) -> list[tuple[str, str]]:
     """Return the settings of each method; where they differ between data sets, a line for each."""
     lines = []
     for method in group.methods:
-        found: dict[str, list[str]] = {}
+        sets_of: dict[str, list[str]] = {}
         for name, results in group.results.items():
             if method in results:
                 values = results[method].settings
                 text = ", ".join(f"{key} {_short(value)}" for key, value in values.items()) or "no settings"
-                found.setdefault(text, []).append(dataset_title(name))
-        for text, sets in found.items():
-            lines.append((method_title(method), text if len(found) == 1 else f"{', '.join(sets)}: {text}"))
+                sets_of.setdefault(text, []).append(dataset_title(name))
+        for text, sets in sets_of.items():
+            lines.append((method_title(method), text if len(sets_of) == 1 else f"{', '.join(sets)}: {text}"))
     return lines
 
 
@@ -250,18 +317,18 @@ def _short(value: Any) -> str:
     return "none" if value is None else str(value)
 
 
-def _runs_table(group: TableGroup) -> Table:
+def _runs_table(runs: Sequence[Run]) -> Table:
     """Return a table with a row per run."""
     rows = []
-    for run in _runs_of(group):
-        config, title = run.document["config"], dataset_title(run.document["config"]["dataset"]["name"])
-        images = len(set(run.rows["path"].to_pylist()))
+    for run in runs:
+        config = run.document["config"]
+        dataset, images = config["dataset"], len(set(run.rows["path"].to_pylist()))
         cells = (
-            title,
-            config["dataset"]["split"],
+            dataset_title(dataset["name"]),
+            dataset["split"],
             ", ".join(method_title(name) for name in config["methods"]),
-            f"{images:,} of {config['dataset']['listed']:,}",
-            f"{config['dataset']['classes']:,}",
+            f"{images:,} of {dataset['listed']:,}",
+            f"{dataset['classes']:,}",
             f"{_minutes(run):,.1f}",
             "yes" if run.complete else "no",
         )
@@ -270,13 +337,12 @@ def _runs_table(group: TableGroup) -> Table:
     return Table("Runs", columns, tuple(rows), words=3)
 
 
-def _unreadable_files(runs: Iterable[Run]) -> Iterator[tuple[str, str, str]]:
-    """Yield data set, path and reason of each file that had no answer, once for each data set."""
-    seen = set()
+def _unreadable_files(runs: Iterable[Run]) -> list[tuple[str, str, str]]:
+    """Return data set, path and reason of each file that had no answer, once for each data set."""
+    reasons: dict[tuple[str, str], str] = {}
     for run in runs:
         name = dataset_title(run.document["config"]["dataset"]["name"])
-        columns = (run.rows[column].to_pylist() for column in ("path", "error"))
-        for path, reason in zip(*columns, strict=True):
-            if reason and (name, path) not in seen:
-                seen.add((name, path))
-                yield name, path, reason
+        for path, reason in zip(run.rows["path"].to_pylist(), run.rows["error"].to_pylist(), strict=True):
+            if reason:
+                reasons.setdefault((name, path), reason)
+    return [(*key, reason) for key, reason in reasons.items()]

@@ -1,9 +1,12 @@
-"""Pictures of evidence and of images: maps over an image, thumbnails, and what runs of the analysis `gallery` store."""
+"""Pictures of evidence and of images: maps over an image, what the analysis `gallery` has stored, and thumbnails."""
 
 import base64
 import io
+from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -11,42 +14,41 @@ import numpy as np
 import PIL.Image
 from jaxtyping import Bool, Float, UInt8
 from matplotlib import colormaps
+from matplotlib.colors import to_rgb
 
-from faircontext.diagnostics import read_diagnostics, read_maps
 from faircontext.errors import ArgumentError, ImageError
-from faircontext.imageio import DecodedImage
-from faircontext.runs.records import method_of
+from faircontext.imageio import MAX_PIXELS, DecodedImage, read_image
+from faircontext.report.style import BLUE, VERMILION
+from faircontext.runs.records import AnalysisRow, method_of
+from faircontext.runs.results import analysis_rows, read_analysis
 from faircontext.runs.store import Run
+from faircontext.types import StoredMaps, read_maps
 
 __all__ = [
-    "StoredKey",
+    "RunImages",
+    "Pictures",
+    "StoredImage",
+    "add_pictures",
     "choose",
+    "choose_stored",
     "common_map",
-    "draw_stored",
-    "find_stored",
-    "jpeg_text",
+    "draw_evidence",
     "overlay",
     "overlay_weights",
     "resized",
-    "stored_key",
     "strongest",
-    "thumbnail",
-    "thumbnails",
     "unique_map",
 ]
 
 T = TypeVar("T", bound=Hashable)
 Map = Float[np.ndarray, "height width"]
 
-_MORE, _LESS = np.array([213, 94, 0]) / 255, np.array([0, 114, 178]) / 255
-_WEIGHTS = "cividis"
 _OPAQUE = 0.75
-
 _LONGEST = 112
 """The longer side of a thumbnail, in pixels."""
 
 
-def strongest(*maps: Float[np.ndarray, "height width"]) -> float:
+def strongest(*maps: Map) -> float:
     """Return how far maps get from their means, in nats: the limit of a colour scale that they share."""
     return max(float(np.abs(evidence - evidence.mean()).max()) for evidence in maps)
 
@@ -72,28 +74,29 @@ def overlay(
     if error is not None:
         certain = np.clip(np.abs(distance) / np.maximum(2.0 * error, 1e-12), 0.0, 1.0)
         opacity, strong = opacity * certain**2, strong & (certain == 1.0)
-    colours = np.where(relative[..., None] > 0, _MORE, _LESS)
-    blended = _blend(image, colours, opacity)
-    blended[_outline(strong)] = 0.0
-    return _to_bytes(blended)
+    colours = np.where(relative[..., None] > 0, to_rgb(VERMILION), to_rgb(BLUE))
+    return _blend(image, colours, opacity, _outline(strong))
 
 
 def overlay_weights(
     image: Float[np.ndarray, "height width 3"], weights: Float[np.ndarray, "height width"]
 ) -> UInt8[np.ndarray, "height width 3"]:
     """Return weights from 0 to 1 over the image in grey, always on that scale: an even map looks even."""
-    colours: np.ndarray = colormaps[_WEIGHTS](weights)[..., :3]
-    return _to_bytes(_blend(image, colours, np.full(weights.shape, 0.5)))
+    return _blend(image, colormaps["cividis"](weights)[..., :3], np.full(weights.shape, 0.5))
 
 
 def _blend(
     image: Float[np.ndarray, "height width 3"],
     colours: Float[np.ndarray, "height width 3"],
     opacity: Float[np.ndarray, "height width"],
-) -> Float[np.ndarray, "height width 3"]:
+    black: Bool[np.ndarray, "height width"] | None = None,
+) -> UInt8[np.ndarray, "height width 3"]:
     grey = 0.25 + 0.75 * image.mean(-1, keepdims=True)  # lifted, so that colours show on dark parts as well
-    blended: np.ndarray = (1.0 - opacity[..., None]) * grey + opacity[..., None] * colours
-    return blended
+    blended = (1.0 - opacity[..., None]) * grey + opacity[..., None] * colours
+    if black is not None:
+        blended[black] = 0.0
+    rounded: np.ndarray = np.rint(255.0 * blended).astype(np.uint8)
+    return rounded
 
 
 def _outline(inside: Bool[np.ndarray, "height width"]) -> Bool[np.ndarray, "height width"]:
@@ -102,11 +105,6 @@ def _outline(inside: Bool[np.ndarray, "height width"]) -> Bool[np.ndarray, "heig
     around = padded[:-2, 1:-1] & padded[2:, 1:-1] & padded[1:-1, :-2] & padded[1:-1, 2:]
     outline: np.ndarray = inside & ~around
     return outline
-
-
-def _to_bytes(pixels: Float[np.ndarray, "height width 3"]) -> UInt8[np.ndarray, "height width 3"]:
-    rounded: np.ndarray = np.rint(255.0 * pixels).astype(np.uint8)
-    return rounded
 
 
 def common_map(first: Map, second: Map) -> Map:
@@ -137,99 +135,202 @@ def resized(
     return np.asarray(image.resize((width, height), PIL.Image.Resampling.BILINEAR), np.float64)
 
 
-def choose(images: Sequence[T], first: Collection[T], count: int) -> list[T]:
-    """Return which images get a picture: evenly spread ones, after those that come first.
+def draw_evidence(
+    image: Float[np.ndarray, "height width 3"],
+    evidence: Float[np.ndarray, "candidates rows columns"],
+    contrast: bool = False,
+) -> list[UInt8[np.ndarray, "height width 3"]]:
+    """Return stored maps over their image, all on one scale.
 
     Args:
-        images: all, in order.
-        first: those of them that are taken before others; evenly spread ones where they are too many.
-        count: how many pictures there can be.
+        image: values in [0, 1].
+        evidence: maps of the two best candidates, or of the only one.
+        contrast: whether the first against the second is drawn as well.
+
+    Returns:
+        An overlay for each map, for the contrast, and for what two candidates have in common.
     """
-    taken = [image for image in images if image in first]
-    if len(taken) >= count:
-        return _spread(taken, count)
-    others = _spread([image for image in images if image not in first], count - len(taken))
-    chosen = {*taken, *others}
-    return [image for image in images if image in chosen]
+    shown = [*evidence, evidence[0] - evidence[1]] if contrast else evidence
+    maps = [resized(values, *image.shape[:2]) for values in shown]
+    overlays = [overlay(image, values, strongest(*maps)) for values in maps]
+    if len(evidence) == 2:
+        common = resized(common_map(*evidence), *image.shape[:2])
+        overlays.append(overlay_weights(image, common / common.max()))
+    return overlays
 
 
-def _spread(images: Sequence[T], count: int) -> list[T]:
-    if len(images) <= count:
-        return list(images)
-    return [images[index * len(images) // count] for index in range(count)]
+@dataclass(frozen=True)
+class StoredImage:
+    """An image of the analysis `gallery`: its row, what is stored of it, and the posterior of its candidates."""
+
+    row: AnalysisRow
+    stored: StoredMaps
+    posterior: Float[np.ndarray, " candidates"]
+
+    @property
+    def image(self) -> Float[np.ndarray, "height width 3"]:
+        """The image, values in [0, 1]."""
+        values: np.ndarray = self.stored.image.astype(np.float64) / 255
+        return values
 
 
-def jpeg_text(pixels: UInt8[np.ndarray, "height width 3"]) -> str:
-    """Return pixels as a JPEG file in base64."""
-    file = io.BytesIO()
-    PIL.Image.fromarray(pixels).save(file, "JPEG", quality=70, optimize=True)
-    return base64.b64encode(file.getvalue()).decode("ascii")
+def _read_stored(row: AnalysisRow) -> StoredImage:
+    stored, posterior = read_maps(row.diagnostics), np.array(row.diagnostics["posterior"], np.float64)
+    if not len(stored.evidence) == len(posterior) == len(row.candidates):
+        raise ValueError(f"{len(row.candidates)} candidates, {len(stored.evidence)} maps, {len(posterior)} posteriors")
+    return StoredImage(row, stored, np.nan_to_num(posterior))
 
 
-def thumbnail(pixels: UInt8[np.ndarray, "height width 3"]) -> UInt8[np.ndarray, "small_height small_width 3"]:
-    """Return an image with a longer side of at most 112 pixels."""
-    image = PIL.Image.fromarray(pixels)
-    image.thumbnail((_LONGEST, _LONGEST), PIL.Image.Resampling.BICUBIC, reducing_gap=3.0)
-    return np.asarray(image)
+def choose_stored(runs: tuple[Run, ...], count: int, rank: Callable[[AnalysisRow], int]) -> list[StoredImage]:
+    """Return images of the analysis `gallery` of lowest rank, of the data sets in turn, so that none fills a figure.
 
-
-def thumbnails(files: Iterable[tuple[Path | None, Callable[[Path], DecodedImage]]]) -> list[str | None]:
-    """Return small pictures of files, None for each that is gone or that cannot be read any more.
-
-    Args:
-        files: each with what reads it; None where it is not known where the file is.
+    Only images whose evidence is finite and of at least two candidates are taken.
     """
-
-    def small(file: tuple[Path | None, Callable[[Path], DecodedImage]]) -> str | None:
-        path, read = file
-        try:
-            return None if path is None else jpeg_text(thumbnail(read(path).pixels))
-        except ImageError:
-            return None
-
-    with ThreadPoolExecutor() as pool:  # decoders let other threads run
-        return list(pool.map(small, files))
+    turns: Counter[tuple[int, str]] = Counter()
+    keyed = []
+    for index, (row, image) in enumerate(read_analysis(runs, "gallery", _read_stored)):
+        if len(image.posterior) > 1 and np.isfinite(image.stored.evidence).all():
+            key = (rank(row), row.dataset)
+            turns[key] += 1
+            keyed.append(((key[0], turns[key], index), image))
+    return [image for _, image in sorted(keyed, key=lambda item: item[0])[:count]]
 
 
 StoredKey = tuple[str, str | None, str, str]
 """Backbone and weights, hash of the data set, and path: what stored evidence belongs to."""
 
 
-def stored_key(run: Run, path: str) -> StoredKey:
+def _stored_key(run: Run, path: str) -> StoredKey:
     """Return what stored evidence of an image of a run is known by."""
     config = run.document["config"]
     pretrained = config.get("pretrained", config["backbone"].get("pretrained"))
     return str(config["backbone"]["name"]), pretrained, str(config["dataset"]["hash"]), path
 
 
-def find_stored(runs: Iterable[Run]) -> dict[StoredKey, tuple[Run, dict[str, Any]]]:
+def _find_stored(runs: Iterable[Run]) -> dict[StoredKey, tuple[Run, AnalysisRow]]:
     """Return the rows of the analysis `gallery`, each with its run, by the image that they are about."""
-    stored: dict[StoredKey, tuple[Run, dict[str, Any]]] = {}
+    stored: dict[StoredKey, tuple[Run, AnalysisRow]] = {}
     for run in runs:
-        for row in run.rows.select(["path", "method", "error", "candidates", "diagnostics"]).to_pylist():
-            answered = not row["error"] and row["diagnostics"] != "{}"  # nothing is stored where zero-shot stood in
-            if answered and method_of(row["method"]) == "gallery":
-                stored.setdefault(stored_key(run, row["path"]), (run, row))
+        for label in (label for label in run.document["config"]["methods"] if method_of(label) == "gallery"):
+            for row in analysis_rows(run, label):
+                if row.diagnostics:  # nothing is stored where zero-shot stood in
+                    stored.setdefault(_stored_key(run, row.path), (run, row))
     return stored
 
 
-def draw_stored(run: Run, row: dict[str, Any]) -> tuple[tuple[str, ...], list[str]]:
+def _draw_stored(run: Run, row: AnalysisRow) -> tuple[tuple[str, ...], list[str]]:
     """Return the names of an image's two best candidates, and pictures of their evidence and common evidence, as text.
 
     Raises:
         ArgumentError: the row does not hold what the analysis `gallery` stores.
     """
     try:
-        stored, best = read_maps(read_diagnostics(row["diagnostics"])), row["candidates"][:2]
-        names = tuple(run.document["config"]["names"][index] for index in best)
-        small = thumbnail(stored.image)
-        size, image = small.shape[:2], small / 255.0
-        maps = [resized(stored.evidence[index], *size) for index in range(len(best))]
-        drawn = [overlay(image, values, strongest(*maps)) for values in maps]
-        if len(best) == 2:
-            shared = resized(common_map(*stored.evidence[:2]), *size)
-            drawn.append(overlay_weights(image, shared / shared.max()))
-        return names, [jpeg_text(pixels) for pixels in drawn]
+        stored, best = read_maps(row.diagnostics), row.candidates[:2]
+        names = tuple(row.names[index] for index in best)
+        small = _small(PIL.Image.fromarray(stored.image))
+        drawn = draw_evidence(small / 255.0, stored.evidence[:2])
+        return names, [_jpeg_text(pixels) for pixels in drawn]
     except (KeyError, ValueError, IndexError, TypeError, OSError) as error:
         what = f"{type(error).__name__}: {error}"
-        raise ArgumentError(f"{run.folder}: the gallery row of {row['path']} cannot be drawn ({what})") from None
+        raise ArgumentError(f"{run.folder}: the gallery row of {row.path} cannot be drawn ({what})") from None
+
+
+ImageKey = tuple[str, str]
+"""Folder of the data set, and path in it."""
+
+
+@dataclass(frozen=True)
+class RunImages:
+    """A run's images as a page shows them: all, those that a method fixed or broke, and the script's data."""
+
+    run: Run
+    keys: Sequence[ImageKey]
+    changed: Collection[ImageKey]
+    data: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Pictures:
+    """Pictures of a page: JPEG files in base64, names and pictures of two candidates' evidence, and warnings."""
+
+    thumbnails: list[str]
+    evidence: list[dict[str, Any]]
+    warnings: list[str]
+
+
+def add_pictures(panels: Sequence[RunImages], analyses: Sequence[Run], most: int) -> Pictures:
+    """Read and draw the pictures of panels, each once, and note in the panels' data which image has which.
+
+    Args:
+        panels: the images; those come first that changed, or whose evidence is stored.
+        analyses: runs that may have stored evidence.
+        most: how many images get pictures.
+    """
+    stored = _find_stored(analyses)
+    readers: dict[ImageKey, Callable[[Path], DecodedImage]] = {}
+    first: set[ImageKey] = set()
+    for panel in panels:
+        config = panel.run.document["config"]
+        limits = {"exif": config.get("exif", True), "max_pixels": config.get("max_pixels", MAX_PIXELS)}
+        readers |= dict.fromkeys(panel.keys, partial(read_image, **limits))
+        first |= {*panel.changed, *(key for key in panel.keys if _stored_key(panel.run, key[1]) in stored)}
+    chosen = choose([*readers], first, most)
+    # A run that does not say where its images are has none that could be read.
+    files = [(Path(folder) / path if folder else None, readers[folder, path]) for folder, path in chosen]
+    pictures = {key: text for key, text in zip(chosen, _thumbnails(files), strict=True) if text is not None}
+    numbers = dict.fromkeys(chosen, -2) | {key: number for number, key in enumerate(pictures)}
+    drawn: dict[StoredKey, dict[str, Any]] = {}
+    for panel in panels:
+        evidence = panel.data["evidence"] = {}
+        for position, key in enumerate(panel.keys):
+            if (stored_as := _stored_key(panel.run, key[1])) in stored and key in numbers:
+                if stored_as not in drawn:
+                    names, texts = _draw_stored(*stored[stored_as])
+                    drawn[stored_as] = {"names": names, "pictures": texts}
+                evidence[position] = [*drawn].index(stored_as)
+        panel.data["pictures"] = [numbers.get(key, -1) for key in panel.keys]
+    counts = {
+        "are no longer where they were, and have no picture": len(chosen) - len(pictures),
+        "have no picture, so that the page stays small": len(readers) - len(chosen),
+    }
+    warnings = [f"{count:,} of {len(readers):,} images {what}" for what, count in counts.items() if count]
+    return Pictures([*pictures.values()], [*drawn.values()], warnings)
+
+
+def choose(images: Sequence[T], first: Collection[T], count: int) -> list[T]:
+    """Return so many of the images: evenly spread ones, after evenly spread ones of those that come first."""
+    taken = _spread([image for image in images if image in first], count)
+    chosen = {*taken, *_spread([image for image in images if image not in first], count - len(taken))}
+    return [image for image in images if image in chosen]
+
+
+def _spread(images: Sequence[T], count: int) -> Sequence[T]:
+    """Return so many of the images, evenly spread."""
+    return [images[index * len(images) // count] for index in range(count)] if len(images) > count else images
+
+
+def _thumbnails(files: Iterable[tuple[Path | None, Callable[[Path], DecodedImage]]]) -> list[str | None]:
+    """Return small pictures of files as text, None for each that is gone or cannot be read any more."""
+
+    def read_small(file: tuple[Path | None, Callable[[Path], DecodedImage]]) -> str | None:
+        path, read = file
+        try:
+            return None if path is None else _jpeg_text(_small(PIL.Image.fromarray(read(path).pixels)))
+        except ImageError:
+            return None
+
+    with ThreadPoolExecutor() as pool:  # decoders let other threads run
+        return list(pool.map(read_small, files))
+
+
+def _small(image: PIL.Image.Image) -> UInt8[np.ndarray, "height width 3"]:
+    """Shrink an image to a longer side of at most 112 pixels."""
+    image.thumbnail((_LONGEST, _LONGEST), PIL.Image.Resampling.BICUBIC, reducing_gap=3.0)
+    return np.asarray(image)
+
+
+def _jpeg_text(pixels: UInt8[np.ndarray, "height width 3"]) -> str:
+    """Return pixels as a JPEG file in base64."""
+    file = io.BytesIO()
+    PIL.Image.fromarray(pixels).save(file, "JPEG", quality=70, optimize=True)
+    return base64.b64encode(file.getvalue()).decode("ascii")

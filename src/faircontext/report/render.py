@@ -48,9 +48,9 @@ class Table:
         rows: cells, as many as headings.
         foot: rows that say something about the columns.
         notes: what stands beneath, a line each.
-        words: how many columns, from the left, are words; the others are numbers.
-        rules: numbers of rows after which a line is drawn.
-        bars: numbers of columns after which a line is drawn.
+        words: how many columns, from the left, are text; the others are numbers.
+        rules: indices of rows after which a line is drawn.
+        bars: indices of columns after which a line is drawn.
     """
 
     title: str
@@ -98,16 +98,16 @@ def to_markdown(table: Table) -> str:
     marks = {"": "{}", "best": "**{}**", "second": "<u>{}</u>"}
     rows = [_marked(row, marks, escape_markdown) for row in (*table.rows, *table.foot)]
     heads = [escape_markdown(column) for column in table.columns]
-    width = [max(3, *(len(row[place]) for row in (heads, *rows))) for place in range(len(heads))]
+    width = [max(3, *(len(row[index]) for row in (heads, *rows))) for index in range(len(heads))]
 
     def line(cells: Sequence[str]) -> str:
         padded = [
-            cell.ljust(size) if place < table.words else cell.rjust(size)
-            for place, (cell, size) in enumerate(zip(cells, width, strict=True))
+            cell.ljust(size) if index < table.words else cell.rjust(size)
+            for index, (cell, size) in enumerate(zip(cells, width, strict=True))
         ]
         return f"| {' | '.join(padded)} |"
 
-    ends = ["-" * size if place < table.words else "-" * (size - 1) + ":" for place, size in enumerate(width)]
+    ends = ["-" * size if index < table.words else "-" * (size - 1) + ":" for index, size in enumerate(width)]
     notes = [f"- {escape_markdown(note)}" for note in _notes(table)]
     head = [f"**{escape_markdown(table.title)}**", "", line(heads), line(ends)]
     return "\n".join([*head, *map(line, rows), *(["", *notes] if notes else []), ""])
@@ -116,8 +116,8 @@ def to_markdown(table: Table) -> str:
 def to_latex(table: Table) -> str:
     r"""Write a table as a LaTeX `table*`; it needs `\usepackage{booktabs}`."""
     marks = {"": "{}", "best": r"\textbf{{{}}}", "second": r"\underline{{{}}}"}
-    kinds = ["l" if place < table.words else "r" for place in range(len(table.columns))]
-    form = "".join(kind + ("|" if place in table.bars else "") for place, kind in enumerate(kinds))
+    kinds = ["l" if index < table.words else "r" for index in range(len(table.columns))]
+    form = "".join(kind + ("|" if index in table.bars else "") for index, kind in enumerate(kinds))
     lines = [
         r"\begin{table*}[t]",
         r"\centering",
@@ -128,9 +128,9 @@ def to_latex(table: Table) -> str:
         " & ".join(map(escape_latex, table.columns)) + r" \\",
         r"\midrule",
     ]
-    for place, row in enumerate(table.rows):
+    for index, row in enumerate(table.rows):
         lines.append(" & ".join(_marked(row, marks, escape_latex)) + r" \\")
-        if place in table.rules and place < len(table.rows) - 1:
+        if index in table.rules and index < len(table.rows) - 1:
             lines.append(r"\midrule")
     if table.foot:
         lines += [r"\midrule", *(" & ".join(_marked(row, marks, escape_latex)) + r" \\" for row in table.foot)]
@@ -174,13 +174,13 @@ def to_terminal(table: Table, width: int | None = None) -> str:
     ranked = any(cell.rank for row in table.rows for cell in row)
     title = Text(one_line(table.title), "bold")
     drawn = RichTable(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
-    for place, column in enumerate(table.columns):
-        word = place < table.words
+    for index, column in enumerate(table.columns):
+        word = index < table.words
         drawn.add_column(
             Text(one_line(column)), justify="left" if word else "right", overflow="fold", no_wrap=plain or word
         )
-    for place, row in enumerate(table.rows):
-        end = place in table.rules or place == len(table.rows) - 1
+    for index, row in enumerate(table.rows):
+        end = index in table.rules or index == len(table.rows) - 1
         drawn.add_row(*map(text, row), end_section=end)
     for row in table.foot:
         drawn.add_row(*map(text, row), style="" if plain else "dim")

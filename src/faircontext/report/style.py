@@ -23,6 +23,7 @@ from matplotlib.patheffects import withStroke
 from matplotlib.transforms import blended_transform_factory
 
 from faircontext.files import replacing
+from faircontext.metrics.stats import Interval
 
 __all__ = [
     "BLACK",
@@ -37,48 +38,27 @@ __all__ = [
     "VERMILION",
     "FigureResult",
     "colours_of",
+    "draw_interval",
     "forest",
     "inline_svg",
+    "interval_columns",
+    "label_rows",
     "name_points",
     "name_within",
     "new_figure",
+    "note_rows",
     "save_figure",
     "styled",
 ]
 
 BLACK, ORANGE, SKY, GREEN = "#000000", "#e69f00", "#56b4e9", "#009e73"
 BLUE, VERMILION, PURPLE, GREY = "#0072b2", "#d55e00", "#cc79a7", "#707070"
-_CYCLE = (BLUE, VERMILION, GREEN, ORANGE, PURPLE, SKY, BLACK)
+_CYCLE = (VERMILION, GREEN, ORANGE, PURPLE, SKY, BLACK)
 
 COLUMN, PAGE = 3.3, 6.9
 """Widths of figures in inches."""
 
-_STYLE: Any = {
-    "font.family": "DejaVu Sans",  # comes with matplotlib: the same type on every machine
-    "font.size": 7,
-    "axes.titlesize": 7.5,
-    "axes.labelsize": 7.5,
-    "axes.linewidth": 0.6,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.axisbelow": True,
-    "xtick.labelsize": 7,
-    "ytick.labelsize": 7,
-    "xtick.major.width": 0.6,
-    "ytick.major.width": 0.6,
-    "xtick.major.size": 2.5,
-    "ytick.major.size": 2.5,
-    "legend.fontsize": 7,
-    "legend.frameon": False,
-    "lines.linewidth": 1.1,
-    "grid.color": "#e3e3e3",
-    "grid.linewidth": 0.5,
-    "figure.facecolor": "white",
-    "pdf.fonttype": 42,  # TrueType, embedded: text can be searched, and publishers take it
-    "text.parse_math": False,  # a dollar in a name is a dollar
-    "svg.hashsalt": "faircontext",
-    "svg.fonttype": "path",
-}
+_STYLE = mpl.rc_params_from_file(Path(__file__).parent / "templates" / "figures.mplstyle", use_default_template=False)
 
 
 @dataclass(frozen=True)
@@ -88,12 +68,17 @@ class FigureResult:
     Attributes:
         figure: the drawing.
         data: the numbers that it shows: rows, which become a CSV file, or a document, which becomes a JSON file.
-        notes: what a person should know of it, a line each.
+        warnings: what a person should know of it, a line each.
     """
 
     figure: Figure
     data: Sequence[Mapping[str, Any]] | Mapping[str, Any]
-    notes: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+
+def interval_columns(name: str, interval: Interval, prefix: str = "") -> dict[str, float]:
+    """Return a value and its ends by the names of their columns: `name`, and `low` and `high` after the prefix."""
+    return {name: interval.value, f"{prefix}low": interval.low, f"{prefix}high": interval.high}
 
 
 @contextmanager
@@ -117,53 +102,68 @@ def new_figure(width: float, height: float, title: str, subtitle: str) -> Figure
     return figure
 
 
-def colours_of(names: Sequence[str]) -> dict[str, str]:
-    """Return a colour for each name: zero-shot grey, FCL blue, the others in the order of the palette."""
-    found, rest = {}, cycle(colour for colour in _CYCLE if colour != BLUE)
-    for name in names:
-        found[name] = GREY if name == "zero_shot" else BLUE if name == "fcl" else next(rest)
-    return found
+def colours_of(methods: Sequence[str]) -> list[str]:
+    """Return a colour for each method: zero-shot grey, FCL blue, the others in the order of the palette."""
+    rest = cycle(_CYCLE)
+    return [{"zero_shot": GREY, "fcl": BLUE}.get(method) or next(rest) for method in methods]
+
+
+def draw_interval(
+    axis: Axes, row: float, interval: Interval, colour: str, marker: str = "o", width: float = 1.3, size: float = 4
+) -> None:
+    """Draw a value and its interval, unless its ends are NaN, at a height; width of the line and size are in points."""
+    if np.isfinite([interval.low, interval.high]).all():
+        axis.plot([interval.low, interval.high], [row, row], color=colour, linewidth=width, solid_capstyle="butt")
+    axis.plot(interval.value, row, marker, color=colour, markersize=size)
+
+
+def label_rows(axis: Axes, labels: Sequence[str], ends: tuple[float, float]) -> None:
+    """Name the rows 0, 1, 2, ... of a panel at its left, with vertical grid lines and no axis, between two heights."""
+    axis.set_yticks(range(len(labels)), labels)
+    axis.set_ylim(*ends)
+    axis.tick_params(axis="y", length=0)
+    axis.grid(axis="x")
+    axis.spines["left"].set_visible(False)
+
+
+def note_rows(axis: Axes, notes: Sequence[str], heading: str) -> None:
+    """Write a note at the right of each row of a panel, below a heading."""
+    beside = blended_transform_factory(axis.transAxes, axis.transData)
+    for row, note in enumerate(notes):
+        axis.text(1.03, row, note, transform=beside, va="center_baseline", fontsize=7)
+    axis.text(1.03, -0.75, heading, transform=beside, va="bottom", fontsize=7, color=GREY)
 
 
 def forest(
     axis: Axes,
     labels: Sequence[str],
-    values: Float[np.ndarray, "rows 3"],
-    notes: Sequence[str] = (),
-    heading: str = "",
+    values: Sequence[Interval],
+    notes: Sequence[str],
+    heading: str,
     strong: int | None = None,
     colours: Sequence[str] | None = None,
 ) -> None:
-    """Draw a row per label, the first on top: a value with its interval, and a note at the right of the panel.
+    """Draw differences of accuracies in points, a row each, the first on top, with a note at the right of the panel.
 
     Args:
-        axis: where it is drawn.
+        axis: where they are drawn.
         labels: of the rows.
-        values: value, low and high end of each; ends that are NaN are not drawn.
+        values: the differences with their intervals, as proportions.
         notes: what stands at the right of each row.
         heading: of the notes.
         strong: a row that sums up the others, below a line.
         colours: of the rows; blue where they are not given.
     """
-    rows = np.arange(len(labels))
-    for row, (value, low, high) in enumerate(values.tolist()):
+    for row, value in enumerate(values):
         colour = colours[row] if colours is not None else BLACK if row == strong else BLUE
-        if np.isfinite([low, high]).all():
-            axis.plot([low, high], [row, row], color=colour, linewidth=1.3, solid_capstyle="butt")
-        axis.plot(value, row, "D" if row == strong else "o", color=colour, markersize=4)
-    axis.set_yticks(rows, labels)
-    axis.set_ylim(len(labels) - 0.4, -0.6)
-    axis.tick_params(axis="y", length=0)
-    axis.grid(axis="x")
-    axis.spines["left"].set_visible(False)
+        points = Interval(100 * value.value, 100 * value.low, 100 * value.high)
+        draw_interval(axis, row, points, colour, "D" if row == strong else "o")
+    label_rows(axis, labels, (len(labels) - 0.4, -0.6))
     if strong is not None:
         axis.axhline(strong - 0.5, color=GREY, linewidth=0.5)
         axis.get_yticklabels()[strong].set_fontweight("bold")
-    beside = blended_transform_factory(axis.transAxes, axis.transData)
-    for row, note in enumerate(notes):
-        axis.text(1.03, row, note, transform=beside, va="center_baseline", fontsize=7)
-    if heading:
-        axis.text(1.03, -0.75, heading, transform=beside, va="bottom", fontsize=7, color=GREY)
+    note_rows(axis, notes, heading)
+    axis.axvline(0, color=BLACK, linewidth=0.7)
 
 
 def name_within(name: str, letters: int) -> str:
@@ -171,35 +171,27 @@ def name_within(name: str, letters: int) -> str:
     return name if len(name) <= letters else name[: letters - 1] + "…"
 
 
-_ADVANCE, _HEIGHT, _GAP = 0.62, 1.25, 5.0
+_POINTS_PANEL = (72 * (COLUMN - 0.65), 72 * 2.0)
+"""Size of the panel in which points are named, about, in points."""
+
+_FONT_SIZE = 7
+_LETTER_WIDTH, _LETTER_HEIGHT, _GAP = 0.62, 1.25, 5.0
 """Mean width and height of a letter in ems, and the distance from a point in points."""
 
 _Box = tuple[float, float, float, float]
 
 
-def name_points(
-    axis: Axes,
-    points: Float[np.ndarray, "points 2"],
-    names: Sequence[str],
-    size: tuple[float, float],
-    fontsize: float = 7,
-) -> None:
-    """Write each name beside its point, at the first of several places where nothing else is.
+def name_points(axis: Axes, points: Float[np.ndarray, "points 2"], names: Sequence[str]) -> None:
+    """Write each name beside its point, at the first of several positions where nothing else is.
 
-    Args:
-        axis: where the points are drawn; its limits must be set.
-        points: their data coordinates.
-        names: of the points.
-        size: of the panel in inches, about.
-        fontsize: in points.
+    The panel is of a column's width, and its limits must be set.
     """
-    panel = np.array(size) * 72
     fractions = axis.transAxes.inverted().transform(axis.transData.transform(points))
-    at = fractions * panel
+    at = fractions * np.array(_POINTS_PANEL)
     taken: list[_Box] = [(x - 3, y - 3, x + 3, y + 3) for x, y in at]
     for point, (x, y), name in zip(points, at, names, strict=True):
-        width, height = _ADVANCE * fontsize * len(name), _HEIGHT * fontsize
-        box = min(_boxes_beside(x, y, width, height), key=lambda box: _cost(box, taken, (panel[0], panel[1])))
+        width, height = _LETTER_WIDTH * _FONT_SIZE * len(name), _LETTER_HEIGHT * _FONT_SIZE
+        box = min(_boxes_beside(x, y, width, height), key=lambda box: _overlap(box, taken))
         taken.append(box)
         centre = ((box[0] + box[2]) / 2 - x, (box[1] + box[3]) / 2 - y)
         far = np.hypot(max(abs(centre[0]) - width / 2, 0), max(abs(centre[1]) - height / 2, 0)) > 2 * _GAP
@@ -210,35 +202,28 @@ def name_points(
             textcoords="offset points",
             ha="center",
             va="center",
-            fontsize=fontsize,
+            fontsize=_FONT_SIZE,
             path_effects=[withStroke(linewidth=1.5, foreground="white")],  # lines do not cross a name
             arrowprops={"arrowstyle": "-", "color": GREY, "linewidth": 0.4, "shrinkB": 2} if far else None,
         )
 
 
-def _boxes_beside(x: float, y: float, width: float, height: float) -> list[_Box]:
-    """Return where a name may stand, the best first."""
-    found = []
-    for step in (0, 1, 2, 3, 4, 5, 6):
-        for up in (step, -step) if step else (0,):
-            for right in (True, False):
-                left = x + _GAP if right else x - _GAP - width
-                middle = y + up * 0.75 * height
-                found.append((left, middle - height / 2, left + width, middle + height / 2))
-        for above in (step + 1.2, -step - 1.2):
-            middle = y + above * 0.75 * height
-            found.append((x - width / 2, middle - height / 2, x + width / 2, middle + height / 2))
-    return found
+def _boxes_beside(x: float, y: float, width: float, height: float) -> Iterator[_Box]:
+    """Yield where a name may stand, the best first: at the right, at the left, above and below, then farther off."""
+    for step in range(7):
+        centres = [(side * (_GAP + width / 2), up) for up in ((step, -step) if step else (0,)) for side in (1, -1)]
+        for dx, up in [*centres, (0.0, step + 1.2), (0.0, -step - 1.2)]:
+            left, low = x + dx - width / 2, y + up * 0.75 * height - height / 2
+            yield left, low, left + width, low + height
 
 
-def _cost(box: _Box, taken: Sequence[_Box], panel: tuple[float, float]) -> float:
+def _overlap(box: _Box, taken: Sequence[_Box]) -> float:
     """Return by how much a box overlaps what is there, and reaches out of the panel, in square points."""
-    outside = max(-box[0], 0) + max(-box[1], 0) + max(box[2] - panel[0], 0) + max(box[3] - panel[1], 0)
-    overlaps = (
+    outside = sum(max(-box[side], 0) + max(box[side + 2] - _POINTS_PANEL[side], 0) for side in (0, 1))
+    return 20 * outside + sum(
         max(min(box[2], other[2]) - max(box[0], other[0]), 0) * max(min(box[3], other[3]) - max(box[1], other[1]), 0)
         for other in taken
     )
-    return 20 * outside + sum(overlaps)
 
 
 def save_figure(figure: Figure, path: Path) -> None:

@@ -1,9 +1,9 @@
-"""The paper's tables from runs, with what the paper leaves out: numbers of images, intervals, unreadable files.
+"""The paper's tables from runs, with what the paper leaves out: counts of images, intervals, unreadable files.
 
 Sources: tables `tab:tta_imagenet_vitb16`, `tab:tta_vitb16_fg`, `tab:tta_imagenet_rn50` and `tab:delta_clip_merged`.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import isnan
 
 import numpy as np
@@ -11,19 +11,16 @@ import numpy as np
 from faircontext.metrics.calibration import Reliability, reliability
 from faircontext.metrics.scores import Comparison
 from faircontext.metrics.stats import Accuracy, Interval, holm
-from faircontext.report.measures import METRICS, MISSING, Column, Metric, columns_of, gain, measure, show
-from faircontext.report.paper import TableGroup, dataset_title
+from faircontext.report.paper import METRICS, MISSING, TOP1, Column, Metric, TableGroup, columns_of, dataset_title
 from faircontext.report.render import Cell, Rank, Table
 from faircontext.runs.groups import method_title
 from faircontext.runs.results import Result
 
 __all__ = ["adjusted_p_values", "long_table", "paper_table", "pooled_bins", "pooled_comparison", "pooled_table"]
 
-_TOP1 = METRICS["top1"]
-
 
 def paper_table(group: TableGroup, metric_name: str = "top1") -> Table:
-    """Return a table as the paper has it, with numbers of images, intervals and gains beneath.
+    """Return a table as the paper has it, with counts of images, intervals and gains beneath.
 
     The best value of a column is bold and the second underlined, by what is printed; where methods answered different
     images they are not compared.
@@ -34,7 +31,7 @@ def paper_table(group: TableGroup, metric_name: str = "top1") -> Table:
     """
     metric, columns = METRICS[metric_name], columns_of(group)
     values = [column.values(group, metric) for column in columns]
-    cells = [_cells(group, column, found, metric) for column, found in zip(columns, values, strict=True)]
+    cells = [_cells(group, column, row, metric) for column, row in zip(columns, values, strict=True)]
     names = [Cell(method_title(name)) for name in group.methods]
     return Table(
         title=f"{metric.title[0].upper()}{metric.title[1:]} of {group.title}",
@@ -55,18 +52,18 @@ def paper_table(group: TableGroup, metric_name: str = "top1") -> Table:
 def _rules(methods: Sequence[str]) -> Iterator[int]:
     """Yield where the paper draws lines: after zero-shot, and before FCL."""
     kinds = [name if name == "zero_shot" else "ours" if name.startswith("fcl") else "others" for name in methods]
-    yield from (place for place in range(len(kinds) - 1) if kinds[place] != kinds[place + 1])
+    yield from (row for row in range(len(kinds) - 1) if kinds[row] != kinds[row + 1])
 
 
 def _cells(group: TableGroup, column: Column, values: Sequence[Interval | None], metric: Metric) -> list[Cell]:
     """Return a column's cells; of those that are printed alike all are the best, or all the second."""
-    texts = [MISSING if value is None else metric.show(value.value, column.gained) for value in values]
-    numbers = [float(text) for text in texts if text != MISSING]
-    best: list[float] = []
-    if len(numbers) > 1 and not column.gained and column.comparable(group):
-        best = sorted(set(numbers), reverse=metric.higher)[:2]
-    ranks: dict[float, Rank] = dict(zip(best, ("best", "second"), strict=False))
-    return [Cell(text, "" if text == MISSING else ranks.get(float(text), "")) for text in texts]
+    texts = [MISSING if value is None else metric.format(value.value, column.gained) for value in values]
+    known = [text for text in texts if text != MISSING]
+    ranks: dict[str, Rank] = {}
+    if len(known) > 1 and not column.gained and column.comparable(group):
+        best = sorted({*known}, key=float, reverse=metric.higher)
+        ranks = dict(zip(best, ("best", "second"), strict=False))
+    return [Cell(text, ranks.get(text, "")) for text in texts]
 
 
 def _foot(
@@ -74,14 +71,14 @@ def _foot(
 ) -> tuple[tuple[Cell, ...], ...]:
     """Return the number of images of each column, and the largest half-width of its intervals."""
     sizes, widths = [], []
-    for column, found in zip(columns, values, strict=True):
+    for column, intervals in zip(columns, values, strict=True):
         rows = [column.results(group, method) for method in group.methods]
-        numbers = sorted({sum(result.n for result in results) for results in rows if results}) or [0]
-        sizes.append(Cell(" to ".join(f"{number:,}" for number in dict.fromkeys([*numbers[:1], *numbers[-1:]]))))
-        halves = [max(v.value - v.low, v.high - v.value) for v in found if v is not None and not isnan(v.low)]
-        widths.append(Cell(f"±{metric.show(max(halves))}" if halves else MISSING))
-    rows_of_foot = ((Cell("n"), *sizes), (Cell("±95%"), *widths))
-    return rows_of_foot if metric.score else rows_of_foot[:1]
+        counts = {sum(result.n for result in results) for results in rows if results} or {0}
+        sizes.append(Cell(" to ".join(f"{n:,}" for n in dict.fromkeys((min(counts), max(counts))))))
+        halves = [max(v.value - v.low, v.high - v.value) for v in intervals if v is not None and not isnan(v.low)]
+        widths.append(Cell(f"±{metric.format(max(halves))}" if halves else MISSING))
+    foot = ((Cell("n"), *sizes), (Cell("±95%"), *widths))
+    return foot if metric.score else foot[:1]
 
 
 def long_table(group: TableGroup) -> Table:
@@ -107,7 +104,7 @@ def long_table(group: TableGroup) -> Table:
         title=group.title,
         columns=("Data set", "Method", *headings),
         rows=tuple(rows),
-        notes=(note, *_coverage(group), *_unreadable(group, _TOP1)),
+        notes=(note, *_coverage(group), *_unreadable(group, TOP1)),
         words=2,
         rules=frozenset(ends),
         bars=frozenset({1}),
@@ -116,31 +113,33 @@ def long_table(group: TableGroup) -> Table:
 
 def _facts(result: Result, p_values: tuple[float, float] | None) -> list[str]:
     """Return the cells of a row of numbers."""
-    found = result.comparison
-    return [
-        f"{result.n:,}",
-        show(measure(result, _TOP1), _TOP1),
-        show(measure(result, METRICS["top5"]), METRICS["top5"]),
-        show(gain([result], _TOP1), _TOP1, sign=True) if found else "",
-        f"+{found.gained:,} -{found.lost:,}" if found else "",
-        *([f"{p:.2g}" for p in p_values] if p_values else ["", ""]),
-        show(measure(result, METRICS["ece"]), METRICS["ece"]),
-    ]
+    top1, top5, error = (METRICS[name].show(METRICS[name].measure([result])) for name in ("top1", "top5", "ece"))
+    return [f"{result.n:,}", top1, top5, *_tests(result.comparison, p_values, ""), error]
+
+
+def _tests(comparison: Comparison | None, p_values: tuple[float, float] | None, missing: str) -> list[str]:
+    """Return the cells of a comparison with zero-shot: the difference, gained and lost images, and p-values."""
+    if comparison is None or p_values is None:
+        return [missing] * 4
+    counts = f"+{comparison.gained:,} -{comparison.lost:,}"
+    return [TOP1.show(comparison.difference, sign=True), counts, *(f"{p:.2g}" for p in p_values)]
 
 
 def adjusted_p_values(group: TableGroup, method: str) -> dict[str, tuple[float, float]]:
     """Return a method's p-values by data set: McNemar's exact test, and adjusted by Holm's method over the sets."""
-    raw = {name: r.comparison.p_value for name, r in group.row(method).items() if r.comparison is not None}
-    return dict(zip(raw, zip(raw.values(), holm(list(raw.values())), strict=True), strict=True)) if raw else {}
+    return _adjusted({name: r.comparison.p_value for name, r in group.row(method).items() if r.comparison is not None})
 
 
-def pooled_comparison(results: Sequence[Result]) -> Comparison | None:
-    """Return a method against zero-shot over all images, each weighing the same; None for zero-shot."""
-    pairs = [(result.correct, base.correct) for result in results if (base := result.zero_shot) is not None]
-    if not pairs:
-        return None
-    own, theirs = (np.concatenate(side) for side in zip(*pairs, strict=True))
-    return Comparison.of(own, theirs)
+def _adjusted(p_values: Mapping[str, float]) -> dict[str, tuple[float, float]]:
+    """Return p-values beside those that are adjusted by Holm's method."""
+    adjusted = holm(list(p_values.values())) if p_values else ()
+    return {name: (p, adjusted_p) for (name, p), adjusted_p in zip(p_values.items(), adjusted, strict=True)}
+
+
+def pooled_comparison(comparisons: Iterable[Comparison | None]) -> Comparison | None:
+    """Return comparisons on several data sets as one, each image weighing the same; None where there is none."""
+    known = [one for one in comparisons if one is not None]
+    return Comparison(*(sum(getattr(one, name) for one in known) for name in Comparison.COUNTS)) if known else None
 
 
 def pooled_bins(results: Sequence[Result]) -> Reliability | None:
@@ -157,21 +156,16 @@ def pooled_table(group: TableGroup) -> Table:
     p is McNemar's exact test, by itself and by Holm's method over the methods.
     """
     rows = {method: results for method in group.methods if (results := list(group.row(method).values()))}
-    found = {method: one for method, results in rows.items() if (one := pooled_comparison(results)) is not None}
-    raw = [one.p_value for one in found.values()]
-    adjusted = dict(zip(found, holm(raw), strict=True)) if raw else {}
+    comparisons = {method: pooled_comparison(r.comparison for r in results) for method, results in rows.items()}
+    p_values = _adjusted({method: one.p_value for method, one in comparisons.items() if one is not None})
     cells = []
     for method, results in rows.items():
-        tests = [MISSING] * 4
-        if (one := found.get(method)) is not None:
-            difference = show(one.difference, _TOP1, sign=True)
-            tests = [difference, f"+{one.gained:,} -{one.lost:,}", f"{one.p_value:.2g}", f"{adjusted[method]:.2g}"]
-        accuracy = Accuracy(sum(int(r.correct.sum()) for r in results), sum(r.n for r in results))
-        top1 = show(Interval(accuracy.value, *accuracy.interval), _TOP1)
+        tests = _tests(comparisons[method], p_values.get(method), MISSING)
+        top1 = _accuracy(sum(int(r.correct.sum()) for r in results), n := sum(r.n for r in results))
         bins = pooled_bins(results)
-        error = MISSING if bins is None else METRICS["ece"].show(bins.expected_calibration_error)
-        means = show(gain(results, _TOP1), _TOP1, sign=True)
-        row = [method_title(method), f"{len(results)}", f"{accuracy.n:,}", top1, *tests, means, error]
+        error = MISSING if bins is None else METRICS["ece"].format(bins.expected_calibration_error)
+        mean = TOP1.show(TOP1.gain(results), sign=True)
+        row = [method_title(method), f"{len(results)}", f"{n:,}", top1, *tests, mean, error]
         cells.append(tuple(map(Cell, row)))
     return Table(
         title="All data sets together",
@@ -203,9 +197,12 @@ def _explanations(group: TableGroup, columns: Sequence[Column], metric: Metric) 
         f"{'More' if metric.higher else 'Less'} is better."
         + (f" {headings[len(group.results)]} is the mean over these data sets." if len(group.results) > 1 else "")
         + (" OOD Avg. is the mean over ImageNet-A, -K, -R and -V." if "OOD Avg." in headings else "")
-        + " Δ is over zero-shot on the same images."
-        + (" ±95% is the largest half-width of a column's 95% intervals." if metric.score else "")
-        + ("" if metric.score else " No intervals: resampled, the error is larger than on the images themselves.")
+        + " Δ is over zero-shot on the same images. "
+        + (
+            "±95% is the largest half-width of a column's 95% intervals."
+            if metric.score
+            else "No intervals: resampled, the error is larger than on the images themselves."
+        )
     )
     apart = [column.heading for column in columns if not column.gained and not column.comparable(group)]
     if apart:
@@ -215,12 +212,11 @@ def _explanations(group: TableGroup, columns: Sequence[Column], metric: Metric) 
 def _coverage(group: TableGroup) -> Iterator[str]:
     """Yield, for each data set that was not measured in full, how much of it was; or that the split is another."""
     for name, results in group.results.items():
-        for result in {id(result.run): result for result in results.values()}.values():
-            words = list(_parts(result))
-            if words:
-                several = len({id(other.run) for other in results.values()}) > 1
-                where = f" ({result.run.folder})" if several else ""
-                yield f"{dataset_title(name)}{where}: {', '.join(words)}."
+        by_run = {id(result.run): result for result in results.values()}
+        for result in by_run.values():
+            if parts := ", ".join(_parts(result)):
+                where = f" ({result.run.folder})" if len(by_run) > 1 else ""
+                yield f"{dataset_title(name)}{where}: {parts}."
 
 
 def _parts(result: Result) -> Iterator[str]:
@@ -242,35 +238,31 @@ def _parts(result: Result) -> Iterator[str]:
 
 
 def _unreadable(group: TableGroup, metric: Metric) -> Iterator[str]:
-    """Yield, for each data set, how many files were refused and the accuracies with them counted as wrong."""
+    """Yield, for each data set, how many files were unreadable and the accuracies with them counted as wrong."""
     for name, results in group.results.items():
-        found = [results[method] for method in group.methods if method in results and results[method].unreadable]
-        for files in sorted({(result.unreadable, result.unreadable + result.n) for result in found}):
-            line = f"{dataset_title(name)}: {files[0]:,} of {files[1]:,} files refused and left out"
+        some = [results[method] for method in group.methods if method in results and results[method].unreadable]
+        for unreadable, whole in sorted({(result.unreadable, result.unreadable + result.n) for result in some}):
+            line = f"{dataset_title(name)}: {unreadable:,} of {whole:,} files refused and left out"
             if metric.counts and metric.score is not None:
-                same = [result for result in found if (result.unreadable, result.unreadable + result.n) == files]
-                worse = [f"{method_title(r.method)} {_with_unreadable(r, metric)}" for r in same]
+                same = [r for r in some if (r.unreadable, r.unreadable + r.n) == (unreadable, whole)]
+                correct = {r.method: int(metric.score(r).sum()) if r.n else 0 for r in same}
+                worse = (f"{method_title(method)} {_accuracy(count, whole)}" for method, count in correct.items())
                 line += f"; counted as wrong: {', '.join(worse)}"
             yield f"{line}."
 
 
-def _with_unreadable(result: Result, metric: Metric) -> str:
-    correct = int(metric.score(result).sum()) if metric.score and result.n else 0
-    accuracy = Accuracy(correct, result.n + result.unreadable)
-    return show(Interval(accuracy.value, *accuracy.interval), metric)
+def _accuracy(correct: int, n: int) -> str:
+    """Return a share of images in percent, with Wilson's interval."""
+    accuracy = Accuracy(correct, n)
+    return TOP1.show(Interval(accuracy.value, *accuracy.interval))
 
 
 def _gains(group: TableGroup, metric: Metric) -> Iterator[str]:
     """Yield, for each method, its mean gain over zero-shot with the interval."""
     for method in group.methods:
         row = group.row(method)
-        value = gain(list(row.values()), metric)
-        if value is not None:
+        if (value := metric.gain(list(row.values()))) is not None:
             part = f" over {len(row)} of {len(group.results)} data sets" if len(row) < len(group.results) else ""
-            number = sum(result.n for result in row.values())
-            yield (
-                f"Δ {method_title(method)}: {show(value, metric, sign=True)}{part} (paired on {number:,} images, 95% "
-                "bootstrap interval)."
-                if metric.score
-                else f"Δ {method_title(method)}: {show(value, metric, sign=True)}{part} ({number:,} images)."
-            )
+            images = f"{sum(result.n for result in row.values()):,} images"
+            how = f"paired on {images}, 95% bootstrap interval" if metric.score else images
+            yield f"Δ {method_title(method)}: {metric.show(value, sign=True)}{part} ({how})."

@@ -120,7 +120,7 @@ class _Reader:
             views.all  # noqa: B018
         if self.augment:
             views.augmented.all  # noqa: B018
-        return _Prepared(views, time.perf_counter() - begin, notes=image.notes)
+        return _Prepared(views, time.perf_counter() - begin, notes=image.warnings)
 
 
 def answer_images(

@@ -16,18 +16,19 @@ import torch
 from tqdm import tqdm
 
 from faircontext import __version__
-from faircontext.datasets.folder import FolderTruth, depth_remarks, find_images, keys_below
-from faircontext.diagnostics import describe_flat, is_flat
+from faircontext.datasets.class_folders import depth_warnings, keys_below
+from faircontext.datasets.folder import find_images
 from faircontext.errors import one_line
 from faircontext.files import check_outputs, to_json, write_whole, writing
 from faircontext.imageio import MAX_PIXELS
 from faircontext.labels import LabelSpace
 from faircontext.metrics.scores import Comparison, Tally
-from faircontext.names import name_remarks
+from faircontext.names import FolderTruth, name_warnings
 from faircontext.runs.answer import Answer, Item, answer_images
 from faircontext.runs.options import ClassifyOptions, Say
 from faircontext.runs.plan import Setup
 from faircontext.runs.records import Row
+from faircontext.types import describe_flat, is_flat
 
 __all__ = ["SCHEMA_VERSION", "EntrySpool", "RowWriter", "classify"]
 
@@ -54,14 +55,14 @@ def classify(options: ClassifyOptions, inputs: Sequence[str], listed: Iterable[s
     setup = options.create(names, options.method, options.prompts)
     roots = inputs if options.labels_from_folders else ()
     truth = FolderTruth(setup.labels.names, paths, roots)
-    warnings += depth_remarks(keys_below(paths, roots))
+    warnings += depth_warnings(keys_below(paths, roots))
     check_outputs(filter(None, (options.csv, options.json)), [*paths, *filter(None, [options.labels_file])])
     with ExitStack() as stack:
         # Opened last, so that a wrong argument leaves an earlier file as it was.
         writer = stack.enter_context(RowWriter(options.csv)) if options.csv else None
         spool = stack.enter_context(EntrySpool(options.json)) if options.json else None
         _print_run(options, setup, len(paths))
-        for warning in [*warnings, *name_remarks(names), *setup.labels.warnings(), *truth.remarks()]:
+        for warning in [*warnings, *name_warnings(names), *setup.labels.warnings(), *truth.warnings()]:
             warn(warning)
         totals = _Totals(setup)
         items = [Item(str(path), path, truth(path)) for path in paths]

@@ -16,7 +16,6 @@ import torch
 from tqdm import tqdm
 
 from faircontext.datasets.spec import Dataset
-from faircontext.diagnostics import describe_flat, is_flat, read_diagnostics
 from faircontext.files import check_folder
 from faircontext.imageio import DecodedImage
 from faircontext.metrics.calibration import expected_calibration_error
@@ -37,6 +36,7 @@ from faircontext.runs.records import SCHEMA_VERSION, Record, check_same
 from faircontext.runs.results import Result, analysis_rows, describe_analysis, read_results
 from faircontext.runs.store import Run, RunStore, load_run
 from faircontext.system import lifetime_peak_mb, usable_processors
+from faircontext.types import describe_flat, is_flat, read_diagnostics
 
 __all__ = [
     "CHECKED",

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from faircontext.datasets.folder import class_folders
+from faircontext.datasets.class_folders import class_folders
 from faircontext.errors import ArgumentError, check_minimum
 from faircontext.imageio import MAX_PIXELS, DecodedImage, read_image
 from faircontext.names import class_names

@@ -24,7 +24,7 @@ from faircontext.files import digest_of_json, to_json
 from faircontext.imageio import MAX_PIXELS
 from faircontext.labels import LabelSpace
 from faircontext.methods import Method
-from faircontext.names import list_remarks
+from faircontext.names import list_warnings
 from faircontext.runs.answer import Answer, Item
 from faircontext.runs.options import EvaluateOptions
 from faircontext.runs.records import Record
@@ -203,7 +203,7 @@ class Plan:
         if self.shard is not None and not self.positions:
             n = min(len(dataset.samples), self.limit or len(dataset.samples))
             yield f"shard {self.shard[0]}/{self.shard[1]} has no image, since there are only {n:,}"
-        yield from (*dataset.remarks, *list_remarks(dataset.names), *self.setup.labels.warnings())
+        yield from (*dataset.warnings, *list_warnings(dataset.names), *self.setup.labels.warnings())
 
 
 def run_name(dataset: str, shard: tuple[int, int] | None) -> str:

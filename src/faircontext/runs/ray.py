@@ -101,6 +101,6 @@ class _Answerer:
         return {"records": [json.dumps([asdict(record) for record in records]) for records in answered]}
 
 
-def _to_record(stored: dict[str, Any]) -> Record:
-    values: dict[str, Any] = {name: tuple(v) if isinstance(v, list) else v for name, v in stored.items()}
-    return Record(**values)
+def _to_record(values: dict[str, Any]) -> Record:
+    tuples: dict[str, Any] = {name: tuple(value) for name, value in values.items() if isinstance(value, list)}
+    return Record(**{**values, **tuples})

@@ -16,12 +16,12 @@ import pyarrow.compute as pc
 from jaxtyping import Bool, Float, Int
 
 from faircontext.datasets.collages import cells_of
-from faircontext.diagnostics import read_diagnostics
 from faircontext.errors import ArgumentError
 from faircontext.metrics.scores import Comparison, reconstruction_bound
 from faircontext.metrics.stats import CorrelationKind, Interval, bootstrap_mean, clustered_correlation
 from faircontext.runs.records import AnalysisRow, is_analysis, to_numpy
 from faircontext.runs.store import Run
+from faircontext.types import read_diagnostics
 
 __all__ = [
     "Result",

@@ -2,9 +2,9 @@
 // What the page shows of the data in it. Names and paths come from files: they are set as text, never as HTML.
 const data = JSON.parse(document.getElementById("data").textContent);
 const OUTCOMES = [
-  ["0", "fixed", "Fixed"], ["1", "broke", "Broke"], ["3", "wrong", "Left wrong"], ["2", "right", "Left right"],
+  ["0", "fixed", "Fixed"], ["1", "broke", "Broke"], ["3", "wrong", "Still wrong"], ["2", "right", "Still right"],
 ];
-const WORDS = { 0: "Fixed: zero-shot was wrong", 1: "Broke: zero-shot was right", 2: "Left right", 3: "Left wrong" };
+const WORDS = { 0: "Fixed: zero-shot was wrong", 1: "Broke: zero-shot was right", 2: "Still right", 3: "Still wrong" };
 const CHUNK = 60;
 const ALL = "all";
 const ANY = ""; // of classes, which may be called "all"

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 import torch
+from helpers import same_bits
 
 from faircontext import Backbone, LabelSpace, create_backbone
 from faircontext.backbones.open_clip import TextTower
-from faircontext.files import cache_folder, cached_features
-from helpers import same_bits
+from faircontext.backbones.towers import cache_folder, cached_features
 
 NAMES = ("cat", "dog", "three-toed sloth")
 CPU = torch.device("cpu")

@@ -1,0 +1,196 @@
+"""Towers of images and text: device and precision, batches, checks of weights and features, and the features' cache.
+
+Text features are stored in the platform's own folder for caches (`~/.cache/faircontext` on Linux); the environment
+variable `FAIRCONTEXT_CACHE` names another, and with the value `off` nothing is stored. Image features are stored in a
+folder that a run names (`evaluate --features`). Deleting either costs time only.
+"""
+
+import hashlib
+import os
+import re
+import tempfile
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+
+import platformdirs
+import torch
+import torch.nn.functional as F
+from jaxtyping import Bool, Float
+from safetensors import safe_open
+from safetensors.torch import save
+from torch import Tensor
+
+from faircontext import __version__
+from faircontext.errors import ArgumentError, check_choice
+from faircontext.files import digest, digest_of_json, replacing
+
+__all__ = [
+    "DTYPES",
+    "ROW_MULTIPLE",
+    "USELESS",
+    "cache_folder",
+    "cached_features",
+    "check_weights",
+    "hash_of",
+    "pad_rows",
+    "probe_picture",
+    "refuse_features",
+    "resolve_precision",
+    "usable_device",
+    "useless_rows",
+]
+
+DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+"""Precisions of the image tower."""
+
+ROW_MULTIPLE = 16
+"""Encoder batches are padded to a multiple of this: a row's features then do not depend on the rows beside it."""
+
+USELESS = "NaN, infinite or all zero"
+"""What features must not be: a softmax over them gives NaN, or the same probability for all classes."""
+
+
+def usable_device(device: str) -> torch.device:
+    """Return the torch device of a name.
+
+    Raises:
+        ArgumentError: there is none here that holds numbers.
+    """
+    try:
+        usable = torch.empty(0, device=device).device
+        if usable.type == "meta":
+            raise RuntimeError("it holds no numbers")
+        return usable
+    except (RuntimeError, AssertionError, ImportError) as error:  # what torch raises depends on how it was built
+        said = re.split(r"[.;]\s|\n", str(error), maxsplit=1)[0].rstrip(".")
+        about_torch = isinstance(error, NotImplementedError | ImportError) or "INTERNAL ASSERT" in said
+        reason = "PyTorch finds no such device here" if about_torch or len(said) > 100 else said
+        raise ArgumentError(f"device={device!r} is not possible: {reason}; use for example cpu") from None
+
+
+def resolve_precision(precision: str, device: torch.device) -> str:
+    """Return fp32, bf16 or fp16 for a requested precision; `"auto"` takes bf16 where the processor computes in it.
+
+    Raises:
+        ArgumentError: the precision is not one of auto, fp32, bf16, fp16.
+    """
+    check_choice("precision", precision, ("auto", *DTYPES))
+    if precision != "auto":
+        return precision
+    # Private, but the only question torch answers about bf16 arithmetic (avx512_bf16, AMX) on a CPU.
+    bf16 = device.type == "cpu" and getattr(torch.cpu, "_is_avx512_bf16_supported", lambda: False)()
+    return "bf16" if bf16 else "fp32"
+
+
+def check_weights(name: str, weights: Mapping[str, Tensor]) -> None:
+    """Raise `ArgumentError` naming the model and the first tensor with a value that is NaN or infinite."""
+    for tensor_name, tensor in weights.items():
+        # Where the sum is finite all values are: a pass that needs no memory. Where it is not, it may have overflowed.
+        if not tensor.is_floating_point() or bool(tensor.sum().isfinite()):
+            continue
+        if count := int((~tensor.isfinite()).sum()):
+            raise ArgumentError(
+                f"{name}: the weights cannot be used: {count:,} of the {tensor.numel():,} values of {tensor_name} are "
+                "NaN or infinite; take another checkpoint"
+            )
+
+
+def useless_rows(features: Float[Tensor, "rows dim"]) -> Bool[Tensor, " rows"]:
+    """Return which rows of features, as they are after division by their length, are no unit vectors."""
+    useful: Tensor = features.norm(dim=-1) > 0.5  # a comparison with NaN is false
+    return ~useful
+
+
+def refuse_features(name: str, what: str, weights: Mapping[str, Tensor], problem: str = USELESS) -> ArgumentError:
+    """Return the error for a model whose features of something are useless, naming a weight that is all zero."""
+    zero = next((key for key, tensor in weights.items() if tensor.ndim > 1 and not torch.any(tensor)), None)
+    blame = f" (all values of {zero} are zero)" if zero else ""
+    return ArgumentError(
+        f"{name}: the weights cannot be used: the features of {what} are {problem}{blame}; take another checkpoint"
+    )
+
+
+def probe_picture(size: int) -> Float[Tensor, "1 3 size size"]:
+    """Return a fixed picture with structure at every scale, as photos have, in normalised pixels."""
+    rng = torch.Generator().manual_seed(0)
+    layers = [torch.rand(1, 3, cells, cells, generator=rng) for cells in (1, 2, 4, 8, 16, 32)]
+    scaled = [F.interpolate(layer, size=(size, size), mode="bicubic", align_corners=False) for layer in layers]
+    mixed = torch.stack(scaled).mean(0)
+    return (mixed - mixed.mean()) / mixed.std()
+
+
+def pad_rows(rows: Tensor) -> Tensor:
+    """Return a batch with rows of zeros up to a multiple of `ROW_MULTIPLE`."""
+    padding = -len(rows) % ROW_MULTIPLE
+    return torch.cat([rows, rows.new_zeros(padding, *rows.shape[1:])]) if padding else rows
+
+
+def hash_of(module: torch.nn.Module) -> str:
+    """Return the SHA-256 of a module's parameters and buffers, in hexadecimal."""
+    sha256 = hashlib.sha256()
+    for name, tensor in sorted(module.state_dict().items()):
+        sha256.update(name.encode())
+        sha256.update(_bytes_of(tensor))
+    return sha256.hexdigest()
+
+
+def _bytes_of(tensor: Tensor) -> memoryview:
+    return tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data
+
+
+def cache_folder() -> Path | None:
+    """Return the folder of the cache, or None where nothing is to be stored."""
+    setting = os.environ.get("FAIRCONTEXT_CACHE", "")
+    if setting.lower() in ("off", "0", "none"):
+        return None
+    return Path(setting) if setting else Path(platformdirs.user_cache_dir("faircontext", appauthor=False))
+
+
+def cached_features(
+    folder: Path | None,
+    key: Mapping[str, object],
+    device: torch.device,
+    compute: Callable[[], Tensor],
+    rows: int = 0,
+) -> Tensor:
+    """Return a tensor from a folder, or compute and store it; an entry that is damaged is computed again.
+
+    Args:
+        folder: where entries lie; None stores nothing.
+        key: all that the tensor depends on, besides the versions of this package and of torch, the device, and the
+            number of threads, which are added.
+        device: where the tensor is wanted.
+        compute: makes the tensor.
+        rows: how many are needed; an entry with fewer is computed again, and what is returned may have more.
+    """
+    if folder is None:
+        return compute()
+    versions = {"faircontext": __version__, "torch": torch.__version__}
+    whole = {**key, **versions, "device": device.type, "threads": torch.get_num_threads()}
+    path = folder / f"{digest_of_json(whole)}.safetensors"
+    features = _read_features(path)
+    if features is None or len(features) < rows:
+        features = compute()
+        with suppress(OSError, ArgumentError):  # a cache that cannot be written is no reason to stop
+            _write_features(path, features)
+    return features.to(device)
+
+
+def _read_features(path: Path) -> Tensor | None:
+    try:
+        with safe_open(path, "pt") as file:
+            tensor: Tensor = file.get_tensor("features")
+            whole = file.metadata()["sha256"] == digest(_bytes_of(tensor)) and bool(tensor.isfinite().all())
+            return tensor if whole else None
+    except Exception:  # no such entry, or a damaged one
+        return None
+
+
+def _write_features(path: Path, tensor: Tensor) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(dir=path.parent, suffix=".partial")  # two processes may make the same entry
+    os.close(handle)
+    with replacing(path, Path(name)) as made:
+        # Written here, as the library's own writing says of a full disk what is no OSError.
+        made.write_bytes(save({"features": tensor.cpu().contiguous()}, {"sha256": digest(_bytes_of(tensor))}))

@@ -1,0 +1,285 @@
+"""Class folders: which folders are splits and which are classes, what the classes are called."""
+
+import os
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from faircontext.datasets.folder import Walk, folders_in, holds_images, is_folder, list_entries
+from faircontext.datasets.layouts import NAMES, imagenet_names, imagenet_wnids, is_there
+from faircontext.datasets.spec import Sample
+from faircontext.errors import ArgumentError, and_more
+from faircontext.imageio import EXTENSIONS
+from faircontext.names import ClassIndex, as_integer, count_from_one, natural, read_labels
+
+_WNID = re.compile(r"n\d{8}")
+_WORDS = {
+    "train": "train training",
+    "val": "val valid validation dev development eval evaluation",
+    "test": "test tests testing",
+    "images": "images",
+}
+_SPLITS: Mapping[str, str] = {word: split for split, words in _WORDS.items() for word in words.split()}
+_NAME = re.compile(rf"({'|'.join(_SPLITS)})(?:[ _-]?(?:set|split|data|images))?(?:[ _-]?(?:19|20)\d\d)?")
+_ORDER = {"train": ("train", "images"), "val": ("val", "images"), "test": ("test", "images", "val")}
+"""Where images of a split are looked for: validation images may stand in for test images."""
+
+
+class ClassFolders(NamedTuple):
+    """A folder that directly holds class folders."""
+
+    folder: Path
+    split: str
+    """`test` or `val`; `all` where there is but one set of images."""
+    warnings: tuple[str, ...] = ()
+    """What was left aside, a line each."""
+
+
+def split_of(name: str) -> str | None:
+    """Return which split a folder's name stands for: `train`, `val`, `test`, or `images` for all of them; else None."""
+    match = _NAME.fullmatch(name.casefold())
+    return None if match is None else _SPLITS[match[1]]
+
+
+def find_class_folders(folder: Path, split: str, seen: set[Path] | None = None) -> ClassFolders | None:
+    """Find the folder that directly holds the class folders of a split, at any depth of splits and `images`.
+
+    A folder called like a split is one where it holds class folders; beside two or more folders of other names, one
+    such folder alone is a class. A folder where only splits hold images is never read as classes.
+
+    Args:
+        folder: the data set's.
+        split: `val` or `train`, or else test images are looked for, then images of no split, then validation images.
+        seen: takes the real folders, each of which is looked at once.
+    """
+    seen = set() if seen is None else seen
+    if (real := folder.resolve()) in seen:
+        return None
+    seen.add(real)
+    filled = _filled(folder)
+    others = [entry.name for entry, part in filled.items() if part is None]
+    # Only its first class folders are looked at: training images may be many.
+    held = {part for entry, part in filled.items() if part in _ORDER and any(map(holds_images, folders_in(entry)))}
+    for part in _ORDER.get(split, _ORDER["test"]):
+        if held == {part} and len(others) > 1:
+            continue
+        named = sorted((e for e in filled if filled[e] == part), key=lambda e: (e.name != part, e.is_symlink()))
+        inner = {e: find_class_folders(e, split if part == "images" else part, seen) for e in named}
+        if there := {entry: found for entry, found in inner.items() if found is not None}:
+            return _choose(folder, part, there, others)
+    return ClassFolders(folder, "all") if others and len(held) < 2 else None
+
+
+def _choose(folder: Path, part: str, candidates: Mapping[Path, ClassFolders], others: Sequence[str]) -> ClassFolders:
+    """Return what was found in the one folder of a split, or in the one that is called exactly like it."""
+    entry, chosen = next(iter(candidates.items()))
+    if len(candidates) > 1 and entry.name != part:
+        raise ArgumentError(
+            f"{folder}: the folders {' and '.join(entry.name for entry in candidates)} are of the same split, {part}; "
+            f"name the one to take, for example {_as_named(entry)}"
+        )
+    if part == "images":
+        return chosen
+    aside = (f"folders beside {entry.name}, a split, are left out: {and_more(others)}",) if others else ()
+    return ClassFolders(chosen.folder, part, (*aside, *chosen.warnings))
+
+
+def _as_named(folder: Path) -> str:
+    """Return a path in the form that `--datasets` takes for one, whatever the root is."""
+    return str(folder) if folder.is_absolute() or folder.parts[:1] == ("..",) else f"./{folder}"
+
+
+def _filled(folder: Path) -> dict[Path, str | None]:
+    """Return the folders right below one that hold images, at any depth, and which splits they are."""
+    return {entry: split_of(entry.name) for entry in folders_in(folder) if holds_images(entry)}
+
+
+def split_hint(folder: Path) -> str:
+    """Return, where splits lie right below a folder and no classes, what can be named in its place; else nothing."""
+    filled = _filled(folder)
+    splits = {entry: part for entry, part in filled.items() if part is not None}
+    if not splits:
+        return ""
+    if len(splits) < len(filled):
+        taken = find_class_folders(folder, "test")
+        if taken is None or taken.split == "all":
+            return ""
+    seen: set[Path] = set()
+    inner = [find_class_folders(entry, part, seen) for entry, part in splits.items()]
+    ways = [_as_named(found.folder) for found in inner if found is not None]
+    *first, last = (entry.name for entry in splits)
+    names = f"{', '.join(first)} and {last} are splits, not classes" if first else f"{last} is a split, not a class"
+    return names + (f"; name the one to take: {' or '.join(ways)}" if ways else ", without class folders inside")
+
+
+def class_folders(paths: Sequence[str]) -> tuple[str, ...]:
+    """Return the names of the folders right below some folders, as class names, integers by value.
+
+    Raises:
+        ArgumentError: a path is no folder or cannot be read, or there is no folder below, or there are splits.
+    """
+    folders: list[Path] = []
+    for path in paths:
+        if not path or not os.path.isdir(path):  # noqa: PTH112 (unlike Path, it answers for names that cannot exist)
+            raise ArgumentError(f"{path}: not a folder; --labels-from-folders takes folders of class folders")
+        try:
+            hint = split_hint(Path(path))
+        except RecursionError:
+            raise ArgumentError(f"{Path(path)}: folders lie too deep in each other") from None
+        if hint:
+            raise ArgumentError(f"{Path(path)}: {hint}; or give the class names with --labels")
+        folders += folders_in(Path(path))
+    if not folders:
+        raise ArgumentError(f"no class folders in {', '.join(paths)}; give the class names with --labels")
+    return tuple(dict.fromkeys(folder.name for folder in sorted(folders, key=natural)))
+
+
+def samples_below(folder: Path, folders: Sequence[tuple[Path, int]]) -> tuple[tuple[Sample, ...], list[str]]:
+    """Return the images in some class folders, with the label of each folder, and warnings of what was left out.
+
+    Each real folder is visited once, see `Walk`: images that are found in two class folders would count twice, perhaps
+    as two classes.
+    """
+    walk, skip = Walk([entry for entry, _ in folders], folder), len(folder.parts)
+    samples: list[Sample] = []
+    for entry, label in folders:
+        if walk.leads_back(entry):
+            raise ArgumentError(
+                f"{entry}: is a link into the class folders beside it, whose images would count twice; take it away"
+            )
+        samples += [Sample("/".join(path.parts[skip:]), path, label) for path in walk.images(entry)]
+    walk.entries(folder)  # what lies beside the class folders is left out as well
+    return tuple(samples), [*walk.warnings(), *depth_warnings(sample.key for sample in samples)]
+
+
+def read_imagenet(folder: Path, variant: str = "") -> tuple[tuple[Sample, ...], list[str]]:
+    """Return the images in wnid folders, or in folders 0 to 999 as of ImageNet-V2, by label, and warnings."""
+    wnids = imagenet_wnids(variant)
+    labels = {wnid: label for label, wnid in enumerate(wnids)}
+    folders: dict[int, Path] = {}
+    flat = False
+    for entry in list_entries(folder):
+        if not is_folder(entry):  # a README.txt lies beside the class folders of A and R
+            flat = flat or bool(re.fullmatch(r"ILSVRC2012_val_\d{8}\.JPEG", entry.name))
+        elif _WNID.fullmatch(entry.name) or entry.name.isdecimal():
+            position = None if variant else as_integer(entry.name)
+            label = labels.get(entry.name, -1) if position is None else position
+            if not 0 <= label < len(wnids):
+                first = "" if variant or 0 in folders else "; folders count from 0, and there is no folder 0"
+                raise ArgumentError(f"{entry}: is none of the {len(wnids)} classes; take it away{first}")
+            if (other := folders.setdefault(label, entry)) != entry:
+                raise ArgumentError(f"{entry}: is of the same class as {other.name}; take one away")
+    if flat and not folders:
+        raise ArgumentError(
+            f"{folder}: the validation images are not sorted into wnid folders; do so with the script valprep.sh that "
+            "comes with many ImageNet recipes"
+        )
+    samples, warnings = samples_below(folder, [(folders[label], label) for label in sorted(folders)])
+    odd = count_from_one(folders, wnids) if all(entry.name.isdecimal() for entry in folders.values()) else ""
+    return samples, [*warnings, *([f"folders may count from 1: {odd}"] if odd else [])]
+
+
+def read_class_folders(folder: Path, found: ClassFolders) -> tuple[tuple[str, ...], tuple[Sample, ...], list[str]]:
+    """Return class names, images and warnings of the class folders of a data set, which may have `classnames.txt`."""
+    folders = folders_in(found.folder)
+    names, labels, warnings = _name_classes(folder, folders)
+    labelled = [*zip(folders, labels, strict=True)]
+    samples, left_out = samples_below(found.folder, sorted(labelled, key=lambda pair: pair[1]))
+    warnings += [*found.warnings, *left_out]
+    filled = {sample.label for sample in samples}
+    if empty := [entry.name for entry, label in labelled if label not in filled]:
+        warnings.append(f"class folders without images, which stay classes: {', '.join(empty)}")
+    if loose := sum(e.suffix.lower() in EXTENSIONS for e in list_entries(found.folder) if e not in folders):
+        warnings.append(f"images that lie in no class folder are left out: {loose} in {found.folder}")
+    return names, samples, warnings
+
+
+def _name_classes(folder: Path, folders: Sequence[Path]) -> tuple[tuple[str, ...], list[int], list[str]]:
+    """Return class names, the label of each class folder, and warnings."""
+    words = tuple(entry.name for entry in folders)
+    order = [*range(len(words))]
+    if is_there(folder / NAMES):
+        names = read_labels(folder / NAMES)
+        return names, *_match(folder, words, names)
+    if all(_WNID.fullmatch(word) for word in words):
+        known = dict(zip(imagenet_wnids(), imagenet_names(), strict=True))
+        if strange := [word for word in words if word not in known]:
+            raise ArgumentError(
+                f"{folder}: {strange[0]} is none of ImageNet's 1,000 classes; give the names of all class folders, in "
+                f"order, in {NAMES}"
+            )
+        warning = "class folders are wnids, which get the names of CLIP's authors"
+        return tuple(known[word] for word in words), order, [warning]
+    if all(word.isdecimal() for word in words):
+        return words, order, [f"class folders are integers, and so are the class names; give names in {NAMES}"]
+    return words, order, []
+
+
+def _match(folder: Path, words: Sequence[str], names: Sequence[str]) -> tuple[list[int], list[str]]:
+    """Return the indices of class folders in a list of class names, and warnings."""
+    index = ClassIndex(names)
+    named, integers = [index.find(word) for word in words], [as_integer(word) for word in words]
+    known = [label for label in named if label is not None]
+    positions = [integer for integer in integers if integer is not None]
+    warning = ""
+    if len(known) == len(words):
+        labels = known
+    elif len(positions) == len(words) and max(positions) < len(names):
+        labels, odd = positions, count_from_one(positions, names)
+        warning = f"class folders are places in {NAMES}, from 0: {_pairs(words, labels, names)}"
+        warning += f"; they may count from 1: {odd}" if odd else ""
+    elif len(names) == len(words):
+        labels = [*range(len(words))]
+        warning = f"class names are from {NAMES}, in the order of the folders: {_pairs(words, labels, names)}"
+    else:
+        raise ArgumentError(
+            f"{folder / NAMES}: {len(names)} name{'s' * (len(names) != 1)} for {len(words)} class folders, which are "
+            "named otherwise; give one for each, a line each, in order"
+        )
+    # A folder that has the name of one class is not taken for another one because of its position.
+    if any(one not in (None, other) for one, other in zip(named, labels, strict=True)):
+        strange = words[named.index(None)]
+        raise ArgumentError(
+            f"{folder / NAMES}: class folder {strange} is named after none of its {len(names)} names, but "
+            f"{len(known)} others are; name all folders so, or none"
+        )
+    if len({*labels}) < len(labels):
+        doubled = next(label for label in labels if labels.count(label) > 1)
+        raise ArgumentError(f"{folder}: two class folders are named after class {doubled}, {names[doubled]}; join them")
+    return labels, [warning] if warning else []
+
+
+def _pairs(words: Sequence[str], labels: Sequence[int], names: Sequence[str]) -> str:
+    pairs = [f"{word} = {names[label]}" for word, label in zip(words, labels, strict=True)]
+    return ", ".join(pairs[:5]) + (" ..." if len(pairs) > 5 else "")
+
+
+def depth_warnings(keys: Iterable[str]) -> list[str]:
+    """Return how many images lie deeper than right in a class folder, as a line, where any does.
+
+    Args:
+        keys: paths of images, the class folder first, with `/` between.
+    """
+    levels = [key.split("/") for key in keys]
+    deeper = [parts for parts in levels if len(parts) > 2]
+    if not deeper:
+        return []
+    splits = sorted({parts[1] for parts in deeper if split_of(parts[1]) not in (None, "images")})
+    advice = "where the inner folders are the classes, move them up"
+    if len(splits) > 1:
+        advice = f"{and_more(splits)} are splits, which all count: to measure one, lay it out as {splits[0]}/CLASS"
+    return [
+        f"{len(deeper):,} of {len(levels):,} images lie deeper than right in a class folder, and count for the outer "
+        f"one, {'/'.join(deeper[0])} for {deeper[0][0]}; {advice}"
+    ]
+
+
+def keys_below(paths: Iterable[Path], roots: Sequence[str]) -> list[str]:
+    """Return the paths of those images that lie below a root, relative to it, with `/` between."""
+    starts = tuple(os.path.join(os.path.abspath(root), "") for root in roots)  # noqa: PTH100, PTH118 (keeps links)
+    keys = []
+    for path in paths:
+        absolute = os.path.abspath(path)  # noqa: PTH100 (as above)
+        keys += [absolute[len(start) :].replace(os.sep, "/") for start in starts if absolute.startswith(start)][:1]
+    return keys

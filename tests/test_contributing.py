@@ -1,0 +1,116 @@
+"""The recipes of CONTRIBUTING.md, to the letter: packages outside the repository are known by their entry points."""
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+import tomllib
+from collections.abc import Callable
+from configparser import ConfigParser
+from pathlib import Path
+from textwrap import dedent
+
+import pytest
+from coop_trees import draw
+
+RECIPES = (Path(__file__).parents[1] / "CONTRIBUTING.md").read_text(encoding="utf-8").split("\n## ")
+
+RUN = """
+import sys
+from faircontext.cli import main
+for line in sys.argv[1:]:
+    code = main(line.split("\\t"))
+    if code:
+        raise SystemExit(code)
+"""
+"""Several commands in one process: importing torch takes longer than all of them."""
+
+
+def install(site: Path, name: str, entry_points: dict[str, dict[str, str]]) -> None:
+    """Write what an installer writes of a distribution's metadata."""
+    folder = site / f"{name}-1.0.dist-info"
+    folder.mkdir(parents=True)
+    (folder / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
+    parser = ConfigParser()
+    parser.read_dict(entry_points)
+    with (folder / "entry_points.txt").open("w") as file:
+        parser.write(file)
+
+
+def follow(title: str, site: Path) -> list[list[str]]:
+    """Write a recipe's package into a folder, and return its commands."""
+    (recipe,) = (part for part in RECIPES if part.startswith(f"{title}\n"))
+    blocks = re.findall(r"^( *)```(\w*)\n(.*?)^\1```$", recipe, re.MULTILINE | re.DOTALL)
+    commands = []
+    for _, language, indented in blocks:
+        text = dedent(indented)
+        name = text.partition("\n")[0].removeprefix("# ")
+        if language == "python":
+            (site / name).parent.mkdir(parents=True)
+            (site / name).write_text(text, encoding="utf-8")
+        elif language == "toml":
+            install(site, title.split()[-1], tomllib.loads(text)["project"]["entry-points"])
+        else:
+            commands += [shlex.split(line)[1:] for line in text.splitlines()]
+    assert commands
+    return commands
+
+
+def run(site: Path, commands: list[list[str]]) -> subprocess.CompletedProcess[str]:
+    """Run commands in the folder above the packages, in a process that finds these."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(site), os.environ.get("PYTHONPATH", "")])}
+    words = [sys.executable, "-c", RUN, *("\t".join(command) for command in commands)]
+    return subprocess.run(words, cwd=site.parent, env=environment, capture_output=True, text=True, check=False)
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Path:
+    """A folder for packages, beside a photo and two data sets."""
+    draw(tmp_path / "photo.png")
+    for name in ("circle", "square"):
+        for number in range(2):
+            draw(tmp_path / f"data/shapes/{name}/{number}.png")
+            draw(tmp_path / f"data/flat/{name}_{number}.png")
+    return tmp_path / "site"
+
+
+def test_a_method(site: Path, tiny_folder: Callable[[str], Path]) -> None:
+    listing, classify = follow("Add a method", site)
+    done = run(site, [listing, [*classify, "--backbone", f"local-dir:{tiny_folder('clip')}"]])
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("mean_view     zero-shot on the plain view, mixed with the mean of the views\n")
+    assert "mean_view (share=0.25)" in done.stdout
+
+
+def test_a_backbone(site: Path) -> None:
+    listing, classify = follow("Add a backbone", site)
+    done = run(site, [listing, [*classify, "--device", "cpu"]])
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("toy\n")
+    assert "1 image" in done.stdout
+
+
+def test_a_data_set(site: Path, tiny_folder: Callable[[str], Path]) -> None:
+    listing, check, evaluate = follow("Add a data set", site)
+    done = run(site, [listing, check, [*evaluate, "--backbone", f"local-dir:{tiny_folder('clip')}"]])
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "2 of 2 can be evaluated" in done.stdout
+    lines = done.stdout.splitlines()
+    assert [line.split()[0] for line in lines[:3]] == ["name", "shapes", "flat_shapes"]
+    for name in ("shapes", "flat_shapes"):
+        assert f"{name} (test): " in done.stdout
+        assert (site.parent / "runs" / name / "run.json").is_file()
+        assert "a drawing of a {}." in (site.parent / "runs" / name / "run.json").read_text()
+
+
+def test_what_cannot_be_imported_is_one_note_and_stops_nothing(site: Path) -> None:
+    install(site, "broken-dist", {f"faircontext.{group}": {"odd": "absent:odd"} for group in ("methods", "datasets")})
+    done = run(site, [["list", "methods"], ["list", "methods", "fcl"], ["data", "list"], ["data", "list"]])
+    assert done.returncode == 0
+    assert "fcl" in done.stdout
+    assert "caltech101" in done.stdout
+    reason = "absent:odd: ModuleNotFoundError: No module named 'absent'"
+    assert done.stderr.splitlines() == [
+        f"note: {kind} 'odd' of broken-dist is left out: {reason}" for kind in ("method", "data set")
+    ]
