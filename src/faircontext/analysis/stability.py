@@ -21,6 +21,100 @@ from faircontext.types import MAP_SIDE, Diagnostic, Prediction, store_maps
 __all__ = ["Gallery", "Pointing", "Stability", "cell_regions"]
 
 
+@register_method("gallery", "picture, evidence maps and posteriors of an image, for figures and pages (figure a)")
+@dataclass(frozen=True)
+class Gallery(Analysis):
+    """What `store_maps` stores, and the candidates' posteriors.
+
+    Finds `image` and `maps`, `posterior` of the plain view among the candidates at beta, `before` and `after` (mean
+    over the selected views, before and after calibration), and the class indices `explored` and `answer` of exploration
+    and of FCL. Calibration is FCL's with its default settings besides those given here.
+
+    Attributes:
+        lr: learning rate of the calibration.
+    """
+
+    lr: float = 0.002
+
+    def __call__(self, episode: Episode) -> Prediction:
+        """Run FCL on one image and store what is shown."""
+        tau, beta = episode.labels.text[0], self.temperature(episode)
+        adaptation = FCL(**self.settings()).adapt(episode)
+        candidates = adaptation.exploration.candidates  # best first, as the rows of all methods have them
+        positions = torch.searchsorted(adaptation.candidates, candidates)
+        evidence = (
+            self.evidence(episode, tau[candidates]).maps
+            if adaptation.evidence is None
+            else adaptation.evidence.maps[positions]
+        )
+        posterior = (beta * tau[candidates].double() @ episode.z.double()).softmax(-1)
+        small = F.interpolate(evidence[None].float().cpu(), size=(MAP_SIDE, MAP_SIDE), mode="area")[0]
+        findings: dict[str, Diagnostic] = {
+            **store_maps(episode.plain.permute(1, 2, 0).cpu().numpy(), small.numpy()),
+            "posterior": tuple(posterior.tolist()),
+            "before": tuple(adaptation.before.posterior[positions].tolist()),
+            "after": tuple(adaptation.after.posterior[positions].tolist()),
+            "explored": int(adaptation.candidates[adaptation.before.ranking[0]]),
+            "answer": adaptation.prediction.index,
+        }
+        return self.predict(episode, candidates, findings)
+
+
+def cell_regions(side: int, height: int, width: int) -> Int[np.ndarray, "height width"]:
+    """Return the cell of a collage, from the top and the left, that each pixel lies in.
+
+    Args:
+        side: cells along a side.
+        height: in pixels.
+        width: in pixels.
+    """
+    regions: Int[np.ndarray, "height width"] = (cell_of(side, height)[:, None] * side + cell_of(side, width)).numpy()
+    return regions
+
+
+@register_method("pointing", "on collages, whether the evidence map of a class is high in the cell that shows it")
+@dataclass(frozen=True)
+class Pointing(Analysis):
+    """AUC, pointing game and energy of the candidates' evidence maps in each cell of a collage.
+
+    Finds `side`, and `auc`, `pointing` and `energy` (see `faircontext.metrics.saliency.Localisation`) of every
+    candidate in every cell: the candidates in their order, for each the cells from the top and the left. It does not
+    know which class is in which cell; the summary does, from the files' names.
+
+    Candidates are not explored, since all classes of the collage must be among them: they are the k classes that the
+    plain view favours, so all classes of a data set that has no more. The plain view must show all of the collage, as
+    it does of a square image.
+
+    Attributes:
+        side: cells along a side of the collages.
+        k: K, number of candidates.
+    """
+
+    side: int = 2
+    k: int = 20
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 2 <= self.side <= 16:
+            raise ArgumentError(f"side={self.side} is not possible; give 2 to 16 cells along a side")
+
+    def __call__(self, episode: Episode) -> Prediction:
+        """Measure one image."""
+        tau = episode.labels.text[0]
+        scores = (tau.double() @ episode.z.double()).float()
+        candidates = scores.sort(descending=True, stable=True).indices[: self.k]
+        if len(candidates) < 2:
+            return self.predict(episode, candidates, {})
+        maps = self.evidence(episode, tau[candidates]).maps
+        regions = cell_regions(self.side, *maps.shape[1:])
+        localised = [localise(evidence, regions) for evidence in maps]
+        findings = {
+            name: tuple(np.concatenate([getattr(one, name) for one in localised]).tolist())
+            for name in ("auc", "pointing", "energy")
+        }
+        return self.predict(episode, candidates, {"side": self.side, **findings})
+
+
 @register_method("stability", "whether evidence maps settle with more masks and repeat with another seed")
 @dataclass(frozen=True)
 class Stability(Analysis):
@@ -81,97 +175,3 @@ class Stability(Analysis):
 def _finite(correlation: float) -> float:
     """Return 0 for the correlation of a constant map, which is not defined."""
     return 0.0 if math.isnan(correlation) else correlation
-
-
-def cell_regions(side: int, height: int, width: int) -> Int[np.ndarray, "height width"]:
-    """Return the cell of a collage, from the top and the left, that each pixel lies in.
-
-    Args:
-        side: cells along a side.
-        height: in pixels.
-        width: in pixels.
-    """
-    regions: Int[np.ndarray, "height width"] = (cell_of(side, height)[:, None] * side + cell_of(side, width)).numpy()
-    return regions
-
-
-@register_method("pointing", "on collages, whether the evidence map of a class is high in the cell that shows it")
-@dataclass(frozen=True)
-class Pointing(Analysis):
-    """AUC, pointing game and energy of the candidates' evidence maps in each cell of a collage.
-
-    Finds `side`, and `auc`, `pointing` and `energy` (see `faircontext.metrics.saliency.Localisation`) of every
-    candidate in every cell: the candidates in their order, for each the cells from the top and the left. It does not
-    know which class is in which cell; the summary does, from the files' names.
-
-    Candidates are not explored, since all classes of the collage must be among them: they are the k classes that the
-    plain view favours, so all classes of a data set that has no more. The plain view must show all of the collage, as
-    it does of a square image.
-
-    Attributes:
-        side: cells along a side of the collages.
-        k: K, number of candidates.
-    """
-
-    side: int = 2
-    k: int = 20
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not 2 <= self.side <= 16:
-            raise ArgumentError(f"side={self.side} is not possible; give 2 to 16 cells along a side")
-
-    def __call__(self, episode: Episode) -> Prediction:
-        """Measure one image."""
-        tau = episode.labels.text[0]
-        scores = (tau.double() @ episode.z.double()).float()
-        candidates = scores.sort(descending=True, stable=True).indices[: self.k]
-        if len(candidates) < 2:
-            return self.predict(episode, candidates, {})
-        maps = self.evidence(episode, tau[candidates]).maps
-        regions = cell_regions(self.side, *maps.shape[1:])
-        localised = [localise(evidence, regions) for evidence in maps]
-        findings = {
-            name: tuple(np.concatenate([getattr(one, name) for one in localised]).tolist())
-            for name in ("auc", "pointing", "energy")
-        }
-        return self.predict(episode, candidates, {"side": self.side, **findings})
-
-
-@register_method("gallery", "picture, evidence maps and posteriors of an image, for figures and pages (figure a)")
-@dataclass(frozen=True)
-class Gallery(Analysis):
-    """What `store_maps` stores, and the candidates' posteriors.
-
-    Finds `image` and `maps`, `posterior` of the plain view among the candidates at beta, `before` and `after` (mean
-    over the selected views, before and after calibration), and the class indices `explored` and `answer` of exploration
-    and of FCL. Calibration is FCL's with its default settings besides those given here.
-
-    Attributes:
-        lr: learning rate of the calibration.
-    """
-
-    lr: float = 0.002
-
-    def __call__(self, episode: Episode) -> Prediction:
-        """Run FCL on one image and store what is shown."""
-        tau, beta = episode.labels.text[0], self.temperature(episode)
-        adaptation = FCL(**self.settings()).adapt(episode)
-        candidates = adaptation.exploration.candidates  # best first, as the rows of all methods have them
-        positions = torch.searchsorted(adaptation.candidates, candidates)
-        evidence = (
-            self.evidence(episode, tau[candidates]).maps
-            if adaptation.evidence is None
-            else adaptation.evidence.maps[positions]
-        )
-        posterior = (beta * tau[candidates].double() @ episode.z.double()).softmax(-1)
-        small = F.interpolate(evidence[None].float().cpu(), size=(MAP_SIDE, MAP_SIDE), mode="area")[0]
-        findings: dict[str, Diagnostic] = {
-            **store_maps(episode.plain.permute(1, 2, 0).cpu().numpy(), small.numpy()),
-            "posterior": tuple(posterior.tolist()),
-            "before": tuple(adaptation.before.posterior[positions].tolist()),
-            "after": tuple(adaptation.after.posterior[positions].tolist()),
-            "explored": int(adaptation.candidates[adaptation.before.ranking[0]]),
-            "answer": adaptation.prediction.index,
-        }
-        return self.predict(episode, candidates, findings)
