@@ -23,7 +23,7 @@ from faircontext import Backbone, ViewRecipe, __version__, create_method
 from faircontext.backbones.lite import Lite
 from faircontext.calibrate import total_loss
 from faircontext.cli import main
-from faircontext.runs.answer import Answer
+from faircontext.runs.answer import AnsweredImage
 from helpers import DEFAULT_SIGNALS, without_collector
 
 LABELS = ("--labels", "cat,rocket,dog")
@@ -253,7 +253,7 @@ def test_answers_are_not_kept_once_they_are_written(
 ) -> None:
     answer_images, alive = faircontext.runs.classify.answer_images, []
 
-    def watched(*arguments) -> Iterator[Answer]:
+    def watched(*arguments) -> Iterator[AnsweredImage]:
         seen: list[weakref.ref] = []
         for answer in answer_images(*arguments):
             seen += [weakref.ref(answer), *map(weakref.ref, answer.predictions)]

@@ -16,7 +16,7 @@ from faircontext.backbones.towers import probe_picture
 from faircontext.cli import main
 from faircontext.errors import FeatureError
 from faircontext.files import to_json
-from faircontext.runs.answer import Answer, Item, answer_images
+from faircontext.runs.answer import AnsweredImage, Item, answer_images
 from faircontext.runs.store import load_run
 from faircontext.types import Prediction, read_diagnostics
 from helpers import assert_identical, assert_valid
@@ -110,7 +110,7 @@ def speck() -> np.ndarray:
     return pixels
 
 
-def answers_of(backbone: Backbone, path: Path, methods: dict[str, Any]) -> Answer:
+def answers_of(backbone: Backbone, path: Path, methods: dict[str, Any]) -> AnsweredImage:
     recipe = ViewRecipe(number=64, scale=(0.05, 0.06))
     (answer,) = answer_images([Item("x", path, 0)], LabelSpace(NAMES, backbone), methods, recipe)
     return answer

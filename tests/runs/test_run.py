@@ -28,7 +28,7 @@ from faircontext import (
 )
 from faircontext.imageio import DecodedImage
 from faircontext.names import FolderTruth
-from faircontext.runs.answer import Answer, Item, answer_images
+from faircontext.runs.answer import AnsweredImage, Item, answer_images
 from faircontext.views import Geometry, Views
 from helpers import assert_identical, same_bits
 
@@ -61,21 +61,21 @@ def files(tmp_path_factory: pytest.TempPathFactory, photo_files: dict[str, Path]
 
 
 @pytest.fixture(scope="module")
-def answers(files: list[Path], labels: LabelSpace) -> list[Answer]:
+def answers(files: list[Path], labels: LabelSpace) -> list[AnsweredImage]:
     return list(answer_images(items_of(files, labels), labels, {"fcl": METHOD}, RECIPE, seed=3))
 
 
-def test_there_is_a_row_per_file_in_order(answers: list[Answer], files: list[Path]) -> None:
+def test_there_is_a_row_per_file_in_order(answers: list[AnsweredImage], files: list[Path]) -> None:
     assert [answer.rows[0].path for answer in answers] == [str(path) for path in files]
     assert {answer.rows[0].method for answer in answers} == {"fcl"}
     assert all(answer.rows[0].seconds > 0 for answer in answers)
 
 
-def test_a_folder_named_after_a_class_is_the_truth(answers: list[Answer]) -> None:
+def test_a_folder_named_after_a_class_is_the_truth(answers: list[AnsweredImage]) -> None:
     assert [answer.rows[0].label for answer in answers] == ["cat", "cat", "", "cat", ""]
 
 
-def test_bad_files_are_rows_that_say_why_and_end_nothing(answers: list[Answer], files: list[Path]) -> None:
+def test_bad_files_are_rows_that_say_why_and_end_nothing(answers: list[AnsweredImage], files: list[Path]) -> None:
     assert [bool(answer.rows[0].error) for answer in answers] == [False, True, True, True, False]
     for answer, path in zip(answers[1:4], files[1:4], strict=True):
         with pytest.raises(ImageError) as refused:
@@ -86,7 +86,9 @@ def test_bad_files_are_rows_that_say_why_and_end_nothing(answers: list[Answer], 
         assert (answer.rows[0].votes, answer.rows[0].confidence) == (None, None)
 
 
-def test_a_row_holds_what_the_methods_answer(answers: list[Answer], files: list[Path], labels: LabelSpace) -> None:
+def test_a_row_holds_what_the_methods_answer(
+    answers: list[AnsweredImage], files: list[Path], labels: LabelSpace
+) -> None:
     for answer, path in ((answers[0], files[0]), (answers[4], files[4])):
         prediction = METHOD(Episode(load_image(path), labels, RECIPE, seed=3))
         zero_shot = ZeroShot()(Episode(load_image(path), labels))
@@ -134,7 +136,7 @@ def test_an_answer_is_counted_by_index_where_two_classes_have_one_name(files: li
 
 
 def test_several_methods_share_an_image_and_zero_shot_keeps_its_place(
-    files: list[Path], labels: LabelSpace, answers: list[Answer]
+    files: list[Path], labels: LabelSpace, answers: list[AnsweredImage]
 ) -> None:
     methods = {"zero_shot": ZeroShot(), "fcl-8": METHOD, "zero": ZERO()}
     several = list(answer_images(items_of(files, labels), labels, methods, RECIPE, seed=3))

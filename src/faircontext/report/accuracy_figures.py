@@ -17,17 +17,8 @@ from faircontext.report import style
 from faircontext.report.paper import dataset_title
 from faircontext.report.style import BLACK, BLUE, COLUMN, GREY, PAGE, FigureResult, forest, interval_columns, new_figure
 from faircontext.report.tables import pooled_bins, pooled_comparison
-from faircontext.runs.groups import (
-    AblationResults,
-    Cost,
-    RunGroup,
-    Sidecars,
-    Variant,
-    common_images,
-    method_title,
-    shared_sets,
-)
-from faircontext.runs.records import method_of
+from faircontext.runs.groups import AblationResults, Cost, RunGroup, Sidecars, Variant, common_images, shared_sets
+from faircontext.runs.records import method_of, method_title
 from faircontext.runs.results import Result
 
 __all__ = [

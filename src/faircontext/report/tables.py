@@ -232,7 +232,7 @@ def _parts(result: Result) -> Iterator[str]:
     if config["shard"] is not None:
         yield f"shard {config['shard'][0]} of {config['shard'][1]}"
     if not result.run.complete:
-        yield f"not complete ({seen:,} of {result.planned:,} so far)"
+        yield f"not complete ({seen:,} of {result.expected:,} so far)"
     if config["dataset"]["split"] not in ("test", "all"):
         yield f"split {config['dataset']['split']}"
 

@@ -1,5 +1,5 @@
 from .answer import (
-    Answer as Answer,
+    AnsweredImage as AnsweredImage,
     Efficiency as Efficiency,
     Item as Item,
     answer_images as answer_images,

@@ -35,7 +35,7 @@ from faircontext.system import forget_peak, peak_mb, resident_mb, usable_process
 from faircontext.types import Image, Prediction
 from faircontext.views import Geometry, ViewRecipe, Views
 
-__all__ = ["Answer", "Efficiency", "Item", "answer_images", "measure"]
+__all__ = ["AnsweredImage", "Efficiency", "Item", "answer_images", "measure"]
 
 _ZERO_SHOT = ZeroShot()
 
@@ -59,7 +59,7 @@ class Item:
 
 
 @dataclass(frozen=True)
-class Answer:
+class AnsweredImage:
     """All methods' answers for one image.
 
     Attributes:
@@ -132,7 +132,7 @@ def answer_images(
     read: Callable[[Path], DecodedImage] = read_image,
     workers: int = 0,
     features: Path | None = None,
-) -> Iterator[Answer]:
+) -> Iterator[AnsweredImage]:
     """Yield one answer per image, in order; each image is read and encoded once for all methods.
 
     Args:
@@ -173,7 +173,7 @@ def _prepare(reader: _Reader, items: Sequence[Item], workers: int) -> Iterator[_
 
 def _answer_chunk(
     chunk: Sequence[tuple[Item, _Prepared]], labels: LabelSpace, methods: Mapping[str, Method], features: Path | None
-) -> Iterator[Answer]:
+) -> Iterator[AnsweredImage]:
     """Answer some images; where there are several, their plain views are encoded in one batch."""
     begin = time.perf_counter()
     episodes = [None if image.views is None else Episode.of(image.views, labels, features) for _, image in chunk]
@@ -195,12 +195,12 @@ def _answer_chunk(
             except FeatureError as caught:
                 error, seconds = str(caught), seconds + time.perf_counter() - begin
         rows = tuple(replace(row, method=name, error=error, seconds=seconds) for name in methods)
-        yield Answer(rows, notes=image.notes, label=item.label)
+        yield AnsweredImage(rows, notes=image.notes, label=item.label)
 
 
 def _answer(
     episode: Episode, methods: Mapping[str, Method], row: Row, label: int | None, notes: tuple[str, ...], seconds: float
-) -> Answer:
+) -> AnsweredImage:
     """Answer one image; raise `FeatureError` where zero-shot has no prediction."""
     # Zero-shot comes last: it takes the plain view's features from the views', where they are encoded anyway.
     made: dict[Method, tuple[Prediction | str, float]] = {}
@@ -228,7 +228,7 @@ def _answer(
         )
         for (name, method), prediction in zip(methods.items(), predictions, strict=True)
     )
-    return Answer(rows, predictions, reference, notes, label)
+    return AnsweredImage(rows, predictions, reference, notes, label)
 
 
 def _try(method: Method, episode: Episode) -> Prediction | str:

@@ -24,7 +24,7 @@ from faircontext.imageio import MAX_PIXELS
 from faircontext.labels import LabelSpace
 from faircontext.metrics.scores import Comparison, Tally
 from faircontext.names import FolderTruth, name_warnings
-from faircontext.runs.answer import Answer, Item, answer_images
+from faircontext.runs.answer import AnsweredImage, Item, answer_images
 from faircontext.runs.options import ClassifyOptions, Say
 from faircontext.runs.plan import Setup
 from faircontext.runs.records import Row
@@ -69,7 +69,7 @@ def classify(options: ClassifyOptions, inputs: Sequence[str], listed: Iterable[s
         stream = answer_images(items, setup.labels, setup.methods, setup.recipe, options.seed, read)
         interruption: KeyboardInterrupt | None = None
         try:
-            for answer in _until_refused(_with_progress(stream, len(paths), setup), options.strict):
+            for answer in _until_unreadable(_with_progress(stream, len(paths), setup), options.strict):
                 totals.add(answer)
                 if writer:
                     for row in answer.rows:
@@ -104,7 +104,7 @@ class _Totals:
         self._seconds = 0.0
         self._localised, self._flat = Counter[str](), Counter[str]()
 
-    def add(self, answer: Answer) -> None:
+    def add(self, answer: AnsweredImage) -> None:
         """Count an image."""
         self.images += 1
         self.refused += bool(answer.error)
@@ -148,7 +148,7 @@ class _Totals:
                 )
 
 
-def _until_refused(stream: Iterator[Answer], strict: bool) -> Iterator[Answer]:
+def _until_unreadable(stream: Iterator[AnsweredImage], strict: bool) -> Iterator[AnsweredImage]:
     """Pass answers on, where --strict asks so up to the first refused file."""
     for answer in stream:
         yield answer
@@ -157,7 +157,7 @@ def _until_refused(stream: Iterator[Answer], strict: bool) -> Iterator[Answer]:
             break
 
 
-def _with_progress(answers: Iterator[Answer], total: int, setup: Setup) -> Iterator[Answer]:
+def _with_progress(answers: Iterator[AnsweredImage], total: int, setup: Setup) -> Iterator[AnsweredImage]:
     """Print a line per image, with a progress bar below on a terminal and none in a pipe."""
     names = [*setup.methods]
     single = len(names) == 1
@@ -235,7 +235,7 @@ def _summary(compared: Comparison | None) -> dict[str, Any] | None:
     return {**counts, "gained": compared.gained, "lost": compared.lost, "p_value": compared.p_value}
 
 
-def _entries(answer: Answer, labels: LabelSpace) -> Iterator[dict[str, Any]]:
+def _entries(answer: AnsweredImage, labels: LabelSpace) -> Iterator[dict[str, Any]]:
     """Return an image's entries of the JSON file, one per method, with top-5 and diagnostics."""
     for index, row in enumerate(answer.rows):
         entry = {**asdict(row), "label_index": answer.label, "notes": answer.notes}

@@ -89,7 +89,7 @@ class RunGroup:
         for run in self.runs:
             try:
                 own = read_results(run)
-                _ = [(result.dataset, result.planned, result.hash) for result in own]
+                _ = [(result.dataset, result.expected, result.hash) for result in own]
             except (KeyError, TypeError, ValueError) as error:
                 raise _no_description(run, error) from None
             if own:  # a run of analyses has none
@@ -179,7 +179,7 @@ def incomplete(group: RunGroup) -> list[str]:
         run, shard = result.run, result.config["shard"]
         part = "" if shard is None else f"shard {shard[0]} of {shard[1]} (counted from 0); "
         if shard is not None or not run.complete:
-            lines[run.folder] = f"{part}{result.n + result.unreadable:,} of {result.planned:,} images so far"
+            lines[run.folder] = f"{part}{result.n + result.unreadable:,} of {result.expected:,} images so far"
     for run in (run for run in group.runs if has_analyses(run) and not run.complete):
         lines[run.folder] = f"{len(run.rows['path'].unique()):,} images analysed so far"
     return [f"{folder}: {line}" for folder, line in lines.items()]

@@ -25,7 +25,7 @@ from faircontext.imageio import MAX_PIXELS
 from faircontext.labels import LabelSpace
 from faircontext.methods import Method
 from faircontext.names import list_warnings
-from faircontext.runs.answer import Answer, Item
+from faircontext.runs.answer import AnsweredImage, Item
 from faircontext.runs.options import EvaluateOptions
 from faircontext.runs.records import Record
 from faircontext.system import usable_processors
@@ -158,7 +158,7 @@ class Plan:
         methods = self.config["methods"].items()
         return {name: digest_of_json([shared, name, settings])[:12] for name, settings in methods}
 
-    def records(self, answer: Answer, position: int) -> list[Record]:
+    def records(self, answer: AnsweredImage, position: int) -> list[Record]:
         """Return the rows of one image as they are stored."""
         label = self.dataset.samples[position].label
         common: dict[str, Any] = {"dataset": self.dataset.name, "position": position, "label_index": label}

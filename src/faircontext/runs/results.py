@@ -101,7 +101,7 @@ class Result:
         return str(self.run.document["hashes"][self.method])
 
     @property
-    def planned(self) -> int:
+    def expected(self) -> int:
         """How many images the run is to answer."""
         config = self.config
         whole = min(config["dataset"]["images"], config["limit"] or config["dataset"]["images"])
