@@ -228,7 +228,7 @@ def test_the_chains_are_mixed_by_their_weights() -> None:
 
 
 def test_where_operations_do_nothing_so_does_the_mixture(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("faircontext.augmix._OPERATIONS", (lambda picture, *_: picture,))
+    monkeypatch.setattr("faircontext.views._OPERATIONS", (lambda picture, *_: picture,))
     crops = crops_of(50)
     assert same_bits(augmix(crops, rng(0)), crops)
 
@@ -263,7 +263,7 @@ def test_chains_have_one_to_three_operations_of_all_kinds(monkeypatch: pytest.Mo
 
         return operation
 
-    monkeypatch.setattr("faircontext.augmix._OPERATIONS", tuple(map(record, range(9))))
+    monkeypatch.setattr("faircontext.views._OPERATIONS", tuple(map(record, range(9))))
     depths = []
     for seed in range(300):
         calls_before = len(calls)
