@@ -139,3 +139,19 @@ def test_names_that_the_text_model_reads_alike_are_remarked_on(lite0: Backbone, 
     assert LabelSpace(names, lite0, templates).warnings() == [
         "lite0 reads these class names alike: \U00012000, \U00012001; caf\u00e9, cafe; they tie, and the first wins"
     ]
+
+
+def test_a_check_is_run_once_and_again_after_it_has_failed(lite0: Backbone) -> None:
+    labels, calls = LabelSpace(["cat"], lite0), []
+
+    def check() -> None:
+        calls.append(1)
+        if len(calls) == 1:
+            raise LabelError("no")
+
+    with pytest.raises(LabelError):
+        labels.check_once("key", check)
+    labels.check_once("key", check)
+    labels.check_once("key", check)
+    labels.check_once("other", check)
+    assert len(calls) == 3

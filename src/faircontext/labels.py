@@ -62,6 +62,7 @@ class LabelSpace:
             raise LabelError("there is no prompt template; give at least one, for example 'a photo of a {}.'")
         self.backbone = backbone
         self._constants: dict[Hashable, Tensor] = {}
+        self._checked: set[Hashable] = set()
         self.others: dict[str, LabelSpace] = {}
         self.templates = tuple(templates)
         self.prompts: tuple[Prompts, ...] = tuple(self._tokenize(template, truncate) for template in self.templates)
@@ -155,6 +156,12 @@ class LabelSpace:
                 raise ArgumentError(f"the other backbone {name!r} (a name, or ARCHITECTURE:TAG): {error}") from None
             self.others[name] = LabelSpace(self.names, backbone, self.templates, truncate=True)
         return self.others[name]
+
+    def check_once(self, key: Hashable, check: Callable[[], None]) -> None:
+        """Run a check of the label set that a method needs, for the first image only."""
+        if key not in self._checked:
+            check()
+            self._checked.add(key)
 
     def constant(self, key: Hashable, compute: Callable[[], Tensor]) -> Tensor:
         """Return a constant of the label set that a method needs, computed once for all images."""

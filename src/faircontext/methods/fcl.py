@@ -256,7 +256,8 @@ class FCL(StudySwitches, EvidenceMethod):
     def _initial_context(self, episode: Episode, template: int) -> tuple[Float[Tensor, "tokens width"], Placement]:
         """Return `delta_0` and whether it replaces tokens of the prompt or precedes them."""
         # All classes, not the candidates alone: what is too long is found whatever the image shows.
-        self._check_template(episode.labels, template)
+        check = partial(self._check_template, episode.labels, template)
+        episode.labels.check_once((self.context, template), check)
         if self.context == "cl":
             return episode.backbone.context(episode.labels.prompts[template]), "replace"
         tokens = episode.labels.initial_tokens

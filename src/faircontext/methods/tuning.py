@@ -189,7 +189,7 @@ class PromptTuning(TuningOnConfident):
     @torch.inference_mode(False)  # tuning differentiates, also where the caller has switched that off
     def __call__(self, episode: Episode) -> Prediction:
         """Answer one image."""
-        self.check_labels(episode.labels)
+        episode.labels.check_once(self, lambda: self.check_labels(episode.labels))
         episode = self.view_set(episode)
         labels, scale = episode.labels, episode.backbone.logit_scale
         selected = select_views(episode, labels.zero_shot_text, self.rho)
