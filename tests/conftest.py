@@ -1,7 +1,5 @@
 """The real lite backbone, real photos and small deterministic images; each is made once and shared by all tests."""
 
-import ctypes
-import gc
 import os
 from collections.abc import Callable, Iterator
 from functools import cache
@@ -21,6 +19,7 @@ from PIL import Image
 from faircontext import FCL, Backbone, Episode, LabelSpace, ViewRecipe, ZeroShot, create_backbone, load_image
 from faircontext.datasets.spec import Dataset, Sample
 from faircontext.runs.plan import Plan, Setup
+from helpers import give_memory_back
 from tiny_clip import write_model, write_narrow
 
 PHOTOS = {
@@ -37,11 +36,9 @@ CLASSES = ("astronaut", "cat", "cup of coffee", "rocket", "motorcycle", "dog", "
 
 @pytest.fixture(scope="module", autouse=True)
 def memory() -> Iterator[None]:
-    """Give memory back after each file: glibc would keep what large models had."""
+    """Give memory back after each file."""
     yield
-    gc.collect()
-    if hasattr(libc := ctypes.CDLL(None), "malloc_trim"):
-        libc.malloc_trim(0)
+    give_memory_back()
 
 
 @pytest.fixture(scope="session")

@@ -313,40 +313,7 @@ def test_fcl_answers_real_pictures_with_a_trained_model(
     assert right >= 3  # of 5; a tenth by chance
 
 
-# Full size
-
-
-MOMENTS = (open_clip.OPENAI_DATASET_MEAN, open_clip.OPENAI_DATASET_STD)
-
-
-@pytest.mark.parametrize("architecture", ["ViT-B-32", "ViT-B-16", "RN50"])
-def test_a_full_size_model_comes_back_from_a_file_and_answers(
-    architecture: str, tmp_path: Path, make_image: Callable[..., np.ndarray]
-) -> None:
-    torch.manual_seed(0)
-    full = open_clip.create_model(architecture).eval()
-    torch.save(full.state_dict(), tmp_path / "weights.pt")
-    pixels = torch.rand(2, 3, 224, 224, generator=torch.Generator().manual_seed(0))
-    mean, std = (torch.tensor(values)[:, None, None] for values in MOMENTS)
-    with torch.no_grad():
-        images = full.encode_image((pixels - mean) / std, normalize=True)
-    texts = native_text(full, [TEMPLATE.format(name) for name in NAMES], 77)
-    del full  # two models at once, and the weights of a third, are much memory
-    backbone = create_backbone(architecture, str(tmp_path / "weights.pt"), precision="fp32")
-    assert backbone.name == f"{architecture}:{tmp_path / 'weights.pt'}"
-    assert (backbone.mean, backbone.std) == MOMENTS
-    prompts = backbone.tokenize(NAMES, TEMPLATE)
-    torch.testing.assert_close(backbone.encode_text(prompts), texts, rtol=0, atol=1e-6)
-    torch.testing.assert_close(backbone.encode_image(pixels), images, rtol=0, atol=2e-5)
-    recipe, image = ViewRecipe(number=8), make_image(0, 300, 400)
-    episode = Episode(image, LabelSpace(NAMES, backbone), recipe)
-    ensemble = Episode(image, LabelSpace(NAMES, backbone, (TEMPLATE, "art of the {}.")), recipe)
-    ensemble.__dict__["view_features"] = episode.view_features  # the same image: encoded once for this test
-    for context in ("cl", "cl-hp"):
-        prediction = FCL(masks=16, context=context)(episode)
-        assert_valid(prediction, len(NAMES))
-        assert prediction.fallback is None
-    assert_valid(FCL(masks=16)(ensemble), len(NAMES))
+# Padding
 
 
 def test_prompts_are_encoded_no_longer_than_the_longest_beside_them(

@@ -1,5 +1,6 @@
-"""What several test files assert."""
+"""What several test files assert, and what they do with memory and processes."""
 
+import ctypes
 import gc
 import os
 import re
@@ -48,6 +49,13 @@ def assert_valid(prediction: Prediction, classes: int) -> None:
     first = prediction.ranking[: len(prediction.candidates)].tolist()
     assert sorted(first) == sorted(prediction.candidates)
     assert all(value == value for value in prediction.diagnostics.values())  # no NaN
+
+
+def give_memory_back() -> None:
+    """Return what is free to the system: glibc would keep what large models had."""
+    gc.collect()
+    if hasattr(libc := ctypes.CDLL(None), "malloc_trim"):
+        libc.malloc_trim(0)
 
 
 @contextmanager
