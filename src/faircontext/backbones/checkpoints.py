@@ -22,7 +22,7 @@ import open_clip
 from huggingface_hub import constants, snapshot_download, try_to_load_from_cache
 
 from faircontext.backbones.open_clip import OpenClip
-from faircontext.backbones.weights import TRANSFORMERS, keep_archive, load_weights
+from faircontext.backbones.weights import NUMPY, TRANSFORMERS, keep_archive, load_weights, read_weights
 from faircontext.errors import ArgumentError, FairContextError, FairContextWarning, unknown_name
 
 __all__ = ["Source", "find_source", "load_open_clip"]
@@ -78,6 +78,11 @@ def load_open_clip(
     Arguments, warnings and errors are those of `create_backbone`.
     """
     source = find_source(name, pretrained)
+    path, weights, lines = source.checkpoint, None, [*source.warnings]
+    with _in_one_line(f"{path}: cannot be read as weights of {name}"), _silence():
+        if path.suffix not in NUMPY:  # before the model is made, which takes seconds
+            weights, warned = read_weights(path)
+            lines += [f"{path}: {line}" for line in warned]
     with _in_one_line(f"{source.config or name}: open_clip cannot make a model of it"), _silence():
         model = open_clip.create_model(
             source.model,
@@ -86,8 +91,9 @@ def load_open_clip(
             force_preprocess_cfg=dict(source.preprocess),
             pretrained_text=False,
         )
-    with _in_one_line(f"{source.checkpoint}: cannot be read as weights of {name}"), _silence():
-        lines = [*source.warnings, *load_weights(model, source.checkpoint, source.model, resize_positions)]
+    with _in_one_line(f"{path}: cannot be read as weights of {name}"), _silence():
+        lines += load_weights(model, path, weights, source.model, resize_positions)
+        weights = None  # as large as the model
         tokenizer = open_clip.get_tokenizer(source.model)
     for line in lines:
         warnings.warn(line, FairContextWarning, stacklevel=3)

@@ -215,12 +215,19 @@ def _is_averaged(name: str) -> bool:
     return any(word in _AVERAGED for word in re.split(r"[._-]", name.lower()))
 
 
-def load_weights(model: Any, path: Path, name: str, resize_positions: bool) -> list[str]:
-    """Load the weights of a file, see `read_weights`, or arrays of big_vision into a model of open_clip.
+NUMPY = (".npz", ".npy")
+"""Files of big_vision's arrays, which open_clip has a reader for."""
+
+
+def load_weights(
+    model: Any, path: Path, weights: dict[str, Tensor] | None, name: str, resize_positions: bool
+) -> list[str]:
+    """Load weights into a model of open_clip.
 
     Args:
         model: made by the library.
-        path: of the file.
+        path: of their file.
+        weights: what `read_weights` gives for it; None for a file of `NUMPY`.
         name: of the model's architecture, or `local-dir:` and its folder.
         resize_positions: whether positions are resized where the model has others.
 
@@ -228,9 +235,9 @@ def load_weights(model: Any, path: Path, name: str, resize_positions: bool) -> l
         Warnings, a line each.
 
     Raises:
-        ArgumentError: the file cannot be read, or its tensors do not fit the model.
+        ArgumentError: the tensors do not fit the model.
     """
-    if path.suffix in (".npz", ".npy"):  # of big_vision, whose arrays the library has a reader for
+    if weights is None:
         if not hasattr(model.visual, "trunk"):
             raise ArgumentError(
                 f"{path}: NumPy arrays are read as weights of big_vision, which {name} is no architecture of; give "
@@ -238,7 +245,7 @@ def load_weights(model: Any, path: Path, name: str, resize_positions: bool) -> l
             )
         open_clip.load_checkpoint(model, str(path))
         return []
-    weights, warnings = read_weights(path)
+    warnings = []
     # These steps are those of `open_clip.load_checkpoint`, which takes no tensors, only a file.
     weights = convert_state_dict(model, weights)
     own = model.state_dict()
@@ -261,9 +268,9 @@ def load_weights(model: Any, path: Path, name: str, resize_positions: bool) -> l
             )
         resize_pos_embed(weights, model)
         resize_text_pos_embed(weights, model)
-        warnings.append(f"positions of {theirs} are resized to the {ours} that {name} reads")
+        warnings.append(f"{path}: positions of {theirs} are resized to the {ours} that {name} reads")
     _fit(model, weights, path, name)
-    return [f"{path}: {warning}" for warning in warnings]
+    return warnings
 
 
 def _other_shapes(own: Mapping[str, Tensor], weights: Mapping[str, Tensor]) -> list[str]:
