@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -161,6 +162,31 @@ def test_answers_do_not_depend_on_who_reads_the_files(
         assert [replace(row, seconds=0.0) for row in one.rows] == [replace(row, seconds=0.0) for row in other.rows]
         for first, second in zip(one.predictions, other.predictions, strict=True):
             assert_identical(first, second)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"estimator": "centred", "smoothing": 0.15},
+        {"estimator": "least-squares", "grids": (3, 4, 5), "area": 0.1},
+        {"masks": "auto", "budget": 60, "reliability": 0.9, "area": 0.5, "smoothing": 0.15},
+    ],
+    ids=str,
+)
+def test_settings_of_evidence_answer_alike_alone_in_any_order_and_in_a_shared_run(
+    files: list[Path], labels: LabelSpace, changes: dict[str, Any]
+) -> None:
+    methods = {"fcl": replace(METHOD, **changes)}
+    items = items_of([file for file in files if file.suffix == ".png" or file.name == "2.jpg"], labels)
+    assert len(items) == 2
+    together = list(answer_images(items, labels, methods, RECIPE, seed=3))
+    backwards = list(answer_images(items[::-1], labels, methods, RECIPE, seed=3))[::-1]
+    shared = list(answer_images(items, labels, {"fcl-7": replace(METHOD, masks=7), **methods}, RECIPE, seed=3))
+    for item, *runs in zip(items, together, backwards, shared, strict=True):
+        alone = next(answer_images([item], labels, methods, RECIPE, seed=3)).predictions[0]
+        assert alone.diagnostics["evidence_masks"] > 0
+        for run in runs:
+            assert_identical(alone, run.predictions[-1])
 
 
 def test_zero_shot_alone_encodes_many_images_at_once_and_answers_alike(
