@@ -19,7 +19,7 @@ from PIL import Image
 from faircontext import FCL, Backbone, Episode, LabelSpace, ViewRecipe, ZeroShot, create_backbone, load_image
 from faircontext.datasets.spec import Dataset, Sample
 from faircontext.runs.plan import Plan, Setup
-from helpers import give_memory_back
+from helpers import CLASSES, give_memory_back
 from tiny_clip import write_model, write_narrow
 
 PHOTOS = {
@@ -30,8 +30,6 @@ PHOTOS = {
     "motorcycle": "motorcycle_left.png",
 }
 """Photos in scikit-image's wheel, by what they show."""
-
-CLASSES = ("astronaut", "cat", "cup of coffee", "rocket", "motorcycle", "dog", "horse", "guitar", "house", "snail")
 
 
 @pytest.fixture(scope="module", autouse=True)

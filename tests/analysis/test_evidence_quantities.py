@@ -10,7 +10,6 @@ import torch
 from hypothesis import given, strategies as st
 from hypothesis.extra.numpy import arrays
 
-from conftest import CLASSES
 from faircontext import Backbone, Episode, LabelSpace, ViewRecipe, create_method
 from faircontext.analysis import (
     Ambiguity,
@@ -27,7 +26,7 @@ from faircontext.methods import FCL, list_methods
 from faircontext.metrics.scores import COMPOSED_WEIGHT, reconstruction_bound
 from faircontext.runs.records import ANALYSES
 from faircontext.types import MAP_SIDE, read_maps
-from helpers import assert_same_answer
+from helpers import CLASSES, assert_same_answer
 from oracles import evidence as oracle
 
 MakeEpisode = Callable[..., Episode]

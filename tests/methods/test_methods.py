@@ -11,12 +11,11 @@ import pytest
 import torch
 from open_clip.zero_shot_metadata import IMAGENET_CLASSNAMES
 
-from conftest import CLASSES
 from faircontext import Backbone, Episode, LabelSpace, Method, Prediction, ViewRecipe, create_method, list_methods
 from faircontext.backbones.prompts import PROMPT_SETS
 from faircontext.methods.base import METHODS
 from faircontext.views import Views
-from helpers import assert_identical, assert_valid, without_collector
+from helpers import CLASSES, assert_identical, assert_valid, without_collector
 
 MakeEpisode = Callable[..., Episode]
 MakeImage = Callable[..., np.ndarray]

@@ -6,12 +6,12 @@ import torch
 from hypothesis import given, strategies as st
 from hypothesis.extra.numpy import arrays
 from sklearn.metrics import log_loss
+from test_errors import unchecked
 from torchmetrics.functional.classification import binary_calibration_error
 
 from faircontext.errors import ArgumentError
 from faircontext.metrics.calibration import expected_calibration_error, reliability
 from faircontext.metrics.scores import LEAST_PROBABILITY, brier_score, negative_log_likelihood
-from test_errors import unchecked
 
 
 def answers(number: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from test_errors import unchecked
 
 from faircontext.errors import ArgumentError
 from faircontext.metrics.calibration import expected_calibration_error, reliability
@@ -21,7 +22,6 @@ from faircontext.metrics.stats import (
     clustered_correlation,
     paired_bootstrap,
 )
-from test_errors import unchecked
 
 HALF, TRUE, INDEX, TOP = np.array([0.5, 0.25]), np.array([True, False]), np.array([0, 1]), np.array([[0, 1], [1, 0]])
 METRICS = {

@@ -9,6 +9,7 @@ from hypothesis.extra.numpy import arrays
 from scipy.ndimage import distance_transform_edt
 from scipy.stats import rankdata
 from sklearn.metrics import jaccard_score, roc_auc_score
+from test_errors import unchecked
 from torchcam.metrics import DeletionInsertionMetric
 
 from faircontext import Episode
@@ -23,7 +24,6 @@ from faircontext.metrics.saliency import (
     rank_correlation,
     top_overlap,
 )
-from test_errors import unchecked
 
 SIDE = 8
 PIXELS = SIDE * SIDE

@@ -2,11 +2,11 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 from hypothesis.extra.numpy import arrays
+from test_errors import unchecked
 
 from faircontext.errors import ArgumentError
 from faircontext.metrics.scores import NO_PREDICTION, Comparison, Tally, mean_per_class, per_class_accuracy
 from faircontext.metrics.stats import mcnemar_exact, paired_bootstrap
-from test_errors import unchecked
 
 TOP = np.array([[2, 0, 1], [0, 1, 2], [1, 2, NO_PREDICTION], [NO_PREDICTION] * 3])
 LABELS = np.array([0, 0, 0, 1])

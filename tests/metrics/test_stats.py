@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 from scipy.stats import binom, binomtest, bootstrap, norm
+from test_errors import unchecked
 
 from faircontext.errors import ArgumentError
 from faircontext.metrics import stats
@@ -19,7 +20,6 @@ from faircontext.metrics.stats import (
     paired_bootstrap,
     wilson_interval,
 )
-from test_errors import unchecked
 
 
 def wilson_by_hand(successes: int, number: int) -> tuple[float, float]:

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 import torch
+from test_errors import unchecked
 
 from faircontext import FCL, TPT, Backbone, Episode, FairContextError, LabelSpace, Method, Prediction, ViewRecipe
 from faircontext.methods import ZeroShot
 from faircontext.runs.answer import Efficiency, measure
 from faircontext.system import forget_peak
-from test_errors import unchecked
 
 NAMES = ("cat", "dog", "house")
 RECIPE = ViewRecipe(number=8, scale=(0.3, 1.0))

@@ -14,6 +14,9 @@ from torch import Tensor
 
 from faircontext import Prediction
 
+CLASSES = ("astronaut", "cat", "cup of coffee", "rocket", "motorcycle", "dog", "horse", "guitar", "house", "snail")
+"""Class names of tests, some of which are what the photos of the tests show."""
+
 
 def same_bits(first: Tensor, second: Tensor) -> bool:
     """Return whether two tensors are equal to the bit."""
