@@ -34,8 +34,12 @@ ANALYSES = {
 }
 """Folder, analyses, images of each set, settings."""
 
-CONFIRMED_ANALYSES = {"ambiguity": ("ambiguity.area=0.25",), "evidence": ()}
-"""Analyses of the further images, with settings."""
+CONFIRMED_ANALYSES: dict[str, tuple[int | None, tuple[str, ...]]] = {
+    "ambiguity": (None, ("ambiguity.area=0.25",)),
+    "evidence": (40, ()),
+    "entropy": (2, ("entropy.views=6",)),
+}
+"""Analyses of the further images: images of each set, or None for all, and settings."""
 
 
 def run(*words: str) -> None:
@@ -68,9 +72,10 @@ def confirm(options: argparse.Namespace) -> None:
     if options.model:
         run("ablate", CONFIRMED_TRAINED, *where, "--out", str(out), "--backbone", f"local-dir:{options.model}")
     sets = sorted(path.parent.name for path in options.confirm.glob("*/labels.csv"))
-    for name, settings in CONFIRMED_ANALYSES.items():
+    for name, (limit, settings) in CONFIRMED_ANALYSES.items():
         place = ("--out", str(out / "analyses" / name), "--features", str(out / "features"), "--resume")
-        run("analyze", name, "--datasets", *sets, *where, *place, *(("--set", *settings) if settings else ()))
+        few = () if limit is None else ("--limit", str(limit))
+        run("analyze", name, "--datasets", *sets, *where, *few, *place, *(("--set", *settings) if settings else ()))
 
 
 def percent(found: Mapping[str, Any], value: str, low: str, high: str, sign: str = "") -> str:
@@ -103,8 +108,9 @@ def facts(document: Mapping[str, Any]) -> str:
     versions = ", ".join(f"{name} {number}" for name, number in meta["versions"][0].items())
     backbone = meta["backbones"][0]
     asked = info["experiment"]
+    images = "all images" if asked["limit"] is None else f"at most {asked['limit']} images of each"
     return (
-        f"{len(meta['datasets'])} sets, at most {asked['limit']} images of each, seed {asked['seed']}; "
+        f"{len(meta['datasets'])} sets, {images}, seed {asked['seed']}; "
         f"{Path(backbone['name']).name} in {backbone['precision']}, preset `{asked['preset']}`, prompts "
         f"`{asked['prompts']}`, settings {json.dumps(asked['settings'])}; {info['seconds'] / 60:.0f} minutes on "
         f"{'; '.join(meta['hardware'])}; {versions}. Numbers by set: [{document['name']}.results.json]"
