@@ -61,7 +61,9 @@ def _load_known(name: str, root: Path, split: str) -> Dataset:
         dataset = _load_imagenet(spec, root)
     else:
         folder = _first_folder(spec, root, is_folder, "no such folder")
-        dataset = (spec.read or _load_user)(root / folder, split)
+        with DATASETS.blamed(name):
+            dataset = (spec.read or _load_user)(root / folder, split)
+            _check_read(dataset)
     warnings = list(dataset.warnings)
     if split == "official" and "official" not in spec.images:
         warnings.append("CoOp's test images are the official ones")
@@ -76,6 +78,14 @@ def _load_known(name: str, root: Path, split: str) -> Dataset:
         warnings=tuple(warnings),
         reference=spec.count(split),
     )
+
+
+def _check_read(dataset: Dataset) -> None:
+    """Raise `TypeError` unless what a third party's function has read is a data set."""
+    if not isinstance(dataset, Dataset):
+        raise TypeError(f"it returns {type(dataset).__name__}, not Dataset")
+    if not all(isinstance(sample, Sample) and isinstance(sample.path, Path) for sample in dataset.samples):
+        raise TypeError("its samples must be of the type Sample, and their paths of the type Path")
 
 
 def _check_split(spec: DatasetSpec, split: str) -> None:

@@ -19,7 +19,7 @@ from faircontext.errors import ArgumentError, FairContextError, check_minimum
 from faircontext.files import to_json, write_whole
 from faircontext.imageio import load_image
 from faircontext.methods.base import METHODS
-from faircontext.runs.answer import measure
+from faircontext.runs.costs import measure
 from faircontext.runs.evaluate import check_asked, evaluate_missing
 from faircontext.runs.experiments import Experiment, ExperimentRun, read_experiment
 from faircontext.runs.options import EvaluateOptions, ExperimentOptions, ReproduceOptions, Say
