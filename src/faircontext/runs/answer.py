@@ -64,16 +64,16 @@ class AnsweredImage:
 
     Attributes:
         rows: what is written, one per method.
-        predictions: what the rows were made from, in the same order; none where the file was refused.
+        predictions: what the rows were made from, in the same order; none where the file is unreadable.
         reference: zero-shot's prediction.
-        notes: what was decided when the file was read, see `DecodedImage`.
+        warnings: what was decided when the file was read, see `DecodedImage`.
         label: index of the true class, None where it is not known.
     """
 
     rows: tuple[Row, ...]
     predictions: tuple[Prediction, ...] = ()
     reference: Prediction | None = None
-    notes: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
     label: int | None = None
 
     @property
@@ -83,7 +83,7 @@ class AnsweredImage:
 
     @property
     def error(self) -> str:
-        """Why the file was refused, or empty."""
+        """Why the file is unreadable, or empty."""
         return self.rows[0].error
 
 
@@ -94,7 +94,7 @@ class _Prepared:
     views: Views | None
     seconds: float
     error: str = ""
-    notes: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -120,7 +120,7 @@ class _Reader:
             views.all  # noqa: B018
         if self.augment:
             views.augmented.all  # noqa: B018
-        return _Prepared(views, time.perf_counter() - begin, notes=image.warnings)
+        return _Prepared(views, time.perf_counter() - begin, warnings=image.warnings)
 
 
 def answer_images(
@@ -180,7 +180,7 @@ def _answer_chunk(
     read = [episode for episode in episodes if episode is not None]
     if len(read) > 1:
         plain = torch.stack([episode.plain for episode in read]).to(labels.backbone.device)
-        with suppress(FeatureError):  # of one of them: then each is encoded alone, and that one is refused
+        with suppress(FeatureError):  # of one of them: then each is encoded alone, and that one has no prediction
             encoded = labels.backbone.encode_image(plain / 255.0)
             for episode, z in zip(read, encoded, strict=True):
                 episode.take_z(z)
@@ -190,16 +190,16 @@ def _answer_chunk(
         row = Row(item.name, "" if item.label is None else labels.names[item.label])
         if current is not None:
             try:
-                yield _answer(current, methods, row, item.label, image.notes, seconds)
+                yield replace(_answer(current, methods, row, item.label, seconds), warnings=image.warnings)
                 continue
             except FeatureError as caught:
                 error, seconds = str(caught), seconds + time.perf_counter() - begin
         rows = tuple(replace(row, method=name, error=error, seconds=seconds) for name in methods)
-        yield AnsweredImage(rows, notes=image.notes, label=item.label)
+        yield AnsweredImage(rows, warnings=image.warnings, label=item.label)
 
 
 def _answer(
-    episode: Episode, methods: Mapping[str, Method], row: Row, label: int | None, notes: tuple[str, ...], seconds: float
+    episode: Episode, methods: Mapping[str, Method], row: Row, label: int | None, seconds: float
 ) -> AnsweredImage:
     """Answer one image; raise `FeatureError` where zero-shot has no prediction."""
     # Zero-shot comes last: it takes the plain view's features from the views', where they are encoded anyway.
@@ -228,7 +228,7 @@ def _answer(
         )
         for (name, method), prediction in zip(methods.items(), predictions, strict=True)
     )
-    return AnsweredImage(rows, predictions, reference, notes, label)
+    return AnsweredImage(rows, predictions, reference, label=label)
 
 
 def _try(method: Method, episode: Episode) -> Prediction | str:
@@ -277,10 +277,10 @@ class Efficiency:
         }
 
     def __str__(self) -> str:
-        words = f"{self.seconds_mean:.3f} s (standard error {self.seconds_spread:.3f}, {len(self.seconds)} trials)"
+        text = f"{self.seconds_mean:.3f} s (standard error {self.seconds_spread:.3f}, {len(self.seconds)} trials)"
         if self.peak_device_mb is not None:
-            words += f", peak of the device {self.peak_device_mb:.0f} MB"
-        return words + ("" if self.peak_resident_mb is None else f", process grew by {self.peak_resident_mb:.0f} MB")
+            text += f", peak of the device {self.peak_device_mb:.0f} MB"
+        return text + ("" if self.peak_resident_mb is None else f", process grew by {self.peak_resident_mb:.0f} MB")
 
 
 def measure(
