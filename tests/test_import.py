@@ -67,7 +67,7 @@ ANSWER = """
 import numpy as np
 from faircontext import Episode, LabelSpace, ViewRecipe, create_backbone, create_method
 labels = LabelSpace(["cat", "dog"], create_backbone("lite0"))
-episode = Episode(np.zeros((9, 9, 3), np.uint8), labels, ViewRecipe(number=2))
+episode = Episode(np.zeros((9, 9, 3), np.uint8), labels, ViewRecipe(count=2))
 assert create_method("fcl", masks=2)(episode).fallback is None
 """
 
@@ -89,7 +89,7 @@ from pathlib import Path
 from faircontext.runs.store import RunStore
 from faircontext.errors import ArgumentError
 from faircontext.system import lifetime_peak_mb
-document = {{"schema_version": 1, "config": {{"methods": {{}}}}}}
+document = {{"schema_version": 2, "config": {{"methods": {{}}}}}}
 with RunStore(Path(sys.argv[1]), document, (), False):
     try:
         RunStore(Path(sys.argv[1]), document, (), True)

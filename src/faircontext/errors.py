@@ -25,6 +25,7 @@ __all__ = [
     "check_interval",
     "check_minimum",
     "check_type",
+    "lines_and_more",
     "one_line",
     "reason_of",
     "unknown_name",
@@ -84,10 +85,16 @@ def one_line(text: str) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
-def and_more(words: Sequence[str], limit: int = 5, separator: str = ", ") -> str:
-    """Return the first words, and how many more there are."""
-    rest = len(words) - limit
-    return separator.join(words[:limit]) + (f" and {rest:,} more" if rest > 0 else "")
+def and_more(items: Sequence[str], limit: int = 5, separator: str = ", ") -> str:
+    """Return the first items, and how many more there are."""
+    rest = len(items) - limit
+    return separator.join(items[:limit]) + (f" and {rest:,} more" if rest > 0 else "")
+
+
+def lines_and_more(items: Sequence[T], limit: int, line: Callable[[T], str], rest: str) -> list[str]:
+    """Return a line for each of the first items, and `rest` with the count of the others in place of `{}`."""
+    more = len(items) - limit
+    return [*map(line, items[:limit]), *([rest.format(f"{more:,}")] if more > 0 else [])]
 
 
 def check_type(argument: str, value: object, kind: type | tuple[type, ...], hint: str = "") -> None:

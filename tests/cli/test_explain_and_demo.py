@@ -14,7 +14,7 @@ LABELS = ("--labels", "cat,dog,rocket,horse")
 
 @pytest.fixture(autouse=True)
 def few_views(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Lite, "recommended", {**Lite.recommended, "views": {"scale": (0.5, 1.0), "number": 8}})
+    monkeypatch.setattr(Lite, "recommended", {**Lite.recommended, "views": {"scale": (0.5, 1.0), "count": 8}})
 
 
 def test_explain_writes_a_page_and_says_where(

@@ -16,7 +16,7 @@ from faircontext.runs.costs import Efficiency, measure
 from faircontext.system import forget_peak
 
 NAMES = ("cat", "dog", "house")
-RECIPE = ViewRecipe(number=8, scale=(0.3, 1.0))
+RECIPE = ViewRecipe(count=8, scale=(0.3, 1.0))
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from faircontext.runs.store import RunStore, load_run, load_runs, write_run
 
 METHODS = ("zero_shot", "fcl")
 CONFIG = {"dataset": {"name": "set"}, "seed": 0, "methods": {name: {} for name in METHODS}}
-DOCUMENT = {"schema_version": 1, "config": CONFIG}
+DOCUMENT = {"schema_version": 2, "config": CONFIG}
 
 
 def image(position: int, **changes: object) -> list[Record]:
@@ -58,8 +58,8 @@ def test_every_column_comes_back_as_it_was(tmp_path: Path) -> None:
         label_probability=0.5,
         probability_norm=0.36,
         candidates=(1, 0),
-        diagnostics='{"views_kept": 19}',
-        notes=("the first of several frames was taken",),
+        diagnostics='{"views_selected": 19}',
+        warnings=("the first of several frames was taken",),
     )
     with open_store(tmp_path) as run:
         run.add([record])
@@ -194,7 +194,7 @@ def test_a_folder_that_cannot_be_made_is_a_line(tmp_path: Path) -> None:
             '{"schema_version": 1, "status": "running", "config": {"methods": {}}, "counts": {"images": "2"}}',
             r"counts.images is \"2\" and no number",
         ),
-        ('{"schema_version": 99}', "has schema version 99; this faircontext reads 1"),
+        ('{"schema_version": 99}', "has schema version 99; this faircontext reads 1 and 2"),
     ],
 )
 def test_a_broken_description_is_a_line(tmp_path: Path, content: str, message: str) -> None:
@@ -268,7 +268,7 @@ def test_rows_of_another_run_are_not_taken_over(tmp_path: Path) -> None:
 def test_an_image_that_lacks_a_method_is_answered_again(tmp_path: Path) -> None:
     with open_store(tmp_path) as run:
         run.add([*image(0), image(1)[0]])
-        run.note(counts={"images": 2})
+        run.update(counts={"images": 2})
         run.finish()
     assert not load_run(tmp_path).complete
     with open_store(tmp_path, resume=True) as again:
@@ -278,3 +278,34 @@ def test_an_image_that_lacks_a_method_is_answered_again(tmp_path: Path) -> None:
     found = load_run(tmp_path)
     assert found.complete
     assert found.rows["path"].to_pylist() == ["0.png"] * 2 + ["1.png"] * 2
+
+
+def as_version_1(folder: Path) -> None:
+    """Write a run again as schema version 1 had it, under the names of then."""
+    rows = pq.read_table(folder / "rows.parquet")
+    former = ["notes" if name == "warnings" else name for name in rows.column_names]
+    pq.write_table(rows.rename_columns(former), folder / "rows.parquet")
+    document = json.loads((folder / "run.json").read_text())
+    document["counts"] = {"images": 1, "refused": 1}
+    document["model"] = {"remarks": ["a line"]}
+    document["config"]["views"] = {"number": 8, "scale": [0.5, 1]}
+    (folder / "run.json").write_text(json.dumps({**document, "schema_version": 1}))
+
+
+def test_a_run_of_schema_version_1_is_read_under_the_names_of_today_and_not_gone_on_with(tmp_path: Path) -> None:
+    document = {**DOCUMENT, "hashes": HASHES}
+    with open_store(tmp_path, document=document) as run:
+        run.add(image(0, warnings=("a frame",)))
+        run.finish()
+    as_version_1(tmp_path)
+    read = load_run(tmp_path)
+    assert read.document["schema_version"] == 2
+    assert read.document["counts"] == {"images": 1, "unreadable": 1}
+    assert read.document["model"] == {"warnings": ["a line"]}
+    assert read.document["config"]["views"] == {"count": 8, "scale": [0.5, 1]}
+    assert read.rows["warnings"].to_pylist() == [["a frame"]] * 2
+    assert read.complete
+    now = {**document, "config": read.document["config"], "hashes": {"zero_shot": "abc", "fcl": "new"}}
+    with pytest.raises(FairContextError, match="was made by another version of faircontext, and can only be read"):
+        open_store(tmp_path, resume=True, document=now)
+    assert json.loads((tmp_path / "run.json").read_text())["schema_version"] == 1

@@ -39,13 +39,13 @@ def analysis_run(
         candidates: of each image.
         names: of classes.
         backbone: its name.
-        errors: images that were refused.
+        errors: images that are unreadable.
     """
     number = len(diagnostics)
     truth = [0] * number if labels is None else labels
     given = [label + place % 2 for place, label in enumerate(truth)] if answers is None else answers
     document = {
-        "schema_version": 1,
+        "schema_version": 2,
         "status": "complete",
         "config": {
             "dataset": {"name": dataset, "split": "test", "classes": len(names), "images": number, "hash": dataset},

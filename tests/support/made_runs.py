@@ -15,7 +15,7 @@ def write_run(
     dataset: str,
     right: Mapping[str, Sequence[int]],
     images: int = 20,
-    refused: Sequence[int] = (),
+    unreadable: Sequence[int] = (),
     answered: int | None = None,
     settings: Mapping[str, Mapping[str, Any]] | None = None,
     backbone: str = "ViT-B-16",
@@ -29,7 +29,7 @@ def write_run(
         dataset: its data set.
         right: for each method, the images that it has right; a wrong answer is the class after the true one.
         images: how many there are.
-        refused: images whose files were refused.
+        unreadable: images whose files are unreadable.
         answered: how many have come; fewer than all leave the run incomplete.
         settings: of methods.
         backbone: its name.
@@ -42,7 +42,7 @@ def write_run(
     found = {"name": dataset, "split": split, "classes": CLASSES, "images": images, "listed": listed, "hash": dataset}
     methods = {name: dict((settings or {}).get(name, {})) for name in names}
     document = {
-        "schema_version": 1,
+        "schema_version": 2,
         "config": {
             "dataset": found,
             "backbone": {"name": backbone, "precision": "fp32"},
@@ -55,14 +55,14 @@ def write_run(
     with RunStore(folder, document, names, resume=False) as store:
         for position in range(images if answered is None else answered):
             label = position % CLASSES if labels is None else labels[position]
-            store.add([_record(dataset, position, label, name, right, position in refused) for name in names])
+            store.add([_record(dataset, position, label, name, right, position in unreadable) for name in names])
         if answered is None:
             store.finish()
     return folder
 
 
 def _record(
-    dataset: str, position: int, label: int, method: str, right: Mapping[str, Sequence[int]], refused: bool
+    dataset: str, position: int, label: int, method: str, right: Mapping[str, Sequence[int]], unreadable: bool
 ) -> Record:
     common: dict[str, Any] = {
         "path": f"{position:05}.png",
@@ -73,7 +73,7 @@ def _record(
         "position": position,
         "label_index": label,
     }
-    if refused:
+    if unreadable:
         return Record(**common, error="truncated")
     wrong = (label + 1) % CLASSES
     index = label if position in right[method] else wrong

@@ -19,7 +19,7 @@ class Classify(ClassifyOptions):
     """Answer photos with a test-time adaptation method, beside zero-shot.
 
     Where images lie in folders that are named after classes, the folder is taken as the truth and both accuracies are
-    printed. Exit code 0: all answered; 1: some files were refused; 2: a wrong argument.
+    printed. Exit code 0: all answered; 1: some files were unreadable; 2: a wrong argument.
     """
 
     paths: Annotated[tuple[str, ...], tyro.conf.Positional]

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from matplotlib.figure import Figure
 
 from faircontext import __version__
-from faircontext.errors import ArgumentError
+from faircontext.errors import ArgumentError, and_more
 from faircontext.files import to_json
 from faircontext.report.accuracy_figures import gain_row, gains_figure, reliability_figure
 from faircontext.report.paper import TOP1, TableGroup, dataset_title, split_by_benchmark
@@ -86,8 +86,8 @@ def build_page(runs: Sequence[Run], most: int = 1000) -> Page:
         groups=[_section(index, group) for index, group in enumerate(groups)],
         images=images,
         runs=len(answers),
-        notes=warnings,
-        refused=_unreadable_files(answers),
+        warnings=warnings,
+        unreadable=_unreadable_files(answers),
         data=_embedded(data),
         version=__version__,
     )
@@ -163,7 +163,7 @@ def _predictions(
     for name in ("confidence", "votes"):
         if all(value is None for value in columns[name]):
             columns[name] = None
-    columns["fallback"] = {"names": fallbacks, "places": fallback_of} if len(fallbacks) > 1 else None
+    columns["fallback"] = {"names": fallbacks, "indices": fallback_of} if len(fallbacks) > 1 else None
     return columns | {"outcome": "".join(outcomes)}
 
 
@@ -199,7 +199,7 @@ def _section(index: int, group: TableGroup) -> dict[str, Any]:
         "facts": _facts(group, runs),
         "settings": _settings(group),
         "runs": _runs_table(runs),
-        "runs_number": len(runs),
+        "n_runs": len(runs),
         "pooled": pooled_table(group),
         "pooled_methods": [method for method in group.methods if group.row(method)],
         "sets": sets,
@@ -258,7 +258,7 @@ def _facts(group: TableGroup, runs: Sequence[Run]) -> list[tuple[str, str]]:
         ("Precision", [group.settings.precision]),
         ("Device", [str(c["backbone"]["device"]) for c in configs if "device" in c["backbone"]]),
         ("Preset", [group.settings.preset]),
-        ("Prompts", [f"{group.settings.prompts}: {_some(c['templates'])}" for c in configs if c.get("templates")]),
+        ("Prompts", [f"{group.settings.prompts}: {_templates(c['templates'])}" for c in configs if c.get("templates")]),
         ("Seed", [str(group.settings.seed)]),
         ("Views", [_views(c["views"]) for c in configs if "views" in c]),
         ("Versions", [_versions(c, run) for c, run in zip(configs, runs, strict=True)]),
@@ -268,15 +268,14 @@ def _facts(group: TableGroup, runs: Sequence[Run]) -> list[tuple[str, str]]:
     return [(name, "; ".join(known)) for name, values in rows if (known := [v for v in dict.fromkeys(values) if v])]
 
 
-def _some(templates: Sequence[str], most: int = 3) -> str:
-    shown = ", ".join(f"“{template}”" for template in templates[:most])
-    return shown + (f" and {len(templates) - most} more" if len(templates) > most else "")
+def _templates(templates: Sequence[str]) -> str:
+    return and_more([f"“{template}”" for template in templates], 3)
 
 
 def _views(views: Mapping[str, Any]) -> str:
     scale = " to ".join(f"{end:g}" for end in views.get("scale", ()))
     texts = {
-        "number": f"{views.get('number')} of each image",
+        "count": f"{views.get('count')} of each image",
         "scale": f"crops of {scale} of its area",
         "flip": f"flipped with probability {views.get('flip')}",
         "augmix": f"AugMix {views.get('augmix')}",
@@ -334,7 +333,7 @@ def _runs_table(runs: Sequence[Run]) -> Table:
         )
         rows.append(tuple(map(Cell, cells)))
     columns = ("Data set", "Split", "Methods", "Images", "Classes", "Minutes", "Complete")
-    return Table("Runs", columns, tuple(rows), words=3)
+    return Table("Runs", columns, tuple(rows), text_columns=3)
 
 
 def _unreadable_files(runs: Iterable[Run]) -> list[tuple[str, str, str]]:

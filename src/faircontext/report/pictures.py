@@ -278,17 +278,17 @@ def add_pictures(panels: Sequence[RunImages], analyses: Sequence[Run], most: int
     # A run that does not say where its images are has none that could be read.
     files = [(Path(folder) / path if folder else None, readers[folder, path]) for folder, path in chosen]
     pictures = {key: text for key, text in zip(chosen, _thumbnails(files), strict=True) if text is not None}
-    numbers = dict.fromkeys(chosen, -2) | {key: number for number, key in enumerate(pictures)}
+    indices = dict.fromkeys(chosen, -2) | {key: index for index, key in enumerate(pictures)}
     drawn: dict[StoredKey, dict[str, Any]] = {}
     for panel in panels:
         evidence = panel.data["evidence"] = {}
         for position, key in enumerate(panel.keys):
-            if (stored_as := _stored_key(panel.run, key[1])) in stored and key in numbers:
+            if (stored_as := _stored_key(panel.run, key[1])) in stored and key in indices:
                 if stored_as not in drawn:
                     names, texts = _draw_stored(*stored[stored_as])
                     drawn[stored_as] = {"names": names, "pictures": texts}
                 evidence[position] = [*drawn].index(stored_as)
-        panel.data["pictures"] = [numbers.get(key, -1) for key in panel.keys]
+        panel.data["pictures"] = [indices.get(key, -1) for key in panel.keys]
     counts = {
         "are no longer where they were, and have no picture": len(chosen) - len(pictures),
         "have no picture, so that the page stays small": len(readers) - len(chosen),

@@ -62,16 +62,16 @@ class AnsweredImage:
 
     Attributes:
         rows: what is written, one per method.
-        predictions: what the rows were made from, in the same order; none where the file was refused.
+        predictions: what the rows were made from, in the same order; none where the file is unreadable.
         reference: zero-shot's prediction.
-        notes: what was decided when the file was read, see `DecodedImage`.
+        warnings: what was decided when the file was read, see `DecodedImage`.
         label: index of the true class, None where it is not known.
     """
 
     rows: tuple[Row, ...]
     predictions: tuple[Prediction, ...] = ()
     reference: Prediction | None = None
-    notes: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
     label: int | None = None
 
     @property
@@ -81,7 +81,7 @@ class AnsweredImage:
 
     @property
     def error(self) -> str:
-        """Why the file was refused, or empty."""
+        """Why the file is unreadable, or empty."""
         return self.rows[0].error
 
 
@@ -92,7 +92,7 @@ class _Prepared:
     views: Views | None
     seconds: float
     error: str = ""
-    notes: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -118,7 +118,7 @@ class _Reader:
             views.all  # noqa: B018
         if self.augment:
             views.augmented.all  # noqa: B018
-        return _Prepared(views, time.perf_counter() - begin, notes=image.warnings)
+        return _Prepared(views, time.perf_counter() - begin, warnings=image.warnings)
 
 
 def answer_images(
@@ -178,7 +178,7 @@ def _answer_chunk(
     read = [episode for episode in episodes if episode is not None]
     if len(read) > 1:
         plain = torch.stack([episode.plain for episode in read]).to(labels.backbone.device)
-        with suppress(FeatureError):  # of one of them: then each is encoded alone, and that one is refused
+        with suppress(FeatureError):  # of one of them: then each is encoded alone, and that one has no prediction
             encoded = labels.backbone.encode_image(plain / 255.0)
             for episode, z in zip(read, encoded, strict=True):
                 episode.take_z(z)
@@ -188,16 +188,16 @@ def _answer_chunk(
         row = Row(item.name, "" if item.label is None else labels.names[item.label])
         if current is not None:
             try:
-                yield _answer(current, methods, row, item.label, image.notes, seconds)
+                yield replace(_answer(current, methods, row, item.label, seconds), warnings=image.warnings)
                 continue
             except FeatureError as caught:
                 error, seconds = str(caught), seconds + time.perf_counter() - begin
         rows = tuple(replace(row, method=name, error=error, seconds=seconds) for name in methods)
-        yield AnsweredImage(rows, notes=image.notes, label=item.label)
+        yield AnsweredImage(rows, warnings=image.warnings, label=item.label)
 
 
 def _answer(
-    episode: Episode, methods: Mapping[str, Method], row: Row, label: int | None, notes: tuple[str, ...], seconds: float
+    episode: Episode, methods: Mapping[str, Method], row: Row, label: int | None, seconds: float
 ) -> AnsweredImage:
     """Answer one image; raise `FeatureError` where zero-shot has no prediction."""
     # Zero-shot comes last: it takes the plain view's features from the views', where they are encoded anyway.
@@ -226,7 +226,7 @@ def _answer(
         )
         for (name, method), prediction in zip(methods.items(), predictions, strict=True)
     )
-    return AnsweredImage(rows, predictions, reference, notes, label)
+    return AnsweredImage(rows, predictions, reference, label=label)
 
 
 def _try(method: Method, episode: Episode) -> Prediction | str:

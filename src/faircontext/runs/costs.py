@@ -62,10 +62,10 @@ class Efficiency:
         }
 
     def __str__(self) -> str:
-        words = f"{self.seconds_mean:.3f} s (standard error {self.seconds_spread:.3f}, {len(self.seconds)} trials)"
+        text = f"{self.seconds_mean:.3f} s (standard error {self.seconds_spread:.3f}, {len(self.seconds)} trials)"
         if self.peak_device_mb is not None:
-            words += f", peak of the device {self.peak_device_mb:.0f} MB"
-        return words + ("" if self.peak_resident_mb is None else f", process grew by {self.peak_resident_mb:.0f} MB")
+            text += f", peak of the device {self.peak_device_mb:.0f} MB"
+        return text + ("" if self.peak_resident_mb is None else f", process grew by {self.peak_resident_mb:.0f} MB")
 
 
 def measure(

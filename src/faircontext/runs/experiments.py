@@ -17,7 +17,7 @@ from typing import Any
 from faircontext.datasets.spec import CATALOGUE
 from faircontext.errors import ArgumentError, unknown_name
 from faircontext.runs.options import AnalysisOptions, EvaluateOptions, ExperimentOptions
-from faircontext.runs.records import is_analysis
+from faircontext.runs.records import is_analysis, method_of, variant_of
 
 __all__ = ["KEYS", "Experiment", "ExperimentRun", "experiment_names", "missing", "read_experiment", "shared"]
 
@@ -82,7 +82,7 @@ class ExperimentRun:
     @property
     def overrides(self) -> tuple[str, ...]:
         """Overrides for `evaluate --set`."""
-        return tuple(f"{label}.{word}" for label, words in self.methods.items() for word in words)
+        return tuple(f"{label}.{word}" for label, overrides in self.methods.items() for word in overrides)
 
     @property
     def folder(self) -> str:
@@ -104,12 +104,12 @@ class ExperimentRun:
 
         settings = {}
         for label, overrides in self.methods.items():
-            method, _, variant = label.partition("-")
+            method = method_of(label)
             try:
                 changes: dict[str, Any] = parse_settings(method, overrides)
                 settings[label] = create_method(method, **changes).settings()
             except ArgumentError as error:
-                raise ArgumentError(f"variant {variant!r}: {error}") from None
+                raise ArgumentError(f"variant {variant_of(label)!r}: {error}") from None
         return settings
 
     def evaluation(self, options: ExperimentOptions, out: Path, **more: Any) -> EvaluateOptions:
@@ -304,12 +304,12 @@ def _runs_of_paper(facts: Mapping[str, Any]) -> list[ExperimentRun]:
     return runs
 
 
-def _datasets(words: Sequence[Any]) -> tuple[str, ...]:
+def _datasets(groups: Sequence[Any]) -> tuple[str, ...]:
     """Return names of data sets; `natural-shift` and `fine-grained` stand for the paper's."""
     regimes = {"natural-shift": "natural", "fine-grained": "fine-grained"}
     names: list[str] = []
-    for word in words:
-        names += word if isinstance(word, list) else [n for n, e in CATALOGUE.items() if e.regime == regimes[word]]
+    for group in groups:
+        names += group if isinstance(group, list) else [n for n, e in CATALOGUE.items() if e.regime == regimes[group]]
     return tuple(names)
 
 
@@ -334,4 +334,4 @@ def missing(run: ExperimentRun, earlier: Iterable[ExperimentRun]) -> ExperimentR
 def shared(run: ExperimentRun, earlier: ExperimentRun) -> set[str]:
     """Return the labels that an earlier run has with the same settings, in whatever order."""
     known = earlier.methods
-    return {label for label, words in run.methods.items() if label in known and set(known[label]) == set(words)}
+    return {label for label, asked in run.methods.items() if label in known and set(known[label]) == set(asked)}

@@ -102,7 +102,7 @@ class RunGroup:
         order = list(METHOD_TITLES)
         labels = dict.fromkeys(label for results in self.results.values() for label in results)
         rank = {label: order.index(name) if (name := method_of(label)) in order else len(order) for label in labels}
-        return sorted(labels, key=lambda label: (rank[label], "-" in label))
+        return sorted(labels, key=lambda label: (rank[label], label != method_of(label)))
 
     def row(self, method: str) -> dict[str, Result]:
         """Return a method's results that have predictions, by data set."""

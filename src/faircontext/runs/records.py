@@ -14,6 +14,7 @@ from faircontext.errors import ArgumentError, and_more
 
 __all__ = [
     "ANALYSES",
+    "FORMER_COLUMNS",
     "METHOD_TITLES",
     "SCHEMA",
     "SCHEMA_VERSION",
@@ -21,16 +22,23 @@ __all__ = [
     "Record",
     "Row",
     "check_same",
-    "check_same_model",
+    "check_same_origin",
     "is_analysis",
     "method_of",
     "method_title",
     "read_document",
     "to_numpy",
     "to_table",
+    "variant_of",
 ]
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
+
+FORMER_COLUMNS: Mapping[str, str] = {"warnings": "notes"}
+"""What columns are called in runs of schema version 1."""
+
+_FORMER_KEYS = (("counts", "refused", "unreadable"), ("model", "remarks", "warnings"))
+"""What is called otherwise in a `run.json` of schema version 1: the object that holds it, its key there and today."""
 
 ANALYSES = frozenset(
     {"ambiguity", "decomposition", "entropy", "evidence", "gallery", "margin", "pointing", "stability"}
@@ -58,6 +66,11 @@ def method_of(label: str) -> str:
     return label.partition("-")[0]
 
 
+def variant_of(label: str) -> str:
+    """Return the variant of a label, `50` of `fcl-50`; empty for the method itself."""
+    return label.partition("-")[2]
+
+
 def method_title(label: str) -> str:
     """Return what the paper calls a method; `fcl-50` becomes `FCL-50`."""
     name = method_of(label)
@@ -82,7 +95,7 @@ class Row:
         confidence: probability of the prediction.
         method: the method's name.
         fallback: why the method answered with less than its full procedure, or empty.
-        error: why the file was refused, or empty; then there is no answer.
+        error: why the file is unreadable, or empty; then there is no prediction.
         seconds: time that the method took; the first one also pays for reading, views and features, which all share.
     """
 
@@ -116,14 +129,14 @@ class Record(Row):
         position: of the image in the data set.
         label_index: the true class.
         zero_shot_index: zero-shot's answer.
-        index: the method's answer, None where the file was refused.
+        index: the method's answer, None where the file is unreadable.
         top5: the five best classes, best first.
         top5_probabilities: theirs.
         label_probability: probability of the true class.
         probability_norm: sum over classes of the squared probabilities, which the Brier score needs.
         candidates: classes that the method decided between.
         diagnostics: how the answer came about, as JSON.
-        notes: what was decided when the file was read.
+        warnings: what was decided when the file was read.
     """
 
     dataset: str
@@ -138,7 +151,7 @@ class Record(Row):
     probability_norm: float | None = None
     candidates: tuple[int, ...] = ()
     diagnostics: str = "{}"
-    notes: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -203,7 +216,7 @@ def to_numpy(column: pa.Array | pa.ChunkedArray, null: float = -1) -> np.ndarray
 
 
 def read_document(path: Path) -> dict[str, Any]:
-    """Read a `run.json`.
+    """Read a `run.json`; one of schema version 1 is returned as of the present one.
 
     Raises:
         ArgumentError: it cannot be read, or is no description of a run.
@@ -211,15 +224,27 @@ def read_document(path: Path) -> dict[str, Any]:
     try:
         document: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         version = document["schema_version"]
-        if version == SCHEMA_VERSION:
+        if version in (1, SCHEMA_VERSION):
             document["config"]["methods"], document["status"]
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise ArgumentError(f"{path}: is no description of a run ({type(error).__name__}); delete its folder") from None
-    if version != SCHEMA_VERSION:
-        raise ArgumentError(f"{path}: has schema version {version}; this faircontext reads {SCHEMA_VERSION}")
+    if version not in (1, SCHEMA_VERSION):
+        raise ArgumentError(f"{path}: has schema version {version}; this faircontext reads 1 and {SCHEMA_VERSION}")
     if odd := next(_misshapen(document, _SHAPE), None):
         raise ArgumentError(f"{path}: is no description of a run ({odd}); put it right, or delete its folder")
-    return document
+    return document if version == SCHEMA_VERSION else _updated(document)
+
+
+def _updated(document: dict[str, Any]) -> dict[str, Any]:
+    """Return a document of schema version 1, which has been checked, as one of the present version."""
+    views = document["config"].get("views", {})
+    for holder, former, key in (
+        *((document.get(name, {}), *keys) for name, *keys in _FORMER_KEYS),
+        (views, "number", "count"),
+    ):
+        if former in holder:
+            holder[key] = holder.pop(former)
+    return {**document, "schema_version": SCHEMA_VERSION}
 
 
 _NUMBER = (int, float, type(None))
@@ -229,7 +254,7 @@ _SHAPE: Mapping[str, Any] = {
     "model": {},
     "sessions": [{"versions": {}, "seconds": _NUMBER}],
     "hashes": {},
-    "counts": {"images": _WHOLE, "refused": _WHOLE},
+    "counts": {"images": _WHOLE, "refused": _WHOLE, "unreadable": _WHOLE},
     "config": {
         "dataset": {"images": _WHOLE, "listed": _WHOLE, "classes": _WHOLE},
         "names": [],
@@ -267,8 +292,16 @@ def check_same(folder: Path | str, earlier: Mapping[str, Any], now: Mapping[str,
         raise ArgumentError(f"{folder}: is another run than the one that is asked for: {shown}; name another --out")
 
 
-def check_same_model(folder: Path, earlier: Mapping[str, Any], now: Mapping[str, Any]) -> None:
-    """Raise `ArgumentError` where two documents are of models with another activation: no hash of weights shows it."""
+def check_same_origin(folder: Path, earlier: Mapping[str, Any], now: Mapping[str, Any]) -> None:
+    """Raise `ArgumentError` where two documents of one configuration differ in what made their rows.
+
+    That is the activation of the model, which no hash of weights shows, or the version of the schema, which shows in
+    the hashes of methods.
+    """
+    if "hashes" in earlier and earlier["hashes"] != now.get("hashes", earlier["hashes"]):
+        raise ArgumentError(
+            f"{folder}: was made by another version of faircontext, and can only be read; name another --out"
+        )
     if "model" in earlier and "model" in now:  # runs of earlier versions do not say
         check_same(folder, *({"activation": document["model"].get("activation")} for document in (earlier, now)))
 

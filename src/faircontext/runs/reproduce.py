@@ -125,7 +125,7 @@ def reproduce(name: str, out: Path, options: ReproduceOptions, say: Say, warn: S
     tables = [path for one in schedule if not one.run.analysis for path in one.folders]
     costs = [path for one in schedule if (path := one.options.out / "costs.json").exists()]
     sources = dict.fromkeys([*(path for one in schedule for path in one.folders), *costs])
-    code = int(any(run.document["counts"]["refused"] for run in made))
+    code = int(any(run.document["counts"]["unreadable"] for run in made))
     return Reproduced(code, tuple(dict.fromkeys(tables)), tuple(wanted.facts.get("figures", ())), tuple(sources))
 
 
@@ -155,9 +155,9 @@ def _counts(datasets: Sequence[Dataset]) -> list[str]:
     lines = [f"{'data set':16} {'classes':>8} {'paper':>8} {'images':>8} {'listed':>8} {'paper':>8}"]
     for dataset in datasets:
         entry = CATALOGUE[dataset.name]
-        numbers = (len(dataset.names), entry.classes, len(dataset.samples), dataset.listed, entry.paper)
+        cells = (len(dataset.names), entry.classes, len(dataset.samples), dataset.listed, entry.paper)
         why = f"  the paper's are {entry.paper_is}" if entry.paper_is else ""
-        lines.append(f"{dataset.name:16} {' '.join(f'{number:>8,}' for number in numbers)}{why}")
+        lines.append(f"{dataset.name:16} {' '.join(f'{cell:>8,}' for cell in cells)}{why}")
     return lines
 
 

@@ -26,7 +26,16 @@ from filelock import FileLock, Timeout
 
 from faircontext.errors import ArgumentError
 from faircontext.files import replacing, to_json, write_whole, writing
-from faircontext.runs.records import SCHEMA, Record, check_same, check_same_model, read_document, to_numpy, to_table
+from faircontext.runs.records import (
+    FORMER_COLUMNS,
+    SCHEMA,
+    Record,
+    check_same,
+    check_same_origin,
+    read_document,
+    to_numpy,
+    to_table,
+)
 
 __all__ = [
     "FLUSH_SECONDS",
@@ -128,7 +137,7 @@ class RunStore(AbstractContextManager["RunStore"]):
             if not resume:
                 raise ArgumentError(f"{self.folder}: there is a run already; add --resume, or name another --out")
             check_same(self.folder, earlier["config"], json.loads(to_json(document["config"])))
-            check_same_model(self.folder, earlier, document)
+            check_same_origin(self.folder, earlier, document)
             # What was measured stays; what this process adds comes at the end.
             document |= {key: earlier[key] for key in ("status", "sessions") if key in earlier}
         return {"status": "running", "sessions": [], **document}
@@ -152,7 +161,7 @@ class RunStore(AbstractContextManager["RunStore"]):
         self._next_part += 1
         self._buffer = []
 
-    def note(self, **facts: Any) -> None:
+    def update(self, **facts: Any) -> None:
         """Put facts into `run.json`."""
         self.document.update(facts)
         write_whole(self.folder / "run.json", to_json(self.document))
@@ -162,7 +171,7 @@ class RunStore(AbstractContextManager["RunStore"]):
         self.flush()
         self.rows = _read_rows(self.folder, self._methods)
         _write_rows(self.folder / "rows.parquet", self.rows)
-        self.note(status="complete")
+        self.update(status="complete")
         for part in self._parts.iterdir():
             part.unlink()
         self._parts.rmdir()
@@ -200,9 +209,10 @@ def _read_rows(folder: Path, methods: Sequence[str]) -> pa.Table:
         try:
             with pq.ParquetFile(file) as parquet:  # `read_table` would import pyarrow.dataset, and with it pandas
                 present = parquet.schema_arrow.names
-                if absent := [name for name in SCHEMA.names if name not in present]:
+                names = [name if name in present else FORMER_COLUMNS.get(name, name) for name in SCHEMA.names]
+                if absent := [name for name in names if name not in present]:
                     raise ArgumentError(f"{file}: has no column {absent[0]}; delete it and go on with --resume")
-                tables.append(parquet.read(SCHEMA.names).select(SCHEMA.names).cast(SCHEMA))
+                tables.append(parquet.read(names).select(names).rename_columns(SCHEMA.names).cast(SCHEMA))
         except (OSError, pa.ArrowException) as error:
             reason = str(error).splitlines()[0]
             raise ArgumentError(f"{file}: cannot be read: {reason}; delete it and go on with --resume") from None
@@ -299,9 +309,16 @@ def _join(name: str, shards: Sequence[Run]) -> tuple[dict[str, Any], pa.Table]:
     first, config = shards[0], shards[0].document["config"]
     indices, n = [run.document["config"]["shard"][0] for run in shards], config["shard"][1]
     for run in shards:
-        same = ({**one.document["config"], "shard": one.document["config"]["shard"][1]} for one in (first, run))
+        same = (
+            {
+                **one.document["config"],
+                "shard": one.document["config"]["shard"][1],
+                "hashes": one.document.get("hashes"),
+            }
+            for one in (first, run)
+        )
         check_same(run.folder, *same)
-        check_same_model(run.folder, first.document, run.document)
+        check_same_origin(run.folder, first.document, run.document)
         if not run.complete:
             raise ArgumentError(f"{run.folder}: is not complete; go on with --resume")
     if missing := sorted({*range(n)} - {*indices}):
