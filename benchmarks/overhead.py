@@ -67,7 +67,7 @@ def main() -> None:
     assert isinstance(fcl, FCL)
     recipe = backbone.view_recipe(options.preset)
     k = min(fcl.k, options.classes)
-    images = recipe.number + fcl.masks + k * (k - 1) // 2
+    images = recipe.count + fcl.masks + k * (k - 1) // 2
     with tempfile.TemporaryDirectory() as folder:
         path = photo(Path(folder))
         whole, bare = [], []
@@ -81,7 +81,7 @@ def main() -> None:
     ratios = [a / b for a, b in zip(whole, bare, strict=True)]
     print(
         f"{options.backbone} {backbone.precision}, {torch.get_num_threads()} threads, torch {torch.__version__}, "
-        f"{platform.machine()}; {recipe.number} views, {fcl.masks} masks, {options.classes} classes: {images} images"
+        f"{platform.machine()}; {recipe.count} views, {fcl.masks} masks, {options.classes} classes: {images} images"
     )
     for name, seconds in (("FCL", whole), ("bare encoder", bare)):
         median = statistics.median(seconds)

@@ -70,7 +70,7 @@ def stages(plan: Plan) -> dict[str, float]:
     records = []
     pairs = zip(answers, plan.positions, strict=True)
     found["make rows"] = seconds(lambda: records.extend(plan.records(answer, place) for answer, place in pairs))
-    document = {"schema_version": 1, "config": plan.config}
+    document = {"schema_version": 2, "config": plan.config}
     with tempfile.TemporaryDirectory() as folder, RunStore(Path(folder), document, ["zero_shot"], False) as store:
 
         def write() -> None:

@@ -46,7 +46,7 @@ def write(folder: Path, rows: int, seed: int = 0) -> None:
     offsets = pa.array(np.arange(0, 5 * n + 1, 5), pa.int32())
     empty = pa.ListArray.from_arrays(pa.array(np.zeros(n + 1), pa.int32()), pa.array([], pa.string()))
     losses = [{f"loss_{at}": value for at, value in enumerate(row)} for row in rng.random((1000, 20)).tolist()]
-    diagnostics = pa.array([json.dumps({"views_kept": 19, "explored": 79, **one}) for one in losses])
+    diagnostics = pa.array([json.dumps({"views_selected": 19, "explored": 79, **one}) for one in losses])
     columns = {name: pa.nulls(n, SCHEMA.field(name).type) for name in SCHEMA.names} | {
         "path": pa.array([f"val/n{one % CLASSES:08}/image_{one:08}.JPEG" for one in range(images)]).take(position),
         "method": methods,
@@ -69,14 +69,14 @@ def write(folder: Path, rows: int, seed: int = 0) -> None:
         "probability_norm": pa.array(confidence**2),
         "candidates": pa.ListArray.from_arrays(offsets, pa.array(top5.ravel())),
         "diagnostics": diagnostics.take(rng.integers(0, len(diagnostics), n)),
-        "notes": empty,
+        "warnings": empty,
     }
     dataset = {"name": "imagenet", "split": "test", "classes": CLASSES, "images": images, "listed": images, "hash": "0"}
     config = {
         "dataset": dataset,
         "names": names.to_pylist(),
         "backbone": {"name": "ViT-B-16", "precision": "fp32"},
-        "views": {"number": 64, "scale": [0.08, 1.0]},
+        "views": {"count": 64, "scale": [0.08, 1.0]},
         "pretrained": "openai",
         "preset": "paper",
         "prompts": "single",
@@ -87,12 +87,12 @@ def write(folder: Path, rows: int, seed: int = 0) -> None:
         "versions": {},
     }
     document = {
-        "schema_version": 1,
+        "schema_version": 2,
         "status": "complete",
         "config": config,
         "hashes": {method: method for method in METHODS},
         "sessions": [],
-        "counts": {"images": images, "refused": 0},
+        "counts": {"images": images, "unreadable": 0},
         "folder": str(folder / "images"),
     }
     write_run(folder, document, pa.table(columns, schema=SCHEMA))

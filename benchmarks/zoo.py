@@ -80,7 +80,7 @@ def main() -> None:
 
     print(
         f"{backbone.name} {backbone.precision}, {torch.get_num_threads()} threads, torch {torch.__version__}; "
-        f"{recipe.number} views, {options.masks} masks, {len(names)} classes, median of {options.runs}"
+        f"{recipe.count} views, {options.masks} masks, {len(names)} classes, median of {options.runs}"
     )
     print(f"{'':14} {'seconds':>8} {'image rows':>11} {'text rows':>10} {'peak MB':>8}")
     for name in ("views", *methods):

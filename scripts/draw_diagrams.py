@@ -59,12 +59,12 @@ def pipeline_diagram() -> Figure:
     top = (
         ("Image", "x, one at a time", SKY),
         ("Views", "64 crops and flips;\nthe 30% most\nconfident are kept", SKY),
-        ("Exploration", "kept views vote\nfor 10 candidate\nclasses", SKY),
+        ("Exploration", "selected views vote\nfor 10 candidate\nclasses", SKY),
         ("Class evidence", "400 masks: where\nhiding the image\ncosts a class", ORANGE),
     )
     bottom = (
         ("Answer", "class, votes and\nprobabilities", SKY),
-        ("Final vote", "the kept views vote\nagain, among the\ncandidates", SKY),
+        ("Final vote", "the selected views vote\nagain, among the\ncandidates", SKY),
         ("Calibration", "two steps tune the\nprompt: equal scores\non what is shared", ORANGE),
         ("Common evidence", "45 pairs of classes:\nthe image where\nboth look", ORANGE),
     )

@@ -112,7 +112,7 @@ def commands(of: Subject) -> dict[str, list[str]]:
     """Return the commands of each group, as words for a shell; a group writes into the folder of its name."""
     first, *others = map(shlex.quote, of.sets)
     sets, rest = " ".join((first, *others)), " ".join(others)
-    model = f"--backbone {of.backbone} --precision {of.precision} --views number=8"
+    model = f"--backbone {of.backbone} --precision {of.precision} --views count=8"
     few = min(of.limit, 5)
     on, on_few = (f"--root data {model} --limit {limit}" for limit in (of.limit, few))
     shard = f"evaluate --datasets {first} {on_few} --methods fcl --set masks=16 --out merge/shards --shard"

@@ -77,7 +77,7 @@ def by_set(results: Mapping[str, Mapping[str, Result]], methods: Sequence[str]) 
     for name, by_method in results.items():
         unreadable = max(result.unreadable for result in by_method.values())
         classes = next(iter(by_method.values())).config["dataset"]["classes"]
-        yield f"### {name}\n\n{classes} classes{f'; {unreadable} files refused' if unreadable else ''}.\n"
+        yield f"### {name}\n\n{classes} classes{f'; {unreadable} files unreadable' if unreadable else ''}.\n"
         yield "| method | n | top-1 (95%) | top-5 | ECE | over zero-shot (95%) | alone right | p | p, Holm | s/image |"
         yield "|---|---|---|---|---|---|---|---|---|---|"
         yield from (line(by_method[method], corrected[method].get(name)) for method in methods if method in by_method)
@@ -124,7 +124,7 @@ def page(runs: Sequence[Run], command: str) -> str:
         "",
         f"{images} images, at most {config['limit']} of each set, drawn by seed {config['seed']}; preset "
         f"`{config['preset']}`, precision {config['backbone']['precision']}, prompts `{config['prompts']}`, "
-        f"{views['number']} views of scale {views['scale'][0]:g} to {views['scale'][1]:g}. {session['threads']} "
+        f"{views['count']} views of scale {views['scale'][0]:g} to {views['scale'][1]:g}. {session['threads']} "
         f"threads of an {session['processor']}; {seconds / 60:.0f} minutes in all. Versions: "
         + ", ".join(f"{name} {number}" for name, number in versions.items() if number)
         + ".",

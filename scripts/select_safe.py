@@ -40,18 +40,18 @@ class Image:
 
 def lead(values: Values) -> float:
     """Return by how many votes the changed answer leads the one that it replaces."""
-    return round((values["vote_share"] - values["votes_old_after"]) * values["views_kept"])
+    return round((values["vote_share"] - values["votes_old_after"]) * values["views_selected"])
 
 
 # Larger is safer.
 RULES: dict[str, tuple[Callable[[Values], float], Sequence[float]]] = {
     "lead after calibration, votes": (lead, (1, 2, 3, 4, 6)),
     "minus exploration's lead, votes": (
-        lambda v: -round((v["votes_old_before"] - v["votes_new_before"]) * v["views_kept"]),
+        lambda v: -round((v["votes_old_before"] - v["votes_new_before"]) * v["views_selected"]),
         (-1, -2, -4, -8),
     ),
     "lead after less lead before, votes": (
-        lambda v: lead(v) - round((v["votes_old_before"] - v["votes_new_before"]) * v["views_kept"]),
+        lambda v: lead(v) - round((v["votes_old_before"] - v["votes_new_before"]) * v["views_selected"]),
         (-8, -4, 0, 1),
     ),
     "ratio of posteriors before": (

@@ -118,7 +118,7 @@ def make_episode(labels: LabelSpace) -> Callable[..., Episode]:
     """Return a function that makes a fresh episode of eight views."""
 
     def make(image: np.ndarray, space: LabelSpace = labels, seed: int = 0, views: int = 8) -> Episode:
-        return Episode(image, space, ViewRecipe(number=views, scale=(0.3, 1.0)), seed)
+        return Episode(image, space, ViewRecipe(count=views, scale=(0.3, 1.0)), seed)
 
     return make
 
@@ -191,7 +191,7 @@ def make_plan(pictures: Dataset, tiny: Callable[[str], Backbone]) -> Callable[..
 
     def make(limit: int | None = None, shard: tuple[int, int] | None = None, seed: int = 0) -> Plan:
         methods = {"zero_shot": ZeroShot(), "fcl": FCL(masks=8, k=3)}
-        setup = Setup(LabelSpace(PICTURE_NAMES, tiny("clip")), methods, ViewRecipe(number=8, scale=(0.3, 1.0)))
+        setup = Setup(LabelSpace(PICTURE_NAMES, tiny("clip")), methods, ViewRecipe(count=8, scale=(0.3, 1.0)))
         return Plan(pictures, setup, seed, limit, shard, {"preset": "paper"})
 
     return make

@@ -291,7 +291,7 @@ def labels(tiny: Callable[[str], Backbone]) -> LabelSpace:
 @pytest.fixture(scope="module")
 def new_episode(labels: LabelSpace, make_image: MakeImage) -> Callable[..., Episode]:
     def make(image: int = 0, seed: int = 0, **recipe: str) -> Episode:
-        return Episode(make_image(image), labels, ViewRecipe(number=12, **recipe), seed)
+        return Episode(make_image(image), labels, ViewRecipe(count=12, **recipe), seed)
 
     return make
 

@@ -1,42 +1,18 @@
 """The recipes of CONTRIBUTING.md, to the letter: packages outside the repository are known by their entry points."""
 
-import os
 import re
 import shlex
-import subprocess
-import sys
 import tomllib
 from collections.abc import Callable
-from configparser import ConfigParser
 from pathlib import Path
 from textwrap import dedent
 
 import pytest
 
 from coop_trees import draw
+from packages import install, run
 
 RECIPES = (Path(__file__).parents[1] / "CONTRIBUTING.md").read_text(encoding="utf-8").split("\n## ")
-
-RUN = """
-import sys
-from faircontext.cli import main
-for line in sys.argv[1:]:
-    code = main(line.split("\\t"))
-    if code:
-        raise SystemExit(code)
-"""
-"""Several commands in one process: importing torch takes longer than all of them."""
-
-
-def install(site: Path, name: str, entry_points: dict[str, dict[str, str]]) -> None:
-    """Write what an installer writes of a distribution's metadata."""
-    folder = site / f"{name}-1.0.dist-info"
-    folder.mkdir(parents=True)
-    (folder / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
-    parser = ConfigParser()
-    parser.read_dict(entry_points)
-    with (folder / "entry_points.txt").open("w") as file:
-        parser.write(file)
 
 
 def follow(title: str, site: Path) -> list[list[str]]:
@@ -56,13 +32,6 @@ def follow(title: str, site: Path) -> list[list[str]]:
             commands += [shlex.split(line)[1:] for line in text.splitlines()]
     assert commands
     return commands
-
-
-def run(site: Path, commands: list[list[str]]) -> subprocess.CompletedProcess[str]:
-    """Run commands in the folder above the packages, in a process that finds these."""
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(site), os.environ.get("PYTHONPATH", "")])}
-    words = [sys.executable, "-c", RUN, *("\t".join(command) for command in commands)]
-    return subprocess.run(words, cwd=site.parent, env=environment, capture_output=True, text=True, check=False)
 
 
 @pytest.fixture

@@ -32,7 +32,7 @@ def counting_labels() -> LabelSpace:
 
 def test_zero_shot_encodes_one_view_and_fcl_each_image_once(counting_labels: LabelSpace, make_image: MakeImage) -> None:
     backbone = counting_labels.backbone
-    episode = Episode(make_image(0), counting_labels, ViewRecipe(number=8))
+    episode = Episode(make_image(0), counting_labels, ViewRecipe(count=8))
     before = backbone.encoded
     create_method("zero_shot")(episode)
     assert backbone.encoded - before == 1

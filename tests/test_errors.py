@@ -16,10 +16,12 @@ from faircontext.errors import (
     FairContextError,
     ImageError,
     LabelError,
+    and_more,
     check_choice,
     check_interval,
     check_minimum,
     check_type,
+    lines_and_more,
     unknown_name,
 )
 from faircontext.estimators import Evidence
@@ -153,6 +155,14 @@ def test_a_wrong_type_names_the_argument_and_both_types():
         check_type("seed", True, int)
     with pytest.raises(ArgumentError, match=r"^path is of type list, not str or int; use load_image$"):
         check_type("path", [], (str, int), "use load_image")
+
+
+def test_the_first_few_and_how_many_more():
+    assert and_more(["a", "b"], 2) == "a, b"
+    assert and_more(["a", "b", "c"], 1, "; ") == "a and 2 more"
+    assert lines_and_more([3, 1, 2], 3, str, "{} more") == ["3", "1", "2"]
+    assert lines_and_more([0] * 1002, 1, "no. {}".format, "{} others") == ["no. 0", "1,001 others"]
+    assert lines_and_more([], 1, str, "{} more") == []
 
 
 def wrong_calls():

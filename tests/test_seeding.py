@@ -82,7 +82,7 @@ def test_a_negative_seed_is_refused():
 def test_global_generators_are_neither_read_nor_moved():
     def draw() -> list[bytes]:
         generator = stream(0, image_id(pixels(8, 8, 3)), "views")
-        views = random_views(torch.from_numpy(pixels(8, 8, 3)).permute(2, 0, 1), 8, ViewRecipe(number=4), generator)
+        views = random_views(torch.from_numpy(pixels(8, 8, 3)).permute(2, 0, 1), 8, ViewRecipe(count=4), generator)
         masks = sample_masks(4, stream(0, "ab" * 32, "masks"), (7,), (0.2, 0.8))
         return [views.numpy().tobytes(), masks.pixels(0, 4, 7, 7).numpy().tobytes()]
 

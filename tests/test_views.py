@@ -83,13 +83,13 @@ def test_a_strip_of_two_million_pixels_is_not_resized_as_a_whole(turned):
 
 @pytest.mark.parametrize("number", [1, 2, 64])
 def test_there_are_one_fewer_random_views_than_views_in_the_recipe(number):
-    views = random_views(to_tensor(noise(20, 30)), 16, ViewRecipe(number=number), rng())
+    views = random_views(to_tensor(noise(20, 30)), 16, ViewRecipe(count=number), rng())
     assert views.shape == (number - 1, 3, 16, 16)
     assert views.dtype == torch.uint8
 
 
 def test_the_same_stream_gives_the_same_views_and_another_one_others():
-    image, recipe = to_tensor(noise(50, 40)), ViewRecipe(number=9)
+    image, recipe = to_tensor(noise(50, 40)), ViewRecipe(count=9)
     views = random_views(image, 16, recipe, rng(1))
     assert torch.equal(views, random_views(image, 16, recipe, rng(1)))
     assert not torch.equal(views, random_views(image, 16, recipe, rng(2)))
@@ -98,14 +98,14 @@ def test_the_same_stream_gives_the_same_views_and_another_one_others():
 
 def test_fewer_views_are_the_first_of_more():
     image = to_tensor(noise(50, 40))
-    more, fewer = (random_views(image, 16, ViewRecipe(number=number), rng()) for number in (20, 5))
+    more, fewer = (random_views(image, 16, ViewRecipe(count=number), rng()) for number in (20, 5))
     assert torch.equal(more[:4], fewer)
 
 
 @pytest.mark.parametrize("flip", [0.0, 1.0])
 def test_whole_image_crops_are_the_image_or_its_mirror(flip):
     image = noise(16, 16)
-    recipe = ViewRecipe(number=20, scale=(1.0, 1.0), ratio=(1.0, 1.0), flip=flip)
+    recipe = ViewRecipe(count=20, scale=(1.0, 1.0), ratio=(1.0, 1.0), flip=flip)
     expected = image[:, ::-1] if flip else image
     for view in random_views(to_tensor(image), 16, recipe, rng()):
         assert np.array_equal(to_array(view), expected)
@@ -113,7 +113,7 @@ def test_whole_image_crops_are_the_image_or_its_mirror(flip):
 
 def test_half_of_the_views_are_flipped():
     image = noise(8, 8)
-    recipe = ViewRecipe(number=1001, scale=(1.0, 1.0), ratio=(1.0, 1.0))
+    recipe = ViewRecipe(count=1001, scale=(1.0, 1.0), ratio=(1.0, 1.0))
     flipped = [np.array_equal(to_array(v), image[:, ::-1]) for v in random_views(to_tensor(image), 8, recipe, rng())]
     kept = [np.array_equal(to_array(v), image) for v in random_views(to_tensor(image), 8, recipe, rng())]
     assert sum(flipped) + sum(kept) == 1000
@@ -121,7 +121,7 @@ def test_half_of_the_views_are_flipped():
 
 
 def test_a_crop_is_pillows_crop_and_bilinear_resize():
-    image, recipe = noise(90, 120), ViewRecipe(number=2, flip=0.0)
+    image, recipe = noise(90, 120), ViewRecipe(count=2, flip=0.0)
     for seed in range(20):
         top, left, height, width = _crop_box(90, 120, recipe, rng(seed))
         (view,) = random_views(to_tensor(image), 32, recipe, rng(seed))
@@ -133,7 +133,7 @@ def test_a_crop_is_pillows_crop_and_bilinear_resize():
 def test_a_crop_of_a_smooth_image_is_pillows_resize_of_a_box():
     rows, columns = np.mgrid[0:90, 0:120]
     image = np.stack([2 * rows, 2 * columns, 128 + 50 * np.sin(rows / 30 + columns / 40)], -1).astype(np.uint8)
-    recipe = ViewRecipe(number=2, flip=0.0)
+    recipe = ViewRecipe(count=2, flip=0.0)
     for seed in range(20):
         top, left, height, width = _crop_box(90, 120, recipe, rng(seed))
         (view,) = random_views(to_tensor(image), 32, recipe, rng(seed))
@@ -147,7 +147,7 @@ def test_crops_come_from_the_full_resolution():
     # A checkerboard of single pixels keeps its contrast in small crops, which are enlarged; scaled down, it is grey.
     board = (np.indices((400, 400)).sum(0) % 2 * 255).astype(np.uint8)
     image = to_tensor(np.repeat(board[..., None], 3, -1))
-    views = random_views(image, 64, ViewRecipe(number=5, scale=(0.001, 0.002), ratio=(1.0, 1.0)), rng())
+    views = random_views(image, 64, ViewRecipe(count=5, scale=(0.001, 0.002), ratio=(1.0, 1.0)), rng())
     assert [int(view.max()) - int(view.min()) > 200 for view in views] == [True] * 4
 
 
@@ -211,7 +211,7 @@ def test_crop_boxes_are_distributed_as_torchvisions(height, width):
 def test_a_strip_of_two_million_pixels_is_cropped_in_its_centre():
     strip = torch.zeros(3, 1, 2_000_000, dtype=torch.uint8)
     strip[:, :, 999_999] = 77
-    views = random_views(strip, 224, ViewRecipe(number=3), rng())
+    views = random_views(strip, 224, ViewRecipe(count=3), rng())
     assert torch.equal(views, torch.full((2, 3, 224, 224), 77, dtype=torch.uint8))
 
 
@@ -219,7 +219,7 @@ def test_a_strip_of_two_million_pixels_is_cropped_in_its_centre():
 @settings(deadline=None, max_examples=30)
 def test_tiny_images_have_views_of_their_own_colours(height, width):
     image = to_tensor(noise(height, width))
-    views = random_views(image, 8, ViewRecipe(number=4), rng())
+    views = random_views(image, 8, ViewRecipe(count=4), rng())
     for channel in range(3):
         assert image[channel].min() <= views[:, channel].min()
         assert views[:, channel].max() <= image[channel].max()
@@ -237,7 +237,7 @@ def test_the_default_recipe_is_the_papers():
 @pytest.mark.parametrize(
     ("argument", "value"),
     [
-        ("number", 0),
+        ("count", 0),
         ("scale", (0.5, 0.2)),
         ("scale", (0.0, 1.0)),
         ("scale", (0.5, 1.1)),

@@ -157,10 +157,10 @@ class Episode:
     @cached_property
     def view_features(self) -> Float[Tensor, "views dim"]:
         """Unit-norm image features of the views."""
-        recipe = {**asdict(self.recipe), "number": None, "regime": None}  # neither changes the first views
+        recipe = {**asdict(self.recipe), "count": None, "regime": None}  # neither changes the first views
         device = self.backbone.device
         return self._encode(
-            "views", recipe, self.recipe.number, lambda start, stop: self.views[start:stop].to(device) / 255.0
+            "views", recipe, self.recipe.count, lambda start, stop: self.views[start:stop].to(device) / 255.0
         )
 
     @cached_property

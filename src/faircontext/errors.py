@@ -3,8 +3,10 @@
 Also the registry of what has a name, third parties' included, which answers for names that it does not know.
 """
 
+import re
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -23,6 +25,7 @@ __all__ = [
     "check_interval",
     "check_minimum",
     "check_type",
+    "lines_and_more",
     "one_line",
     "reason_of",
     "unknown_name",
@@ -82,10 +85,16 @@ def one_line(text: str) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
-def and_more(words: Sequence[str], limit: int = 5, separator: str = ", ") -> str:
-    """Return the first words, and how many more there are."""
-    rest = len(words) - limit
-    return separator.join(words[:limit]) + (f" and {rest:,} more" if rest > 0 else "")
+def and_more(items: Sequence[str], limit: int = 5, separator: str = ", ") -> str:
+    """Return the first items, and how many more there are."""
+    rest = len(items) - limit
+    return separator.join(items[:limit]) + (f" and {rest:,} more" if rest > 0 else "")
+
+
+def lines_and_more(items: Sequence[T], limit: int, line: Callable[[T], str], rest: str) -> list[str]:
+    """Return a line for each of the first items, and `rest` with the count of the others in place of `{}`."""
+    more = len(items) - limit
+    return [*map(line, items[:limit]), *([rest.format(f"{more:,}")] if more > 0 else [])]
 
 
 def check_type(argument: str, value: object, kind: type | tuple[type, ...], hint: str = "") -> None:
@@ -138,14 +147,28 @@ class Registry(Generic[T]):
         group: of entry points.
         unpack: returns what is to be registered, by name, given the name and the object of an entry point. It raises
             any error where that cannot be done.
+        pattern: a regular expression that names match.
     """
 
-    def __init__(self, kind: str, group: str = "", unpack: Callable[[str, Any], Mapping[str, T]] | None = None) -> None:
-        self._kind, self._group, self._unpack = kind, group, unpack
+    def __init__(
+        self,
+        kind: str,
+        group: str = "",
+        unpack: Callable[[str, Any], Mapping[str, T]] | None = None,
+        pattern: str = "[a-z][a-z0-9_]*",
+    ) -> None:
+        self._kind, self._group, self._unpack, self._pattern = kind, group, unpack, pattern
         self._entries: dict[str, T] = {}
+        self._sources: dict[str, str] = {}
 
     def register(self, name: str) -> Callable[[T], T]:
-        """Return a decorator that files its argument under `name`; a name is given once."""
+        """Return a decorator that files its argument under `name`.
+
+        Raises:
+            ValueError: the name is taken, or could not be used where names are given.
+        """
+        if not (isinstance(name, str) and re.fullmatch(self._pattern, name)):
+            raise ValueError(f"a {self._kind} cannot be called {name!r}; names match {self._pattern}")
         if name in self._entries:
             raise ValueError(f"{self._kind} {name!r} is registered twice")
 
@@ -155,6 +178,19 @@ class Registry(Generic[T]):
 
         return file
 
+    @contextmanager
+    def blamed(self, name: str) -> Iterator[None]:
+        """Turn any error that a third party's entry raises in this context into a line that names entry and package."""
+        try:
+            yield
+        except FairContextError:
+            raise
+        except Exception as error:
+            if name not in self._sources:
+                raise
+            reason = f"{type(error).__name__}: {error}"
+            raise FairContextError(f"{self._kind} {name!r} of {self._sources[name]} failed: {reason}") from error
+
     def _all(self) -> Mapping[str, T]:
         """Return all entries; the first call reads the entry points."""
         if self._unpack is not None:
@@ -162,17 +198,20 @@ class Registry(Generic[T]):
 
             unpack, self._unpack = self._unpack, None
             for point in entry_points(group=self._group):
+                source = "an unknown distribution" if point.dist is None else point.dist.name
+                earlier = dict(self._entries)
                 try:
                     for name, entry in unpack(point.name, point.load()).items():
                         self.register(name)(entry)
                 except (Exception, SystemExit) as error:  # a stranger's code may raise anything
-                    source = "an unknown distribution" if point.dist is None else point.dist.name
+                    self._entries = earlier
                     reason = one_line(f"{type(error).__name__}: {error}")
                     warnings.warn(
                         f"{self._kind} {point.name!r} of {source} is left out: {point.value}: {reason}",
                         FairContextWarning,
                         stacklevel=3,
                     )
+                self._sources |= dict.fromkeys(self._entries.keys() - earlier.keys(), source)
         return self._entries
 
     def __getitem__(self, name: str) -> T:

@@ -20,6 +20,7 @@ __all__ = [
     "check_outputs",
     "digest",
     "digest_of_json",
+    "digest_of_parts",
     "replacing",
     "to_json",
     "write_whole",
@@ -29,6 +30,11 @@ __all__ = [
 
 def digest(*parts: str | bytes | memoryview) -> str:
     """Return the SHA-256 of some texts and buffers one after the other, in hexadecimal."""
+    return digest_of_parts(parts)
+
+
+def digest_of_parts(parts: Iterable[str | bytes | memoryview]) -> str:
+    """Return what `digest` does, of parts that are made one by one, as they may be large."""
     sha256 = hashlib.sha256()
     for part in parts:
         sha256.update(part.encode() if isinstance(part, str) else part)

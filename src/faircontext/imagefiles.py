@@ -239,7 +239,7 @@ def _is_whole(tags: _Tags) -> bool:
 # The metadata of a PNG
 
 _PIXELS = {b"tRNS", b"acTL", b"fcTL", b"fdAT"}  # not critical by their names, but of the picture
-_WORDS = {"tEXt": "text", "zTXt": "text", "iTXt": "text", "iCCP": "colour profile", "eXIf": "EXIF"}
+_CHUNKS = {"tEXt": "text", "zTXt": "text", "iTXt": "text", "iCCP": "colour profile", "eXIf": "EXIF"}
 
 
 def without_bad_metadata(file: BinaryFile) -> tuple[BinaryFile, tuple[str, ...]]:
@@ -262,7 +262,7 @@ def without_bad_metadata(file: BinaryFile) -> tuple[BinaryFile, tuple[str, ...]]
             copy.write(header + content)
         else:
             word = name.decode("latin-1")
-            left_out[f"{_WORDS.get(word, 'chunk')} ({word})"] = None
+            left_out[f"{_CHUNKS.get(word, 'chunk')} ({word})"] = None
         if name == b"IEND":
             break
     copy.seek(0)

@@ -11,7 +11,7 @@ from torch import Tensor
 from faircontext.backbones import Backbone, create_backbone
 from faircontext.backbones.prompts import CONTEXT, PROMPT_SETS, Prompts
 from faircontext.backbones.towers import cache_folder, cached_features
-from faircontext.errors import ArgumentError, LabelError, check_type
+from faircontext.errors import ArgumentError, LabelError, and_more, check_type
 from faircontext.names import check_name, normalise
 
 __all__ = ["LabelSpace", "merge_templates"]
@@ -84,11 +84,8 @@ class LabelSpace:
         lines = [f"cut to what {self.backbone.name} reads: {name[:60]} ..." for name in cut]
         alike = [names for names in self._read_alike() if len({*map(normalise, names)}) > 1]
         if alike:
-            groups = "; ".join(", ".join(names[:5]) + (" ..." if len(names) > 5 else "") for names in alike[:3])
-            more = f" and {len(alike) - 3} more groups" if len(alike) > 3 else ""
-            lines.append(
-                f"{self.backbone.name} reads these class names alike: {groups}{more}; they tie, and the first wins"
-            )
+            groups = and_more([and_more(names) for names in alike], 3, "; ")
+            lines.append(f"{self.backbone.name} reads these class names alike: {groups}; they tie, and the first wins")
         return lines
 
     def _read_alike(self) -> list[list[str]]:
@@ -106,13 +103,13 @@ class LabelSpace:
             template: its position.
             learner: what would learn it, for the message.
         """
-        prompts, words = self.prompts[template], f"prompt template {self.templates[template]!r}"
+        prompts, title = self.prompts[template], f"prompt template {self.templates[template]!r}"
         if prompts.fused is not None:
             return (
-                f"{words} runs into the class name, as in {prompts.fused[:60]!r} (put a blank between), and leaves no "
+                f"{title} runs into the class name, as in {prompts.fused[:60]!r} (put a blank between), and leaves no "
                 f"tokens for {learner} to learn"
             )
-        return None if prompts.length else f"{words} has no words before the class name for {learner} to learn"
+        return None if prompts.length else f"{title} has no words before the class name for {learner} to learn"
 
     @cached_property
     def text(self) -> Float[Tensor, "templates classes dim"]:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
 from difflib import get_close_matches
 from pathlib import Path
 
-from faircontext.errors import ArgumentError, LabelError, and_more, reason_of
+from faircontext.errors import ArgumentError, LabelError, and_more, lines_and_more, reason_of
 
 __all__ = [
     "ClassIndex",
@@ -39,11 +39,11 @@ _SHOWN = 20
 """Folders of no class that are named, a line each."""
 
 
-def check_name(number: int, name: str, file: Path | None = None) -> None:
+def check_name(position: int, name: str, file: Path | None = None) -> None:
     """Refuse a class name that cannot be read in a prompt or shown in a table.
 
     Args:
-        number: of the name in its list, from 1.
+        position: of the name in its list, from 1.
         name: as given.
         file: that it was read from, if any, for the message.
 
@@ -51,15 +51,15 @@ def check_name(number: int, name: str, file: Path | None = None) -> None:
         LabelError: it is blank, has control characters or stray bytes, or is no string.
     """
     if not isinstance(name, str):
-        raise LabelError(f"class name number {number} is {name!r}, not a string")
+        raise LabelError(f"class name number {position} is {name!r}, not a string")
     kinds = [unicodedata.category(character) for character in name]
     if control := {*kinds} & {"Cc", "Cs", "Zl", "Zp"}:
         what = "bytes that are not UTF-8" if control == {"Cs"} else "control characters"
         doubt = "give one name a line and nothing else" if "\t" in name else "is the file plain UTF-8?"
         where, hint = (f"{file}: ", f"; {doubt}") if file else ("", "")
-        raise LabelError(f"{where}class name number {number}, {name[:60]!r}, has {what}{hint}")
+        raise LabelError(f"{where}class name number {position}, {name[:60]!r}, has {what}{hint}")
     if all(kind[0] in "CZ" for kind in kinds):
-        raise LabelError(f"class name number {number} is blank")
+        raise LabelError(f"class name number {position} is blank")
 
 
 def compose(name: str) -> str:
@@ -174,24 +174,25 @@ class FolderTruth:
             order = and_more(sorted((folder.name for folder in known), key=int), 20)
             lines.append(f"class folders are all integers, and so are the class names, in this order: {order}")
         strange = [folder for folder in self.folders if known and folder not in known]
-        for folder in strange[:_SHOWN]:
-            close = get_close_matches(normalise(folder.name), {*map(normalise, self.names)}, n=3, cutoff=0.5)
-            hint = f"; did you mean {' or '.join(close)}?" if close else ""
-            lines.append(f"folder {folder} is named after no class, its images count in no accuracy{hint}")
-        if strange[_SHOWN:]:
-            lines.append(f"{len(strange) - _SHOWN:,} more folders are named after no class")
+        lines += lines_and_more(strange, _SHOWN, self._strange_warning, "{} more folders are named after no class")
         empty = [name for index, name in enumerate(self.names) if index not in known.values()]
         if self._roots and empty:
             lines.append(f"class folders without images, which stay classes: {and_more(empty, 20)}")
         return lines
+
+    def _strange_warning(self, folder: Path) -> str:
+        """Say that a folder is named after no class, with names that are close."""
+        close = get_close_matches(normalise(folder.name), {*map(normalise, self.names)}, n=3, cutoff=0.5)
+        hint = f"; did you mean {' or '.join(close)}?" if close else ""
+        return f"folder {folder} is named after no class, its images count in no accuracy{hint}"
 
     def _position_warning(self) -> str:
         """Say which classes integer folders stand for, or that they stand for none."""
         head = "class folders are all integers"
         if None in self._labels.values():
             return (
-                f"{head}, but {self.folders[-1].name} is no place among {len(self.names)} classes, counted from 0: no "
-                "image has a truth"
+                f"{head}, but {self.folders[-1].name} is no position among {len(self.names)} classes, counted from 0: "
+                "no image has a truth"
             )
         pairs = [
             f"{folder.name} = {self.names[position]}"
@@ -200,7 +201,7 @@ class FolderTruth:
         ]
         odd = count_from_one(self._positions, self.names)
         doubt = f"; they may count from 1: {odd}" if odd else ""
-        return f"{head}, taken as places in the list of classes, from 0: {and_more(pairs, 20)}{doubt}"
+        return f"{head}, taken as positions in the list of classes, from 0: {and_more(pairs, 20)}{doubt}"
 
 
 def list_warnings(names: Sequence[str]) -> list[str]:
@@ -225,7 +226,7 @@ def name_warnings(names: Sequence[str]) -> list[str]:
     doubled = sorted({name for name in names if equal[compose(name)] > 1})
     if doubled:
         lines.append(
-            f"class names given more than once: {', '.join(doubled)}; each keeps its place, the first wins ties"
+            f"class names given more than once: {', '.join(doubled)}; each keeps its position, the first wins ties"
         )
     similar = sorted({name for name in names if alike[normalise(name)] > 1} - {*doubled})
     if similar:
@@ -238,11 +239,11 @@ def name_warnings(names: Sequence[str]) -> list[str]:
 
 def _odd_forms(names: Sequence[str]) -> list[str]:
     """Return where all names have something around them that a file or a shell put there."""
-    numbers = [match[1] for match in map(_NUMBERED.fullmatch, names) if match]
-    counted = [as_integer(number) for number in numbers]
+    prefixes = [match[1] for match in map(_NUMBERED.fullmatch, names) if match]
+    counted = [as_integer(prefix) for prefix in prefixes]
     in_order = counted in ([*range(len(names))], [*range(1, len(names) + 1)])
-    if len(numbers) == len(names) > 1 and (
-        in_order or not any(map(str.isdecimal, numbers))
+    if len(prefixes) == len(names) > 1 and (
+        in_order or not any(map(str.isdecimal, prefixes))
     ):  # not of years, as of cars
         return [f"each class name begins with its number, as in {names[0]!r}; prompts will have it in them"]
     if names and names[0][:1] in _QUOTES and names[-1][-1:] == names[0][:1]:
@@ -261,8 +262,8 @@ def class_names(text: str | None, file: Path | None) -> tuple[str, ...]:
         return parse_labels(text)
     if file is not None and text is None:
         names = read_labels(file)
-        for number, name in enumerate(names, 1):
-            check_name(number, name, file)
+        for position, name in enumerate(names, 1):
+            check_name(position, name, file)
         return names
     raise ArgumentError("give the class names either as --labels a,b,c or as --labels-file FILE")
 

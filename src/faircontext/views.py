@@ -7,7 +7,6 @@ The paper names only crops and flips; the values are those that TPT, MTA, ZERO a
 full-resolution image. The recipe belongs to a run, never to a method: methods are compared on the same views.
 """
 
-import hashlib
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -24,6 +23,7 @@ from torch import Tensor
 from torchvision.transforms.v2 import InterpolationMode
 
 from faircontext.errors import ArgumentError, check_choice, check_interval, check_minimum
+from faircontext.files import digest
 from faircontext.types import Image
 
 __all__ = ["Geometry", "Purpose", "ViewRecipe", "Views", "augmix", "image_id", "plain_view", "random_views", "stream"]
@@ -41,9 +41,7 @@ def image_id(pixels: UInt8[np.ndarray, "height width 3"]) -> str:
 
     A path would differ between a run on a file and one on its folder; pixels do not.
     """
-    digest = hashlib.sha256(repr(pixels.shape).encode())
-    digest.update(np.ascontiguousarray(pixels).data)
-    return digest.hexdigest()
+    return digest(repr(pixels.shape), np.ascontiguousarray(pixels).data)
 
 
 def stream(seed: int, image: str, purpose: Purpose) -> np.random.Generator:
@@ -63,7 +61,7 @@ class ViewRecipe:
     """How the views of an image are made; the defaults are the paper's.
 
     Attributes:
-        number: N, all views, the plain one included.
+        count: N, all views, the plain one included.
         scale: range of the area of a crop, as a fraction of the image.
         ratio: range of the aspect ratio of a crop, width over height; drawn log-uniformly.
         flip: probability of a horizontal flip.
@@ -72,7 +70,7 @@ class ViewRecipe:
         regime: `"fine-grained"` or `"natural"`, for `augmix="auto"`.
     """
 
-    number: int = 64
+    count: int = 64
     scale: tuple[float, float] = (0.08, 1.0)
     ratio: tuple[float, float] = (3 / 4, 4 / 3)
     flip: float = 0.5
@@ -80,7 +78,7 @@ class ViewRecipe:
     regime: Literal["natural", "fine-grained"] = "natural"
 
     def __post_init__(self) -> None:
-        check_minimum("number", self.number, 1)
+        check_minimum("count", self.count, 1)
         check_interval("scale", self.scale, 0.0, 1.0)
         check_interval("ratio", self.ratio, 0.0, 100.0)
         check_choice("augmix", self.augmix, ("off", "on", "auto"))
@@ -224,7 +222,7 @@ def _central_square_of_strip(
 def random_views(
     image: UInt8[Tensor, "3 height width"], size: int, recipe: ViewRecipe, rng: np.random.Generator
 ) -> UInt8[Tensor, "views 3 size size"]:
-    """Return `recipe.number - 1` random resized crops (bilinear, antialiased), flipped with probability `recipe.flip`.
+    """Return `recipe.count - 1` random resized crops (bilinear, antialiased), flipped with probability `recipe.flip`.
 
     Args:
         image: the full-resolution image.
@@ -232,7 +230,7 @@ def random_views(
         recipe: ranges of the crops.
         rng: the image's stream for views.
     """
-    views = torch.empty(recipe.number - 1, 3, size, size, dtype=torch.uint8)
+    views = torch.empty(recipe.count - 1, 3, size, size, dtype=torch.uint8)
     for view in views:
         top, left, height, width = _crop_box(image.shape[1], image.shape[2], recipe, rng)
         crop = tvf.resized_crop(

@@ -290,7 +290,7 @@ def test_the_gallery_keeps_what_fcl_saw(episode: Episode) -> None:
 def test_one_class_has_nothing_to_compare(
     analysis: type, lite0: Backbone, make_image: Callable[..., np.ndarray]
 ) -> None:
-    episode = Episode(make_image(0), LabelSpace(("cat",), lite0), ViewRecipe(number=4))
+    episode = Episode(make_image(0), LabelSpace(("cat",), lite0), ViewRecipe(count=4))
     found = analysis(masks=4)(episode)
     assert found.index == 0
     assert not {"ecec", "cos_common", "margin", "unique", "euec", "js_common"} & found.diagnostics.keys()
@@ -309,7 +309,7 @@ def test_the_predicted_class_takes_the_last_candidates_place(
     lite0: Backbone, make_image: Callable[..., np.ndarray]
 ) -> None:
     labels = LabelSpace(("cat", "dog", "horse"), lite0)
-    episode = Episode(make_image(1), labels, ViewRecipe(number=8))
+    episode = Episode(make_image(1), labels, ViewRecipe(count=8))
     tau = labels.text[0]
     vars(episode)["view_features"] = torch.stack([tau[0], *[tau[1]] * 6, tau[2]])  # z is a cat, the views are dogs
     setting = CommonEvidence(k=1, rho=0.9)

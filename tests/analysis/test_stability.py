@@ -60,7 +60,7 @@ def test_the_random_order_is_the_images_own_whatever_the_seed(
     )
     for number in (1, 2):
         space = LabelSpace(("cat", "dog", "horse"), tiny("clip"))
-        Stability(masks=8, k=3, steps=2)(Episode(make_image(number), space, ViewRecipe(number=4), seed=2**70))
+        Stability(masks=8, k=3, steps=2)(Episode(make_image(number), space, ViewRecipe(count=4), seed=2**70))
     first, second = orders[1::2]
     assert sorted(first.ravel()) == sorted(second.ravel()) == [*range(first.size)]
     assert (first != second).any()

@@ -37,7 +37,7 @@ def test_a_full_size_model_comes_back_from_a_file_and_answers(
     prompts = backbone.tokenize(NAMES, TEMPLATE)
     torch.testing.assert_close(backbone.encode_text(prompts), texts, rtol=0, atol=1e-6)
     torch.testing.assert_close(backbone.encode_image(pixels), images, rtol=0, atol=2e-5)
-    recipe, image = ViewRecipe(number=8), make_image(0, 300, 400)
+    recipe, image = ViewRecipe(count=8), make_image(0, 300, 400)
     episode = Episode(image, LabelSpace(NAMES, backbone), recipe)
     ensemble = Episode(image, LabelSpace(NAMES, backbone, (TEMPLATE, "art of the {}.")), recipe)
     ensemble.__dict__["view_features"] = episode.view_features  # the same image: encoded once for this test

@@ -235,7 +235,7 @@ def test_the_scale_is_the_models_own(tiny: Make, tiny_folder: Folder) -> None:
 def test_fcl_runs_on_every_layout(layout: str, context: str, tiny: Make, make_image: Callable[..., np.ndarray]) -> None:
     labels = LabelSpace(NAMES, tiny(layout))
     answers = [
-        FCL(masks=16, k=3, context=context)(Episode(make_image(5), labels, ViewRecipe(number=8))) for _ in range(2)
+        FCL(masks=16, k=3, context=context)(Episode(make_image(5), labels, ViewRecipe(count=8))) for _ in range(2)
     ]
     assert_identical(*answers)
     assert_valid(answers[0], len(NAMES))
@@ -248,8 +248,8 @@ def test_an_image_is_answered_the_same_alone_and_after_others(
 ) -> None:
     labels, method = LabelSpace(NAMES, tiny("clip")), FCL(masks=16, k=3)
     images = [make_image(seed) for seed in range(3)]
-    after = [method(Episode(image, labels, ViewRecipe(number=8))) for image in images][-1]
-    alone = method(Episode(images[-1], LabelSpace(NAMES, tiny("clip")), ViewRecipe(number=8)))
+    after = [method(Episode(image, labels, ViewRecipe(count=8))) for image in images][-1]
+    alone = method(Episode(images[-1], LabelSpace(NAMES, tiny("clip")), ViewRecipe(count=8)))
     assert_identical(after, alone)
 
 
@@ -307,7 +307,7 @@ def test_fcl_answers_real_pictures_with_a_trained_model(
     labels, method = LabelSpace(names, trained, templates), FCL(masks=16, context=context)
     right = 0
     for file, index in list(zip(files, truth, strict=True))[::16]:
-        prediction = method(Episode(load_image(file), labels, ViewRecipe(number=8)))
+        prediction = method(Episode(load_image(file), labels, ViewRecipe(count=8)))
         assert_valid(prediction, len(names))
         right += prediction.index == index
     assert right >= 3  # of 5; a tenth by chance

@@ -185,8 +185,8 @@ def test_positions_of_another_size_are_resized_on_request_only(
         native = open_clip.create_model("tiny", pretrained=str(path)).state_dict()
     assert same_bits(backbone.tower.positional_embedding, native["visual.positional_embedding"])
     assert same_bits(backbone.text_tower.positions, native["positional_embedding"])
-    (remark,) = backbone.facts["remarks"]
-    assert "are resized to" in remark
+    (warning,) = backbone.facts["warnings"]
+    assert "are resized to" in warning
 
 
 def test_positions_in_a_folder_are_refused_alike(plain: Weights, tmp_path: Path) -> None:
@@ -265,7 +265,7 @@ def test_plain_forms_are_understood_and_what_was_taken_is_said(form: str, plain:
     lines = [str(warning.message) for warning in heard if issubclass(warning.category, FairContextWarning)]
     assert (lines == []) if said is None else all(line.startswith(f"{path}: ") for line in lines)
     assert said is None or any(said in line for line in lines)
-    assert backbone.facts.get("remarks", []) == lines
+    assert backbone.facts.get("warnings", []) == lines
 
 
 def assert_is(backbone: Backbone, weights: Weights) -> None:
@@ -459,9 +459,9 @@ def test_a_file_name_that_suggests_another_activation_is_noted(
     from faircontext.backbones.checkpoints import find_source
 
     torch.save({}, tmp_path / file)
-    remarks = find_source(architecture, str(tmp_path / file)).warnings
-    assert len(remarks) == (other is not None)
-    assert all(remark.endswith(f"if so, name the architecture {other}") for remark in remarks)
+    warnings_ = find_source(architecture, str(tmp_path / file)).warnings
+    assert len(warnings_) == (other is not None)
+    assert all(warning.endswith(f"if so, name the architecture {other}") for warning in warnings_)
 
 
 @pytest.mark.parametrize(
@@ -482,8 +482,8 @@ def test_names_of_known_tags_suggest_their_activation(
     from faircontext.backbones.checkpoints import find_source
 
     torch.save({}, tmp_path / file)
-    remarks = find_source(architecture, str(tmp_path / file)).warnings
-    assert [f"were trained with {suggests};" in remark for remark in remarks] == [True] * (suggests is not None)
+    warnings_ = find_source(architecture, str(tmp_path / file)).warnings
+    assert [f"were trained with {suggests};" in warning for warning in warnings_] == [True] * (suggests is not None)
 
 
 def test_a_run_goes_on_with_the_same_activation_only(

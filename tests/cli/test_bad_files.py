@@ -59,7 +59,7 @@ def test_good_files_are_answered_and_bad_ones_have_a_reason(
         "08_nothing.gif": "a link to nothing",
     }
     assert rows["05_cut.jpg"]["error"].startswith("cannot be decoded: image file is truncated")
-    assert "12 answered, 8 refused, 0 fell back" in capsys.readouterr().out
+    assert "12 answered, 8 unreadable, 0 fell back" in capsys.readouterr().out
 
 
 def test_in_a_folder_of_two_hundred_files_each_has_its_row(
@@ -83,7 +83,7 @@ def test_in_a_folder_of_two_hundred_files_each_has_its_row(
     assert sum(bool(row["prediction"]) for row in rows) == 163
     assert sum(bool(row["error"]) for row in rows) == 37
     assert all(bool(row["error"]) == ("bad" in row["path"]) != bool(row["prediction"]) for row in rows)
-    assert capsys.readouterr().out.count("163 answered, 37 refused, 0 fell back") == 1
+    assert capsys.readouterr().out.count("163 answered, 37 unreadable, 0 fell back") == 1
 
 
 def test_answers_keep_to_their_files_beside_bad_ones(mixed: Path, tmp_path: Path) -> None:
@@ -199,7 +199,7 @@ def test_the_summary_is_printed_where_the_report_cannot_be_written(tmp_path: Pat
     words = ["classify", str(image_file(tmp_path, make_image)), *LABELS, "--method", "zero_shot"]
     assert main([*words, "--json", "/dev/full"]) == 2
     shown = capsys.readouterr()
-    assert "1 answered, 0 refused" in shown.out
+    assert "1 answered, 0 unreadable" in shown.out
     assert shown.err == "faircontext: /dev/full: cannot be written: no space left on device\n"
 
 

@@ -40,7 +40,7 @@ class Result(NamedTuple):
 @pytest.fixture
 def cli(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
     """Return a function that runs the command in this process, with eight views instead of 64."""
-    monkeypatch.setattr(Lite, "recommended", {**Lite.recommended, "views": {"scale": (0.5, 1.0), "number": 8}})
+    monkeypatch.setattr(Lite, "recommended", {**Lite.recommended, "views": {"scale": (0.5, 1.0), "count": 8}})
 
     def run(*words: object) -> Result:
         code = main([str(word) for word in words])
@@ -98,7 +98,7 @@ def test_rows_are_the_same_alone_in_a_folder_in_reverse_and_again(
         classify(file, *LABELS, "--csv", tmp_path / "alone")
         assert rows(tmp_path / "alone") == {os.fsencode(file): expected[os.fsencode(file)]}
     monkeypatch.undo()
-    monkeypatch.setattr(Lite, "recommended", {**Lite.recommended, "views": {"scale": (0.5, 1.0), "number": 8}})
+    monkeypatch.setattr(Lite, "recommended", {**Lite.recommended, "views": {"scale": (0.5, 1.0), "count": 8}})
     cli("classify", folder, *LABELS, *CHEAP, "--csv", tmp_path / "again")  # with a backbone loaded anew
     assert rows(tmp_path / "again") == expected
 
@@ -107,7 +107,7 @@ def test_another_process_writes_the_same_row_and_shows_no_progress_bar(photo: Pa
     words = ["classify", str(photo), *LABELS, *CHEAP, "--csv"]
     done = subprocess.run([*COMMAND, *words, str(tmp_path / "theirs")], capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
-    assert "1 answered, 0 refused, 0 fell back" in done.stdout
+    assert "1 answered, 0 unreadable, 0 fell back" in done.stdout
     assert main([*words, str(tmp_path / "ours")]) == 0
     assert rows(tmp_path / "ours") == rows(tmp_path / "theirs")
 
@@ -147,7 +147,7 @@ def test_the_paper_preset_has_its_views(cli: Callable[..., Result], photo: Path,
     assert cli(*words).code == 0
     run = json.loads((tmp_path / "run.json").read_text())["run"]
     assert run["views"] == {
-        "number": 64,
+        "count": 64,
         "scale": [0.08, 1.0],
         "ratio": [3 / 4, 4 / 3],
         "flip": 0.5,
@@ -163,7 +163,7 @@ def test_the_json_file_holds_every_setting_and_answer(
     classify(folder, *LABELS, "--json", tmp_path / "run.json", "--csv", tmp_path / "rows.csv", "--seed", "7")
     report = json.loads((tmp_path / "run.json").read_text(encoding="utf-8"))
     settings = create_method("fcl", preset="recommended", backbone=lite0, masks=8, k=2).settings()
-    recipe = asdict(ViewRecipe(number=8, scale=(0.5, 1.0)))
+    recipe = asdict(ViewRecipe(count=8, scale=(0.5, 1.0)))
     run = report["run"]
     assert run["methods"] == {"fcl": json.loads(json.dumps(settings))}
     assert run["views"] == json.loads(json.dumps(recipe))
@@ -171,7 +171,7 @@ def test_the_json_file_holds_every_setting_and_answer(
     assert (run["preset"], run["seed"], run["batch_size"]) == ("recommended", 7, 16)
     assert (run["labels"], run["templates"]) == (["cat", "rocket", "dog"], ["a photo of a {}."])
     assert report["versions"]["faircontext"] == __version__
-    assert report["summary"]["fcl"]["method"] == {"correct": 2, "number": 3}
+    assert report["summary"]["fcl"]["method"] == {"correct": 2, "n": 3}
     assert len(report["answers"]) == len(rows(tmp_path / "rows.csv")) == 3
     for answer in report["answers"]:
         line = rows(tmp_path / "rows.csv")[os.fsencode(answer["path"])].decode().split(",")
@@ -180,18 +180,18 @@ def test_the_json_file_holds_every_setting_and_answer(
         assert answer["top5"][0] == [answer["prediction"], pytest.approx(answer["confidence"])]
         assert {name for name, _ in answer["top5"]} == {"cat", "rocket", "dog"}
         assert len(answer["candidates"]) == 2
-        assert answer["diagnostics"]["views_kept"] == 2
+        assert answer["diagnostics"]["views_selected"] == 2
 
 
-def test_a_refused_image_is_a_row_and_exit_code_one(
+def test_an_unreadable_image_is_a_row_and_exit_code_one(
     classify: Callable[..., Result], photo: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "broken.png").write_text("no image")
     result = classify(tmp_path / "broken.png", photo, *LABELS, "--csv", tmp_path / "rows.csv")
     assert result.code == 1
     assert result.err == ""
-    assert "refused: not an image but text" in result.out
-    assert "1 answered, 1 refused, 0 fell back" in result.out
+    assert "unreadable: not an image but text" in result.out
+    assert "1 answered, 1 unreadable, 0 fell back" in result.out
     broken, answered = rows(tmp_path / "rows.csv").values()
     assert broken.endswith(b"broken.png,,,,,,fcl,,not an image but text")
     assert answered.endswith(b",fcl,,")
@@ -226,7 +226,7 @@ def test_fallbacks_are_counted(
     monkeypatch.setattr("faircontext.methods.fcl.total_loss", lambda *a, **k: total_loss(*a, **k) * float("nan"))
     result = classify(folder, *LABELS, "--csv", tmp_path / "rows.csv")
     assert result.code == 0
-    assert "3 answered, 0 refused, 3 fell back" in result.out
+    assert "3 answered, 0 unreadable, 3 fell back" in result.out
     fallbacks = [line.split(b",")[7] for line in rows(tmp_path / "rows.csv").values()]
     assert fallbacks == [b"the loss was not finite: answered by exploration alone"] * 3
 
@@ -261,7 +261,7 @@ def test_answers_are_not_kept_once_they_are_written(
             yield answer
 
     monkeypatch.setattr(faircontext.runs.classify, "answer_images", watched)
-    photos = [tmp_path / f"{number}.png" for number in range(5)]
+    photos = [tmp_path / f"{n}.png" for n in range(5)]
     for path in photos:
         path.write_bytes(photo.read_bytes())
     with without_collector():
@@ -281,8 +281,8 @@ def test_a_signal_ends_a_process_with_what_was_computed_written(
 ) -> None:
     photos = tmp_path / "photos"
     photos.mkdir()
-    for number in range(60):
-        (photos / f"{number:02}.png").write_bytes(photo_files["cat"].read_bytes())
+    for n in range(60):
+        (photos / f"{n:02}.png").write_bytes(photo_files["cat"].read_bytes())
     table, document = tmp_path / "rows.csv", tmp_path / "run.json"
     words = ["classify", str(photos), *LABELS, "--csv", str(table), "--json", str(document)]
     with subprocess.Popen(
@@ -339,9 +339,9 @@ def test_classify_and_evaluate_count_the_same_images_as_right(
     assert (ours.code, theirs.code) == (0, 0)
     assert "without images" not in ours.err
     for method in methods:
-        correct, number = summary[method]["method"]["correct"], summary[method]["method"]["number"]
-        assert number == len(folders)
-        found[method] = f"{100 * correct / number:.1f}% (n = {number}"
+        correct, n = summary[method]["method"]["correct"], summary[method]["method"]["n"]
+        assert n == len(folders)
+        found[method] = f"{100 * correct / n:.1f}% (n = {n}"
         assert re.search(rf"^  {method} +{re.escape(found[method])}", theirs.out, re.MULTILINE)
     assert f"zero-shot    {found['zero_shot']}" in ours.out
 

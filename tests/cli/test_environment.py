@@ -95,7 +95,7 @@ def test_a_class_name_from_a_file_is_asked_about_the_file(tmp_path, capsys):
 def test_a_home_that_cannot_be_made_is_passed_over_in_silence(tmp_path, crêpes):
     (tmp_path / "file").touch()
     photo = next(crêpes.iterdir())
-    words = ("explain", photo, "--labels", "cat,dog", "--views", "number=8", "--out", tmp_path / "page")
+    words = ("explain", photo, "--labels", "cat,dog", "--views", "count=8", "--out", tmp_path / "page")
     done = start(*words, "--set", "masks=8", "k=2", HOME=str(tmp_path / "file" / "home"))
     assert (done.returncode, done.stderr.decode()) == (0, "")
     assert (tmp_path / "page" / "index.html").is_file()

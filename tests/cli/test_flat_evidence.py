@@ -38,6 +38,6 @@ def test_a_run_says_where_common_evidence_is_flat(
         "classify": [str(photos), "--labels-from-folders"],
         "evaluate": ["--datasets", str(photos), "--root", str(tmp_path), "--out", str(tmp_path / "runs")],
     }
-    backbone = ["--backbone", f"local-dir:{tiny_folder('clip')}", "--precision", "fp32", "--views", "number=4"]
+    backbone = ["--backbone", f"local-dir:{tiny_folder('clip')}", "--precision", "fp32", "--views", "count=4"]
     assert main([command, *given[command], *backbone, "--set", *SETTINGS, f"area={area}"]) == 0
     assert (FLAT in capsys.readouterr().err) == flat

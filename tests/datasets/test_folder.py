@@ -314,13 +314,13 @@ def test_an_empty_class_folder_stays_a_class_with_one_warning(tmp_path):
     assert truth.warnings() == ["class folders without images, which stay classes: eel, fox"]
 
 
-def test_integer_folders_are_places_in_the_list_of_classes_and_the_map_is_shown():
+def test_integer_folders_are_positions_in_the_list_of_classes_and_the_map_is_shown():
     paths = [Path(f"in/{number}/1.jpg") for number in (10, 2, 0)]
     names = tuple("abcdefghijk")
     truth = FolderTruth(names, paths)
     assert [truth(path) for path in paths] == [10, 2, 0]
     assert truth.warnings() == [
-        "class folders are all integers, taken as places in the list of classes, from 0: 0 = a, 2 = c, 10 = k"
+        "class folders are all integers, taken as positions in the list of classes, from 0: 0 = a, 2 = c, 10 = k"
     ]
 
 

@@ -152,13 +152,13 @@ def test_labels_that_leave_class_0_empty_are_noted_unless_names_agree(
     )
     dataset = load_dataset("mine", tmp_path)
     assert dataset.warnings == ((warning,) if noted else ())
-    assert (warning in check_dataset("mine", tmp_path).found) == noted
+    assert (warning in check_dataset("mine", tmp_path).summary) == noted
 
 
 def test_a_check_names_the_classes_of_ones_own_set_that_have_no_image(tmp_path: Path) -> None:
     table(tmp_path, (0, 2))
     report = check_dataset("mine", tmp_path)
-    assert "1 of 3 classes have no image: dog" in report.found
+    assert "1 of 3 classes have no image: dog" in report.summary
     assert report.problems == ()
 
 

@@ -26,7 +26,7 @@ def normal(rows: int, columns: int, seed: int) -> Tensor:
 
 @pytest.fixture(scope="module")
 def episode(tiny: Callable[[str], Backbone], make_image: Callable[..., np.ndarray]) -> Episode:
-    return Episode(make_image(0), LabelSpace(NAMES, tiny("clip")), ViewRecipe(number=64))
+    return Episode(make_image(0), LabelSpace(NAMES, tiny("clip")), ViewRecipe(count=64))
 
 
 @given(SEEDS, st.integers(1, 12), st.integers(2, 32))
@@ -89,7 +89,7 @@ def test_dispersion_drives_text_features_apart(episode: Episode) -> None:
 def test_equal_text_features_have_a_gradient_of_zero(
     tiny: Callable[[str], Backbone], make_image: Callable[..., np.ndarray], names: tuple[str, ...]
 ) -> None:
-    episode = Episode(make_image(0), LabelSpace(names, tiny("clip")), ViewRecipe(number=8))
+    episode = Episode(make_image(0), LabelSpace(names, tiny("clip")), ViewRecipe(count=8))
     prediction = CTPT()(episode)
     assert_valid(prediction, len(names))
     assert prediction.fallback is None

@@ -58,7 +58,7 @@ def labels(home: Backbone) -> LabelSpace:
 @pytest.fixture
 def make_episode(labels: LabelSpace) -> MakeEpisode:
     def make(image: np.ndarray, space: LabelSpace = labels, seed: int = 0, views: int = 8) -> Episode:
-        return Episode(image, space, ViewRecipe(number=views, scale=(0.3, 1.0)), seed)
+        return Episode(image, space, ViewRecipe(count=views, scale=(0.3, 1.0)), seed)
 
     return make
 
@@ -223,7 +223,7 @@ def test_a_method_is_its_settings(method: Method) -> None:
 
 
 def test_views_belong_to_the_run(method: Method, make_image: MakeImage, labels: LabelSpace) -> None:
-    recipes = [ViewRecipe(number=8, scale=scale) for scale in ((0.1, 0.2), (0.9, 1.0))]
+    recipes = [ViewRecipe(count=8, scale=scale) for scale in ((0.1, 0.2), (0.9, 1.0))]
     first, second = (method(Episode(make_image(0), labels, recipe)) for recipe in recipes)
     assert differ(first, second) == method.uses_views
 

@@ -142,7 +142,7 @@ def test_outliers_that_change_the_means_class_do_not_change_the_modes() -> None:
 def test_answers_agree_with_the_slow_reimplementation(
     labels: LabelSpace, make_image: Callable[..., np.ndarray], settings_: dict, seed: int
 ) -> None:
-    episode = Episode(make_image(seed), labels, ViewRecipe(number=64))
+    episode = Episode(make_image(seed), labels, ViewRecipe(count=64))
     prediction = MTA(**settings_)(episode)
     views, text = episode.view_features.double().numpy(), labels.zero_shot_text.double().numpy()
     scale = labels.backbone.logit_scale
@@ -159,11 +159,11 @@ def test_answers_agree_with_the_slow_reimplementation(
 
 @pytest.mark.parametrize("grey", [0, 200])
 def test_an_image_of_one_colour_is_answered_as_by_zero_shot(labels: LabelSpace, grey: int) -> None:
-    episode = Episode(np.full((40, 50, 3), grey, np.uint8), labels, ViewRecipe(number=16))
+    episode = Episode(np.full((40, 50, 3), grey, np.uint8), labels, ViewRecipe(count=16))
     expected = ZeroShot()(episode).probabilities
     torch.testing.assert_close(MTA()(episode).probabilities, expected, rtol=0, atol=1e-5)
 
 
 def test_one_view_is_answered_as_by_zero_shot(labels: LabelSpace, make_image: Callable[..., np.ndarray]) -> None:
-    episode = Episode(make_image(0), labels, ViewRecipe(number=1))
+    episode = Episode(make_image(0), labels, ViewRecipe(count=1))
     assert torch.equal(MTA()(episode).probabilities, ZeroShot()(episode).probabilities)

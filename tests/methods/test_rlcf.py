@@ -57,7 +57,7 @@ def episode(tiny: Callable[[str], Backbone], image: np.ndarray, teacher: Backbon
     labels = LabelSpace(NAMES, tiny("clip"))
     assert labels.backbone.image_size == 32
     labels.others["teacher"] = LabelSpace(NAMES, teacher)
-    return Episode(image, labels, ViewRecipe(number=64))
+    return Episode(image, labels, ViewRecipe(count=64))
 
 
 def by_hand(features: Tensor, text: Tensor) -> np.ndarray:
@@ -251,7 +251,7 @@ def test_without_a_step_another_models_rewards_change_nothing(variant: type, epi
 
 
 def test_a_tower_with_batch_norms_is_tuned_and_their_statistics_are_kept(teacher: Backbone, image: np.ndarray) -> None:
-    episode = Episode(image, LabelSpace(NAMES, teacher), ViewRecipe(number=20))
+    episode = Episode(image, LabelSpace(NAMES, teacher), ViewRecipe(count=20))
     before = {name: value.clone() for name, value in teacher.tower.state_dict().items()}
     prediction = RLCFEncoder()(episode)
     assert_valid(prediction, 5)
@@ -266,8 +266,8 @@ def test_a_tower_in_lower_precision_is_refused(tiny_folder: Callable[[str], Path
     with pytest.raises(ArgumentError, match=message):
         create_method("rlcf_encoder", backbone=backbone)
     with pytest.raises(ArgumentError, match=message):
-        RLCFEncoder()(Episode(image, LabelSpace(NAMES, backbone), ViewRecipe(number=8)))
-    assert_valid(RLCF()(Episode(image, LabelSpace(NAMES, backbone), ViewRecipe(number=8))), 5)
+        RLCFEncoder()(Episode(image, LabelSpace(NAMES, backbone), ViewRecipe(count=8)))
+    assert_valid(RLCF()(Episode(image, LabelSpace(NAMES, backbone), ViewRecipe(count=8))), 5)
 
 
 # Settings

@@ -25,7 +25,7 @@ def unit(rows: int, dim: int, seed: int) -> Tensor:
 
 @pytest.fixture(scope="module")
 def episode(tiny: Callable[[str], Backbone], make_image: Callable[..., np.ndarray]) -> Episode:
-    return Episode(make_image(0), LabelSpace(NAMES, tiny("clip")), ViewRecipe(number=64))
+    return Episode(make_image(0), LabelSpace(NAMES, tiny("clip")), ViewRecipe(count=64))
 
 
 @given(SEEDS, st.integers(2, 30), st.integers(1, 40), st.sampled_from([0.01, 0.1, 10.0]))

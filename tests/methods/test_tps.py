@@ -46,7 +46,7 @@ def backbone(tiny: Callable[[str], Backbone]) -> Backbone:
 @pytest.fixture(scope="module")
 def new_episode(backbone: Backbone, make_image: Callable[..., np.ndarray]) -> Callable[..., Episode]:
     def make(names: tuple[str, ...] = NAMES, image: int = 0) -> Episode:
-        return Episode(make_image(image), LabelSpace(names, backbone), ViewRecipe(number=64))
+        return Episode(make_image(image), LabelSpace(names, backbone), ViewRecipe(count=64))
 
     return make
 
@@ -138,7 +138,7 @@ def test_the_text_tower_is_not_run_once_prototypes_are_known(
         method(episode)
         with monkeypatch.context() as forbidden:
             forbidden.setattr(TextTower, "forward", lambda *_: pytest.fail("the text tower was run"))
-            assert_valid(method(Episode(make_image(1), episode.labels, ViewRecipe(number=64))), 3)
+            assert_valid(method(Episode(make_image(1), episode.labels, ViewRecipe(count=64))), 3)
 
 
 # Prototypes

@@ -16,7 +16,7 @@ TEMPLATE = "a photo of a {}."
 
 @pytest.fixture(scope="module")
 def episode(tiny: Callable[[str], Backbone], make_image: Callable[..., np.ndarray]) -> Episode:
-    return Episode(make_image(0), LabelSpace(NAMES, tiny("clip")), ViewRecipe(number=64))
+    return Episode(make_image(0), LabelSpace(NAMES, tiny("clip")), ViewRecipe(count=64))
 
 
 @pytest.mark.parametrize("settings", [{}, {"steps": 3}, {"rho": 0.3, "lr": 0.02, "weight_decay": 0.5}], ids=str)
@@ -64,7 +64,7 @@ def test_small_steps_lower_the_entropy_of_the_mean_posterior(episode: Episode) -
 def test_the_answer_is_of_the_plain_view_alone(
     tiny: Callable[[str], Backbone], make_image: Callable[..., np.ndarray], episode: Episode
 ) -> None:
-    other = Episode(make_image(0), LabelSpace(NAMES, tiny("clip")), ViewRecipe(number=64))
+    other = Episode(make_image(0), LabelSpace(NAMES, tiny("clip")), ViewRecipe(count=64))
     vars(other)["view_features"] = episode.view_features.clone()
     dropped = [view for view in range(1, 64) if view not in TPT()(episode).diagnostics["views"]]
     vars(other)["view_features"][dropped[0]] = episode.view_features[dropped[1]]

@@ -39,7 +39,7 @@ def labels(tiny: Callable[[str], Backbone]) -> LabelSpace:
 @pytest.fixture(scope="module")
 def episode(labels: LabelSpace, make_image: MakeImage) -> Episode:
     """Forty views, so that gradients are summed over two full groups and a smaller one."""
-    return Episode(make_image(0), labels, ViewRecipe(number=40))
+    return Episode(make_image(0), labels, ViewRecipe(count=40))
 
 
 @pytest.fixture
@@ -113,7 +113,7 @@ def test_without_updates_the_cut_tower_has_the_towers_own_features(
     tiny: Callable[[str], Backbone], make_image: MakeImage, layout: str, blocks: int
 ) -> None:
     backbone = tiny(layout)
-    views = Episode(make_image(0), LabelSpace(NAMES, backbone), ViewRecipe(number=20)).views / 255.0
+    views = Episode(make_image(0), LabelSpace(NAMES, backbone), ViewRecipe(count=20)).views / 255.0
     tower = backbone.split_tower(blocks)
     features = tower.above(tower.below(views), torch.zeros(tower.blocks, 3 * tower.width, tower.width))
     torch.testing.assert_close(features, backbone.encode_image(views), rtol=0, atol=1e-6)
@@ -133,7 +133,7 @@ def test_updates_change_features_as_they_would_change_the_tower(
 
 def test_a_lower_precision_is_below_the_cut_alone(tiny_folder: Callable[[str], Path], make_image: MakeImage) -> None:
     backbone = create_backbone(f"local-dir:{tiny_folder('clip')}", precision="bf16")
-    episode = Episode(make_image(0), LabelSpace(NAMES, backbone), ViewRecipe(number=8))
+    episode = Episode(make_image(0), LabelSpace(NAMES, backbone), ViewRecipe(count=8))
     tower = backbone.split_tower(3)
     tokens = tower.below(episode.views / 255.0)
     assert tokens.dtype == torch.float32
@@ -187,7 +187,7 @@ def test_b_moves_a_at_the_second_step(episode: Episode, factors: list) -> None:
 
 def test_a_depends_on_the_seed_alone(labels: LabelSpace, make_image: MakeImage, factors: list) -> None:
     for image, seed in ((0, 0), (1, 0), (0, 1)):
-        TTL(steps=0, rank=64)(Episode(make_image(image), labels, ViewRecipe(number=2), seed))
+        TTL(steps=0, rank=64)(Episode(make_image(image), labels, ViewRecipe(count=2), seed))
     first, other_image, other_seed = (start for start, *_ in factors)
     assert same_bits(first, other_image)
     assert not torch.equal(first, other_seed)
@@ -245,4 +245,4 @@ def test_a_tower_without_attention_blocks_is_refused(
         with pytest.raises(ArgumentError, match=message):
             create_method("ttl", backbone=backbone)
         with pytest.raises(ArgumentError, match=message):
-            TTL()(Episode(make_image(0), LabelSpace(NAMES, backbone), ViewRecipe(number=2)))
+            TTL()(Episode(make_image(0), LabelSpace(NAMES, backbone), ViewRecipe(count=2)))

@@ -74,7 +74,7 @@ def labels(backbone: Backbone) -> LabelSpace:
 @pytest.fixture(scope="module")
 def new_episode(labels: LabelSpace, make_image: MakeImage) -> Callable[..., Episode]:
     def make(image: int = 0, views: int = 20, space: LabelSpace = labels) -> Episode:
-        return Episode(make_image(image), space, ViewRecipe(number=views))
+        return Episode(make_image(image), space, ViewRecipe(count=views))
 
     return make
 
@@ -232,7 +232,7 @@ def test_nearly_certain_views_are_tuned_for_several_steps_as_in_float64(
 ) -> None:
     backbone = create_backbone(f"local-dir:{tiny_folder('clip')}", precision="fp32")
     backbone.logit_scale = scale
-    episode = Episode(make_image(0), LabelSpace(NAMES, backbone), ViewRecipe(number=64))
+    episode = Episode(make_image(0), LabelSpace(NAMES, backbone), ViewRecipe(count=64))
     method = create_method(name, steps=6, lr=0.002)
     views, start = episode.view_features.double().numpy(), episode.labels.zero_shot_text.double().numpy()
     kept = oracle.kept_views(scale * views @ start.T, method.rho)

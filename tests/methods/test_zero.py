@@ -32,7 +32,7 @@ def made_up(tiny: Callable[[str], Backbone], make_image: Callable[..., np.ndarra
 
     def make(views: Tensor, text: Tensor) -> Episode:
         labels = LabelSpace([f"class {number}" for number in range(len(text))], tiny("clip"))
-        episode = Episode(make_image(0), labels, ViewRecipe(number=len(views)))
+        episode = Episode(make_image(0), labels, ViewRecipe(count=len(views)))
         vars(labels)["zero_shot_text"], vars(episode)["view_features"] = text, views
         return episode
 
@@ -59,7 +59,7 @@ def test_a_hard_vote_is_numpys_majority(made_up: MakeUp, seed: int, number: int,
     assert prediction.index == expected.answer
     assert prediction.votes.tolist() == expected.votes
     assert prediction.diagnostics["views"] == tuple(expected.kept)
-    assert prediction.diagnostics["views_kept"] == len(expected.kept)
+    assert prediction.diagnostics["views_selected"] == len(expected.kept)
     shares = np.array(expected.votes) / len(expected.kept)
     np.testing.assert_allclose(prediction.probabilities, shares, rtol=0, atol=1e-6)
     counts = prediction.votes[prediction.ranking].tolist()
@@ -173,7 +173,7 @@ def test_sixty_four_equal_views_answer_as_zero_shot(made_up: MakeUp, temperature
     episode = made_up(unit(1, 32, seed).expand(64, 32), unit(5, 32, seed + 10))
     prediction = ZERO(temperature=temperature)(episode)
     assert prediction.index == ZeroShot()(episode).index
-    assert prediction.diagnostics["views_kept"] == 19
+    assert prediction.diagnostics["views_selected"] == 19
     if temperature == "hard":
         assert prediction.votes.max() == 19
         assert prediction.confidence == 1.0

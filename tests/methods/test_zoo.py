@@ -20,7 +20,7 @@ NO_STEP = ({"lr": 0.0}, {"lr": 0.0, "steps": 3}, {"steps": 0})
 
 @pytest.fixture(scope="module")
 def episode(tiny: Callable[[str], Backbone], make_image: Callable[..., np.ndarray]) -> Episode:
-    return Episode(make_image(0), LabelSpace(NAMES, tiny("clip")), ViewRecipe(number=40))
+    return Episode(make_image(0), LabelSpace(NAMES, tiny("clip")), ViewRecipe(count=40))
 
 
 def test_the_table_has_every_method_in_the_order_of_the_papers_tables() -> None:

@@ -46,6 +46,14 @@ def test_a_comparison_is_four_counts(pairs):
     assert tally.comparison() == found
 
 
+@given(st.lists(st.lists(st.tuples(st.booleans(), st.booleans()), min_size=1, max_size=20), min_size=1, max_size=5))
+def test_comparisons_pooled_are_that_of_all_images(sets):
+    def compare(pairs):
+        return Comparison.of(*(np.array(column) for column in zip(*pairs, strict=True)))
+
+    assert Comparison.pooled(map(compare, sets)) == compare([pair for pairs in sets for pair in pairs])
+
+
 def test_a_tally_of_nothing_compares_nothing():
     assert Tally().comparison() is None
 

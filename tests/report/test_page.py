@@ -135,15 +135,15 @@ def test_classes_of_one_name_are_told_apart(tmp_path: Path) -> None:
     assert panel["names"] == [f"missile (class {index})" for index in range(10)]
 
 
-def test_refused_files_are_listed_and_no_images(tmp_path: Path, images: Path) -> None:
-    write_pictured(tmp_path / "runs", images, "mine", RIGHT, 20, refused=(3, 4))
+def test_unreadable_files_are_listed_and_no_images(tmp_path: Path, images: Path) -> None:
+    write_pictured(tmp_path / "runs", images, "mine", RIGHT, 20, unreadable=(3, 4))
     page = page_of(tmp_path / "runs")
     (panel,) = data_of(page)["panels"]
     assert len(panel["paths"]) == page.images == 18
     assert "00003.png" not in panel["paths"]
     texts = Reader(page.html).texts
     assert [texts.count(name) for name in ("00003.png", "00004.png", "truncated")] == [1, 1, 2]
-    assert "2 refused files" in " ".join(page.html.split())
+    assert "2 unreadable files" in " ".join(page.html.split())
 
 
 def test_files_that_are_gone_get_a_placeholder_and_one_note(run: Path, images: Path) -> None:
@@ -222,10 +222,25 @@ def test_evidence_that_cannot_be_read_is_refused_by_its_run_and_image(run: Path)
     write_gallery(run.parent / "gallery", run, [4])
     place = run.parent / "gallery" / "run.json"
     document = json.loads(place.read_text())
-    document["config"]["names"] = ["only one"]
+    document["config"]["names"] = []
     place.write_text(json.dumps(document))
     with pytest.raises(FairContextError, match=r"gallery: the gallery row of 00004.png cannot be drawn"):
         page_of(run.parent)
+
+
+@pytest.mark.parametrize("ran_in", ["work", "elsewhere", None])
+def test_a_relative_folder_of_images_is_found_from_anywhere(
+    ran_in: str | None, run: Path, images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    document = json.loads((run / "run.json").read_text()) | {"folder": images.name}
+    if ran_in == "work":
+        document["working_directory"] = str(images.parent)
+    if ran_in == "elsewhere":  # runs and images have moved together
+        document["working_directory"] = str(tmp_path / "gone")
+    (run / "run.json").write_text(json.dumps(document))
+    (tmp_path / "reading").mkdir()
+    monkeypatch.chdir(tmp_path / "reading" if ran_in == "work" else images.parent)
+    assert page_of(run).pictures == 20
 
 
 def test_analyses_alone_are_no_page(run: Path, tmp_path: Path) -> None:
@@ -244,14 +259,14 @@ def test_all_data_sets_together_are_counted_by_image(tmp_path: Path) -> None:
     assert row["Δ [95%]"].startswith("+5.00 [")
     assert row["Mean Δ of sets [95%]"].startswith("+5.00 [")
     assert (row["p"], row["p (Holm)"]) == ("0.73", "0.73")
-    assert len(pooled_table(group).notes) == 1
+    assert len(pooled_table(group).footnotes) == 1
 
 
 def test_methods_on_other_images_are_not_to_be_compared_by_accuracy(tmp_path: Path) -> None:
     write_run(tmp_path / "one", "one", RIGHT)
     write_run(tmp_path / "more", "one", {"zero_shot": range(10), "tpt": range(10)}, answered=12)
     (group,) = split_by_benchmark(group_runs(find_runs([tmp_path])))
-    assert pooled_table(group).notes[1].startswith("Methods answered different images")
+    assert pooled_table(group).footnotes[1].startswith("Methods answered different images")
 
 
 def test_charts_take_the_colour_of_the_page_and_say_what_they_show(tmp_path: Path) -> None:
@@ -279,7 +294,7 @@ def test_charts_take_the_colour_of_the_page_and_say_what_they_show(tmp_path: Pat
 def test_a_run_that_goes_on_or_has_no_answers_is_no_crash(tmp_path: Path, images: Path) -> None:
     write_pictured(tmp_path / "runs" / "some", images, "some", RIGHT, 20, answered=6)
     write_pictured(tmp_path / "runs" / "none", images, "none", RIGHT, 20, answered=0)
-    write_pictured(tmp_path / "runs" / "refused", images, "refused", RIGHT, 20, refused=range(20))
+    write_pictured(tmp_path / "runs" / "unreadable", images, "unreadable", RIGHT, 20, unreadable=range(20))
     page = page_of(tmp_path / "runs")
     assert page.images == 6
     assert any(line.endswith("6 of 20 images so far") for line in page.warnings)

@@ -59,7 +59,7 @@ def runs(tmp_path: Path) -> Path:
     """Two data sets, one of them measured with a second backbone as well."""
     images, folder = write_images(tmp_path / "images", 20), tmp_path / "runs"
     write_pictured(folder / "one", images, "one", RIGHT, 20)
-    write_pictured(folder / "two", images, "two", {"zero_shot": range(20), "fcl": range(19)}, 20, refused=(5,))
+    write_pictured(folder / "two", images, "two", {"zero_shot": range(20), "fcl": range(19)}, 20, unreadable=(5,))
     write_pictured(folder / "other", images, "one", {"zero_shot": range(3), "fcl": range(4)}, 20, backbone="lite0")
     return folder
 
@@ -80,7 +80,7 @@ def test_filters_count_what_they_show(open_page: Open, runs: Path) -> None:
     page = open_page(runs)
     counter = page.locator("#counter")
     assert page.locator("#method").input_value() == "fcl"
-    assert counter.inner_text() == "39 of 39 images shown"  # one of 40 was refused
+    assert counter.inner_text() == "39 of 39 images shown"  # one of 40 is unreadable
     assert outcomes(page) == {"all": "39", "fixed": "5", "broke": "3", "wrong": "5", "right": "26"}
     page.select_option("#set", label="one")
     assert outcomes(page) == {"all": "20", "fixed": "5", "broke": "2", "wrong": "5", "right": "8"}
@@ -118,7 +118,7 @@ def test_tables_and_charts_follow_the_choice(open_page: Open, runs: Path) -> Non
     assert page.locator("figure[data-method]:visible svg").count() == 2
     page.select_option("#method", "zero_shot")
     assert page.locator("figure[data-method]:visible svg").count() == 1  # it has no gain over itself
-    assert page.locator("#refused td").all_inner_texts() == ["two", "00005.png", "truncated"]
+    assert page.locator("#unreadable td").all_inner_texts() == ["two", "00005.png", "truncated"]
 
 
 def test_runs_of_another_backbone_are_chosen(open_page: Open, runs: Path) -> None:

@@ -233,10 +233,10 @@ def test_masks_and_gains_take_only_runs_on_the_same_views(tmp_path: Path) -> Non
     few = {"fcl": {"masks": 50}, "fcl-wide": {"masks": 50}}
     for name, number in (("fcl", 64), ("fcl-wide", 16)):
         right = {"zero_shot": range(8), name: range(10)}
-        write_run(tmp_path / name, "dtd", right, settings=few, views={"number": number})
+        write_run(tmp_path / name, "dtd", right, settings=few, views={"count": number})
     many = {"fcl-many": {"masks": 100}, "fcl-explore": {"calibrate": False}}
     right = {"zero_shot": range(8), "fcl-many": range(12), "fcl-explore": range(9)}
-    write_run(tmp_path / "many", "dtd", right, settings=many, views={"number": 16})
+    write_run(tmp_path / "many", "dtd", right, settings=many, views={"count": 16})
     assert [row["accuracy"] for row in rows("masks", tmp_path)] == [0.5, 0.6]
     (tmp_path / "fcl-wide" / "run.json").unlink()
     assert "at least two numbers of masks" in str(draw("masks", tmp_path))

@@ -164,7 +164,7 @@ def test_names_with_dollars_are_no_formulas_and_letters_without_a_shape_are_said
 
 def _experiment(folder: Path, views: int, masks: int) -> Path:
     """Write what `ablate` leaves: passes with zero-shot in each, a cell with other prompts, and the results beside."""
-    name, shared = folder.name, {"views": {"number": views}}
+    name, shared = folder.name, {"views": {"count": views}}
     settings = {"fcl-base": {"masks": masks}, "fcl-explore": {"masks": masks, "calibrate": False}}
     base = {"zero_shot": range(8), "fcl-base": range(12), "fcl-explore": range(9)}
     write_run(folder / "single" / "001" / "dtd", "dtd", base, settings=settings, **shared)

@@ -10,6 +10,8 @@ from math import isnan
 from pathlib import Path
 
 import numpy as np
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, strategies as st
 from PIL import Image
@@ -89,10 +91,10 @@ def test_an_average_is_given_only_where_a_row_is_whole(tmp_path: Path) -> None:
     assert column(table, "ImageNet")["TPT"] == ("-", "")
     assert column(table, "Avg.")["TPT"] == ("-", "")
     assert column(table, "OOD Avg.")["TPT"] == ("67.50", "second")
-    assert any(note.startswith("Δ TPT: +17.50") and "over 4 of 5 data sets" in note for note in table.notes)
+    assert any(note.startswith("Δ TPT: +17.50") and "over 4 of 5 data sets" in note for note in table.footnotes)
 
 
-def test_a_part_of_a_family_is_not_called_the_average(tmp_path: Path) -> None:
+def test_a_part_of_a_benchmark_is_not_called_the_average(tmp_path: Path) -> None:
     for name in ("dtd", "caltech101"):
         write_run(tmp_path / name, name, {"zero_shot": range(5), "fcl": range(9)})
     columns = paper_table(only(tmp_path)).columns
@@ -233,18 +235,18 @@ def test_probabilistic_metrics_against_their_definitions(tmp_path: Path) -> None
     assert isnan(values["ece"].low)
 
 
-def test_refused_files_are_left_out_and_the_other_figure_is_given(tmp_path: Path) -> None:
-    write_run(tmp_path, "dtd", {"zero_shot": range(10), "fcl": range(12)}, refused=[0, 19])
+def test_unreadable_files_are_left_out_and_the_other_figure_is_given(tmp_path: Path) -> None:
+    write_run(tmp_path, "dtd", {"zero_shot": range(10), "fcl": range(12)}, unreadable=[0, 19])
     table = paper_table(only(tmp_path))
     assert column(table, "DTD")["FCL"][0] == f"{100 * 11 / 18:.2f}"
     assert column(table, "DTD")["n"][0] == "18"
-    (note,) = [note for note in table.notes if "refused" in note]
-    assert note.startswith("DTD: 2 of 20 files refused and left out; counted as wrong: Zero-shot 45.00 [")
+    (note,) = [note for note in table.footnotes if "unreadable" in note]
+    assert note.startswith("DTD: 2 of 20 files unreadable and left out; counted as wrong: Zero-shot 45.00 [")
     assert "FCL 55.00 [" in note
 
 
-def test_nothing_but_refused_files_is_no_accuracy(tmp_path: Path) -> None:
-    write_run(tmp_path, "dtd", {"zero_shot": range(10), "fcl": range(12)}, refused=ALL)
+def test_nothing_but_unreadable_files_is_no_accuracy(tmp_path: Path) -> None:
+    write_run(tmp_path, "dtd", {"zero_shot": range(10), "fcl": range(12)}, unreadable=ALL)
     group = only(tmp_path)
     assert column(paper_table(group), "DTD")["FCL"][0] == "-"
     assert long_table(group).rows[0][2:4] == (Cell("0"), Cell("-"))
@@ -263,8 +265,8 @@ def test_nothing_but_refused_files_is_no_accuracy(tmp_path: Path) -> None:
 )
 def test_what_is_not_a_whole_data_set_says_so(config: dict, note: str, tmp_path: Path) -> None:
     write_run(tmp_path, "dtd", {"zero_shot": range(3), "fcl": range(4)}, **config)
-    assert note in paper_table(only(tmp_path)).notes
-    assert note in long_table(only(tmp_path)).notes
+    assert note in paper_table(only(tmp_path)).footnotes
+    assert note in long_table(only(tmp_path)).footnotes
 
 
 def test_incomplete_runs_and_shards_are_named_beforehand(tmp_path: Path) -> None:
@@ -312,7 +314,7 @@ def test_methods_on_other_images_are_not_ranked(tmp_path: Path) -> None:
     assert marks["n"][0] == "10 to 20"
     assert marks["Zero-shot"][0] == "15.00"  # of the run with more images
     assert column(table, "Δ")["TPT"][0] == "+20.00"  # over zero-shot of its own run
-    assert "Not ranked, as methods answered different images: DTD." in table.notes
+    assert "Not ranked, as methods answered different images: DTD." in table.footnotes
 
 
 @pytest.mark.parametrize(
@@ -347,6 +349,8 @@ def test_gains_do_not_need_zero_shot_s_own_rows(tmp_path: Path) -> None:
     document = json.loads((folder / "run.json").read_text())
     del document["config"]["methods"]["zero_shot"]
     (folder / "run.json").write_text(json.dumps(document))
+    rows = pq.read_table(folder / "rows.parquet")
+    pq.write_table(rows.filter(pc.equal(rows["method"], "fcl")), folder / "rows.parquet")
     group = only(folder)
     assert column(paper_table(group), "Δ")["FCL"][0] == "+10.00"
     assert column(paper_table(group, "nll"), "Δ")["FCL"][0] == "-"  # its probabilities are not on the rows of FCL
@@ -360,10 +364,10 @@ def test_a_run_that_cannot_be_read_is_named(broken: str, tmp_path: Path) -> None
 
 
 def test_every_reported_average_is_the_mean_of_its_columns() -> None:
-    for backbone, family in TABLES:
-        for method, row in reported_accuracies(backbone, family).items():
+    for backbone, benchmark in TABLES:
+        for method, row in reported_accuracies(backbone, benchmark).items():
             # each column is rounded by up to 0.005, the average once more
-            assert row["avg"] == pytest.approx(np.mean([row[name] for name in SETS[family]]), abs=0.01), method
+            assert row["avg"] == pytest.approx(np.mean([row[name] for name in SETS[benchmark]]), abs=0.01), method
             if "ood_avg" in row:
                 assert row["ood_avg"] == pytest.approx(np.mean([row[name] for name in OOD]), abs=0.01), method
 
@@ -432,13 +436,13 @@ def test_the_quickgelu_twin_is_the_paper_s_backbone(tmp_path: Path) -> None:
 def test_differences_from_the_paper_s_setting_are_said(tmp_path: Path) -> None:
     folder = write_run(tmp_path, "dtd", {"zero_shot": [1]}, listed=1692, pretrained="laion", preset="official")
     table = comparison_table(only(folder))
-    words = " ".join(table.notes if isinstance(table, Table) else ())
+    words = " ".join(table.footnotes if isinstance(table, Table) else ())
     for part in ("the paper counts 1,880 images; this split has 1,692", "these are laion", "of preset official"):
         assert part in words
     plain = write_run(tmp_path / "plain", "dtd", {"zero_shot": [1]}, listed=1880)
     table = comparison_table(only(plain))
     assert isinstance(table, Table)
-    assert len(table.notes) == 1
+    assert len(table.footnotes) == 1
 
 
 def read_csv(text: str) -> list[dict[str, str]]:
@@ -459,11 +463,11 @@ def test_csv_of_style_paper_is_a_row_per_method_and_column(tmp_path: Path) -> No
 
 
 def test_csv_of_style_long_has_every_metric(tmp_path: Path) -> None:
-    write_run(tmp_path, "dtd", {"zero_shot": range(10), "fcl": range(4, 16)}, refused=[19], listed=40)
+    write_run(tmp_path, "dtd", {"zero_shot": range(10), "fcl": range(4, 16)}, unreadable=[19], listed=40)
     zero_shot, fcl = read_csv(to_csv(long_records(groups(tmp_path))))
-    assert [fcl[name] for name in ("n", "refused", "listed", "gained", "lost")] == ["19", "1", "40", "6", "4"]
+    assert [fcl[name] for name in ("n", "unreadable", "listed", "gained", "lost")] == ["19", "1", "40", "6", "4"]
     assert float(fcl["top1"]) == pytest.approx(12 / 19)
-    assert float(fcl["top1_refused_wrong"]) == pytest.approx(12 / 20)
+    assert float(fcl["top1_unreadable_wrong"]) == pytest.approx(12 / 20)
     assert float(fcl["p"]) == float(fcl["p_holm"]) == pytest.approx(binomtest(6, 10).pvalue)
     assert zero_shot["p"] == zero_shot["delta"] == ""
     assert {float(fcl[name]) > 0 for name in ("ece", "brier", "nll", "top5", "mean_per_class")} == {True}
@@ -564,7 +568,7 @@ def test_a_run_of_evaluate_becomes_a_table(
         samples.append(Sample(path.name, path, number % 3))
     names = ("cat", "dog", "house")
     methods = {"zero_shot": ZeroShot(), "fcl-8": FCL(masks=8, k=2)}
-    setup = Setup(LabelSpace(names, tiny("clip")), methods, ViewRecipe(number=8, scale=(0.3, 1.0)))
+    setup = Setup(LabelSpace(names, tiny("clip")), methods, ViewRecipe(count=8, scale=(0.3, 1.0)))
     facts = {"preset": "paper", "prompts": "single", "pretrained": None}
     plan = Plan(Dataset("pictures", tmp_path, "a folder", "all", names, tuple(samples)), setup, 0, None, None, facts)
     run = carry_out(plan, tmp_path, partial(answer_here, read=read_image, workers=0), False, {}, pytest.fail)

@@ -83,7 +83,7 @@ def test_only_what_no_pass_has_is_missing() -> None:
     ("facts", "message"),
     [
         ({"variant": {}}, "unknown entry of .*'variant'.*variants"),
-        ({"datasets": []}, "datasets is .*give at least one"),
+        ({"datasets": []}, "has no datasets; give at least one, for example"),
         ({"datasets": "pictures"}, "datasets is 'pictures'; it takes a JSON list"),
         ({"variants": {}}, "has no variants"),
         ({"variants": {"lr 1": {}}}, "'lr 1' has a name that is no word"),
@@ -95,7 +95,7 @@ def test_only_what_no_pass_has_is_missing() -> None:
         ({"limit": True}, "limit is True; it takes a JSON number, or null"),
         ({"limit": "ten"}, "limit is 'ten'; it takes a JSON number, or null"),
         ({"pretrained": 3}, "pretrained is 3; it takes a JSON string, or null"),
-        ({"variants": {"a": {"views": "number=16"}}}, "views of variant 'a' is 'number=16'; it takes a JSON object"),
+        ({"variants": {"a": {"views": "count=16"}}}, "views of variant 'a' is 'count=16'; it takes a JSON object"),
         ({"variants": {"a": {"prompts": 7}}}, "prompts of variant 'a' is 7; it takes a JSON string"),
     ],
 )
@@ -115,8 +115,26 @@ def test_what_is_no_experiment_file(content: str, tmp_path: Path) -> None:
 def test_names_that_are_not_there(tmp_path: Path) -> None:
     with pytest.raises(ArgumentError, match=r"unknown experiment 'lite0-txt'.*lite0-text"):
         read_experiment("lite0-txt")
-    with pytest.raises(ArgumentError, match=r"nothing\.json: cannot be read"):
+    missing_file = f"{tmp_path}/nothing.json: cannot be read: no such file or directory; see faircontext ablate list"
+    with pytest.raises(ArgumentError, match=f"^{missing_file}$"):
         read_experiment(str(tmp_path / "nothing.json"))
+
+
+@pytest.mark.parametrize(
+    ("content", "fault"),
+    [
+        ("", "is no JSON: Expecting value: line 1 column 1 (char 0); write an object"),
+        ("{}", "has no datasets; give at least one"),
+    ],
+)
+def test_an_empty_experiment_file_is_told_how_the_smallest_one_looks(content: str, fault: str, tmp_path: Path) -> None:
+    (tmp_path / "e.json").write_text(content)
+    with pytest.raises(ArgumentError) as caught:
+        read_experiment(str(tmp_path / "e.json"))
+    told, example = str(caught.value).split(", for example ")
+    assert told == f"{tmp_path}/e.json: {fault}"
+    (tmp_path / "e.json").write_text(example)
+    assert [*read_experiment(str(tmp_path / "e.json")).labels] == ["base", "fewer"]
 
 
 OTHER = {"a": {1: False, 2: True}, "b": {1: True}, "c": {1: True}}
@@ -142,6 +160,9 @@ def test_comparison_is_paired_on_the_images_that_both_have(tmp_path: Path) -> No
     assert found["datasets"]["a"] == {"n": 2, "correct": 2, "other_correct": 1, "gained": 1, "lost": 0}
     assert found["datasets"]["b"] == {"n": 1, "correct": 0, "other_correct": 1, "gained": 0, "lost": 1}
     assert compare_results(own, [])["difference"] is None
+    zero_shots = [one.zero_shot for one in own if one.zero_shot is not None]
+    assert compare_results(own) == compare_results(own, zero_shots)
+    assert compare_results(own)["n"] == 4
 
 
 @pytest.fixture
@@ -162,7 +183,7 @@ SETTINGS = {"masks": 16, "k": 3, "lr": 0.5}
 def test_an_experiment_runs_only_what_is_missing(
     ablate: Callable[..., int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    variants = {"base": {}, "explore": {"calibrate": False}, "few": {"views": {"number": 16}}}
+    variants = {"base": {}, "explore": {"calibrate": False}, "few": {"views": {"count": 16}}}
     place = write(tmp_path / "e.json", preset="paper", limit=6, settings=SETTINGS, variants=variants)
     assert ablate(place) in (0, 1)
     folder = tmp_path / "out" / "e"
@@ -227,7 +248,7 @@ def test_only_a_variant_as_it_is_now_is_concluded_from(ablate: Callable[..., int
         return dict(found["train_info"]["other"])
 
     base = {"calibrate": False}
-    assert conclude(base=base, other={**base, "views": {"number": 16}})["rho"] == 0.3
+    assert conclude(base=base, other={**base, "views": {"count": 16}})["rho"] == 0.3
     # It moves to a folder that comes before its old one by name; then it changes again, and then back.
     assert conclude(base=base, other={**base, "rho": 0.9})["rho"] == 0.9
     assert conclude(base=base, other={**base, "rho": 0.5})["rho"] == 0.5
@@ -246,7 +267,7 @@ def test_variants_of_two_precisions_are_told(
     assert "variants were not all answered by one model, in one precision" in capsys.readouterr().err
 
 
-def test_refused_files_are_told_whether_runs_are_new_or_not(ablate: Callable[..., int], tmp_path: Path) -> None:
+def test_unreadable_files_are_told_whether_runs_are_new_or_not(ablate: Callable[..., int], tmp_path: Path) -> None:
     place = write(tmp_path / "e.json", preset="paper", settings={**SETTINGS, "calibrate": False})
     assert ablate(place) == 1
     assert ablate(place) == 1
@@ -281,13 +302,13 @@ def test_views_are_set_by_the_run(
         "1",
     ]
     words += ["--backbone", f"local-dir:{tiny_folder('clip')}", "--precision", "fp32", "--out", str(tmp_path / "runs")]
-    assert main([*words, "--views", "number=16", "scale=0.3,0.9"]) in (0, 1)
+    assert main([*words, "--views", "count=16", "scale=0.3,0.9"]) in (0, 1)
     (run,) = load_runs(tmp_path / "runs")
-    assert (run.document["config"]["views"]["number"], run.document["config"]["views"]["scale"]) == (16, [0.3, 0.9])
+    assert (run.document["config"]["views"]["count"], run.document["config"]["views"]["scale"]) == (16, [0.3, 0.9])
     for word, message in {
         "nmber=3": "unknown setting of --views 'nmber'",
-        "number=x": "number=x is not possible",
-        "number=0": "number=0 is not possible",
+        "count=x": "count=x is not possible",
+        "count=0": "count=0 is not possible",
         "augmix=on": "augmix is not set with --views",
         "scale": "'scale' is not a setting",
     }.items():
@@ -310,7 +331,7 @@ def test_settings_without_a_label_go_to_the_only_method_beside_zero_shot(
 def test_a_setting_that_no_method_takes_is_told_by_its_variant_before_anything_runs(
     ablate: Callable[..., int], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    place = write(tmp_path / "e.json", variants={"base": {}, "odd": {"views": {"number": 8}, "masks": "many"}})
+    place = write(tmp_path / "e.json", variants={"base": {}, "odd": {"views": {"count": 8}, "masks": "many"}})
     assert ablate(place) == 2
     assert "e: variant 'odd': masks=many is not possible" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()

@@ -83,10 +83,10 @@ def test_a_row_holds_what_statistics_need(whole: pa.Table, plan: Plan, pictures:
 def test_a_run_says_what_it_was(plan: Plan, tmp_path: Path) -> None:
     carry_out(plan, tmp_path)
     document = json.loads((tmp_path / "pictures" / "run.json").read_text())
-    assert document["schema_version"] == 1
+    assert document["schema_version"] == 2
     assert document["status"] == "complete"
     assert document["config"] == json.loads(json.dumps(plan.config))
-    assert document["counts"] == {"images": 13, "refused": 1}
+    assert document["counts"] == {"images": 13, "unreadable": 1}
     (session,) = document["sessions"]
     assert session["images"] == 13
     assert session["images_per_second"] == pytest.approx(13 / session["seconds"])
@@ -105,7 +105,7 @@ def test_shards_join_to_the_whole(
     joined = load_run(folder)
     assert without_time(joined.rows).equals(without_time(whole))
     assert joined.document["config"] == json.loads(json.dumps(plan.config))
-    assert joined.document["counts"] == {"images": 13, "refused": 1}
+    assert joined.document["counts"] == {"images": 13, "unreadable": 1}
     assert len(joined.document["sessions"]) == parts
 
 
@@ -174,7 +174,7 @@ names = ("cat", "dog", "missile", "missile")
 samples = tuple(Sample(f"images/{p.name}", p, n % 4) for n, p in enumerate(sorted((folder / "images").iterdir())))
 methods = {"zero_shot": ZeroShot(), "fcl": FCL(masks=8, k=3)}
 backbone = create_backbone(f"local-dir:{model}", precision="fp32")
-setup = Setup(LabelSpace(names, backbone), methods, ViewRecipe(number=8, scale=(0.3, 1.0)))
+setup = Setup(LabelSpace(names, backbone), methods, ViewRecipe(count=8, scale=(0.3, 1.0)))
 plan = Plan(Dataset("pictures", folder, "a table", "all", names, samples), setup, 0, None, None, {"preset": "paper"})
 
 def engine(plan, positions):
@@ -295,7 +295,7 @@ class TestWatch:
         assert watch.status() == "nothing answered yet"
         for position in range(4):
             watch.add(record(plan, position, position < 3, "broken" if position == 1 else ""))
-        assert (watch.images, watch.refused) == (4, 1)
+        assert (watch.images, watch.unreadable) == (4, 1)
         assert watch.status().startswith("zero_shot 66.7% (n = 3, 95% interval 20.8 to 93.9), fcl 66.7% (n = 3")
 
     def test_progress_is_a_line_now_and_then_where_there_is_no_terminal(

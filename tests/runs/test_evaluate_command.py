@@ -42,15 +42,15 @@ def test_accuracies_are_printed_with_number_interval_and_pairs(
         "faircontext.runs.evaluate.LINE_SECONDS", math.inf
     )  # a slow machine prints lines of progress as well
     code, out, err = evaluate(tmp_path, "--methods", "fcl-4", "fcl-8", "--set", "fcl-4.masks=4", "fcl-8.masks=8")
-    assert code == 1  # a file was refused
-    assert err.startswith("note: refused: images/05.png: ")
+    assert code == 1  # a file was unreadable
+    assert err.startswith("note: unreadable: images/05.png: ")
     head, facts, zero_shot, four, eight = out.splitlines()
     assert head.startswith("pictures (all): the table ")
     assert "13 images, 4 classes" in facts
     assert facts.endswith("zero_shot, fcl-4, fcl-8")
     assert zero_shot.split()[0] == "zero_shot"
     assert "(n = 12, 95% interval " in zero_shot
-    assert "with the 1 refused counted as wrong" in zero_shot
+    assert "with the 1 unreadable counted as wrong" in zero_shot
     assert "over zero-shot (95% interval" in four
     assert "exact McNemar p = " in eight
     document = json.loads((tmp_path / "pictures" / "run.json").read_text())
@@ -86,14 +86,14 @@ def test_workers_need_no_shared_memory(
 ) -> None:
     if shutil.which("unshare") is None or subprocess.run([*SMALL, size, "true"], capture_output=True).returncode:
         pytest.skip("this system does not let a test mount a small /dev/shm")
-    methods = ("--methods", "zero", "--views", "number=16")
+    methods = ("--methods", "zero", "--views", "count=16")
     evaluate(tmp_path / "here", *methods)
     words = ["evaluate", "--datasets", "pictures", "--root", str(picture_set.parent), "--out", str(tmp_path / "ahead")]
     words += ["--backbone", f"local-dir:{tiny_folder('clip')}", "--precision", "fp32", "--preset", "paper", *methods]
     words += ["--workers", str(min(2, usable_processors()))]
     command = [*SMALL, size, sys.executable, "-m", "faircontext", *words]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
-    assert done.returncode == 1, done.stderr  # a file was refused
+    assert done.returncode == 1, done.stderr  # a file was unreadable
     assert len(done.stderr.splitlines()) == 1
     here, ahead = (load_run(tmp_path / name / "pictures").rows for name in ("here", "ahead"))
     assert ahead.drop_columns(["seconds"]).equals(here.drop_columns(["seconds"]))
@@ -112,6 +112,7 @@ def test_shards_merge_by_command(evaluate: Run, tmp_path: Path, capsys: pytest.C
 @pytest.mark.parametrize(
     ("more", "message"),
     [
+        (("--methods", "fcl-"), "invalid method 'fcl-': must be fcl, or fcl-SUFFIX for a variant of it"),
         (("--methods", "flc"), "unknown method 'flc'; did you mean 'fcl'"),
         (("--methods", "fcl", "--set", "fcl.mask=3"), "unknown setting of fcl 'mask'; did you mean 'masks'"),
         (("--methods", "tpt", "fcl", "--set", "steps=3"), "'steps=3' is of no method of this run"),

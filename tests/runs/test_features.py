@@ -53,7 +53,7 @@ def test_classify_answers_the_others_as_without_it(
     def run(name: str, *paths: Path) -> tuple[int, list[dict[str, str]], dict[str, Any]]:
         words = ("--labels", ",".join(NAMES), "--backbone", f"local-dir:{narrow_folder}", "--precision", "fp16")
         outputs = ("--csv", str(tmp_path / f"{name}.csv"), "--json", str(tmp_path / f"{name}.json"))
-        more = ("--method", methods, "--views", "number=8", *(("--set", "fcl.masks=8") if "fcl" in methods else ()))
+        more = ("--method", methods, "--views", "count=8", *(("--set", "fcl.masks=8") if "fcl" in methods else ()))
         code = main(["classify", *map(str, paths), *words, *outputs, *more])
         with (tmp_path / f"{name}.csv").open(newline="") as file:
             rows = [{**row, "seconds": ""} for row in csv.DictReader(file)]
@@ -62,7 +62,7 @@ def test_classify_answers_the_others_as_without_it(
     files = sorted(white_among.iterdir())
     code, rows, document = run("all", *files)
     assert code == 1
-    assert "3 answered, 1 refused" in capsys.readouterr().out
+    assert "3 answered, 1 unreadable" in capsys.readouterr().out
     bad = [row for row in rows if row["path"] == str(files[2])]
     assert len(bad) == len(methods.split(","))
     for row in bad:
@@ -73,7 +73,7 @@ def test_classify_answers_the_others_as_without_it(
 
 
 def evaluate_words(white_set: Path, narrow_folder: Path, out: Path) -> list[str]:
-    model = ("--backbone", f"local-dir:{narrow_folder}", "--precision", "fp16", "--views", "number=8")
+    model = ("--backbone", f"local-dir:{narrow_folder}", "--precision", "fp16", "--views", "count=8")
     words = ["evaluate", "--datasets", white_set.name, "--root", str(white_set.parent), "--out", str(out)]
     return [*words, *model, "--methods", "fcl", "--set", "masks=8"]
 
@@ -85,7 +85,7 @@ def test_evaluate_goes_on(features: bool, white_set: Path, narrow_folder: Path, 
         assert main([*evaluate_words(white_set, narrow_folder, tmp_path / "runs"), *more]) == 1
         run = load_run(tmp_path / "runs" / white_set.name)
         assert run.complete
-        assert "refused: 2.png: local-dir:" in capsys.readouterr().err
+        assert "unreadable: 2.png: local-dir:" in capsys.readouterr().err
         errors = {row["path"]: bool(row["error"]) for row in run.rows.to_pylist()}
         assert errors == {"0.png": False, "1.png": False, "2.png": True, "3.png": False}
         strict_json((run.folder / "run.json").read_text())
@@ -111,7 +111,7 @@ def speck() -> np.ndarray:
 
 
 def answers_of(backbone: Backbone, path: Path, methods: dict[str, Any]) -> AnsweredImage:
-    recipe = ViewRecipe(number=64, scale=(0.05, 0.06))
+    recipe = ViewRecipe(count=64, scale=(0.05, 0.06))
     (answer,) = answer_images([Item("x", path, 0)], LabelSpace(NAMES, backbone), methods, recipe)
     return answer
 
@@ -131,7 +131,7 @@ def test_a_method_whose_views_overflow_falls_back_to_zero_shot(narrow: Backbone,
 
 def test_fcl_falls_back_to_exploration_where_only_its_evidence_overflows(tmp_path: Path) -> None:
     backbone = create_backbone(f"local-dir:{write_narrow(tmp_path, 55.0)}", precision="fp16")
-    episode = Episode(np.full((40, 40, 3), 120, np.uint8), LabelSpace(NAMES, backbone), ViewRecipe(number=8))
+    episode = Episode(np.full((40, 40, 3), 120, np.uint8), LabelSpace(NAMES, backbone), ViewRecipe(count=8))
     prediction = FCL(proxy="black")(episode)
     explored = FCL(calibrate=False)(episode)
     assert prediction.fallback is not None

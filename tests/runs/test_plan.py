@@ -80,7 +80,7 @@ def test_a_hash_depends_on_what_the_answers_depend_on(plan: Plan, dataset: Datas
     changed = replace(plan, setup=other)
     assert changed.hashes["zero_shot"] == plan.hashes["zero_shot"]
     assert changed.hashes["fcl"] != plan.hashes["fcl"] != plan.hashes["zero_shot"]
-    for changes in ({"seed": 1}, {"setup": replace(setup, recipe=ViewRecipe(number=8))}):
+    for changes in ({"seed": 1}, {"setup": replace(setup, recipe=ViewRecipe(count=8))}):
         assert replace(plan, **changes).hashes["zero_shot"] != plan.hashes["zero_shot"]
     for changes in ({"limit": 2}, {"shard": (0, 2)}, {"dataset": replace(dataset, samples=dataset.samples[:2])}):
         part = replace(plan, **changes)

@@ -109,7 +109,7 @@ def _words(process: int) -> bytes:
 def test_a_picture_that_overflows_is_a_row_with_an_error_here_too(
     white_set: Path, narrow_folder: Path, tmp_path: Path
 ) -> None:
-    common = ("--datasets", white_set.name, "--root", str(white_set.parent), "--methods", "zero", "--views", "number=8")
+    common = ("--datasets", white_set.name, "--root", str(white_set.parent), "--methods", "zero", "--views", "count=8")
     model = ("--backbone", f"local-dir:{narrow_folder}", "--precision", "fp16")
     runs = []
     for engine in ("local", "ray"):

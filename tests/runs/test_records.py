@@ -7,11 +7,11 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 from faircontext.errors import ArgumentError
 from faircontext.files import check_outputs, to_json, write_whole
 from faircontext.runs.classify import EntrySpool, RowWriter
-from faircontext.runs.records import Row
+from faircontext.runs.records import Row, method_of, variant_of
 
 HEADER = "path,label,zero_shot,prediction,votes,confidence,method,fallback,error,seconds"
 FULL = Row("a.jpg", "cat", "dog", "cat", 17, 0.98765432, "fcl", "", "", 1.23456)
-REFUSED = Row("b.jpg", method="fcl", error="the file is empty", seconds=0.0004)
+UNREADABLE = Row("b.jpg", method="fcl", error="the file is empty", seconds=0.0004)
 
 
 def read(path: Path) -> list[dict[str, str]]:
@@ -28,7 +28,7 @@ def test_the_columns_are_exactly_these_in_this_order(tmp_path):
 def test_rows_are_written_with_six_decimals_of_probability_and_three_of_seconds(tmp_path):
     with RowWriter(tmp_path / "rows.csv") as writer:
         writer.write(FULL)
-        writer.write(REFUSED)
+        writer.write(UNREADABLE)
     assert (tmp_path / "rows.csv").read_text(encoding="utf-8").splitlines() == [
         HEADER,
         "a.jpg,cat,dog,cat,17,0.987654,fcl,,,1.235",
@@ -124,7 +124,7 @@ def test_outputs_are_checked_without_being_changed(tmp_path):
 @pytest.mark.parametrize("number", [0, 1, 3, 64, 150])
 def test_a_document_whose_entries_were_spooled_is_the_document_written_at_once(tmp_path: Path, number: int) -> None:
     entries = [
-        {"path": f"a\r\n\u2028é\udcff{n}", "notes": [], "more": {"top": [1, [2.5, None]]}} for n in range(number)
+        {"path": f"a\r\n\u2028é\udcff{n}", "warnings": [], "more": {"top": [1, [2.5, None]]}} for n in range(number)
     ]
     head = {"version": 1, "run": {"names": []}}
     with EntrySpool(tmp_path / "run.json") as spool:
@@ -136,3 +136,8 @@ def test_a_document_whose_entries_were_spooled_is_the_document_written_at_once(t
     text = (tmp_path / "run.json").read_text(encoding="utf-8")
     assert text == to_json({**head, "answers": entries})
     assert [*tmp_path.iterdir()] == [tmp_path / "run.json"]
+
+
+def test_a_label_is_a_method_and_perhaps_a_variant():
+    pairs = {label: (method_of(label), variant_of(label)) for label in ("fcl", "fcl-50", "rlcf_encoder-a-b")}
+    assert pairs == {"fcl": ("fcl", ""), "fcl-50": ("fcl", "50"), "rlcf_encoder-a-b": ("rlcf_encoder", "a-b")}

@@ -49,7 +49,7 @@ def rows(method: str = "fcl", images: list[tuple[int, int, int, float]] = IMAGES
     return found
 
 
-def refused(method: str = "fcl", position: int = 9) -> Record:
+def unreadable(method: str = "fcl", position: int = 9) -> Record:
     return Record(
         path=f"{position}.png",
         error="the file is empty",
@@ -70,7 +70,7 @@ def results(*records: Record) -> dict[str, Result]:
 
 
 def test_every_figure_by_hand() -> None:
-    found = results(*rows(), refused())["fcl"]
+    found = results(*rows(), unreadable())["fcl"]
     assert (found.n, found.unreadable, found.fallbacks) == (6, 1, 1)
     assert found.correct.sum() == 3
     assert found.in_top5.sum() == 5  # the last image's class is the last of all
@@ -104,14 +104,14 @@ def test_the_interval_is_of_the_same_images() -> None:
 
 def test_methods_keep_their_order_and_their_rows() -> None:
     perfect = [(label, zero_shot, label, 1.0) for label, zero_shot, _, _ in IMAGES]
-    found = results(*rows("tpt"), *rows("fcl", perfect), refused("tpt"), refused("fcl"))
+    found = results(*rows("tpt"), *rows("fcl", perfect), unreadable("tpt"), unreadable("fcl"))
     assert [*found] == ["tpt", "fcl"]
     assert [result.correct.sum() for result in found.values()] == [3, 6]
     assert [result.unreadable for result in found.values()] == [1, 1]
 
 
 def test_where_no_file_could_be_read_nothing_is_compared() -> None:
-    found = results(refused(), refused(position=10))["fcl"]
+    found = results(unreadable(), unreadable(position=10))["fcl"]
     assert (found.n, found.unreadable, found.comparison) == (0, 2, None)
 
 
@@ -123,9 +123,9 @@ def test_zero_shot_is_not_compared_with_itself() -> None:
 
 
 def test_a_result_is_one_line_that_says_what_counts() -> None:
-    line = describe_result(results(*rows(), refused())["fcl"])
+    line = describe_result(results(*rows(), unreadable())["fcl"])
     assert "\n" not in line
-    assert "42.9% with the 1 refused counted as wrong" in line
+    assert "42.9% with the 1 unreadable counted as wrong" in line
     assert "+16.7 over zero-shot" in line
     assert "alone right on 2, zero-shot alone on 1; exact McNemar p = 1" in line
-    assert "refused" not in describe_result(results(*rows())["fcl"])
+    assert "unreadable" not in describe_result(results(*rows())["fcl"])

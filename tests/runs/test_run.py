@@ -33,7 +33,7 @@ from faircontext.runs.answer import AnsweredImage, Item, answer_images
 from faircontext.views import Geometry, Views
 from helpers import assert_identical, same_bits
 
-RECIPE = ViewRecipe(number=8, scale=(0.3, 1.0))
+RECIPE = ViewRecipe(count=8, scale=(0.3, 1.0))
 METHOD = FCL(masks=8, k=3, beta=5.0)
 
 

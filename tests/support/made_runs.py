@@ -10,12 +10,39 @@ from faircontext.runs.store import RunStore
 CLASSES = 10
 
 
+def describe_run(
+    dataset: str,
+    methods: Mapping[str, Mapping[str, Any]],
+    images: int = 20,
+    classes: int = CLASSES,
+    backbone: str = "ViT-B-16",
+    **config: Any,
+) -> dict[str, Any]:
+    """Return what the `run.json` of a run says before it begins; its rows have the hash `abc`."""
+    counts = {"classes": classes, "images": images, "listed": images}
+    return {
+        "schema_version": 2,
+        "config": {
+            "dataset": {"name": dataset, "split": "test", **counts, "hash": dataset},
+            "backbone": {"name": backbone, "precision": "fp32"},
+            "preset": "paper",
+            "prompts": "single",
+            "seed": 0,
+            "limit": None,
+            "shard": None,
+            **config,
+            "methods": methods,
+        },
+        "hashes": dict.fromkeys(methods, "abc"),
+    }
+
+
 def write_run(
     folder: Path,
     dataset: str,
     right: Mapping[str, Sequence[int]],
     images: int = 20,
-    refused: Sequence[int] = (),
+    unreadable: Sequence[int] = (),
     answered: int | None = None,
     settings: Mapping[str, Mapping[str, Any]] | None = None,
     backbone: str = "ViT-B-16",
@@ -29,7 +56,7 @@ def write_run(
         dataset: its data set.
         right: for each method, the images that it has right; a wrong answer is the class after the true one.
         images: how many there are.
-        refused: images whose files were refused.
+        unreadable: images whose files are unreadable.
         answered: how many have come; fewer than all leave the run incomplete.
         settings: of methods.
         backbone: its name.
@@ -37,32 +64,22 @@ def write_run(
         **config: what else `run.json` says, for example limit, shard, seed, pretrained, listed or split.
     """
     names = [*right]
-    facts = {"pretrained": "openai", "preset": "paper", "prompts": "single", "seed": 0, "limit": None, "shard": None}
-    listed, split = config.pop("listed", images), config.pop("split", "test")
-    found = {"name": dataset, "split": split, "classes": CLASSES, "images": images, "listed": listed, "hash": dataset}
+    dataset_facts = {name: config.pop(name) for name in ("listed", "split") if name in config}
     methods = {name: dict((settings or {}).get(name, {})) for name in names}
-    document = {
-        "schema_version": 1,
-        "config": {
-            "dataset": found,
-            "backbone": {"name": backbone, "precision": "fp32"},
-            **facts,
-            **config,
-            "methods": methods,
-        },
-        "hashes": {name: f"{name}:{sorted(methods[name].items())}" for name in names},
-    }
+    document = describe_run(dataset, methods, images, backbone=backbone, **{"pretrained": "openai"} | config)
+    document["config"]["dataset"] |= dataset_facts
+    document["hashes"] = {name: f"{name}:{sorted(methods[name].items())}" for name in names}
     with RunStore(folder, document, names, resume=False) as store:
         for position in range(images if answered is None else answered):
             label = position % CLASSES if labels is None else labels[position]
-            store.add([_record(dataset, position, label, name, right, position in refused) for name in names])
+            store.add([_record(dataset, position, label, name, right, position in unreadable) for name in names])
         if answered is None:
             store.finish()
     return folder
 
 
 def _record(
-    dataset: str, position: int, label: int, method: str, right: Mapping[str, Sequence[int]], refused: bool
+    dataset: str, position: int, label: int, method: str, right: Mapping[str, Sequence[int]], unreadable: bool
 ) -> Record:
     common: dict[str, Any] = {
         "path": f"{position:05}.png",
@@ -73,7 +90,7 @@ def _record(
         "position": position,
         "label_index": label,
     }
-    if refused:
+    if unreadable:
         return Record(**common, error="truncated")
     wrong = (label + 1) % CLASSES
     index = label if position in right[method] else wrong

@@ -78,7 +78,7 @@ def write_experiment(folder: Path, backbone: str, sets: Sequence[str]) -> None:
         "base": {},
         "explore": {"calibrate": False},
         "few": {"masks": 8},
-        "views": {"views": {"number": 4}},
+        "views": {"views": {"count": 4}},
         "tpt": {"method": "tpt"},
     }
     experiment = {"title": "variants", "backbone": backbone, "datasets": [*sets], "settings": {"masks": 16}}

@@ -7,6 +7,8 @@ it, given `pretrained`, and `device`, `precision` and `batch_size` by keyword.
 from collections.abc import Callable
 from fnmatch import fnmatchcase
 from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
 
 from faircontext.backbones.base import Backbone
 from faircontext.errors import ArgumentError, Registry, check_type
@@ -18,10 +20,15 @@ def _unpack(name: str, create: Callable[..., Backbone]) -> dict[str, Callable[..
     """Check what a third party's entry point names."""
     if not callable(create):
         raise TypeError("it is no function that creates a backbone")
+    library = find_spec("open_clip")  # is found, and not imported, which takes seconds
+    if library and library.origin and Path(library.origin).with_name("model_configs").joinpath(f"{name}.json").exists():
+        raise ValueError("open_clip has an architecture of this name")
     return {name: create}
 
 
-_BACKBONES: Registry[Callable[..., Backbone]] = Registry("backbone", "faircontext.backbones", _unpack)
+_BACKBONES: Registry[Callable[..., Backbone]] = Registry(
+    "backbone", "faircontext.backbones", _unpack, "[A-Za-z0-9][A-Za-z0-9_.-]*"
+)
 
 
 def _create_lite(name: str, pretrained: str | None, **options: object) -> Backbone:
@@ -72,7 +79,11 @@ def create_backbone(
     if name in _BACKBONES:
         if resize_positions:
             raise ArgumentError(f"{name} has its own weights; leave resize_positions out")
-        return _BACKBONES[name](pretrained, **options)
+        with _BACKBONES.blamed(name):
+            backbone = _BACKBONES[name](pretrained, **options)
+            if not isinstance(backbone, Backbone):
+                raise TypeError(f"it returns {type(backbone).__name__}, not Backbone")
+        return backbone
     from faircontext.backbones.checkpoints import load_open_clip  # takes seconds to import
 
     return load_open_clip(name, pretrained, resize_positions=resize_positions, **options)  # type: ignore[arg-type]

@@ -100,7 +100,7 @@ def load_open_clip(
     title = name if pretrained is None else f"{name}:{pretrained}"
     backbone = OpenClip(title, model, tokenizer, device=device, precision=precision, batch_size=batch_size)
     if lines:
-        backbone.facts = {**backbone.facts, "remarks": lines}
+        backbone.facts = {**backbone.facts, "warnings": lines}
     return backbone
 
 

@@ -5,7 +5,6 @@ variable `FAIRCONTEXT_CACHE` names another, and with the value `off` nothing is 
 folder that a run names (`evaluate --features`). Deleting either costs time only.
 """
 
-import hashlib
 import os
 import re
 import tempfile
@@ -23,7 +22,7 @@ from torch import Tensor
 
 from faircontext import __version__
 from faircontext.errors import ArgumentError, check_choice
-from faircontext.files import digest, digest_of_json, replacing
+from faircontext.files import digest, digest_of_json, digest_of_parts, replacing
 
 __all__ = [
     "DTYPES",
@@ -128,11 +127,8 @@ def pad_rows(rows: Tensor) -> Tensor:
 
 def hash_of(module: torch.nn.Module) -> str:
     """Return the SHA-256 of a module's parameters and buffers, in hexadecimal."""
-    sha256 = hashlib.sha256()
-    for name, tensor in sorted(module.state_dict().items()):
-        sha256.update(name.encode())
-        sha256.update(_bytes_of(tensor))
-    return sha256.hexdigest()
+    state = sorted(module.state_dict().items())
+    return digest_of_parts(part for name, tensor in state for part in (name, _bytes_of(tensor)))
 
 
 def _bytes_of(tensor: Tensor) -> memoryview:

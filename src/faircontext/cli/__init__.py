@@ -51,10 +51,10 @@ def _help() -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command and return its exit code: 0 done, 1 done but some images were refused, 2 a wrong argument."""
+    """Run a command and return its exit code: 0 done, 1 done but some images were unreadable, 2 a wrong argument."""
     if arguments is None:
         _start_again_in_utf8()
-    words = [*(sys.argv[1:] if arguments is None else arguments)]
+    arguments = [*(sys.argv[1:] if arguments is None else arguments)]
     # Whoever started the process may have closed them. Notes must not come between results, nor into an output file.
     sys.stdout = sys.stdout or open(os.devnull, "w")  # noqa: PTH123, SIM115
     sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: PTH123, SIM115
@@ -66,7 +66,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         with _ended_like_interrupted(), _without_log_lines(), warnings.catch_warnings():
             warnings.showwarning = _show_warning
-            code = _dispatch(words)
+            code = _dispatch(arguments)
         sys.stdout.flush()
         return code
     except FairContextError as error:
@@ -138,21 +138,21 @@ def _ended_like_interrupted() -> Iterator[None]:
         signal.signal(signal.SIGTERM, earlier)
 
 
-def _dispatch(words: list[str]) -> int:
-    if not words or words[0] in ("-h", "--help", "help"):
+def _dispatch(arguments: list[str]) -> int:
+    if not arguments or arguments[0] in ("-h", "--help", "help"):
         print(_help())
-        return 0 if words else 2
-    if words[0] in ("-V", "--version", "version"):
+        return 0 if arguments else 2
+    if arguments[0] in ("-V", "--version", "version"):
         print(f"faircontext {__version__}")
         return 0
-    if words[0] not in _COMMANDS:
-        raise unknown_name("command", words[0], _COMMANDS)
-    module, function, _ = _COMMANDS[words[0]]
+    if arguments[0] not in _COMMANDS:
+        raise unknown_name("command", arguments[0], _COMMANDS)
+    module, function, _ = _COMMANDS[arguments[0]]
     try:
         Path.cwd()
     except OSError as error:  # libraries end the process where it is gone
         raise ArgumentError(f"the current folder cannot be read: {reason_of(error)}; change to another") from None
     try:
-        return int(getattr(import_module(f"faircontext.cli.{module}"), function)(words[1:]))
+        return int(getattr(import_module(f"faircontext.cli.{module}"), function)(arguments[1:]))
     except SystemExit as stop:  # the command's help was shown
         return int(stop.code or 0)

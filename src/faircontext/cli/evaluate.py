@@ -20,7 +20,7 @@ class Evaluate(EvaluateOptions):
     """Measure methods on labelled data sets; zero-shot is measured beside them, on the same prompts.
 
     A run is a folder below --out, one per data set. Stopped at any moment, even by kill -9, it goes on with --resume.
-    Exit code 0: all answered; 1: some files were refused; 2: a wrong argument.
+    Exit code 0: all answered; 1: some files were unreadable; 2: a wrong argument.
     """
 
 
@@ -41,7 +41,7 @@ class Analyze(AnalysisOptions):
     """Measure quantities of the paper's analysis on labelled data sets; several share an image's features.
 
     A run is a folder below --out, one per data set. Stopped at any moment, it goes on with --resume. Figures are drawn
-    from it by faircontext figures. Exit code 0: all measured; 1: some files were refused; 2: a wrong argument.
+    from it by faircontext figures. Exit code 0: all measured; 1: some files were unreadable; 2: a wrong argument.
     """
 
     methods: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(name="names")]

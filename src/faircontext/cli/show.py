@@ -193,7 +193,7 @@ def _check_datasets(options: Data) -> int:
         for line in expected_tree(name, options.root):
             print(f"  expected: {line}")
         report = check_dataset(name, options.root, options.split, options.read, options.partial)
-        for line in report.found:
+        for line in report.summary:
             print(f"  {one_line(line)}")
         for line in report.problems:
             print(f"  PROBLEM: {one_line(line)}")

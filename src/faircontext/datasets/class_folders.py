@@ -14,13 +14,13 @@ from faircontext.imageio import EXTENSIONS
 from faircontext.names import ClassIndex, as_integer, count_from_one, natural, read_labels
 
 _WNID = re.compile(r"n\d{8}")
-_WORDS = {
+_FORMS = {
     "train": "train training",
     "val": "val valid validation dev development eval evaluation",
     "test": "test tests testing",
     "images": "images",
 }
-_SPLITS: Mapping[str, str] = {word: split for split, words in _WORDS.items() for word in words.split()}
+_SPLITS: Mapping[str, str] = {form: split for split, forms in _FORMS.items() for form in forms.split()}
 _NAME = re.compile(rf"({'|'.join(_SPLITS)})(?:[ _-]?(?:set|split|data|images))?(?:[ _-]?(?:19|20)\d\d)?")
 _ORDER = {"train": ("train", "images"), "val": ("val", "images"), "test": ("test", "images", "val")}
 """Where images of a split are looked for: validation images may stand in for test images."""
@@ -66,7 +66,7 @@ def find_class_folders(folder: Path, split: str, seen: set[Path] | None = None) 
             continue
         named = sorted((e for e in filled if filled[e] == part), key=lambda e: (e.name != part, e.is_symlink()))
         inner = {e: find_class_folders(e, split if part == "images" else part, seen) for e in named}
-        if there := {entry: found for entry, found in inner.items() if found is not None}:
+        if there := {entry: class_dirs for entry, class_dirs in inner.items() if class_dirs is not None}:
             return _choose(folder, part, there, others)
     return ClassFolders(folder, "all") if others and len(held) < 2 else None
 
@@ -107,7 +107,7 @@ def split_hint(folder: Path) -> str:
             return ""
     seen: set[Path] = set()
     inner = [find_class_folders(entry, part, seen) for entry, part in splits.items()]
-    ways = [_as_named(found.folder) for found in inner if found is not None]
+    ways = [_as_named(class_dirs.folder) for class_dirs in inner if class_dirs is not None]
     *first, last = (entry.name for entry in splits)
     names = f"{', '.join(first)} and {last} are splits, not classes" if first else f"{last} is a split, not a class"
     return names + (f"; name the one to take: {' or '.join(ways)}" if ways else ", without class folders inside")
@@ -180,66 +180,66 @@ def read_imagenet(folder: Path, variant: str = "") -> tuple[tuple[Sample, ...], 
     return samples, [*warnings, *([f"folders may count from 1: {odd}"] if odd else [])]
 
 
-def read_class_folders(folder: Path, found: ClassFolders) -> tuple[tuple[str, ...], tuple[Sample, ...], list[str]]:
+def read_class_folders(folder: Path, class_dirs: ClassFolders) -> tuple[tuple[str, ...], tuple[Sample, ...], list[str]]:
     """Return class names, images and warnings of the class folders of a data set, which may have `classnames.txt`."""
-    folders = folders_in(found.folder)
+    folders = folders_in(class_dirs.folder)
     names, labels, warnings = _name_classes(folder, folders)
     labelled = [*zip(folders, labels, strict=True)]
-    samples, left_out = samples_below(found.folder, sorted(labelled, key=lambda pair: pair[1]))
-    warnings += [*found.warnings, *left_out]
+    samples, left_out = samples_below(class_dirs.folder, sorted(labelled, key=lambda pair: pair[1]))
+    warnings += [*class_dirs.warnings, *left_out]
     filled = {sample.label for sample in samples}
     if empty := [entry.name for entry, label in labelled if label not in filled]:
         warnings.append(f"class folders without images, which stay classes: {', '.join(empty)}")
-    if loose := sum(e.suffix.lower() in EXTENSIONS for e in list_entries(found.folder) if e not in folders):
-        warnings.append(f"images that lie in no class folder are left out: {loose} in {found.folder}")
+    if loose := sum(e.suffix.lower() in EXTENSIONS for e in list_entries(class_dirs.folder) if e not in folders):
+        warnings.append(f"images that lie in no class folder are left out: {loose} in {class_dirs.folder}")
     return names, samples, warnings
 
 
 def _name_classes(folder: Path, folders: Sequence[Path]) -> tuple[tuple[str, ...], list[int], list[str]]:
     """Return class names, the label of each class folder, and warnings."""
-    words = tuple(entry.name for entry in folders)
-    order = [*range(len(words))]
+    folder_names = tuple(entry.name for entry in folders)
+    order = [*range(len(folder_names))]
     if is_there(folder / NAMES):
         names = read_labels(folder / NAMES)
-        return names, *_match(folder, words, names)
-    if all(_WNID.fullmatch(word) for word in words):
+        return names, *_match(folder, folder_names, names)
+    if all(map(_WNID.fullmatch, folder_names)):
         known = dict(zip(imagenet_wnids(), imagenet_names(), strict=True))
-        if strange := [word for word in words if word not in known]:
+        if strange := [name for name in folder_names if name not in known]:
             raise ArgumentError(
                 f"{folder}: {strange[0]} is none of ImageNet's 1,000 classes; give the names of all class folders, in "
                 f"order, in {NAMES}"
             )
         warning = "class folders are wnids, which get the names of CLIP's authors"
-        return tuple(known[word] for word in words), order, [warning]
-    if all(word.isdecimal() for word in words):
-        return words, order, [f"class folders are integers, and so are the class names; give names in {NAMES}"]
-    return words, order, []
+        return tuple(known[name] for name in folder_names), order, [warning]
+    if all(map(str.isdecimal, folder_names)):
+        return folder_names, order, [f"class folders are integers, and so are the class names; give names in {NAMES}"]
+    return folder_names, order, []
 
 
-def _match(folder: Path, words: Sequence[str], names: Sequence[str]) -> tuple[list[int], list[str]]:
+def _match(folder: Path, folder_names: Sequence[str], names: Sequence[str]) -> tuple[list[int], list[str]]:
     """Return the indices of class folders in a list of class names, and warnings."""
     index = ClassIndex(names)
-    named, integers = [index.find(word) for word in words], [as_integer(word) for word in words]
+    named, integers = [*map(index.find, folder_names)], [*map(as_integer, folder_names)]
     known = [label for label in named if label is not None]
     positions = [integer for integer in integers if integer is not None]
     warning = ""
-    if len(known) == len(words):
+    if len(known) == len(folder_names):
         labels = known
-    elif len(positions) == len(words) and max(positions) < len(names):
+    elif len(positions) == len(folder_names) and max(positions) < len(names):
         labels, odd = positions, count_from_one(positions, names)
-        warning = f"class folders are places in {NAMES}, from 0: {_pairs(words, labels, names)}"
+        warning = f"class folders are positions in {NAMES}, from 0: {_pairs(folder_names, labels, names)}"
         warning += f"; they may count from 1: {odd}" if odd else ""
-    elif len(names) == len(words):
-        labels = [*range(len(words))]
-        warning = f"class names are from {NAMES}, in the order of the folders: {_pairs(words, labels, names)}"
+    elif len(names) == len(folder_names):
+        labels = [*range(len(folder_names))]
+        warning = f"class names are from {NAMES}, in the order of the folders: {_pairs(folder_names, labels, names)}"
     else:
         raise ArgumentError(
-            f"{folder / NAMES}: {len(names)} name{'s' * (len(names) != 1)} for {len(words)} class folders, which are "
-            "named otherwise; give one for each, a line each, in order"
+            f"{folder / NAMES}: {len(names)} name{'s' * (len(names) != 1)} for {len(folder_names)} class folders, "
+            "which are named otherwise; give one for each, a line each, in order"
         )
     # A folder that has the name of one class is not taken for another one because of its position.
     if any(one not in (None, other) for one, other in zip(named, labels, strict=True)):
-        strange = words[named.index(None)]
+        strange = folder_names[named.index(None)]
         raise ArgumentError(
             f"{folder / NAMES}: class folder {strange} is named after none of its {len(names)} names, but "
             f"{len(known)} others are; name all folders so, or none"
@@ -250,9 +250,8 @@ def _match(folder: Path, words: Sequence[str], names: Sequence[str]) -> tuple[li
     return labels, [warning] if warning else []
 
 
-def _pairs(words: Sequence[str], labels: Sequence[int], names: Sequence[str]) -> str:
-    pairs = [f"{word} = {names[label]}" for word, label in zip(words, labels, strict=True)]
-    return ", ".join(pairs[:5]) + (" ..." if len(pairs) > 5 else "")
+def _pairs(folder_names: Sequence[str], labels: Sequence[int], names: Sequence[str]) -> str:
+    return and_more([f"{name} = {names[label]}" for name, label in zip(folder_names, labels, strict=True)])
 
 
 def depth_warnings(keys: Iterable[str]) -> list[str]:

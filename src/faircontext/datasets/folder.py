@@ -30,7 +30,9 @@ _KINDS = {
     "DICOM": "dcm dicom",
 }
 
-OTHER_KINDS: Mapping[str, str] = {f".{word}": kind for kind, words in _KINDS.items() for word in words.split()}
+OTHER_KINDS: Mapping[str, str] = {
+    f".{extension}": kind for kind, extensions in _KINDS.items() for extension in extensions.split()
+}
 """What a file is that shows a picture but is not read, by its extension."""
 
 

@@ -196,7 +196,7 @@ class _Row(NamedTuple):
     class_name: str
 
     @property
-    def number(self) -> int | None:
+    def integer(self) -> int | None:
         """The label where it is an integer, perhaps as spreadsheets write those of a column with gaps."""
         match = re.fullmatch(r"(\d{1,9})(\.0*)?", self.label)
         return None if match is None else int(match[1])
@@ -267,7 +267,7 @@ def _read_rows(path: Path) -> list[_Row]:
 def _label_of(row: _Row, names: Sequence[str], index: ClassIndex) -> int:
     """Return the class of a line: its label is an index, or names one of the classes."""
     named = () if row.label.isdecimal() else index.find_all(row.label)  # first, as a name may be 1.0
-    label = named[0] if named else row.number
+    label = named[0] if named else row.integer
     if label is None or label >= len(names):
         raise ArgumentError(
             f"{row.where}: the label {row.label[:60]!r} is no class; use 0 to {len(names) - 1}, or a class name"
@@ -279,7 +279,7 @@ def _label_of(row: _Row, names: Sequence[str], index: ClassIndex) -> int:
 
 def _check_start(path: Path, rows: Sequence[_Row], names: Sequence[str]) -> list[str]:
     """Look for labels that count from 1: an error where that is certain, a warning where it may be so."""
-    labels = [row.number for row in rows if row.number is not None]
+    labels = [row.integer for row in rows if row.integer is not None]
     odd = count_from_one(labels, names) if len(labels) == len(rows) else ""
     if odd and max(labels) == len(names):
         raise ArgumentError(f"{path}: labels count from 1: {odd}")
@@ -289,17 +289,17 @@ def _check_start(path: Path, rows: Sequence[_Row], names: Sequence[str]) -> list
 
 def _names_of(path: Path, rows: Sequence[_Row]) -> tuple[tuple[str, ...], list[str]]:
     """Take class names from the table itself, from labels where these are words; return them and warnings."""
-    words = {normalise(row.label): compose(row.label) for row in reversed(rows)}
+    labels = {normalise(row.label): compose(row.label) for row in reversed(rows)}
     titled = all(normalise(row.class_name) in ("", normalise(row.label)) for row in rows)
-    if titled and "" not in words and all(row.number is None for row in rows):
-        names = tuple(sorted(words.values()))
+    if titled and "" not in labels and all(row.integer is None for row in rows):
+        names = tuple(sorted(labels.values()))
         return names, [f"labels are class names: {len(names)} classes, in sorted order"]
-    found: dict[int, str] = {}
+    by_label: dict[int, str] = {}
     for row in rows:
         if not row.class_name:
             line = row.where.removeprefix(f"{path}, ")
             raise ArgumentError(f"{path}: there is no {NAMES} beside it, and {line} has no class_name; give either")
-        if row.number is None:
+        if row.integer is None:
             raise ArgumentError(f"{row.where}: the label {row.label[:60]!r} is no class; count from 0")
-        _add_name(found, row.number, row.class_name, row.where)
-    return _check_gapless(path, found, f"; name all classes in {NAMES}"), []
+        _add_name(by_label, row.integer, row.class_name, row.where)
+    return _check_gapless(path, by_label, f"; name all classes in {NAMES}"), []

@@ -61,7 +61,9 @@ def _load_known(name: str, root: Path, split: str) -> Dataset:
         dataset = _load_imagenet(spec, root)
     else:
         folder = _first_folder(spec, root, is_folder, "no such folder")
-        dataset = (spec.read or _load_user)(root / folder, split)
+        with DATASETS.blamed(name):
+            dataset = (spec.read or _load_user)(root / folder, split)
+            _check_read(dataset)
     warnings = list(dataset.warnings)
     if split == "official" and "official" not in spec.images:
         warnings.append("CoOp's test images are the official ones")
@@ -76,6 +78,14 @@ def _load_known(name: str, root: Path, split: str) -> Dataset:
         warnings=tuple(warnings),
         reference=spec.count(split),
     )
+
+
+def _check_read(dataset: Dataset) -> None:
+    """Raise `TypeError` unless what a third party's function has read is a data set."""
+    if not isinstance(dataset, Dataset):
+        raise TypeError(f"it returns {type(dataset).__name__}, not Dataset")
+    if not all(isinstance(sample, Sample) and isinstance(sample.path, Path) for sample in dataset.samples):
+        raise TypeError("its samples must be of the type Sample, and their paths of the type Path")
 
 
 def _check_split(spec: DatasetSpec, split: str) -> None:
@@ -173,11 +183,11 @@ def _load_user(folder: Path, split: str) -> Dataset:
         names, rows, more = layouts.read_table(folder)
         where = str(folder / TABLE)
         dataset = replace(_listed(name, folder, f"the table {where}", names, rows, where), split="all")
-    elif found := class_folders.find_class_folders(folder, split):
-        names, samples, more = class_folders.read_class_folders(folder, found)
-        dataset = Dataset(name, folder, f"class folders in {found.folder}", found.split, names, samples)
-        if found.split not in ("all", split):
-            more.append(_no_split(split, f"its folder {found.folder.relative_to(folder).as_posix()} is taken"))
+    elif class_dirs := class_folders.find_class_folders(folder, split):
+        names, samples, more = class_folders.read_class_folders(folder, class_dirs)
+        dataset = Dataset(name, folder, f"class folders in {class_dirs.folder}", class_dirs.split, names, samples)
+        if class_dirs.split not in ("all", split):
+            more.append(_no_split(split, f"its folder {class_dirs.folder.relative_to(folder).as_posix()} is taken"))
     elif warnings:
         raise ArgumentError(f"{folder}: no {TABLE} and no class folders in it; {warnings[0]}")
     else:
@@ -215,15 +225,15 @@ def _no_class_folders(folder: Path, split: str) -> ArgumentError:
 
 @dataclass(frozen=True)
 class Report:
-    """What a check found.
+    """What a check of a data set shows.
 
     Attributes:
-        found: what is there, a line each.
+        summary: what is there, a line each.
         problems: why the data set cannot be evaluated in full, a line each.
         usable: whether there is an image that can be evaluated, with class names that can.
     """
 
-    found: tuple[str, ...]
+    summary: tuple[str, ...]
     problems: tuple[str, ...]
     usable: bool
 
@@ -262,7 +272,7 @@ def check_dataset(name: str, root: Path, split: str = "test", read: bool = False
     labels = {sample.label for sample in dataset.samples}
     empty = [title for label, title in enumerate(dataset.names) if label not in labels]
     first = ", ".join(f"{label} {title}" for label, title in enumerate(dataset.names[:5]))
-    found = [
+    summary = [
         f"found: {dataset.layout}",
         f"{len(dataset.names)} classes, {len(labels)} with images; in this order: {first}, ...",
         *name_warnings(dataset.names),
@@ -275,15 +285,15 @@ def check_dataset(name: str, root: Path, split: str = "test", read: bool = False
         absent.append(f"{listed:,} images where {dataset.reference:,} are expected")
     if empty and not dataset.missing:
         line = f"{len(empty)} of {len(dataset.names)} classes have no image: {and_more(empty)}"
-        (found if dataset.reference is None else absent).append(line)
+        (summary if dataset.reference is None else absent).append(line)
     unreadable, unusable = [*_unreadable(dataset, read)], [*_unusable_names(dataset.names)]
     problems = [f"{len(unreadable)} files cannot be read: {and_more(unreadable, separator='; ')}"] * bool(unreadable)
     if dataset.reference is not None and len(dataset.names) != DATASETS[dataset.name].classes:
         problems.append(f"{len(dataset.names)} classes where {DATASETS[dataset.name].classes} are expected")
     if unusable:
         problems.append(f"{len(unusable)} class names cannot be used: {and_more(unusable, separator='; ')}")
-    (found if partial else problems).extend(absent)
-    return Report((*found, *dataset.warnings), tuple(problems), bool(dataset.samples) and not unusable)
+    (summary if partial else problems).extend(absent)
+    return Report((*summary, *dataset.warnings), tuple(problems), bool(dataset.samples) and not unusable)
 
 
 def _count(dataset: Dataset, split: str) -> str:
@@ -297,9 +307,9 @@ def _count(dataset: Dataset, split: str) -> str:
 
 
 def _unusable_names(names: Sequence[str]) -> Iterator[str]:
-    for number, name in enumerate(names, 1):
+    for position, name in enumerate(names, 1):
         try:
-            check_name(number, name)
+            check_name(position, name)
         except LabelError as error:
             yield str(error)
 

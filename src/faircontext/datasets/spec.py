@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
-from faircontext.errors import ArgumentError, Registry
+from faircontext.errors import ArgumentError, Registry, check_choice, check_type
 
 __all__ = ["CATALOGUE", "DATASETS", "Dataset", "DatasetSpec", "Sample", "expected_tree", "list_datasets", "locate"]
 
@@ -92,6 +92,9 @@ class DatasetSpec:
         read: reads a split, given the data set's folder and `test`, `val` or `official`, of a third party's data set in
             a layout of its own; without it and without a split file its folder is read as any other, see
             `load_dataset`.
+
+    Raises:
+        ArgumentError: a field has a value that cannot be used.
     """
 
     name: str
@@ -108,6 +111,26 @@ class DatasetSpec:
     variant: str = ""
     regime: Regime = "natural"
     read: Callable[[Path, str], Dataset] | None = None
+
+    def __post_init__(self) -> None:
+        for field in ("name", "title", "home", "paper_is", "split_file", "template", "variant"):
+            check_type(f"{field} of a DatasetSpec", getattr(self, field), str)
+        for field in ("folders", "inner"):
+            value = getattr(self, field)
+            if not (isinstance(value, tuple) and value and all(isinstance(folder, str) for folder in value)):
+                raise ArgumentError(
+                    f"invalid {field} {value!r} of {self.name}: must be a tuple of folders, one at least"
+                )
+        counts = (self.classes, self.paper, *(self.images.values() if isinstance(self.images, Mapping) else ("",)))
+        if not all(isinstance(count, int) and count >= 0 for count in counts) or "test" not in self.images:
+            raise ArgumentError(
+                f"invalid classes, images or paper of {self.name}: must be numbers, of images by split, `test` included"
+            )
+        check_choice(f"regime of {self.name}", self.regime, get_args(Regime))
+        if self.read is not None and not callable(self.read):
+            raise ArgumentError(
+                f"invalid read {self.read!r} of {self.name}: must be a function of a folder and a split"
+            )
 
     def count(self, split: str) -> int:
         """Return how many images a split has by its authors."""
@@ -158,8 +181,8 @@ def list_datasets(pattern: str = "*") -> list[str]:
 def locate(name: str, root: Path) -> str | Path:
     """Return the name by which a data set is known, or else the folder that is meant.
 
-    Case and `-` for `_` do not matter, and CoOp's names of folders stand for the data set. `./NAME`, `../NAME` and
-    absolute paths are folders wherever the root is.
+    Case and `-` for `_` do not matter, and CoOp's names of folders stand for the paper's data sets. `./NAME`, `../NAME`
+    and absolute paths are folders wherever the root is.
 
     Raises:
         ArgumentError: it is neither.
@@ -168,7 +191,8 @@ def locate(name: str, root: Path) -> str | Path:
 
     word = name.lower().replace("-", "_")
     for known in DATASETS:
-        if word in (known, DATASETS[known].folders[0].partition("/")[0].lower().replace("-", "_")):
+        usual = CATALOGUE[known].folders[0].partition("/")[0] if known in CATALOGUE else known
+        if word in (known, usual.lower().replace("-", "_")):
             return known
     free = name in (".", "..") or name.startswith(("./", "../"))
     folder = Path(name) if free else root / name  # which is the name itself where that is an absolute path

@@ -18,7 +18,8 @@ from faircontext.estimators import Evidence
 from faircontext.evidence import EvidenceScaling, Proxy, common_evidence, control_picture, effective_area
 from faircontext.explore import Exploration, openness
 from faircontext.labels import LabelSpace
-from faircontext.methods.base import EvidenceMethod, register_method
+from faircontext.methods.base import register_method
+from faircontext.methods.evidence import EvidenceMethod
 from faircontext.methods.predict import predict_by_vote, vote_over_templates
 from faircontext.types import Diagnostic, Prediction
 

@@ -79,9 +79,9 @@ def predict_by_vote(
         votes.cpu(),
         tuple(exploration.candidates.tolist()),
         diagnostics={
-            "views_kept": len(final.selected),
+            "views_selected": len(final.selected),
             "vote_share": float(final.votes.max()) / len(final.selected),
-            "entropy_kept": float(final.entropies[final.selected].mean()),
+            "entropy_selected": float(final.entropies[final.selected].mean()),
         },
     )
 

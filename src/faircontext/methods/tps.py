@@ -14,7 +14,7 @@ from torch import Tensor
 from faircontext.backbones.prompts import prompt_set
 from faircontext.calibrate import minimise
 from faircontext.episode import Episode
-from faircontext.errors import ArgumentError, LabelError, reason_of
+from faircontext.errors import ArgumentError, LabelError, and_more, reason_of
 from faircontext.labels import LabelSpace
 from faircontext.methods.base import register_method
 from faircontext.methods.predict import fall_back, predict_by_scores
@@ -50,8 +50,7 @@ def read_descriptors(path: Path, names: Sequence[str]) -> list[list[str]]:
     descriptors: list[Any] = [next((entries[index][1] for index in index.find_all(name)), None) for name in names]
     missing = [name for name, texts in zip(names, descriptors, strict=True) if not _are_descriptors(texts)]
     if missing:
-        more = " ..." if len(missing) > 5 else ""
-        raise LabelError(f"{path}: no descriptors of {', '.join(missing[:5])}{more}")
+        raise LabelError(f"{path}: no descriptors of {and_more(missing)}")
     return descriptors
 
 

@@ -69,7 +69,7 @@ class ZERO(Method):
         selected = select_confident(entropies, self.rho)
         diagnostics: dict[str, Diagnostic] = {
             "views": tuple(map(float, selected.tolist())),
-            "views_kept": len(selected),
+            "views_selected": len(selected),
         }
         votes = None
         if self.temperature == "hard":
@@ -78,10 +78,10 @@ class ZERO(Method):
         else:
             # In double and rounded once: shares that are equal then tie, in whatever order their views are summed.
             shares = (cosines[selected].double() / _HALF_EPSILON).softmax(-1).mean(0).float()
-        answer = break_tie(shares, cosines[order[len(selected) :]].argmax(-1), cosines[selected[0]])
+        index = break_tie(shares, cosines[order[len(selected) :]].argmax(-1), cosines[selected[0]])
         first = torch.zeros_like(shares)
-        first[answer] = 1.0  # before classes with an equal share
+        first[index] = 1.0  # before classes with an equal share
         keys = (shares, first) if votes is None else (shares, first, cosines[selected].mean(0))
         ranking = rank_classes(*keys).cpu()
         votes = None if votes is None else votes.cpu()
-        return Prediction(answer, ranking, shares.cpu(), votes, diagnostics=diagnostics)
+        return Prediction(index, ranking, shares.cpu(), votes, diagnostics=diagnostics)

@@ -25,8 +25,8 @@ def check_lengths(**arrays: Shaped[np.ndarray, "..."]) -> None:
         raise ArgumentError(f"{first} is empty; it needs an entry for at least one image")
     for name, array in others:
         if array.ndim == 0 or len(array) != len(reference):
-            number = len(array) if array.ndim else 0
-            raise ArgumentError(f"{name} has {number} entries and {first} has {len(reference)}; both are per image")
+            count = len(array) if array.ndim else 0
+            raise ArgumentError(f"{name} has {count} entries and {first} has {len(reference)}; both are per image")
 
 
 def check_probabilities(**arrays: Shaped[np.ndarray, " images"]) -> None:

@@ -136,14 +136,14 @@ def _curve(
     if not 1 <= steps <= values.size:
         raise ArgumentError(f"steps={steps!r} is not possible; it must lie between 1 and the {values.size} pixels")
     rank = torch.from_numpy(_order(values).argsort(kind="stable").reshape(values.shape)).to(image.device)
-    numbers = torch.arange(steps + 1) * values.size // steps
+    counts = torch.arange(steps + 1) * values.size // steps
     scores = []
     # No inference mode: what a model keeps of its first call must stay fit for gradients.
     with torch.no_grad():
-        for chunk in numbers.to(image.device).split(batch_size):
+        for chunk in counts.to(image.device).split(batch_size):
             taken = rank < chunk[:, None, None]
             scores.append(_scores(score, occlude(image, ~taken if inserted else taken, baseline)))
-    return Curve(numbers.double().numpy() / values.size, np.concatenate(scores))
+    return Curve(counts.double().numpy() / values.size, np.concatenate(scores))
 
 
 def _scores(score: Score, images: Float[Tensor, "batch 3 height width"]) -> Float[np.ndarray, " batch"]:

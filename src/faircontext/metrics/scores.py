@@ -2,6 +2,7 @@
 
 import math
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar
@@ -67,6 +68,12 @@ class Comparison:
         check_lengths(method=method, reference=reference)
         counts = ((method & reference), (method & ~reference), (~method & reference), (~method & ~reference))
         return cls(*(int(count.sum()) for count in counts))
+
+    @classmethod
+    def pooled(cls, comparisons: Iterable["Comparison"]) -> "Comparison":
+        """Return comparisons on several data sets as one, each image weighing the same."""
+        counts = [[getattr(one, name) for name in cls.COUNTS] for one in comparisons]
+        return cls(*map(sum, zip(*counts, strict=True)))
 
     @property
     def n(self) -> int:

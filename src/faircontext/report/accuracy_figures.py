@@ -14,9 +14,9 @@ from faircontext.metrics.calibration import Reliability
 from faircontext.metrics.scores import Comparison
 from faircontext.metrics.stats import Interval, average_interval, wilson_interval
 from faircontext.report import style
-from faircontext.report.paper import dataset_title
+from faircontext.report.paper import TOP1, dataset_title
 from faircontext.report.style import BLACK, BLUE, COLUMN, GREY, PAGE, FigureResult, forest, interval_columns, new_figure
-from faircontext.report.tables import pooled_bins, pooled_comparison
+from faircontext.report.tables import pooled_bins
 from faircontext.runs.groups import AblationResults, Cost, RunGroup, Sidecars, Variant, common_images, shared_sets
 from faircontext.runs.records import method_of, method_title
 from faircontext.runs.results import Result
@@ -41,17 +41,17 @@ def draw_gain(group: RunGroup, _: Sidecars) -> FigureResult | str:
 
     Where exploration alone is not among the runs, FCL is drawn against zero-shot.
     """
-    for reference in ("exploration only", "zero-shot"):
-        if pairs := _correct_pairs(group, reference):
-            break
-    else:
-        return "needs runs of fcl and fcl-explore: faircontext reproduce calibration-gain --root DATA"
+    row, pairs = group.row("fcl"), _exploration_pairs(group)
     gains = {name: Comparison.of(*pair) for name, pair in pairs.items()}
+    reference = "exploration only" if gains else "zero-shot"
+    gains = gains or {name: result.comparison for name, result in row.items() if result.comparison is not None}
+    if not gains:
+        return "needs runs of fcl and fcl-explore: faircontext reproduce calibration-gain --root DATA"
     rows = [gain_row(name, gain.difference, gain) for name, gain in gains.items()]
     rows.sort(key=lambda row: (-row["gain"], row["dataset"]))
-    if len(rows) > 1 and (together := pooled_comparison(gains.values())) is not None:
-        mean = average_interval([own.astype(np.float64) - base for own, base in pairs.values()])
-        rows.append(gain_row(f"mean of {len(rows)} sets", mean, together))
+    changes = [own.astype(np.float64) - base for own, base in pairs.values()]
+    if len(rows) > 1 and (mean := average_interval(changes) if changes else TOP1.gain(list(row.values()))) is not None:
+        rows.append(gain_row(f"mean of {len(rows)} sets", mean, Comparison.pooled(gains.values())))
     figure = gains_figure(f"FCL less {reference}", group.title, rows, len(rows) > 1)
     warnings = () if reference != "zero-shot" else ("no exploration only among the runs: drawn against zero-shot",)
     return FigureResult(figure, [{"reference": reference, **row} for row in rows], warnings)
@@ -79,13 +79,11 @@ def gains_figure(title: str, subtitle: str, rows: Sequence[Row], summed: bool) -
     return figure
 
 
-def _correct_pairs(group: RunGroup, reference: str) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    """Return, by data set, whether FCL and the reference are correct on the images that both have."""
+def _exploration_pairs(group: RunGroup) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    """Return, by data set, whether FCL and exploration alone are correct on the images that both have."""
     pairs: dict[str, tuple[np.ndarray, np.ndarray]] = {}
     for name, results in group.results.items():
-        filled = {method: result for method, result in results.items() if result.n}
-        pair = [filled[method] for method in ("fcl", "zero_shot") if method in filled]
-        pair = pair if reference == "zero-shot" else _with_exploration(filled)
+        pair = _with_exploration({method: result for method, result in results.items() if result.n})
         if len(pair) == 2 and len((correct := common_images(pair)[1])[0]):
             pairs[name] = (correct[0], correct[1])
     return pairs
@@ -130,14 +128,13 @@ def _draw_ablation(axis: Axes, ablation: AblationResults) -> None:
         known = math.isfinite(difference.value)  # the reference has no difference, and no interval
         values.append(difference if known else Interval(0.0, math.nan, math.nan))
         colours.append(BLUE if known and variant.label != ablation.reference else GREY)
-    notes = [_variant_note(variant, ablation.reference) for variant in ablation.variants]
-    forest(
-        axis, [v.label for v in ablation.variants], values, notes, "accuracy (95%), n, gained/lost, p", colours=colours
-    )
+    annotations = [_annotation(variant, ablation.reference) for variant in ablation.variants]
+    labels, heading = [variant.label for variant in ablation.variants], "accuracy (95%), n, gained/lost, p"
+    forest(axis, labels, values, annotations, heading, colours=colours)
     axis.set_xlabel(f"difference to “{ablation.reference}” (points), paired 95%")
 
 
-def _variant_note(variant: Variant, reference: str) -> str:
+def _annotation(variant: Variant, reference: str) -> str:
     accuracy = f"{100 * variant.accuracy:.1f}% ({100 * variant.low:.1f} to {100 * variant.high:.1f}), n = {variant.n:,}"
     if variant.label == reference:
         return f"{accuracy}, reference"
@@ -319,8 +316,10 @@ def _by_masks(results: Mapping[str, Result]) -> dict[int, Result]:
     alike: dict[str, dict[int, Result]] = {}
     for label, result in results.items():
         settings = dict(result.settings) | {"": result.config.get("views")}
-        if result.n and method_of(label) == "fcl" and "masks" in settings and settings.get("calibrate", True):
-            masks = int(settings.pop("masks"))
+        if result.n and method_of(label) == "fcl" and settings.get("calibrate", True):
+            masks = settings.pop("masks", None)
+            if not isinstance(masks, int):
+                continue
             alike.setdefault(repr(sorted(settings.items())), {}).setdefault(masks, result)
     return max(alike.values(), key=len, default={})
 

@@ -108,8 +108,8 @@ def comparison_table(group: TableGroup) -> Table | str:
         title=f"Top-1 accuracy measured, and reported by the paper: {group.title}",
         columns=("Data set", "Method", "n", "Measured [95%]", "Paper", "Difference [95%]"),
         rows=tuple(tuple(map(Cell, row)) for row in rows),
-        notes=(f"{intervals} For information: a difference is no verdict.", *_reservations(group)),
-        words=2,
+        footnotes=(f"{intervals} For information: a difference is no verdict.", *_reservations(group)),
+        text_columns=2,
         rules=frozenset(ends),
         bars=frozenset({1}),
     )
@@ -134,7 +134,7 @@ def paper_records(groups: Sequence[TableGroup], metric_name: str = "top1", compa
             for method in group.methods:
                 if results := column.results(group, method):
                     record = _settings(group) | {"column": name, "method": method, "metric": metric_name}
-                    record |= {"n": sum(r.n for r in results), "refused": sum(r.unreadable for r in results)}
+                    record |= {"n": sum(r.n for r in results), "unreadable": sum(r.unreadable for r in results)}
                     record |= _interval("value", metric.measure(results)) | _interval("delta", metric.gain(results))
                     records.append(record | _reported(comparisons, column, method))
     return records
@@ -163,7 +163,7 @@ def long_records(groups: Sequence[TableGroup], compared: bool = False) -> list[R
 
 
 def _settings(group: TableGroup) -> Record:
-    return {**group.settings._asdict(), "family": group.benchmark}
+    return {**group.settings._asdict(), "benchmark": group.benchmark}
 
 
 def _facts(result: Result) -> Record:
@@ -171,14 +171,14 @@ def _facts(result: Result) -> Record:
     record: Record = {
         "split": dataset["split"],
         "n": result.n,
-        "refused": result.unreadable,
+        "unreadable": result.unreadable,
         "listed": dataset["listed"],
         "complete": result.run.complete,
         "config": result.hash,
     }
     for name in ("top1", "top5", "mean_per_class"):
         record |= _interval(name, METRICS[name].measure([result]))
-    record["top1_refused_wrong"] = int(result.correct.sum()) / whole if whole else ""
+    record["top1_unreadable_wrong"] = int(result.correct.sum()) / whole if whole else ""
     for name in ("ece", "brier", "nll"):
         record[name] = METRICS[name].value(result) if METRICS[name].known(result) else ""
     if (comparison := result.comparison) is None:

@@ -52,11 +52,11 @@ _CAPTION = (
 
 @dataclass(frozen=True)
 class Panel:
-    """A map over an image, see `overlay`, with a title above and a note below it."""
+    """A map over an image, see `overlay`, with a title above and a caption below it."""
 
     title: str
     pixels: UInt8[np.ndarray, "height width 3"]
-    note: str = ""
+    caption: str = ""
 
 
 @dataclass(frozen=True)
@@ -96,8 +96,8 @@ def evidence_figure(title: str, rows: Sequence[EvidenceRow]) -> Figure:
         for panel, axis in zip(row.panels, axes[2:], strict=False):
             _draw_image(axis, panel.pixels)
             axis.set_title(panel.title, fontsize=10)
-            note = {"fontsize": 8, "color": "#444444", "ha": "center", "va": "top"}
-            axis.text(0.5, -0.03, panel.note, transform=axis.transAxes, **note)
+            caption = {"fontsize": 8, "color": "#444444", "ha": "center", "va": "top"}
+            axis.text(0.5, -0.03, panel.caption, transform=axis.transAxes, **caption)
         for axis in axes[2 + len(row.panels) :]:
             axis.set_axis_off()
     grid[0][1].set_title("mean posterior of the selected views", fontsize=10)
@@ -158,9 +158,9 @@ def _panels(episode: Episode, adaptation: Adaptation, names: Sequence[str]) -> l
     pixels = [*map_pixels(episode, evidence, best, limit), *map_pixels(episode, contrast, [0], limit)]
     repeats = [*evidence.reliability[best].tolist(), float(contrast.reliability)]
     titles = [f"evidence: {names[0]}", f"evidence: {names[1]}", f"{names[0]} rather\nthan {names[1]}"]
-    notes = [f"repeats {value:.2f}{'' if is_reliable(value) else ': says little'}" for value in repeats]
-    notes[0] += f"; strongest {limit:.2g} nats"
-    panels = [Panel(*panel) for panel in zip(titles, pixels, notes, strict=True)]
+    captions = [f"repeats {value:.2f}{'' if is_reliable(value) else ': says little'}" for value in repeats]
+    captions[0] += f"; strongest {limit:.2g} nats"
+    panels = [Panel(*panel) for panel in zip(titles, pixels, captions, strict=True)]
     return [*panels, Panel("common evidence of both", common_pixels(episode, adaptation))]
 
 
@@ -198,19 +198,20 @@ def run_demo(out: Path, backbone_name: str, masks: int, seed: int) -> None:
     assert isinstance(fcl, FCL)
     print(
         f"FCL (preset recommended, {backbone.precision}) on {len(photos)} photos, plain and corrupted, between "
-        f"{len(labels)} classes: {recipe.number} views and {masks} masks for each image",
+        f"{len(labels)} classes: {recipe.count} views and {masks} masks for each image",
         flush=True,
     )
     cells, correct, pictures = list[list[str]](), list[tuple[bool, bool]](), list[Path]()
     for path, truth in photos.items():
         drawn = []
         for variant, image in _variants(load_image(path), seed).items():
+            print(f"  {truth}, {variant}: ", end="", flush=True)  # at once: an image may take a while
             begin, episode = time.perf_counter(), Episode(image, labels, recipe, seed)
             adaptation, zero_shot = fcl.adapt(episode), ZeroShot()(episode).index
             seconds = f"{time.perf_counter() - begin:.1f}"
             prediction, first = adaptation.prediction, LABELS[zero_shot]
             name = LABELS[prediction.index]
-            print(f"  {truth}, {variant}: zero-shot {first}, FCL {name} ({seconds} s)", flush=True)
+            print(f"zero-shot {first}, FCL {name} ({seconds} s)", flush=True)
             correct.append((name == truth, first == truth))
             shown = [f"[{'green' if one == truth else 'red'}]{one}" for one in (first, name)]
             votes = 0 if prediction.votes is None else int(prediction.votes[prediction.index])

@@ -59,7 +59,7 @@ def draw_ecec(group: RunGroup, _: Sidecars) -> FigureResult | str:
     rows = [entry for y, name in enumerate(values) for entry in _draw_ecec_row(axis, y, name, values[name])]
     style.label_rows(axis, [dataset_title(name) for name in values], (len(values) - 0.5, -0.95))
     axis.set_xlabel(f"mean ECEC (density of {RESAMPLES} resampled means,\nshaded: 95% interval)")
-    style.note_rows(axis, ["/".join(f"{len(ecec[kind]):,}" for kind in _OUTCOMES) for ecec in values.values()], "n")
+    style.annotate_rows(axis, ["/".join(f"{len(ecec[kind]):,}" for kind in _OUTCOMES) for ecec in values.values()], "n")
     for kind, colour in _OUTCOMES.items():
         label = f"zero-shot {kind} (n = {len(pooled[kind]):,})"
         axis.plot([], [], "o-", color=colour, linewidth=1.6, markersize=3.5, label=label)

@@ -20,7 +20,7 @@ from faircontext.episode import Episode
 from faircontext.errors import ArgumentError, FeatureError, ImageError
 from faircontext.estimators import Evidence
 from faircontext.evidence import Proxy
-from faircontext.files import to_json, writing
+from faircontext.files import check_folder, to_json, writing
 from faircontext.imageio import MAX_PIXELS, DecodedImage
 from faircontext.methods import ZeroShot
 from faircontext.methods.fcl import FCL, Adaptation
@@ -32,7 +32,7 @@ from faircontext.types import is_flat
 
 __all__ = ["SCHEMA_VERSION", "Explanation", "explain_image", "explain_in_words", "write_explanation"]
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 _CONTROLS = {"image": "the picture itself", "mean": "the picture's mean colour"}
 """What a pair is made alike on in place of its common evidence, by `FCL.proxy`; else a picture of that colour."""
 _PACKAGES = ("torch", "torchvision", "numpy", "pillow", "timm", "transformers", "matplotlib")
@@ -118,7 +118,7 @@ def explain_image(
         FairContextError: an option has a value that cannot be used, or the folder cannot be written.
     """
     with writing(folder):
-        _prepare_folder(folder, Path(source))
+        _check_folder(folder, Path(source))
     setup = options.create(names, "fcl")
     method, backbone = setup.methods["fcl"], setup.labels.backbone
     assert isinstance(method, FCL)
@@ -219,17 +219,15 @@ def write_explanation(explanation: Explanation, folder: Path) -> Path:
     return page
 
 
-def _prepare_folder(folder: Path, image: Path) -> None:
-    """Make the folder, unless it holds the image or a page of something else; an earlier explanation is replaced."""
+def _check_folder(folder: Path, image: Path) -> None:
+    """Refuse a folder that holds the image or a page of something else, or that cannot be written."""
     if folder.resolve() in image.resolve().parents:
         raise ArgumentError(f"{folder}: holds the image {image}; name another folder")
     page, manifest = folder / "index.html", folder / "manifest.json"
     if (page.exists() or manifest.exists()) and not _earlier_files(folder):
         raise ArgumentError(f"{folder}: holds a page that is no explanation; name another folder")
-    (folder / "pieces").mkdir(parents=True, exist_ok=True)
     for inner in (folder, folder / "pieces"):
-        (inner / ".partial").touch()
-        (inner / ".partial").unlink()
+        check_folder(inner)
 
 
 def _earlier_files(folder: Path) -> list[str]:
@@ -262,7 +260,7 @@ def _arrays(explanation: Explanation) -> dict[str, Any]:
     exploration, evidence = adaptation.exploration, adaptation.evidence
     arrays = {
         "candidates": adaptation.candidates,
-        "kept_views": exploration.selected,
+        "selected_views": exploration.selected,
         "entropies": exploration.entropies,
         "votes": exploration.votes,
         "posterior_before": adaptation.before.posterior,
@@ -286,7 +284,7 @@ def _manifest(explanation: Explanation, pictures: Sequence[str]) -> dict[str, An
         "answer": episode.labels.names[prediction.index],
         "zero_shot": episode.labels.names[explanation.zero_shot],
         "in_words": explain_in_words(explanation),
-        "notes": list(explanation.warnings),
+        "warnings": list(explanation.warnings),
         "run": explanation.run,
         "settings": explanation.method.settings(),
         "diagnostics": dict(prediction.diagnostics),

@@ -15,11 +15,11 @@ import pyarrow.compute as pc
 from matplotlib.figure import Figure
 
 from faircontext import __version__
-from faircontext.errors import ArgumentError
+from faircontext.errors import ArgumentError, and_more
 from faircontext.files import to_json
 from faircontext.report.accuracy_figures import gain_row, gains_figure, reliability_figure
 from faircontext.report.paper import TOP1, TableGroup, dataset_title, split_by_benchmark
-from faircontext.report.pictures import RunImages, add_pictures
+from faircontext.report.pictures import RunImages, add_pictures, image_folder
 from faircontext.report.render import Cell, Table, render
 from faircontext.report.style import inline_svg, styled
 from faircontext.report.tables import long_table, pooled_bins, pooled_comparison, pooled_table
@@ -86,8 +86,8 @@ def build_page(runs: Sequence[Run], most: int = 1000) -> Page:
         groups=[_section(index, group) for index, group in enumerate(groups)],
         images=images,
         runs=len(answers),
-        notes=warnings,
-        refused=_unreadable_files(answers),
+        warnings=warnings,
+        unreadable=_unreadable_files(answers),
         data=_embedded(data),
         version=__version__,
     )
@@ -135,7 +135,7 @@ def _panel(run: Run, methods: Sequence[str], head: dict[str, Any]) -> RunImages:
         "zero": [local.get(zero_shot, -1) for _, zero_shot in by_path.values()],
         "methods": predictions,
     }
-    folder = str(run.document.get("folder", ""))
+    folder = image_folder(run)
     keys = [(folder, path) for path in positions]
     signs = zip(*(columns["outcome"] for columns in predictions.values()), strict=True)
     changed = {OUTCOMES["fixed"], OUTCOMES["broke"]}
@@ -163,7 +163,7 @@ def _predictions(
     for name in ("confidence", "votes"):
         if all(value is None for value in columns[name]):
             columns[name] = None
-    columns["fallback"] = {"names": fallbacks, "places": fallback_of} if len(fallbacks) > 1 else None
+    columns["fallback"] = {"names": fallbacks, "indices": fallback_of} if len(fallbacks) > 1 else None
     return columns | {"outcome": "".join(outcomes)}
 
 
@@ -199,7 +199,7 @@ def _section(index: int, group: TableGroup) -> dict[str, Any]:
         "facts": _facts(group, runs),
         "settings": _settings(group),
         "runs": _runs_table(runs),
-        "runs_number": len(runs),
+        "n_runs": len(runs),
         "pooled": pooled_table(group),
         "pooled_methods": [method for method in group.methods if group.row(method)],
         "sets": sets,
@@ -243,13 +243,13 @@ def _runs_of(group: TableGroup) -> list[Run]:
 
 def _minutes(run: Run) -> float:
     """Return how long a run took, all its sessions together."""
-    return sum(float(session.get("seconds") or 0.0) for session in run.document.get("sessions", [])) / 60
+    return sum(float(session.get("seconds") or 0.0) for session in run.document["sessions"]) / 60
 
 
 def _facts(group: TableGroup, runs: Sequence[Run]) -> list[tuple[str, str]]:
     """Return what was run, by name; where runs differ, all values."""
     configs = [run.document["config"] for run in runs]
-    sessions = [session for run in runs for session in run.document.get("sessions", [])]
+    sessions = [session for run in runs for session in run.document["sessions"]]
     weights = [str(weights)[:12] for c in configs if (weights := c["backbone"].get("weights"))]
     rows = [
         ("Backbone", [group.settings.backbone]),
@@ -258,7 +258,7 @@ def _facts(group: TableGroup, runs: Sequence[Run]) -> list[tuple[str, str]]:
         ("Precision", [group.settings.precision]),
         ("Device", [str(c["backbone"]["device"]) for c in configs if "device" in c["backbone"]]),
         ("Preset", [group.settings.preset]),
-        ("Prompts", [f"{group.settings.prompts}: {_some(c['templates'])}" for c in configs if c.get("templates")]),
+        ("Prompts", [f"{group.settings.prompts}: {_templates(c['templates'])}" for c in configs if c.get("templates")]),
         ("Seed", [str(group.settings.seed)]),
         ("Views", [_views(c["views"]) for c in configs if "views" in c]),
         ("Versions", [_versions(c, run) for c, run in zip(configs, runs, strict=True)]),
@@ -268,15 +268,14 @@ def _facts(group: TableGroup, runs: Sequence[Run]) -> list[tuple[str, str]]:
     return [(name, "; ".join(known)) for name, values in rows if (known := [v for v in dict.fromkeys(values) if v])]
 
 
-def _some(templates: Sequence[str], most: int = 3) -> str:
-    shown = ", ".join(f"“{template}”" for template in templates[:most])
-    return shown + (f" and {len(templates) - most} more" if len(templates) > most else "")
+def _templates(templates: Sequence[str]) -> str:
+    return and_more([f"“{template}”" for template in templates], 3)
 
 
 def _views(views: Mapping[str, Any]) -> str:
     scale = " to ".join(f"{end:g}" for end in views.get("scale", ()))
     texts = {
-        "number": f"{views.get('number')} of each image",
+        "count": f"{views.get('count')} of each image",
         "scale": f"crops of {scale} of its area",
         "flip": f"flipped with probability {views.get('flip')}",
         "augmix": f"AugMix {views.get('augmix')}",
@@ -286,7 +285,7 @@ def _views(views: Mapping[str, Any]) -> str:
 
 def _versions(config: Mapping[str, Any], run: Run) -> str:
     versions = dict(config.get("versions", {}))
-    for session in run.document.get("sessions", []):
+    for session in run.document["sessions"]:
         versions |= session.get("versions", {})
     return ", ".join(f"{name} {version}" for name, version in versions.items())
 
@@ -334,7 +333,7 @@ def _runs_table(runs: Sequence[Run]) -> Table:
         )
         rows.append(tuple(map(Cell, cells)))
     columns = ("Data set", "Split", "Methods", "Images", "Classes", "Minutes", "Complete")
-    return Table("Runs", columns, tuple(rows), words=3)
+    return Table("Runs", columns, tuple(rows), text_columns=3)
 
 
 def _unreadable_files(runs: Iterable[Run]) -> list[tuple[str, str, str]]:

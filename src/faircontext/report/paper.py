@@ -16,8 +16,8 @@ from jaxtyping import Bool, Float
 
 from faircontext.errors import ArgumentError, unknown_name
 from faircontext.metrics.calibration import expected_calibration_error
-from faircontext.metrics.scores import brier_scores, log_losses
-from faircontext.metrics.stats import Interval, average_interval, paired_bootstrap, wilson_interval
+from faircontext.metrics.scores import Comparison, brier_scores, log_losses
+from faircontext.metrics.stats import Interval, average_interval, wilson_interval
 from faircontext.runs.groups import RunGroup
 from faircontext.runs.results import Result
 
@@ -189,6 +189,7 @@ class Metric:
         percent: whether it is shown in percent.
         counts: whether it is a share of images, so that scores are true or false.
         predictions_only: whether it depends on predictions alone, not on probabilities.
+        comparison: of a result with zero-shot's, where the metric is the accuracy that is compared there.
     """
 
     title: str
@@ -197,6 +198,7 @@ class Metric:
     percent: bool = False
     counts: bool = False
     predictions_only: bool = False
+    comparison: Callable[[Result], Comparison | None] | None = None
 
     def known(self, result: Result) -> bool:
         """Return whether a result tells the metric: not without images, or probabilities where they are needed."""
@@ -233,10 +235,10 @@ class Metric:
             return None
         if self.score is None:
             return Interval(float(np.mean([self.value(own) - self.value(base) for own, base in pairs])), nan, nan)
-        scores = [(self.score(own), self.score(base)) for own, base in pairs]
-        if len(scores) == 1:
-            return paired_bootstrap(*scores[0], resamples=self._resamples)
-        return average_interval([own.astype(np.float64) - base for own, base in scores], resamples=self._resamples)
+        if self.comparison is not None and len(results) == 1 and (known := self.comparison(results[0])) is not None:
+            return known.difference
+        scores = [self.score(own).astype(np.float64) - self.score(base) for own, base in pairs]
+        return average_interval(scores, resamples=self._resamples)
 
     @property
     def _resamples(self) -> int:
@@ -264,7 +266,12 @@ def _mean_per_class(result: Result) -> Scores:
 
 
 METRICS: Mapping[str, Metric] = {
-    "top1": Metric("top-1 accuracy (%)", lambda result: result.correct, True, True, True, True),
+    "top1": Metric(
+        "top-1 accuracy (%)",
+        lambda result: result.correct,
+        *(True, True, True, True),
+        comparison=lambda result: result.comparison,
+    ),
     "top5": Metric("top-5 accuracy (%)", lambda result: result.in_top5, True, True, True),
     "mean_per_class": Metric("mean of the classes' accuracies (%)", _mean_per_class, True, True, predictions_only=True),
     "ece": Metric("expected calibration error (%, 20 bins)", None, percent=True),

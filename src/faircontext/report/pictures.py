@@ -33,6 +33,7 @@ __all__ = [
     "choose_stored",
     "common_map",
     "draw_evidence",
+    "image_folder",
     "overlay",
     "overlay_weights",
     "resized",
@@ -239,6 +240,17 @@ ImageKey = tuple[str, str]
 """Folder of the data set, and path in it."""
 
 
+def image_folder(run: Run) -> str:
+    """Return the folder of a run's data set, empty where the run does not say it.
+
+    One that was given relative to the directory where `evaluate` ran is looked for there, then, as runs may be moved
+    together with their images, relative to the present one.
+    """
+    folder = str(run.document.get("folder", ""))
+    there = Path(run.document.get("working_directory", ""), folder)
+    return str(there) if folder and there.is_dir() else folder
+
+
 @dataclass(frozen=True)
 class RunImages:
     """A run's images as a page shows them: all, those that a method fixed or broke, and the script's data."""
@@ -278,17 +290,17 @@ def add_pictures(panels: Sequence[RunImages], analyses: Sequence[Run], most: int
     # A run that does not say where its images are has none that could be read.
     files = [(Path(folder) / path if folder else None, readers[folder, path]) for folder, path in chosen]
     pictures = {key: text for key, text in zip(chosen, _thumbnails(files), strict=True) if text is not None}
-    numbers = dict.fromkeys(chosen, -2) | {key: number for number, key in enumerate(pictures)}
+    indices = dict.fromkeys(chosen, -2) | {key: index for index, key in enumerate(pictures)}
     drawn: dict[StoredKey, dict[str, Any]] = {}
     for panel in panels:
         evidence = panel.data["evidence"] = {}
         for position, key in enumerate(panel.keys):
-            if (stored_as := _stored_key(panel.run, key[1])) in stored and key in numbers:
+            if (stored_as := _stored_key(panel.run, key[1])) in stored and key in indices:
                 if stored_as not in drawn:
                     names, texts = _draw_stored(*stored[stored_as])
                     drawn[stored_as] = {"names": names, "pictures": texts}
                 evidence[position] = [*drawn].index(stored_as)
-        panel.data["pictures"] = [numbers.get(key, -1) for key in panel.keys]
+        panel.data["pictures"] = [indices.get(key, -1) for key in panel.keys]
     counts = {
         "are no longer where they were, and have no picture": len(chosen) - len(pictures),
         "have no picture, so that the page stays small": len(readers) - len(chosen),

@@ -1,4 +1,4 @@
-"""A table as cells and notes, written as Markdown, LaTeX, CSV or for a terminal; HTML pages from templates.
+"""A table as cells and footnotes, written as Markdown, LaTeX, CSV or for a terminal; HTML pages from templates.
 
 Every text is escaped for its format.
 """
@@ -47,8 +47,8 @@ class Table:
         columns: headings.
         rows: cells, as many as headings.
         foot: rows that say something about the columns.
-        notes: what stands beneath, a line each.
-        words: how many columns, from the left, are text; the others are numbers.
+        footnotes: what stands beneath, a line each.
+        text_columns: how many columns, from the left, are text; the others are numbers.
         rules: indices of rows after which a line is drawn.
         bars: indices of columns after which a line is drawn.
     """
@@ -57,8 +57,8 @@ class Table:
     columns: tuple[str, ...]
     rows: tuple[tuple[Cell, ...], ...]
     foot: tuple[tuple[Cell, ...], ...] = ()
-    notes: tuple[str, ...] = ()
-    words: int = 1
+    footnotes: tuple[str, ...] = ()
+    text_columns: int = 1
     rules: frozenset[int] = frozenset()
     bars: frozenset[int] = frozenset()
 
@@ -102,21 +102,21 @@ def to_markdown(table: Table) -> str:
 
     def line(cells: Sequence[str]) -> str:
         padded = [
-            cell.ljust(size) if index < table.words else cell.rjust(size)
+            cell.ljust(size) if index < table.text_columns else cell.rjust(size)
             for index, (cell, size) in enumerate(zip(cells, width, strict=True))
         ]
         return f"| {' | '.join(padded)} |"
 
-    ends = ["-" * size if index < table.words else "-" * (size - 1) + ":" for index, size in enumerate(width)]
-    notes = [f"- {escape_markdown(note)}" for note in _notes(table)]
+    ends = ["-" * size if index < table.text_columns else "-" * (size - 1) + ":" for index, size in enumerate(width)]
+    footnotes = [f"- {escape_markdown(footnote)}" for footnote in _footnotes(table)]
     head = [f"**{escape_markdown(table.title)}**", "", line(heads), line(ends)]
-    return "\n".join([*head, *map(line, rows), *(["", *notes] if notes else []), ""])
+    return "\n".join([*head, *map(line, rows), *(["", *footnotes] if footnotes else []), ""])
 
 
 def to_latex(table: Table) -> str:
     r"""Write a table as a LaTeX `table*`; it needs `\usepackage{booktabs}`."""
     marks = {"": "{}", "best": r"\textbf{{{}}}", "second": r"\underline{{{}}}"}
-    kinds = ["l" if index < table.words else "r" for index in range(len(table.columns))]
+    kinds = ["l" if index < table.text_columns else "r" for index in range(len(table.columns))]
     form = "".join(kind + ("|" if index in table.bars else "") for index, kind in enumerate(kinds))
     lines = [
         r"\begin{table*}[t]",
@@ -135,16 +135,16 @@ def to_latex(table: Table) -> str:
     if table.foot:
         lines += [r"\midrule", *(" & ".join(_marked(row, marks, escape_latex)) + r" \\" for row in table.foot)]
     lines += [r"\bottomrule", r"\end{tabular}"]
-    if notes_below := _notes(table):
-        notes = "\\\\\n".join(map(escape_latex, notes_below))
-        lines += ["", r"\smallskip", rf"\parbox{{\linewidth}}{{\footnotesize\raggedright {notes}}}"]
+    if below := _footnotes(table):
+        footnotes = "\\\\\n".join(map(escape_latex, below))
+        lines += ["", r"\smallskip", rf"\parbox{{\linewidth}}{{\footnotesize\raggedright {footnotes}}}"]
     return "\n".join([*lines, r"\end{table*}", ""])
 
 
-def _notes(table: Table, best: str = "bold", second: str = "underlined") -> list[str]:
+def _footnotes(table: Table, best: str = "bold", second: str = "underlined") -> list[str]:
     """Return what stands beneath, with a word on how the best are marked."""
     ranked = any(cell.rank for row in table.rows for cell in row)
-    return [*([f"Best {best}, second {second}, by what is printed."] if ranked else []), *table.notes]
+    return [*([f"Best {best}, second {second}, by what is printed."] if ranked else []), *table.footnotes]
 
 
 def _marked(row: Sequence[Cell], marks: dict[str, str], escape: Callable[[str], str]) -> list[str]:
@@ -175,9 +175,12 @@ def to_terminal(table: Table, width: int | None = None) -> str:
     title = Text(one_line(table.title), "bold")
     drawn = RichTable(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
     for index, column in enumerate(table.columns):
-        word = index < table.words
+        text_column = index < table.text_columns
         drawn.add_column(
-            Text(one_line(column)), justify="left" if word else "right", overflow="fold", no_wrap=plain or word
+            Text(one_line(column)),
+            justify="left" if text_column else "right",
+            overflow="fold",
+            no_wrap=plain or text_column,
         )
     for index, row in enumerate(table.rows):
         end = index in table.rules or index == len(table.rows) - 1
@@ -188,8 +191,8 @@ def to_terminal(table: Table, width: int | None = None) -> str:
     colours: Literal["standard"] | None = None if plain else "standard"
     console = Console(file=stream, width=width or 10_000, color_system=colours, force_terminal=not plain)
     console.print(drawn)
-    for note in _notes(table, *(("*", "+") if plain else ())):
-        console.print(Text(one_line(note)))
+    for footnote in _footnotes(table, *(("*", "+") if plain else ())):
+        console.print(Text(one_line(footnote)))
     return re.sub(r"[ \t]+$", "", stream.getvalue(), flags=re.MULTILINE) + "\n"
 
 

@@ -46,7 +46,7 @@ __all__ = [
     "name_points",
     "name_within",
     "new_figure",
-    "note_rows",
+    "annotate_rows",
     "save_figure",
     "styled",
 ]
@@ -126,30 +126,30 @@ def label_rows(axis: Axes, labels: Sequence[str], ends: tuple[float, float]) -> 
     axis.spines["left"].set_visible(False)
 
 
-def note_rows(axis: Axes, notes: Sequence[str], heading: str) -> None:
-    """Write a note at the right of each row of a panel, below a heading."""
-    beside = blended_transform_factory(axis.transAxes, axis.transData)
-    for row, note in enumerate(notes):
-        axis.text(1.03, row, note, transform=beside, va="center_baseline", fontsize=7)
-    axis.text(1.03, -0.75, heading, transform=beside, va="bottom", fontsize=7, color=GREY)
+def annotate_rows(axis: Axes, annotations: Sequence[str], heading: str) -> None:
+    """Write an annotation at the right of each row of a panel, below a heading."""
+    transform = blended_transform_factory(axis.transAxes, axis.transData)
+    for row, annotation in enumerate(annotations):
+        axis.text(1.03, row, annotation, transform=transform, va="center_baseline", fontsize=7)
+    axis.text(1.03, -0.75, heading, transform=transform, va="bottom", fontsize=7, color=GREY)
 
 
 def forest(
     axis: Axes,
     labels: Sequence[str],
     values: Sequence[Interval],
-    notes: Sequence[str],
+    annotations: Sequence[str],
     heading: str,
     strong: int | None = None,
     colours: Sequence[str] | None = None,
 ) -> None:
-    """Draw differences of accuracies in points, a row each, the first on top, with a note at the right of the panel.
+    """Draw differences of accuracies in points, a row each, the first on top, annotated at the right of the panel.
 
     Args:
         axis: where they are drawn.
         labels: of the rows.
         values: the differences with their intervals, as proportions.
-        notes: what stands at the right of each row.
+        annotations: what stands at the right of each row.
         heading: of the notes.
         strong: a row that sums up the others, below a line.
         colours: of the rows; blue where they are not given.
@@ -162,7 +162,7 @@ def forest(
     if strong is not None:
         axis.axhline(strong - 0.5, color=GREY, linewidth=0.5)
         axis.get_yticklabels()[strong].set_fontweight("bold")
-    note_rows(axis, notes, heading)
+    annotate_rows(axis, annotations, heading)
     axis.axvline(0, color=BLACK, linewidth=0.7)
 
 

@@ -38,7 +38,7 @@ def paper_table(group: TableGroup, metric_name: str = "top1") -> Table:
         columns=("Method", *(column.heading for column in columns)),
         rows=tuple(zip(names, *cells, strict=True)),
         foot=_foot(group, columns, values, metric),
-        notes=(
+        footnotes=(
             *_explanations(group, columns, metric),
             *_coverage(group),
             *_unreadable(group, metric),
@@ -95,7 +95,7 @@ def long_table(group: TableGroup) -> Table:
             rows.append((Cell(dataset_title(name)), Cell(method_title(method)), *map(Cell, facts)))
         ends.append(len(rows) - 1)
     headings = ("n", "Top-1 [95%]", "Top-5 [95%]", "Δ [95%]", "Gained/lost", "p", "p (Holm)", "ECE")
-    note = (
+    footnote = (
         "Percent; accuracies with Wilson's interval. Δ is top-1 over zero-shot's on the same images, with a paired "
         "bootstrap interval; gained and lost are images; p is McNemar's exact test, then by Holm's method over the "
         "data sets; ECE has 20 bins."
@@ -104,8 +104,8 @@ def long_table(group: TableGroup) -> Table:
         title=group.title,
         columns=("Data set", "Method", *headings),
         rows=tuple(rows),
-        notes=(note, *_coverage(group), *_unreadable(group, TOP1)),
-        words=2,
+        footnotes=(footnote, *_coverage(group), *_unreadable(group, TOP1)),
+        text_columns=2,
         rules=frozenset(ends),
         bars=frozenset({1}),
     )
@@ -139,7 +139,7 @@ def _adjusted(p_values: Mapping[str, float]) -> dict[str, tuple[float, float]]:
 def pooled_comparison(comparisons: Iterable[Comparison | None]) -> Comparison | None:
     """Return comparisons on several data sets as one, each image weighing the same; None where there is none."""
     known = [one for one in comparisons if one is not None]
-    return Comparison(*(sum(getattr(one, name) for one in known) for name in Comparison.COUNTS)) if known else None
+    return Comparison.pooled(known) if known else None
 
 
 def pooled_bins(results: Sequence[Result]) -> Reliability | None:
@@ -174,7 +174,7 @@ def pooled_table(group: TableGroup) -> Table:
             *("Mean Δ of sets [95%]", "ECE"),
         ),
         rows=tuple(cells),
-        notes=(
+        footnotes=(
             "Percent. Every image weighs the same, but in the mean over data sets, where each set does. Top-1 has "
             "Wilson's interval. Δ is over zero-shot on the same images, with a paired bootstrap interval; gained and "
             "lost are images; p is McNemar's exact test, then by Holm's method over the methods. ECE has 20 bins.",
@@ -242,7 +242,7 @@ def _unreadable(group: TableGroup, metric: Metric) -> Iterator[str]:
     for name, results in group.results.items():
         some = [results[method] for method in group.methods if method in results and results[method].unreadable]
         for unreadable, whole in sorted({(result.unreadable, result.unreadable + result.n) for result in some}):
-            line = f"{dataset_title(name)}: {unreadable:,} of {whole:,} files refused and left out"
+            line = f"{dataset_title(name)}: {unreadable:,} of {whole:,} files unreadable and left out"
             if metric.counts and metric.score is not None:
                 same = [r for r in some if (r.unreadable, r.unreadable + r.n) == (unreadable, whole)]
                 correct = {r.method: int(metric.score(r).sum()) if r.n else 0 for r in same}

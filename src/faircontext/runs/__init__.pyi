@@ -1,8 +1,10 @@
 from .answer import (
     AnsweredImage as AnsweredImage,
-    Efficiency as Efficiency,
     Item as Item,
     answer_images as answer_images,
+)
+from .costs import (
+    Efficiency as Efficiency,
     measure as measure,
 )
 from .experiments import (

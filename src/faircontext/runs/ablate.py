@@ -8,17 +8,15 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from faircontext import __version__
 from faircontext.errors import ArgumentError, check_minimum
 from faircontext.files import check_folder, to_json, write_whole
 from faircontext.metrics.scores import Comparison
+from faircontext.runs.checks import check_same
 from faircontext.runs.evaluate import evaluate_missing
 from faircontext.runs.experiments import Experiment, ExperimentRun, missing, read_experiment, shared
 from faircontext.runs.groups import common_images
 from faircontext.runs.options import ExperimentOptions, Say
-from faircontext.runs.records import check_same
 from faircontext.runs.results import Result, read_results
 from faircontext.runs.store import Run
 
@@ -52,7 +50,7 @@ def ablate(name: str, out: Path, options: ExperimentOptions, say: Say, warn: Say
             # A variant that was changed or taken out of the file since is left where it is, and is in no result.
             if labels := shared(asked, earlier):
                 runs = evaluate_missing(earlier.evaluation(options, path, features=out / "features"), say, warn)
-                unreadable = unreadable or any(run.document["counts"]["refused"] for run in runs)
+                unreadable = unreadable or any(run.unreadable for run in runs)
                 for variant, label in experiment.labels.items():
                     runs_of[variant] += runs if label in labels else []
     document = ablation_results(experiment, runs_of)
@@ -89,13 +87,15 @@ def _passes(asked: ExperimentRun, folder: Path) -> dict[Path, ExperimentRun]:
     """Return what has been asked in each folder, together all variants: what is new gets a folder of its own."""
     paths = sorted(path.parent for path in folder.glob("*/variants.json"))
     passes = {}
-    for path in (path for path in paths if any(path.glob("*/run.json"))):  # others were refused before they began
-        methods = {label: tuple(words) for label, words in _read(path / "variants.json").items()}
+    for path in (path for path in paths if any(path.glob("*/run.json"))):  # others ended before they began
+        methods = {label: tuple(overrides) for label, overrides in _read(path / "variants.json").items()}
         passes[path] = replace(asked, methods=methods)
     if new := missing(asked, passes.values()):
         path = next(path for index in count(1) if (path := folder / f"{index:03}") not in passes)
         path.mkdir(parents=True, exist_ok=True)
-        write_whole(path / "variants.json", to_json({label: list(words) for label, words in new.methods.items()}))
+        write_whole(
+            path / "variants.json", to_json({label: list(overrides) for label, overrides in new.methods.items()})
+        )
         passes[path] = new
     return passes
 
@@ -137,7 +137,7 @@ def ablation_results(experiment: Experiment, runs_of: Mapping[str, Sequence[Run]
         {
             "label": name,
             **compare_results(own, reference),
-            "zero_shot": compare_results(own, [one.zero_shot for one in own if one.zero_shot is not None]),
+            "zero_shot": compare_results(own),
             "fallbacks": sum(one.fallbacks for one in own),
             "changes": experiment.facts["variants"][name],
         }
@@ -162,12 +162,12 @@ def ablation_results(experiment: Experiment, runs_of: Mapping[str, Sequence[Run]
     }
 
 
-def compare_results(own: Sequence[Result], other: Sequence[Result]) -> dict[str, Any]:
+def compare_results(own: Sequence[Result], other: Sequence[Result] | None = None) -> dict[str, Any]:
     """Return accuracy, paired difference and exact test on the images that both have, all together and by data set.
 
     Args:
         own: of a method, by data set.
-        other: of what it is compared with.
+        other: of what it is compared with; None for zero-shot, on each one's images.
 
     Returns:
         `n`, `accuracy` with its 95% Wilson interval (`low`, `high`), `difference` with its paired bootstrap interval
@@ -175,15 +175,12 @@ def compare_results(own: Sequence[Result], other: Sequence[Result]) -> dict[str,
         `p_value` of McNemar's exact test, and `datasets`: for each its `n`, `correct`, `other_correct`, `gained`,
         `lost`. All numbers but the counts are None without an image.
     """
-    others = {one.dataset: one for one in other}
-    pairs: dict[str, list[np.ndarray]] = {}
-    for one in sorted(own, key=lambda one: one.dataset):
-        if one.dataset in others:
-            positions, correct = common_images([one, others[one.dataset]])
-            pairs |= {one.dataset: correct} if len(positions) else {}
-    if not pairs:
+    others = None if other is None else {one.dataset: one for one in other}
+    known = {one.dataset: _compared(one, others) for one in sorted(own, key=lambda one: one.dataset)}
+    comparisons = {name: compared for name, compared in known.items() if compared is not None}
+    if not comparisons:
         return {"n": 0, **dict.fromkeys(_NUMBERS), "gained": 0, "lost": 0, "p_value": None, "datasets": {}}
-    whole = Comparison.of(*(np.concatenate(side) for side in zip(*pairs.values(), strict=True)))
+    whole = Comparison.pooled(comparisons.values())
     change = whole.difference
     numbers = (whole.accuracy.value, *whole.accuracy.interval, change.value, change.low, change.high)
     return {
@@ -192,8 +189,18 @@ def compare_results(own: Sequence[Result], other: Sequence[Result]) -> dict[str,
         "gained": whole.gained,
         "lost": whole.lost,
         "p_value": whole.p_value,
-        "datasets": {name: _counts(Comparison.of(*correct)) for name, correct in pairs.items()},
+        "datasets": {name: _counts(compared) for name, compared in comparisons.items()},
     }
+
+
+def _compared(one: Result, others: Mapping[str, Result] | None) -> Comparison | None:
+    """Compare a result with another one of its data set, or with zero-shot; None where they share no image."""
+    if others is None:
+        return one.comparison
+    if one.dataset not in others:
+        return None
+    positions, correct = common_images([one, others[one.dataset]])
+    return Comparison.of(*correct) if len(positions) else None
 
 
 _NUMBERS = ("accuracy", "low", "high", "difference", "difference_low", "difference_high")

@@ -28,7 +28,7 @@ PATIENCE = 300
 _AHEAD = 4
 """Results that are asked for ahead, for each process."""
 
-_KEPT = "; what was answered is kept; use fewer workers, or 0"
+_ADVICE = "; what was answered is kept; use fewer workers, or 0"
 
 Argument = TypeVar("Argument")
 Result = TypeVar("Result")
@@ -89,7 +89,7 @@ class _Process(Generic[Argument, Result]):
             self._process.start()
         except OSError as error:
             raise FairContextError(
-                f"a process that reads images cannot be started: {reason_of(error)}{_KEPT}"
+                f"a process that reads images cannot be started: {reason_of(error)}{_ADVICE}"
             ) from None
         theirs.close()  # so that its end is seen here when the process ends
 
@@ -100,12 +100,12 @@ class _Process(Generic[Argument, Result]):
             # Seconds are waited for one by one: those in which this process is stopped itself do not count.
             if not any(self._connection.poll(1) for _ in range(PATIENCE)):
                 raise FairContextError(
-                    f"a process that reads images has been silent for {PATIENCE} s, at {argument}{_KEPT}"
+                    f"a process that reads images has been silent for {PATIENCE} s, at {argument}{_ADVICE}"
                 )
             result: Result | _Raised = self._connection.recv()
         except (EOFError, OSError):
             raise FairContextError(
-                f"a process that reads images was killed, perhaps for want of memory, at {argument}{_KEPT}"
+                f"a process that reads images was killed, perhaps for want of memory, at {argument}{_ADVICE}"
             ) from None
         if isinstance(result, _Raised):
             result.error.add_note(result.trace)

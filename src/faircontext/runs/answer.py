@@ -1,4 +1,4 @@
-"""Run methods over images, and measure what one prediction costs; a bad file is a row with an error and ends no run.
+"""Run methods over images; a bad file is a row with an error and ends no run.
 
 Nor does a picture whose features are NaN or infinite, as they may be in half precision: where zero-shot has no answer
 it is a row with an error, and where a method alone has none, the method falls back to zero-shot.
@@ -10,9 +10,6 @@ The cost of a prediction (paper, "Computational Cost Analysis") is all that one 
 views, features, adaptation, prediction. The text features of the label set are computed once for all images.
 """
 
-import gc
-import math
-import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -25,17 +22,18 @@ import torch
 
 from faircontext.backbones.base import ROW_MULTIPLE
 from faircontext.episode import Episode
-from faircontext.errors import ArgumentError, FeatureError, ImageError, check_minimum, check_type
+from faircontext.errors import FeatureError, ImageError
 from faircontext.imageio import DecodedImage, read_image
 from faircontext.labels import LabelSpace
 from faircontext.methods import Method, ZeroShot
+from faircontext.methods.base import METHODS
 from faircontext.runs.ahead import map_ahead
 from faircontext.runs.records import Row
-from faircontext.system import forget_peak, peak_mb, resident_mb, usable_processors
-from faircontext.types import Image, Prediction
+from faircontext.system import usable_processors
+from faircontext.types import Prediction
 from faircontext.views import Geometry, ViewRecipe, Views
 
-__all__ = ["AnsweredImage", "Efficiency", "Item", "answer_images", "measure"]
+__all__ = ["AnsweredImage", "Item", "answer_images"]
 
 _ZERO_SHOT = ZeroShot()
 
@@ -64,16 +62,16 @@ class AnsweredImage:
 
     Attributes:
         rows: what is written, one per method.
-        predictions: what the rows were made from, in the same order; none where the file was refused.
+        predictions: what the rows were made from, in the same order; none where the file is unreadable.
         reference: zero-shot's prediction.
-        notes: what was decided when the file was read, see `DecodedImage`.
+        warnings: what was decided when the file was read, see `DecodedImage`.
         label: index of the true class, None where it is not known.
     """
 
     rows: tuple[Row, ...]
     predictions: tuple[Prediction, ...] = ()
     reference: Prediction | None = None
-    notes: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
     label: int | None = None
 
     @property
@@ -83,7 +81,7 @@ class AnsweredImage:
 
     @property
     def error(self) -> str:
-        """Why the file was refused, or empty."""
+        """Why the file is unreadable, or empty."""
         return self.rows[0].error
 
 
@@ -94,7 +92,7 @@ class _Prepared:
     views: Views | None
     seconds: float
     error: str = ""
-    notes: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -120,7 +118,7 @@ class _Reader:
             views.all  # noqa: B018
         if self.augment:
             views.augmented.all  # noqa: B018
-        return _Prepared(views, time.perf_counter() - begin, notes=image.warnings)
+        return _Prepared(views, time.perf_counter() - begin, warnings=image.warnings)
 
 
 def answer_images(
@@ -180,7 +178,7 @@ def _answer_chunk(
     read = [episode for episode in episodes if episode is not None]
     if len(read) > 1:
         plain = torch.stack([episode.plain for episode in read]).to(labels.backbone.device)
-        with suppress(FeatureError):  # of one of them: then each is encoded alone, and that one is refused
+        with suppress(FeatureError):  # of one of them: then each is encoded alone, and that one has no prediction
             encoded = labels.backbone.encode_image(plain / 255.0)
             for episode, z in zip(read, encoded, strict=True):
                 episode.take_z(z)
@@ -190,16 +188,16 @@ def _answer_chunk(
         row = Row(item.name, "" if item.label is None else labels.names[item.label])
         if current is not None:
             try:
-                yield _answer(current, methods, row, item.label, image.notes, seconds)
+                yield replace(_answer(current, methods, row, item.label, seconds), warnings=image.warnings)
                 continue
             except FeatureError as caught:
                 error, seconds = str(caught), seconds + time.perf_counter() - begin
         rows = tuple(replace(row, method=name, error=error, seconds=seconds) for name in methods)
-        yield AnsweredImage(rows, notes=image.notes, label=item.label)
+        yield AnsweredImage(rows, warnings=image.warnings, label=item.label)
 
 
 def _answer(
-    episode: Episode, methods: Mapping[str, Method], row: Row, label: int | None, notes: tuple[str, ...], seconds: float
+    episode: Episode, methods: Mapping[str, Method], row: Row, label: int | None, seconds: float
 ) -> AnsweredImage:
     """Answer one image; raise `FeatureError` where zero-shot has no prediction."""
     # Zero-shot comes last: it takes the plain view's features from the views', where they are encoded anyway.
@@ -228,123 +226,16 @@ def _answer(
         )
         for (name, method), prediction in zip(methods.items(), predictions, strict=True)
     )
-    return AnsweredImage(rows, predictions, reference, notes, label)
+    return AnsweredImage(rows, predictions, reference, label=label)
 
 
 def _try(method: Method, episode: Episode) -> Prediction | str:
     """Return a method's prediction, or why there is none."""
     try:
-        return method(episode)
+        with METHODS.blamed(getattr(method, "name", "")):
+            prediction = method(episode)
+            if not isinstance(prediction, Prediction):
+                raise TypeError(f"it returns {type(prediction).__name__}, not Prediction")
     except FeatureError as error:
         return str(error)
-
-
-@dataclass(frozen=True)
-class Efficiency:
-    """What one prediction costs; memory is in MB of 2^20 bytes.
-
-    Attributes:
-        seconds: of each trial.
-        images: how many different images the trials went through.
-        peak_device_mb: the most that tensors took on a CUDA device during the trials, weights included; None elsewhere.
-        peak_resident_mb: by how much the process grew at its peak, above the loaded model with its label set; None
-            where the system does not tell (it does on Linux).
-    """
-
-    seconds: tuple[float, ...]
-    images: int
-    peak_device_mb: float | None
-    peak_resident_mb: float | None
-
-    @property
-    def seconds_mean(self) -> float:
-        """Mean over the trials."""
-        return statistics.fmean(self.seconds)
-
-    @property
-    def seconds_spread(self) -> float:
-        """Standard error of that mean: the standard deviation of the trials over the root of their number."""
-        return statistics.stdev(self.seconds) / math.sqrt(len(self.seconds))
-
-    def as_record(self) -> dict[str, float | int | None]:
-        """Return the numbers as `costs.json` holds them; memory is the device's where there is one."""
-        return {
-            "seconds_mean": self.seconds_mean,
-            "seconds_standard_error": self.seconds_spread,
-            "trials": len(self.seconds),
-            "images": self.images,
-            "peak_memory_mb": self.peak_resident_mb if self.peak_device_mb is None else self.peak_device_mb,
-        }
-
-    def __str__(self) -> str:
-        words = f"{self.seconds_mean:.3f} s (standard error {self.seconds_spread:.3f}, {len(self.seconds)} trials)"
-        if self.peak_device_mb is not None:
-            words += f", peak of the device {self.peak_device_mb:.0f} MB"
-        return words + ("" if self.peak_resident_mb is None else f", process grew by {self.peak_resident_mb:.0f} MB")
-
-
-def measure(
-    method: Method,
-    images: Sequence[Image],
-    labels: LabelSpace,
-    recipe: ViewRecipe | None = None,
-    trials: int = 30,
-    warmup: int = 2,
-    seed: int = 0,
-) -> Efficiency:
-    """Measure what a method's prediction for one image costs, as the paper does: a mean over 30 trials, peak memory.
-
-    Each trial is a fresh episode, so that views and features are paid for. The device has done all its work whenever
-    the clock is read. Memory that a process has freed mostly stays with it: to compare how much a process grows,
-    measure each method in a process of its own. What other programs do on the machine counts as well.
-
-    Args:
-        method: what is measured.
-        images: decoded images, see `load_image`; trials go through them in turn.
-        labels: the label space, and with it the backbone and the device.
-        recipe: how views are made; None for the paper's.
-        trials: how many are timed, at least 2.
-        warmup: how many are not timed and come before, at least 1: the first pays for constants of the label set and
-            for what the device prepares once.
-        seed: of views and masks.
-
-    Raises:
-        FairContextError: there is no image, a number is out of range, or the method cannot run on this backbone or on
-            these labels.
-    """
-    check_type("method", method, Method, "create one with create_method")
-    check_type("labels", labels, LabelSpace)
-    check_minimum("trials", trials, 2)
-    check_minimum("warmup", warmup, 1)
-    if not images:
-        raise ArgumentError("images is empty; give at least one, see load_image")
-    method.check(labels.backbone)
-    method.check_labels(labels)
-    labels.text  # noqa: B018 (encoded once for all images)
-    ZeroShot()(Episode(images[0], labels, recipe, seed))  # the image tower has run once before the peak begins
-    device = labels.backbone.device
-    gc.collect()
-    loaded = resident_mb() if forget_peak() else None
-    seconds = []
-    for trial in range(-warmup, trials):
-        if trial == 0 and device.type == "cuda":
-            torch.cuda.reset_peak_memory_stats(device)
-        _wait(device)
-        begin = time.perf_counter()
-        method(Episode(images[trial % len(images)], labels, recipe, seed))
-        _wait(device)
-        seconds.append(time.perf_counter() - begin)
-    return Efficiency(
-        tuple(seconds[warmup:]),
-        min(len(images), trials),
-        torch.cuda.max_memory_allocated(device) / 2**20 if device.type == "cuda" else None,
-        None if loaded is None else max(0.0, peak_mb() - loaded),
-    )
-
-
-def _wait(device: torch.device) -> None:
-    """Wait until a device has done what it was asked for: calls return before."""
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-    elif device.type == "mps":
-        torch.mps.synchronize()
+    return prediction

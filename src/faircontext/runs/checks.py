@@ -5,20 +5,22 @@ Who reads a run need not check them again. Whether two descriptions are of one r
 
 import json
 import math
+import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from faircontext.errors import ArgumentError, and_more, reason_of
 from faircontext.metrics.checks import ROUNDING
-from faircontext.runs.records import SCHEMA_VERSION
+from faircontext.runs.records import SCHEMA_VERSION, is_analysis, to_numpy
 
-__all__ = ["check_rows", "check_same", "check_same_model", "read_document"]
+__all__ = ["check_positions", "check_rows", "check_same", "check_same_origin", "read_document"]
 
 
 @dataclass(frozen=True)
@@ -46,7 +48,9 @@ def _is_shard(value: Any) -> bool:
     return pair and bool(value[0] < value[1])
 
 
+_FOLDER = r"(?!\.{0,2}$)[^/\0]+"
 _TEXT = _Kind("a text", lambda value: isinstance(value, str))
+_NAME = _Kind("the name of a folder", lambda value: isinstance(value, str) and bool(re.fullmatch(_FOLDER, value)))
 _NUMBER = _Kind("a number", _is_number)
 _FLAG = _Kind("true or false", lambda value: isinstance(value, bool))
 _WHOLE = _Kind("a whole number of at least 0", lambda value: _is_whole(value, 0))
@@ -62,9 +66,10 @@ _SHAPE: Mapping[str, Any] = {
     "model?": {},
     "sessions": [{"versions?": {}, "seconds?": _or_null(_NUMBER)}],
     "hashes": {"*": _TEXT},
-    "counts?": {"images": _COUNT, "refused": _COUNT},
+    "counts?": {"images": _COUNT, "unreadable": _COUNT},
     "config": {
-        "dataset": {"name": _TEXT, "split": _TEXT, "hash": _TEXT, "classes": _COUNT, "images": _COUNT, "listed": _COUNT},
+        "dataset": {"name": _NAME, "split": _TEXT, "hash": _TEXT}
+        | dict.fromkeys(("classes", "images", "listed"), _COUNT),
         "names?": [_TEXT],
         "limit": _or_null(_POSITIVE),
         "shard": _or_null(_SHARD),
@@ -83,9 +88,16 @@ _SHAPE: Mapping[str, Any] = {
 }
 """Entries of a `run.json` that something reads: `?` ends the name of one that may be absent, `*` is every name."""
 
+_FORMER_KEYS = (
+    (("counts",), "refused", "unreadable"),
+    (("model",), "remarks", "warnings"),
+    (("config", "views"), "number", "count"),
+)
+"""What is called otherwise in a `run.json` of schema version 1: the object that holds it, its key there and today."""
+
 
 def read_document(path: Path) -> dict[str, Any]:
-    """Read a `run.json`.
+    """Read a `run.json`; one of schema version 1 is returned as of the present one.
 
     Raises:
         ArgumentError: it cannot be read, or an entry is missing or is not what it must be; the message names it.
@@ -96,13 +108,27 @@ def read_document(path: Path) -> dict[str, Any]:
     except (OSError, ValueError, RecursionError) as error:
         raise ArgumentError(f"{path}: is no description of a run: {reason_of(error)}; {fix}") from None
     version = document.get("schema_version") if isinstance(document, dict) else SCHEMA_VERSION
-    if version != SCHEMA_VERSION:
+    if isinstance(version, bool) or version not in (1, SCHEMA_VERSION):
         shown = "no schema version" if version is None else f"schema version {_short(version)}"
-        raise ArgumentError(f"{path}: has {shown}; this faircontext reads {SCHEMA_VERSION}: make the run again")
+        raise ArgumentError(f"{path}: has {shown}; this faircontext reads 1 and {SCHEMA_VERSION}: make the run again")
+    document = _updated(document)
     if fault := next(_misshapen(document, _SHAPE), None) or next(_contradictions(document), None):
         raise ArgumentError(f"{path}: is no description of a run: {fault}; {fix}")
     checked: dict[str, Any] = document
     return checked
+
+
+def _updated(document: Any) -> Any:
+    """Return a document of any schema version, not checked yet, as one of the present version."""
+    if not isinstance(document, dict) or document["schema_version"] == SCHEMA_VERSION:
+        return document
+    for names, former, key in _FORMER_KEYS:
+        holder: Any = document
+        for name in names:
+            holder = holder.get(name) if isinstance(holder, dict) else None
+        if isinstance(holder, dict) and former in holder:
+            holder[key] = holder.pop(former)
+    return {**document, "schema_version": SCHEMA_VERSION}
 
 
 def _misshapen(value: Any, shape: Any, name: str = "") -> Iterator[str]:
@@ -134,6 +160,10 @@ def _contradictions(document: Mapping[str, Any]) -> Iterator[str]:
     classes = config["dataset"]["classes"]
     if len(config.get("names", ())) not in (0, classes):
         yield _invalid("config.dataset.classes", classes, f"{len(config['names'])}, as many as config.names has")
+    if not config["methods"]:
+        yield "config.methods is empty"
+    if not config["methods"]:
+        yield "config.methods is empty"
     for method in config["methods"]:
         if method not in document["hashes"]:
             yield f"hashes.{method} is missing"
@@ -157,12 +187,13 @@ class _Range:
         for name in self.columns:
             column = rows[name].combine_chunks()
             values = column.flatten() if pa.types.is_list(column.type) else column
-            if values is not column:
-                values = pc.fill_null(values, -1)  # a row may lack a number, a list has all of its
             within = pc.and_(pc.greater_equal(values, self.low), pc.less_equal(values, self.high))  # NaN is not
+            if values is not column:
+                within = pc.fill_null(within, False)  # a row may lack a number, a list has all of its
             if (index := pc.index(within, False).as_py()) >= 0:
                 row = index if values is column else pc.list_parent_indices(column)[index].as_py()
-                yield row, f"invalid {name} {values[index].as_py()!r}: must be {self.wanted}"
+                value = values[index].as_py()
+                yield row, f"invalid {name} {'null' if value is None else value}: must be {self.wanted}"
 
 
 def _ranges(config: Mapping[str, Any]) -> Iterator[_Range]:
@@ -176,44 +207,71 @@ def _ranges(config: Mapping[str, Any]) -> Iterator[_Range]:
     yield _Range(("seconds",), 0, sys.float_info.max, "at least 0")
 
 
-_NULLABLE = ("votes", "confidence", "label_index", "label_probability", "probability_norm")
-"""Columns of which a row may lack a value."""
+_OF_METHODS = ("confidence", "label_index", "label_probability", "probability_norm")
+"""Columns of which rows of methods have a value, rows of analyses need not."""
+
+_OF_ANSWERS = ("zero_shot_index", "index", *_OF_METHODS)
+"""Columns of which rows of unreadable files have no value."""
 
 
-def check_rows(folder: Path, config: Mapping[str, Any], rows: pa.Table) -> None:
-    """Check that the rows of a run are possible: classes and images that there are, probabilities, known methods.
+def check_rows(file: Path, config: Mapping[str, Any], rows: pa.Table) -> None:
+    """Check that rows of a run are possible: known methods, classes and images that there are, probabilities.
 
     Args:
-        folder: of the run, for the message.
-        config: of its `run.json`.
+        file: that holds them, for the message.
+        config: of the run's `run.json`.
         rows: in the columns of `SCHEMA`.
 
     Raises:
         ArgumentError: a value is missing or impossible; the message names its column and row.
     """
-    if (found := next(_impossible(config, rows), None)) is not None:
-        row, fault = found
-        where = " of ".join(str(rows[name][row].as_py()) for name in ("method", "path"))
+    if (impossible := next(_impossible(config, rows), None)) is not None:
+        row, fault = impossible
+        method, path, position = (rows[name][row].as_py() for name in ("method", "path", "position"))
+        image = f"position {position}" if path is None else path
         raise ArgumentError(
-            f"{folder}: {fault}, in the row {where}; delete rows.parquet and parts in this folder, and go on with "
-            "--resume"
+            f"{file}: {fault}, in the row of {image} by {method or 'no method'}; delete this file, and "
+            "go on with --resume"
         )
 
 
 def _impossible(config: Mapping[str, Any], rows: pa.Table) -> Iterator[tuple[int, str]]:
     """Yield row and, in words, the fault of values that no run writes."""
-    answered = pc.equal(rows["error"], "")
-    for name in rows.column_names:
+    for name in (name for name in rows.column_names if name != "votes" and rows[name].null_count):
         absent = rows[name].is_null()
-        if name in ("zero_shot_index", "index"):
-            absent = pc.and_(absent, answered)
-        if name not in _NULLABLE and (row := pc.index(absent, True).as_py()) >= 0:
+        if name in _OF_ANSWERS:
+            absent = pc.and_(absent, pc.equal(rows["error"], ""))
+        if name in _OF_METHODS:
+            analyses = [method for method in config["methods"] if is_analysis(method)]
+            absent = pc.and_not(absent, pc.is_in(rows["method"], pa.array(analyses, pa.string())))
+        if (row := pc.index(absent, True).as_py()) >= 0:
             yield row, f"{name} is missing"
     known = pc.is_in(rows["method"], pa.array([*config["methods"]], pa.string()))
     if (row := pc.index(known, False).as_py()) >= 0:
         yield row, f"invalid method {rows['method'][row]}: must be one of {', '.join(config['methods'])}"
     for numbers in _ranges(config):
         yield from numbers.outside(rows)
+
+
+def check_positions(folder: Path, rows: pa.Table) -> None:
+    """Check that each position of a run is that of one image.
+
+    Args:
+        folder: of the run, for the message.
+        rows: by position, each image and method once.
+
+    Raises:
+        ArgumentError: two images have one position; the message names them.
+    """
+    positions, paths = to_numpy(rows["position"]), rows["path"]
+    again = np.flatnonzero(positions[1:] == positions[:-1])
+    other = pc.not_equal(paths.take(again), paths.take(again + 1))
+    if (first := pc.index(other, True).as_py()) >= 0:
+        row = int(again[first])
+        raise ArgumentError(
+            f"{folder}: {paths[row]} and {paths[row + 1]} are both at position {positions[row]}; delete rows.parquet "
+            "and parts in it, and go on with --resume"
+        )
 
 
 def check_same(folder: Path | str, earlier: Mapping[str, Any], now: Mapping[str, Any]) -> None:
@@ -223,8 +281,16 @@ def check_same(folder: Path | str, earlier: Mapping[str, Any], now: Mapping[str,
         raise ArgumentError(f"{folder}: is another run than the one that is asked for: {shown}; name another --out")
 
 
-def check_same_model(folder: Path, earlier: Mapping[str, Any], now: Mapping[str, Any]) -> None:
-    """Raise `ArgumentError` where two documents are of models with another activation: no hash of weights shows it."""
+def check_same_origin(folder: Path, earlier: Mapping[str, Any], now: Mapping[str, Any]) -> None:
+    """Raise `ArgumentError` where two documents of one configuration differ in what made their rows.
+
+    That is the activation of the model, which no hash of weights shows, or the version of the schema, which shows in
+    the hashes of methods.
+    """
+    if earlier["hashes"] != now.get("hashes", earlier["hashes"]):
+        raise ArgumentError(
+            f"{folder}: was made by another version of faircontext, and can only be read; name another --out"
+        )
     if "model" in earlier and "model" in now:  # runs of earlier versions do not say
         check_same(folder, *({"activation": document["model"].get("activation")} for document in (earlier, now)))
 

@@ -32,7 +32,7 @@ from faircontext.types import describe_flat, is_flat
 
 __all__ = ["SCHEMA_VERSION", "EntrySpool", "RowWriter", "classify"]
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
 
 def classify(options: ClassifyOptions, inputs: Sequence[str], listed: Iterable[str], warn: Say) -> int:
@@ -69,13 +69,13 @@ def classify(options: ClassifyOptions, inputs: Sequence[str], listed: Iterable[s
         stream = answer_images(items, setup.labels, setup.methods, setup.recipe, options.seed, read)
         interruption: KeyboardInterrupt | None = None
         try:
-            for answer in _until_unreadable(_with_progress(stream, len(paths), setup), options.strict):
-                totals.add(answer)
+            for answered in _until_unreadable(_with_progress(stream, len(paths), setup), options.strict):
+                totals.add(answered)
                 if writer:
-                    for row in answer.rows:
+                    for row in answered.rows:
                         writer.write(row)
                 if spool:
-                    spool.add(_entries(answer, setup.labels))
+                    spool.add(_entries(answered, setup.labels))
         except KeyboardInterrupt as caught:
             interruption = caught
         finally:
@@ -86,44 +86,47 @@ def classify(options: ClassifyOptions, inputs: Sequence[str], listed: Iterable[s
                 spool.write(_report(options, setup, totals), "answers")
     if interruption is not None:
         raise type(interruption)(f"interrupted after {totals.images} of {len(paths)} images")
-    return 1 if totals.refused else 0
+    return 1 if totals.unreadable else 0
 
 
 class _Totals:
     """What is printed at the end, counted as answers come: none of them is stored.
 
     Attributes:
-        images: answered or refused.
-        refused: files that were refused.
+        images: answered or unreadable.
+        unreadable: files that have no prediction.
     """
 
     def __init__(self, setup: Setup) -> None:
         self._tallies = {label: Tally() for label in setup.methods}
-        self._notes: dict[str, tuple[str, int]] = {}
-        self.images = self.refused = self._fallbacks = 0
+        self._warnings: dict[str, tuple[str, int]] = {}
+        self.images = self.unreadable = self._fallbacks = 0
         self._seconds = 0.0
         self._localised, self._flat = Counter[str](), Counter[str]()
 
-    def add(self, answer: AnsweredImage) -> None:
+    def add(self, answered: AnsweredImage) -> None:
         """Count an image."""
         self.images += 1
-        self.refused += bool(answer.error)
-        for note in answer.notes:
-            first, n = self._notes.get(note, (answer.path, 0))
-            self._notes[note] = first, n + 1
-        for row in answer.rows:
+        self.unreadable += bool(answered.error)
+        for warning in answered.warnings:
+            first, n = self._warnings.get(warning, (answered.path, 0))
+            self._warnings[warning] = first, n + 1
+        for row in answered.rows:
             self._fallbacks += bool(row.fallback)
             self._seconds += row.seconds
-        for label, prediction in zip(self._tallies, answer.predictions, strict=False):  # none of a refused file
-            if answer.label is not None and answer.reference is not None:
-                self._tallies[label].add(prediction.index == answer.label, answer.reference.index == answer.label)
+        for label, prediction in zip(self._tallies, answered.predictions, strict=False):  # none of an unreadable file
+            if answered.label is not None and answered.reference is not None:
+                self._tallies[label].add(prediction.index == answered.label, answered.reference.index == answered.label)
             self._localised[label] += "common_mean" in prediction.diagnostics
             self._flat[label] += is_flat(prediction.diagnostics)
 
     def warnings(self) -> list[str]:
         """Return what was decided where files were read, a line for each kind, and where common evidence is flat."""
         return [
-            *(f"{first}{f' and {n - 1:,} more' * (n > 1)}: {note}" for note, (first, n) in self._notes.items()),
+            *(
+                f"{first}{f' and {n - 1:,} more' * (n > 1)}: {warning}"
+                for warning, (first, n) in self._warnings.items()
+            ),
             *(describe_flat(label, flat, self._localised[label]) for label, flat in self._flat.items() if flat),
         ]
 
@@ -133,8 +136,8 @@ class _Totals:
 
     def print(self) -> None:
         """Print the counts, and the accuracies where images have a truth."""
-        answered, fallbacks, seconds = self.images - self.refused, self._fallbacks, self._seconds
-        print(f"\n{answered} answered, {self.refused} refused, {fallbacks} fell back; {seconds:.1f} s")
+        answered, fallbacks, seconds = self.images - self.unreadable, self._fallbacks, self._seconds
+        print(f"\n{answered} answered, {self.unreadable} unreadable, {fallbacks} fell back; {seconds:.1f} s")
         for index, (name, comparison) in enumerate(self.comparisons().items()):
             if comparison is None:
                 return
@@ -149,11 +152,11 @@ class _Totals:
 
 
 def _until_unreadable(stream: Iterator[AnsweredImage], strict: bool) -> Iterator[AnsweredImage]:
-    """Pass answers on, where --strict asks so up to the first refused file."""
-    for answer in stream:
-        yield answer
-        if strict and answer.error:
-            print(f"stopped at {one_line(answer.path)}, as --strict asks: {answer.error}", file=sys.stderr)
+    """Pass answers on, where --strict asks so up to the first unreadable file."""
+    for answered in stream:
+        yield answered
+        if strict and answered.error:
+            print(f"stopped at {one_line(answered.path)}, as --strict asks: {answered.error}", file=sys.stderr)
             break
 
 
@@ -163,21 +166,21 @@ def _with_progress(answers: Iterator[AnsweredImage], total: int, setup: Setup) -
     single = len(names) == 1
     head = f"{'zero-shot':24} {'prediction':24} {'votes':>5} {'prob.':>6}" if single else _columns(names)
     print(f"{head}  image")
-    for answer in tqdm(answers, total=total, unit="image", disable=not sys.stderr.isatty(), leave=False):
-        row = answer.rows[0]
+    for answered in tqdm(answers, total=total, unit="image", disable=not sys.stderr.isatty(), leave=False):
+        row = answered.rows[0]
         votes = "" if row.votes is None else str(row.votes)
-        if answer.error:
-            cells = f"{'refused: ' + answer.error:{len(head)}}"
+        if answered.error:
+            cells = f"{'unreadable: ' + answered.error:{len(head)}}"
         elif single:
             cells = f"{row.zero_shot:24.24} {row.prediction:24.24} {votes:>5} {row.confidence:6.3f}"
         else:
-            cells = _columns([row.prediction for row in answer.rows])
-        yield answer  # first, so that a row is in its file before anything can go wrong with showing it
-        tqdm.write(one_line(f"{cells}  {answer.path}"))
+            cells = _columns([row.prediction for row in answered.rows])
+        yield answered  # first, so that a row is in its file before anything can go wrong with showing it
+        tqdm.write(one_line(f"{cells}  {answered.path}"))
 
 
-def _columns(words: Sequence[str], width: int = 14) -> str:
-    return " ".join(f"{word:{width}.{width}}" for word in words)
+def _columns(cells: Sequence[str], width: int = 14) -> str:
+    return " ".join(f"{cell:{width}.{width}}" for cell in cells)
 
 
 def _print_run(options: ClassifyOptions, setup: Setup, images: int) -> None:
@@ -190,7 +193,7 @@ def _print_run(options: ClassifyOptions, setup: Setup, images: int) -> None:
         summaries.append(f"{label}{' (' + ', '.join(changed) + ')' if changed else ''}")
     print(
         f"{labels.backbone.name} ({labels.backbone.precision}, {labels.backbone.device}), preset {options.preset}; "
-        f"{recipe.number} views of scale {recipe.scale[0]:g} to {recipe.scale[1]:g}; seed {options.seed}\n"
+        f"{recipe.count} views of scale {recipe.scale[0]:g} to {recipe.scale[1]:g}; seed {options.seed}\n"
         f"{', '.join(summaries)}\n"
         f"{images} image{'s' * (images != 1)}, {len(labels)} class{'es' * (len(labels) != 1)}, "
         f"prompts: {' | '.join(labels.templates[:7])}{' ...' if len(labels.templates) > 7 else ''}"
@@ -231,18 +234,18 @@ def _summary(compared: Comparison | None) -> dict[str, Any] | None:
     if compared is None:
         return None
     accuracies = {"zero_shot": compared.reference, "method": compared.accuracy}
-    counts = {name: {"correct": one.correct, "number": one.n} for name, one in accuracies.items()}
+    counts = {name: {"correct": one.correct, "n": one.n} for name, one in accuracies.items()}
     return {**counts, "gained": compared.gained, "lost": compared.lost, "p_value": compared.p_value}
 
 
-def _entries(answer: AnsweredImage, labels: LabelSpace) -> Iterator[dict[str, Any]]:
+def _entries(answered: AnsweredImage, labels: LabelSpace) -> Iterator[dict[str, Any]]:
     """Return an image's entries of the JSON file, one per method, with top-5 and diagnostics."""
-    for index, row in enumerate(answer.rows):
-        entry = {**asdict(row), "label_index": answer.label, "notes": answer.notes}
-        if answer.reference is not None:
-            prediction = answer.predictions[index]
+    for index, row in enumerate(answered.rows):
+        entry = {**asdict(row), "label_index": answered.label, "warnings": answered.warnings}
+        if answered.reference is not None:
+            prediction = answered.predictions[index]
             top = prediction.ranking[:5].tolist()
-            entry["zero_shot_index"] = answer.reference.index
+            entry["zero_shot_index"] = answered.reference.index
             entry["index"] = prediction.index
             entry["top5"] = [[labels.names[index], float(prediction.probabilities[index])] for index in top]
             entry["candidates"] = [labels.names[index] for index in prediction.candidates]
@@ -294,9 +297,9 @@ class EntrySpool(AbstractContextManager["EntrySpool"]):
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        beside = path.parent if path.is_file() or not path.exists() else None  # not beside a device
+        folder = path.parent if path.is_file() or not path.exists() else None  # not beside a device
         with writing(path):
-            self._file = tempfile.TemporaryFile("w+", encoding="utf-8", newline="", dir=beside)  # noqa: SIM115
+            self._file = tempfile.TemporaryFile("w+", encoding="utf-8", newline="", dir=folder)  # noqa: SIM115
         self._buffer: list[Mapping[str, Any]] = []
 
     def add(self, entries: Iterable[Mapping[str, Any]]) -> None:

@@ -16,11 +16,13 @@ import torch
 from tqdm import tqdm
 
 from faircontext.datasets.spec import Dataset
+from faircontext.errors import lines_and_more
 from faircontext.files import check_folder
 from faircontext.imageio import DecodedImage
 from faircontext.metrics.calibration import expected_calibration_error
 from faircontext.metrics.stats import Accuracy, chance_p_value
 from faircontext.runs.answer import answer_images
+from faircontext.runs.checks import check_same
 from faircontext.runs.options import EvaluateOptions, Say
 from faircontext.runs.plan import (
     Model,
@@ -32,7 +34,7 @@ from faircontext.runs.plan import (
     start_session,
     templates_of,
 )
-from faircontext.runs.records import SCHEMA_VERSION, Record, check_same
+from faircontext.runs.records import SCHEMA_VERSION, Record
 from faircontext.runs.results import Result, analysis_rows, describe_analysis, read_results
 from faircontext.runs.store import Run, RunStore, load_run
 from faircontext.system import lifetime_peak_mb, usable_processors
@@ -167,7 +169,7 @@ def describe_result(result: Result) -> str:
     parts = [str(Accuracy(correct, result.n))]
     if result.unreadable:
         share = 100 * correct / (result.n + result.unreadable)
-        parts.append(f"{share:.1f}% with the {result.unreadable} refused counted as wrong")
+        parts.append(f"{share:.1f}% with the {result.unreadable} unreadable counted as wrong")
     if (compared := result.comparison) is not None:
         change = compared.difference
         value, low, high = (100 * end for end in (change.value, change.low, change.high))
@@ -190,11 +192,10 @@ def _warn_of_unreadable(run: Run, warn: Say, shown: int = 5) -> bool:
     """Say which files could not be read, and why; return whether there are any."""
     rows = run.rows.filter(pc.not_equal(run.rows["error"], "")).select(["path", "error"]).to_pylist()
     reasons = {row["path"]: row["error"] for row in rows}
-    for path, reason in list(reasons.items())[:shown]:
-        warn(f"refused: {path}: {reason}")
-    if len(reasons) > shown:
-        warn(f"refused: {len(reasons) - shown} more; all are rows with an error")
-    return bool(reasons)
+    lines = [f"unreadable: {path}: {reason}" for path, reason in reasons.items()]
+    for line in lines_and_more(lines, shown, str, "unreadable: {} more; all are rows with an error"):
+        warn(line)
+    return bool(lines)
 
 
 def answer_here(
@@ -208,8 +209,8 @@ def answer_here(
     setup = plan.setup
     items = [plan.item(position) for position in positions]
     answers = answer_images(items, setup.labels, setup.methods, setup.recipe, plan.seed, read, workers, features)
-    for position, answer in zip(positions, answers, strict=True):
-        yield plan.records(answer, position)
+    for position, answered in zip(positions, answers, strict=True):
+        yield plan.records(answered, position)
 
 
 def carry_out(plan: Plan, out: Path, engine: Engine, resume: bool, facts: Mapping[str, Any], warn: Say) -> Run:
@@ -232,6 +233,7 @@ def carry_out(plan: Plan, out: Path, engine: Engine, resume: bool, facts: Mappin
         "config": plan.config,
         "hashes": plan.hashes,
         "folder": str(plan.dataset.folder),
+        "working_directory": str(Path.cwd()),
         "layout": plan.dataset.layout,
         "model": dict(plan.setup.labels.backbone.facts),
     }
@@ -250,7 +252,7 @@ def _answer_rest(
     watch = Watch(plan, store.rows, warn)
     session, begin = start_session(plan, facts), time.perf_counter()
     earlier, n = store.document["sessions"], 0
-    store.note(sessions=[*earlier, session])
+    store.update(sessions=[*earlier, session])
     try:
         for records in watch.follow(engine(plan, rest), len(rest)):
             store.add(records)
@@ -261,9 +263,9 @@ def _answer_rest(
     finally:
         seconds = time.perf_counter() - begin
         session |= {"images": n, "seconds": seconds, "images_per_second": n / seconds, **_peaks(plan)}
-        counts = {"images": watch.images, "refused": watch.refused}
+        counts = {"images": watch.images, "unreadable": watch.unreadable}
         store.flush()
-        store.note(sessions=[*earlier, session], counts=counts)
+        store.update(sessions=[*earlier, session], counts=counts)
 
 
 class Watch:
@@ -279,7 +281,7 @@ class Watch:
         self._plan, self._warn = plan, warn
         first = rows.filter(pc.equal(rows["method"], next(iter(plan.setup.methods))))
         self.images, self._answered = len(first), _count(pc.equal(first["error"], ""))
-        self.refused = self.images - self._answered
+        self.unreadable = self.images - self._answered
         self._zero_shot = _count(pc.equal(first["zero_shot_index"], first["label_index"]))
         correct = rows["method"].filter(pc.fill_null(pc.equal(rows["index"], rows["label_index"]), False))
         self._correct = {label: _count(pc.equal(correct, label)) for label in plan.setup.methods}
@@ -288,7 +290,7 @@ class Watch:
         """Count an image."""
         self.images += 1
         if records[0].error:
-            self.refused += 1
+            self.unreadable += 1
             return
         self._answered += 1
         self._zero_shot += records[0].zero_shot_index == records[0].label_index

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from faircontext.datasets.spec import CATALOGUE
-from faircontext.errors import ArgumentError, unknown_name
+from faircontext.errors import ArgumentError, reason_of, unknown_name
 from faircontext.runs.options import AnalysisOptions, EvaluateOptions, ExperimentOptions
-from faircontext.runs.records import is_analysis
+from faircontext.runs.records import is_analysis, method_of, variant_of
 
 __all__ = ["KEYS", "Experiment", "ExperimentRun", "experiment_names", "missing", "read_experiment", "shared"]
 
@@ -82,7 +82,7 @@ class ExperimentRun:
     @property
     def overrides(self) -> tuple[str, ...]:
         """Overrides for `evaluate --set`."""
-        return tuple(f"{label}.{word}" for label, words in self.methods.items() for word in words)
+        return tuple(f"{label}.{word}" for label, overrides in self.methods.items() for word in overrides)
 
     @property
     def folder(self) -> str:
@@ -104,12 +104,12 @@ class ExperimentRun:
 
         settings = {}
         for label, overrides in self.methods.items():
-            method, _, variant = label.partition("-")
+            method = method_of(label)
             try:
                 changes: dict[str, Any] = parse_settings(method, overrides)
                 settings[label] = create_method(method, **changes).settings()
             except ArgumentError as error:
-                raise ArgumentError(f"variant {variant!r}: {error}") from None
+                raise ArgumentError(f"variant {variant_of(label)!r}: {error}") from None
         return settings
 
     def evaluation(self, options: ExperimentOptions, out: Path, **more: Any) -> EvaluateOptions:
@@ -216,9 +216,13 @@ def _read(path: Path) -> Any:
     try:
         return json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=_once)
     except (UnicodeDecodeError, OSError) as error:
-        raise ArgumentError(f"{path}: cannot be read: {error}") from None
+        raise ArgumentError(f"{path}: cannot be read: {reason_of(error)}; see faircontext ablate list") from None
     except (ValueError, RecursionError) as error:
-        raise ArgumentError(f"{path}: is no JSON: {error}") from None
+        raise ArgumentError(f"{path}: is no JSON: {error}; write an object{_EXAMPLE}") from None
+
+
+_EXAMPLE = ', for example {"datasets": ["dtd"], "variants": {"base": {}, "fewer": {"masks": 50}}}'
+"""How the smallest file of variants looks."""
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -236,10 +240,11 @@ def _check(path: str, experiment: Experiment) -> None:
         if not ((facts[key] is None and key in _NULLABLE) or _is(facts[key], kind)):
             null = ", or null" * (key in _NULLABLE)
             raise ArgumentError(f"{path}: {key} is {facts[key]!r}; it takes a JSON {_KINDS[kind]}{null}")
-    if not facts["datasets"] or not all(isinstance(name, str) for name in facts["datasets"]):
-        raise ArgumentError(f"{path}: datasets is {facts['datasets']!r}; give at least one name")
-    if not facts["variants"]:
-        raise ArgumentError(f'{path}: has no variants; give at least one, for example {{"base": {{}}}}')
+    for key in ("datasets", "variants"):
+        if not facts[key]:
+            raise ArgumentError(f"{path}: has no {key}; give at least one{_EXAMPLE}")
+    if odd := next((name for name in facts["datasets"] if not isinstance(name, str)), None):
+        raise ArgumentError(f"{path}: datasets has {odd!r}; it takes names")
     for name, changes in facts["variants"].items():
         _check_variant(path, name, changes)
     if experiment.reference not in facts["variants"]:
@@ -304,12 +309,12 @@ def _runs_of_paper(facts: Mapping[str, Any]) -> list[ExperimentRun]:
     return runs
 
 
-def _datasets(words: Sequence[Any]) -> tuple[str, ...]:
+def _datasets(groups: Sequence[Any]) -> tuple[str, ...]:
     """Return names of data sets; `natural-shift` and `fine-grained` stand for the paper's."""
     regimes = {"natural-shift": "natural", "fine-grained": "fine-grained"}
     names: list[str] = []
-    for word in words:
-        names += word if isinstance(word, list) else [n for n, e in CATALOGUE.items() if e.regime == regimes[word]]
+    for group in groups:
+        names += group if isinstance(group, list) else [n for n, e in CATALOGUE.items() if e.regime == regimes[group]]
     return tuple(names)
 
 
@@ -334,4 +339,4 @@ def missing(run: ExperimentRun, earlier: Iterable[ExperimentRun]) -> ExperimentR
 def shared(run: ExperimentRun, earlier: ExperimentRun) -> set[str]:
     """Return the labels that an earlier run has with the same settings, in whatever order."""
     known = earlier.methods
-    return {label for label, words in run.methods.items() if label in known and set(known[label]) == set(words)}
+    return {label for label, asked in run.methods.items() if label in known and set(known[label]) == set(asked)}

@@ -13,7 +13,7 @@ from faircontext.datasets.class_folders import class_folders
 from faircontext.errors import ArgumentError, check_minimum
 from faircontext.imageio import MAX_PIXELS, DecodedImage, read_image
 from faircontext.names import class_names
-from faircontext.runs.records import method_of
+from faircontext.runs.records import method_of, variant_of
 from faircontext.system import usable_processors
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ class RunOptions:
     augmix: Literal["off", "on", "auto"] = "off"
     """AugMix on the views: off, on, or auto (where the methods' repositories have it, by the kind of data)."""
     views: tuple[str, ...] = ()
-    """Of the views, over the preset's: --views number=32 scale=0.5,1."""
+    """Of the views, over the preset's: --views count=32 scale=0.5,1."""
     seed: int = 0
     """Seed of views and masks."""
     device: str = "cpu"
@@ -66,7 +66,7 @@ class RunOptions:
     exif: bool = True
     """Apply the EXIF orientation of photos (published numbers are often measured without)."""
     max_pixels: int = MAX_PIXELS
-    """Larger images are refused."""
+    """Larger images are unreadable."""
 
     def reader(self) -> Callable[[Path | str], DecodedImage]:
         """Return what reads an image file."""
@@ -89,6 +89,8 @@ class RunOptions:
         from faircontext.runs.plan import Model
 
         everything = [*methods] == ["all"]
+        if cut := next((label for label in methods if label.endswith("-") and not variant_of(label)), None):
+            raise ArgumentError(f"invalid method {cut!r}: must be {cut[:-1]}, or {cut}SUFFIX for a variant of it")
         asked = {label: method_of(label) for label in (list_methods() if everything else methods)}
         settings = self._settings(asked)
         for label, name in asked.items():
@@ -114,7 +116,7 @@ class RunOptions:
         from faircontext.methods.base import parse_fields
         from faircontext.views import ViewRecipe
 
-        settings = parse_fields(ViewRecipe, "--views", self.views, "number=32")
+        settings = parse_fields(ViewRecipe, "--views", self.views, "count=32")
         if name := next((name for name in ("augmix", "regime") if name in settings), None):
             raise ArgumentError(f"{name} is not set with --views: --augmix is an option, the data set has the regime")
         ViewRecipe(**settings)  # type: ignore[arg-type]  # checks the values, before a model is loaded
@@ -182,7 +184,7 @@ class ClassifyOptions(ModelOptions):
     prompts: str = "single"
     """Prompt set: single ("a photo of a {}.") or generic7, imagenet80 (FCL then votes over the templates)."""
     strict: bool = False
-    """Stop at the first file that is refused."""
+    """Stop at the first file that is unreadable."""
     csv: Path | None = None
     """Write a row per image to this file, as they come."""
     json: Path | None = None
@@ -245,8 +247,8 @@ class EvaluateOptions(RunOptions):
         Raises:
             ArgumentError: an option has a value that cannot be used.
         """
-        for name, words in (("datasets", self.datasets), ("methods", self.methods)):
-            if not "".join(words).strip(","):
+        for name, names in (("datasets", self.datasets), ("methods", self.methods)):
+            if not "".join(names).strip(","):
                 raise ArgumentError(f"--{name} is empty; give at least one name")
         for name in ("limit", "threads"):
             if getattr(self, name) is not None:

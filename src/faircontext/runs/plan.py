@@ -158,22 +158,22 @@ class Plan:
         methods = self.config["methods"].items()
         return {name: digest_of_json([shared, name, settings])[:12] for name, settings in methods}
 
-    def records(self, answer: AnsweredImage, position: int) -> list[Record]:
+    def records(self, answered: AnsweredImage, position: int) -> list[Record]:
         """Return the rows of one image as they are stored."""
         label = self.dataset.samples[position].label
         common: dict[str, Any] = {"dataset": self.dataset.name, "position": position, "label_index": label}
-        common["notes"] = answer.notes
-        if answer.reference is None:
-            return [Record(**asdict(row), **common, config=self.hashes[row.method]) for row in answer.rows]
+        common["warnings"] = answered.warnings
+        if answered.reference is None:
+            return [Record(**asdict(row), **common, config=self.hashes[row.method]) for row in answered.rows]
         records = []
-        for row, prediction in zip(answer.rows, answer.predictions, strict=True):
+        for row, prediction in zip(answered.rows, answered.predictions, strict=True):
             top = prediction.ranking[:5]
             exact = prediction.probabilities.double()
             record = Record(
                 **asdict(row),
                 **common,
                 config=self.hashes[row.method],
-                zero_shot_index=answer.reference.index,
+                zero_shot_index=answered.reference.index,
                 index=prediction.index,
                 top5=tuple(top.tolist()),
                 top5_probabilities=tuple(exact[top].tolist()),

@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 
 __all__ = [
     "ANALYSES",
+    "FORMER_COLUMNS",
     "METHOD_TITLES",
     "SCHEMA",
     "SCHEMA_VERSION",
@@ -21,9 +22,13 @@ __all__ = [
     "method_title",
     "to_numpy",
     "to_table",
+    "variant_of",
 ]
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
+
+FORMER_COLUMNS: Mapping[str, str] = {"warnings": "notes"}
+"""What columns are called in runs of schema version 1."""
 
 ANALYSES = frozenset(
     {"ambiguity", "decomposition", "entropy", "evidence", "gallery", "margin", "pointing", "stability"}
@@ -51,6 +56,11 @@ def method_of(label: str) -> str:
     return label.partition("-")[0]
 
 
+def variant_of(label: str) -> str:
+    """Return the variant of a label, `50` of `fcl-50`; empty for the method itself."""
+    return label.partition("-")[2]
+
+
 def method_title(label: str) -> str:
     """Return what the paper calls a method; `fcl-50` becomes `FCL-50`."""
     name = method_of(label)
@@ -75,7 +85,7 @@ class Row:
         confidence: probability of the prediction.
         method: the method's name.
         fallback: why the method answered with less than its full procedure, or empty.
-        error: why the file was refused, or empty; then there is no answer.
+        error: why the file is unreadable, or empty; then there is no prediction.
         seconds: time that the method took; the first one also pays for reading, views and features, which all share.
     """
 
@@ -109,14 +119,14 @@ class Record(Row):
         position: of the image in the data set.
         label_index: the true class.
         zero_shot_index: zero-shot's answer.
-        index: the method's answer, None where the file was refused.
+        index: the method's answer, None where the file is unreadable.
         top5: the five best classes, best first.
         top5_probabilities: theirs.
         label_probability: probability of the true class.
         probability_norm: sum over classes of the squared probabilities, which the Brier score needs.
         candidates: classes that the method decided between.
         diagnostics: how the answer came about, as JSON.
-        notes: what was decided when the file was read.
+        warnings: what was decided when the file was read.
     """
 
     dataset: str
@@ -131,7 +141,7 @@ class Record(Row):
     probability_norm: float | None = None
     candidates: tuple[int, ...] = ()
     diagnostics: str = "{}"
-    notes: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

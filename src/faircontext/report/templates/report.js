@@ -10,7 +10,7 @@ const ALL = "all";
 const ANY = ""; // of classes, which may be called "all"
 const collator = new Intl.Collator();
 const state = { group: 0, set: ALL, method: "", outcome: ALL, class: ANY, evidence: false };
-let chosen = []; // all images of the data set and method, as [panel, place]
+let chosen = []; // all images of the data set and method, as [panel, position]
 let matching = []; // those of them that the filters let through
 let shown = 0;
 
@@ -40,16 +40,16 @@ function choose() {
   for (const panel of data.panels) {
     const found = panel.group === state.group && panel.methods[state.method];
     if (!found || (state.set !== ALL && panel.set !== Number(state.set))) continue;
-    for (let place = 0; place < found.outcome.length; place++) {
-      if (found.outcome[place] !== ".") parts[order[found.outcome[place]]].push([panel, place]);
+    for (let position = 0; position < found.outcome.length; position++) {
+      if (found.outcome[position] !== ".") parts[order[found.outcome[position]]].push([panel, position]);
     }
   }
   return parts.flat();
 }
 
-const outcomeOf = ([panel, place]) => panel.methods[state.method].outcome[place];
-const classOf = ([panel, place]) => panel.names[panel.labels[place]];
-const evidenceOf = ([panel, place]) => data.evidence[panel.evidence[place]];
+const outcomeOf = ([panel, position]) => panel.methods[state.method].outcome[position];
+const classOf = ([panel, position]) => panel.names[panel.labels[position]];
+const evidenceOf = ([panel, position]) => data.evidence[panel.evidence[position]];
 
 function count(items, key) {
   const counts = new Map();
@@ -107,8 +107,8 @@ function image(text, what) {
   return made;
 }
 
-function picture([panel, place], what) {
-  const number = panel.pictures[place];
+function picture([panel, position], what) {
+  const number = panel.pictures[position];
   if (number < 0) {
     return element("div", "picture none", number === -1 ? "no picture in this page" : "the file is gone");
   }
@@ -118,26 +118,26 @@ function picture([panel, place], what) {
 }
 
 function card(item) {
-  const [panel, place] = item;
+  const [panel, position] = item;
   const found = panel.methods[state.method];
   const group = data.groups[state.group];
   const title = group.methods.find(([name]) => name === state.method)[1];
-  const sign = found.outcome[place];
+  const sign = found.outcome[position];
   const kind = OUTCOMES.find(([other]) => other === sign)[1];
   const zero = state.method === "zero_shot";
   const truth = classOf(item);
   const made = element("li", `card ${kind}`);
   const top = element("div");
   const said = element("div", "said");
-  const mark = (index) => `${index === panel.labels[place] ? "✓" : "✗"} ${panel.names[index] ?? "no answer"}`;
+  const mark = (index) => `${index === panel.labels[position] ? "✓" : "✗"} ${panel.names[index] ?? "no answer"}`;
   said.append(element("strong", "", zero ? { 2: "Right", 3: "Wrong" }[sign] : WORDS[sign]));
-  const rows = [["True class", truth], ["Zero-shot", mark(panel.zero[place])]];
-  if (!zero) rows.push([title, mark(found.answers[place])]);
-  if (found.confidence && found.confidence[place] !== null) {
-    rows.push(["Confidence", `${(found.confidence[place] / 10).toFixed(1)}%`]);
+  const rows = [["True class", truth], ["Zero-shot", mark(panel.zero[position])]];
+  if (!zero) rows.push([title, mark(found.answers[position])]);
+  if (found.confidence && found.confidence[position] !== null) {
+    rows.push(["Confidence", `${(found.confidence[position] / 10).toFixed(1)}%`]);
   }
-  if (found.votes && found.votes[place] !== null) rows.push(["Votes", String(found.votes[place])]);
-  const fallback = found.fallback ? found.fallback.names[found.fallback.places[place]] : "";
+  if (found.votes && found.votes[position] !== null) rows.push(["Votes", String(found.votes[position])]);
+  const fallback = found.fallback ? found.fallback.names[found.fallback.indices[position]] : "";
   if (fallback) rows.push(["Fallback", fallback]);
   const list = element("dl");
   for (const [name, value] of rows) list.append(element("dt", "", name), element("dd", "", value));
@@ -145,7 +145,7 @@ function card(item) {
   top.append(picture(item, `Image of class ${truth}`), said);
   made.append(top);
   if (evidenceOf(item)) made.append(maps(evidenceOf(item)));
-  made.append(element("p", "path", `${panel.title}: ${panel.paths[place]}`));
+  made.append(element("p", "path", `${panel.title}: ${panel.paths[position]}`));
   return made;
 }
 
@@ -195,7 +195,7 @@ function show() {
 
 function chooseGroup() {
   const group = data.groups[state.group];
-  state.set = fill(at("set"), [[ALL, "all data sets"], ...group.sets.map((name, place) => [String(place), name])], ALL);
+  state.set = fill(at("set"), [[ALL, "all data sets"], ...group.sets.map((name, position) => [String(position), name])], ALL);
   const wanted = group.methods.some(([name]) => name === state.method) ? state.method : "fcl";
   const last = group.methods[group.methods.length - 1][0];
   state.method = fill(at("method"), group.methods, group.methods.some(([name]) => name === wanted) ? wanted : last);
