@@ -185,15 +185,23 @@ class _Range:
     def outside(self, rows: pa.Table) -> Iterator[tuple[int, str]]:
         """Yield row and, in words, the fault of the first value of each column that lies outside."""
         for name in self.columns:
-            column = rows[name].combine_chunks()
+            chunks = rows[name].chunks
+            column = chunks[0] if len(chunks) == 1 else rows[name].combine_chunks()
             values = column.flatten() if pa.types.is_list(column.type) else column
+            if self._holds(values, nullable=values is column):
+                continue
             within = pc.and_(pc.greater_equal(values, self.low), pc.less_equal(values, self.high))  # NaN is not
-            if values is not column:
-                within = pc.fill_null(within, False)  # a row may lack a number, a list has all of its
-            if (index := pc.index(within, False).as_py()) >= 0:
-                row = index if values is column else pc.list_parent_indices(column)[index].as_py()
-                value = values[index].as_py()
-                yield row, f"invalid {name} {'null' if value is None else value}: must be {self.wanted}"
+            index = pc.index(within if values is column else pc.fill_null(within, False), False).as_py()
+            row = index if values is column else pc.list_parent_indices(column)[index].as_py()
+            value = values[index].as_py()
+            yield row, f"invalid {name} {'null' if value is None else value}: must be {self.wanted}"
+
+    def _holds(self, values: pa.Array, nullable: bool) -> bool:
+        """Return whether all values lie between the numbers, faster than which of them do; lists lack none."""
+        if values.null_count and not nullable:
+            return False
+        numbers = values.drop_null().to_numpy()
+        return not len(numbers) or bool(self.low <= numbers.min() and numbers.max() <= self.high)  # NaN is in both
 
 
 def _ranges(config: Mapping[str, Any]) -> Iterator[_Range]:
@@ -264,10 +272,9 @@ def check_positions(folder: Path, rows: pa.Table) -> None:
         ArgumentError: two images have one position; the message names them.
     """
     positions, paths = to_numpy(rows["position"]), rows["path"]
-    again = np.flatnonzero(positions[1:] == positions[:-1])
-    other = pc.not_equal(paths.take(again), paths.take(again + 1))
-    if (first := pc.index(other, True).as_py()) >= 0:
-        row = int(again[first])
+    other = pc.not_equal(paths[:-1], paths[1:]).to_numpy() if len(rows) else np.zeros(0, np.bool_)
+    if (doubled := np.flatnonzero(other & (positions[1:] == positions[:-1]))).size:
+        row = int(doubled[0])
         raise ArgumentError(
             f"{folder}: {paths[row]} and {paths[row + 1]} are both at position {positions[row]}; delete rows.parquet "
             "and parts in it, and go on with --resume"
