@@ -188,43 +188,38 @@ def odd(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
 CLASSIFY = ("classify", "photo.png", "--labels", "cat,dog")
 
 
-@pytest.mark.parametrize(
-    ("command", "message"),
-    [
-        ((*CLASSIFY, "--backbone", "raising"), "backbone 'raising' of odd-dist failed: KeyError: 'weights'"),
-        (
-            (*CLASSIFY, "--backbone", "no_model"),
-            "backbone 'no_model' of odd-dist failed: TypeError: it returns str, not Backbone",
-        ),
-        (
-            (*CLASSIFY, "--method", "silent", "--backbone", "BACKBONE"),
-            "method 'silent' of odd-dist failed: TypeError: it returns NoneType, not Prediction",
-        ),
-        (
-            ("data", "check", "nothing", "--root", "data"),
-            "data set 'nothing' of odd-dist failed: TypeError: it returns NoneType, not Dataset",
-        ),
-        (
-            ("data", "check", "raises", "--root", "data"),
-            "data set 'raises' of odd-dist failed: ZeroDivisionError: division by zero",
-        ),
-        (
-            ("data", "check", "texts", "--root", "data"),
-            "data set 'texts' of odd-dist failed: TypeError: its samples must be of the type Sample, and their paths "
-            "of the type Path",
-        ),
-    ],
-    ids=lambda value: value if isinstance(value, str) else "",
-)
+FAILURES = {
+    "backbone 'raising' of odd-dist failed: KeyError: 'weights'": (*CLASSIFY, "--backbone", "raising"),
+    "backbone 'no_model' of odd-dist failed: TypeError: it returns str, not Backbone": (
+        *CLASSIFY,
+        "--backbone",
+        "no_model",
+    ),
+    "method 'silent' of odd-dist failed: TypeError: it returns NoneType, not Prediction": (
+        *CLASSIFY,
+        *("--method", "silent", "--backbone", "BACKBONE"),
+    ),
+    **{
+        f"data set '{name}' of odd-dist failed: {reason}": ("data", "check", name, "--root", "data")
+        for name, reason in (
+            ("nothing", "TypeError: it returns NoneType, not Dataset"),
+            ("raises", "ZeroDivisionError: division by zero"),
+            ("texts", "TypeError: its samples must be of the type Sample, and their paths of the type Path"),
+        )
+    },
+}
+"""Lines and the commands that end with them."""
+
+
 def test_what_fails_later_is_a_line_that_names_the_package(
-    odd: Callable[..., subprocess.CompletedProcess[str]],
-    tiny_folder: Callable[[str], Path],
-    command: tuple[str, ...],
-    message: str,
+    odd: Callable[..., subprocess.CompletedProcess[str]], tiny_folder: Callable[[str], Path]
 ) -> None:
-    done = odd([word.replace("BACKBONE", f"local-dir:{tiny_folder('clip')}") for word in command])
-    assert done.returncode != 0
-    assert sum(message in line for line in (done.stderr + done.stdout).splitlines()) == 1
+    backbone = f"local-dir:{tiny_folder('clip')}"
+    done = odd(*([word.replace("BACKBONE", backbone) for word in command] for command in FAILURES.values()))
+    *lines, codes = done.stderr.splitlines()
+    assert codes == f"exit codes: {[2, 2, 2, 1, 1, 1]}"
+    for message in FAILURES:
+        assert sum(message in line for line in [*lines, *done.stdout.splitlines()]) == 1
     assert "Traceback" not in done.stderr
 
 

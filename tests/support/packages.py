@@ -9,12 +9,11 @@ from pathlib import Path
 RUN = """
 import sys
 from faircontext.cli import main
-for line in sys.argv[1:]:
-    code = main(line.split("\\t"))
-    if code:
-        raise SystemExit(code)
+codes = [main(line.split("\\t")) for line in sys.argv[1:]]
+raise SystemExit(f"exit codes: {codes}" if any(codes) else 0)
 """
-"""Several commands in one process: importing torch takes longer than all of them."""
+"""Several commands in one process: importing torch takes longer than all of them. Where one fails, the last line of
+standard error has their exit codes."""
 
 
 def install(site: Path, name: str, entry_points: dict[str, dict[str, str]]) -> None:
