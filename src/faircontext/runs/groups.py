@@ -59,11 +59,17 @@ class RunSettings(NamedTuple):
         try:
             config = run.document["config"]
             backbone, weights = config["backbone"], config.get("pretrained") or ""
-            texts = (backbone["name"], weights, backbone["precision"], config["preset"], config["prompts"])
+            texts = (backbone["name"], weights, _arithmetic(backbone), config["preset"], config["prompts"])
             name, pretrained, precision, preset, prompts = map(str, texts)
             return cls(name, pretrained, precision, preset, prompts, int(config["seed"]))
         except (KeyError, TypeError, ValueError) as error:
             raise _no_description(run, error) from None
+
+
+def _arithmetic(backbone: Mapping[str, Any]) -> str:
+    """Return the precision of a run, and the engine of its image tower where that is not PyTorch."""
+    engine = backbone.get("engine")
+    return str(backbone["precision"]) if engine is None else f"{backbone['precision']}, {engine['name']}"
 
 
 @dataclass(frozen=True)
