@@ -6,7 +6,7 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import torch
 import torch.nn.functional as F
@@ -71,13 +71,13 @@ class ImageEncoder(ABC):
 
     @cached_property
     def tower(self) -> torch.nn.Module:
-        """The image tower in PyTorch; see the class."""
+        """The image tower in PyTorch; where another engine runs a copy of it, it is loaded when it is asked for."""
         self._place_tower(self._load_tower())
         tower: torch.nn.Module = self.__dict__["tower"]
         return tower
 
     @property
-    def engine(self) -> str:
+    def engine(self) -> Literal["torch", "openvino"]:
         """What runs the image tower: torch or openvino."""
         return "torch" if self._choice is None or self._choice.copy is None else "openvino"
 

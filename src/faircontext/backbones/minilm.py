@@ -89,16 +89,19 @@ class MiniLM(nn.Module):
         super().__init__()
         self.file = minilm_folder() / "model.safetensors"
         config: dict[str, Any] = json.loads((minilm_folder() / "config.json").read_text())
+        weights = load_file(self.file)  # mapped into memory, and not copied
+        tables = (weights[f"embeddings.{name}_embeddings.weight"] for name in ("word", "position", "token_type"))
+        self.embedding, self.positions, self.types = map(nn.Embedding.from_pretrained, tables)
         width, eps = config["hidden_size"], config["layer_norm_eps"]
         with torch.device("meta"):  # weights are not drawn at random only to be replaced
-            self.embedding = nn.Embedding(config["vocab_size"], width, padding_idx=config["pad_token_id"])
-            self.positions = nn.Embedding(config["max_position_embeddings"], width)
-            self.types = nn.Embedding(config["type_vocab_size"], width)
             self.norm = nn.LayerNorm(width, eps=eps)
             shape = width, config["intermediate_size"], config["num_attention_heads"], eps
             self.layers = nn.ModuleList(_Layer(*shape) for _ in range(config["num_hidden_layers"]))
-        weights = load_file(self.file)  # mapped into memory, and not copied
-        self.load_state_dict({name: weights[_name_in_file(name)] for name in self.state_dict()}, assign=True)
+        self.norm.load_state_dict(_below(weights, "embeddings.LayerNorm"), assign=True)
+        for number, layer in enumerate(self.layers):
+            for part, name in _NAMES.items():
+                tensors = _below(weights, f"encoder.layer.{number}.{name}")
+                layer.get_submodule(part).load_state_dict(tensors, assign=True)
         self.eval().requires_grad_(False)
 
     @cached_property
@@ -119,10 +122,5 @@ class MiniLM(nn.Module):
         return F.normalize((hidden * weights).sum(1) / weights.sum(1), dim=-1)
 
 
-def _name_in_file(name: str) -> str:
-    first, _, rest = name.partition(".")
-    tables = {"embedding": "word_embeddings", "positions": "position_embeddings", "types": "token_type_embeddings"}
-    if first == "layers":
-        number, part, kind = rest.split(".")
-        return f"encoder.layer.{number}.{_NAMES[part]}.{kind}"
-    return f"embeddings.{tables.get(first, 'LayerNorm')}.{rest}"
+def _below(weights: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    return {kind: weights[f"{prefix}.{kind}"] for kind in ("weight", "bias")}

@@ -168,8 +168,8 @@ def _changed(runs: Sequence[ExperimentRun], options: ExperimentOptions, warn: Sa
     if options.backbone is None:
         return [replace(run, pretrained=options.pretrained or run.pretrained) for run in runs]
     name = options.backbone
-    chosen = {"device": options.device, "precision": options.precision, "engine": options.engine_image}
-    backbone = create_backbone(name, options.pretrained, **chosen)
+    precision, engine = options.precision, options.engine_image
+    backbone = create_backbone(name, options.pretrained, device=options.device, precision=precision, engine=engine)
     able, left_out = list[ExperimentRun](), dict[str, None]()
     for run in (replace(run, backbone=name, pretrained=options.pretrained) for run in runs):
         labels = [label for label in run.methods if METHODS[method_of(label)].needs <= backbone.capabilities]
