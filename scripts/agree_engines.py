@@ -69,7 +69,7 @@ def compare(pairs: list[tuple[tuple[int, bool], tuple[int, bool]]], level: float
     same = Accuracy(sum(one[0] == other[0] for one, other in pairs), len(pairs))
     comparison = Comparison.of(engine, reference)
     change = comparison.difference
-    holds = same.value >= level and -MARGIN <= change.low and change.high <= MARGIN
+    holds = same.value >= level and change.low >= -MARGIN and change.high <= MARGIN
     low, high = (100 * end for end in same.interval)
     return (
         f"{len(pairs)} | {100 * same.value:.1f} ({low:.1f} to {high:.1f}) | {comparison.accuracy} | "
