@@ -3,27 +3,26 @@
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from faircontext.backbones.image_encoder import ADAPTABLE_BLOCKS, TRAINABLE_TOWER, ImageEncoder
+from faircontext.backbones.image_encoder import ImageEncoder
 from faircontext.backbones.prompts import CheckpointedFeatures, Placement, Prompts
 from faircontext.backbones.towers import (
+    ADAPTABLE_BLOCKS,
     MINIMUM_COSINE,
     ROW_MULTIPLE,
+    TRAINABLE_TOWER,
     refuse_features,
     useless_rows,
 )
 from faircontext.errors import LabelError, check_choice
 from faircontext.files import digest
 from faircontext.views import ViewRecipe
-
-if TYPE_CHECKING:
-    pass
 
 __all__ = ["ADAPTABLE_BLOCKS", "MINIMUM_COSINE", "ROW_MULTIPLE", "TRAINABLE_TOWER", "Backbone"]
 

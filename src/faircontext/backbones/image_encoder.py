@@ -4,7 +4,7 @@ import copy
 import math
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
@@ -15,8 +15,10 @@ from torch import Tensor
 
 from faircontext.backbones.engines import ENGINES, Choice, is_convolutional, openvino_version
 from faircontext.backbones.towers import (
+    ADAPTABLE_BLOCKS,
     DTYPES,
     ROW_MULTIPLE,
+    TRAINABLE_TOWER,
     USELESS,
     check_weights,
     disagreement,
@@ -34,13 +36,7 @@ from faircontext.views import Geometry
 if TYPE_CHECKING:
     from faircontext.backbones.open_clip import SplitTower
 
-__all__ = ["ADAPTABLE_BLOCKS", "TRAINABLE_TOWER", "ImageEncoder"]
-
-ADAPTABLE_BLOCKS = "attention blocks that can be adapted (a vision transformer, such as ViT-B-16)"
-"""Capability: the image tower is a vision transformer, see `split_tower` of `OpenClip`."""
-
-TRAINABLE_TOWER = "an image tower in float32 (precision fp32)"
-"""Capability: all weights of the image tower can be trained."""
+__all__ = ["ImageEncoder"]
 
 M = TypeVar("M", bound=torch.nn.Module)
 
@@ -232,8 +228,11 @@ class ImageEncoder(ABC):
             for chunk in pixels.split(size):
                 rows = self._image_features(pad_rows(self._normalise(chunk), multiple).to(dtype), copy)
                 features.append(F.normalize(rows.float(), dim=-1)[: len(chunk)])
-        # A copy made outside inference mode can take part in automatic differentiation.
-        encoded = torch.cat(features).clone()
+        return self._usable(features)
+
+    def _usable(self, features: Sequence[Tensor]) -> Float[Tensor, "images dim"]:
+        """Join unit-norm features, fit for gradients; see `encode_image` for what is raised."""
+        encoded = torch.cat([*features]).clone()  # a copy made outside inference mode
         if count := int(useless_rows(encoded).sum()):
             whose = "the picture" if len(encoded) == 1 else f"{count} of {len(encoded)} pictures"
             lower = "" if self.dtype is torch.float32 else f" in {self.precision}; use fp32"
