@@ -204,7 +204,7 @@ class ImageEncoder(ABC):
 
     def _normalise(self, pixels: Tensor) -> Tensor:
         mean, std = (torch.tensor(values, device=self.device)[:, None, None] for values in (self.mean, self.std))
-        return (pixels.to(self.device) - mean) / std
+        return (pixels.to(self.device) - mean).div_(std)  # in place: fresh pages of memory cost more than the division
 
     def encode_image(self, pixels: Float[Tensor, "images 3 height width"]) -> Float[Tensor, "images dim"]:
         """Return unit-norm image features, in float32.
