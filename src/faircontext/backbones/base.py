@@ -17,6 +17,7 @@ from faircontext.backbones.towers import (
     MINIMUM_COSINE,
     ROW_MULTIPLE,
     TRAINABLE_TOWER,
+    hash_of,
     refuse_features,
     useless_rows,
 )
@@ -24,7 +25,7 @@ from faircontext.errors import LabelError, check_choice
 from faircontext.files import digest
 from faircontext.views import ViewRecipe
 
-__all__ = ["ADAPTABLE_BLOCKS", "MINIMUM_COSINE", "ROW_MULTIPLE", "TRAINABLE_TOWER", "Backbone"]
+__all__ = ["ADAPTABLE_BLOCKS", "MINIMUM_COSINE", "ROW_MULTIPLE", "TRAINABLE_TOWER", "Backbone", "hash_of"]
 
 TEXT_BATCH = 64
 """Prompts are encoded in groups of this many, each cut to its longest."""
