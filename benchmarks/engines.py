@@ -1,12 +1,14 @@
 """Engines of the image tower in turn: images per second of the bare tower and of FCL, and the time of one photo.
 
-Usage: python benchmarks/engines.py [--runs 5] [--masks 100] [--threads N] [--before SRC] [--json FILE]
+Usage: python benchmarks/engines.py [--runs 5] [--masks 100] [--threads N] [--before SRC] [--cpu]
+                                   [--json FILE]
 
 The tower: 16 normalised pictures, in each engine and precision in turn. FCL: one photo of 500 x 375, all its views,
 masks and pairs, with the text of its classes cached, in bf16 (where the processor has it) in either engine in turn; the
 floor is the bare tower of the same engine on as many pictures. One photo: `classify` with FCL in a process of its own,
 from its start to its exit, with the converted tower and the text in the cache; with --before beside the package in
-another folder (a git worktree's `src`), in turn. Figures are medians, ratios those of medians.
+another folder (a git worktree's `src`), in turn. Figures are medians, ratios those of medians. With --cpu seconds are
+those of the processor, of all threads, so that other jobs of the machine count little.
 """
 
 import argparse
@@ -35,15 +37,23 @@ ROWS = 16
 CLASSES = tuple(f"object number {number}" for number in range(100))
 
 
-def in_turn(works: Mapping[str, Callable[[], object]], runs: int) -> dict[str, list[float]]:
+Clock = Callable[[], float]
+
+
+def cpu_clock() -> float:
+    """Return the seconds of the processor that this process and those that it has waited for took."""
+    return sum(os.times()[:4])
+
+
+def in_turn(works: Mapping[str, Callable[[], object]], runs: int, clock: Clock) -> dict[str, list[float]]:
     """Return the seconds of each work, run in turn; the first round warms up."""
     seconds: dict[str, list[float]] = {name: [] for name in works}
     for run in range(1 + runs):
         for name, work in works.items():
-            begin = time.perf_counter()
+            begin = clock()
             work()
             if run:
-                seconds[name].append(time.perf_counter() - begin)
+                seconds[name].append(clock() - begin)
     return seconds
 
 
@@ -57,13 +67,13 @@ def bare(backbone: Backbone, count: int) -> None:
             backbone._image_features(batch, copy)
 
 
-def towers(backbones: Mapping[str, Backbone], runs: int) -> dict[str, Any]:
+def towers(backbones: Mapping[str, Backbone], runs: int, clock: Clock) -> dict[str, Any]:
     """Measure bare towers."""
-    seconds = in_turn({name: lambda one=one: bare(one, 4 * ROWS) for name, one in backbones.items()}, runs)
+    seconds = in_turn({name: lambda one=one: bare(one, 4 * ROWS) for name, one in backbones.items()}, runs, clock)
     return {name: round(4 * ROWS / statistics.median(taken), 1) for name, taken in seconds.items()}
 
 
-def fcl(backbones: Mapping[str, Backbone], masks: int, runs: int) -> dict[str, Any]:
+def fcl(backbones: Mapping[str, Backbone], masks: int, runs: int, clock: Clock) -> dict[str, Any]:
     """Measure FCL on one photo, and the bare towers on as many pictures."""
     works: dict[str, Callable[[], object]] = {}
     with tempfile.TemporaryDirectory() as folder:
@@ -78,7 +88,7 @@ def fcl(backbones: Mapping[str, Backbone], masks: int, runs: int) -> dict[str, A
         counts[name] = recipe.number + masks + method.k * (method.k - 1) // 2
         works[name] = lambda labels=labels, method=method, recipe=recipe: method(Episode(image, labels, recipe))
         works[f"{name} bare"] = lambda one=backbone, count=counts[name]: bare(one, count)
-    medians = {name: statistics.median(taken) for name, taken in in_turn(works, runs).items()}
+    medians = {name: statistics.median(taken) for name, taken in in_turn(works, runs, clock).items()}
     return {
         name: {
             "images_per_second": round(counts[name] / medians[name], 1),
@@ -88,7 +98,7 @@ def fcl(backbones: Mapping[str, Backbone], masks: int, runs: int) -> dict[str, A
     }
 
 
-def starts(sources: Mapping[str, Path], masks: int, threads: int, runs: int) -> dict[str, float]:
+def starts(sources: Mapping[str, Path], masks: int, threads: int, runs: int, clock: Clock) -> dict[str, float]:
     """Measure one photo from process start to exit, for the package in some folders."""
     with tempfile.TemporaryDirectory() as folder:
         path, cache = photo(Path(folder)), Path(folder, "cache")
@@ -108,7 +118,7 @@ def starts(sources: Mapping[str, Path], masks: int, threads: int, runs: int) -> 
             command = [sys.executable, "-m", "faircontext", *words]
             subprocess.run(command, check=True, env={**os.environ, **settings}, capture_output=True, cwd=folder)
 
-        seconds = in_turn({name: lambda source=source: run(source) for name, source in sources.items()}, runs)
+        seconds = in_turn({name: lambda source=source: run(source) for name, source in sources.items()}, runs, clock)
     return {name: round(statistics.median(taken), 2) for name, taken in seconds.items()}
 
 
@@ -137,9 +147,11 @@ def main() -> None:
     parser.add_argument("--masks", type=int, default=100)
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     parser.add_argument("--before", type=Path, help="folder of an earlier version of the package")
+    parser.add_argument("--cpu", action="store_true")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
+    clock = cpu_clock if options.cpu else time.perf_counter
     warnings.simplefilter("ignore")  # that the tower is converted
     backbones = {
         f"{engine}, {precision}": create_backbone("lite0", precision=precision, engine=engine)
@@ -147,7 +159,10 @@ def main() -> None:
         for engine in ("torch", "openvino")
     }
     lower = {name: one for name, one in backbones.items() if one.precision == "bf16"}
-    found: dict[str, Any] = {"tower": towers(backbones, options.runs), "fcl": fcl(lower, options.masks, options.runs)}
+    found: dict[str, Any] = {
+        "tower": towers(backbones, options.runs, clock),
+        "fcl": fcl(lower, options.masks, options.runs, clock),
+    }
     slow, fast = lower
     found["ratios"] = {
         "tower": round(found["tower"][fast] / found["tower"][slow], 2),
@@ -155,12 +170,18 @@ def main() -> None:
     }
     here = Path(faircontext.__file__).parents[1]
     sources = {"now": here, **({} if options.before is None else {"before": options.before})}
-    found["start"] = starts(sources, options.masks, options.threads, options.runs)
+    found["start"] = starts(sources, options.masks, options.threads, options.runs, clock)
     if options.before is not None:
         found["ratios"]["start"] = round(found["start"]["now"] / found["start"]["before"], 2)
     machine = {"processor": processor_name(), "threads": options.threads, "python": platform.python_version()}
     versions = {"torch": torch.__version__, **backbones["openvino, bf16"].engine_facts}
-    found["machine"] = {**machine, **versions, "runs": options.runs, "masks": options.masks}
+    found["machine"] = {
+        **machine,
+        **versions,
+        "runs": options.runs,
+        "masks": options.masks,
+        "clock": "processor" if options.cpu else "wall",
+    }
     print(table(found))
     if options.json is not None:
         store(options.json, "engines", found)
