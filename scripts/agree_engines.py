@@ -1,17 +1,19 @@
 """Compare the engines of lite0's image tower with float32 in PyTorch: labels and accuracies of zero-shot and FCL.
 
-Usage: python scripts/agree_engines.py ROOT [--out runs/engines] [--limit 40] [--parts 4] [--only NAME] [--lock FILE]
+Usage: python scripts/agree_engines.py ROOT [--out runs/engines] [--methods zero_shot fcl] [--limit 40] [--parts 4]
+                                       [--only ENGINE-PRECISION ...] [--lock FILE] [--no-run]
 
-Evaluates what is missing, part by part, so that a call that is stopped has measured whole parts of all sets; the same
-call goes on. Then it prints a table, over the parts that are there with every engine. With --lock each evaluation waits
-for a lock on a file, for machines that several jobs share.
+Evaluates what is missing; the same call goes on. Zero-shot runs on all sets at once. FCL, which takes hours, runs part by
+part of all sets, so that a call that is stopped has measured whole parts. Then it prints a table, for each engine over
+the runs that it and the reference have. With --lock each evaluation waits for a lock on a file, for machines that
+several jobs share.
 """
 
 import argparse
 import fcntl
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -41,26 +43,39 @@ def locked(path: Path | None) -> Iterator[None]:
         yield
 
 
-def evaluate(root: Path, folder: Path, dataset: str, part: str, limit: int, lock: Path | None) -> None:
-    engine, _, precision = folder.name.partition("-")
+def evaluate(options: argparse.Namespace, method: str, name: str, datasets: list[str], part: str | None) -> None:
+    engine, _, precision = name.partition("-")
     words = [
-        *(sys.executable, "-m", "faircontext", "evaluate", "--datasets", dataset, "--methods", "fcl"),
-        *("--root", str(root), "--out", str(folder), "--limit", str(limit), "--shard", part, "--resume"),
-        *("--engine-image", engine, "--precision", precision, "--threads", "1"),
+        *(sys.executable, "-m", "faircontext", "evaluate", "--datasets", *datasets, "--methods", method),
+        *("--root", str(options.root), "--out", str(options.out / method / name), "--limit", str(options.limit)),
+        *("--engine-image", engine, "--precision", precision, "--threads", "1", "--resume"),
+        *([] if part is None else ["--shard", part]),
     ]
-    with locked(lock):
+    with locked(options.lock):
         code = subprocess.run(words, check=False, stdout=subprocess.DEVNULL).returncode
     if code not in (0, 1):
         raise SystemExit(f"evaluate ended with {code}; the same command goes on")
 
 
-def predictions(folder: Path) -> dict[str, dict[int, tuple[int, bool]]]:
-    """Return, for each method, the predicted class of each image and whether it is correct."""
-    found: dict[str, dict[int, tuple[int, bool]]] = {method: {} for method in METHODS}
-    for row in load_run(folder).rows.select(["method", "position", "index", "label_index", "error"]).to_pylist():
-        if not row["error"]:
-            found[row["method"]][row["position"]] = row["index"], row["index"] == row["label_index"]
-    return found
+def measure(options: argparse.Namespace) -> None:
+    """Evaluate what is missing."""
+    sets = sorted(path.parent.name for path in options.root.glob("*/labels.csv"))
+    if "zero_shot" in options.methods:
+        for name in options.only:
+            evaluate(options, "zero_shot", name, sets, None)
+    if "fcl" in options.methods:
+        for part in range(options.parts):
+            for dataset in sets:
+                for name in options.only:
+                    evaluate(options, "fcl", name, [dataset], f"{part}/{options.parts}")
+
+
+def predictions(folder: Path, method: str) -> dict[int, tuple[int, bool]]:
+    """Return the predicted class of each image of a run, and whether it is correct."""
+    columns = ["method", "position", "index", "label_index", "error"]
+    rows = load_run(folder).rows.select(columns).to_pylist()
+    answered = [row for row in rows if row["method"] == method and not row["error"]]
+    return {row["position"]: (row["index"], row["index"] == row["label_index"]) for row in answered}
 
 
 def compare(pairs: list[tuple[tuple[int, bool], tuple[int, bool]]], level: float) -> str:
@@ -78,43 +93,40 @@ def compare(pairs: list[tuple[tuple[int, bool], tuple[int, bool]]], level: float
     )
 
 
-def table(out: Path, done: Mapping[str, list[Path]]) -> Iterator[str]:
-    """Yield the rows of the table, over the runs that every engine has."""
-    yield "| engine | method | n | same label % | accuracy | of float32 | difference (95%) | within the limits |"
+def complete(folder: Path) -> set[str]:
+    """Return the names of the runs in a folder that are complete."""
+    return {path.parent.name for path in folder.glob("*/run.json") if load_run(path.parent).complete}
+
+
+def table(out: Path) -> Iterator[str]:
+    """Yield the rows of the table."""
+    yield "| engine | method | n | same label % (95%) | accuracy | of float32 | difference (95%) | within the limits |"
     yield "|---|---|---:|---|---|---|---|---|"
-    for engine in ENGINES[1:]:
+    for name in ENGINES[1:]:
         for method in METHODS:
+            ours, theirs = out / method / name, out / method / REFERENCE
             pairs = []
-            for run in done[engine]:
-                ours, theirs = (predictions(out / name / run.name)[method] for name in (engine, REFERENCE))
-                pairs += [(ours[position], theirs[position]) for position in sorted(ours.keys() & theirs.keys())]
+            for run in sorted(complete(ours) & complete(theirs)):
+                one, other = (predictions(folder / run, method) for folder in (ours, theirs))
+                pairs += [(one[position], other[position]) for position in sorted(one.keys() & other.keys())]
             if pairs:
-                yield f"| {engine.replace('-', ', ')} | {method} | {compare(pairs, LEVELS[method])} |"
+                yield f"| {name.replace('-', ', ')} | {method} | {compare(pairs, LEVELS[method])} |"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("root", type=Path)
     parser.add_argument("--out", type=Path, default=Path("runs/engines"))
+    parser.add_argument("--methods", nargs="*", default=list(METHODS), choices=METHODS)
     parser.add_argument("--limit", type=int, default=40)
     parser.add_argument("--parts", type=int, default=4)
-    parser.add_argument("--only", nargs="*", default=list(ENGINES), choices=ENGINES, help="engines to measure")
+    parser.add_argument("--only", nargs="*", default=list(ENGINES), choices=ENGINES)
     parser.add_argument("--lock", type=Path)
-    parser.add_argument("--no-run", action="store_true", help="print the table of what is there")
+    parser.add_argument("--no-run", action="store_true")
     options = parser.parse_args()
-    sets = sorted(path.parent.name for path in options.root.glob("*/labels.csv"))
-    for part in [] if options.no_run else range(options.parts):
-        for dataset in sets:
-            for engine in options.only:
-                shard = f"{part}/{options.parts}"
-                evaluate(options.root, options.out / engine, dataset, shard, options.limit, options.lock)
-    complete = {
-        engine: {path.parent for path in (options.out / engine).glob("*/run.json") if load_run(path.parent).complete}
-        for engine in ENGINES
-    }
-    reference = {run.name for run in complete[REFERENCE]}
-    done = {engine: sorted(run for run in runs if run.name in reference) for engine, runs in complete.items()}
-    print("\n".join(table(options.out, done)))
+    if not options.no_run:
+        measure(options)
+    print("\n".join(table(options.out)))
 
 
 if __name__ == "__main__":
