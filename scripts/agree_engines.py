@@ -3,9 +3,9 @@
 Usage: python scripts/agree_engines.py ROOT [--out runs/engines] [--methods zero_shot fcl] [--limit 40] [--parts 4]
                                        [--only ENGINE-PRECISION ...] [--lock FILE] [--no-run]
 
-Evaluates what is missing; the same call goes on. Zero-shot runs on all sets at once. FCL, which takes hours, runs part by
-part of all sets, so that a call that is stopped has measured whole parts. Then it prints a table, for each engine over
-the runs that it and the reference have. With --lock each evaluation waits for a lock on a file, for machines that
+Evaluates what is missing; the same call goes on. Zero-shot runs on all sets at once. FCL, which takes hours, runs part
+by part of all sets, so that a call that is stopped has measured whole parts. Then it prints a table, for each engine
+over the runs that it and the reference have. With --lock each evaluation waits for a lock on a file, for machines that
 several jobs share.
 """
 
