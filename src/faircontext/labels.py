@@ -154,7 +154,7 @@ class LabelSpace:
                     tag or None,
                     device=str(self.backbone.device),
                     precision=self.backbone.precision,
-                    engine=self.backbone.engine,
+                    engine=self.backbone.requested_engine,
                 )
             except ArgumentError as error:
                 raise ArgumentError(f"the other backbone {name!r} (a name, or ARCHITECTURE:TAG): {error}") from None

@@ -299,7 +299,7 @@ def test_in_half_precision(small: Callable[..., Backbone]) -> None:
 
 @pytest.mark.usefixtures("empty")
 def test_where_the_tower_cannot_be_converted(small: Callable[..., Backbone], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("openvino.convert_model", lambda *_, **__: int("no operation of this kind"))
+    monkeypatch.setattr("openvino.serialize", lambda *_: int("no operation of this kind"))
     falls_back(small, "OpenVINO cannot convert the image tower (invalid literal")
 
 
@@ -385,10 +385,35 @@ def answers(folder: Path) -> dict[str, tuple[object, ...]]:
     return {row["path"]: tuple(map(repr, row.values())) for row in rows}
 
 
+def test_nothing_is_reported_over_the_network_when_a_tower_is_converted(tiny_folder: Callable[[str], Path]) -> None:
+    program = f"""
+import sys, warnings
+from faircontext import create_backbone
+warnings.simplefilter("ignore")
+print(create_backbone("local-dir:{tiny_folder("clip")}", engine="openvino").engine, "{REPORTS}" in sys.modules)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["openvino", "False"]
+
+
 # The start
 
 
-HEAVY = {"torch._dynamo", "sympy", "scipy", "torchvision", "timm", "transformers", "ray", "open_clip", "matplotlib"}
+REPORTS = "openvino_telemetry"
+"""What sends reports over the network when OpenVINO is imported."""
+
+HEAVY = {
+    REPORTS,
+    "torch._dynamo",
+    "sympy",
+    "scipy",
+    "torchvision",
+    "timm",
+    "transformers",
+    "ray",
+    "open_clip",
+    "matplotlib",
+}
 MODULES = """
 import sys
 from faircontext.cli import main

@@ -7,6 +7,7 @@ on the rows beside it, nor on how many there are.
 """
 
 import statistics
+import sys
 import tempfile
 import time
 import warnings
@@ -49,8 +50,7 @@ ENGINE_ROWS = 4
 _PRECISIONS = {"fp32": "f32", "bf16": "bf16"}
 """What OpenVINO calls the precisions that it has on processors."""
 
-_TIMED = 16, 3
-"""Rows, and how often they are encoded, when two engines are compared."""
+_TIMED = 16, 3  # rows, and how often they are encoded, when two engines are compared
 
 
 class OpenVinoTower:
@@ -68,8 +68,7 @@ class OpenVinoTower:
     rows = ENGINE_ROWS
 
     def __init__(self, graph: bytes, weights: UInt8[Tensor, " bytes"], precision: str) -> None:
-        import openvino
-
+        openvino = import_openvino()
         self._core = openvino.Core()
         self._model = self._core.read_model(graph, openvino.Tensor(weights.numpy(), shared_memory=True))
         self._weights = weights  # the model reads them where they are
@@ -117,11 +116,7 @@ class Converted:
 
     @classmethod
     def read(cls, path: Path) -> "Converted":
-        """Read a copy from the cache.
-
-        Raises:
-            Exception: of any kind, where it is damaged.
-        """
+        """Read a copy from the cache; where it is damaged, any error is raised."""
         with safe_open(path, "pt") as file:  # mapped into memory, and not copied
             tensors = {name: file.get_tensor(name) for name in ("graph", "weights", "exact")}
             metadata = dict(file.metadata())
@@ -159,6 +154,18 @@ def entry_path(name: str, weights: str, precision: str) -> Path | None:
     return None if folder is None else folder / "engines" / f"{digest_of_json(key)}.safetensors"
 
 
+def import_openvino() -> Any:
+    """Import OpenVINO, which otherwise reports its use over the network, without asking."""
+    absent = "openvino_telemetry" not in sys.modules
+    sys.modules.setdefault("openvino_telemetry", None)  # type: ignore[arg-type]  # as if it were not installed
+    try:
+        import openvino
+    finally:
+        if absent:
+            del sys.modules["openvino_telemetry"]
+    return openvino
+
+
 def openvino_version() -> str | None:
     """Return the installed version of OpenVINO, without importing it; None where there is none."""
     try:
@@ -176,28 +183,29 @@ def obstacle(device: torch.device, precision: str) -> str | None:
     if openvino_version() is None:
         return "OpenVINO is not installed (pip install 'faircontext[fast]')"
     try:
-        import openvino
-
+        openvino = import_openvino()
         abilities = openvino.Core().get_property("CPU", "OPTIMIZATION_CAPABILITIES")
     except Exception as error:  # of a broken installation, any
-        return f"OpenVINO cannot be used ({(str(error).splitlines() or [type(error).__name__])[0]})"
+        return f"OpenVINO cannot be used ({_said(error)})"
     if precision == "bf16" and "BF16" not in abilities:
         return "OpenVINO does not compute in bf16 on this processor"
     return None
 
 
 def convert(tower: nn.Module, image_size: int) -> tuple[bytes, UInt8[Tensor, " bytes"]]:
-    """Convert a tower in float32 to OpenVINO; return graph and weights as it writes them.
-
-    Raises:
-        Exception: of any kind, where the tower has what OpenVINO cannot run.
-    """
-    import openvino
+    """Convert a tower in float32 to OpenVINO; return graph and weights as it writes them, or raise what it raises."""
+    openvino = import_openvino()
+    from openvino.frontend import FrontEndManager
+    from openvino.frontend.pytorch.ts_decoder import TorchScriptPythonDecoder
 
     example = torch.zeros(ENGINE_ROWS, 3, image_size, image_size)
     with warnings.catch_warnings(), torch.no_grad(), tempfile.TemporaryDirectory() as folder:
         warnings.simplefilter("ignore")  # of tracing, which is about models that change with their input
-        model: Any = openvino.convert_model(_FirstOutput(tower), example_input=example, input=[*example.shape])
+        # What `openvino.convert_model` does, without its reports.
+        frontend = FrontEndManager().load_by_framework("pytorch")
+        decoder = TorchScriptPythonDecoder(_FirstOutput(tower).eval(), example_input=(example,))
+        model: Any = frontend.convert(frontend.load(decoder))
+        model.reshape([*example.shape])
         graph, weights = Path(folder, "tower.xml"), Path(folder, "tower.bin")
         openvino.serialize(model, graph, weights)
         return graph.read_bytes(), torch.frombuffer(bytearray(weights.read_bytes()), dtype=torch.uint8)
@@ -262,8 +270,7 @@ class Choice:
         except FileNotFoundError:
             return None
         except Exception as error:  # damaged files raise anything
-            said = (str(error).splitlines() or [type(error).__name__])[0]
-            _warn(f"{self._path}: is damaged ({said[:100]}); the image tower is converted anew")
+            _warn(f"{self._path}: is damaged ({_said(error)}); the image tower is converted anew")
             return None
 
     def _take(self, converted: Converted) -> None:
@@ -276,7 +283,7 @@ class Choice:
                 features = backbone._image_features(probe, copy)[:1].float()
             problem = disagreement(converted.exact, features)
         except Exception as error:  # of the engine, any
-            problem = f"cannot be computed ({(str(error).splitlines() or [type(error).__name__])[0][:100]})"
+            problem = f"cannot be computed ({_said(error)})"
         if problem:
             what = f"{backbone.name}: features of a test picture in OpenVINO ({backbone.precision})"
             _warn(f"{what} {problem}; PyTorch runs the image tower")
@@ -295,8 +302,7 @@ class Choice:
         try:
             graph, weights = convert(tower, backbone.image_size)
         except Exception as error:  # of the engine, any
-            said = (str(error).strip().splitlines() or [type(error).__name__])[0]
-            _warn(f"{backbone.name}: OpenVINO cannot convert the image tower ({said[:100]}); PyTorch runs it")
+            _warn(f"{backbone.name}: OpenVINO cannot convert the image tower ({_said(error)}); PyTorch runs it")
             return
         converted = Converted(graph, weights, exact, hash_of(backbone.tower), 0.0)
         self._take(converted)
@@ -333,6 +339,10 @@ def is_convolutional(tower: nn.Module) -> bool:
     """Return whether most of a tower's weights are convolutions: only there OpenVINO was measured to be faster."""
     inside = sum(module.weight.numel() for module in tower.modules() if isinstance(module, nn.Conv2d))
     return 2 * inside > sum(parameter.numel() for parameter in tower.parameters())
+
+
+def _said(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0][:100]
 
 
 def _warn(line: str) -> None:
