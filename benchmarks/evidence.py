@@ -250,9 +250,9 @@ def compared(chosen: Mapping[str, str]) -> list[Explainer]:
 
 def gradient_models(options: argparse.Namespace) -> Iterator[tuple[str, Backbone]]:
     """Yield models through which gradients go, with names: the backbone, a trained checkpoint, random weights."""
-    yield options.backbone.rpartition("/")[2], create_backbone(options.backbone, precision="fp32")
+    yield options.backbone.rpartition("/")[2], create_backbone(options.backbone, precision="fp32", engine="torch")
     if options.model is not None:
-        yield options.model.name, create_backbone(f"local-dir:{options.model}", precision="fp32")
+        yield options.model.name, create_backbone(f"local-dir:{options.model}", precision="fp32", engine="torch")
     if options.random:
         logging.disable(logging.WARNING)  # that the weights are random is what is wanted
         torch.manual_seed(0)

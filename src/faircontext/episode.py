@@ -127,6 +127,7 @@ class Episode:
             "activation": backbone.facts.get("activation"),
             "precision": backbone.precision,
             "batch_size": backbone.batch_size,
+            **backbone.engine_facts,
         }
         return cached_features(self._features, whole, backbone.device, compute, rows)[:rows]
 

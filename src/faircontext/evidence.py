@@ -11,7 +11,6 @@ from typing import Literal
 
 import numpy as np
 import torch
-import torchvision.transforms.v2.functional as tvf
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
@@ -121,6 +120,8 @@ def occlude(
     if occluder == "mean":
         filling = image.mean((1, 2), keepdim=True)
     else:
+        import torchvision.transforms.v2.functional as tvf  # takes a second
+
         size = max(1, min(image.shape[1:]) // 8) | 1
         filling = tvf.gaussian_blur(image, [size, size], [size / 3.0, size / 3.0])
     return torch.where(masks[:, None], filling, image)

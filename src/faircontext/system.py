@@ -6,11 +6,12 @@ exist.
 
 import math
 import os
+import platform
 import re
 import sys
 from pathlib import Path
 
-__all__ = ["forget_peak", "lifetime_peak_mb", "peak_mb", "resident_mb", "usable_processors"]
+__all__ = ["forget_peak", "lifetime_peak_mb", "peak_mb", "processor_name", "resident_mb", "usable_processors"]
 
 _CGROUP_LIMIT = Path("/sys/fs/cgroup/cpu.max")
 """A container's limit (cgroup v2): microseconds of processor time, and the period in which they may be used."""
@@ -32,6 +33,15 @@ def usable_processors() -> int:
     except (OSError, ValueError):  # no such file, or no limit: the quota is then the word "max"
         return max(1, allowed)
     return max(1, min(allowed, math.ceil(quota / period)))
+
+
+def processor_name() -> str:
+    """Return the name of the processor's model, or an empty text where the system does not tell."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return platform.processor()
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
 
 
 def resident_mb() -> float:

@@ -211,6 +211,7 @@ class OpenClip(Backbone):
         device: a torch device.
         precision: of the image tower: `auto`, `fp32`, `bf16` or `fp16`.
         batch_size: rows of an image encoder batch on an accelerator; on a CPU they are always 16.
+        engine: of the image tower: `auto`, `torch` or `openvino`.
 
     Raises:
         ArgumentError: the model has a layout that cannot be used.
@@ -225,8 +226,9 @@ class OpenClip(Backbone):
         device: str = "cpu",
         precision: str = "auto",
         batch_size: int = 16,
+        engine: str = "auto",
     ) -> None:
-        super().__init__(device, precision, batch_size)
+        super().__init__(device, precision, batch_size, engine)
         self.name = name
         self._read_preprocessing(open_clip.get_model_preprocess_cfg(model))
         self.logit_scale = float(model.logit_scale.detach().exp())

@@ -197,7 +197,7 @@ def run_demo(out: Path, backbone_name: str, masks: int, seed: int) -> None:
     fcl = create_method("fcl", preset="recommended", backbone=backbone, masks=masks)
     assert isinstance(fcl, FCL)
     print(
-        f"FCL (preset recommended, {backbone.precision}) on {len(photos)} photos, plain and corrupted, between "
+        f"FCL (preset recommended, {backbone.arithmetic}) on {len(photos)} photos, plain and corrupted, between "
         f"{len(labels)} classes: {recipe.count} views and {masks} masks for each image",
         flush=True,
     )

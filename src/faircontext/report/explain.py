@@ -134,6 +134,7 @@ def explain_image(
         "resize_positions": options.resize_positions,
         "model": dict(backbone.facts),
         "precision": backbone.precision,
+        **backbone.engine_facts,
         "preset": options.preset,
         "masks": method.masks,
         "seed": options.seed,

@@ -40,7 +40,7 @@ T = TypeVar("T")
 
 
 class RunSettings(NamedTuple):
-    """What the runs of a group have in common; `pretrained` is empty for the backbone's own weights."""
+    """What runs of a group share; `pretrained` is empty for a backbone's own weights, `precision` names an engine."""
 
     backbone: str
     pretrained: str
@@ -59,7 +59,8 @@ class RunSettings(NamedTuple):
         try:
             config = run.document["config"]
             backbone, weights = config["backbone"], config.get("pretrained") or ""
-            texts = (backbone["name"], weights, backbone["precision"], config["preset"], config["prompts"])
+            engine = f", {backbone['engine']['name']}" if "engine" in backbone else ""
+            texts = (backbone["name"], weights, backbone["precision"] + engine, config["preset"], config["prompts"])
             name, pretrained, precision, preset, prompts = map(str, texts)
             return cls(name, pretrained, precision, preset, prompts, int(config["seed"]))
         except (KeyError, TypeError, ValueError) as error:

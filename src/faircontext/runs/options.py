@@ -61,6 +61,8 @@ class RunOptions:
     """Torch device of the backbone."""
     precision: str = "auto"
     """Of the image tower: auto (bf16 where the processor computes in it), fp32, bf16 or fp16."""
+    engine_image: Literal["auto", "torch", "openvino"] = "auto"
+    """What runs the image tower: torch, openvino (pip install 'faircontext[fast]'), or auto, the faster one here."""
     batch_size: int = 16
     """Rows of an image encoder batch, a multiple of 16; on a CPU always 16."""
     exif: bool = True
@@ -100,6 +102,7 @@ class RunOptions:
             self.pretrained,
             device=self.device,
             precision=self.precision,
+            engine=self.engine_image,
             batch_size=self.batch_size,
             resize_positions=self.resize_positions,
         )
@@ -292,6 +295,8 @@ class ExperimentOptions:
     """Torch device of the backbone."""
     precision: str = "auto"
     """Of the image tower: auto, fp32, bf16 or fp16."""
+    engine_image: Literal["auto", "torch", "openvino"] = "auto"
+    """What runs the image tower: torch, openvino, or auto, the faster one here."""
     workers: int | None = None
     """Processes that read images ahead (default: none on a CPU); with --engine ray, models that answer."""
     threads: int | None = None
