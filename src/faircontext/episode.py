@@ -14,7 +14,7 @@ from torch import Tensor
 
 from faircontext.backbones.towers import cached_features
 from faircontext.errors import ArgumentError, check_minimum, check_type
-from faircontext.evidence import Masks, Occluder, importance, occlude, sample_masks
+from faircontext.evidence import Masks, Occluder, distinct_maps, importance, occlude, sample_masks
 from faircontext.files import digest
 from faircontext.labels import LabelSpace
 from faircontext.types import Image
@@ -250,7 +250,13 @@ class Episode:
         return importance(self.z, features, text, beta), masks
 
     def weighted_features(self, maps: Float[Tensor, "maps height width"]) -> Float[Tensor, "maps dim"]:
-        """Return the features of the image weighted by maps, `x * map`: in float, never quantised to 8 bits."""
+        """Return the features of the image weighted by maps, `x * map`: in float, never quantised to 8 bits.
+
+        Maps that are the same are encoded once.
+        """
+        firsts, likes = distinct_maps(maps)
+        if len(firsts) < len(maps):
+            return self.weighted_features(maps[firsts])[likes]
         # Known by their content: maps depend on all of text, beta, masks and scaling.
         key = {"maps": digest(maps.cpu().contiguous().numpy().data)} if self._features is not None else {}
         return self._encode("weighted", key, len(maps), lambda start, stop: self.x * maps[start:stop, None])

@@ -22,9 +22,11 @@ __all__ = [
     "Masks",
     "Occluder",
     "Proxy",
+    "candidate_pairs",
     "cell_of",
     "common_evidence",
     "control_picture",
+    "distinct_maps",
     "effective_area",
     "evidence_maps",
     "importance",
@@ -160,6 +162,40 @@ def evidence_maps(
         per_cell = importance[rows.to(importance.device)].T @ chosen.to(importance)
         maps += per_cell[:, _cell_of_pixel(grid, height, width).to(importance.device)]
     return maps / len(masks)
+
+
+def candidate_pairs(ranking: Int[Tensor, " candidates"], leaders: int | None = None) -> Int[Tensor, "2 pairs"]:
+    """Return the pairs of candidates `i < j`, in order: all K (K - 1) / 2, or those that a leader is in.
+
+    With L leaders, (K - L) (K - L - 1) / 2 pairs fewer.
+
+    Args:
+        ranking: positions of the candidates, best first.
+        leaders: how many of the first are leaders; None for all pairs.
+    """
+    count = len(ranking)
+    pairs = torch.triu_indices(count, count, 1, device=ranking.device)
+    if leaders is None:
+        return pairs
+    leads = torch.zeros(count, dtype=torch.bool, device=ranking.device)
+    leads[ranking[:leaders]] = True
+    return pairs[:, leads[pairs].any(0)]
+
+
+def distinct_maps(maps: Float[Tensor, "maps height width"]) -> tuple[list[int], list[int]]:
+    """Return which maps are no copies of an earlier one, and for each map the place of its like among those.
+
+    Candidates of one name have equal features and so equal evidence: their pairs with a third are the same picture.
+    """
+    firsts: list[int] = []
+    likes: list[int] = []
+    sums = maps.flatten(1).sum(1, dtype=torch.float64).tolist()
+    for row, total in enumerate(sums):
+        equal = (at for at, first in enumerate(firsts) if sums[first] == total and torch.equal(maps[first], maps[row]))
+        likes.append(next(equal, len(firsts)))
+        if likes[-1] == len(firsts):
+            firsts.append(row)
+    return firsts, likes
 
 
 def common_evidence(
