@@ -11,7 +11,7 @@ from faircontext import FCL, Backbone, Episode, LabelSpace, create_method
 from faircontext.errors import ArgumentError
 from faircontext.evidence import effective_area
 from faircontext.methods import parse_settings
-from faircontext.methods.base import AUTO_BLOCK
+from faircontext.methods.evidence import AUTO_BLOCK
 from faircontext.types import FLAT, describe_flat, is_flat
 from helpers import same_bits
 

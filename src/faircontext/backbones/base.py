@@ -10,13 +10,16 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from faircontext.backbones.prompts import CheckpointedFeatures, Placement, Prompts
 from faircontext.backbones.towers import (
+    ADAPTABLE_BLOCKS,
+    DROPPABLE_PATCHES,
     DTYPES,
     ROW_MULTIPLE,
+    TRAINABLE_TOWER,
     USELESS,
     check_weights,
     hash_of,
@@ -41,12 +44,6 @@ TEXT_BATCH = 64
 
 MINIMUM_COSINE = 0.99
 """Least agreement of a lower precision with float32, on a test picture."""
-
-ADAPTABLE_BLOCKS = "attention blocks that can be adapted (a vision transformer, such as ViT-B-16)"
-"""Capability: the image tower is a vision transformer, see `split_tower` of `OpenClip`."""
-
-TRAINABLE_TOWER = "an image tower in float32 (precision fp32)"
-"""Capability: all weights of the image tower can be trained."""
 
 M = TypeVar("M", bound=torch.nn.Module)
 
@@ -104,7 +101,7 @@ class Backbone(ABC):
 
     @property
     def capabilities(self) -> frozenset[str]:
-        """What some methods need beyond features: see `ADAPTABLE_BLOCKS` and `TRAINABLE_TOWER`."""
+        """What some methods and settings need beyond features: see `towers`."""
         return frozenset({TRAINABLE_TOWER} if self.dtype is torch.float32 else ())
 
     @property
@@ -324,13 +321,29 @@ class Backbone(ABC):
             for chunk in pixels.split(self.batch_size):
                 rows = self._image_features(pad_rows(self._normalise(chunk)).to(self.dtype))
                 features.append(F.normalize(rows.float(), dim=-1)[: len(chunk)])
-        # A copy made outside inference mode can take part in automatic differentiation.
-        encoded = torch.cat(features).clone()
+        return self._usable(features)
+
+    def _usable(self, features: Sequence[Tensor]) -> Float[Tensor, "images dim"]:
+        """Join unit-norm features, fit for gradients; see `encode_image` for what is raised."""
+        encoded = torch.cat([*features]).clone()  # a copy made outside inference mode
         if count := int(useless_rows(encoded).sum()):
             whose = "the picture" if len(encoded) == 1 else f"{count} of {len(encoded)} pictures"
             lower = "" if self.dtype is torch.float32 else f" in {self.precision}; use fp32"
             raise FeatureError(f"{self.name}: the features of {whose} are {USELESS}{lower}")
         return encoded
+
+    @property
+    def patches(self) -> int:
+        """Patches along a side of a picture; see the capability `DROPPABLE_PATCHES`."""
+        raise ArgumentError(f"{self.name} has no {DROPPABLE_PATCHES}")
+
+    def encode_without(
+        self,
+        image: Float[Tensor, "3 height width"],  # noqa: ARG002
+        hidden: Bool[Tensor, "masks patches patches"],  # noqa: ARG002
+    ) -> Float[Tensor, "masks dim"]:
+        """Return unit-norm features of an image without its hidden patches, equally many in each mask."""
+        raise ArgumentError(f"{self.name} has no {DROPPABLE_PATCHES}")
 
     def view_recipe(self, preset: str) -> ViewRecipe:
         """Return the view recipe of a preset: the paper's, or what is recommended for this backbone."""

@@ -26,8 +26,11 @@ from faircontext.errors import ArgumentError, check_choice
 from faircontext.files import digest, digest_of_json, replacing
 
 __all__ = [
+    "ADAPTABLE_BLOCKS",
+    "DROPPABLE_PATCHES",
     "DTYPES",
     "ROW_MULTIPLE",
+    "TRAINABLE_TOWER",
     "USELESS",
     "cache_folder",
     "cached_features",
@@ -49,6 +52,15 @@ ROW_MULTIPLE = 16
 
 USELESS = "NaN, infinite or all zero"
 """What features must not be: a softmax over them gives NaN, or the same probability for all classes."""
+
+ADAPTABLE_BLOCKS = "attention blocks that can be adapted (a vision transformer, such as ViT-B-16)"
+"""Capability: the image tower is a vision transformer, see `split_tower` of `OpenClip`."""
+
+DROPPABLE_PATCHES = "patches that can be left out (a vision transformer of open_clip, such as ViT-B-16)"
+"""Capability: the image tower runs on some of an image's patches, see `Backbone.encode_without`."""
+
+TRAINABLE_TOWER = "an image tower in float32 (precision fp32)"
+"""Capability: all weights of the image tower can be trained."""
 
 
 def usable_device(device: str) -> torch.device:

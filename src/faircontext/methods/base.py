@@ -1,4 +1,4 @@
-"""The interface of a method, how methods are created from names, presets and settings, and methods with evidence."""
+"""The interface of a method, and how methods are created from names, presets and settings."""
 
 import types
 from abc import ABC, abstractmethod
@@ -6,30 +6,20 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, ClassVar, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from jaxtyping import Float
-from torch import Tensor
-
 from faircontext.backbones import Backbone
 from faircontext.episode import Episode
 from faircontext.errors import (
     ArgumentError,
     Registry,
     check_choice,
-    check_interval,
-    check_minimum,
     check_type,
     unknown_name,
 )
-from faircontext.estimators import Estimator, Evidence
-from faircontext.evidence import Occluder
-from faircontext.explore import Aggregation, Exploration, explore
 from faircontext.labels import LabelSpace
 from faircontext.types import Prediction
 
 __all__ = [
-    "AUTO_BLOCK",
     "METHODS",
-    "EvidenceMethod",
     "Method",
     "create_method",
     "list_methods",
@@ -80,6 +70,10 @@ class Method(ABC):
                 f"{cls.name} needs a backbone with {' and '.join(missing)}; {backbone.name}, in {backbone.precision}, "
                 "has none"
             )
+
+    def check_backbone(self, backbone: Backbone) -> None:
+        """Raise `ArgumentError` where the method, with its settings, needs more than a backbone can do."""
+        self.check(backbone)
 
     def check_labels(self, labels: LabelSpace) -> None:  # noqa: B027 (most methods take any)
         """Raise `LabelError` where the method cannot run on a label space, before any image is read."""
@@ -148,7 +142,10 @@ def create_method(name: str, *, preset: str = "paper", backbone: Backbone | None
     elif preset == "official":
         overrides.update(method.official)
     _check_known(method, name, settings)
-    return replace(method(), **{**overrides, **settings})
+    created = replace(method(), **{**overrides, **settings})
+    if backbone is not None:
+        created.check_backbone(backbone)
+    return created
 
 
 def list_methods(pattern: str = "*") -> list[str]:
@@ -248,99 +245,3 @@ def _describe(hint: Any) -> str:
     if get_origin(hint) is tuple:
         return {int: "whole numbers", float: "numbers"}[get_args(hint)[0]] + " with commas between"
     return {int: "a whole number", float: "a number", bool: "true or false", types.NoneType: "none"}.get(hint, "a word")
-
-
-MOST_MASKS = 100_000
-
-AUTO_BLOCK = 32
-"""Masks that are added at once where their number follows from the reliability of the maps."""
-
-
-@dataclass(frozen=True)
-class EvidenceMethod(Method):
-    """A method that explores candidates and looks where their evidence is (paper, Sec. "Explore with Fair Context").
-
-    Attributes:
-        k: K, number of candidates.
-        rho: fraction of views that is selected.
-        beta: inverse temperature of all scores; None for 0.2 times the backbone's own scale (20 on CLIP).
-        aggregation: what ranks classes, `"vote"` or `"mean"` of the posterior.
-        masks: N_m, number of masks, or `"auto"`: blocks of `AUTO_BLOCK` masks until the maps of the two classes that
-            the plain view favours are as reliable as `reliability`, or `budget` masks have been used.
-        grids: grid sizes of the masks.
-        gamma: fraction of cells that a mask occludes, or a range from which each mask draws.
-        occluder: what occluded pixels become: `"black"`, `"mean"` or `"blur"`.
-        estimator: how class evidence maps come from masks, see `Evidence`: `"paper"`, `"centred"` or `"least-squares"`.
-        smoothing: of the maps: standard deviation of a Gaussian kernel as a fraction of the side, 0 for none.
-        budget: most masks with `masks="auto"`.
-        reliability: what `masks="auto"` aims at, see `Evidence.reliability`.
-    """
-
-    k: int = 10
-    rho: float = 0.3
-    beta: float | None = None
-    aggregation: Aggregation = "vote"
-    masks: int | Literal["auto"] = 400
-    grids: tuple[int, ...] = (7, 9, 11, 13)
-    gamma: float | tuple[float, float] = 0.5
-    occluder: Occluder = "black"
-    estimator: Estimator = "paper"
-    smoothing: float = 0.0
-    budget: int | None = None
-    reliability: float = 0.8
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_interval("rho", self.rho, 0.0, 1.0)
-        check_interval("gamma", self.gamma, 0.0, 1.0)
-        if self.beta is not None:
-            check_interval("beta", self.beta, 0.0, 1e6)
-        check_minimum("k", self.k, 1)
-        self._check_masks()
-        if not 0.0 <= self.smoothing <= 1.0:
-            raise ArgumentError(f"smoothing={self.smoothing!r} is not possible; it must lie between 0 and 1")
-        check_interval("reliability", self.reliability, 0.0, 1.0)
-        if not self.grids or min(self.grids) < 2 or max(self.grids) > 512:
-            raise ArgumentError(f"grids={self.grids} is not possible; give grid sizes from 2 to 512")
-
-    def _check_masks(self) -> None:
-        if self.masks == "auto" and self.budget is None:
-            raise ArgumentError('masks="auto" needs a budget, the most masks that an image may use: budget=400')
-        for name, value in (("masks", self.masks), ("budget", self.budget)):
-            if not isinstance(value, int):
-                continue
-            check_minimum(name, value, 1)
-            if value > MOST_MASKS:
-                raise ArgumentError(f"{name}={value} is not possible; give at most {MOST_MASKS:,}")
-
-    def temperature(self, episode: Episode) -> float:
-        """Return beta, which depends on the backbone where it is not given."""
-        return self.beta if self.beta is not None else 0.2 * episode.backbone.logit_scale
-
-    def phi(self, episode: Episode, text: Float[Tensor, "classes dim"], k: int) -> Exploration:
-        """Run `Phi_k` on the image's views against some classes."""
-        return explore(episode.view_features, text, self.temperature(episode), k, self.rho, self.aggregation)
-
-    def evidence_settings(self, episode: Episode) -> tuple[object, ...]:
-        """Return all that evidence maps of an image depend on, besides the classes."""
-        names = ("masks", "grids", "gamma", "occluder", "estimator", "smoothing", "budget", "reliability")
-        return (self.temperature(episode), *(getattr(self, name) for name in names))
-
-    def evidence(self, episode: Episode, text: Float[Tensor, "candidates dim"]) -> Evidence:
-        """Return the candidates' class evidence maps `E_c` (paper, "Class Evidence Map Estimation")."""
-        if self.masks != "auto":
-            return self.evidence_of(episode, text, self.masks)
-        assert self.budget is not None
-        favoured = (text @ episode.z).sort(descending=True, stable=True).indices[:2]
-        for count in range(AUTO_BLOCK, self.budget, AUTO_BLOCK):
-            evidence = self.evidence_of(episode, text, count)
-            if bool((evidence.reliability[favoured] >= self.reliability).all()):
-                return evidence
-        return self.evidence_of(episode, text, self.budget)
-
-    def evidence_of(self, episode: Episode, text: Float[Tensor, "candidates dim"], count: int) -> Evidence:
-        """Return the evidence maps that the first masks give; see `evidence`."""
-        beta = self.temperature(episode)
-        importance, masks = episode.importance(text, beta, count, self.grids, self.gamma, self.occluder)
-        height, width = episode.x.shape[1:]
-        return Evidence(importance, masks, height, width, self.estimator, self.smoothing)

@@ -18,7 +18,8 @@ from faircontext.evidence import EvidenceScaling, Proxy, candidate_pairs, common
 from faircontext.explore import openness
 from faircontext.labels import LabelSpace
 from faircontext.methods.adaptation import Adaptation, Localised
-from faircontext.methods.base import EvidenceMethod, register_method
+from faircontext.methods.base import register_method
+from faircontext.methods.evidence import EvidenceMethod
 from faircontext.methods.predict import predict_by_vote, vote_over_templates
 from faircontext.types import Diagnostic, Prediction
 
