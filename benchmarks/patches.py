@@ -19,13 +19,13 @@ import torch.nn.functional as F
 from common import add_model_options, make_backbone
 from torch import Tensor
 
-from faircontext import Backbone, Episode, LabelSpace, load_image
+from faircontext import Episode, LabelSpace, load_image
 from faircontext.estimators import Evidence
 
 GRIDS = (7, 9, 11, 13)
 
 
-def seconds(backbone: Backbone, image: np.ndarray, labels: LabelSpace, masks: int, occluder: str, seed: int) -> float:
+def seconds(image: np.ndarray, labels: LabelSpace, masks: int, occluder: str, seed: int) -> float:
     """Return the time in which the masked copies of an image are made and encoded."""
     episode = Episode(image, labels, seed=seed)
     episode.z  # noqa: B018 (decoding and the plain view are not what is timed)
@@ -64,7 +64,7 @@ def main() -> None:
     times: dict[str, list[float]] = {"black": [], "drop": []}
     for run in range(options.runs + 1):
         for occluder, own in times.items():
-            own.append(seconds(backbone, image, labels, options.masks, occluder, run))
+            own.append(seconds(image, labels, options.masks, occluder, run))
     times = {occluder: own[1:] for occluder, own in times.items()}  # the first of each warms up
     ratios = [black / drop for black, drop in zip(times["black"], times["drop"], strict=True)]
     print(
