@@ -2,7 +2,8 @@
 
 Usage: python benchmarks/patches.py [--backbone ViT-B-16] [--precision auto] [--masks 64] [--runs 5] [--photos FOLDER]
 
-Time: the same masks of one image are encoded both ways in turn, in one process. Agreement: on each photo, the cosine of
+Time: the same masks of one image are encoded both ways in turn, in one process; seconds are the process's own, so that
+other jobs of the machine count little. Agreement: on each photo, the cosine of
 the features of one mask both ways, and Pearson's correlation over pixels of the evidence maps of both ways, as the mean
 over ten classes, beside that of the maps of two seeds. With random weights, which know nothing, agreement says how
 alike the two occlusions are to such a tower, and nothing of what maps are worth.
@@ -29,9 +30,9 @@ def seconds(image: np.ndarray, labels: LabelSpace, masks: int, occluder: str, se
     """Return the time in which the masked copies of an image are made and encoded."""
     episode = Episode(image, labels, seed=seed)
     episode.z  # noqa: B018 (decoding and the plain view are not what is timed)
-    begin = time.perf_counter()
+    begin = time.process_time()
     episode.masked_features(masks, GRIDS, 0.5, occluder)
-    return time.perf_counter() - begin
+    return time.process_time() - begin
 
 
 def maps(episode: Episode, masks: int, occluder: str) -> tuple[Tensor, Tensor]:
@@ -74,7 +75,7 @@ def main() -> None:
     for occluder, own in times.items():
         median = statistics.median(own)
         print(f"{occluder:6} {median:7.2f} s  {options.masks / median:6.1f} images/s")
-    print(f"ratio  {statistics.median(ratios):7.2f}    (min {min(ratios):.2f}, max {max(ratios):.2f})")
+    print(f"ratio  {statistics.median(ratios):7.2f}    (min {min(ratios):.2f}, max {max(ratios):.2f})", flush=True)
 
     rows = []
     for path in sorted(options.photos.iterdir()) if options.photos else ():
