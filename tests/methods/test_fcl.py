@@ -493,10 +493,10 @@ def test_the_best_twos_common_evidence_is_theirs_also_where_they_are_no_pair(ran
     evidence = Evidence(torch.from_numpy(rng.normal(size=(9, 4))).float(), sample_masks(9, rng, (3,), 0.5), 6, 6)
     pairs, method = torch.tensor([[0, 1], [2, 2]]), FCL(area=0.5)  # 0 with 2, and 1 with 2
     common = common_evidence(evidence.maps, pairs, "max", 0.5)
-    found = method._best_common(Localised(torch.zeros(2, 4), evidence, common), pairs, torch.tensor(ranking))
+    found = method._best_common(Localised(torch.zeros(2, 4), pairs, evidence, common), torch.tensor(ranking))
     expected = common_evidence(evidence.maps, torch.tensor(sorted(ranking[:2]))[:, None], "max", 0.5)[0]
     torch.testing.assert_close(found, expected)
-    assert method._best_common(Localised(torch.zeros(2, 4)), pairs, torch.tensor(ranking)) is None
+    assert method._best_common(Localised(torch.zeros(2, 4), pairs), torch.tensor(ranking)) is None
 
 
 def test_candidates_of_one_name_share_their_pictures(photos: Photos) -> None:

@@ -338,12 +338,10 @@ class Backbone(ABC):
         raise ArgumentError(f"{self.name} has no {DROPPABLE_PATCHES}")
 
     def encode_without(
-        self,
-        image: Float[Tensor, "3 height width"],  # noqa: ARG002
-        hidden: Bool[Tensor, "masks patches patches"],  # noqa: ARG002
+        self, image: Float[Tensor, "3 height width"], hidden: Bool[Tensor, "masks patches patches"]
     ) -> Float[Tensor, "masks dim"]:
         """Return unit-norm features of an image without its hidden patches, equally many in each mask."""
-        raise ArgumentError(f"{self.name} has no {DROPPABLE_PATCHES}")
+        raise ArgumentError(f"{self.name} has no {DROPPABLE_PATCHES} ({len(hidden)} masks, {image.shape[1]} pixels)")
 
     def view_recipe(self, preset: str) -> ViewRecipe:
         """Return the view recipe of a preset: the paper's, or what is recommended for this backbone."""

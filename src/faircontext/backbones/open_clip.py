@@ -9,7 +9,7 @@ import copy
 import math
 from collections.abc import Callable, Mapping
 from functools import cached_property
-from typing import Any
+from typing import Any, cast
 
 import open_clip
 import torch
@@ -202,7 +202,6 @@ class SplitTower:
 
 
 def _pool(tower: Any, hidden: Float[Tensor, "images tokens width"]) -> Float[Tensor, "images dim"]:
-    """Return the features of a vision transformer's last tokens, not of unit length."""
     pooled: Tensor = tower._pool(hidden)[0]
     return pooled if tower.proj is None else pooled @ tower.proj
 
@@ -320,22 +319,16 @@ class OpenClip(Backbone):
         """Patches along a side of a picture; see `Backbone.patches`."""
         if DROPPABLE_PATCHES not in self.capabilities:
             return super().patches
-        tower: Any = self.tower
-        return int(tower.grid_size[0])
+        return int(cast(Any, self.tower).grid_size[0])
 
     def encode_without(
         self, image: Float[Tensor, "3 height width"], hidden: Bool[Tensor, "masks patches patches"]
     ) -> Float[Tensor, "masks dim"]:
-        """Return unit-norm features of an image without its hidden patches; see `Backbone.encode_without`.
-
-        Patches are embedded, with their places, once for all masks; those that are left go through the blocks, so that
-        half of the patches are less than half of the work. As with `encode_image`, a row does not depend on others.
-        """
-        side = self.patches
+        """Return features of an image without its hidden patches, which are embedded once; see `Backbone`."""
+        tower, side = cast(Any, self.tower), self.patches
         seen = F.pad(~hidden.flatten(1).to(self.device), (1, 0), value=True)  # the class token comes first
         if hidden.shape[-1] != side or len(counts := seen.sum(1).unique()) != 1 or int(counts[0]) < 2:
             raise ArgumentError(f"invalid hidden: each mask must hide as many of {side} x {side} patches, and not all")
-        tower: Any = self.tower
         places = seen.nonzero()[:, 1].view(len(seen), -1)
         features = []
         with torch.inference_mode():

@@ -60,6 +60,7 @@ class Localised:
     """Common evidence of all pairs: its features, and the maps behind them where it is the image's own."""
 
     features: Float[Tensor, "pairs dim"]
+    pairs: Int[Tensor, "2 pairs"]
     evidence: Evidence | None = None
     common: Float[Tensor, "pairs height width"] | None = None
 

@@ -120,16 +120,15 @@ class FCL(StudySwitches, EvidenceMethod):
         explored = Adaptation(prediction, exploration, candidates, before, before)
         if (settled := self._settled(explored)) is not None:
             return settled
-        pairs = candidate_pairs(before.ranking, _LEADERS if self.pairs == "top3" else None)
         try:
-            localised = self._localise(episode, tau0[candidates], pairs)
+            localised = self._localise(episode, tau0[candidates], before.ranking)
         except FeatureError as error:  # of a masked image; exploration needs none
             return explored.fall_back(f"{error}: answered by exploration alone")
         prompts = episode.labels.prompts[template].select(candidates.tolist())
         calibration = calibrate_context(
             lambda delta: episode.backbone.encode_text(prompts, delta, placement),
             delta0,
-            self._loss(episode, localised.features, pairs),
+            self._loss(episode, localised.features, localised.pairs),
             # CL-HP's reference is the hard prompt; the first forward pass already has learnable tokens before it.
             reference=tau0[candidates] if self.context == "cl-hp" and self.hp_base == "hard" else None,
             lr=self.lr,
@@ -147,9 +146,9 @@ class FCL(StudySwitches, EvidenceMethod):
             prediction=predict_by_vote(episode, exploration, candidates, after, tau),
             after=after,
             evidence=localised.evidence,
-            pairs=pairs,
+            pairs=localised.pairs,
             common=localised.common,
-            best_common=self._best_common(localised, pairs, after.ranking),
+            best_common=self._best_common(localised, after.ranking),
             calibration=calibration,
             not_learnt=self._why_untouched() if untouched else None,
         )
@@ -219,18 +218,19 @@ class FCL(StudySwitches, EvidenceMethod):
         return episode.labels.prepend(template, delta0)
 
     def _localise(
-        self, episode: Episode, text: Float[Tensor, "candidates dim"], pairs: Int[Tensor, "2 pairs"]
+        self, episode: Episode, text: Float[Tensor, "candidates dim"], ranking: Int[Tensor, " candidates"]
     ) -> Localised:
         """Find the candidates' common evidence and encode it; methods with the same settings share it."""
+        pairs = candidate_pairs(ranking, _LEADERS if self.pairs == "top3" else None)
         if self.proxy != "evidence":
             picture = control_picture(episode.x, self.proxy)
             features = episode.remember(self.proxy, lambda: episode.backbone.encode_image(picture[None]))
-            return Localised(features.expand(pairs.shape[1], -1))
+            return Localised(features.expand(pairs.shape[1], -1), pairs)
 
         def find() -> Localised:
             evidence = self.evidence(episode, text)
             common = self._common(evidence.maps, pairs)
-            return Localised(episode.weighted_features(common), evidence, common)
+            return Localised(episode.weighted_features(common), pairs, evidence, common)
 
         settings = (self.evidence_settings(episode), self.evidence_scaling, self.area)
         key = text.cpu().numpy().tobytes(), pairs.cpu().numpy().tobytes(), settings
@@ -242,13 +242,13 @@ class FCL(StudySwitches, EvidenceMethod):
         return common_evidence(maps, pairs, self.evidence_scaling, self.area)
 
     def _best_common(
-        self, localised: Localised, pairs: Int[Tensor, "2 pairs"], ranking: Int[Tensor, " candidates"]
+        self, localised: Localised, ranking: Int[Tensor, " candidates"]
     ) -> Float[Tensor, "height width"] | None:
         """Return the common evidence of the two best candidates, also where they are none of the pairs."""
         if localised.evidence is None or localised.common is None:
             return None
         best = ranking[:2].sort().values[:, None]
-        place = (pairs == best).all(0).nonzero().flatten().tolist()
+        place = (localised.pairs == best).all(0).nonzero().flatten().tolist()
         return localised.common[place[0]] if place else self._common(localised.evidence.maps, best)[0]
 
     def _loss(
