@@ -13,6 +13,8 @@ All run in one process, in turn; each has answered once, with few classes and ma
 own, so that other jobs of the machine count little. Memory is the peak above what was resident before, with what was
 freed given back to the system in between. Ratios are of one turn, to the official procedure. With `--turns FILE` the
 turns are stored as they end, and a later call goes on after them.
+
+`--count` times nothing: it counts floating-point operations of both towers, which depend on no machine.
 """
 
 import argparse
@@ -26,11 +28,14 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
+import open_clip
 import torch
 import torch.nn.functional as F
 from common import add_model_options, make_backbone
 from timm.data import ImageNetInfo
 from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.flop_counter import FlopCounterMode
 
 from faircontext import Backbone, Episode, LabelSpace, ViewRecipe, create_method
 from faircontext.backbones.open_clip import OpenClip
@@ -122,6 +127,41 @@ def runners(
     }
 
 
+def operations(name: str, classes: int, masks: int) -> dict[str, float]:
+    """Return how many operations, in 10^12, the towers of a vision transformer's model need, by title.
+
+    A multiplication and an addition are two. FCL's thirty short prompts, less than a hundredth, are left out.
+    """
+    model = open_clip.create_model(name, device="meta").eval().requires_grad_(False)
+    tower, length = model.visual, model.context_length
+
+    def count(run: Callable[[], object]) -> float:
+        with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH):
+            run()
+        return counter.get_total_flops() / 1e12
+
+    def prompt(graph: bool) -> None:
+        tokens = torch.empty(1, length, model.ln_final.normalized_shape[0], device="meta", requires_grad=graph)
+        hidden = model.transformer(tokens + model.positional_embedding, attn_mask=model.attn_mask)
+        feature = model.ln_final(hidden)[:, -1] @ model.text_projection
+        if graph:
+            feature.sum().backward()  # type: ignore[no-untyped-call]
+
+    side = tower.image_size[0]
+    seen = 1 + tower.grid_size[0] ** 2 - int(tower.grid_size[0] ** 2 / 2 + 0.5)
+    tokens = torch.empty(1, seen, tower.ln_pre.normalized_shape[0], device="meta")
+    image = count(lambda: tower(torch.empty(1, 3, side, side, device="meta")))
+    half = count(lambda: tower._pool(tower.transformer(tokens))[0] @ tower.proj)
+    return {
+        "official TPT": 65 * image + classes * (count(lambda: prompt(True)) + count(lambda: prompt(False))),
+        f"fcl, {masks} masks": (64 + masks + 45) * image,
+        f"fcl, {masks} masks, drop": (64 + 45) * image + masks * half,
+        "fcl, fast, open": (64 + 32 + 24) * image,
+        "fcl, fast, open, drop": (64 + 24) * image + 32 * half,
+        "fcl, fast, sure": 64 * image,
+    }
+
+
 def measured(call: Callable[[], object]) -> tuple[float, float]:
     """Return the seconds and the megabytes that a call takes."""
     gc.collect()
@@ -143,7 +183,13 @@ def main() -> None:
     parser.add_argument("--masks", type=int, default=400)
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--turns", type=Path)
+    parser.add_argument("--count", action="store_true")
     options = parser.parse_args()
+    if options.count:
+        counts = operations(options.backbone, options.classes, options.masks)
+        for title, own in counts.items():
+            print(f"| {title:24} | {own:.2f} | {own / counts['official TPT']:.2f} |")
+        return
 
     backbone = make_backbone(options)
     names = [text.partition(",")[0] for text in ImageNetInfo().label_descriptions()[: options.classes]]

@@ -53,3 +53,15 @@ def test_the_official_procedure_starts_afresh_for_each_image(
     alone = official(first)
     official(second)
     assert torch.equal(official(first), alone)
+
+
+def test_operations_are_those_of_a_vision_transformer(peers: ModuleType) -> None:
+    counts = peers.operations("ViT-B-16", 200, 400)
+    # Of a block: 12 width^2 multiplications a token, and 2 width for each pair of tokens; the patches; the projection.
+    image = 12 * (12 * 768**2 * 197 + 2 * 768 * 197**2) + 3 * 16**2 * 768 * 196 + 768 * 512
+    assert counts["fcl, 400 masks"] == pytest.approx(2 * image * 509 / 1e12)
+    half = 12 * (12 * 768**2 * 99 + 2 * 768 * 99**2) + 768 * 512
+    assert counts["fcl, 400 masks, drop"] == pytest.approx(2 * (image * 109 + half * 400) / 1e12)
+    prompt = 12 * (12 * 512**2 * 77 + 2 * 512 * 77**2) + 512 * 512
+    text = counts["official TPT"] - 2 * 65 * image / 1e12
+    assert text == pytest.approx(2 * 3 * 200 * prompt / 1e12, rel=0.02)  # backwards again as much
