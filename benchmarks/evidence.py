@@ -36,7 +36,8 @@ from faircontext.backbones.open_clip import OpenClip
 from faircontext.datasets.collages import Collage, Collages
 from faircontext.datasets.load import load_dataset
 from faircontext.datasets.spec import Dataset
-from faircontext.evidence import importance, sample_masks
+from faircontext.evidence import importance
+from faircontext.masks import sample_masks
 from faircontext.metrics.saliency import deletion, insertion, localise, rank_correlation
 
 COUNTS = (25, 50, 100, 200, 400, 800, 1600)

@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from faircontext.backbones.engines import ENGINES, Choice, is_convolutional, openvino_version
 from faircontext.backbones.towers import (
     ADAPTABLE_BLOCKS,
+    DROPPABLE_PATCHES,
     DTYPES,
     ROW_MULTIPLE,
     TRAINABLE_TOWER,
@@ -94,7 +95,7 @@ class ImageEncoder(ABC):
 
     @property
     def capabilities(self) -> frozenset[str]:
-        """What some methods need beyond features: see `ADAPTABLE_BLOCKS` and `TRAINABLE_TOWER`."""
+        """What some methods and settings need beyond features: see `towers`."""
         return frozenset({TRAINABLE_TOWER} if self.dtype is torch.float32 else ())
 
     @property
@@ -189,6 +190,17 @@ class ImageEncoder(ABC):
             ArgumentError: the tower has no such blocks, or fewer.
         """
         raise ArgumentError(f"{self.name} has no {ADAPTABLE_BLOCKS} ({blocks} of them are asked for)")
+
+    @property
+    def patches(self) -> int:
+        """Patches along a side of a picture; see the capability `DROPPABLE_PATCHES`."""
+        raise ArgumentError(f"{self.name} has no {DROPPABLE_PATCHES}")
+
+    def encode_without(
+        self, image: Float[Tensor, "3 height width"], hidden: Bool[Tensor, "masks patches patches"]
+    ) -> Float[Tensor, "masks dim"]:
+        """Return unit-norm features of an image without its hidden patches, equally many in each mask, in PyTorch."""
+        raise ArgumentError(f"{self.name} has no {DROPPABLE_PATCHES} ({len(hidden)} masks, {image.shape[1]} pixels)")
 
     def encode_with(
         self, weights: Mapping[str, Tensor], pixels: Float[Tensor, "images 3 height width"]

@@ -28,6 +28,7 @@ from faircontext.files import digest, digest_of_json, digest_of_parts, replacing
 
 __all__ = [
     "ADAPTABLE_BLOCKS",
+    "DROPPABLE_PATCHES",
     "DTYPES",
     "MINIMUM_COSINE",
     "ROW_MULTIPLE",
@@ -59,6 +60,9 @@ USELESS = "NaN, infinite or all zero"
 
 ADAPTABLE_BLOCKS = "attention blocks that can be adapted (a vision transformer, such as ViT-B-16)"
 """Capability: the image tower is a vision transformer, see `split_tower` of `OpenClip`."""
+
+DROPPABLE_PATCHES = "patches that can be left out (a vision transformer of open_clip, such as ViT-B-16)"
+"""Capability: the image tower runs on some of an image's patches, see `Backbone.encode_without`."""
 
 TRAINABLE_TOWER = "an image tower in float32 (precision fp32)"
 """Capability: all weights of the image tower can be trained."""
