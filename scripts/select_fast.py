@@ -1,4 +1,4 @@
-"""Apply the registered rule of the preset `fast` to the runs of the experiment lite0-fast, and count encoded images.
+"""Apply the registered rule for a preset `fast` to the runs of the experiment lite0-fast, and count encoded images.
 
 Usage: python scripts/select_fast.py ablations/lite0-fast [--base base] [--candidates fast-80 fast-85 fast-90]
 
@@ -63,9 +63,9 @@ def read(folder: Path, labels: Sequence[str]) -> dict[str, Answers]:
                 pc.and_(pc.equal(run.rows["method"], f"fcl-{label}"), pc.equal(run.rows["error"], ""))
             )
             for row in rows.to_pylist():
-                count = encoded(row, settings, config["views"]["number"], dataset["classes"])
+                count = encoded(row, settings, config["views"]["count"], dataset["classes"])
                 key = dataset["name"], row["path"]
-                calibrated = count > config["views"]["number"]
+                calibrated = count > config["views"]["count"]
                 found[label][key] = row["index"] == row["label_index"], row["index"], calibrated, count
     shared = sorted(set.intersection(*(set(own) for own in found.values())))
     first = found[labels[0]]

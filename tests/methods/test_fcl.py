@@ -502,7 +502,7 @@ def test_the_best_twos_common_evidence_is_theirs_also_where_they_are_no_pair(ran
 def test_candidates_of_one_name_share_their_pictures(photos: Photos) -> None:
     backbone = CountingLite("lite0")
     labels = LabelSpace(("cat", "dog", "cat", "horse"), backbone)
-    episode = Episode(photos["cat"], labels, ViewRecipe(number=8, scale=(0.3, 1.0)))
+    episode = Episode(photos["cat"], labels, ViewRecipe(count=8, scale=(0.3, 1.0)))
     adaptation = FCL(**SMALL).adapt(episode)
     assert backbone.encoded == 8 + 8 + 4  # of six pairs, those of the two cats with a third are two
     alone = torch.cat([backbone.encode_image(episode.x * common[None, None]) for common in adaptation.common])

@@ -234,11 +234,12 @@ class ImageEncoder(ABC):
         copy = None if self._choice is None else self._choice.copy
         size, multiple = (self.batch_size, ROW_MULTIPLE) if copy is None else (copy.rows, copy.rows)
         dtype = self.dtype if copy is None else torch.float32
+        encode = self._image_features if copy is None else partial(self._image_features, tower=copy)
         with torch.inference_mode():
             # On a CPU the tower takes 16 rows whatever the batch size: they fit its caches, and kernels that are chosen
             # by the number of rows (in bf16 with other rounding) stay the same.
             for chunk in pixels.split(size):
-                rows = self._image_features(pad_rows(self._normalise(chunk), multiple).to(dtype), copy)
+                rows = encode(pad_rows(self._normalise(chunk), multiple).to(dtype))
                 features.append(F.normalize(rows.float(), dim=-1)[: len(chunk)])
         return self._usable(features)
 
