@@ -14,7 +14,7 @@ from faircontext.errors import ArgumentError, check_minimum
 from faircontext.imageio import MAX_PIXELS, DecodedImage, read_image
 from faircontext.names import class_names
 from faircontext.runs.records import method_of
-from faircontext.system import usable_processors
+from faircontext.system import keep_freed_memory, usable_processors
 
 if TYPE_CHECKING:
     from faircontext.runs.plan import Model, Setup
@@ -106,6 +106,7 @@ class RunOptions:
             batch_size=self.batch_size,
             resize_positions=self.resize_positions,
         )
+        keep_freed_memory()  # not before: what loading has freed is given back
         created = {
             label: create_method(name, preset=self.preset, backbone=backbone, **settings[label])
             for label, name in asked.items()
