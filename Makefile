@@ -11,8 +11,9 @@ demo: $(STAMP)  ## run FCL on sample photos and draw its evidence into demo/
 test: $(STAMP)  ## run the tests; FAIRCONTEXT_DATA adds those that need labelled images
 	$(BIN)/python -m pytest -n auto --dist loadfile
 
-bench: $(STAMP)  ## run the tests of how long things take, one after the other
+bench: $(STAMP)  ## run the tests of how long things take, one after the other, and print the table of engines
 	$(BIN)/python -m pytest -m timing
+	$(BIN)/python benchmarks/engines.py --json benchmarks/results.json
 
 test-lowest:  ## run the tests against the lowest versions that are declared, in .venv-lowest
 	$(PYTHON) -m venv .venv-lowest

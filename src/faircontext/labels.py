@@ -147,7 +147,11 @@ class LabelSpace:
             architecture, _, tag = (name, "", "") if scheme else name.partition(":")
             try:
                 backbone = create_backbone(
-                    architecture, tag or None, device=str(self.backbone.device), precision=self.backbone.precision
+                    architecture,
+                    tag or None,
+                    device=str(self.backbone.device),
+                    precision=self.backbone.precision,
+                    engine=self.backbone.requested_engine,
                 )
             except ArgumentError as error:
                 raise ArgumentError(f"the other backbone {name!r} (a name, or ARCHITECTURE:TAG): {error}") from None
@@ -173,7 +177,7 @@ class LabelSpace:
             "backbone": backbone.name,
             "weights": backbone.text_hash,
             "activation": backbone.facts.get("activation"),
-            "precision": str(backbone.token_embeddings(prompts.ids[:1]).dtype),
+            "precision": str(backbone.text_dtype),
             "prompts": prompts.texts,
             "ids": prompts.ids.tolist(),
             "prepended": None if tokens is None else CONTEXT,

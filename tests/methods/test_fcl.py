@@ -9,12 +9,16 @@ import numpy as np
 import pytest
 import torch
 
-from faircontext import FCL, Backbone, Episode, LabelSpace, Prediction, ZeroShot, create_method
+from faircontext import FCL, Backbone, Episode, LabelSpace, Prediction, ViewRecipe, ZeroShot, create_method
 from faircontext.backbones.lite import Lite
 from faircontext.backbones.prompts import CONTEXT, PROMPT_SETS
 from faircontext.calibrate import alignment_loss, calibration_loss, pair_weights, total_loss
 from faircontext.errors import LabelError
+from faircontext.estimators import Evidence
+from faircontext.evidence import common_evidence
 from faircontext.explore import explore, openness
+from faircontext.masks import sample_masks
+from faircontext.methods.evidence import Localised
 from helpers import assert_identical, assert_same_answer, assert_valid, same_bits
 from oracles import fcl as oracle
 
@@ -462,3 +466,44 @@ def test_safe_calibrates_open_images_only(
     assert_same_answer(safe, FCL(**settings, calibrate=False)(episode))
     assert safe.fallback is None
     assert safe.diagnostics["openness"] < FCL().safe_openness
+
+
+def test_pairs_of_the_three_leaders_are_made_alike(photos: Photos, make_episode: MakeEpisode) -> None:
+    settings = {**SMALL, "k": 10}
+    every, leading = (
+        FCL(**settings, pairs=pairs).adapt(make_episode(photos["astronaut"])) for pairs in ("all", "top3")
+    )
+    leaders = set(leading.before.ranking[:3].tolist())
+    used = [pair for pair in every.pairs.T.tolist() if leaders & set(pair)]
+    assert leading.pairs.T.tolist() == used
+    assert (every.common.shape[0], leading.common.shape[0]) == (45, 24)
+    rows = [every.pairs.T.tolist().index(pair) for pair in used]
+    assert same_bits(leading.common, every.common[rows])
+    assert not torch.equal(leading.calibration.context, every.calibration.context)
+
+
+def test_with_three_candidates_all_pairs_have_a_leader(episode: Episode) -> None:
+    settings = {**SMALL, "k": 3}
+    assert_identical(FCL(**settings, pairs="top3")(episode), FCL(**settings)(episode))
+
+
+@pytest.mark.parametrize("ranking", [[3, 1, 0, 2], [0, 2, 1, 3]])
+def test_the_best_twos_common_evidence_is_theirs_also_where_they_are_no_pair(ranking: list[int]) -> None:
+    rng = np.random.default_rng(0)
+    evidence = Evidence(torch.from_numpy(rng.normal(size=(9, 4))).float(), sample_masks(9, rng, (3,), 0.5), 6, 6)
+    pairs, method = torch.tensor([[0, 1], [2, 2]]), FCL(area=0.5)  # 0 with 2, and 1 with 2
+    common = common_evidence(evidence.maps, pairs, "max", 0.5)
+    found = method._best_common(Localised(torch.zeros(2, 4), pairs, evidence, common), torch.tensor(ranking))
+    expected = common_evidence(evidence.maps, torch.tensor(sorted(ranking[:2]))[:, None], "max", 0.5)[0]
+    torch.testing.assert_close(found, expected)
+    assert method._best_common(Localised(torch.zeros(2, 4), pairs), torch.tensor(ranking)) is None
+
+
+def test_candidates_of_one_name_share_their_pictures(photos: Photos) -> None:
+    backbone = CountingLite("lite0")
+    labels = LabelSpace(("cat", "dog", "cat", "horse"), backbone)
+    episode = Episode(photos["cat"], labels, ViewRecipe(count=8, scale=(0.3, 1.0)))
+    adaptation = FCL(**SMALL).adapt(episode)
+    assert backbone.encoded == 8 + 8 + 4  # of six pairs, those of the two cats with a third are two
+    alone = torch.cat([backbone.encode_image(episode.x * common[None, None]) for common in adaptation.common])
+    assert same_bits(episode.weighted_features(adaptation.common), alone)

@@ -4,8 +4,11 @@ from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
 
+import numpy as np
 import pytest
+import torch
 
+from faircontext.evidence import candidate_pairs
 from faircontext.methods import FCL
 
 SCRIPTS = Path(__file__).parents[2] / "scripts"
@@ -51,3 +54,32 @@ def test_a_rule_lets_calibration_change_an_answer_from_its_threshold_on() -> Non
 def test_the_rule_that_is_shipped_is_the_one_that_is_reported() -> None:
     script = load("select_safe")
     assert FCL().safe_openness in script.RULES["entropy over its maximum"][1]
+
+
+def answers(script: ModuleType, correct: list[int], encoded: int) -> object:
+    right = np.array(correct, bool)
+    return script.Answers(right, *np.zeros((2, len(right)), bool), np.full(len(right), encoded))
+
+
+def test_the_preset_fast_must_save_and_lose_nothing() -> None:
+    script = load("select_fast")
+    base = answers(script, [1] * 400 + [0] * 360, 209)
+    same, dear = answers(script, [1] * 400 + [0] * 360, 83), answers(script, [1] * 400 + [0] * 360, 84)
+    worse = answers(script, [1] * 385 + [0] * 375, 70)
+    known = {"base": base, "dear": dear, "worse": worse, "same": same}
+    assert script.chosen(known, "base", ["dear", "worse", "same"]) == "same"
+    assert script.chosen(known, "base", ["dear", "worse"]) is None
+
+
+def test_what_an_answer_encoded_is_counted() -> None:
+    script = load("select_fast")
+    settings = {"k": 10, "pairs": "all"}
+    row = {"diagnostics": '{"evidence_masks": 100}'}
+    assert script.encoded(row, settings, 64, 1000) == 209
+    assert script.encoded(row, {**settings, "pairs": "top3"}, 64, 1000) == 64 + 100 + 24
+    assert script.encoded(row, {**settings, "pairs": "top3"}, 64, 2) == 64 + 100 + 1
+    assert script.encoded({"diagnostics": '{"openness": 0.5}'}, settings, 64, 1000) == 64
+    for count in range(1, 12):
+        for pairs, leaders in (("all", None), ("top3", 3)):
+            expected = candidate_pairs(torch.arange(count), leaders).shape[1]
+            assert script.pairs_of({"k": count, "pairs": pairs}, 99) == expected

@@ -4,6 +4,7 @@ An entry point of the group `faircontext.backbones` makes a third party's known 
 it, given `pretrained`, and `device`, `precision` and `batch_size` by keyword.
 """
 
+import warnings
 from collections.abc import Callable
 from fnmatch import fnmatchcase
 from functools import partial
@@ -11,7 +12,8 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from faircontext.backbones.base import Backbone
-from faircontext.errors import ArgumentError, Registry, check_type
+from faircontext.backbones.engines import ENGINES
+from faircontext.errors import ArgumentError, FairContextWarning, Registry, check_choice, check_type
 
 __all__ = ["Backbone", "activation_of", "create_backbone", "list_backbones", "list_pretrained"]
 
@@ -39,7 +41,8 @@ def _create_lite(name: str, pretrained: str | None, **options: object) -> Backbo
     return Lite(name, **options)  # type: ignore[arg-type]
 
 
-for _name in ("lite0", "lite1", "lite2"):
+_LITE = ("lite0", "lite1", "lite2")
+for _name in _LITE:
     _BACKBONES.register(_name)(partial(_create_lite, _name))
 
 
@@ -50,6 +53,7 @@ def create_backbone(
     device: str = "cpu",
     precision: str = "auto",
     batch_size: int = 16,
+    engine: str = "auto",
     resize_positions: bool = False,
 ) -> Backbone:
     """Create a backbone by name; see `list_backbones`.
@@ -62,11 +66,15 @@ def create_backbone(
         precision: of the image tower: `"auto"`, `"fp32"`, `"bf16"` or `"fp16"`.
         batch_size: rows of an image encoder batch on an accelerator, a multiple of 16; another size may move features
             by rounding. On a CPU they are always 16, and features do not depend on it.
+        engine: what runs the image tower: `"torch"`, `"openvino"` (extra `fast`), or `"auto"`, the faster of the two on
+            this processor where that is measured once and kept in the cache, else torch. Each engine has its own
+            rounding. Another package's backbone runs in PyTorch.
         resize_positions: whether positions of weights that were trained for pictures or prompts of another size are
             resized to the architecture's, instead of refused; accuracy suffers.
 
     Warns:
-        FairContextWarning: there was a choice, for example between weights and their average, and what was taken.
+        FairContextWarning: there was a choice, for example between weights and their average, and what was taken; or
+            an engine cannot be used, and why; or the image tower was converted.
 
     Raises:
         ArgumentError: there is no backbone of this name, its weights cannot be found or read, or an option is not
@@ -75,10 +83,16 @@ def create_backbone(
     check_type("name", name, str)
     check_type("pretrained", pretrained, (str, type(None)))
     check_type("resize_positions", resize_positions, bool)
+    check_choice("engine", engine, ENGINES)
     options: dict[str, object] = {"device": device, "precision": precision, "batch_size": batch_size}
     if name in _BACKBONES:
         if resize_positions:
             raise ArgumentError(f"{name} has its own weights; leave resize_positions out")
+        if name in _LITE:
+            options["engine"] = engine
+        elif engine == "openvino":
+            line = f"PyTorch runs the image tower of {name}, which another package makes"
+            warnings.warn(line, FairContextWarning, stacklevel=2)
         with _BACKBONES.blamed(name):
             backbone = _BACKBONES[name](pretrained, **options)
             if not isinstance(backbone, Backbone):
@@ -86,6 +100,7 @@ def create_backbone(
         return backbone
     from faircontext.backbones.checkpoints import load_open_clip  # takes seconds to import
 
+    options["engine"] = engine
     return load_open_clip(name, pretrained, resize_positions=resize_positions, **options)  # type: ignore[arg-type]
 
 

@@ -71,6 +71,7 @@ def load_open_clip(
     device: str = "cpu",
     precision: str = "auto",
     batch_size: int = 16,
+    engine: str = "auto",
     resize_positions: bool = False,
 ) -> OpenClip:
     """Load an open_clip model with its weights, its tokenizer and its own preprocessing.
@@ -98,7 +99,8 @@ def load_open_clip(
     for line in lines:
         warnings.warn(line, FairContextWarning, stacklevel=3)
     title = name if pretrained is None else f"{name}:{pretrained}"
-    backbone = OpenClip(title, model, tokenizer, device=device, precision=precision, batch_size=batch_size)
+    options: dict[str, Any] = {"device": device, "precision": precision, "batch_size": batch_size, "engine": engine}
+    backbone = OpenClip(title, model, tokenizer, **options)
     if lines:
         backbone.facts = {**backbone.facts, "warnings": lines}
     return backbone

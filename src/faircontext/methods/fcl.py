@@ -1,7 +1,7 @@
 """Fair Context Learning (the paper): explore candidates, then learn a context that is fair on their common evidence."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Literal
@@ -11,85 +11,21 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from faircontext.backbones.prompts import Placement
-from faircontext.calibrate import Calibration, PairWeight, calibrate_context, total_loss
+from faircontext.calibrate import PairWeight, calibrate_context, total_loss
 from faircontext.episode import Episode
 from faircontext.errors import ArgumentError, FeatureError, LabelError, check_interval, check_minimum
-from faircontext.estimators import Evidence
-from faircontext.evidence import EvidenceScaling, Proxy, common_evidence, control_picture, effective_area
-from faircontext.explore import Exploration, openness
+from faircontext.evidence import EvidenceScaling, Proxy, candidate_pairs, common_evidence, control_picture
+from faircontext.explore import openness
 from faircontext.labels import LabelSpace
 from faircontext.methods.base import register_method
-from faircontext.methods.evidence import EvidenceMethod
+from faircontext.methods.evidence import Adaptation, EvidenceMethod, Localised
 from faircontext.methods.predict import predict_by_vote, vote_over_templates
 from faircontext.types import Diagnostic, Prediction
 
 __all__ = ["FCL", "Adaptation", "StudySwitches"]
 
-
-@dataclass(frozen=True)
-class Adaptation:
-    """How FCL arrived at an answer, for one template; candidate tensors are in class order.
-
-    Attributes:
-        prediction: the answer.
-        exploration: `Phi_K` over all classes at the base context.
-        candidates: `C_K`, in class order.
-        before: `Phi_1` over the candidates at the base context: the exploration-only answer.
-        after: `Phi_1` over the candidates at the learnt context (`before` where nothing was learnt).
-        evidence: class evidence of the candidates, None without calibration or with a control (`proxy`).
-        pairs: positions in `candidates` of each pair.
-        common: common-evidence map of each pair, scaled, None where `evidence` is.
-        calibration: the learnt context and its losses, None without calibration.
-        not_learnt: None, or why the context is `delta_0` still, for a person to read.
-    """
-
-    prediction: Prediction
-    exploration: Exploration
-    candidates: Int[Tensor, " candidates"]
-    before: Exploration
-    after: Exploration
-    evidence: Evidence | None = None
-    pairs: Int[Tensor, "2 pairs"] | None = None
-    common: Float[Tensor, "pairs height width"] | None = None
-    calibration: Calibration | None = None
-    not_learnt: str | None = None
-
-    def with_diagnostics(self, findings: Mapping[str, Diagnostic]) -> "Adaptation":
-        """Return this adaptation with more diagnostics of its answer."""
-        prediction = self.prediction
-        return replace(self, prediction=replace(prediction, diagnostics={**prediction.diagnostics, **findings}))
-
-    def fall_back(self, reason: str) -> "Adaptation":
-        """Return this adaptation that ends here, with the reason."""
-        return replace(self, prediction=replace(self.prediction, fallback=reason), not_learnt=reason)
-
-
-@dataclass(frozen=True)
-class _Localised:
-    """Common evidence of all pairs: its features, and the maps behind them where it is the image's own."""
-
-    features: Float[Tensor, "pairs dim"]
-    evidence: Evidence | None = None
-    common: Float[Tensor, "pairs height width"] | None = None
-
-    def findings(self, image: Float[Tensor, " dim"], ranking: Sequence[int]) -> dict[str, Diagnostic]:
-        """Return how far the maps can be trusted, and how far common evidence is from the whole image.
-
-        Args:
-            image: `z`, the embedding of the image.
-            ranking: positions of the candidates, best first.
-        """
-        if self.evidence is None or self.common is None:
-            return {}
-        relative = self.common / self.common.amax((1, 2), keepdim=True)
-        return {
-            "evidence_masks": len(self.evidence.masks),
-            "evidence_reliability": tuple(self.evidence.reliability[list(ranking)].tolist()),
-            "common_mean": float(relative.mean()),
-            "common_min": float(relative.amin((1, 2)).mean()),
-            "common_area": float(effective_area(relative).mean()),
-            "common_cosine": float((self.features @ image).mean()),
-        }
+_LEADERS = 3
+"""Candidates that every pair has one of, with `pairs="top3"`."""
 
 
 @dataclass(frozen=True)
@@ -129,6 +65,8 @@ class FCL(StudySwitches, EvidenceMethod):
         steps: number of steps.
         safe: whether to calibrate only images whose candidates exploration leaves open, see `openness`.
         safe_openness: the least openness that is calibrated then; chosen on half of the study's images.
+        pairs: of candidates that are made alike: `"all"` (the paper), or `"top3"`, those with one of the three that
+            exploration puts first, 24 of 45 with ten candidates.
     """
 
     context: Literal["cl", "cl-hp"] = "cl"
@@ -141,6 +79,7 @@ class FCL(StudySwitches, EvidenceMethod):
     steps: int = 2
     safe: bool = False
     safe_openness: float = 0.8
+    pairs: Literal["all", "top3"] = "all"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -180,16 +119,15 @@ class FCL(StudySwitches, EvidenceMethod):
         explored = Adaptation(prediction, exploration, candidates, before, before)
         if (settled := self._settled(explored)) is not None:
             return settled
-        pairs = torch.triu_indices(len(candidates), len(candidates), 1, device=candidates.device)
         try:
-            localised = self._localise(episode, tau0[candidates], pairs)
+            localised = self._localise(episode, tau0[candidates], before.ranking)
         except FeatureError as error:  # of a masked image; exploration needs none
             return explored.fall_back(f"{error}: answered by exploration alone")
         prompts = episode.labels.prompts[template].select(candidates.tolist())
         calibration = calibrate_context(
             lambda delta: episode.backbone.encode_text(prompts, delta, placement),
             delta0,
-            self._loss(episode, localised.features, pairs),
+            self._loss(episode, localised.features, localised.pairs),
             # CL-HP's reference is the hard prompt; the first forward pass already has learnable tokens before it.
             reference=tau0[candidates] if self.context == "cl-hp" and self.hp_base == "hard" else None,
             lr=self.lr,
@@ -207,8 +145,9 @@ class FCL(StudySwitches, EvidenceMethod):
             prediction=predict_by_vote(episode, exploration, candidates, after, tau),
             after=after,
             evidence=localised.evidence,
-            pairs=pairs,
+            pairs=localised.pairs,
             common=localised.common,
+            best_common=self._best_common(localised, after.ranking),
             calibration=calibration,
             not_learnt=self._why_untouched() if untouched else None,
         )
@@ -230,7 +169,7 @@ class FCL(StudySwitches, EvidenceMethod):
         self,
         episode: Episode,
         adaptation: Adaptation,
-        localised: "_Localised",
+        localised: Localised,
         tau0: Float[Tensor, "classes dim"],
         shifts: tuple[Tensor, Tensor],
     ) -> dict[str, Diagnostic]:
@@ -278,21 +217,38 @@ class FCL(StudySwitches, EvidenceMethod):
         return episode.labels.prepend(template, delta0)
 
     def _localise(
-        self, episode: Episode, text: Float[Tensor, "candidates dim"], pairs: Int[Tensor, "2 pairs"]
-    ) -> "_Localised":
+        self, episode: Episode, text: Float[Tensor, "candidates dim"], ranking: Int[Tensor, " candidates"]
+    ) -> Localised:
         """Find the candidates' common evidence and encode it; methods with the same settings share it."""
+        pairs = candidate_pairs(ranking, _LEADERS if self.pairs == "top3" else None)
         if self.proxy != "evidence":
             picture = control_picture(episode.x, self.proxy)
             features = episode.remember(self.proxy, lambda: episode.backbone.encode_image(picture[None]))
-            return _Localised(features.expand(pairs.shape[1], -1))
+            return Localised(features.expand(pairs.shape[1], -1), pairs)
 
-        def find() -> _Localised:
+        def find() -> Localised:
             evidence = self.evidence(episode, text)
-            common = common_evidence(evidence.maps, pairs, self.evidence_scaling, self.area)
-            return _Localised(episode.weighted_features(common), evidence, common)
+            common = self._common(evidence.maps, pairs)
+            return Localised(episode.weighted_features(common), pairs, evidence, common)
 
         settings = (self.evidence_settings(episode), self.evidence_scaling, self.area)
-        return episode.remember((text.cpu().numpy().tobytes(), settings), find)
+        key = text.cpu().numpy().tobytes(), pairs.cpu().numpy().tobytes(), settings
+        return episode.remember(key, find)
+
+    def _common(
+        self, maps: Float[Tensor, "candidates height width"], pairs: Int[Tensor, "2 pairs"]
+    ) -> Float[Tensor, "pairs height width"]:
+        return common_evidence(maps, pairs, self.evidence_scaling, self.area)
+
+    def _best_common(
+        self, localised: Localised, ranking: Int[Tensor, " candidates"]
+    ) -> Float[Tensor, "height width"] | None:
+        """Return the common evidence of the two best candidates, also where they are none of the pairs."""
+        if localised.evidence is None or localised.common is None:
+            return None
+        best = ranking[:2].sort().values[:, None]
+        place = (localised.pairs == best).all(0).nonzero().flatten().tolist()
+        return localised.common[place[0]] if place else self._common(localised.evidence.maps, best)[0]
 
     def _loss(
         self, episode: Episode, common: Float[Tensor, "pairs dim"], pairs: Int[Tensor, "2 pairs"]

@@ -63,11 +63,8 @@ def map_pixels(
 
 def common_pixels(episode: Episode, adaptation: Adaptation) -> Pixels:
     """Return the common evidence of the two best candidates over the image, as weights from 0 to 1."""
-    assert adaptation.common is not None
-    assert adaptation.pairs is not None
-    first, second = sorted(adaptation.after.ranking[:2].tolist())
-    pair = int(((adaptation.pairs[0] == first) & (adaptation.pairs[1] == second)).nonzero()[0, 0])
-    common = adaptation.common[pair].cpu().numpy()
+    assert adaptation.best_common is not None
+    common = adaptation.best_common.cpu().numpy()
     return overlay_weights(image_pixels(episode), common / common.max())
 
 
@@ -134,6 +131,7 @@ def explain_image(
         "resize_positions": options.resize_positions,
         "model": dict(backbone.facts),
         "precision": backbone.precision,
+        **backbone.engine_facts,
         "preset": options.preset,
         "masks": method.masks,
         "seed": options.seed,

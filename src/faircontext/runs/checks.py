@@ -74,7 +74,7 @@ _SHAPE: Mapping[str, Any] = {
         "limit": _or_null(_POSITIVE),
         "shard": _or_null(_SHARD),
         "seed": _WHOLE,
-        "backbone": {"name": _TEXT, "precision": _TEXT, "pretrained?": _or_null(_TEXT)},
+        "backbone": {"name": _TEXT, "precision": _TEXT, "pretrained?": _or_null(_TEXT), "engine?": {"name": _TEXT}},
         "pretrained?": _or_null(_TEXT),
         "preset": _TEXT,
         "prompts": _TEXT,

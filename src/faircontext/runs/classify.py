@@ -192,7 +192,7 @@ def _print_run(options: ClassifyOptions, setup: Setup, images: int) -> None:
         changed = [f"{name}={value}" for name, value in method.settings().items() if value != default[name]]
         summaries.append(f"{label}{' (' + ', '.join(changed) + ')' if changed else ''}")
     print(
-        f"{labels.backbone.name} ({labels.backbone.precision}, {labels.backbone.device}), preset {options.preset}; "
+        f"{labels.backbone.name} ({labels.backbone.arithmetic}, {labels.backbone.device}), preset {options.preset}; "
         f"{recipe.count} views of scale {recipe.scale[0]:g} to {recipe.scale[1]:g}; seed {options.seed}\n"
         f"{', '.join(summaries)}\n"
         f"{images} image{'s' * (images != 1)}, {len(labels)} class{'es' * (len(labels) != 1)}, "
@@ -211,6 +211,7 @@ def _report(options: ClassifyOptions, setup: Setup, totals: _Totals) -> dict[str
             "resize_positions": options.resize_positions,
             "model": dict(labels.backbone.facts),
             "precision": labels.backbone.precision,
+            **labels.backbone.engine_facts,
             "device": str(labels.backbone.device),
             "batch_size": labels.backbone.batch_size,
             "threads": torch.get_num_threads(),

@@ -137,7 +137,7 @@ def _engine(options: EvaluateOptions, model: Model) -> tuple[Engine, dict[str, A
     if options.engine == "ray":
         from faircontext.runs.ray import answer_on_ray
 
-        build = partial(rebuild, options)
+        build = partial(rebuild, replace(options, engine_image=model.backbone.engine))
         return partial(answer_on_ray, build=build, workers=options.workers), {"engine": "ray"}
     workers = options.workers
     if workers is None:  # on a CPU, reading ahead only takes processors from the encoder

@@ -114,7 +114,7 @@ class ExperimentRun:
 
     def evaluation(self, options: ExperimentOptions, out: Path, **more: Any) -> EvaluateOptions:
         """Return the options of `evaluate` that make the runs in a folder; `more` are options of its own."""
-        given = ("root", "device", "precision", "workers", "threads", "engine")
+        given = ("root", "device", "precision", "engine_image", "workers", "threads", "engine")
         own = ("datasets", "backbone", "pretrained", "preset", "prompts", "views", "limit", "seed")
         asked = {name: getattr(options, name) for name in given} | {name: getattr(self, name) for name in own} | more
         kind = AnalysisOptions if self.analysis else EvaluateOptions

@@ -14,7 +14,7 @@ from faircontext.errors import ArgumentError, check_minimum
 from faircontext.imageio import MAX_PIXELS, DecodedImage, read_image
 from faircontext.names import class_names
 from faircontext.runs.records import method_of, variant_of
-from faircontext.system import usable_processors
+from faircontext.system import keep_freed_memory, usable_processors
 
 if TYPE_CHECKING:
     from faircontext.runs.plan import Model, Setup
@@ -61,6 +61,8 @@ class RunOptions:
     """Torch device of the backbone."""
     precision: str = "auto"
     """Of the image tower: auto (bf16 where the processor computes in it), fp32, bf16 or fp16."""
+    engine_image: Literal["auto", "torch", "openvino"] = "auto"
+    """What runs the image tower: torch, openvino (pip install 'faircontext[fast]'), or auto, the faster one here."""
     batch_size: int = 16
     """Rows of an image encoder batch, a multiple of 16; on a CPU always 16."""
     exif: bool = True
@@ -102,9 +104,11 @@ class RunOptions:
             self.pretrained,
             device=self.device,
             precision=self.precision,
+            engine=self.engine_image,
             batch_size=self.batch_size,
             resize_positions=self.resize_positions,
         )
+        keep_freed_memory()  # not before: what loading has freed is given back
         created = {
             label: create_method(name, preset=self.preset, backbone=backbone, **settings[label])
             for label, name in asked.items()
@@ -294,6 +298,8 @@ class ExperimentOptions:
     """Torch device of the backbone."""
     precision: str = "auto"
     """Of the image tower: auto, fp32, bf16 or fp16."""
+    engine_image: Literal["auto", "torch", "openvino"] = "auto"
+    """What runs the image tower: torch, openvino, or auto, the faster one here."""
     workers: int | None = None
     """Processes that read images ahead (default: none on a CPU); with --engine ray, models that answer."""
     threads: int | None = None

@@ -28,7 +28,7 @@ from faircontext.names import list_warnings
 from faircontext.runs.answer import AnsweredImage, Item
 from faircontext.runs.options import EvaluateOptions
 from faircontext.runs.records import Record
-from faircontext.system import usable_processors
+from faircontext.system import processor_name, usable_processors
 from faircontext.views import ViewRecipe
 
 __all__ = [
@@ -141,6 +141,7 @@ class Plan:
                 "batch_size": backbone.batch_size,
                 "logit_scale": backbone.logit_scale,
                 "weights": backbone.weights_hash,
+                **backbone.engine_facts,
             },
             "templates": list(labels.templates),
             "views": asdict(self.setup.recipe),
@@ -193,7 +194,7 @@ class Plan:
         part = "" if self.shard is None else f", shard {self.shard[0]}/{self.shard[1]}"
         yield f"{dataset.name} ({dataset.split}): {dataset.layout}"
         yield (
-            f"  {n:,}{of} images{part}, {len(labels)} classes; {labels.backbone.name} ({labels.backbone.precision}), "
+            f"  {n:,}{of} images{part}, {len(labels)} classes; {labels.backbone.name} ({labels.backbone.arithmetic}), "
             f"preset {self.facts['preset']}, seed {self.seed}; {', '.join(self.setup.methods)}"
         )
 
@@ -302,21 +303,13 @@ def start_session(plan: Plan, facts: Mapping[str, Any]) -> dict[str, Any]:
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
         "host": socket.gethostname(),
         "system": platform.platform(),
-        "processor": torch.cuda.get_device_name(device) if device.type == "cuda" else _processor(),
+        "processor": torch.cuda.get_device_name(device) if device.type == "cuda" else processor_name(),
         "processors": usable_processors(),
         "threads": torch.get_num_threads(),
         **facts,
         "images": 0,
         "versions": {"python": platform.python_version(), **{name: _version(name) for name in packages}},
     }
-
-
-def _processor() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return platform.processor()
-    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
 
 
 def _version(package: str) -> str | None:

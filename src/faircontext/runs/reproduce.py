@@ -169,7 +169,8 @@ def _changed(runs: Sequence[ExperimentRun], options: ExperimentOptions, warn: Sa
     if options.backbone is None:
         return [replace(run, pretrained=options.pretrained or run.pretrained) for run in runs]
     name = options.backbone
-    backbone = create_backbone(name, options.pretrained, device=options.device, precision=options.precision)
+    precision, engine = options.precision, options.engine_image
+    backbone = create_backbone(name, options.pretrained, device=options.device, precision=precision, engine=engine)
     able, left_out = list[ExperimentRun](), dict[str, None]()
     for run in (replace(run, backbone=name, pretrained=options.pretrained) for run in runs):
         labels = [label for label in run.methods if METHODS[method_of(label)].needs <= backbone.capabilities]
@@ -209,7 +210,7 @@ def _pilot(scheduled: Scheduled) -> tuple[float, str]:
     costs = {classes: seconds_per_image(setup) for classes, setup in ends.items()}
     seconds = sum(scheduled.left[plan.dataset.name] * interpolate(costs, len(plan.dataset.names)) for plan in plans)
     session, backbone = start_session(plans[0], {}), model.backbone
-    return seconds, f"{session['processor']} ({backbone.device}, {backbone.precision}, {session['threads']} threads)"
+    return seconds, f"{session['processor']} ({backbone.device}, {backbone.arithmetic}, {session['threads']} threads)"
 
 
 def seconds_per_image(setup: Setup, size: tuple[int, int] = (375, 500)) -> float:
@@ -256,7 +257,7 @@ def _measure_costs(scheduled: Scheduled, trials: int, say: Say) -> None:
     model = options.load(list(labels))
     setup = model.on(dataset.names, prompt_set("single"), dataset.regime)
     images = [load_image(sample.path) for sample in dataset.samples[:trials]]
-    say(f"{options.backbone} ({model.backbone.precision}, {model.backbone.device})")
+    say(f"{options.backbone} ({model.backbone.arithmetic}, {model.backbone.device})")
     costs = []
     for label, method in setup.methods.items():
         cost = measure(method, images, setup.labels, setup.recipe, trials)
