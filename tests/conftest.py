@@ -205,7 +205,7 @@ def make_plan(pictures: Dataset, tiny: Callable[[str], Backbone]) -> Callable[..
     def make(limit: int | None = None, shard: tuple[int, int] | None = None, seed: int = 0) -> Plan:
         methods = {"zero_shot": ZeroShot(), "fcl": FCL(masks=8, k=3)}
         setup = Setup(LabelSpace(PICTURE_NAMES, tiny("clip")), methods, ViewRecipe(count=8, scale=(0.3, 1.0)))
-        return Plan(pictures, setup, seed, limit, shard, {"preset": "paper"})
+        return Plan(pictures, setup, seed, limit, shard, {"preset": "paper", "prompts": "single"})
 
     return make
 

@@ -176,7 +176,8 @@ samples = tuple(Sample(f"images/{p.name}", p, n % 4) for n, p in enumerate(sorte
 methods = {"zero_shot": ZeroShot(), "fcl": FCL(masks=8, k=3)}
 backbone = create_backbone(f"local-dir:{model}", precision="fp32")
 setup = Setup(LabelSpace(names, backbone), methods, ViewRecipe(count=8, scale=(0.3, 1.0)))
-plan = Plan(Dataset("pictures", folder, "a table", "all", names, samples), setup, 0, None, None, {"preset": "paper"})
+dataset = Dataset("pictures", folder, "a table", "all", names, samples)
+plan = Plan(dataset, setup, 0, None, None, {"preset": "paper", "prompts": "single"})
 
 def engine(plan, positions):
     for number, records in enumerate(answer_here(plan, positions, read_image, 0)):
