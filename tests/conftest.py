@@ -11,6 +11,7 @@ import pytest
 
 os.environ["FAIRCONTEXT_CACHE"] = "off"  # features are computed, unless a test is about the cache
 os.environ["HF_HUB_OFFLINE"] = "1"  # nothing is fetched in tests
+os.environ.setdefault("MALLOC_TRIM_THRESHOLD_", "131072")  # what is freed goes back: many models live in one process
 if "PYTEST_XDIST_WORKER" in os.environ:  # tests run side by side: one thread for each process
     os.environ["OMP_NUM_THREADS"] = "1"
 
@@ -112,7 +113,7 @@ def lite0_each(request: pytest.FixtureRequest) -> Backbone:
     return backbone
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def lite0_double() -> Backbone:
     """A private copy of the default backbone whose text tower computes in float64."""
     backbone = create_backbone("lite0")
