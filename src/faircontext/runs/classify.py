@@ -52,7 +52,7 @@ def classify(options: ClassifyOptions, inputs: Sequence[str], listed: Iterable[s
     warnings: list[str] = []
     paths = find_images(inputs, listed, warnings.append)
     read = options.reader()
-    setup = options.create(names, options.method, options.prompts)
+    setup = options.create(names, options.method, options.choose_prompts(names))
     roots = inputs if options.labels_from_folders else ()
     truth = FolderTruth(setup.labels.names, paths, roots)
     warnings += depth_warnings(keys_below(paths, roots))
@@ -193,7 +193,7 @@ def _print_run(options: ClassifyOptions, setup: Setup, images: int) -> None:
         f"{recipe.number} views of scale {recipe.scale[0]:g} to {recipe.scale[1]:g}; seed {options.seed}\n"
         f"{', '.join(summaries)}\n"
         f"{images} image{'s' * (images != 1)}, {len(labels)} class{'es' * (len(labels) != 1)}, "
-        f"prompts: {' | '.join(labels.templates[:7])}{' ...' if len(labels.templates) > 7 else ''}"
+        f"prompts: {labels.summary}"
     )
 
 
@@ -216,6 +216,7 @@ def _report(options: ClassifyOptions, setup: Setup, totals: _Totals) -> dict[str
             "preset": options.preset,
             "views": asdict(setup.recipe),
             "templates": labels.templates,
+            **({} if labels.descriptions is None else {"descriptions": labels.descriptions}),
             "labels": labels.names,
             "truncate": options.truncate,
             "seed": options.seed,

@@ -28,9 +28,9 @@ from faircontext.runs.plan import (
     find_datasets,
     parse_shard,
     plan_of,
+    prompts_of,
     run_name,
     start_session,
-    templates_of,
 )
 from faircontext.runs.records import SCHEMA_VERSION, Record, check_same
 from faircontext.runs.results import Result, analysis_rows, describe_analysis, read_results
@@ -84,7 +84,7 @@ def evaluate(options: EvaluateOptions, say: Say, warn: Say) -> int:
     if options.features is not None:
         check_folder(options.features)
     for dataset in datasets:  # what is wrong with these is told before the model is loaded
-        templates_of(options, dataset)
+        prompts_of(options, dataset)
         check_folder(options.out / run_name(dataset.name, shard))
     model = options.load(options.labels_of_methods)
     plans = [plan_of(options, dataset, model, shard) for dataset in datasets]
@@ -124,8 +124,9 @@ def evaluate_missing(options: EvaluateOptions, say: Say, warn: Say) -> list[Run]
 
 def check_asked(run: Run, options: EvaluateOptions, **more: Any) -> None:
     """Raise `ArgumentError` where a run that is there is another than options ask for, or has not what `more` names."""
-    names = ("limit", "seed", "preset", "pretrained", "prompts")
-    asked = {name: getattr(options, name) for name in names} | json.loads(json.dumps(more))
+    names = ("limit", "seed", "preset", "pretrained")
+    asked = {name: getattr(options, name) for name in names}
+    asked |= {"prompts": options.prompts_name} | json.loads(json.dumps(more))
     config = run.document["config"]
     dataset = {name: config["dataset"].get(name) for name in more.get("dataset", ())}
     check_same(run.folder, {name: {**config, "dataset": dataset}.get(name) for name in asked}, asked)

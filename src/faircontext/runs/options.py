@@ -13,6 +13,7 @@ from faircontext.datasets.class_folders import class_folders
 from faircontext.errors import ArgumentError, check_minimum
 from faircontext.imageio import MAX_PIXELS, DecodedImage, read_image
 from faircontext.names import class_names
+from faircontext.runs.prompt_options import PromptChoice, PromptOptions
 from faircontext.runs.records import method_of
 from faircontext.system import usable_processors
 
@@ -154,33 +155,29 @@ class ModelOptions(RunOptions):
         """Return the class names that the options give."""
         return class_names(self.labels, self.labels_file)
 
-    def create(self, names: Sequence[str], methods: str, prompts: str = "single") -> "Setup":
+    def create(self, names: Sequence[str], methods: str, prompts: PromptChoice | None = None) -> "Setup":
         """Load the backbone and create the methods; what can be wrong otherwise is checked before.
 
         Args:
             names: class names.
             methods: a name, several with commas between, or `all` for those that the backbone can run.
-            prompts: name of a prompt set.
+            prompts: None for "a photo of a {}.".
 
         Raises:
             FairContextError: an option has a value that cannot be used.
         """
-        from faircontext.backbones.prompts import prompt_set
-
-        templates = prompt_set(prompts)
-        return self.load(list(dict.fromkeys(methods.split(",")))).on(names, templates, self.regime, self.truncate)
+        choice = prompts or PromptOptions().choose_prompts(names)
+        return self.load(list(dict.fromkeys(methods.split(",")))).on(names, choice, self.regime, self.truncate)
 
 
 @dataclass(frozen=True, kw_only=True)
-class ClassifyOptions(ModelOptions):
+class ClassifyOptions(PromptOptions, ModelOptions):
     """Options of `classify` besides the images."""
 
     labels_from_folders: bool = False
     """Take the names of the folders right below PATHS as class names."""
     method: str = "fcl"
     """See: faircontext list methods; several with commas between, or all."""
-    prompts: str = "single"
-    """Prompt set: single ("a photo of a {}.") or generic7, imagenet80 (FCL then votes over the templates)."""
     strict: bool = False
     """Stop at the first file that is refused."""
     csv: Path | None = None
@@ -198,7 +195,7 @@ class ClassifyOptions(ModelOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class EvaluateOptions(RunOptions):
+class EvaluateOptions(PromptOptions, RunOptions):
     """Options of a run on labelled data sets."""
 
     analyses: ClassVar[bool] = False
@@ -212,8 +209,6 @@ class EvaluateOptions(RunOptions):
     """Folder that holds the data sets."""
     out: Path = Path("runs")
     """Folder for the runs."""
-    prompts: str = "single"
-    """Prompt set: single, generic7, imagenet80, or dataset (one template made for each data set)."""
     split: Literal["test", "val", "official"] = "test"
     """Which images: CoOp's test or val, or the data set's official test set where that is another."""
     limit: int | None = None

@@ -16,7 +16,6 @@ import torch
 
 from faircontext import __version__
 from faircontext.backbones import Backbone
-from faircontext.backbones.prompts import prompt_set
 from faircontext.datasets.load import check_present, load_dataset
 from faircontext.datasets.spec import Dataset
 from faircontext.errors import ArgumentError
@@ -27,6 +26,7 @@ from faircontext.methods import Method
 from faircontext.names import list_warnings
 from faircontext.runs.answer import AnsweredImage, Item
 from faircontext.runs.options import EvaluateOptions
+from faircontext.runs.prompt_options import PromptChoice
 from faircontext.runs.records import Record
 from faircontext.system import usable_processors
 from faircontext.views import ViewRecipe
@@ -40,9 +40,9 @@ __all__ = [
     "find_datasets",
     "parse_shard",
     "plan_of",
+    "prompts_of",
     "run_name",
     "start_session",
-    "templates_of",
 ]
 
 
@@ -66,7 +66,7 @@ class Model:
     def on(
         self,
         names: Sequence[str],
-        templates: Sequence[str],
+        prompts: PromptChoice,
         regime: Literal["natural", "fine-grained"],
         truncate: bool = False,
     ) -> Setup:
@@ -75,7 +75,9 @@ class Model:
         Raises:
             LabelError: a class name, a template or a method on them cannot be used.
         """
-        labels = LabelSpace(names, self.backbone, templates, truncate=truncate)
+        labels = LabelSpace(
+            names, self.backbone, prompts.templates, descriptions=prompts.descriptions, truncate=truncate
+        )
         for method in self.methods.values():
             method.check_labels(labels)
         return Setup(labels, self.methods, replace(self.recipe, regime=regime))
@@ -143,11 +145,19 @@ class Plan:
                 "weights": backbone.weights_hash,
             },
             "templates": list(labels.templates),
+            **self._descriptions(),
             "views": asdict(self.setup.recipe),
             **self.facts,
             "methods": {name: method.settings() for name, method in self.setup.methods.items()},
             "versions": {"faircontext": __version__, "torch": torch.__version__},
         }
+
+    def _descriptions(self) -> dict[str, Any]:
+        """Return what is recorded of the classes' descriptions, where there are any: hashes of other runs stay."""
+        descriptions = self.setup.labels.descriptions
+        if descriptions is None:
+            return {}
+        return {"descriptions": {"prompts": sum(map(len, descriptions)), "hash": digest_of_json(descriptions)}}
 
     @cached_property
     def hashes(self) -> dict[str, str]:
@@ -279,19 +289,19 @@ def plan_of(options: EvaluateOptions, dataset: Dataset, model: Model, shard: tup
     facts = {
         "pretrained": options.pretrained,
         "preset": options.preset,
-        "prompts": options.prompts,
+        "prompts": options.prompts_name,
         "truncate": options.truncate,
         "exif": options.exif,
         "max_pixels": min(options.max_pixels, MAX_PIXELS),
         **({"resize_positions": True} if options.resize_positions else {}),  # only then: hashes of other runs stay
     }
-    setup = model.on(dataset.names, templates_of(options, dataset), dataset.regime, options.truncate)
+    setup = model.on(dataset.names, prompts_of(options, dataset), dataset.regime, options.truncate)
     return Plan(dataset, setup, options.seed, options.limit, shard, facts)
 
 
-def templates_of(options: EvaluateOptions, dataset: Dataset) -> tuple[str, ...]:
-    """Return the prompt templates for a data set."""
-    return (dataset.template,) if options.prompts == "dataset" else prompt_set(options.prompts, ("dataset",))
+def prompts_of(options: EvaluateOptions, dataset: Dataset) -> PromptChoice:
+    """Return the prompts for a data set."""
+    return options.choose_prompts(dataset.names, dataset.name, dataset.template)
 
 
 def start_session(plan: Plan, facts: Mapping[str, Any]) -> dict[str, Any]:
