@@ -11,7 +11,7 @@ import torch
 
 from faircontext import FCL, TPT, Backbone, Episode, FairContextError, LabelSpace, Method, Prediction, ViewRecipe
 from faircontext.methods import ZeroShot
-from faircontext.runs.answer import Efficiency, measure
+from faircontext.runs.costs import Efficiency, measure
 from faircontext.system import forget_peak
 from test_errors import unchecked
 

@@ -29,7 +29,7 @@ from faircontext.runs.store import Run
 
 __all__ = ["OUTCOMES", "Page", "build_page", "outcome_of"]
 
-OUTCOMES = {"fixed": "0", "broke": "1", "right": "2", "wrong": "3"}
+OUTCOMES = {"fixed": "0", "broke": "1", "right": "2", "wrong": "3", "unlabelled": "4"}
 """What a method did to zero-shot's prediction of an image, and its sign in the data; `.` where there is none."""
 
 _EVIDENCE_HINT = (
@@ -167,8 +167,10 @@ def _predictions(
     return columns | {"outcome": "".join(outcomes)}
 
 
-def outcome_of(prediction: int, zero_shot: int, label: int) -> str:
+def outcome_of(prediction: int, zero_shot: int, label: int | None) -> str:
     """Return what a method did to zero-shot's prediction, one of `OUTCOMES`; classes are known by index."""
+    if label is None:
+        return "unlabelled"
     if prediction == label:
         return "right" if zero_shot == label else "fixed"
     return "broke" if zero_shot == label else "wrong"
