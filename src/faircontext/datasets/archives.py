@@ -72,6 +72,8 @@ def tar_images(archive: Path, say: Callable[[str], None], leave_out: Callable[[s
     while True:
         try:
             sample = next(samples, None)
+        except ArgumentError:
+            raise
         except ValueError as error:  # of two files of one name
             raise ArgumentError(f"{archive}: {str(error.args[0]).partition(' dict_keys')[0]}") from None
         if sample is None:

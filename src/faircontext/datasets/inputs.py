@@ -269,7 +269,7 @@ def _names_at(system: Any, address: str, leave_out: Callable[[str], None]) -> li
     if PurePosixPath(address).suffix.lower() in (".tar", ".parquet", ".csv", ".jsonl"):
         raise ArgumentError(f"{address}: archives and tables are read from local disks alone; copy it there")
     if system.isfile(address):
-        return [address]
+        return [system._strip_protocol(address)]
     if glob.has_magic(address):
         names = [name for name in system.glob(address) if system.isfile(name)]
     elif system.exists(address):

@@ -133,7 +133,7 @@ def _encode(key: str, source: Source) -> bytes:
 
 def short_digest(key: str) -> int:
     """Return a 64-bit digest of a name."""
-    return int.from_bytes(blake2b(key.encode("utf-8", "surrogateescape"), digest_size=8).digest(), "little")
+    return int.from_bytes(blake2b(key.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "little")
 
 
 def size_of(source: Source) -> int:

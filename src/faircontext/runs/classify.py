@@ -220,7 +220,7 @@ def _name_of(inputs: Sequence[str]) -> str:
 def _export(options: ClassifyOptions, plan: Plan, folder: Path, warn: Say) -> Totals:
     """Count what a run holds, say it, and write files of answers from it."""
     run = Run(folder, {"config": {"methods": dict.fromkeys(plan.setup.methods)}})
-    asked = [label for label in plan.setup.methods if options.method == "all" or label in options.method.split(",")]
+    asked = [*plan.setup.methods] if options.method == "all" else list(dict.fromkeys(options.method.split(",")))
     totals = Totals(asked)
     setup = Setup(plan.setup.labels, {label: plan.setup.methods[label] for label in asked}, plan.setup.recipe)
     files = options.csv or options.json or options.stored

@@ -5,7 +5,8 @@ import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, suppress
 from dataclasses import asdict, dataclass, fields
-from itertools import chain
+from itertools import chain, groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -76,30 +77,33 @@ def exports_of_rows(rows: pa.Table, names: Sequence[str], methods: Sequence[str]
     """Yield what files hold of stored rows, those of some methods, with at most five of the best classes.
 
     Args:
-        rows: see `Record`.
+        rows: see `Record`; an image's stand together.
         names: of the classes.
-        methods: what they are called.
+        methods: what they are called, in the order in which they are yielded.
         most: of the best classes.
     """
-    columns, embedding = [column.name for column in fields(Row)], None
-    for values in rows.to_pylist():
-        embedding = embedding if embedding is not None else _array(values, "embedding")
-        if values["method"] not in methods:
-            continue
-        row = Row(**{name: values[name] for name in columns})
-        entry: dict[str, Any] = {**asdict(row), "label_index": values["label_index"], "notes": values["notes"]}
-        top = [(names[i], p) for i, p in zip(values["top5"], values["top5_probabilities"], strict=True)]
-        if values["index"] is not None:
-            entry |= {"zero_shot_index": values["zero_shot_index"], "index": values["index"]}
-            entry["top5"] = [[*pair] for pair in top]
-            entry["candidates"] = [names[index] for index in values["candidates"]]
-            entry["diagnostics"] = read_diagnostics(values["diagnostics"])
-        yield Export(row, entry, top[:most], _array(values, "probabilities"), _array(values, "cosines"), embedding)
-        embedding = None
+    for _, image in groupby(rows.to_pylist(), key=itemgetter("position")):
+        by_method = {values["method"]: values for values in image}
+        embedding = next(filter(len, (values.get("embedding") or () for values in by_method.values())), None)
+        for number, method in enumerate(method for method in methods if method in by_method):
+            yield _export_of(by_method[method], names, most, embedding if number == 0 else None)
 
 
-def _array(values: Mapping[str, Any], name: str) -> np.ndarray | None:
-    return np.array(values[name], np.float32) if values.get(name) else None
+def _export_of(values: Mapping[str, Any], names: Sequence[str], most: int, embedding: Sequence[float] | None) -> Export:
+    row = Row(**{column.name: values[column.name] for column in fields(Row)})
+    entry: dict[str, Any] = {**asdict(row), "label_index": values["label_index"], "notes": values["notes"]}
+    top = [(names[i], p) for i, p in zip(values["top5"], values["top5_probabilities"], strict=True)]
+    if values["index"] is not None:
+        entry |= {"zero_shot_index": values["zero_shot_index"], "index": values["index"]}
+        entry["top5"] = [[*pair] for pair in top]
+        entry["candidates"] = [names[index] for index in values["candidates"]]
+        entry["diagnostics"] = read_diagnostics(values["diagnostics"])
+    probabilities, cosines = (_array(values.get(name)) for name in ("probabilities", "cosines"))
+    return Export(row, entry, top[:most], probabilities, cosines, _array(embedding))
+
+
+def _array(values: Sequence[float] | None) -> np.ndarray | None:
+    return np.array(values, np.float32) if values else None
 
 
 class RowWriter(AbstractContextManager["RowWriter"]):
