@@ -42,9 +42,9 @@ from faircontext.report.render import (
     to_terminal,
 )
 from faircontext.report.tables import adjusted_p_values, long_table, paper_table
-from faircontext.runs.evaluate import answer_here, carry_out
 from faircontext.runs.groups import find_runs, group_runs, incomplete, method_title
 from faircontext.runs.plan import Plan, Setup
+from faircontext.runs.runner import answer_here, carry_out
 from made_runs import write_run
 
 ALL = range(20)

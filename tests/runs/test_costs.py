@@ -12,7 +12,7 @@ from test_errors import unchecked
 
 from faircontext import FCL, TPT, Backbone, Episode, FairContextError, LabelSpace, Method, Prediction, ViewRecipe
 from faircontext.methods import ZeroShot
-from faircontext.runs.answer import Efficiency, measure
+from faircontext.runs.costs import Efficiency, measure
 from faircontext.system import forget_peak
 
 NAMES = ("cat", "dog", "house")

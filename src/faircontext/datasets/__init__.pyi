@@ -1,5 +1,5 @@
 from .collages import Collages as Collages, cells_of as cells_of, write_collages as write_collages
-from .folder import find_images as find_images
+from .inputs import find_images as find_images
 from .load import (
     Report as Report,
     check_dataset as check_dataset,

@@ -167,7 +167,7 @@ def _settings(group: TableGroup) -> Record:
 
 
 def _facts(result: Result) -> Record:
-    dataset, whole = result.config["dataset"], result.n + result.unreadable
+    dataset, whole = result.config["dataset"], result.seen
     record: Record = {
         "split": dataset["split"],
         "n": result.n,

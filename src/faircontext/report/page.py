@@ -29,7 +29,7 @@ from faircontext.runs.store import Run
 
 __all__ = ["OUTCOMES", "Page", "build_page", "outcome_of"]
 
-OUTCOMES = {"fixed": "0", "broke": "1", "right": "2", "wrong": "3"}
+OUTCOMES = {"fixed": "0", "broke": "1", "right": "2", "wrong": "3", "unlabelled": "4"}
 """What a method did to zero-shot's prediction of an image, and its sign in the data; `.` where there is none."""
 
 _EVIDENCE_HINT = (
@@ -59,7 +59,7 @@ def build_page(runs: Sequence[Run], most: int = 1000) -> Page:
         ArgumentError: no run has answered an image, or runs contradict each other; see `group_runs`.
     """
     answers = [run for run in runs if not has_analyses(run)]
-    groups = [group for group in split_by_benchmark(group_runs(answers)) if any(map(group.row, group.methods))]
+    groups = [group for group in split_by_benchmark(group_runs(answers)) if _has_images(group)]
     if not groups:
         raise ArgumentError("no run has answered an image; name a folder that faircontext evaluate --out has made")
     panels = [panel for index, group in enumerate(groups) for panel in _panels_of(index, group)]
@@ -93,6 +93,11 @@ def build_page(runs: Sequence[Run], most: int = 1000) -> Page:
     )
     # A name may hold what is no text: bytes of a file name, or half of a pair of code units.
     return Page(html.encode("utf-8", "backslashreplace").decode(), images, len(pictures.thumbnails), warnings)
+
+
+def _has_images(group: TableGroup) -> bool:
+    """Tell whether an image has been answered, with or without a label."""
+    return any(result.n or result.unlabelled for results in group.results.values() for result in results.values())
 
 
 def _embedded(data: dict[str, Any]) -> str:
@@ -167,8 +172,10 @@ def _predictions(
     return columns | {"outcome": "".join(outcomes)}
 
 
-def outcome_of(prediction: int, zero_shot: int, label: int) -> str:
+def outcome_of(prediction: int, zero_shot: int, label: int | None) -> str:
     """Return what a method did to zero-shot's prediction, one of `OUTCOMES`; classes are known by index."""
+    if label is None:
+        return "unlabelled"
     if prediction == label:
         return "right" if zero_shot == label else "fixed"
     return "broke" if zero_shot == label else "wrong"

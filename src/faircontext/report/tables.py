@@ -220,13 +220,15 @@ def _coverage(group: TableGroup) -> Iterator[str]:
 
 
 def _parts(result: Result) -> Iterator[str]:
-    config, seen = result.config, result.n + result.unreadable
+    config, seen = result.config, result.seen
     listed, images = config["dataset"]["listed"], config["dataset"]["images"]
     if seen < listed:
         share = 100 * seen / listed
         yield f"{f'{share:.0f}' if share >= 1 else f'{share:.2g}'}% of {listed:,} images"
     if images < listed:
         yield f"{images:,} of them are there"
+    if result.unlabelled:
+        yield f"{result.unlabelled:,} without a label, which count in no accuracy"
     if config["limit"] is not None and config["limit"] < images:
         yield f"limit {config['limit']:,}"
     if config["shard"] is not None:

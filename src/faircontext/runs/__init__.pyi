@@ -1,10 +1,9 @@
 from .answer import (
     AnsweredImage as AnsweredImage,
-    Efficiency as Efficiency,
     Item as Item,
     answer_images as answer_images,
-    measure as measure,
 )
+from .costs import Efficiency as Efficiency, measure as measure
 from .experiments import (
     Experiment as Experiment,
     experiment_names as experiment_names,

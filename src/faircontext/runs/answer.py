@@ -1,41 +1,40 @@
-"""Run methods over images, and measure what one prediction costs; a bad file is a row with an error and ends no run.
+"""Run methods over images; a bad file is a row with an error and ends no run.
 
 Nor does a picture whose features are NaN or infinite, as they may be in half precision: where zero-shot has no answer
 it is a row with an error, and where a method alone has none, the method falls back to zero-shot.
 
 Files are decoded and views cut ahead, in other processes where that is asked for; features are computed in this one.
 Where no method uses views, the plain views of `ROW_MULTIPLE` images are encoded in one batch.
-
-The cost of a prediction (paper, "Computational Cost Analysis") is all that one new image costs once it is decoded:
-views, features, adaptation, prediction. The text features of the label set are computed once for all images.
 """
 
-import gc
-import math
-import statistics
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from itertools import islice
+from itertools import islice, tee
 from pathlib import Path
 
+import numpy as np
 import torch
+from jaxtyping import Float
+from torch import Tensor
 
 from faircontext.backbones.base import ROW_MULTIPLE
 from faircontext.episode import Episode
-from faircontext.errors import ArgumentError, FeatureError, ImageError, check_minimum, check_type
+from faircontext.errors import FeatureError, ImageError
+from faircontext.explore import scores
 from faircontext.imageio import DecodedImage, read_image
 from faircontext.labels import LabelSpace
 from faircontext.methods import Method, ZeroShot
 from faircontext.runs.ahead import map_ahead
 from faircontext.runs.records import Row
-from faircontext.system import forget_peak, peak_mb, resident_mb, usable_processors
-from faircontext.types import Image, Prediction
+from faircontext.sources import Source
+from faircontext.system import usable_processors
+from faircontext.types import Prediction
 from faircontext.views import Geometry, ViewRecipe, Views
 
-__all__ = ["AnsweredImage", "Efficiency", "Item", "answer_images", "measure"]
+__all__ = ["AnsweredImage", "Item", "answer_images"]
 
 _ZERO_SHOT = ZeroShot()
 
@@ -46,12 +45,12 @@ class Item:
 
     Attributes:
         name: what it is called in its rows.
-        path: the file.
+        path: the file, or where else it lies.
         label: index of its class, or None where it is not known.
     """
 
     name: str
-    path: Path
+    path: Source
     label: int | None = None
 
     def __str__(self) -> str:
@@ -68,6 +67,7 @@ class AnsweredImage:
         reference: zero-shot's prediction.
         notes: what was decided when the file was read, see `DecodedImage`.
         label: index of the true class, None where it is not known.
+        features: of the plain view, unit norm; None where the file was refused.
     """
 
     rows: tuple[Row, ...]
@@ -75,6 +75,18 @@ class AnsweredImage:
     reference: Prediction | None = None
     notes: tuple[str, ...] = ()
     label: int | None = None
+    features: Float[Tensor, " dim"] | None = None
+
+    @property
+    def embedding(self) -> Float[np.ndarray, " dim"]:
+        """The plain view's features in float32, none where the file was refused."""
+        return np.zeros(0, np.float32) if self.features is None else self.features.float().cpu().numpy()
+
+    def cosines(self, labels: LabelSpace) -> Float[np.ndarray, " classes"]:
+        """Return the cosines between these features and zero-shot's text features, in float32."""
+        if self.features is None:
+            return np.zeros(0, np.float32)
+        return scores(self.features, labels.zero_shot_text).float().cpu().numpy()
 
     @property
     def path(self) -> str:
@@ -104,7 +116,7 @@ class _Reader:
     geometry: Geometry
     recipe: ViewRecipe
     seed: int
-    read: Callable[[Path], DecodedImage]
+    read: Callable[[Source], DecodedImage]
     cut: bool
     augment: bool
 
@@ -124,19 +136,19 @@ class _Reader:
 
 
 def answer_images(
-    items: Sequence[Item],
+    items: Iterable[Item],
     labels: LabelSpace,
     methods: Mapping[str, Method],
     recipe: ViewRecipe,
     seed: int = 0,
-    read: Callable[[Path], DecodedImage] = read_image,
+    read: Callable[[Source], DecodedImage] = read_image,
     workers: int = 0,
     features: Path | None = None,
 ) -> Iterator[AnsweredImage]:
     """Yield one answer per image, in order; each image is read and encoded once for all methods.
 
     Args:
-        items: the images.
+        items: the images; taken as they are needed, so that they may be many.
         labels: the label space.
         methods: which methods, by what they are called in rows; zero-shot is run beside them, on the same prompts.
         recipe: how views are made.
@@ -155,20 +167,21 @@ def answer_images(
     # Where features are kept, pixels are made only for those that are missing.
     ahead = features is None
     reader = _Reader(labels.backbone.geometry, recipe, seed, read, cut and ahead, augment and ahead)
-    stream = zip(items, _prepare(reader, items, workers), strict=True)
+    items, ahead_of_them = tee(items)
+    stream = zip(items, _prepare(reader, ahead_of_them, workers), strict=True)
     while chunk := list(islice(stream, 1 if cut else ROW_MULTIPLE)):
         yield from _answer_chunk(chunk, labels, methods, features)
 
 
-def _prepare(reader: _Reader, items: Sequence[Item], workers: int) -> Iterator[_Prepared]:
+def _prepare(reader: _Reader, items: Iterator[Item], workers: int) -> Iterator[_Prepared]:
     """Yield prepared images in order: made when their turn comes, or ahead where there are workers."""
     if workers or reader.cut:
         yield from map_ahead(reader, items, workers) if workers else map(reader, items)
         return
     # All processors read, then, once a batch has been read, encode: on a CPU both need them.
     with ThreadPoolExecutor(min(ROW_MULTIPLE, usable_processors())) as pool:
-        for start in range(0, len(items), ROW_MULTIPLE):
-            yield from pool.map(reader, items[start : start + ROW_MULTIPLE])
+        while chunk := [*islice(items, ROW_MULTIPLE)]:
+            yield from pool.map(reader, chunk)
 
 
 def _answer_chunk(
@@ -228,7 +241,7 @@ def _answer(
         )
         for (name, method), prediction in zip(methods.items(), predictions, strict=True)
     )
-    return AnsweredImage(rows, predictions, reference, notes, label)
+    return AnsweredImage(rows, predictions, reference, notes, label, episode.z)
 
 
 def _try(method: Method, episode: Episode) -> Prediction | str:
@@ -237,114 +250,3 @@ def _try(method: Method, episode: Episode) -> Prediction | str:
         return method(episode)
     except FeatureError as error:
         return str(error)
-
-
-@dataclass(frozen=True)
-class Efficiency:
-    """What one prediction costs; memory is in MB of 2^20 bytes.
-
-    Attributes:
-        seconds: of each trial.
-        images: how many different images the trials went through.
-        peak_device_mb: the most that tensors took on a CUDA device during the trials, weights included; None elsewhere.
-        peak_resident_mb: by how much the process grew at its peak, above the loaded model with its label set; None
-            where the system does not tell (it does on Linux).
-    """
-
-    seconds: tuple[float, ...]
-    images: int
-    peak_device_mb: float | None
-    peak_resident_mb: float | None
-
-    @property
-    def seconds_mean(self) -> float:
-        """Mean over the trials."""
-        return statistics.fmean(self.seconds)
-
-    @property
-    def seconds_spread(self) -> float:
-        """Standard error of that mean: the standard deviation of the trials over the root of their number."""
-        return statistics.stdev(self.seconds) / math.sqrt(len(self.seconds))
-
-    def as_record(self) -> dict[str, float | int | None]:
-        """Return the numbers as `costs.json` holds them; memory is the device's where there is one."""
-        return {
-            "seconds_mean": self.seconds_mean,
-            "seconds_standard_error": self.seconds_spread,
-            "trials": len(self.seconds),
-            "images": self.images,
-            "peak_memory_mb": self.peak_resident_mb if self.peak_device_mb is None else self.peak_device_mb,
-        }
-
-    def __str__(self) -> str:
-        words = f"{self.seconds_mean:.3f} s (standard error {self.seconds_spread:.3f}, {len(self.seconds)} trials)"
-        if self.peak_device_mb is not None:
-            words += f", peak of the device {self.peak_device_mb:.0f} MB"
-        return words + ("" if self.peak_resident_mb is None else f", process grew by {self.peak_resident_mb:.0f} MB")
-
-
-def measure(
-    method: Method,
-    images: Sequence[Image],
-    labels: LabelSpace,
-    recipe: ViewRecipe | None = None,
-    trials: int = 30,
-    warmup: int = 2,
-    seed: int = 0,
-) -> Efficiency:
-    """Measure what a method's prediction for one image costs, as the paper does: a mean over 30 trials, peak memory.
-
-    Each trial is a fresh episode, so that views and features are paid for. The device has done all its work whenever
-    the clock is read. Memory that a process has freed mostly stays with it: to compare how much a process grows,
-    measure each method in a process of its own. What other programs do on the machine counts as well.
-
-    Args:
-        method: what is measured.
-        images: decoded images, see `load_image`; trials go through them in turn.
-        labels: the label space, and with it the backbone and the device.
-        recipe: how views are made; None for the paper's.
-        trials: how many are timed, at least 2.
-        warmup: how many are not timed and come before, at least 1: the first pays for constants of the label set and
-            for what the device prepares once.
-        seed: of views and masks.
-
-    Raises:
-        FairContextError: there is no image, a number is out of range, or the method cannot run on this backbone or on
-            these labels.
-    """
-    check_type("method", method, Method, "create one with create_method")
-    check_type("labels", labels, LabelSpace)
-    check_minimum("trials", trials, 2)
-    check_minimum("warmup", warmup, 1)
-    if not images:
-        raise ArgumentError("images is empty; give at least one, see load_image")
-    method.check(labels.backbone)
-    method.check_labels(labels)
-    labels.text  # noqa: B018 (encoded once for all images)
-    ZeroShot()(Episode(images[0], labels, recipe, seed))  # the image tower has run once before the peak begins
-    device = labels.backbone.device
-    gc.collect()
-    loaded = resident_mb() if forget_peak() else None
-    seconds = []
-    for trial in range(-warmup, trials):
-        if trial == 0 and device.type == "cuda":
-            torch.cuda.reset_peak_memory_stats(device)
-        _wait(device)
-        begin = time.perf_counter()
-        method(Episode(images[trial % len(images)], labels, recipe, seed))
-        _wait(device)
-        seconds.append(time.perf_counter() - begin)
-    return Efficiency(
-        tuple(seconds[warmup:]),
-        min(len(images), trials),
-        torch.cuda.max_memory_allocated(device) / 2**20 if device.type == "cuda" else None,
-        None if loaded is None else max(0.0, peak_mb() - loaded),
-    )
-
-
-def _wait(device: torch.device) -> None:
-    """Wait until a device has done what it was asked for: calls return before."""
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-    elif device.type == "mps":
-        torch.mps.synchronize()

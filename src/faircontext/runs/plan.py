@@ -1,6 +1,5 @@
 """What a run is: which images in which order, which methods on which labels, and the configuration that is recorded."""
 
-import os
 import platform
 import socket
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,9 +12,11 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
+from jaxtyping import Int
 
 from faircontext import __version__
 from faircontext.backbones import Backbone
+from faircontext.datasets.listing import ImageList, size_of
 from faircontext.datasets.load import check_present, load_dataset
 from faircontext.datasets.spec import Dataset
 from faircontext.errors import ArgumentError
@@ -25,10 +26,11 @@ from faircontext.labels import LabelSpace
 from faircontext.methods import Method
 from faircontext.names import list_warnings
 from faircontext.runs.answer import AnsweredImage, Item
-from faircontext.runs.options import EvaluateOptions
+from faircontext.runs.options import EvaluateOptions, RunnerOptions
 from faircontext.runs.prompt_options import PromptChoice
-from faircontext.runs.records import Record
+from faircontext.runs.records import Record, ScoredRecord
 from faircontext.system import usable_processors
+from faircontext.types import Prediction
 from faircontext.views import ViewRecipe
 
 __all__ = [
@@ -94,6 +96,7 @@ class Plan:
         limit: how many images at most, None for all.
         shard: `(i, n)` for the i-th of n parts, counted from 0; None for all.
         facts: what else `run.json` says of the configuration: preset, prompt set, reading.
+        stored: what rows hold besides, of `scores` and `embeddings`; see `ScoredRecord`.
     """
 
     dataset: Dataset
@@ -102,6 +105,7 @@ class Plan:
     limit: int | None
     shard: tuple[int, int] | None
     facts: Mapping[str, Any]
+    stored: tuple[str, ...] = ()
 
     @property
     def folder_name(self) -> str:
@@ -109,9 +113,10 @@ class Plan:
         return run_name(self.dataset.name, self.shard)
 
     @cached_property
-    def positions(self) -> list[int]:
+    def positions(self) -> Int[np.ndarray, " images"]:
         """Positions in the data set of the run's images, in the order in which they are answered."""
-        return choose(len(self.dataset.samples), self.seed, self.limit, self.shard)
+        chosen = choose(len(self.dataset.samples), self.seed, self.limit, self.shard)
+        return np.sort(chosen) if self.dataset.in_order else chosen
 
     def item(self, position: int) -> Item:
         """Return the image at a position of the data set."""
@@ -149,6 +154,7 @@ class Plan:
             "views": asdict(self.setup.recipe),
             **self.facts,
             "methods": {name: method.settings() for name, method in self.setup.methods.items()},
+            **({"stored": list(self.stored)} if self.stored else {}),  # only then: hashes of other runs stay
             "versions": {"faircontext": __version__, "torch": torch.__version__},
         }
 
@@ -163,23 +169,26 @@ class Plan:
     def hashes(self) -> dict[str, str]:
         """For each method, a hash of all that its answer for an image depends on, besides the image."""
         shared = {
-            key: value for key, value in self.config.items() if key not in ("dataset", "limit", "shard", "methods")
+            key: value
+            for key, value in self.config.items()
+            if key not in ("dataset", "limit", "shard", "methods", "stored")
         }
         methods = self.config["methods"].items()
         return {name: digest_of_json([shared, name, settings])[:12] for name, settings in methods}
 
     def records(self, answer: AnsweredImage, position: int) -> list[Record]:
         """Return the rows of one image as they are stored."""
-        label = self.dataset.samples[position].label
+        label = answer.label
         common: dict[str, Any] = {"dataset": self.dataset.name, "position": position, "label_index": label}
         common["notes"] = answer.notes
+        kind: type[Record] = ScoredRecord if self.stored else Record
         if answer.reference is None:
-            return [Record(**asdict(row), **common, config=self.hashes[row.method]) for row in answer.rows]
-        records = []
+            return [kind(**asdict(row), **common, config=self.hashes[row.method]) for row in answer.rows]
+        records: list[Record] = []
         for row, prediction in zip(answer.rows, answer.predictions, strict=True):
             top = prediction.ranking[:5]
             exact = prediction.probabilities.double()
-            record = Record(
+            record = kind(
                 **asdict(row),
                 **common,
                 config=self.hashes[row.method],
@@ -187,13 +196,24 @@ class Plan:
                 index=prediction.index,
                 top5=tuple(top.tolist()),
                 top5_probabilities=tuple(exact[top].tolist()),
-                label_probability=float(exact[label]),
+                label_probability=None if label is None else float(exact[label]),
                 probability_norm=float((exact**2).sum()),
                 candidates=prediction.candidates,
                 diagnostics=to_json(dict(prediction.diagnostics), indent=None, ensure_ascii=True),
+                **self._stored(answer, prediction, first=not records),
             )
             records.append(record)
         return records
+
+    def _stored(self, answer: AnsweredImage, prediction: Prediction, first: bool) -> dict[str, Any]:
+        """Return what rows hold besides; features once for each image, in its first row."""
+        values: dict[str, Any] = {}
+        if "scores" in self.stored:
+            values["probabilities"] = prediction.probabilities.float().numpy()
+            values["cosines"] = answer.cosines(self.setup.labels)
+        if "embeddings" in self.stored and first:
+            values["embedding"] = answer.embedding
+        return values
 
     def describe(self) -> Iterator[str]:
         """Say what is about to run."""
@@ -210,7 +230,7 @@ class Plan:
     def warnings(self) -> Iterator[str]:
         """Say what is odd about the images, the classes and the prompts."""
         dataset = self.dataset
-        if self.shard is not None and not self.positions:
+        if self.shard is not None and not len(self.positions):
             n = min(len(dataset.samples), self.limit or len(dataset.samples))
             yield f"shard {self.shard[0]}/{self.shard[1]} has no image, since there are only {n:,}"
         yield from (*dataset.warnings, *list_warnings(dataset.names), *self.setup.labels.warnings())
@@ -221,7 +241,9 @@ def run_name(dataset: str, shard: tuple[int, int] | None) -> str:
     return dataset if shard is None else f"{dataset}-shard-{shard[0]}-of-{shard[1]}"
 
 
-def choose(n: int, seed: int, limit: int | None = None, shard: tuple[int, int] | None = None) -> list[int]:
+def choose(
+    n: int, seed: int, limit: int | None = None, shard: tuple[int, int] | None = None
+) -> Int[np.ndarray, " images"]:
     """Return which of some images a run answers, in its order: a permutation by the seed, its head, every n-th of it.
 
     A run with a smaller limit answers a part of what one with a larger limit answers. The order is mixed because data
@@ -233,7 +255,7 @@ def choose(n: int, seed: int, limit: int | None = None, shard: tuple[int, int] |
         limit: how many of them.
         shard: `(i, n)` for the i-th of n parts.
     """
-    order: list[int] = np.random.default_rng([seed, n]).permutation(n)[:limit].tolist()
+    order = np.random.default_rng([seed, n]).permutation(n)[:limit]
     return order if shard is None else order[shard[0] :: shard[1]]
 
 
@@ -250,16 +272,13 @@ def parse_shard(text: str) -> tuple[int, int]:
 
 
 def data_hash(dataset: Dataset) -> str:
-    """Return the SHA-256, in hexadecimal, over the sorted (key, size in bytes, label) of the images."""
-    facts = sorted((sample.key, _size(sample.path), sample.label) for sample in dataset.samples)
-    return digest_of_json(facts)
+    """Return the SHA-256, in hexadecimal, over the sorted (key, size in bytes, label) of the images.
 
-
-def _size(path: os.PathLike[str]) -> int:
-    try:
-        return os.stat(path).st_size  # noqa: PTH116 (three times as fast as through Path, for 50,000 files)
-    except OSError:  # it will be a row with an error
-        return -1
+    Those of an `ImageList` count in their own order: they are too many to sort.
+    """
+    if isinstance(dataset.samples, ImageList):
+        return dataset.samples.digest()
+    return digest_of_json(sorted((sample.key, size_of(sample.path), sample.label) for sample in dataset.samples))
 
 
 def find_datasets(options: EvaluateOptions) -> list[Dataset]:
@@ -284,7 +303,7 @@ def find_datasets(options: EvaluateOptions) -> list[Dataset]:
     return datasets
 
 
-def plan_of(options: EvaluateOptions, dataset: Dataset, model: Model, shard: tuple[int, int] | None) -> Plan:
+def plan_of(options: RunnerOptions, dataset: Dataset, model: Model, shard: tuple[int, int] | None) -> Plan:
     """Return what is to be done on one data set."""
     facts = {
         "pretrained": options.pretrained,
@@ -296,10 +315,10 @@ def plan_of(options: EvaluateOptions, dataset: Dataset, model: Model, shard: tup
         **({"resize_positions": True} if options.resize_positions else {}),  # only then: hashes of other runs stay
     }
     setup = model.on(dataset.names, prompts_of(options, dataset), dataset.regime, options.truncate)
-    return Plan(dataset, setup, options.seed, options.limit, shard, facts)
+    return Plan(dataset, setup, options.seed, options.limit, shard, facts, options.stored)
 
 
-def prompts_of(options: EvaluateOptions, dataset: Dataset) -> PromptChoice:
+def prompts_of(options: RunnerOptions, dataset: Dataset) -> PromptChoice:
     """Return the prompts for a data set."""
     return options.choose_prompts(dataset.names, dataset.name, dataset.template)
 

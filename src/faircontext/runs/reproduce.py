@@ -18,10 +18,11 @@ from faircontext.errors import ArgumentError, FairContextError, check_minimum
 from faircontext.files import to_json, write_whole
 from faircontext.imageio import load_image
 from faircontext.methods.base import METHODS
-from faircontext.runs.answer import measure
+from faircontext.runs.costs import measure
 from faircontext.runs.evaluate import check_asked, evaluate_missing
+from faircontext.runs.experiment_options import ExperimentOptions, ReproduceOptions
 from faircontext.runs.experiments import Experiment, ExperimentRun, read_experiment
-from faircontext.runs.options import EvaluateOptions, ExperimentOptions, ReproduceOptions, Say
+from faircontext.runs.options import EvaluateOptions, Say
 from faircontext.runs.plan import Setup, data_hash, plan_of, start_session
 from faircontext.runs.prompt_options import PromptOptions
 from faircontext.runs.records import check_same, method_of

@@ -39,7 +39,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, eq=False)
 class Result:
-    """A method's predictions on the images of one run, unreadable files left out.
+    """A method's predictions on the labelled images of one run, unreadable files left out.
 
     Attributes:
         run: where it comes from.
@@ -54,6 +54,7 @@ class Result:
         seconds: that the method took.
         fallbacks: how many predictions were made with less than the method's full procedure.
         unreadable: how many files have no prediction.
+        unlabelled: how many images have a prediction and no label.
         zero_shot: zero-shot's result on the same images, None for zero-shot itself.
         predictions_only: whether only `correct` is known, not the five best nor probabilities.
     """
@@ -70,13 +71,19 @@ class Result:
     seconds: Float[np.ndarray, " images"]
     fallbacks: int = 0
     unreadable: int = 0
+    unlabelled: int = 0
     zero_shot: "Result | None" = None
     predictions_only: bool = False
 
     @property
     def n(self) -> int:
-        """How many images have a prediction."""
+        """How many images have a prediction and a label."""
         return len(self.correct)
+
+    @property
+    def seen(self) -> int:
+        """How many images have been answered or refused, those without a label included."""
+        return self.n + self.unreadable + self.unlabelled
 
     @property
     def dataset(self) -> str:
@@ -148,7 +155,8 @@ _COLUMNS = ["method", "error", "position", "label_index", "index", "zero_shot_in
 
 
 def _result(run: Run, method: str, rows: pa.Table, zero_shot: Result | None) -> Result:
-    answered = rows.filter(pc.equal(rows["error"], ""))
+    whole = rows.filter(pc.equal(rows["error"], ""))
+    answered = whole.filter(pc.is_valid(whole["label_index"]))
     labels, index = to_numpy(answered["label_index"]), to_numpy(answered["index"])
     shared: dict[str, Any] = {"run": run, "positions": to_numpy(answered["position"]), "labels": labels}
     if method != "zero_shot" and zero_shot is None:  # its predictions are on every row, its probabilities are not
@@ -162,7 +170,8 @@ def _result(run: Run, method: str, rows: pa.Table, zero_shot: Result | None) -> 
         correct=index == labels,
         in_top5=_in_lists(answered["top5"], labels),
         fallbacks=pc.sum(pc.not_equal(answered["fallback"], "")).as_py() or 0,
-        unreadable=len(rows) - len(answered),
+        unreadable=len(rows) - len(whole),
+        unlabelled=len(whole) - len(answered),
         zero_shot=None if method == "zero_shot" else zero_shot,
     )
 

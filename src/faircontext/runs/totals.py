@@ -1,0 +1,112 @@
+"""What is said at the end of a run on photos: counts, accuracies, kinds of notes; counted as answers or rows come."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from faircontext.metrics.scores import Comparison, Tally
+from faircontext.runs.answer import AnsweredImage
+from faircontext.runs.records import to_numpy
+from faircontext.types import describe_flat, is_flat, read_diagnostics
+
+__all__ = ["Totals", "summary_of"]
+
+
+class Totals:
+    """Counts of images; none of them is stored.
+
+    Args:
+        methods: what they are called in rows.
+
+    Attributes:
+        images: answered or refused.
+        refused: files that were refused.
+    """
+
+    def __init__(self, methods: Sequence[str]) -> None:
+        self._tallies = {label: Tally() for label in methods}
+        self._notes: dict[str, tuple[str, int]] = {}
+        self.images = self.refused = self._fallbacks = 0
+        self._seconds = 0.0
+        self._localised, self._flat = Counter[str](), Counter[str]()
+
+    def add(self, answer: AnsweredImage) -> None:
+        """Count an image."""
+        self.images += 1
+        self.refused += bool(answer.error)
+        self._take_notes(answer.path, answer.notes)
+        for row in answer.rows:
+            self._fallbacks += bool(row.fallback)
+            self._seconds += row.seconds
+        for label, prediction in zip(self._tallies, answer.predictions, strict=False):  # none of a refused file
+            if answer.label is not None and answer.reference is not None:
+                self._tallies[label].add(prediction.index == answer.label, answer.reference.index == answer.label)
+            self._take_diagnostics(label, prediction.diagnostics)
+
+    def add_rows(self, rows: pa.Table) -> None:
+        """Count stored rows; those of other methods are left out."""
+        for number, label in enumerate(self._tallies):
+            own = rows.filter(pc.equal(rows["method"], label))
+            self._fallbacks += pc.sum(pc.not_equal(own["fallback"], "")).as_py() or 0
+            self._seconds += pc.sum(own["seconds"]).as_py() or 0.0
+            if number == 0:
+                self.images += len(own)
+                self.refused += pc.sum(pc.not_equal(own["error"], "")).as_py() or 0
+                noted = own.filter(pc.greater(pc.list_value_length(own["notes"]), 0))
+                for path, notes in zip(noted["path"].to_pylist(), noted["notes"].to_pylist(), strict=True):
+                    self._take_notes(path, notes)
+            known = own.filter(pc.and_(pc.is_valid(own["index"]), pc.is_valid(own["label_index"])))
+            index, reference, truth = (to_numpy(known[name]) for name in ("index", "zero_shot_index", "label_index"))
+            self._tallies[label].add_all(np.asarray(index == truth), np.asarray(reference == truth))
+            localised = own.filter(pc.match_substring(own["diagnostics"], '"common_mean":'))
+            for text in localised["diagnostics"].to_pylist():
+                self._take_diagnostics(label, read_diagnostics(text))
+
+    def _take_notes(self, path: str, notes: Iterable[str]) -> None:
+        for note in notes:
+            first, n = self._notes.get(note, (path, 0))
+            self._notes[note] = first, n + 1
+
+    def _take_diagnostics(self, label: str, diagnostics: Mapping[str, Any]) -> None:
+        self._localised[label] += "common_mean" in diagnostics
+        self._flat[label] += is_flat(diagnostics)
+
+    def warnings(self) -> list[str]:
+        """Return what was decided where files were read, a line for each kind, and where common evidence is flat."""
+        return [
+            *(f"{first}{f' and {n - 1:,} more' * (n > 1)}: {note}" for note, (first, n) in self._notes.items()),
+            *(describe_flat(label, flat, self._localised[label]) for label, flat in self._flat.items() if flat),
+        ]
+
+    def comparisons(self) -> dict[str, Comparison | None]:
+        """Compare each method with zero-shot; None where no image has a truth."""
+        return {label: tally.comparison() for label, tally in self._tallies.items()}
+
+    def print(self) -> None:
+        """Print the counts, and the accuracies where images have a truth."""
+        answered, fallbacks, seconds = self.images - self.refused, self._fallbacks, self._seconds
+        print(f"\n{answered} answered, {self.refused} refused, {fallbacks} fell back; {seconds:.1f} s")
+        for index, (name, comparison) in enumerate(self.comparisons().items()):
+            if comparison is None:
+                return
+            if index == 0:
+                print(f"{'zero-shot':12} {comparison.reference}")
+            if name != "zero_shot":
+                print(f"{name:12} {comparison.accuracy}")
+                print(
+                    f"  paired: {name} alone right on {comparison.gained}, zero-shot alone right on "
+                    f"{comparison.lost}; exact McNemar p = {comparison.p_value:.3g}"
+                )
+
+
+def summary_of(compared: Comparison | None) -> dict[str, Any] | None:
+    """Return a comparison as the JSON file holds it."""
+    if compared is None:
+        return None
+    accuracies = {"zero_shot": compared.reference, "method": compared.accuracy}
+    counts = {name: {"correct": one.correct, "number": one.n} for name, one in accuracies.items()}
+    return {**counts, "gained": compared.gained, "lost": compared.lost, "p_value": compared.p_value}
