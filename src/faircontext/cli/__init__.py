@@ -28,6 +28,7 @@ _COMMANDS = {
     "evaluate": ("evaluate", "evaluate", "measure methods on labelled data sets, resumable and in shards"),
     "merge": ("evaluate", "merge", "join the shards of runs"),
     "tables": ("show", "tables", "print the paper's tables from runs"),
+    "threshold": ("show", "threshold", "choose, on a labelled run, where to answer none of these"),
     "analyze": ("evaluate", "analyze", "measure what the paper says of evidence: ECEC, EUEC, decomposition, margins"),
     "ablate": ("evaluate", "ablate", "compare variants of a method, from an experiment file"),
     "report": ("show", "report", "write one page about runs, with every image that a method fixed or broke"),

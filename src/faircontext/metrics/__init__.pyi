@@ -31,6 +31,7 @@ from .selective import (
     aurc as aurc,
     auroc as auroc,
     auroc_difference as auroc_difference,
+    auroc_draws as auroc_draws,
     risk_coverage as risk_coverage,
     threshold_for_coverage as threshold_for_coverage,
     threshold_for_risk as threshold_for_risk,

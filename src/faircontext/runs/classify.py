@@ -30,6 +30,7 @@ from faircontext.runs.records import Record
 from faircontext.runs.runner import Engine, carry_out_in, engine_of
 from faircontext.runs.store import Run
 from faircontext.runs.totals import Totals, summary_of
+from faircontext.runs.unknown import NONE
 from faircontext.sources import Remote
 
 __all__ = ["SCHEMA_VERSION", "classify"]
@@ -118,7 +119,7 @@ def _check_files(options: ClassifyOptions, found: Inputs) -> None:
 def _answer(options: ClassifyOptions, names: Sequence[str], found: Inputs, warn: Say) -> int:
     """Answer images and show each as it comes; nothing is stored but the files that are asked for."""
     read = options.reader()
-    setup = options.create(names, options.method, options.choose_prompts(names))
+    setup = options.create(names, options.method, options.choose_prompts(names)).with_unknown(options)
     _check_files(options, found)
     images = found.images
     positions = np.arange(len(images))
@@ -136,6 +137,7 @@ def _answer(options: ClassifyOptions, names: Sequence[str], found: Inputs, warn:
         items = (Item(sample.key, sample.path, sample.label) for sample in map(images.__getitem__, positions.tolist()))
         workers, features = options.workers or 0, options.features
         stream = answer_images(items, setup.labels, setup.methods, setup.recipe, options.seed, read, workers, features)
+        stream = setup.judge(stream)
         interruption: KeyboardInterrupt | None = None
         try:
             for answer in _until_unreadable(_with_progress(stream, len(positions), setup), options.strict):
@@ -258,9 +260,9 @@ def _with_progress(answers: Iterator[AnsweredImage], total: int, setup: Setup) -
         if answer.error:
             cells = f"{'refused: ' + answer.error:{len(head)}}"
         elif single:
-            cells = f"{row.zero_shot:24.24} {row.prediction:24.24} {votes:>5} {row.confidence:6.3f}"
+            cells = f"{row.zero_shot:24.24} {row.prediction or NONE:24.24} {votes:>5} {row.confidence:6.3f}"
         else:
-            cells = _columns([row.prediction for row in answer.rows])
+            cells = _columns([row.prediction or NONE for row in answer.rows])
         yield answer  # first, so that a row is in its file before anything can go wrong with showing it
         tqdm.write(one_line(f"{cells}  {answer.path}"))
 
@@ -309,6 +311,7 @@ def _report(options: ClassifyOptions, setup: Setup, totals: Totals) -> dict[str,
             "labels": labels.names,
             "truncate": options.truncate,
             "seed": options.seed,
+            **({} if (rule := setup.rejection) is None else {"unknown": asdict(rule)}),
             "exif": options.exif,
             "max_pixels": min(options.max_pixels, MAX_PIXELS),
         },

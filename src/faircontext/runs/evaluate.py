@@ -118,6 +118,10 @@ def describe_result(result: Result) -> str:
     if result.unreadable:
         share = 100 * correct / (result.n + result.unreadable)
         parts.append(f"{share:.1f}% with the {result.unreadable} refused counted as wrong")
+    if result.withheld is not None and (withheld := int(result.withheld.sum())):
+        right, given = int(result.correct[~result.withheld].sum()), result.n - withheld
+        others = f", {Accuracy(right, given)} of the others are right" if given else ""
+        parts.append(f"none of these on {withheld} of {result.n}{others}")
     if (compared := result.comparison) is not None:
         change = compared.difference
         value, low, high = (100 * end for end in (change.value, change.low, change.high))

@@ -1,7 +1,4 @@
-"""What a run is asked to do: options of model, methods, images and data sets, and the checks of their values.
-
-The commands' options are these classes; their help is the docstrings of the fields.
-"""
+"""What a run is asked to do, and the checks of it; commands' options are these classes, their help the docstrings."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -15,6 +12,7 @@ from faircontext.imageio import MAX_PIXELS, DecodedImage, read_image
 from faircontext.names import class_names
 from faircontext.runs.prompt_options import PromptChoice, PromptOptions
 from faircontext.runs.records import method_of
+from faircontext.runs.unknown import UnknownOptions
 from faircontext.sources import Source
 from faircontext.system import usable_processors
 
@@ -142,7 +140,7 @@ class RunOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunnerOptions(PromptOptions, RunOptions):
+class RunnerOptions(UnknownOptions, PromptOptions, RunOptions):
     """Options of how a run is carried out and stored."""
 
     analyses: ClassVar[bool] = False
@@ -187,6 +185,7 @@ class RunnerOptions(PromptOptions, RunOptions):
         if self.engine == "local" and (self.workers or 0) > usable:
             allowed = f"{usable} processor{'s' * (usable != 1)}"
             raise ArgumentError(f"workers={self.workers} is not possible; this process may use {allowed}")
+        self.check_unknown()
         self.reader()  # checks its options
 
     def load(self, methods: Sequence[str]) -> "Model":

@@ -1,12 +1,8 @@
 """What a run is: which images in which order, which methods on which labels, and the configuration that is recorded."""
 
-import platform
-import socket
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from datetime import UTC, datetime
 from functools import cached_property
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Literal
 
@@ -29,7 +25,7 @@ from faircontext.runs.answer import AnsweredImage, Item
 from faircontext.runs.options import EvaluateOptions, RunnerOptions
 from faircontext.runs.prompt_options import PromptChoice
 from faircontext.runs.records import Record, ScoredRecord
-from faircontext.system import usable_processors
+from faircontext.runs.unknown import Rejection
 from faircontext.types import Prediction
 from faircontext.views import ViewRecipe
 
@@ -44,7 +40,6 @@ __all__ = [
     "plan_of",
     "prompts_of",
     "run_name",
-    "start_session",
 ]
 
 
@@ -55,6 +50,18 @@ class Setup:
     labels: LabelSpace
     methods: Mapping[str, Method]
     recipe: ViewRecipe
+    rejection: Rejection | None = None
+
+    def with_unknown(self, options: RunnerOptions) -> "Setup":
+        """Return this set-up with what withholds predictions, where options ask for it."""
+        backbone = self.labels.backbone
+        facts = {"backbone": backbone.name, "prompts": options.prompts_name, "logit_scale": backbone.logit_scale}
+        facts |= {"weights": backbone.weights_hash} if options.unknown else {}
+        return replace(self, rejection=options.rejection(self.methods, facts))
+
+    def judge(self, answers: Iterator[AnsweredImage]) -> Iterator[AnsweredImage]:
+        """Return answers without the predictions that are withheld."""
+        return answers if self.rejection is None else self.rejection.over(answers)
 
 
 @dataclass(frozen=True)
@@ -150,7 +157,7 @@ class Plan:
                 "weights": backbone.weights_hash,
             },
             "templates": list(labels.templates),
-            **self._descriptions(),
+            **self._options(),
             "views": asdict(self.setup.recipe),
             **self.facts,
             "methods": {name: method.settings() for name, method in self.setup.methods.items()},
@@ -158,12 +165,14 @@ class Plan:
             "versions": {"faircontext": __version__, "torch": torch.__version__},
         }
 
-    def _descriptions(self) -> dict[str, Any]:
-        """Return what is recorded of the classes' descriptions, where there are any: hashes of other runs stay."""
-        descriptions = self.setup.labels.descriptions
-        if descriptions is None:
-            return {}
-        return {"descriptions": {"prompts": sum(map(len, descriptions)), "hash": digest_of_json(descriptions)}}
+    def _options(self) -> dict[str, Any]:
+        """Return what is recorded of descriptions and rejection, where there are any: hashes of other runs stay."""
+        facts: dict[str, Any] = {}
+        if (descriptions := self.setup.labels.descriptions) is not None:
+            facts["descriptions"] = {"prompts": sum(map(len, descriptions)), "hash": digest_of_json(descriptions)}
+        if (rejection := self.setup.rejection) is not None:
+            facts["unknown"] = {"score": rejection.score, "thresholds": dict(rejection.thresholds)}
+        return facts
 
     @cached_property
     def hashes(self) -> dict[str, str]:
@@ -315,41 +324,10 @@ def plan_of(options: RunnerOptions, dataset: Dataset, model: Model, shard: tuple
         **({"resize_positions": True} if options.resize_positions else {}),  # only then: hashes of other runs stay
     }
     setup = model.on(dataset.names, prompts_of(options, dataset), dataset.regime, options.truncate)
+    setup = setup.with_unknown(options)
     return Plan(dataset, setup, options.seed, options.limit, shard, facts, options.stored)
 
 
 def prompts_of(options: RunnerOptions, dataset: Dataset) -> PromptChoice:
     """Return the prompts for a data set."""
     return options.choose_prompts(dataset.names, dataset.name, dataset.template)
-
-
-def start_session(plan: Plan, facts: Mapping[str, Any]) -> dict[str, Any]:
-    """Return where, with what and when a process works on a run."""
-    device = plan.setup.labels.backbone.device
-    packages = ("numpy", "pillow", "torchvision", "timm", "open-clip-torch", "transformers")
-    return {
-        "started": datetime.now(UTC).isoformat(timespec="seconds"),
-        "host": socket.gethostname(),
-        "system": platform.platform(),
-        "processor": torch.cuda.get_device_name(device) if device.type == "cuda" else _processor(),
-        "processors": usable_processors(),
-        "threads": torch.get_num_threads(),
-        **facts,
-        "images": 0,
-        "versions": {"python": platform.python_version(), **{name: _version(name) for name in packages}},
-    }
-
-
-def _processor() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return platform.processor()
-    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
-
-
-def _version(package: str) -> str | None:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return None

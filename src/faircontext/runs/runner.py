@@ -14,8 +14,9 @@ from faircontext.datasets.spec import Dataset
 from faircontext.imageio import DecodedImage
 from faircontext.runs.answer import answer_images
 from faircontext.runs.options import RunnerOptions, Say
-from faircontext.runs.plan import Model, Plan, plan_of, start_session
+from faircontext.runs.plan import Model, Plan, plan_of
 from faircontext.runs.records import SCHEMA_VERSION, Record
+from faircontext.runs.sessions import start_session
 from faircontext.runs.store import Run, RunStore
 from faircontext.runs.watch import Watch
 from faircontext.sources import Source
@@ -58,7 +59,7 @@ def answer_here(
     setup = plan.setup
     items = map(plan.item, positions)
     answers = answer_images(items, setup.labels, setup.methods, setup.recipe, plan.seed, read, workers, features)
-    for position, answer in zip(positions, answers, strict=True):
+    for position, answer in zip(positions, setup.judge(answers), strict=True):
         yield plan.records(answer, position)
 
 

@@ -9,8 +9,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from faircontext.metrics.scores import Comparison, Tally
+from faircontext.metrics.stats import Accuracy
 from faircontext.runs.answer import AnsweredImage
 from faircontext.runs.records import to_numpy
+from faircontext.runs.unknown import WITHHELD, is_withheld
 from faircontext.types import describe_flat, is_flat, read_diagnostics
 
 __all__ = ["Totals", "summary_of"]
@@ -33,6 +35,7 @@ class Totals:
         self.images = self.refused = self._fallbacks = 0
         self._seconds = 0.0
         self._localised, self._flat = Counter[str](), Counter[str]()
+        self._withheld, self._given, self._right = Counter[str](), Counter[str](), Counter[str]()
 
     def add(self, answer: AnsweredImage) -> None:
         """Count an image."""
@@ -40,9 +43,13 @@ class Totals:
         self.refused += bool(answer.error)
         self._take_notes(answer.path, answer.notes)
         for row in answer.rows:
-            self._fallbacks += bool(row.fallback)
+            self._fallbacks += bool(row.fallback) and not row.fallback.startswith(WITHHELD)
             self._seconds += row.seconds
-        for label, prediction in zip(self._tallies, answer.predictions, strict=False):  # none of a refused file
+        answered = zip(self._tallies, answer.predictions, answer.rows, strict=False)  # no prediction of a refused file
+        for label, prediction, row in answered:
+            withheld = is_withheld(row)
+            known = not withheld and answer.label is not None
+            self._count_given(label, withheld, known, known and prediction.index == answer.label)
             if answer.label is not None and answer.reference is not None:
                 self._tallies[label].add(prediction.index == answer.label, answer.reference.index == answer.label)
             self._take_diagnostics(label, prediction.diagnostics)
@@ -51,7 +58,8 @@ class Totals:
         """Count stored rows; those of other methods are left out."""
         for number, label in enumerate(self._tallies):
             own = rows.filter(pc.equal(rows["method"], label))
-            self._fallbacks += pc.sum(pc.not_equal(own["fallback"], "")).as_py() or 0
+            fell = pc.and_(pc.not_equal(own["fallback"], ""), pc.invert(pc.starts_with(own["fallback"], WITHHELD)))
+            self._fallbacks += pc.sum(fell).as_py() or 0
             self._seconds += pc.sum(own["seconds"]).as_py() or 0.0
             if number == 0:
                 self.images += len(own)
@@ -62,9 +70,19 @@ class Totals:
             known = own.filter(pc.and_(pc.is_valid(own["index"]), pc.is_valid(own["label_index"])))
             index, reference, truth = (to_numpy(known[name]) for name in ("index", "zero_shot_index", "label_index"))
             self._tallies[label].add_all(np.asarray(index == truth), np.asarray(reference == truth))
+            given = np.asarray(to_numpy(pc.not_equal(known["prediction"], ""), False))
+            withheld = pc.and_(pc.equal(own["prediction"], ""), pc.equal(own["error"], ""))
+            right = int((given & (index == truth)).sum())
+            self._count_given(label, pc.sum(withheld).as_py() or 0, int(given.sum()), right)
             localised = own.filter(pc.match_substring(own["diagnostics"], '"common_mean":'))
             for text in localised["diagnostics"].to_pylist():
                 self._take_diagnostics(label, read_diagnostics(text))
+
+    def _count_given(self, label: str, withheld: int, given: int, right: int) -> None:
+        """Count predictions that are withheld, and of labelled images those that are given and those that are right."""
+        self._withheld[label] += withheld
+        self._given[label] += given
+        self._right[label] += right
 
     def _take_notes(self, path: str, notes: Iterable[str]) -> None:
         for note in notes:
@@ -90,6 +108,9 @@ class Totals:
         """Print the counts, and the accuracies where images have a truth."""
         answered, fallbacks, seconds = self.images - self.refused, self._fallbacks, self._seconds
         print(f"\n{answered} answered, {self.refused} refused, {fallbacks} fell back; {seconds:.1f} s")
+        for name in (name for name, n in self._withheld.items() if n):
+            others = f"; of the others {Accuracy(self._right[name], n)} are right" if (n := self._given[name]) else ""
+            print(f"{name:12} none of these: {Accuracy(self._withheld[name], answered)}{others}")
         for index, (name, comparison) in enumerate(self.comparisons().items()):
             if comparison is None:
                 return
