@@ -30,7 +30,7 @@ class Tables:
     """Markdown, LaTeX with booktabs, CSV (proportions, not percent), or drawn for a terminal."""
     compare: Literal["paper"] | None = None
     """paper: add what the paper reports, where it has the backbone; it never changes the exit code."""
-    metric: Literal["top1", "top5", "ece", "brier", "nll", "mean_per_class"] = "top1"
+    metric: Literal["top1", "top5", "ece", "brier", "nll", "aurc", "mean_per_class"] = "top1"
     """What style paper shows."""
     out: Path | None = None
     """File for the tables, instead of standard output."""

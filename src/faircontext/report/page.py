@@ -12,17 +12,15 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from matplotlib.figure import Figure
 
 from faircontext import __version__
 from faircontext.errors import ArgumentError
 from faircontext.files import to_json
-from faircontext.report.accuracy_figures import gain_row, gains_figure, reliability_figure
-from faircontext.report.paper import TOP1, TableGroup, dataset_title, split_by_benchmark
+from faircontext.report.page_charts import charts_of
+from faircontext.report.paper import TableGroup, dataset_title, split_by_benchmark
 from faircontext.report.pictures import RunImages, add_pictures
 from faircontext.report.render import Cell, Table, render
-from faircontext.report.style import inline_svg, styled
-from faircontext.report.tables import long_table, pooled_bins, pooled_comparison, pooled_table
+from faircontext.report.tables import long_table, pooled_table
 from faircontext.runs.groups import group_runs, incomplete, method_title
 from faircontext.runs.results import has_analyses
 from faircontext.runs.store import Run
@@ -211,36 +209,8 @@ def _section(index: int, group: TableGroup) -> dict[str, Any]:
         "pooled_methods": [method for method in group.methods if group.row(method)],
         "sets": sets,
         "set_rows": [(*head, row) for head, row in zip(heads, sets.rows, strict=True)],
-        "charts": [chart for method in group.methods for chart in _charts(index, group, method)],
+        "charts": [chart for method in group.methods for chart in charts_of(index, group, method)],
     }
-
-
-def _charts(index: int, group: TableGroup, method: str) -> list[dict[str, Any]]:
-    """Return the charts of a method: its gains by data set and over all images, and its reliability."""
-    title, results, backbone = method_title(method), group.row(method), group.settings.backbone
-    figures: list[tuple[str, Figure, str]] = []
-    with styled():
-        comparisons = {name: result.comparison for name, result in results.items()}
-        if (pooled := pooled_comparison(comparisons.values())) is not None:
-            rows = [gain_row(name, one.difference, one) for name, one in comparisons.items() if one is not None]
-            rows.sort(key=lambda row: -row["gain"])
-            rows.append(gain_row("all images together", pooled.difference, pooled))
-            gain = TOP1.show(pooled.difference, sign=True)
-            caption = f"Gain of {title} over zero-shot, by data set: {gain} points over all images, with 95% intervals."
-            figures.append(("g", gains_figure(f"{title} less zero-shot", backbone, rows, True), caption))
-        bases = [base for result in results.values() if (base := result.zero_shot) is not None]
-        named = {"zero_shot": pooled_bins(bases), method: pooled_bins(list(results.values()))}
-        if curves := {name: bins for name, bins in named.items() if bins is not None}:
-            caption = (
-                f"Reliability of {title}: how often predictions of a confidence are correct, all images of all data "
-                "sets together, with 95% intervals. On the dashed line, confidence is what it says."
-            )
-            figures.append(("r", reliability_figure("Reliability", backbone, curves), caption))
-        suffix = f"{index}m{group.methods.index(method)}"
-        return [
-            {"method": method, "caption": caption, "svg": inline_svg(figure, kind + suffix, caption)}
-            for kind, figure, caption in figures
-        ]
 
 
 def _runs_of(group: TableGroup) -> list[Run]:

@@ -17,7 +17,8 @@ from jaxtyping import Bool, Float
 from faircontext.errors import ArgumentError, unknown_name
 from faircontext.metrics.calibration import expected_calibration_error
 from faircontext.metrics.scores import brier_scores, log_losses
-from faircontext.metrics.stats import Interval, average_interval, paired_bootstrap, wilson_interval
+from faircontext.metrics.selective import aurc, aurc_draws
+from faircontext.metrics.stats import ENDS, Interval, average_interval, paired_bootstrap, wilson_interval
 from faircontext.runs.groups import RunGroup
 from faircontext.runs.results import Result
 
@@ -184,11 +185,13 @@ class Metric:
 
     Attributes:
         title: what it is called.
-        score: what it is the mean of over images; None for the expected calibration error.
+        score: what it is the mean of over images; None for a metric of all images together.
         higher: whether more is better.
         percent: whether it is shown in percent.
         counts: whether it is a share of images, so that scores are true or false.
         predictions_only: whether it depends on predictions alone, not on probabilities.
+        whole: what it is of all images together, where it is no mean.
+        draws: the same for resamples of the images; None where resampling changes it.
     """
 
     title: str
@@ -197,6 +200,13 @@ class Metric:
     percent: bool = False
     counts: bool = False
     predictions_only: bool = False
+    whole: Callable[[Result], float] | None = None
+    draws: Callable[[Result], Float[np.ndarray, " resamples"]] | None = None
+
+    @property
+    def has_interval(self) -> bool:
+        """Whether it comes with an interval."""
+        return self.score is not None or self.draws is not None
 
     def known(self, result: Result) -> bool:
         """Return whether a result tells the metric: not without images, or probabilities where they are needed."""
@@ -204,8 +214,9 @@ class Metric:
 
     def value(self, result: Result) -> float:
         """Return the metric of a result without its interval; it must be `known`."""
-        if self.score is None:
-            return expected_calibration_error(result.confidence, result.correct)
+        if self.whole is not None:
+            return self.whole(result)
+        assert self.score is not None
         return float(self.score(result).mean())
 
     def measure(self, results: Sequence[Result]) -> Interval | None:
@@ -217,7 +228,7 @@ class Metric:
         if not results or not all(map(self.known, results)):
             return None
         if self.score is None:
-            return Interval(float(np.mean([self.value(result) for result in results])), nan, nan)
+            return self._interval([self.value(result) for result in results], [self._drawn(r) for r in results])
         scores = [self.score(result) for result in results]
         if self.counts and len(scores) == 1:
             return Interval(float(scores[0].mean()), *wilson_interval(int(scores[0].sum()), results[0].n))
@@ -232,11 +243,21 @@ class Metric:
         if not pairs or len(pairs) < len(results) or not all(self.known(result) for pair in pairs for result in pair):
             return None
         if self.score is None:
-            return Interval(float(np.mean([self.value(own) - self.value(base) for own, base in pairs])), nan, nan)
+            changes = [self.value(own) - self.value(base) for own, base in pairs]
+            return self._interval(changes, [self._drawn(own) - self._drawn(base) for own, base in pairs])
         scores = [(self.score(own), self.score(base)) for own, base in pairs]
         if len(scores) == 1:
             return paired_bootstrap(*scores[0], resamples=self._resamples)
         return average_interval([own.astype(np.float64) - base for own, base in scores], resamples=self._resamples)
+
+    def _drawn(self, result: Result) -> Float[np.ndarray, " resamples"]:
+        return np.full(1, nan) if self.draws is None else self.draws(result)
+
+    @staticmethod
+    def _interval(values: Sequence[float], draws: Sequence[Float[np.ndarray, " resamples"]]) -> Interval:
+        """Return the mean over data sets, with the interval that resamples of each give."""
+        low, high = np.quantile(np.mean(draws, axis=0), ENDS)
+        return Interval(float(np.mean(values)), float(low), float(high))
 
     @property
     def _resamples(self) -> int:
@@ -267,7 +288,19 @@ METRICS: Mapping[str, Metric] = {
     "top1": Metric("top-1 accuracy (%)", lambda result: result.correct, True, True, True, True),
     "top5": Metric("top-5 accuracy (%)", lambda result: result.in_top5, True, True, True),
     "mean_per_class": Metric("mean of the classes' accuracies (%)", _mean_per_class, True, True, predictions_only=True),
-    "ece": Metric("expected calibration error (%, 20 bins)", None, percent=True),
+    "ece": Metric(
+        "expected calibration error (%, 20 bins)",
+        None,
+        percent=True,
+        whole=lambda result: expected_calibration_error(result.confidence, result.correct),
+    ),
+    "aurc": Metric(
+        "area under the curve of risk over coverage (%)",
+        None,
+        percent=True,
+        whole=lambda result: aurc(result.confidence, result.correct),
+        draws=lambda result: aurc_draws(result.confidence, result.correct),
+    ),
     "brier": Metric("Brier score", lambda result: brier_scores(result.label_probability, result.probability_norm)),
     "nll": Metric("negative log-likelihood (nats)", lambda result: log_losses(result.label_probability)),
 }

@@ -78,7 +78,7 @@ def _foot(
         halves = [max(v.value - v.low, v.high - v.value) for v in intervals if v is not None and not isnan(v.low)]
         widths.append(Cell(f"±{metric.format(max(halves))}" if halves else MISSING))
     foot = ((Cell("n"), *sizes), (Cell("±95%"), *widths))
-    return foot if metric.score else foot[:1]
+    return foot if metric.has_interval else foot[:1]
 
 
 def long_table(group: TableGroup) -> Table:
@@ -200,7 +200,7 @@ def _explanations(group: TableGroup, columns: Sequence[Column], metric: Metric) 
         + " Δ is over zero-shot on the same images. "
         + (
             "±95% is the largest half-width of a column's 95% intervals."
-            if metric.score
+            if metric.has_interval
             else "No intervals: resampled, the error is larger than on the images themselves."
         )
     )
@@ -266,5 +266,5 @@ def _gains(group: TableGroup, metric: Metric) -> Iterator[str]:
         if (value := metric.gain(list(row.values()))) is not None:
             part = f" over {len(row)} of {len(group.results)} data sets" if len(row) < len(group.results) else ""
             images = f"{sum(result.n for result in row.values()):,} images"
-            how = f"paired on {images}, 95% bootstrap interval" if metric.score else images
+            how = f"paired on {images}, 95% bootstrap interval" if metric.has_interval else images
             yield f"Δ {method_title(method)}: {metric.show(value, sign=True)}{part} ({how})."
