@@ -18,7 +18,13 @@ from .groups import (
     find_sidecars as find_sidecars,
     group_runs as group_runs,
 )
-from .options import EvaluateOptions as EvaluateOptions
+from .features import (
+    Classifier as Classifier,
+    read_classifier as read_classifier,
+    read_embeddings as read_embeddings,
+    write_classifier as write_classifier,
+)
+from .options import ClassifyOptions as ClassifyOptions, EvaluateOptions as EvaluateOptions
 from .records import AnalysisRow as AnalysisRow, Record as Record, Row as Row
 from .results import (
     Result as Result,
