@@ -27,6 +27,7 @@ from faircontext.imagefiles import (
     what_it_is,
     without_bad_metadata,
 )
+from faircontext.raw import develop
 from faircontext.sources import Cell, Member, Remote, Source, open_source
 
 __all__ = ["EXTENSIONS", "MAX_PIXELS", "DecodedImage", "image_extensions", "load_image", "read_image"]
@@ -160,7 +161,8 @@ def _read(file: BinaryFile, head: bytes, limit: int, exif: bool) -> DecodedImage
     except RawError:
         if not imagefiles.reads_raw():
             raise
-        return _develop(file, limit, exif)
+        developed = ("camera raw was developed with the camera's white balance",)
+        return DecodedImage(develop(file, limit, exif), developed)
     except (UnreadableError, Image.DecompressionBombError, MemoryError):
         raise
     except Exception:
@@ -202,26 +204,6 @@ def _decode(file: BinaryFile, head: bytes, limit: int, exif: bool) -> DecodedIma
     first = "the first of several frames was taken"
     taken = f"page {page + 1} was taken, as those before are reduced copies" if page else first
     return DecodedImage(pixels, (taken,) if several else ())
-
-
-def _develop(file: BinaryFile, limit: int, exif: bool) -> DecodedImage:
-    """Develop camera raw with LibRaw: the camera's white balance, sRGB of 8 bits, turned as the camera says."""
-    import rawpy
-
-    file.seek(0)
-    try:
-        with rawpy.imread(file) as raw:
-            if raw.sizes.raw_width * raw.sizes.raw_height > limit:
-                raise UnreadableError(
-                    f"{raw.sizes.raw_width} x {raw.sizes.raw_height} pixels are more than the limit of {limit:,} "
-                    "(max_pixels)"
-                )
-            pixels = raw.postprocess(use_camera_wb=True, output_bps=8, user_flip=None if exif else 0)
-    except rawpy.LibRawError as error:
-        text = error.args[0] if error.args else error
-        reason = text.decode() if isinstance(text, bytes) else str(text)
-        raise UnreadableError(f"camera raw that LibRaw cannot read: {reason}") from None
-    return DecodedImage(np.ascontiguousarray(pixels), ("camera raw was developed with the camera's white balance",))
 
 
 def _orientation(image: Image.Image) -> int:

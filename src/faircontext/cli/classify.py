@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
 
+import pyarrow as pa
 import tyro
 
 from faircontext.cli.options import parse_options, warn
@@ -34,6 +35,9 @@ def classify(arguments: Sequence[str]) -> int:
     options = parse_options(Classify, arguments, "classify")
     options.check()  # before the model's libraries are loaded, which takes seconds
     options.names_for(options.paths)
+    if options.out is not None:
+        # Arrow's own allocator keeps what it has had, in each thread: with the system's, memory does not grow.
+        pa.set_memory_pool(pa.system_memory_pool())
     from faircontext.runs import classify as runs
 
     return runs.classify(options, options.paths, sys.stdin or (), warn)

@@ -105,9 +105,7 @@ def _dataset(
         if given or label is None:
             index = class_of(label)
         elif isinstance(label, int) or label.isdecimal():
-            raise ArgumentError(
-                f"{key}: its class is {label}, and there is no {folder / NAMES}; name the classes there"
-            )
+            raise ArgumentError(f"{key}: its class is {label}; name the classes, from 0, in {folder / NAMES}")
         else:
             index = words.setdefault(compose(label), len(words))
         images.append(Sample(key.removeprefix(f"{folder}{os.sep}"), source, index))

@@ -57,7 +57,7 @@ def build_page(runs: Sequence[Run], most: int = 1000) -> Page:
         ArgumentError: no run has answered an image, or runs contradict each other; see `group_runs`.
     """
     answers = [run for run in runs if not has_analyses(run)]
-    groups = [group for group in split_by_benchmark(group_runs(answers)) if _has_images(group)]
+    groups = [group for group in split_by_benchmark(group_runs(answers)) if group.answered]
     if not groups:
         raise ArgumentError("no run has answered an image; name a folder that faircontext evaluate --out has made")
     panels = [panel for index, group in enumerate(groups) for panel in _panels_of(index, group)]
@@ -91,11 +91,6 @@ def build_page(runs: Sequence[Run], most: int = 1000) -> Page:
     )
     # A name may hold what is no text: bytes of a file name, or half of a pair of code units.
     return Page(html.encode("utf-8", "backslashreplace").decode(), images, len(pictures.thumbnails), warnings)
-
-
-def _has_images(group: TableGroup) -> bool:
-    """Tell whether an image has been answered, with or without a label."""
-    return any(result.n or result.unlabelled for results in group.results.values() for result in results.values())
 
 
 def _embedded(data: dict[str, Any]) -> str:

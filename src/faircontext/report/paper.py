@@ -145,6 +145,11 @@ class TableGroup(RunGroup):
         return {name: whole[name] for name in self.datasets}
 
     @property
+    def answered(self) -> bool:
+        """Whether an image has been answered, with or without a label."""
+        return any(result.n + result.unlabelled for results in self.results.values() for result in results.values())
+
+    @property
     def title(self) -> str:
         """What all have in common, in words."""
         kinds = {

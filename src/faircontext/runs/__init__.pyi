@@ -9,6 +9,12 @@ from .experiments import (
     experiment_names as experiment_names,
     read_experiment as read_experiment,
 )
+from .features import (
+    Classifier as Classifier,
+    read_classifier as read_classifier,
+    read_embeddings as read_embeddings,
+    write_classifier as write_classifier,
+)
 from .groups import (
     RunGroup as RunGroup,
     RunSettings as RunSettings,
@@ -18,7 +24,7 @@ from .groups import (
     find_sidecars as find_sidecars,
     group_runs as group_runs,
 )
-from .options import EvaluateOptions as EvaluateOptions
+from .options import ClassifyOptions as ClassifyOptions, EvaluateOptions as EvaluateOptions
 from .records import AnalysisRow as AnalysisRow, Record as Record, Row as Row
 from .results import (
     Result as Result,

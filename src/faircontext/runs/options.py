@@ -147,7 +147,7 @@ class RunnerOptions(UnknownOptions, PromptOptions, RunOptions):
     """Whether the methods are analyses."""
 
     limit: int | None = None
-    """At most this many images, drawn by the seed."""
+    """At most this many images (of each data set), drawn by the seed."""
     shard: str | None = None
     """i/n: only the i-th of n parts, counted from 0; faircontext merge joins them."""
     workers: int | None = None
@@ -159,7 +159,7 @@ class RunnerOptions(UnknownOptions, PromptOptions, RunOptions):
     features: Path | None = None
     """Folder to keep image features in: runs with other settings on the same images then encode only what is new."""
     resume: bool = False
-    """Go on with a run that is there; one that is complete is left alone."""
+    """Go on with runs that are there; those that are complete are left alone."""
 
     @property
     def stored(self) -> tuple[str, ...]:
@@ -172,11 +172,7 @@ class RunnerOptions(UnknownOptions, PromptOptions, RunOptions):
         raise NotImplementedError
 
     def check(self) -> None:
-        """Check what can be checked before anything is read.
-
-        Raises:
-            ArgumentError: an option has a value that cannot be used.
-        """
+        """Check what can be checked before anything is read; raise `ArgumentError` where a value cannot be used."""
         for name in ("limit", "threads"):
             if getattr(self, name) is not None:
                 check_minimum(name, getattr(self, name), 1)
@@ -319,10 +315,6 @@ class EvaluateOptions(RunnerOptions):
     """Folder for the runs."""
     split: Literal["test", "val", "official"] = "test"
     """Which images: CoOp's test or val, or the data set's official test set where that is another."""
-    limit: int | None = None
-    """At most this many images of each data set, drawn by the seed."""
-    resume: bool = False
-    """Go on with runs that are there; those that are complete are left alone."""
     partial: bool = False
     """Measure on the images that are there, where some that a split file lists are missing."""
 

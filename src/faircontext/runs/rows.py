@@ -29,7 +29,7 @@ __all__ = [
     "write_tables",
 ]
 
-BUCKET_ROWS = 2048
+BUCKET_ROWS = 512
 """Rows that are sorted in memory together; more only where there are more than `_MOST_BUCKETS` times as many."""
 
 _MOST_BUCKETS = 256
