@@ -99,11 +99,8 @@ class LabelSpace:
 
     def warnings(self) -> list[str]:
         """Return what a person should know about the prompts before a run, a line each."""
-        cut = sorted(
-            self.names[index]
-            for index in range(len(self))
-            if any(row in prompts.cut_rows for prompts in self.prompts for row in prompts.rows[index])
-        )
+        shortened = [(prompts.rows, {*prompts.cut_rows}) for prompts in self.prompts if prompts.cut_rows]
+        cut = sorted({self.names[index] for rows, some in shortened for index, own in enumerate(rows) if some & {*own}})
         lines = [f"cut to what {self.backbone.name} reads: {name[:60]} ..." for name in cut]
         alike = [names for names in self._read_alike() if len({*map(normalise, names)}) > 1]
         if alike:
