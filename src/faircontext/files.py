@@ -99,8 +99,9 @@ def check_outputs(outputs: Iterable[Path], inputs: Iterable[Path]) -> None:
 
 def _check_inputs(outputs: Sequence[Path], inputs: Iterable[Path]) -> None:
     """Refuse an output that is one of the inputs, which may be very many: each is looked at once."""
-    identities = {(status.st_dev, status.st_ino): path for path in outputs if (status := _status(path)) is not None}
     targets = {os.path.realpath(path): path for path in outputs}
+    there = ((_status(Path(target)), path) for target, path in targets.items())
+    identities = {(status.st_dev, status.st_ino): path for status, path in there if status is not None}
     for path in inputs if outputs else ():
         status = _status(path)
         same = targets.get(os.path.realpath(path)) if status is None else identities.get((status.st_dev, status.st_ino))
