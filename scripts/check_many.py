@@ -3,8 +3,8 @@
 Usage: python scripts/check_many.py [--count 30000] [--kills 10] [--workers 2] [--backbone lite0] [--more ...]
 
 Makes links to small images and runs `classify --out` with zero-shot: once without interruption, and once with `kill -9`
-at seeded numbers of rows, each time resumed. Rows must be equal in every column but seconds. The exit code is 1 where they are
-not.
+at seeded numbers of rows, each time resumed. Rows must be equal in every column but seconds. The exit code is 1 where
+they are not.
 """
 
 import argparse
