@@ -68,7 +68,7 @@ def main() -> int:
         ends = [session["images"] for session in other.document["sessions"]]
         print(f"killed {kills} times: {len(other.rows):,} rows, {'equal' if equal else 'NOT equal'}; sessions {ends}")
         print(last.stdout.strip().splitlines()[-1])
-    return int(not equal or not one.complete or not other.complete or kills < options.kills)
+        return int(not equal or not one.complete or not other.complete or kills < options.kills)
 
 
 if __name__ == "__main__":
