@@ -110,7 +110,7 @@ def test_memory_that_a_trial_takes_and_gives_back_is_seen(labels, images):
 
 
 def test_no_growth_is_claimed_where_the_system_does_not_tell(labels, images, monkeypatch):
-    monkeypatch.setattr("faircontext.runs.answer.forget_peak", lambda: False)
+    monkeypatch.setattr("faircontext.runs.costs.forget_peak", lambda: False)
     assert measure(ZeroShot(), images, labels, RECIPE, trials=2).peak_resident_mb is None
 
 

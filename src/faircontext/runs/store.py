@@ -90,7 +90,9 @@ class Run:
         wanted = self.document.get("counts", {}).get("images")
         if self.document["status"] != "complete":
             return False
-        return wanted is None or count_rows(self.folder, self._methods) == wanted * len(self._methods)
+        known = "rows" in vars(self)  # then the files need not be there any more
+        count = len(self.rows) if known else count_rows(self.folder, self._methods)
+        return wanted is None or count == wanted * len(self._methods)
 
 
 class RunStore(AbstractContextManager["RunStore"]):
