@@ -73,7 +73,7 @@ def summarise(rows: Sequence[dict[str, Any]]) -> list[str]:
     """Return lines of a table: AUROC by set and score, and FCL less zero-shot, paired by image."""
     lines, draws = [], {score: list[np.ndarray]() for score in SCORES}
     values = {score: list[float]() for score in SCORES}
-    for name in SETS:
+    for seed, name in enumerate(SETS):  # another seed for each: their resamples are independent
         own = [row for row in rows if row["set"] == name]
         for score in SCORES:
             pairs = {
@@ -81,8 +81,8 @@ def summarise(rows: Sequence[dict[str, Any]]) -> list[str]:
                 for m in ("zero_shot", "fcl")
             }
             known, unknown = map(len, pairs["fcl"])
-            one, two = (auroc(*pairs[method]) for method in ("zero_shot", "fcl"))
-            change = auroc_draws(*pairs["fcl"]) - auroc_draws(*pairs["zero_shot"])
+            one, two = (auroc(*pairs[method], seed=seed) for method in ("zero_shot", "fcl"))
+            change = auroc_draws(*pairs["fcl"], seed=seed) - auroc_draws(*pairs["zero_shot"], seed=seed)
             draws[score].append(change)
             values[score].append(two.value - one.value)
             shown = [f"{v.value:.3f} ({v.low:.3f} to {v.high:.3f})" for v in (one, two)]

@@ -196,7 +196,7 @@ class Metric:
         counts: whether it is a share of images, so that scores are true or false.
         predictions_only: whether it depends on predictions alone, not on probabilities.
         whole: what it is of all images together, where it is no mean.
-        draws: the same for resamples of the images; None where resampling changes it.
+        draws: the same for resamples of the images, drawn by a seed; None where resampling changes it.
     """
 
     title: str
@@ -206,7 +206,7 @@ class Metric:
     counts: bool = False
     predictions_only: bool = False
     whole: Callable[[Result], float] | None = None
-    draws: Callable[[Result], Float[np.ndarray, " resamples"]] | None = None
+    draws: Callable[[Result, int], Float[np.ndarray, " resamples"]] | None = None
 
     @property
     def has_interval(self) -> bool:
@@ -233,7 +233,8 @@ class Metric:
         if not results or not all(map(self.known, results)):
             return None
         if self.score is None:
-            return self._interval([self.value(result) for result in results], [self._drawn(r) for r in results])
+            drawn = [self._drawn(result, seed) for seed, result in enumerate(results)]
+            return self._interval([self.value(result) for result in results], drawn)
         scores = [self.score(result) for result in results]
         if self.counts and len(scores) == 1:
             return Interval(float(scores[0].mean()), *wilson_interval(int(scores[0].sum()), results[0].n))
@@ -249,14 +250,16 @@ class Metric:
             return None
         if self.score is None:
             changes = [self.value(own) - self.value(base) for own, base in pairs]
-            return self._interval(changes, [self._drawn(own) - self._drawn(base) for own, base in pairs])
+            drawn = [self._drawn(own, seed) - self._drawn(base, seed) for seed, (own, base) in enumerate(pairs)]
+            return self._interval(changes, drawn)
         scores = [(self.score(own), self.score(base)) for own, base in pairs]
         if len(scores) == 1:
             return paired_bootstrap(*scores[0], resamples=self._resamples)
         return average_interval([own.astype(np.float64) - base for own, base in scores], resamples=self._resamples)
 
-    def _drawn(self, result: Result) -> Float[np.ndarray, " resamples"]:
-        return np.full(1, nan) if self.draws is None else self.draws(result)
+    def _drawn(self, result: Result, seed: int) -> Float[np.ndarray, " resamples"]:
+        """Return resamples of a data set; with a seed of its own they are independent of another set's."""
+        return np.full(1, nan) if self.draws is None else self.draws(result, seed)
 
     @staticmethod
     def _interval(values: Sequence[float], draws: Sequence[Float[np.ndarray, " resamples"]]) -> Interval:
@@ -304,7 +307,7 @@ METRICS: Mapping[str, Metric] = {
         None,
         percent=True,
         whole=lambda result: aurc(result.confidence, result.correct),
-        draws=lambda result: aurc_draws(result.confidence, result.correct),
+        draws=lambda result, seed: aurc_draws(result.confidence, result.correct, seed=seed),
     ),
     "brier": Metric("Brier score", lambda result: brier_scores(result.label_probability, result.probability_norm)),
     "nll": Metric("negative log-likelihood (nats)", lambda result: log_losses(result.label_probability)),
