@@ -39,6 +39,14 @@ def memory() -> Iterator[None]:
     give_memory_back()
 
 
+@pytest.fixture(scope="session", autouse=True)
+def without_raw() -> Iterator[None]:
+    """Camera raw is refused, whether or not rawpy is installed; a test of raw says otherwise."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("faircontext.imagefiles.reads_raw", lambda: False)
+        yield
+
+
 @pytest.fixture(scope="session")
 def data() -> Path:
     """The folder of labelled pictures that the environment names."""

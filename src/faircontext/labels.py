@@ -1,6 +1,6 @@
 """A label space: class names and prompts for one backbone, with all about them that does not depend on an image."""
 
-from collections.abc import Callable, Hashable, Iterable, Sequence, Set
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence, Set
 from functools import cached_property
 
 import torch
@@ -13,6 +13,7 @@ from faircontext.backbones.prompts import CONTEXT, PROMPT_SETS, Prompts
 from faircontext.backbones.towers import cache_folder, cached_features
 from faircontext.errors import ArgumentError, LabelError, and_more, check_type
 from faircontext.names import check_name, normalise
+from faircontext.prompt_files import arrange_descriptions, fill_template
 
 __all__ = ["LabelSpace", "merge_templates"]
 
@@ -26,16 +27,22 @@ class LabelSpace:
         names: class names; underscores become spaces in the prompts.
         backbone: whose text tower encodes them.
         templates: prompt templates with `{}` for the name. With several, zero-shot uses the mean of their features and
-            FCL is run once per template and votes (paper, "Prompt Ensemble with Generic Templates").
+            FCL is run once per template and votes (paper, "Prompt Ensemble with Generic Templates"). None for "a photo
+            of a {}.", or, where there are descriptions, for none.
+        descriptions: prompts of each class, by class name or in the order of the classes, see `arrange_descriptions`.
+            They and the templates, if there are any, are one ensemble: the features of a class are the unit mean over
+            all its prompts, and FCL learns one context for all of them.
         truncate: whether prompts that are too long are cut, with their end token kept, instead of refused.
 
     Attributes:
         names: as given.
-        prompts: tokenised prompts, one entry per template.
+        templates: as given.
+        descriptions: of each class, None where there are none.
+        prompts: tokenised prompts, one entry per template; a single one where there are descriptions.
         others: the same classes on other backbones, by name, see `on`.
 
     Raises:
-        LabelError: there are no names, a name is blank, or a prompt is too long.
+        LabelError: there are no names, a name is blank, a class lacks descriptions, or a prompt is too long.
         ArgumentError: `backbone` is no backbone.
     """
 
@@ -43,10 +50,13 @@ class LabelSpace:
         self,
         names: Sequence[str],
         backbone: Backbone,
-        templates: Sequence[str] = PROMPT_SETS["single"],
+        templates: Sequence[str] | None = None,
         *,
+        descriptions: Mapping[str, Sequence[str]] | Sequence[Sequence[str]] | None = None,
         truncate: bool = False,
     ) -> None:
+        if templates is None:
+            templates = PROMPT_SETS["single"] if descriptions is None else ()
         for strings in (names, templates):
             if isinstance(strings, str | bytes | Set) or not isinstance(strings, Iterable):
                 raise LabelError(
@@ -58,20 +68,29 @@ class LabelSpace:
             raise LabelError("there are no class names; give at least one")
         for count, name in enumerate(self.names, 1):
             check_name(count, name)
-        if not templates:
+        if not templates and descriptions is None:
             raise LabelError("there is no prompt template; give at least one, for example 'a photo of a {}.'")
         self.backbone = backbone
         self._constants: dict[Hashable, Tensor] = {}
         self._checked: set[Hashable] = set()
         self.others: dict[str, LabelSpace] = {}
         self.templates = tuple(templates)
-        self.prompts: tuple[Prompts, ...] = tuple(self._tokenize(template, truncate) for template in self.templates)
+        self.descriptions = None if descriptions is None else arrange_descriptions(descriptions, self.names)
+        self.prompts: tuple[Prompts, ...] = tuple(self._fit(prompts, truncate) for prompts in self._tokenize())
 
     def __len__(self) -> int:
         return len(self.names)
 
-    def _tokenize(self, template: str, truncate: bool) -> Prompts:
-        prompts = self.backbone.tokenize(self.names, template)
+    def _tokenize(self) -> Iterator[Prompts]:
+        """Yield what stands side by side: the prompts of each template, or all prompts of each class together."""
+        if self.descriptions is None:
+            yield from (self.backbone.tokenize(self.names, template) for template in self.templates)
+            return
+        filled = ([fill_template(template, name) for template in self.templates] for name in self.names)
+        both = zip(filled, self.descriptions, strict=True)
+        yield self.backbone.describe([list(dict.fromkeys([*made, *own])) for made, own in both])
+
+    def _fit(self, prompts: Prompts, truncate: bool) -> Prompts:
         if truncate:
             # One prompt for all methods: CL-HP's learnable tokens must find room as well.
             prompts = prompts.cut(self.backbone.context_length - len(self.initial_tokens))
@@ -80,7 +99,8 @@ class LabelSpace:
 
     def warnings(self) -> list[str]:
         """Return what a person should know about the prompts before a run, a line each."""
-        cut = sorted({self.names[row] for prompts in self.prompts for row in prompts.cut_rows})
+        shortened = [(prompts.rows, {*prompts.cut_rows}) for prompts in self.prompts if prompts.cut_rows]
+        cut = sorted({self.names[index] for rows, some in shortened for index, own in enumerate(rows) if some & {*own}})
         lines = [f"cut to what {self.backbone.name} reads: {name[:60]} ..." for name in cut]
         alike = [names for names in self._read_alike() if len({*map(normalise, names)}) > 1]
         if alike:
@@ -90,11 +110,22 @@ class LabelSpace:
 
     def _read_alike(self) -> list[list[str]]:
         """Return the groups of classes whose prompts are the same tokens in every template."""
-        tokens = [[tuple(row) for row in prompts.ids.tolist()] for prompts in self.prompts]
+        tokens = [(prompts.rows, [tuple(row) for row in prompts.ids.tolist()]) for prompts in self.prompts]
         groups: dict[Hashable, list[str]] = {}
-        for name, rows in zip(self.names, zip(*tokens, strict=True), strict=True):
-            groups.setdefault(rows, []).append(name)
+        for index, name in enumerate(self.names):
+            read = tuple(frozenset(ids[row] for row in rows[index]) for rows, ids in tokens)
+            groups.setdefault(read, []).append(name)
         return [names for names in groups.values() if len(names) > 1]
+
+    @property
+    def summary(self) -> str:
+        """The prompts in short, for a person: the first templates, and how many descriptions a class has."""
+        words = [*self.templates[:7], *["..."] * (len(self.templates) > 7)]
+        if self.descriptions is not None:
+            counts = {len(own) for own in self.descriptions}
+            many = f"{min(counts)}{f' to {max(counts)}' if len(counts) > 1 else ''}"
+            words.append(f"{many} description{'s' * (counts != {1})} of each class")
+        return " | ".join(words).replace(" | ...", " ...")
 
     def missing_context(self, template: int, learner: str) -> str | None:
         """Return why a template has no context to learn, or None where it has one.
@@ -103,6 +134,8 @@ class LabelSpace:
             template: its position.
             learner: what would learn it, for the message.
         """
+        if self.descriptions is not None:
+            return f"descriptions of the classes have no words before the class name in common for {learner} to learn"
         prompts, title = self.prompts[template], f"prompt template {self.templates[template]!r}"
         if prompts.fused is not None:
             return (
@@ -151,7 +184,9 @@ class LabelSpace:
                 )
             except ArgumentError as error:
                 raise ArgumentError(f"the other backbone {name!r} (a name, or ARCHITECTURE:TAG): {error}") from None
-            self.others[name] = LabelSpace(self.names, backbone, self.templates, truncate=True)
+            self.others[name] = LabelSpace(
+                self.names, backbone, self.templates, descriptions=self.descriptions, truncate=True
+            )
         return self.others[name]
 
     def check_once(self, key: Hashable, check: Callable[[], None]) -> None:
@@ -177,6 +212,7 @@ class LabelSpace:
             "prompts": prompts.texts,
             "ids": prompts.ids.tolist(),
             "prepended": None if tokens is None else CONTEXT,
+            **({} if prompts.counts is None else {"counts": prompts.counts}),
         }
         folder = cache_folder()
         folder = None if folder is None else folder / "text"

@@ -233,6 +233,10 @@ class Backbone(ABC):
         """
         return Prompts.build(template, names, self._token_ids, self.start, self.pad).to(self.device)
 
+    def describe(self, prompts: Sequence[Sequence[str]]) -> Prompts:
+        """Tokenise several prompts of each class, in full; their features are one for each class, the unit mean."""
+        return Prompts.describe(prompts, self._token_ids, self.start, self.pad).to(self.device)
+
     def context_of(self, text: str) -> Float[Tensor, "tokens width"]:
         """Return the token embeddings of some words, without start and end tokens."""
         return self.token_embeddings(torch.tensor(self._token_ids(text)[self.start : -1], device=self.device))
@@ -250,9 +254,10 @@ class Backbone(ABC):
         context: Float[Tensor, "tokens width"] | None = None,
         placement: Placement = "replace",
         known: Float[Tensor, "prompts dim"] | None = None,
-    ) -> Float[Tensor, "prompts dim"]:
-        """Return unit-norm text features, in float32; gradients flow to the context.
+    ) -> Float[Tensor, "classes dim"]:
+        """Return unit-norm text features of each class, in float32; gradients flow to the context.
 
+        Where a class has several prompts, its features are the unit mean of theirs, see `Prompts.pool`.
         Prompts with the same words are encoded once, so that their features are equal to the bit. Many prompts are
         encoded without a graph, and group by group again when their gradient is asked for (two passes, exact):
         memory does not grow with their number.
@@ -262,8 +267,8 @@ class Backbone(ABC):
             context: token embeddings that replace the prompts' context tokens (`"replace"`, CL) or are put
                 before the prompt, right after the start token (`"prepend"`, CL-HP).
             placement: which of the two.
-            known: the features themselves where they are known already, as at a context that has not moved: then only
-                a gradient encodes anything.
+            known: the prompts' features where they are known already, as at a context that has not moved: then only a
+                gradient encodes anything. Of classes with several prompts, those of the prompts.
 
         Raises:
             LabelError: a prompt, with the context, has more tokens than fit.
@@ -287,7 +292,7 @@ class Backbone(ABC):
         if context is None and (useless := useless_rows(features)).any():
             raise refuse_features(self.name, f"the prompt {unique.texts[int(useless.nonzero()[0])][:60]!r}", {})
         index = {text: row for row, text in enumerate(unique.texts)}
-        return features[[index[text] for text in prompts.texts]]
+        return prompts.pool(features[[index[text] for text in prompts.texts]])
 
     def check_length(self, prompts: Prompts, extra: int = 0) -> None:
         """Raise `LabelError`, naming the longest prompt, unless all prompts fit with `extra` tokens more."""
@@ -297,8 +302,8 @@ class Backbone(ABC):
         if tokens > self.context_length:
             raise LabelError(
                 f"prompt {prompts.texts[longest][:60]!r} has {tokens} tokens, more than the {self.context_length} that "
-                f"{self.name} reads{f' ({extra} of them learnable)' if extra else ''}; shorten the class name, or "
-                "truncate it"
+                f"{self.name} reads{f' ({extra} of them learnable)' if extra else ''}; shorten "
+                f"{'the class name' if prompts.counts is None else 'it'}, or truncate it"
             )
 
     def context(self, prompts: Prompts) -> Float[Tensor, "tokens width"]:

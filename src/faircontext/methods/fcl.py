@@ -152,12 +152,12 @@ class FCL(StudySwitches, EvidenceMethod):
 
     def __call__(self, episode: Episode) -> Prediction:
         """Answer one image; with several templates, by majority over one run per template."""
-        runs = [self.adapt(episode, template).prediction for template in range(len(episode.labels.templates))]
+        runs = [self.adapt(episode, template).prediction for template in range(len(episode.labels.prompts))]
         return runs[0] if len(runs) == 1 else vote_over_templates(runs)
 
     def check_labels(self, labels: LabelSpace) -> None:
         """Raise `LabelError` where a template has no context to learn, or a prompt no room for learnable tokens."""
-        for template in range(len(labels.templates)):
+        for template in range(len(labels.prompts)):
             self._check_template(labels, template)
 
     def _check_template(self, labels: LabelSpace, template: int) -> None:
@@ -169,8 +169,8 @@ class FCL(StudySwitches, EvidenceMethod):
     @torch.inference_mode(False)  # calibration differentiates, also where the caller has switched that off
     def adapt(self, episode: Episode, template: int = 0) -> Adaptation:
         """Run exploration and calibration on one image with one template, and return every intermediate result."""
-        if not 0 <= template < len(episode.labels.templates):
-            raise ArgumentError(f"template={template!r} is not possible; there are {len(episode.labels.templates)}")
+        if not 0 <= template < len(episode.labels.prompts):
+            raise ArgumentError(f"template={template!r} is not possible; there are {len(episode.labels.prompts)}")
         delta0, placement = self._initial_context(episode, template)
         tau0 = self._base_text(episode, template, delta0)
         exploration = self.phi(episode, tau0, self.k)
@@ -185,7 +185,7 @@ class FCL(StudySwitches, EvidenceMethod):
             localised = self._localise(episode, tau0[candidates], pairs)
         except FeatureError as error:  # of a masked image; exploration needs none
             return explored.fall_back(f"{error}: answered by exploration alone")
-        prompts = episode.labels.prompts[template].select(candidates.tolist())
+        prompts = episode.labels.prompts[template].of_classes(candidates.tolist())
         calibration = calibrate_context(
             lambda delta: episode.backbone.encode_text(prompts, delta, placement),
             delta0,

@@ -174,7 +174,7 @@ class PromptTuning(TuningOnConfident):
 
     def check_labels(self, labels: LabelSpace) -> None:
         """Raise `LabelError` where no template has words before the class name to learn."""
-        reasons = [labels.missing_context(template, self.name) for template in range(len(labels.templates))]
+        reasons = [labels.missing_context(template, self.name) for template in range(len(labels.prompts))]
         if reasons[0] is not None and None not in reasons:
             raise LabelError(reasons[0])
 

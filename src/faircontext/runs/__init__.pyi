@@ -3,14 +3,17 @@ from .answer import (
     Item as Item,
     answer_images as answer_images,
 )
-from .costs import (
-    Efficiency as Efficiency,
-    measure as measure,
-)
+from .costs import Efficiency as Efficiency, measure as measure
 from .experiments import (
     Experiment as Experiment,
     experiment_names as experiment_names,
     read_experiment as read_experiment,
+)
+from .features import (
+    Classifier as Classifier,
+    read_classifier as read_classifier,
+    read_embeddings as read_embeddings,
+    write_classifier as write_classifier,
 )
 from .groups import (
     RunGroup as RunGroup,
@@ -21,7 +24,7 @@ from .groups import (
     find_sidecars as find_sidecars,
     group_runs as group_runs,
 )
-from .options import EvaluateOptions as EvaluateOptions
+from .options import ClassifyOptions as ClassifyOptions, EvaluateOptions as EvaluateOptions
 from .records import AnalysisRow as AnalysisRow, Record as Record, Row as Row
 from .results import (
     Result as Result,

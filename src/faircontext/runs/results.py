@@ -1,7 +1,6 @@
 """What a run on disk has measured: results of methods as arrays over images, rows of analyses, what analyses found.
 
-Reading needs NumPy and Arrow, no model. Classes are known by index, never by name: ImageNet has two classes called
-"missile".
+Reading needs no model. Classes are known by index, never by name: ImageNet has two classes called "missile".
 """
 
 import math
@@ -21,6 +20,7 @@ from faircontext.metrics.scores import Comparison, reconstruction_bound
 from faircontext.metrics.stats import CorrelationKind, Interval, bootstrap_mean, clustered_correlation
 from faircontext.runs.records import AnalysisRow, is_analysis, to_numpy
 from faircontext.runs.store import Run
+from faircontext.runs.unknown import WITHHELD
 from faircontext.types import read_diagnostics
 
 __all__ = [
@@ -39,7 +39,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, eq=False)
 class Result:
-    """A method's predictions on the images of one run, unreadable files left out.
+    """A method's predictions on the labelled images of one run, unreadable files left out.
 
     Attributes:
         run: where it comes from.
@@ -54,6 +54,8 @@ class Result:
         seconds: that the method took.
         fallbacks: how many predictions were made with less than the method's full procedure.
         unreadable: how many files have no prediction.
+        unlabelled: how many images have a prediction and no label.
+        withheld: which predictions are withheld ("none of these"); `correct` counts them as if they were given.
         zero_shot: zero-shot's result on the same images, None for zero-shot itself.
         predictions_only: whether only `correct` is known, not the five best nor probabilities.
     """
@@ -70,13 +72,20 @@ class Result:
     seconds: Float[np.ndarray, " images"]
     fallbacks: int = 0
     unreadable: int = 0
+    unlabelled: int = 0
+    withheld: Bool[np.ndarray, " images"] | None = None
     zero_shot: "Result | None" = None
     predictions_only: bool = False
 
     @property
     def n(self) -> int:
-        """How many images have a prediction."""
+        """How many images have a prediction and a label."""
         return len(self.correct)
+
+    @property
+    def seen(self) -> int:
+        """How many images have been answered or unreadable, those without a label included."""
+        return self.n + self.unreadable + self.unlabelled
 
     @property
     def dataset(self) -> str:
@@ -143,12 +152,13 @@ def read_results(run: Run) -> list[Result]:
 
 _NUMBERS = ("confidence", "label_probability", "probability_norm", "seconds")
 
-_COLUMNS = ["method", "error", "position", "label_index", "index", "zero_shot_index", "top5", "fallback", *_NUMBERS]
-"""What a result is made from."""
+_TEXTS = ("method", "error", "prediction", "fallback")
+_COLUMNS = [*_TEXTS, "position", "label_index", "index", "zero_shot_index", "top5", *_NUMBERS]
 
 
 def _result(run: Run, method: str, rows: pa.Table, zero_shot: Result | None) -> Result:
-    answered = rows.filter(pc.equal(rows["error"], ""))
+    whole = rows.filter(pc.equal(rows["error"], ""))
+    answered = whole.filter(pc.is_valid(whole["label_index"]))
     labels, index = to_numpy(answered["label_index"]), to_numpy(answered["index"])
     shared: dict[str, Any] = {"run": run, "positions": to_numpy(answered["position"]), "labels": labels}
     if method != "zero_shot" and zero_shot is None:  # its predictions are on every row, its probabilities are not
@@ -161,8 +171,10 @@ def _result(run: Run, method: str, rows: pa.Table, zero_shot: Result | None) -> 
         method=method,
         correct=index == labels,
         in_top5=_in_lists(answered["top5"], labels),
-        fallbacks=pc.sum(pc.not_equal(answered["fallback"], "")).as_py() or 0,
-        unreadable=len(rows) - len(answered),
+        fallbacks=sum(bool(text) and not text.startswith(WITHHELD) for text in answered["fallback"].to_pylist()),
+        unreadable=len(rows) - len(whole),
+        unlabelled=len(whole) - len(answered),
+        withheld=np.asarray(to_numpy(pc.equal(answered["prediction"], ""), True), np.bool_),
         zero_shot=None if method == "zero_shot" else zero_shot,
     )
 
