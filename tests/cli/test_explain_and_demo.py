@@ -34,7 +34,7 @@ def test_explain_writes_a_page_and_says_where(
         (("missing.jpg", *LABELS), "missing.jpg: no such file"),
         (("PHOTO",), "give the class names either as --labels a,b,c or as --labels-file FILE"),
         (("PHOTO", *LABELS, "--set", "mask=3"), "unknown setting of fcl 'mask'; did you mean 'masks'?"),
-        (("PHOTO", *LABELS, "--set", "masks=8", "--out", "taken"), "taken/pieces: cannot be written: "),
+        (("PHOTO", *LABELS, "--set", "masks=8", "--out", "taken"), "taken: cannot be written: "),
     ],
 )
 def test_what_explain_cannot_do_is_one_line(

@@ -179,4 +179,4 @@ def test_a_figures_row_is_ordered_by_the_final_ranking(explanation: Explanation)
     assert [panel.title for panel in drawn.panels[:2]] + [drawn.panels[3].title] == titles
     weights = (found.common[pair] / found.common[pair].max()).numpy()
     assert np.array_equal(drawn.panels[3].pixels, overlay_weights(drawn.image, weights))
-    assert [panel.note[:8] for panel in drawn.panels] == ["repeats "] * 3 + [""]
+    assert [panel.caption[:8] for panel in drawn.panels] == ["repeats "] * 3 + [""]

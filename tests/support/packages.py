@@ -23,6 +23,7 @@ def install(site: Path, name: str, entry_points: dict[str, dict[str, str]]) -> N
     folder.mkdir(parents=True)
     (folder / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
     parser = ConfigParser()
+    parser.optionxform = str  # type: ignore[assignment, method-assign]  # names keep their capitals
     parser.read_dict(entry_points)
     with (folder / "entry_points.txt").open("w") as file:
         parser.write(file)
