@@ -2,14 +2,16 @@
 
 from collections.abc import Callable, Hashable, Iterable, Sequence, Set
 from functools import cached_property
+from pathlib import Path
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from faircontext.backbones import Backbone, create_backbone
-from faircontext.backbones.prompts import CONTEXT, PROMPT_SETS, Prompts
+from faircontext.backbones.contexts import LearntContext, save_context
+from faircontext.backbones.prompts import CONTEXT, PROMPT_SETS, Placement, Prompts
 from faircontext.backbones.towers import cache_folder, cached_features
 from faircontext.errors import ArgumentError, LabelError, check_type
 from faircontext.names import check_name, normalise
@@ -28,15 +30,18 @@ class LabelSpace:
         templates: prompt templates with `{}` for the name. With several, zero-shot uses the mean of their features and
             FCL is run once per template and votes (paper, "Prompt Ensemble with Generic Templates").
         truncate: whether prompts that are too long are cut, with their end token kept, instead of refused.
+        context: a context that was learnt before, in place of the words before the class name; None for these words.
+            Methods start from it, and zero-shot is then that of the context.
 
     Attributes:
         names: as given.
+        context: as given.
         prompts: tokenised prompts, one entry per template.
         others: the same classes on other backbones, by name, see `on`.
 
     Raises:
         LabelError: there are no names, a name is blank, or a prompt is too long.
-        ArgumentError: `backbone` is no backbone.
+        ArgumentError: `backbone` is no backbone, or `context` was learnt for another.
     """
 
     def __init__(
@@ -46,6 +51,7 @@ class LabelSpace:
         templates: Sequence[str] = PROMPT_SETS["single"],
         *,
         truncate: bool = False,
+        context: LearntContext | None = None,
     ) -> None:
         for strings in (names, templates):
             if isinstance(strings, str | bytes | Set) or not isinstance(strings, Iterable):
@@ -61,11 +67,14 @@ class LabelSpace:
         if not templates:
             raise LabelError("there is no prompt template; give at least one, for example 'a photo of a {}.'")
         self.backbone = backbone
+        check_type("context", context, (LearntContext, type(None)), "read one with read_context")
+        self.context = context
         self._constants: dict[Hashable, Tensor] = {}
         self._checked: set[Hashable] = set()
         self.others: dict[str, LabelSpace] = {}
         self.templates = tuple(templates)
         self.prompts: tuple[Prompts, ...] = tuple(self._tokenize(template, truncate) for template in self.templates)
+        self._context_warnings = [] if context is None else self._check_context(context)
 
     def __len__(self) -> int:
         return len(self.names)
@@ -78,8 +87,22 @@ class LabelSpace:
         self.backbone.check_length(prompts)
         return prompts
 
+    def _check_context(self, context: LearntContext) -> list[str]:
+        """Refuse a context that is not of these prompts, and return what cannot be known of it."""
+        if len(self.prompts) > 1:
+            raise LabelError(
+                f"{context.source}: a context takes the place of the words of one template, and there are "
+                f"{len(self.prompts)}; give one, as with the prompt set single"
+            )
+        warnings = context.check(self.backbone, self.prompts[0], self.names)
+        self.backbone.check_length(self.prompts[0], context.tokens.shape[-2] - self.prompts[0].length)
+        return warnings
+
     def warnings(self) -> list[str]:
         """Return what a person should know about the prompts before a run, a line each."""
+        return [*self._context_warnings, *self._prompt_warnings()]
+
+    def _prompt_warnings(self) -> list[str]:
         cut = sorted({self.names[row] for prompts in self.prompts for row in prompts.cut_rows})
         lines = [f"cut to what {self.backbone.name} reads: {name[:60]} ..." for name in cut]
         alike = [names for names in self._read_alike() if len({*map(normalise, names)}) > 1]
@@ -106,6 +129,8 @@ class LabelSpace:
             template: its position.
             learner: what would learn it, for the message.
         """
+        if self.context is not None:
+            return None
         prompts, words = self.prompts[template], f"prompt template {self.templates[template]!r}"
         if prompts.fused is not None:
             return (
@@ -114,9 +139,62 @@ class LabelSpace:
             )
         return None if prompts.length else f"{words} has no words before the class name for {learner} to learn"
 
+    def check_prepended(self, template: int) -> None:
+        """Raise `LabelError` where no tokens can be learnt before the prompts of a template (CL-HP)."""
+        if self.context is not None and self.context.per_class:
+            raise LabelError(
+                f"{self.context.source}: each class has a context of its own, and the tokens of context='cl-hp' stand "
+                "before the prompts of all classes alike; use context='cl', or a context that classes share"
+            )
+        self.backbone.check_length(self.prompts[template], len(self.initial_tokens))
+
+    def initial_context(self, template: int) -> Float[Tensor, "*classes tokens width"] | None:
+        """Return `delta_0` of CL and of prompt tuning: the learnt context, or the words before the class name, if any.
+
+        Args:
+            template: its position.
+        """
+        if self.context is not None:
+            return self.context.tokens.to(self.backbone.device)
+        prompts = self.prompts[template]
+        return self.backbone.context(prompts) if prompts.length else None
+
+    def save_context(
+        self,
+        path: Path,
+        tokens: Float[Tensor, "*classes tokens width"],
+        classes: Int[Tensor, " classes"] | None = None,
+        placement: Placement = "replace",
+        template: int = 0,
+    ) -> None:
+        """Write a context that was learnt here, in the form of CoOp's prompt learner; see `read_context`.
+
+        Args:
+            path: of the file; one that is there is replaced.
+            tokens: shared by all classes, or of some classes their own.
+            classes: which, where they have their own; the others keep the context that they started from.
+            placement: whether the tokens replace the words before the name (CL), or stand before the prompt (CL-HP).
+            template: position of the template that they were learnt with.
+
+        Raises:
+            ArgumentError: the file cannot be written.
+        """
+        if tokens.ndim == 3 and classes is not None:
+            start = self.initial_context(template)
+            assert start is not None
+            tokens = start.index_copy(0, classes, tokens)
+        save_context(path, tokens, self.backbone, self.prompts[template], placement)
+
     @cached_property
     def text(self) -> Float[Tensor, "templates classes dim"]:
         """Text features `tau_c(delta_0)` of every template."""
+        if self.context is None:
+            return self.hard_text
+        return torch.stack([self._cached(self.prompts[0], self.initial_context(0), "replace")])
+
+    @cached_property
+    def hard_text(self) -> Float[Tensor, "templates classes dim"]:
+        """Text features of every template with the words that are written in it, also where there is a context."""
         return torch.stack([self._cached(prompts, None) for prompts in self.prompts])
 
     @cached_property
@@ -126,7 +204,9 @@ class LabelSpace:
 
     @cached_property
     def initial_tokens(self) -> Float[Tensor, "tokens width"]:
-        """The embeddings of "a photo of a", which CL-HP's learnable tokens start from."""
+        """What CL-HP's learnable tokens start from: the learnt context that all classes share, or "a photo of a"."""
+        if self.context is not None and not self.context.per_class:
+            return self.context.tokens.to(self.backbone.device)
         return self.backbone.context_of(CONTEXT)
 
     @cached_property
@@ -146,7 +226,7 @@ class LabelSpace:
                 is filed before under a name of its own: `labels.others["teacher"] = LabelSpace(names, backbone)`.
         """
         if name not in self.others:
-            scheme = name.startswith(("local-dir:", "hf-hub:"))
+            scheme = name.startswith(("local-dir:", "hf-hub:", "transformers:"))
             architecture, _, tag = (name, "", "") if scheme else name.partition(":")
             try:
                 backbone = create_backbone(
@@ -169,7 +249,9 @@ class LabelSpace:
             self._constants[key] = compute()
         return self._constants[key]
 
-    def _cached(self, prompts: Prompts, tokens: Tensor | None) -> Float[Tensor, "classes dim"]:
+    def _cached(
+        self, prompts: Prompts, tokens: Tensor | None, placement: Placement = "prepend"
+    ) -> Float[Tensor, "classes dim"]:
         """Encode prompts, or take their features from the cache on disk."""
         backbone = self.backbone
         key = {
@@ -181,13 +263,17 @@ class LabelSpace:
             "ids": prompts.ids.tolist(),
             "prepended": None if tokens is None else CONTEXT,
         }
+        if tokens is not None and self.context is not None:
+            key |= {"prepended": None, placement: self.context.digest}
         folder = cache_folder()
         folder = None if folder is None else folder / "text"
-        return cached_features(folder, key, backbone.device, lambda: self._encode(prompts, tokens))
+        return cached_features(folder, key, backbone.device, lambda: self._encode(prompts, tokens, placement))
 
-    def _encode(self, prompts: Prompts, tokens: Tensor | None) -> Float[Tensor, "classes dim"]:
+    def _encode(
+        self, prompts: Prompts, tokens: Tensor | None, placement: Placement = "prepend"
+    ) -> Float[Tensor, "classes dim"]:
         with torch.no_grad():
-            return self.backbone.encode_text(prompts, tokens, "prepend")
+            return self.backbone.encode_text(prompts, tokens, placement)
 
 
 def merge_templates(features: Float[Tensor, "templates classes dim"]) -> Float[Tensor, "classes dim"]:

@@ -33,6 +33,7 @@ __all__ = [
     "cached_features",
     "check_weights",
     "hash_of",
+    "hash_of_tensor",
     "pad_rows",
     "probe_picture",
     "refuse_features",
@@ -133,6 +134,11 @@ def hash_of(module: torch.nn.Module) -> str:
         sha256.update(name.encode())
         sha256.update(_bytes_of(tensor))
     return sha256.hexdigest()
+
+
+def hash_of_tensor(tensor: Tensor) -> str:
+    """Return the SHA-256 of a tensor's numbers and shape, in hexadecimal."""
+    return digest(str(tuple(tensor.shape)), _bytes_of(tensor))
 
 
 def _bytes_of(tensor: Tensor) -> memoryview:

@@ -161,7 +161,7 @@ class FCL(StudySwitches, EvidenceMethod):
 
     def _check_template(self, labels: LabelSpace, template: int) -> None:
         if self.context == "cl-hp":
-            labels.backbone.check_length(labels.prompts[template], len(labels.initial_tokens))
+            labels.check_prepended(template)
         elif reason := labels.missing_context(template, "context='cl'"):
             raise LabelError(f"{reason}; use context='cl-hp'")
 
@@ -185,6 +185,8 @@ class FCL(StudySwitches, EvidenceMethod):
         except FeatureError as error:  # of a masked image; exploration needs none
             return explored.fall_back(f"{error}: answered by exploration alone")
         prompts = episode.labels.prompts[template].select(candidates.tolist())
+        if delta0.ndim == 3:  # each class has a context of its own
+            delta0 = delta0[candidates]
         calibration = calibrate_context(
             lambda delta: episode.backbone.encode_text(prompts, delta, placement),
             delta0,
@@ -253,13 +255,17 @@ class FCL(StudySwitches, EvidenceMethod):
             return "lambda_cal=0: nothing asked for a change"
         return "the candidates were balanced already: the loss had no slope"
 
-    def _initial_context(self, episode: Episode, template: int) -> tuple[Float[Tensor, "tokens width"], Placement]:
+    def _initial_context(
+        self, episode: Episode, template: int
+    ) -> tuple[Float[Tensor, "*classes tokens width"], Placement]:
         """Return `delta_0` and whether it replaces tokens of the prompt or precedes them."""
         # All classes, not the candidates alone: what is too long is found whatever the image shows.
         check = partial(self._check_template, episode.labels, template)
         episode.labels.check_once((self.context, template), check)
         if self.context == "cl":
-            return episode.backbone.context(episode.labels.prompts[template]), "replace"
+            context = episode.labels.initial_context(template)
+            assert context is not None  # as the check has found
+            return context, "replace"
         tokens = episode.labels.initial_tokens
         if self.hp_init == "normal":
             noise = episode.stream("context").normal(0.0, 0.02, tuple(tokens.shape))
@@ -267,11 +273,13 @@ class FCL(StudySwitches, EvidenceMethod):
         return tokens, "prepend"
 
     def _base_text(
-        self, episode: Episode, template: int, delta0: Float[Tensor, "tokens width"]
+        self, episode: Episode, template: int, delta0: Float[Tensor, "*classes tokens width"]
     ) -> Float[Tensor, "classes dim"]:
         """Return `tau(delta_0)` of all classes."""
-        if self.context == "cl" or self.hp_base == "hard":
+        if self.context == "cl":
             return episode.labels.text[template]
+        if self.hp_base == "hard":
+            return episode.labels.hard_text[template]
         if self.hp_init == "copy":
             return episode.labels.prepended_text[template]
         return episode.labels.prepend(template, delta0)

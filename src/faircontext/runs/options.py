@@ -42,11 +42,17 @@ class RunOptions:
     truncate: bool = False
     """Cut class names that are too long for the text model, instead of refusing them."""
     backbone: str = "lite0"
-    """See: faircontext list backbones; or hf-hub:ORG/NAME, or local-dir:FOLDER."""
+    """See: faircontext list backbones; or hf-hub:ORG/NAME, local-dir:FOLDER or transformers:FOLDER."""
     pretrained: str | None = None
-    """Tag or checkpoint file of an open_clip architecture's weights; see: faircontext list pretrained."""
+    """Tag or checkpoint file of an architecture's weights; see: faircontext list pretrained."""
     resize_positions: bool = False
     """Resize positions of weights for pictures or prompts of another size, instead of refusing them."""
+    weights_key: str | None = None
+    """Which weights of a checkpoint with several are taken, for example model_ema; else those not averaged."""
+    adapter: Path | None = None
+    """Folder of a LoRA that peft wrote, which is merged into the weights (pip install 'faircontext[checkpoints]')."""
+    context: Path | None = None
+    """Learnt context to start from, a checkpoint of CoOp's prompt learner; zero-shot is then that of the context."""
     preset: str = "recommended"
     """Settings to start from: paper, recommended (for the backbone) or official."""
     set: tuple[str, ...] = ()
@@ -84,6 +90,7 @@ class RunOptions:
             FairContextError: an option has a value that cannot be used.
         """
         from faircontext.backbones import create_backbone
+        from faircontext.backbones.contexts import read_context
         from faircontext.methods import create_method, list_methods
         from faircontext.methods.base import METHODS
         from faircontext.runs.plan import Model
@@ -95,6 +102,7 @@ class RunOptions:
             create_method(name, **settings[label])
         recipe = {**self._view_settings(), "augmix": self.augmix}
         check_minimum("seed", self.seed, 0)
+        context = None if self.context is None else read_context(self.context)
         backbone = create_backbone(
             self.backbone,
             self.pretrained,
@@ -102,13 +110,20 @@ class RunOptions:
             precision=self.precision,
             batch_size=self.batch_size,
             resize_positions=self.resize_positions,
+            weights_key=self.weights_key,
+            adapter=None if self.adapter is None else str(self.adapter),
         )
         created = {
             label: create_method(name, preset=self.preset, backbone=backbone, **settings[label])
             for label, name in asked.items()
             if not everything or METHODS[name].needs <= backbone.capabilities
         }
-        return Model(backbone, created, replace(backbone.view_recipe(self.preset), **recipe))
+        return Model(backbone, created, replace(backbone.view_recipe(self.preset), **recipe), context)
+
+    def facts_of_weights(self) -> dict[str, Any]:
+        """Return what records say of the choice of weights and of the context; nothing where there was none."""
+        given = {"weights_key": self.weights_key, "adapter": self.adapter, "context": self.context}
+        return {name: str(value) for name, value in given.items() if value is not None}
 
     def _view_settings(self) -> dict[str, Any]:
         from faircontext.methods.base import parse_fields

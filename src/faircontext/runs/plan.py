@@ -16,6 +16,7 @@ import torch
 
 from faircontext import __version__
 from faircontext.backbones import Backbone
+from faircontext.backbones.contexts import LearntContext
 from faircontext.backbones.prompts import prompt_set
 from faircontext.datasets.load import check_present, load_dataset
 from faircontext.datasets.spec import Dataset
@@ -57,11 +58,12 @@ class Setup:
 
 @dataclass(frozen=True)
 class Model:
-    """A backbone and the methods that are to run on it."""
+    """A backbone and the methods that are to run on it, from a learnt context where there is one."""
 
     backbone: Backbone
     methods: Mapping[str, Method]
     recipe: ViewRecipe
+    context: LearntContext | None = None
 
     def on(
         self,
@@ -75,7 +77,7 @@ class Model:
         Raises:
             LabelError: a class name, a template or a method on them cannot be used.
         """
-        labels = LabelSpace(names, self.backbone, templates, truncate=truncate)
+        labels = LabelSpace(names, self.backbone, templates, truncate=truncate, context=self.context)
         for method in self.methods.values():
             method.check_labels(labels)
         return Setup(labels, self.methods, replace(self.recipe, regime=regime))
@@ -279,11 +281,13 @@ def plan_of(options: EvaluateOptions, dataset: Dataset, model: Model, shard: tup
     facts = {
         "pretrained": options.pretrained,
         "preset": options.preset,
-        "prompts": options.prompts,
+        "prompts": options.prompts if options.context is None else f"{options.prompts} + {options.context.name}",
         "truncate": options.truncate,
         "exif": options.exif,
         "max_pixels": min(options.max_pixels, MAX_PIXELS),
         **({"resize_positions": True} if options.resize_positions else {}),  # only then: hashes of other runs stay
+        **options.facts_of_weights(),
+        **({} if model.context is None else {"context": model.context.digest}),
     }
     setup = model.on(dataset.names, templates_of(options, dataset), dataset.regime, options.truncate)
     return Plan(dataset, setup, options.seed, options.limit, shard, facts)
