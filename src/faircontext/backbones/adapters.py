@@ -37,7 +37,7 @@ def merge_adapter(model: torch.nn.Module, folder: Path, name: str) -> list[str]:
     try:
         from peft import PeftConfig, get_peft_model, set_peft_model_state_dict
     except ImportError:
-        raise ArgumentError(f"adapter={str(folder)!r} needs peft: pip install 'faircontext[adapters]'") from None
+        raise ArgumentError(f"adapter={str(folder)!r} needs peft: pip install 'faircontext[checkpoints]'") from None
     check_weights(f"adapter {folder}", tensors)
     with in_one_line(f"{folder}: cannot be read as an adapter of {name}"), silence(), torch.random.fork_rng(devices=[]):
         config = PeftConfig.from_pretrained(str(folder))

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from faircontext.backbones.prompts import Placement
 from faircontext.labels import LabelSpace
 from faircontext.methods.fcl import FCL, Adaptation
 
@@ -25,6 +26,6 @@ def write_context(path: Path, adaptation: Adaptation, method: FCL, labels: Label
     """
     if adaptation.calibration is None or adaptation.not_learnt is not None:
         return f"{path}: not written, as nothing was learnt ({adaptation.not_learnt})"
-    placement = "replace" if method.context == "cl" else "prepend"
+    placement: Placement = "replace" if method.context == "cl" else "prepend"
     labels.save_context(path, adaptation.calibration.context, adaptation.candidates, placement)
     return None

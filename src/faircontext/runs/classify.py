@@ -194,6 +194,7 @@ def _print_run(options: ClassifyOptions, setup: Setup, images: int) -> None:
         f"{', '.join(summaries)}\n"
         f"{images} image{'s' * (images != 1)}, {len(labels)} class{'es' * (len(labels) != 1)}, "
         f"prompts: {' | '.join(labels.templates[:7])}{' ...' if len(labels.templates) > 7 else ''}"
+        f"{'' if labels.context is None else f', from the context {labels.context.source}'}"
     )
 
 
