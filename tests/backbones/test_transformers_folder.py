@@ -238,6 +238,13 @@ def test_weights_in_several_files_are_put_together(copied: Folder) -> None:
     assert "no such file, which model.safetensors.index.json names as a part of the weights" in message(folder)
 
 
+def test_the_pooler_of_bert_which_no_feature_uses_may_be_there(copied: Folder) -> None:
+    folder = copied("chinese_clip")
+    before = make(folder).weights_hash
+    change_weights(folder, lambda weights: weights.update({"text_model.pooler.dense.weight": torch.ones(32, 32)}))
+    assert make(folder).weights_hash == before
+
+
 def test_half_precision_weights_are_computed_with_in_float32(copied: Folder) -> None:
     folder = copied("clip")
     change_weights(folder, lambda weights: weights.update({name: weights[name].half() for name in weights}))

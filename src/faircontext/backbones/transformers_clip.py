@@ -29,6 +29,7 @@ from faircontext.backbones.transformers_folder import (
 )
 from faircontext.backbones.transformers_towers import ImageTower, Pool, SplitImageTower, TextTower, longest_prompt
 from faircontext.errors import ArgumentError, FairContextWarning, in_one_line, silence
+from faircontext.files import digest
 
 __all__ = ["TransformersClip", "load_transformers"]
 
@@ -121,7 +122,8 @@ def _check_fit(source: Path, kind: Kind, config: Any, found: Mapping[str, Any]) 
         key, *both = shapes[0]
         theirs, ours = (" x ".join(map(str, shape)) for shape in both)
         problems.append(f"tensors of another shape: {len(shapes)} (first {key}: {theirs} and not {ours})")
-    for what, keys in (("missing", found["missing_keys"]), ("unknown", found["unexpected_keys"])):
+    unknown = [key for key in found["unexpected_keys"] if not key.startswith("text_model.pooler.")]  # BERT's, not used
+    for what, keys in (("missing", found["missing_keys"]), ("unknown", unknown)):
         if keys:
             problems.append(f"{what}: {len(keys)} (first {min(keys)})")
     if problems:
@@ -258,5 +260,6 @@ class TransformersClip(Backbone):
 
     @cached_property
     def text_hash(self) -> str:
-        """SHA-256 of the text tower's weights, in hexadecimal."""
-        return hash_of(self.text_tower)
+        """SHA-256 of the text tower's weights and of how prompts are filled up, in hexadecimal."""
+        tower = self.text_tower
+        return digest(f"{hash_of(tower)} {tower.context_length} {tower.pad} {tower.left}")

@@ -1,6 +1,5 @@
 """Fair Context Learning (the paper): explore candidates, then learn a context that is fair on their common evidence."""
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -16,7 +15,7 @@ from faircontext.episode import Episode
 from faircontext.errors import ArgumentError, FeatureError, LabelError, check_interval, check_minimum
 from faircontext.estimators import Evidence
 from faircontext.evidence import EvidenceScaling, Proxy, common_evidence, control_picture, effective_area
-from faircontext.explore import Exploration, openness
+from faircontext.explore import Exploration, openness, why_sure
 from faircontext.labels import LabelSpace
 from faircontext.methods.base import EvidenceMethod, register_method
 from faircontext.methods.predict import predict_by_vote, vote_over_templates
@@ -223,7 +222,7 @@ class FCL(StudySwitches, EvidenceMethod):
         if len(explored.candidates) < 2:
             return explored.fall_back("fewer than two candidates: nothing to calibrate")
         if self.safe and (value := openness(explored.before)) < self.safe_openness:
-            sure = replace(explored, not_learnt=_surely(value, self.safe_openness))
+            sure = replace(explored, not_learnt=why_sure(value, self.safe_openness))
             return sure.with_diagnostics({"openness": value})
         return None
 
@@ -348,11 +347,3 @@ class FCL(StudySwitches, EvidenceMethod):
             "posterior_new_after": float(after.posterior[new]),
             "entropy_before": float(before.entropies[before.selected].mean()),
         }
-
-
-def _surely(value: float, least: float) -> str:
-    """Return why an image is not open enough for `safe`, with its openness rounded down, so never up to the limit."""
-    return (
-        f"the crops are sure among the candidates: their openness is {math.floor(1000 * value) / 1000:.3f} of 1, and "
-        f"safe=true adjusts the prompt from {least} on"
-    )

@@ -134,7 +134,6 @@ def explain_image(
         raise ImageError(source, str(error)) from None
     run = {
         "backbone": backbone.name,
-        "resize_positions": options.resize_positions,
         **options.facts_of_weights(),
         "model": dict(backbone.facts),
         "precision": backbone.precision,
@@ -147,8 +146,7 @@ def explain_image(
     }
     shown = source.encode(errors="replace").decode()
     explanation = Explanation(shown, episode, method, adaptation, zero_shot.index, run, image.warnings)
-    if save_context is not None and (reason := write_context(save_context, adaptation, method, setup.labels)):
-        warn(reason)
+    write_context(save_context, adaptation, method, setup.labels, warn)
     say(explain_in_words(explanation))  # first: what was computed is not lost with a full disk
     with writing(folder):
         return write_explanation(explanation, folder)

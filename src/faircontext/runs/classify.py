@@ -206,7 +206,6 @@ def _report(options: ClassifyOptions, setup: Setup, totals: _Totals) -> dict[str
         "run": {
             "backbone": options.backbone,
             "pretrained": options.pretrained,
-            "resize_positions": options.resize_positions,
             **options.facts_of_weights(),
             "model": dict(labels.backbone.facts),
             "precision": labels.backbone.precision,

@@ -121,9 +121,10 @@ class RunOptions:
         return Model(backbone, created, replace(backbone.view_recipe(self.preset), **recipe), context)
 
     def facts_of_weights(self) -> dict[str, Any]:
-        """Return what records say of the choice of weights and of the context; nothing where there was none."""
+        """Return what records say of the choice of weights and of the context, where there was one."""
         given = {"weights_key": self.weights_key, "adapter": self.adapter, "context": self.context}
-        return {name: str(value) for name, value in given.items() if value is not None}
+        chosen = {name: str(value) for name, value in given.items() if value is not None}
+        return {"resize_positions": self.resize_positions, **chosen}
 
     def _view_settings(self) -> dict[str, Any]:
         from faircontext.methods.base import parse_fields

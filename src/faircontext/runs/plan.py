@@ -285,8 +285,7 @@ def plan_of(options: EvaluateOptions, dataset: Dataset, model: Model, shard: tup
         "truncate": options.truncate,
         "exif": options.exif,
         "max_pixels": min(options.max_pixels, MAX_PIXELS),
-        **({"resize_positions": True} if options.resize_positions else {}),  # only then: hashes of other runs stay
-        **options.facts_of_weights(),
+        **{name: value for name, value in options.facts_of_weights().items() if value},  # so hashes of other runs stay
         **({} if model.context is None else {"context": model.context.digest}),
     }
     setup = model.on(dataset.names, templates_of(options, dataset), dataset.regime, options.truncate)
