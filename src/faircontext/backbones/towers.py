@@ -32,6 +32,7 @@ __all__ = [
     "cache_folder",
     "cached_features",
     "check_weights",
+    "count_damaged",
     "hash_of",
     "hash_of_tensor",
     "pad_rows",
@@ -191,6 +192,12 @@ def _read_features(path: Path) -> Tensor | None:
             return tensor if whole else None
     except Exception:  # no such entry, or a damaged one
         return None
+
+
+def count_damaged(folder: Path) -> tuple[int, int]:
+    """Return how many entries a folder of features has, and how many of them cannot be read."""
+    entries = [*folder.rglob("*.safetensors")]
+    return len(entries), sum(_read_features(path) is None for path in entries)
 
 
 def _write_features(path: Path, tensor: Tensor) -> None:
