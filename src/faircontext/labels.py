@@ -2,14 +2,16 @@
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence, Set
 from functools import cached_property
+from pathlib import Path
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from faircontext.backbones import Backbone, create_backbone
-from faircontext.backbones.prompts import CONTEXT, PROMPT_SETS, Prompts
+from faircontext.backbones.contexts import LearntContext, save_context
+from faircontext.backbones.prompts import CONTEXT, PROMPT_SETS, Placement, Prompts
 from faircontext.backbones.towers import cache_folder, cached_features
 from faircontext.errors import ArgumentError, LabelError, and_more, check_type
 from faircontext.names import check_name, normalise
@@ -33,17 +35,20 @@ class LabelSpace:
             They and the templates, if there are any, are one ensemble: the features of a class are the unit mean over
             all its prompts, and FCL learns one context for all of them.
         truncate: whether prompts that are too long are cut, with their end token kept, instead of refused.
+        context: a context that was learnt before, in place of the words before the class name; None for these words.
+            Methods start from it, and zero-shot is then that of the context.
 
     Attributes:
         names: as given.
         templates: as given.
         descriptions: of each class, None where there are none.
+        context: as given.
         prompts: tokenised prompts, one entry per template; a single one where there are descriptions.
         others: the same classes on other backbones, by name, see `on`.
 
     Raises:
         LabelError: there are no names, a name is blank, a class lacks descriptions, or a prompt is too long.
-        ArgumentError: `backbone` is no backbone.
+        ArgumentError: `backbone` is no backbone, or `context` was learnt for another.
     """
 
     def __init__(
@@ -54,6 +59,7 @@ class LabelSpace:
         *,
         descriptions: Mapping[str, Sequence[str]] | Sequence[Sequence[str]] | None = None,
         truncate: bool = False,
+        context: LearntContext | None = None,
     ) -> None:
         if templates is None:
             templates = PROMPT_SETS["single"] if descriptions is None else ()
@@ -71,12 +77,15 @@ class LabelSpace:
         if not templates and descriptions is None:
             raise LabelError("there is no prompt template; give at least one, for example 'a photo of a {}.'")
         self.backbone = backbone
+        check_type("context", context, (LearntContext, type(None)), "read one with read_context")
+        self.context = context
         self._constants: dict[Hashable, Tensor] = {}
         self._checked: set[Hashable] = set()
         self.others: dict[str, LabelSpace] = {}
         self.templates = tuple(templates)
         self.descriptions = None if descriptions is None else arrange_descriptions(descriptions, self.names)
         self.prompts: tuple[Prompts, ...] = tuple(self._fit(prompts, truncate) for prompts in self._tokenize())
+        self._context_warnings = [] if context is None else self._check_context(context)
 
     def __len__(self) -> int:
         return len(self.names)
@@ -97,8 +106,27 @@ class LabelSpace:
         self.backbone.check_length(prompts)
         return prompts
 
+    def _check_context(self, context: LearntContext) -> list[str]:
+        """Refuse a context that is not of these prompts, and return what cannot be known of it."""
+        if self.descriptions is not None:
+            raise LabelError(
+                f"{context.source}: a context takes the place of the words before the class name, and descriptions of "
+                "the classes have none in common; leave one of the two out"
+            )
+        if len(self.prompts) > 1:
+            raise LabelError(
+                f"{context.source}: a context takes the place of the words of one template, and there are "
+                f"{len(self.prompts)}; give one, as with the prompt set single"
+            )
+        warnings = context.check(self.backbone, self.prompts[0], self.names)
+        self.backbone.check_length(self.prompts[0], context.tokens.shape[-2] - self.prompts[0].length)
+        return warnings
+
     def warnings(self) -> list[str]:
         """Return what a person should know about the prompts before a run, a line each."""
+        return [*self._context_warnings, *self._prompt_warnings()]
+
+    def _prompt_warnings(self) -> list[str]:
         shortened = [(prompts.rows, {*prompts.cut_rows}) for prompts in self.prompts if prompts.cut_rows]
         cut = sorted({self.names[index] for rows, some in shortened for index, own in enumerate(rows) if some & {*own}})
         lines = [f"cut to what {self.backbone.name} reads: {name[:60]} ..." for name in cut]
@@ -125,7 +153,8 @@ class LabelSpace:
             counts = {len(own) for own in self.descriptions}
             many = f"{min(counts)}{f' to {max(counts)}' if len(counts) > 1 else ''}"
             words.append(f"{many} description{'s' * (counts != {1})} of each class")
-        return " | ".join(words).replace(" | ...", " ...")
+        source = "" if self.context is None else f", from the context {self.context.source}"
+        return " | ".join(words).replace(" | ...", " ...") + source
 
     def missing_context(self, template: int, learner: str) -> str | None:
         """Return why a template has no context to learn, or None where it has one.
@@ -134,6 +163,8 @@ class LabelSpace:
             template: its position.
             learner: what would learn it, for the message.
         """
+        if self.context is not None:
+            return None
         if self.descriptions is not None:
             return f"descriptions of the classes have no words before the class name in common for {learner} to learn"
         prompts, title = self.prompts[template], f"prompt template {self.templates[template]!r}"
@@ -144,9 +175,62 @@ class LabelSpace:
             )
         return None if prompts.length else f"{title} has no words before the class name for {learner} to learn"
 
+    def check_prepended(self, template: int) -> None:
+        """Raise `LabelError` where no tokens can be learnt before the prompts of a template (CL-HP)."""
+        if self.context is not None and self.context.per_class:
+            raise LabelError(
+                f"{self.context.source}: each class has a context of its own, and the tokens of context='cl-hp' stand "
+                "before the prompts of all classes alike; use context='cl', or a context that classes share"
+            )
+        self.backbone.check_length(self.prompts[template], len(self.initial_tokens))
+
+    def initial_context(self, template: int) -> Float[Tensor, "*classes tokens width"] | None:
+        """Return `delta_0` of CL and of prompt tuning: the learnt context, or the words before the class name, if any.
+
+        Args:
+            template: its position.
+        """
+        if self.context is not None:
+            return self.context.tokens.to(self.backbone.device)
+        prompts = self.prompts[template]
+        return self.backbone.context(prompts) if prompts.length else None
+
+    def save_context(
+        self,
+        path: Path,
+        tokens: Float[Tensor, "*classes tokens width"],
+        classes: Int[Tensor, " classes"] | None = None,
+        placement: Placement = "replace",
+        template: int = 0,
+    ) -> None:
+        """Write a context that was learnt here, in the form of CoOp's prompt learner; see `read_context`.
+
+        Args:
+            path: of the file; one that is there is replaced.
+            tokens: shared by all classes, or of some classes their own.
+            classes: which, where they have their own; the others keep the context that they started from.
+            placement: whether the tokens replace the words before the name (CL), or stand before the prompt (CL-HP).
+            template: position of the template that they were learnt with.
+
+        Raises:
+            ArgumentError: the file cannot be written.
+        """
+        if tokens.ndim == 3 and classes is not None:
+            start = self.initial_context(template)
+            assert start is not None
+            tokens = start.index_copy(0, classes, tokens)
+        save_context(path, tokens, self.backbone, self.prompts[template], placement)
+
     @cached_property
     def text(self) -> Float[Tensor, "templates classes dim"]:
         """Text features `tau_c(delta_0)` of every template."""
+        if self.context is None:
+            return self.hard_text
+        return torch.stack([self._cached(self.prompts[0], self.initial_context(0), "replace")])
+
+    @cached_property
+    def hard_text(self) -> Float[Tensor, "templates classes dim"]:
+        """Text features of every template with the words that are written in it, also where there is a context."""
         return torch.stack([self._cached(prompts, None) for prompts in self.prompts])
 
     @cached_property
@@ -156,7 +240,9 @@ class LabelSpace:
 
     @cached_property
     def initial_tokens(self) -> Float[Tensor, "tokens width"]:
-        """The embeddings of "a photo of a", which CL-HP's learnable tokens start from."""
+        """What CL-HP's learnable tokens start from: the learnt context that all classes share, or "a photo of a"."""
+        if self.context is not None and not self.context.per_class:
+            return self.context.tokens.to(self.backbone.device)
         return self.backbone.context_of(CONTEXT)
 
     @cached_property
@@ -176,7 +262,7 @@ class LabelSpace:
                 is filed before under a name of its own: `labels.others["teacher"] = LabelSpace(names, backbone)`.
         """
         if name not in self.others:
-            scheme = name.startswith(("local-dir:", "hf-hub:"))
+            scheme = name.startswith(("local-dir:", "hf-hub:", "transformers:"))
             architecture, _, tag = (name, "", "") if scheme else name.partition(":")
             try:
                 backbone = create_backbone(
@@ -201,7 +287,9 @@ class LabelSpace:
             self._constants[key] = compute()
         return self._constants[key]
 
-    def _cached(self, prompts: Prompts, tokens: Tensor | None) -> Float[Tensor, "classes dim"]:
+    def _cached(
+        self, prompts: Prompts, tokens: Tensor | None, placement: Placement = "prepend"
+    ) -> Float[Tensor, "classes dim"]:
         """Encode prompts, or take their features from the cache on disk."""
         backbone = self.backbone
         key = {
@@ -214,13 +302,17 @@ class LabelSpace:
             "prepended": None if tokens is None else CONTEXT,
             **({} if prompts.counts is None else {"counts": prompts.counts}),
         }
+        if tokens is not None and self.context is not None:
+            key |= {"prepended": None, placement: self.context.digest}
         folder = cache_folder()
         folder = None if folder is None else folder / "text"
-        return cached_features(folder, key, backbone.device, lambda: self._encode(prompts, tokens))
+        return cached_features(folder, key, backbone.device, lambda: self._encode(prompts, tokens, placement))
 
-    def _encode(self, prompts: Prompts, tokens: Tensor | None) -> Float[Tensor, "classes dim"]:
+    def _encode(
+        self, prompts: Prompts, tokens: Tensor | None, placement: Placement = "prepend"
+    ) -> Float[Tensor, "classes dim"]:
         with torch.no_grad():
-            return self.backbone.encode_text(prompts, tokens, "prepend")
+            return self.backbone.encode_text(prompts, tokens, placement)
 
 
 def merge_templates(features: Float[Tensor, "templates classes dim"]) -> Float[Tensor, "classes dim"]:

@@ -14,7 +14,16 @@ from torch import Tensor
 from faircontext.errors import unknown_name
 from faircontext.prompt_files import as_template, fill_template
 
-__all__ = ["CONTEXT", "PROMPT_SETS", "CheckpointedFeatures", "Placement", "Prompts", "prompt_set"]
+__all__ = [
+    "CONTEXT",
+    "PROMPT_SETS",
+    "CheckpointedFeatures",
+    "Placement",
+    "Prompts",
+    "contexts_of",
+    "encode_groups",
+    "prompt_set",
+]
 
 Placement = Literal["replace", "prepend"]
 """Where learnable tokens go: they replace the prompt's context tokens (CL), or stand before the prompt (CL-HP)."""
@@ -177,13 +186,16 @@ class Prompts:
     def insert(
         self,
         embeddings: Float[Tensor, "prompts tokens width"],
-        context: Float[Tensor, "length width"],
+        context: Float[Tensor, "*classes length width"],
         placement: Placement,
     ) -> tuple[Float[Tensor, "prompts more width"], Bool[Tensor, "prompts more"]]:
-        """Return embeddings and mask with learnable tokens instead of the context tokens, or before the prompts."""
+        """Return embeddings and mask with learnable tokens instead of the context tokens, or before the prompts.
+
+        A context of three dimensions has tokens for each prompt.
+        """
         before, after = self.start, self.start + (self.length if placement == "replace" else 0)
-        rows = context.expand(len(embeddings), *context.shape)
-        ones = self.mask.new_ones(len(self), len(context))
+        rows = context if context.ndim == 3 else context.expand(len(embeddings), *context.shape)
+        ones = self.mask.new_ones(len(self), context.shape[-2])
         return (
             torch.cat([embeddings[:, :before], rows, embeddings[:, after:]], dim=1),
             torch.cat([self.mask[:, :before], ones, self.mask[:, after:]], dim=1),
@@ -226,7 +238,7 @@ def _find_context(
         start: number of start tokens.
         token_ids: ids of a text, with start and end tokens.
     """
-    alone = tuple(token_ids(words)[:-1])
+    alone = tuple(token_ids(words.rstrip())[:-1])  # Gemma's tokenizer has a token for a blank at the end
     apart = not words or words[-1].isspace()
 
     def beginnings(text: str, row: list[int]) -> set[tuple[int, ...]]:
@@ -252,6 +264,22 @@ def _is_unspaced(*letters: str) -> bool:
     return any(unicodedata.name(letter, "").startswith(_UNSPACED) for letter in letters if letter)
 
 
+def contexts_of(context: Tensor, groups: Sequence[Prompts]) -> Sequence[Tensor]:
+    """Return the context of each group of prompts: the same, or its rows where each prompt has its own."""
+    if context.ndim == 2:
+        return [context] * len(groups)
+    rows: Sequence[Tensor] = context.split([len(group) for group in groups])
+    return rows
+
+
+def encode_groups(
+    groups: Sequence[Prompts], context: Tensor | None, encode: Callable[[Prompts, Tensor | None], Tensor]
+) -> Tensor:
+    """Return the features of groups of prompts, one group after another."""
+    contexts = [None] * len(groups) if context is None else contexts_of(context, groups)
+    return torch.cat([encode(group, own) for group, own in zip(groups, contexts, strict=True)])
+
+
 class CheckpointedFeatures(torch.autograd.Function):
     """Text features of groups of prompts with gradient checkpointing: each group is encoded again for its gradient."""
 
@@ -266,16 +294,23 @@ class CheckpointedFeatures(torch.autograd.Function):
         """Return the features of all groups, which are encoded unless they are known."""
         ctx.save_for_backward(context)
         ctx.groups, ctx.encode = groups, encode
-        return torch.cat([encode(group, context) for group in groups]) if known is None else known.clone()
+        return encode_groups(groups, context, encode) if known is None else known.clone()
 
     @staticmethod
     def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor, None, None, None]:
         """Return the gradient for the context, summed group by group."""
         (context,) = ctx.saved_tensors
-        leaf = context.detach().requires_grad_()
-        total = torch.zeros_like(leaf)
-        for group, rows in zip(ctx.groups, upstream[0].split([len(group) for group in ctx.groups]), strict=True):
+        total = torch.zeros_like(context)
+        parts = zip(
+            ctx.groups,
+            upstream[0].split([len(group) for group in ctx.groups]),
+            contexts_of(context, ctx.groups),
+            contexts_of(total, ctx.groups),
+            strict=True,
+        )
+        for group, rows, part, sum_ in parts:
+            leaf = part.detach().requires_grad_()
             with torch.enable_grad():
                 features = ctx.encode(group, leaf)
-            total += torch.autograd.grad(features, leaf, rows)[0]
+            sum_ += torch.autograd.grad(features, leaf, rows)[0]
         return total, None, None, None

@@ -31,7 +31,9 @@ __all__ = [
     "cache_folder",
     "cached_features",
     "check_weights",
+    "count_damaged",
     "hash_of",
+    "hash_of_tensor",
     "pad_rows",
     "probe_picture",
     "refuse_features",
@@ -131,6 +133,11 @@ def hash_of(module: torch.nn.Module) -> str:
     return digest_of_parts(part for name, tensor in state for part in (name, _bytes_of(tensor)))
 
 
+def hash_of_tensor(tensor: Tensor) -> str:
+    """Return the SHA-256 of a tensor's numbers and shape, in hexadecimal."""
+    return digest(str(tuple(tensor.shape)), _bytes_of(tensor))
+
+
 def _bytes_of(tensor: Tensor) -> memoryview:
     return tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data
 
@@ -181,6 +188,12 @@ def _read_features(path: Path) -> Tensor | None:
             return tensor if whole else None
     except Exception:  # no such entry, or a damaged one
         return None
+
+
+def count_damaged(folder: Path) -> tuple[int, int]:
+    """Return how many entries a folder of features has, and how many of them cannot be read."""
+    entries = [*folder.rglob("*.safetensors")]
+    return len(entries), sum(_read_features(path) is None for path in entries)
 
 
 def _write_features(path: Path, tensor: Tensor) -> None:

@@ -54,6 +54,8 @@ class Explain(ModelOptions):
     """The image file."""
     out: Path = field(default=Path("explanation"), kw_only=True)
     """Folder for the page; made where it does not exist."""
+    save_context: Path | None = field(default=None, kw_only=True)
+    """Write the context that FCL learns to this file, which --context reads."""
 
 
 def explain(arguments: Sequence[str]) -> int:
@@ -62,7 +64,7 @@ def explain(arguments: Sequence[str]) -> int:
     names, image = options.names(), options.reader()(options.image)
     from faircontext.report.explain import explain_image as run
 
-    page = run(options, options.image, image, names, options.out, print, warn)
+    page = run(options, options.image, image, names, options.out, print, warn, options.save_context)
     print(page)
     return 0
 

@@ -296,7 +296,7 @@ def _report(options: ClassifyOptions, setup: Setup, totals: Totals) -> dict[str,
         "run": {
             "backbone": options.backbone,
             "pretrained": options.pretrained,
-            "resize_positions": options.resize_positions,
+            **options.facts_of_weights(),
             "model": dict(labels.backbone.facts),
             "precision": labels.backbone.precision,
             "device": str(labels.backbone.device),

@@ -10,7 +10,8 @@ from faircontext.datasets.class_folders import class_folders
 from faircontext.errors import ArgumentError, check_minimum
 from faircontext.imageio import MAX_PIXELS, DecodedImage, read_image
 from faircontext.names import class_names
-from faircontext.runs.prompt_options import PromptChoice, PromptOptions
+from faircontext.runs.backbone_options import BackboneOptions
+from faircontext.runs.prompt_options import PromptChoice, PromptOptions, digest_of_file
 from faircontext.runs.records import method_of
 from faircontext.runs.unknown import UnknownOptions
 from faircontext.sources import Source
@@ -36,17 +37,13 @@ Say = Callable[[str], None]
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunOptions:
+class RunOptions(BackboneOptions):
     """Options of backbone, methods and images."""
 
     truncate: bool = False
     """Cut class names that are too long for the text model, instead of refusing them."""
-    backbone: str = "lite0"
-    """See: faircontext list backbones; or hf-hub:ORG/NAME, or local-dir:FOLDER."""
-    pretrained: str | None = None
-    """Tag or checkpoint file of an open_clip architecture's weights; see: faircontext list pretrained."""
-    resize_positions: bool = False
-    """Resize positions of weights for pictures or prompts of another size, instead of refusing them."""
+    context: Path | None = None
+    """Learnt context to start from, a checkpoint of CoOp's prompt learner; zero-shot is then that of the context."""
     preset: str = "recommended"
     """Settings to start from: paper, recommended (for the backbone) or official."""
     set: tuple[str, ...] = ()
@@ -57,12 +54,6 @@ class RunOptions:
     """Of the views, over the preset's: --views count=32 scale=0.5,1."""
     seed: int = 0
     """Seed of views and masks."""
-    device: str = "cpu"
-    """Torch device of the backbone."""
-    precision: str = "auto"
-    """Of the image tower: auto (bf16 where the processor computes in it), fp32, bf16 or fp16."""
-    batch_size: int = 16
-    """Rows of an image encoder batch, a multiple of 16; on a CPU always 16."""
     exif: bool = True
     """Apply the EXIF orientation of photos (published numbers are often measured without)."""
     max_pixels: int = MAX_PIXELS
@@ -83,7 +74,7 @@ class RunOptions:
         Raises:
             FairContextError: an option has a value that cannot be used.
         """
-        from faircontext.backbones import create_backbone
+        from faircontext.backbones.contexts import read_context
         from faircontext.methods import create_method, list_methods
         from faircontext.methods.base import METHODS
         from faircontext.runs.plan import Model
@@ -95,20 +86,18 @@ class RunOptions:
             create_method(name, **settings[label])
         recipe = {**self._view_settings(), "augmix": self.augmix}
         check_minimum("seed", self.seed, 0)
-        backbone = create_backbone(
-            self.backbone,
-            self.pretrained,
-            device=self.device,
-            precision=self.precision,
-            batch_size=self.batch_size,
-            resize_positions=self.resize_positions,
-        )
+        context = None if self.context is None else read_context(self.context)
+        backbone = self.create_backbone()
         created = {
             label: create_method(name, preset=self.preset, backbone=backbone, **settings[label])
             for label, name in asked.items()
             if not everything or METHODS[name].needs <= backbone.capabilities
         }
-        return Model(backbone, created, replace(backbone.view_recipe(self.preset), **recipe))
+        return Model(backbone, created, replace(backbone.view_recipe(self.preset), **recipe), context)
+
+    def facts_of_weights(self) -> dict[str, Any]:
+        """Return what records say of the choice of weights and of the context, where there was one."""
+        return super().facts_of_weights() | ({} if self.context is None else {"context": str(self.context)})
 
     def _view_settings(self) -> dict[str, Any]:
         from faircontext.methods.base import parse_fields
@@ -160,6 +149,11 @@ class RunnerOptions(UnknownOptions, PromptOptions, RunOptions):
     """Folder to keep image features in: runs with other settings on the same images then encode only what is new."""
     resume: bool = False
     """Go on with runs that are there; those that are complete are left alone."""
+
+    @property
+    def prompts_name(self) -> str:
+        """What runs call the prompts; see `PromptOptions.prompts_name`. With a learnt context they are others."""
+        return super().prompts_name + ("" if self.context is None else f"+context-{digest_of_file(self.context)[:8]}")
 
     @property
     def stored(self) -> tuple[str, ...]:

@@ -12,6 +12,7 @@ from jaxtyping import Int
 
 from faircontext import __version__
 from faircontext.backbones import Backbone
+from faircontext.backbones.contexts import LearntContext
 from faircontext.datasets.listing import ImageList, size_of
 from faircontext.datasets.load import check_present, load_dataset
 from faircontext.datasets.spec import Dataset
@@ -66,11 +67,12 @@ class Setup:
 
 @dataclass(frozen=True)
 class Model:
-    """A backbone and the methods that are to run on it."""
+    """A backbone and the methods that are to run on it, from a learnt context where there is one."""
 
     backbone: Backbone
     methods: Mapping[str, Method]
     recipe: ViewRecipe
+    context: LearntContext | None = None
 
     def on(
         self,
@@ -85,7 +87,12 @@ class Model:
             LabelError: a class name, a template or a method on them cannot be used.
         """
         labels = LabelSpace(
-            names, self.backbone, prompts.templates, descriptions=prompts.descriptions, truncate=truncate
+            names,
+            self.backbone,
+            prompts.templates,
+            descriptions=prompts.descriptions,
+            truncate=truncate,
+            context=self.context,
         )
         for method in self.methods.values():
             method.check_labels(labels)
@@ -321,7 +328,8 @@ def plan_of(options: RunnerOptions, dataset: Dataset, model: Model, shard: tuple
         "truncate": options.truncate,
         "exif": options.exif,
         "max_pixels": min(options.max_pixels, MAX_PIXELS),
-        **({"resize_positions": True} if options.resize_positions else {}),  # only then: hashes of other runs stay
+        **{name: value for name, value in options.facts_of_weights().items() if value},  # so hashes of other runs stay
+        **({} if model.context is None else {"context": model.context.digest}),
     }
     setup = model.on(dataset.names, prompts_of(options, dataset), dataset.regime, options.truncate)
     setup = setup.with_unknown(options)

@@ -11,7 +11,7 @@ from faircontext.errors import LabelError, reason_of
 from faircontext.files import digest
 from faircontext.prompt_files import as_template, read_descriptions, read_templates
 
-__all__ = ["PromptChoice", "PromptOptions"]
+__all__ = ["PromptChoice", "PromptOptions", "digest_of_file"]
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class PromptOptions:
             alone = len(self.template) == 1
             names.append(self.template[0] if alone else f"templates-{digest(chr(10).join(self.template))[:8]}")
         files = {"templates": self.templates, "descriptions": self.descriptions}
-        names += [f"{kind}-{digest(_bytes(path))[:8]}" for kind, path in files.items() if path is not None]
+        names += [f"{kind}-{digest_of_file(path)[:8]}" for kind, path in files.items() if path is not None]
         return "+".join(names) or "single"
 
     def choose_prompts(
@@ -87,8 +87,9 @@ class PromptOptions:
         return prompt_set(self.prompts or "single", () if template is None else ("dataset",))
 
 
-def _bytes(path: Path) -> bytes:
+def digest_of_file(path: Path) -> str:
+    """Return the SHA-256 of a file; raise `LabelError` where it cannot be read."""
     try:
-        return path.read_bytes()
+        return digest(path.read_bytes())
     except OSError as error:
         raise LabelError(f"{path}: cannot be read: {reason_of(error)}") from None
