@@ -198,6 +198,10 @@ def test_a_context_needs_one_template_with_a_place_for_it(backbone: Backbone, wo
     assert "are no tokens of their own; put a blank between" in refused(
         LabelError, backbone, words, templates=("photo{}.",)
     )
+    described = [["a photo of a pet."]] * len(NAMES)
+    assert "descriptions of the classes have none in common; leave one of the two out" in refused(
+        LabelError, backbone, words, templates=None, descriptions=described
+    )
     long = LearntContext(drawn(70, 32), "c.pth")
     assert "tokens, more than the 77 that" in refused(LabelError, backbone, long)
     bare = LabelSpace(NAMES, backbone, ("{}.",), context=words)  # no words to replace: the context makes the place

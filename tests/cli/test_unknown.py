@@ -11,6 +11,7 @@ import torch
 
 from faircontext import FCL, Backbone, Episode, LabelSpace, Prediction, ZeroShot
 from faircontext.cli import main
+from faircontext.metrics.selective import aurc
 from faircontext.metrics.stats import Accuracy
 from faircontext.runs.results import read_results
 from faircontext.runs.store import load_run
@@ -138,6 +139,28 @@ def test_a_threshold_is_chosen_on_a_labelled_run_and_used(evaluate: Run, command
         assert f", {given} of the others are right" in out
     assert second.document["config"]["unknown"]["score"] == "energy"
     assert first.document["hashes"] != second.document["hashes"]
+
+
+def test_a_run_with_a_chosen_threshold_goes_through_tables_figures_and_the_page(
+    evaluate: Run, command: Run, tmp_path: Path
+) -> None:
+    runs, file, methods = tmp_path / "runs", tmp_path / "risk.json", ("--methods", "zero_shot", "tps")
+    assert evaluate(*methods, "--out", tmp_path / "first")[0] == 1
+    assert command("threshold", tmp_path / "first", "--coverage", 0.5, "--out", file)[0] == 0
+    assert evaluate(*methods, "--unknown", file, "--out", runs)[0] == 1
+    results = read_results(load_run(runs / "pictures"))
+    assert all(result.withheld is not None and 0 < result.withheld.sum() <= 6 for result in results)
+
+    code, table, _ = command("tables", runs, "--metric", "aurc", "--format", "md")
+    assert code == 0
+    values = [100 * aurc(result.confidence, result.correct) for result in results]  # as if none were withheld
+    assert all(f"{value:.2f}" in table for value in values)
+    assert command("figures", runs, "--only", "risk-coverage", "--out", tmp_path / "figures")[0] == 0
+    (drawn,) = (tmp_path / "figures").rglob("*.csv")
+    areas = {row["method"]: 100 * float(row["aurc"]) for row in read_csv(drawn)}
+    assert areas == pytest.approx({result.method: value for result, value in zip(results, values, strict=True)})
+    assert command("report", runs, "--out", tmp_path / "page.html")[0] == 0
+    assert "Risk of TPS: the share of errors" in (tmp_path / "page.html").read_text(encoding="utf-8")
 
 
 def test_a_stored_run_of_photos_withholds_too(command: Run, picture_set: Path, tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 
 from faircontext.errors import ArgumentError
 from faircontext.metrics.selective import OperatingPoint, threshold_for_coverage, threshold_for_risk
+from faircontext.metrics.stats import Accuracy
 from faircontext.runs.records import is_analysis, to_numpy
 from faircontext.runs.store import Run, load_run, run_folders
 from faircontext.runs.unknown import SCHEMA_VERSION, SCORES
@@ -83,7 +84,6 @@ def _document(
     run: Run, score: str, points: dict[str, OperatingPoint], asked: dict[str, float | None]
 ) -> dict[str, Any]:
     config = run.document["config"]
-    shares = ("coverage", "risk")
     return {
         "schema_version": SCHEMA_VERSION,
         "score": score,
@@ -98,14 +98,11 @@ def _document(
             "seed": config["seed"],
         },
         "measured": {
-            name: {
-                share: {
-                    "value": (accuracy := getattr(point, share)).value,
-                    "n": accuracy.n,
-                    "interval": list(accuracy.interval),
-                }
-                for share in shares
-            }
+            name: {"coverage": _measured(point.coverage), "risk": _measured(point.risk)}
             for name, point in points.items()
         },
     }
+
+
+def _measured(share: Accuracy) -> dict[str, Any]:
+    return {"value": share.value, "n": share.n, "interval": list(share.interval)}
