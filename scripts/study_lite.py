@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from faircontext.metrics.stats import holm
-from faircontext.runs.results import analysis_rows, describe_analysis
+from faircontext.runs.analyses import analysis_rows, describe_analysis
 from faircontext.runs.store import load_runs
 
 EXPERIMENTS = (

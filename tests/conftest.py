@@ -44,6 +44,14 @@ def memory() -> Iterator[None]:
     give_memory_back()
 
 
+@pytest.fixture(scope="session", autouse=True)
+def without_raw() -> Iterator[None]:
+    """Camera raw is refused, whether or not rawpy is installed; a test of raw says otherwise."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("faircontext.imagefiles.reads_raw", lambda: False)
+        yield
+
+
 @pytest.fixture(autouse=True)
 def growth(request: pytest.FixtureRequest) -> Iterator[None]:
     """Give memory back after a test that leaves much: models in reference cycles wait long for the collector."""

@@ -167,7 +167,7 @@ class Calibration:
         failure: None, or what was not finite; then `context` and `text` must not be used.
     """
 
-    context: Float[Tensor, "tokens width"]
+    context: Float[Tensor, "*classes tokens width"]
     text: Float[Tensor, "candidates dim"]
     losses: tuple[float, ...]
     failure: str | None = None
@@ -206,7 +206,7 @@ def total_loss(
 
 def calibrate_context(
     encode: Callable[[Tensor], Tensor],
-    context: Float[Tensor, "tokens width"],
+    context: Float[Tensor, "*classes tokens width"],
     loss: Callable[[Tensor, Tensor], Tensor],
     *,
     reference: Float[Tensor, "candidates dim"] | None = None,

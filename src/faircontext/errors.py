@@ -3,6 +3,7 @@
 Also the registry of what has a name, third parties' included, which answers for names that it does not know.
 """
 
+import logging
 import re
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -25,9 +26,11 @@ __all__ = [
     "check_interval",
     "check_minimum",
     "check_type",
+    "in_one_line",
     "lines_and_more",
     "one_line",
     "reason_of",
+    "silence",
     "unknown_name",
 ]
 
@@ -229,3 +232,29 @@ class Registry(Generic[T]):
     def names(self, pattern: str = "*") -> list[str]:
         """Return the names that match a shell pattern, in order of registration."""
         return [name for name in self if fnmatchcase(name, pattern)]
+
+
+@contextmanager
+def in_one_line(what: str, fetching: bool = False) -> Iterator[None]:
+    """Turn what a library says into one line that begins with what went wrong."""
+    try:
+        yield
+    except FairContextError:
+        raise
+    except Exception as error:  # broken files, and libraries of downloads, raise anything
+        said = " ".join(str(error).split())
+        kind = "" if fetching or isinstance(error, RuntimeError) else f"{type(error).__name__}: "
+        raise ArgumentError(f"{what}: {kind}{said[: 300 if fetching else 200]}") from None
+
+
+@contextmanager
+def silence() -> Iterator[None]:
+    """Keep a library from writing log lines and hints of its own."""
+    earlier = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(earlier)

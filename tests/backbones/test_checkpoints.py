@@ -67,7 +67,8 @@ def test_the_embedded_backbones_and_folders_have_their_own_weights(tmp_path: Pat
 
 
 def test_an_unknown_scheme_is_refused() -> None:
-    assert message("file:/x") == "unknown scheme 'file:' of file:/x; use hf-hub:ORG/NAME or local-dir:FOLDER"
+    known = "hf-hub:ORG/NAME, local-dir:FOLDER or transformers:FOLDER"
+    assert message("file:/x") == f"unknown scheme 'file:' of file:/x; use {known}"
 
 
 def test_architectures_and_tags_are_listed() -> None:

@@ -11,8 +11,8 @@ from faircontext.cli import main
 from faircontext.errors import ArgumentError
 from faircontext.report.figures import FIGURES, draw_figures, load_groups
 from faircontext.report.page import build_page
+from faircontext.runs.analyses import read_analysis
 from faircontext.runs.groups import find_runs, incomplete
-from faircontext.runs.results import read_analysis
 from made_analyses import analysis_run, gallery_row
 from made_runs import write_run
 

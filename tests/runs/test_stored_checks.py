@@ -12,9 +12,9 @@ from hypothesis import given, settings, strategies as st
 
 from faircontext import FairContextError
 from faircontext.cli import main
+from faircontext.runs.analyses import analysis_rows
 from faircontext.runs.checks import read_document
 from faircontext.runs.records import SCHEMA
-from faircontext.runs.results import analysis_rows
 from faircontext.runs.store import RunStore, load_run
 from made_analyses import analysis_run
 from made_runs import write_run

@@ -83,3 +83,32 @@ def test_what_an_answer_encoded_is_counted() -> None:
         for pairs, leaders in (("all", None), ("top3", 3)):
             expected = candidate_pairs(torch.arange(count), leaders).shape[1]
             assert script.pairs_of({"k": count, "pairs": pairs}, 99) == expected
+
+
+def test_a_fifth_of_the_classes_is_left_out_always_the_same() -> None:
+    script = load("study_unknown")
+    assert [len(script.left_out(classes)) for classes in (10, 100, 12)] == [2, 20, 2]
+    assert script.left_out(10) == script.left_out(10)
+    assert script.left_out(100) <= {*range(100)}
+
+
+def test_unknown_images_are_summed_up_by_set_and_over_sets() -> None:
+    """FCL's scores tell known from unknown; zero-shot's are the same for all, which is chance."""
+    script = load("study_unknown")
+    rows = [
+        {
+            "set": name,
+            "known": known,
+            "zero_shot": dict.fromkeys(script.SCORES, 0.5),
+            "fcl": dict.fromkeys(script.SCORES, float(known)),
+        }
+        for name in script.SETS
+        for known in [True] * 6 + [False] * 3
+    ]
+    lines = script.summarise(rows)
+    assert len(lines) == len(script.SCORES) * (len(script.SETS) + 1)
+    assert lines[0] == (
+        f"| {script.SETS[0]} | probability | 6 + 3 | 0.500 (0.500 to 0.500) | 1.000 (1.000 to 1.000) | "
+        "+0.500 (+0.500 to +0.500) |"
+    )
+    assert lines[-1] == f"| mean of {len(script.SETS)} sets | energy | {len(rows)} | | | +0.500 (+0.500 to +0.500) |"

@@ -55,13 +55,16 @@ def create_backbone(
     batch_size: int = 16,
     engine: str = "auto",
     resize_positions: bool = False,
+    weights_key: str | None = None,
+    adapter: str | None = None,
 ) -> Backbone:
     """Create a backbone by name; see `list_backbones`.
 
     Args:
-        name: `"lite0"`, the embedded default; an open_clip architecture, for example `"ViT-B-16"`; `"hf-hub:ORG/NAME"`;
-            or `"local-dir:FOLDER"`.
-        pretrained: tag or checkpoint file of an architecture's weights, for example `"openai"`.
+        name: `"lite0"`, the embedded default; an open_clip architecture, for example `"ViT-B-16"`; `"hf-hub:ORG/NAME"`
+            or `"local-dir:FOLDER"`, of open_clip; or `"transformers:FOLDER"`.
+        pretrained: tag or checkpoint file of an architecture's weights, for example `"openai"`; with `transformers:` a
+            file in place of the folder's weights.
         device: a torch device, for example `"cpu"` or `"cuda"`.
         precision: of the image tower: `"auto"`, `"fp32"`, `"bf16"` or `"fp16"`.
         batch_size: rows of an image encoder batch on an accelerator, a multiple of 16; another size may move features
@@ -71,6 +74,9 @@ def create_backbone(
             rounding. Another package's backbone runs in PyTorch.
         resize_positions: whether positions of weights that were trained for pictures or prompts of another size are
             resized to the architecture's, instead of refused; accuracy suffers.
+        weights_key: which weights of a checkpoint that holds several are taken, for example `"model_ema"`; None for
+            those that were not averaged.
+        adapter: folder of a LoRA, or another change of weights, that peft wrote; it is merged into the weights.
 
     Warns:
         FairContextWarning: there was a choice, for example between weights and their average, and what was taken; or
@@ -84,10 +90,13 @@ def create_backbone(
     check_type("pretrained", pretrained, (str, type(None)))
     check_type("resize_positions", resize_positions, bool)
     check_choice("engine", engine, ENGINES)
+    check_type("weights_key", weights_key, (str, type(None)))
+    check_type("adapter", adapter, (str, type(None)))
     options: dict[str, object] = {"device": device, "precision": precision, "batch_size": batch_size}
     if name in _BACKBONES:
-        if resize_positions:
-            raise ArgumentError(f"{name} has its own weights; leave resize_positions out")
+        given = {"resize_positions": resize_positions, "weights_key": weights_key, "adapter": adapter}
+        if unused := next((option for option, value in given.items() if value), None):
+            raise ArgumentError(f"{name} has its own weights; leave {unused} out")
         if name in _LITE:
             options["engine"] = engine
         elif engine == "openvino":
@@ -98,9 +107,15 @@ def create_backbone(
             if not isinstance(backbone, Backbone):
                 raise TypeError(f"it returns {type(backbone).__name__}, not Backbone")
         return backbone
+    options |= {"engine": engine, "weights_key": weights_key, "adapter": adapter}
+    if name.startswith("transformers:"):
+        from faircontext.backbones.transformers_clip import load_transformers  # takes seconds to import
+
+        if resize_positions:
+            raise ArgumentError(f"positions of {name} are not resized; leave resize_positions out")
+        return load_transformers(name, pretrained, **options)  # type: ignore[arg-type]
     from faircontext.backbones.checkpoints import load_open_clip  # takes seconds to import
 
-    options["engine"] = engine
     return load_open_clip(name, pretrained, resize_positions=resize_positions, **options)  # type: ignore[arg-type]
 
 

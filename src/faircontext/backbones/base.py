@@ -11,7 +11,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from faircontext.backbones.image_encoder import ImageEncoder
-from faircontext.backbones.prompts import CheckpointedFeatures, Placement, Prompts
+from faircontext.backbones.prompts import CheckpointedFeatures, Placement, Prompts, encode_groups
 from faircontext.backbones.towers import (
     ADAPTABLE_BLOCKS,
     MINIMUM_COSINE,
@@ -104,6 +104,10 @@ class Backbone(ImageEncoder):
         """
         return Prompts.build(template, names, self._token_ids, self.start, self.pad).to(self.device)
 
+    def describe(self, prompts: Sequence[Sequence[str]]) -> Prompts:
+        """Tokenise several prompts of each class, in full; their features are one for each class, the unit mean."""
+        return Prompts.describe(prompts, self._token_ids, self.start, self.pad).to(self.device)
+
     def context_of(self, text: str) -> Float[Tensor, "tokens width"]:
         """Return the token embeddings of some words, without start and end tokens."""
         return self.token_embeddings(torch.tensor(self._token_ids(text)[self.start : -1], device=self.device))
@@ -112,18 +116,21 @@ class Backbone(ImageEncoder):
         embeddings, mask = self.token_embeddings(prompts.ids), prompts.mask
         if context is not None:
             embeddings, mask = prompts.insert(embeddings, context, placement)
-        shared = prompts.start + prompts.length + embeddings.shape[1] - prompts.ids.shape[1]
+        shared = prompts.start
+        if context is None or context.ndim == 2:
+            shared += prompts.length + embeddings.shape[1] - prompts.ids.shape[1]
         return F.normalize(self._encode_embeddings(embeddings, mask, shared), dim=-1)
 
     def encode_text(
         self,
         prompts: Prompts,
-        context: Float[Tensor, "tokens width"] | None = None,
+        context: Float[Tensor, "*classes tokens width"] | None = None,
         placement: Placement = "replace",
         known: Float[Tensor, "prompts dim"] | None = None,
-    ) -> Float[Tensor, "prompts dim"]:
-        """Return unit-norm text features, in float32; gradients flow to the context.
+    ) -> Float[Tensor, "classes dim"]:
+        """Return unit-norm text features of each class, in float32; gradients flow to the context.
 
+        Where a class has several prompts, its features are the unit mean of theirs, see `Prompts.pool`.
         Prompts with the same words are encoded once, so that their features are equal to the bit. Many prompts are
         encoded without a graph, and group by group again when their gradient is asked for (two passes, exact):
         memory does not grow with their number.
@@ -131,45 +138,49 @@ class Backbone(ImageEncoder):
         Args:
             prompts: tokenised prompts.
             context: token embeddings that replace the prompts' context tokens (`"replace"`, CL) or are put
-                before the prompt, right after the start token (`"prepend"`, CL-HP).
+                before the prompt, right after the start token (`"prepend"`, CL-HP); one for all prompts, or one each.
             placement: which of the two.
-            known: the features themselves where they are known already, as at a context that has not moved: then only
-                a gradient encodes anything.
+            known: the prompts' features, as at a context that has not moved: then only a gradient encodes anything.
 
         Raises:
             LabelError: a prompt, with the context, has more tokens than fit.
             ArgumentError: without a context, the features of a prompt are useless. Those of a context that is learnt
                 are for whoever learns it to check.
         """
-        self.check_length(prompts, len(context) if context is not None and placement == "prepend" else 0)
-        rows = {text: row for row, text in reversed(list(enumerate(prompts.texts)))}
+        own = context is not None and context.ndim == 3
+        replaced = prompts.length if placement == "replace" else 0
+        self.check_length(prompts, 0 if context is None else context.shape[-2] - replaced)
+        # With a context of its own, a prompt is no other's, whatever its words.
+        keys = [(text, row if own else 0) for row, text in enumerate(prompts.texts)]
+        rows = {key: row for row, key in reversed(list(enumerate(keys)))}
         lengths = prompts.mask.sum(1).tolist()
         firsts = sorted(rows.values(), key=lambda row: (lengths[row], row))  # like lengths together: little padding
         unique = prompts.select(firsts)
         groups = unique.split(TEXT_BATCH)
+        context = context[firsts] if context is not None and own else context
         encode = partial(self._text_features, placement=placement)
         known = None if known is None else known[firsts]
         if context is None or not (context.requires_grad and torch.is_grad_enabled()):
-            features = torch.cat([encode(group, context) for group in groups]) if known is None else known
+            features = encode_groups(groups, context, encode) if known is None else known
         elif known is None and len(groups) == 1:
             features = encode(unique, context)
         else:
             features = CheckpointedFeatures.apply(context, groups, encode, known)
         if context is None and (useless := useless_rows(features)).any():
             raise refuse_features(self.name, f"the prompt {unique.texts[int(useless.nonzero()[0])][:60]!r}", {})
-        index = {text: row for row, text in enumerate(unique.texts)}
-        return features[[index[text] for text in prompts.texts]]
+        index = {keys[first]: row for row, first in enumerate(firsts)}
+        return prompts.pool(features[[index[key] for key in keys]])
 
     def check_length(self, prompts: Prompts, extra: int = 0) -> None:
-        """Raise `LabelError`, naming the longest prompt, unless all prompts fit with `extra` tokens more."""
+        """Raise `LabelError`, naming the longest prompt, unless all prompts fit with `extra` tokens more (or fewer)."""
         lengths = prompts.mask.sum(1)
         longest = int(lengths.argmax())
         tokens = int(lengths[longest]) + extra
         if tokens > self.context_length:
             raise LabelError(
                 f"prompt {prompts.texts[longest][:60]!r} has {tokens} tokens, more than the {self.context_length} that "
-                f"{self.name} reads{f' ({extra} of them learnable)' if extra else ''}; shorten the class name, or "
-                "truncate it"
+                f"{self.name} reads{f' ({extra} of them learnable)' if extra > 0 else ''}; shorten "
+                f"{'the class name' if prompts.counts is None else 'it'}, or truncate it"
             )
 
     def context(self, prompts: Prompts) -> Float[Tensor, "tokens width"]:

@@ -35,7 +35,7 @@ from faircontext.errors import ArgumentError, FairContextWarning, FeatureError, 
 from faircontext.views import Geometry
 
 if TYPE_CHECKING:
-    from faircontext.backbones.open_clip import SplitTower
+    from faircontext.backbones.split import SplitTower
 
 __all__ = ["ImageEncoder"]
 

@@ -37,8 +37,10 @@ __all__ = [
     "cache_folder",
     "cached_features",
     "check_weights",
+    "count_damaged",
     "disagreement",
     "hash_of",
+    "hash_of_tensor",
     "pad_rows",
     "probe_picture",
     "refuse_features",
@@ -163,6 +165,11 @@ def hash_of(module: torch.nn.Module) -> str:
     return digest_of_parts(part for name, tensor in state for part in (name, tensor_bytes(tensor)))
 
 
+def hash_of_tensor(tensor: Tensor) -> str:
+    """Return the SHA-256 of a tensor's numbers and shape, in hexadecimal."""
+    return digest(str(tuple(tensor.shape)), tensor_bytes(tensor))
+
+
 def tensor_bytes(tensor: Tensor) -> memoryview:
     """Return the bytes of a tensor, in the order of its elements."""
     return tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data
@@ -214,6 +221,12 @@ def _read_features(path: Path) -> Tensor | None:
             return tensor if whole else None
     except Exception:  # no such entry, or a damaged one
         return None
+
+
+def count_damaged(folder: Path) -> tuple[int, int]:
+    """Return how many entries a folder of features has, and how many of them cannot be read."""
+    entries = [*folder.rglob("*.safetensors")]
+    return len(entries), sum(_read_features(path) is None for path in entries)
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> None:

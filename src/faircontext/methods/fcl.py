@@ -1,6 +1,5 @@
 """Fair Context Learning (the paper): explore candidates, then learn a context that is fair on their common evidence."""
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
@@ -15,7 +14,7 @@ from faircontext.calibrate import PairWeight, calibrate_context, total_loss
 from faircontext.episode import Episode
 from faircontext.errors import ArgumentError, FeatureError, LabelError, check_interval, check_minimum
 from faircontext.evidence import EvidenceScaling, Proxy, candidate_pairs, common_evidence, control_picture
-from faircontext.explore import openness
+from faircontext.explore import openness, why_sure
 from faircontext.labels import LabelSpace
 from faircontext.methods.base import register_method
 from faircontext.methods.evidence import Adaptation, EvidenceMethod, Localised
@@ -91,25 +90,25 @@ class FCL(StudySwitches, EvidenceMethod):
 
     def __call__(self, episode: Episode) -> Prediction:
         """Answer one image; with several templates, by majority over one run per template."""
-        runs = [self.adapt(episode, template).prediction for template in range(len(episode.labels.templates))]
+        runs = [self.adapt(episode, template).prediction for template in range(len(episode.labels.prompts))]
         return runs[0] if len(runs) == 1 else vote_over_templates(runs)
 
     def check_labels(self, labels: LabelSpace) -> None:
         """Raise `LabelError` where a template has no context to learn, or a prompt no room for learnable tokens."""
-        for template in range(len(labels.templates)):
+        for template in range(len(labels.prompts)):
             self._check_template(labels, template)
 
     def _check_template(self, labels: LabelSpace, template: int) -> None:
         if self.context == "cl-hp":
-            labels.backbone.check_length(labels.prompts[template], len(labels.initial_tokens))
+            labels.check_prepended(template)
         elif reason := labels.missing_context(template, "context='cl'"):
             raise LabelError(f"{reason}; use context='cl-hp'")
 
     @torch.inference_mode(False)  # calibration differentiates, also where the caller has switched that off
     def adapt(self, episode: Episode, template: int = 0) -> Adaptation:
         """Run exploration and calibration on one image with one template, and return every intermediate result."""
-        if not 0 <= template < len(episode.labels.templates):
-            raise ArgumentError(f"template={template!r} is not possible; there are {len(episode.labels.templates)}")
+        if not 0 <= template < len(episode.labels.prompts):
+            raise ArgumentError(f"template={template!r} is not possible; there are {len(episode.labels.prompts)}")
         delta0, placement = self._initial_context(episode, template)
         tau0 = self._base_text(episode, template, delta0)
         exploration = self.phi(episode, tau0, self.k)
@@ -123,7 +122,8 @@ class FCL(StudySwitches, EvidenceMethod):
             localised = self._localise(episode, tau0[candidates], before.ranking)
         except FeatureError as error:  # of a masked image; exploration needs none
             return explored.fall_back(f"{error}: answered by exploration alone")
-        prompts = episode.labels.prompts[template].select(candidates.tolist())
+        prompts = episode.labels.prompts[template].of_classes(candidates.tolist())
+        delta0 = delta0[candidates] if delta0.ndim == 3 else delta0  # each class has a context of its own, or all one
         calibration = calibrate_context(
             lambda delta: episode.backbone.encode_text(prompts, delta, placement),
             delta0,
@@ -135,8 +135,7 @@ class FCL(StudySwitches, EvidenceMethod):
         )
         if calibration.failure is not None:
             return explored.fall_back(f"{calibration.failure}: answered by exploration alone")
-        # An untouched context is the base context: its features are reused, not encoded again, so that the answer is
-        # exploration's to the bit.
+        # The features of an untouched context are reused, so that the answer is exploration's to the bit.
         untouched = torch.equal(calibration.context, delta0)
         tau = tau0 if untouched and placement == "replace" else tau0.index_copy(0, candidates, calibration.text)
         after = self.phi(episode, tau[candidates], 1)
@@ -161,7 +160,7 @@ class FCL(StudySwitches, EvidenceMethod):
         if len(explored.candidates) < 2:
             return explored.fall_back("fewer than two candidates: nothing to calibrate")
         if self.safe and (value := openness(explored.before)) < self.safe_openness:
-            sure = replace(explored, not_learnt=_surely(value, self.safe_openness))
+            sure = replace(explored, not_learnt=why_sure(value, self.safe_openness))
             return sure.with_diagnostics({"openness": value})
         return None
 
@@ -193,13 +192,17 @@ class FCL(StudySwitches, EvidenceMethod):
             return "lambda_cal=0: nothing asked for a change"
         return "the candidates were balanced already: the loss had no slope"
 
-    def _initial_context(self, episode: Episode, template: int) -> tuple[Float[Tensor, "tokens width"], Placement]:
+    def _initial_context(
+        self, episode: Episode, template: int
+    ) -> tuple[Float[Tensor, "*classes tokens width"], Placement]:
         """Return `delta_0` and whether it replaces tokens of the prompt or precedes them."""
         # All classes, not the candidates alone: what is too long is found whatever the image shows.
         check = partial(self._check_template, episode.labels, template)
         episode.labels.check_once((self.context, template), check)
         if self.context == "cl":
-            return episode.backbone.context(episode.labels.prompts[template]), "replace"
+            context = episode.labels.initial_context(template)
+            assert context is not None  # as the check has found
+            return context, "replace"
         tokens = episode.labels.initial_tokens
         if self.hp_init == "normal":
             noise = episode.stream("context").normal(0.0, 0.02, tuple(tokens.shape))
@@ -207,11 +210,13 @@ class FCL(StudySwitches, EvidenceMethod):
         return tokens, "prepend"
 
     def _base_text(
-        self, episode: Episode, template: int, delta0: Float[Tensor, "tokens width"]
+        self, episode: Episode, template: int, delta0: Float[Tensor, "*classes tokens width"]
     ) -> Float[Tensor, "classes dim"]:
         """Return `tau(delta_0)` of all classes."""
-        if self.context == "cl" or self.hp_base == "hard":
+        if self.context == "cl":
             return episode.labels.text[template]
+        if self.hp_base == "hard":
+            return episode.labels.hard_text[template]
         if self.hp_init == "copy":
             return episode.labels.prepended_text[template]
         return episode.labels.prepend(template, delta0)
@@ -297,11 +302,3 @@ class FCL(StudySwitches, EvidenceMethod):
             "posterior_new_after": float(after.posterior[new]),
             "entropy_before": float(before.entropies[before.selected].mean()),
         }
-
-
-def _surely(value: float, least: float) -> str:
-    """Return why an image is not open enough for `safe`, with its openness rounded down, so never up to the limit."""
-    return (
-        f"the crops are sure among the candidates: their openness is {math.floor(1000 * value) / 1000:.3f} of 1, and "
-        f"safe=true adjusts the prompt from {least} on"
-    )

@@ -23,6 +23,7 @@ from faircontext.evidence import Proxy
 from faircontext.files import check_folder, to_json, writing
 from faircontext.imageio import MAX_PIXELS, DecodedImage
 from faircontext.methods import ZeroShot
+from faircontext.methods.contexts import write_context
 from faircontext.methods.fcl import FCL, Adaptation
 from faircontext.names import name_warnings
 from faircontext.report.pictures import overlay, overlay_weights, strongest
@@ -99,6 +100,7 @@ def explain_image(
     folder: Path,
     say: Callable[[str], None],
     warn: Callable[[str], None],
+    save_context: Path | None = None,
 ) -> Path:
     """Explain FCL's prediction for one image, and return the path of the page.
 
@@ -110,6 +112,7 @@ def explain_image(
         folder: for the page; it is made.
         say: takes the explanation in words.
         warn: takes warnings.
+        save_context: file for the context that was learnt, in the form of CoOp's prompt learner.
 
     Raises:
         FairContextError: an option has a value that cannot be used, or the folder cannot be written.
@@ -128,7 +131,7 @@ def explain_image(
         raise ImageError(source, str(error)) from None
     run = {
         "backbone": backbone.name,
-        "resize_positions": options.resize_positions,
+        **options.facts_of_weights(),
         "model": dict(backbone.facts),
         "precision": backbone.precision,
         **backbone.engine_facts,
@@ -141,6 +144,7 @@ def explain_image(
     }
     shown = source.encode(errors="replace").decode()
     explanation = Explanation(shown, episode, method, adaptation, zero_shot.index, run, image.warnings)
+    write_context(save_context, adaptation, method, setup.labels, warn)
     say(explain_in_words(explanation))  # first: what was computed is not lost with a full disk
     with writing(folder):
         return write_explanation(explanation, folder)

@@ -16,7 +16,8 @@ from typing import Any
 
 from faircontext.datasets.spec import CATALOGUE
 from faircontext.errors import ArgumentError, reason_of, unknown_name
-from faircontext.runs.options import AnalysisOptions, EvaluateOptions, ExperimentOptions
+from faircontext.runs.experiment_options import ExperimentOptions
+from faircontext.runs.options import AnalysisOptions, EvaluateOptions
 from faircontext.runs.records import is_analysis, method_of, variant_of
 
 __all__ = ["KEYS", "Experiment", "ExperimentRun", "experiment_names", "missing", "read_experiment", "shared"]

@@ -158,7 +158,7 @@ def incomplete(group: RunGroup) -> list[str]:
         run, shard = result.run, result.config["shard"]
         part = "" if shard is None else f"shard {shard[0]} of {shard[1]} (counted from 0); "
         if shard is not None or not run.complete:
-            lines[run.folder] = f"{part}{result.n + result.unreadable:,} of {result.expected:,} images so far"
+            lines[run.folder] = f"{part}{result.seen:,} of {result.expected:,} images so far"
     for run in (run for run in group.runs if has_analyses(run) and not run.complete):
         lines[run.folder] = f"{len(run.rows['path'].unique()):,} images analysed so far"
     return [f"{folder}: {line}" for folder, line in lines.items()]
