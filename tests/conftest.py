@@ -100,7 +100,7 @@ def lite0() -> Backbone:
     return create_backbone("lite0")
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def lite0_fp32() -> Backbone:
     """The default backbone in float32."""
     return create_backbone("lite0", precision="fp32")
