@@ -10,7 +10,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from faircontext.backbones.prompts import Placement
-from faircontext.calibrate import PairWeight, calibrate_context, total_loss
+from faircontext.calibrate import Calibration, PairWeight, calibrate_context, total_loss
 from faircontext.episode import Episode
 from faircontext.errors import ArgumentError, FeatureError, LabelError, check_interval, check_minimum
 from faircontext.evidence import EvidenceScaling, Proxy, candidate_pairs, common_evidence, control_picture
@@ -122,17 +122,8 @@ class FCL(StudySwitches, EvidenceMethod):
             localised = self._localise(episode, tau0[candidates], before.ranking)
         except FeatureError as error:  # of a masked image; exploration needs none
             return explored.fall_back(f"{error}: answered by exploration alone")
-        prompts = episode.labels.prompts[template].of_classes(candidates.tolist())
         delta0 = delta0[candidates] if delta0.ndim == 3 else delta0  # each class has a context of its own, or all one
-        calibration = calibrate_context(
-            lambda delta: episode.backbone.encode_text(prompts, delta, placement),
-            delta0,
-            self._loss(episode, localised.features, localised.pairs),
-            # CL-HP's reference is the hard prompt; the first forward pass already has learnable tokens before it.
-            reference=tau0[candidates] if self.context == "cl-hp" and self.hp_base == "hard" else None,
-            lr=self.lr,
-            steps=self.steps,
-        )
+        calibration = self._learn(episode, template, (delta0, placement), localised, candidates, tau0[candidates])
         if calibration.failure is not None:
             return explored.fall_back(f"{calibration.failure}: answered by exploration alone")
         # The features of an untouched context are reused, so that the answer is exploration's to the bit.
@@ -152,6 +143,28 @@ class FCL(StudySwitches, EvidenceMethod):
         )
         shifts = calibration.context - delta0, tau[candidates] - tau0[candidates]
         return adaptation.with_diagnostics(self._diagnose(episode, adaptation, localised, tau0, shifts))
+
+    def _learn(
+        self,
+        episode: Episode,
+        template: int,
+        start: tuple[Float[Tensor, "*classes tokens width"], Placement],
+        localised: Localised,
+        candidates: Int[Tensor, " candidates"],
+        text: Float[Tensor, "candidates dim"],
+    ) -> Calibration:
+        """Learn a context from `start`, at which the candidates have the features `text`."""
+        delta0, placement = start
+        prompts = episode.labels.prompts[template].of_classes(candidates.tolist())
+        return calibrate_context(
+            lambda delta: episode.backbone.encode_text(prompts, delta, placement),
+            delta0,
+            self._loss(episode, localised.features, localised.pairs),
+            # CL-HP's reference is the hard prompt; the first forward pass already has learnable tokens before it.
+            reference=text if self.context == "cl-hp" and self.hp_base == "hard" else None,
+            lr=self.lr,
+            steps=self.steps,
+        )
 
     def _settled(self, explored: Adaptation) -> Adaptation | None:
         """Return what exploration alone gives where nothing is to be calibrated, else None."""
