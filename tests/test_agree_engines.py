@@ -9,7 +9,7 @@ from types import ModuleType
 import pytest
 
 from faircontext.imageio import read_image
-from faircontext.runs.evaluate import answer_here, carry_out
+from faircontext.runs.runner import answer_here, carry_out
 
 SCRIPT = Path(__file__).parents[1] / "scripts" / "agree_engines.py"
 

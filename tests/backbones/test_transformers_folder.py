@@ -325,3 +325,15 @@ def test_a_tokenizer_of_another_model_is_refused(models: Path, copied: Folder) -
     (folder / "tokenizer.json").write_text("{")
     assert "its tokenizer cannot be read" in message(folder)
     assert document
+
+
+def test_openvino_runs_the_image_tower_as_well(models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("openvino", reason="needs the extra fast")
+    monkeypatch.setenv("FAIRCONTEXT_CACHE", str(tmp_path))
+    own = make(models / "clip", engine="torch")
+    with pytest.warns(FairContextWarning, match="converted for OpenVINO"):
+        other = make(models / "clip", engine="openvino")
+    assert (own.engine, other.engine) == ("torch", "openvino")
+    assert own.weights_hash == other.weights_hash
+    rows = torch.rand(3, 3, own.image_size, own.image_size, generator=torch.Generator().manual_seed(1))
+    torch.testing.assert_close(other.encode_image(rows), own.encode_image(rows), rtol=0, atol=1e-5)
