@@ -195,9 +195,6 @@ def test_an_image_without_a_label_has_neither_its_index_nor_its_probability(run:
         for name, value in (("label", ""), ("label_index", None), ("label_probability", None)):
             put_in_row(run, name, value, row)
     assert load_run(run).rows["label_index"].null_count == 2
-    document = json.loads((run / "run.json").read_text())
-    with RunStore(run, document, METHODS, resume=True) as store:
-        assert store.is_answered(np.arange(20)).all()
     put_in_row(run, "label", "missile")
     with pytest.raises(FairContextError, match=r"label_index is missing, in the row of 00002.png by fcl"):
         load_run(run)
