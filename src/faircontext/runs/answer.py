@@ -5,9 +5,6 @@ it is a row with an error, and where a method alone has none, the method falls b
 
 Files are decoded and views cut ahead, in other processes where that is asked for; features are computed in this one.
 Where no method uses views, the plain views of `ROW_MULTIPLE` images are encoded in one batch.
-
-The cost of a prediction (paper, "Computational Cost Analysis") is all that one new image costs once it is decoded:
-views, features, adaptation, prediction. The text features of the label set are computed once for all images.
 """
 
 import time

@@ -162,8 +162,6 @@ def _contradictions(document: Mapping[str, Any]) -> Iterator[str]:
         yield _invalid("config.dataset.classes", classes, f"{len(config['names'])}, as many as config.names has")
     if not config["methods"]:
         yield "config.methods is empty"
-    if not config["methods"]:
-        yield "config.methods is empty"
     for method in config["methods"]:
         if method not in document["hashes"]:
             yield f"hashes.{method} is missing"
