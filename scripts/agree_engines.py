@@ -1,20 +1,17 @@
 """Compare the engines of lite0's image tower with float32 in PyTorch: labels and accuracies of zero-shot and FCL.
 
 Usage: python scripts/agree_engines.py ROOT [--out runs/engines] [--methods zero_shot fcl] [--limit 40] [--parts 4]
-                                       [--only ENGINE-PRECISION ...] [--lock FILE] [--no-run]
+                                       [--only ENGINE-PRECISION ...] [--no-run]
 
 Evaluates what is missing; the same call goes on. Zero-shot runs on all sets at once. FCL, which takes hours, runs part
 by part of all sets, so that a call that is stopped has measured whole parts. Then it prints a table, for each engine
-over the runs that it and the reference have. With --lock each evaluation waits for a lock on a file, for machines that
-several jobs share.
+over the runs that it and the reference have.
 """
 
 import argparse
-import fcntl
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -33,16 +30,6 @@ MARGIN = 0.015
 """The paired difference of accuracies must lie within this, with its interval."""
 
 
-@contextmanager
-def locked(path: Path | None) -> Iterator[None]:
-    if path is None:
-        yield
-        return
-    with path.open("a") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
-
-
 def evaluate(options: argparse.Namespace, method: str, name: str, datasets: list[str], part: str | None) -> None:
     engine, _, precision = name.partition("-")
     words = [
@@ -51,8 +38,7 @@ def evaluate(options: argparse.Namespace, method: str, name: str, datasets: list
         *("--engine-image", engine, "--precision", precision, "--threads", "1", "--resume"),
         *([] if part is None else ["--shard", part]),
     ]
-    with locked(options.lock):
-        code = subprocess.run(words, check=False, stdout=subprocess.DEVNULL).returncode
+    code = subprocess.run(words, check=False, stdout=subprocess.DEVNULL).returncode
     if code not in (0, 1):
         raise SystemExit(f"evaluate ended with {code}; the same command goes on")
 
@@ -121,7 +107,6 @@ def main() -> None:
     parser.add_argument("--limit", type=int, default=40)
     parser.add_argument("--parts", type=int, default=4)
     parser.add_argument("--only", nargs="*", default=list(ENGINES), choices=ENGINES)
-    parser.add_argument("--lock", type=Path)
     parser.add_argument("--no-run", action="store_true")
     options = parser.parse_args()
     if not options.no_run:

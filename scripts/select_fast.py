@@ -15,7 +15,10 @@ from typing import Any
 
 import numpy as np
 import pyarrow.compute as pc
+import torch
 
+from faircontext.evidence import candidate_pairs
+from faircontext.methods.fcl import LEADERS
 from faircontext.metrics.scores import Comparison
 from faircontext.runs.store import load_runs
 
@@ -38,9 +41,8 @@ class Answers:
 
 def pairs_of(settings: Mapping[str, Any], classes: int) -> int:
     """Return how many pairs of candidates are encoded where an image is calibrated."""
-    count = min(settings["k"], classes)
-    rest = max(count - 3, 0) if settings["pairs"] == "top3" else 0
-    return count * (count - 1) // 2 - rest * (rest - 1) // 2
+    ranking = torch.arange(min(settings["k"], classes))
+    return candidate_pairs(ranking, LEADERS if settings["pairs"] == "top3" else None).shape[1]
 
 
 def encoded(row: Mapping[str, Any], settings: Mapping[str, Any], views: int, classes: int) -> int:

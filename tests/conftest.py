@@ -11,7 +11,7 @@ import pytest
 
 os.environ["FAIRCONTEXT_CACHE"] = "off"  # features are computed, unless a test is about the cache
 os.environ["HF_HUB_OFFLINE"] = "1"  # nothing is fetched in tests
-os.environ.setdefault("MALLOC_TRIM_THRESHOLD_", "131072")  # what is freed goes back: many models live in one process
+os.environ.setdefault("MALLOC_PERTURB_", "0")  # with a setting of memory, commands do not keep what they free
 if "PYTEST_XDIST_WORKER" in os.environ:  # tests run side by side: one thread for each process
     os.environ["OMP_NUM_THREADS"] = "1"
 

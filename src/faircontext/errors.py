@@ -88,6 +88,11 @@ def one_line(text: str) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
+def _raised(error: BaseException) -> str:
+    """Return what a stranger's code has raised, in one line."""
+    return one_line(f"{type(error).__name__}: {error}")
+
+
 def and_more(items: Sequence[str], limit: int = 5, separator: str = ", ") -> str:
     """Return the first items, and how many more there are."""
     rest = len(items) - limit
@@ -191,8 +196,8 @@ class Registry(Generic[T]):
         except Exception as error:
             if name not in self._sources:
                 raise
-            reason = f"{type(error).__name__}: {error}"
-            raise FairContextError(f"{self._kind} {name!r} of {self._sources[name]} failed: {reason}") from error
+            entry = f"{self._kind} {name!r} of {self._sources[name]}"
+            raise FairContextError(f"{entry} failed: {_raised(error)}") from error
 
     def _all(self) -> Mapping[str, T]:
         """Return all entries; the first call reads the entry points."""
@@ -208,9 +213,8 @@ class Registry(Generic[T]):
                         self.register(name)(entry)
                 except (Exception, SystemExit) as error:  # a stranger's code may raise anything
                     self._entries = earlier
-                    reason = one_line(f"{type(error).__name__}: {error}")
                     warnings.warn(
-                        f"{self._kind} {point.name!r} of {source} is left out: {point.value}: {reason}",
+                        f"{self._kind} {point.name!r} of {source} is left out: {point.value}: {_raised(error)}",
                         FairContextWarning,
                         stacklevel=3,
                     )

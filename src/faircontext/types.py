@@ -148,5 +148,5 @@ def describe_flat(name: str, flat: int, localised: int) -> str:
     """
     return (
         f"{name}: common evidence is flat in {flat} of {localised} images (mean of Q / max Q above {FLAT}): nothing "
-        "was localised there; the setting area gives it an area, for example area=0.25"
+        "was localised there, where the setting area, for example area=0.25, gives it an area unless all maps are level"
     )

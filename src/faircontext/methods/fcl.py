@@ -23,7 +23,7 @@ from faircontext.types import Diagnostic, Prediction
 
 __all__ = ["FCL", "Adaptation", "StudySwitches"]
 
-_LEADERS = 3
+LEADERS = 3
 """Candidates that every pair has one of, with `pairs="top3"`."""
 
 
@@ -238,7 +238,7 @@ class FCL(StudySwitches, EvidenceMethod):
         self, episode: Episode, text: Float[Tensor, "candidates dim"], ranking: Int[Tensor, " candidates"]
     ) -> Localised:
         """Find the candidates' common evidence and encode it; methods with the same settings share it."""
-        pairs = candidate_pairs(ranking, _LEADERS if self.pairs == "top3" else None)
+        pairs = candidate_pairs(ranking, LEADERS if self.pairs == "top3" else None)
         if self.proxy != "evidence":
             picture = control_picture(episode.x, self.proxy)
             features = episode.remember(self.proxy, lambda: episode.backbone.encode_image(picture[None]))
