@@ -20,6 +20,8 @@ from .methods import (
     ZERO as ZERO,
     Method as Method,
     RLCFEncoder as RLCFEncoder,
+    StreamMethod as StreamMethod,
+    StreamState as StreamState,
     ZeroShot as ZeroShot,
     create_method as create_method,
     list_methods as list_methods,

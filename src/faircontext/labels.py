@@ -3,6 +3,7 @@
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence, Set
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -14,6 +15,7 @@ from faircontext.backbones.contexts import LearntContext, save_context
 from faircontext.backbones.prompts import CONTEXT, PROMPT_SETS, Placement, Prompts
 from faircontext.backbones.towers import cache_folder, cached_features
 from faircontext.errors import ArgumentError, LabelError, and_more, check_type
+from faircontext.files import digest_of_json
 from faircontext.names import check_name, normalise
 from faircontext.prompt_files import arrange_descriptions, fill_template
 
@@ -155,6 +157,22 @@ class LabelSpace:
             words.append(f"{many} description{'s' * (counts != {1})} of each class")
         source = "" if self.context is None else f", from the context {self.context.source}"
         return " | ".join(words).replace(" | ...", " ...") + source
+
+    @cached_property
+    def facts(self) -> dict[str, Any]:
+        """Everything that text features and scores depend on, in short: long lists are given by their digest."""
+        backbone, context = self.backbone, self.context
+        return {
+            "classes": f"{len(self)} ({digest_of_json(self.names)[:12]})",
+            "templates": list(self.templates),
+            "descriptions": None if self.descriptions is None else digest_of_json(self.descriptions)[:12],
+            "context": None if context is None else context.digest,
+            "cut": [*map(len, (prompts.cut_rows for prompts in self.prompts))],
+            "backbone": backbone.name,
+            "weights": backbone.weights_hash,
+            "precision": backbone.precision,
+            **backbone.engine_facts,
+        }
 
     def missing_context(self, template: int, learner: str) -> str | None:
         """Return why a template has no context to learn, or None where it has one.

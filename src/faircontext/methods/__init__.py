@@ -13,6 +13,7 @@ from faircontext.methods.ttl import TTL
 from faircontext.methods.tps import TPS
 from faircontext.methods.rtpt import RTPT
 from faircontext.methods.fcl import FCL
+from faircontext.methods.stream import StreamMethod, StreamState
 
 __all__ = [
     "CTPT",
@@ -27,6 +28,8 @@ __all__ = [
     "EvidenceMethod",
     "Method",
     "RLCFEncoder",
+    "StreamMethod",
+    "StreamState",
     "ZeroShot",
     "create_method",
     "list_methods",

@@ -24,6 +24,7 @@ __all__ = [
     "METHODS",
     "Method",
     "create_method",
+    "is_tuned",
     "list_methods",
     "parse_fields",
     "parse_settings",
@@ -53,6 +54,8 @@ class Method(ABC):
     """The method whose recommended settings it takes, where it is not its own."""
     official: ClassVar[Mapping[str, object]] = {}
     """Overrides that reproduce the method's own repository."""
+    official_by_dataset: ClassVar[Mapping[str, Mapping[str, object]]] = {}
+    """Further ones, by name of the data set: where a method's authors chose settings for each set."""
 
     def __post_init__(self) -> None:
         for name, hint in _hints(type(self)).items():
@@ -124,7 +127,9 @@ def register_method(name: str, summary: str) -> Callable[[M], M]:
     return file
 
 
-def create_method(name: str, *, preset: str = "paper", backbone: Backbone | None = None, **settings: Any) -> Method:
+def create_method(
+    name: str, *, preset: str = "paper", backbone: Backbone | None = None, dataset: str | None = None, **settings: Any
+) -> Method:
     """Create a method by name.
 
     Args:
@@ -132,6 +137,7 @@ def create_method(name: str, *, preset: str = "paper", backbone: Backbone | None
         preset: `"paper"` (the defaults), `"recommended"` (what was found best for a backbone; the same as `"paper"`
             where nothing was) or `"official"` (the settings of a baseline's own repository).
         backbone: needed for `"recommended"`; a method that cannot run on it is refused.
+        dataset: name of a data set for which `"official"` may have settings of its own; see `is_tuned`.
         settings: hyper-parameters, over the preset's.
 
     Raises:
@@ -151,12 +157,18 @@ def create_method(name: str, *, preset: str = "paper", backbone: Backbone | None
         overrides.update({key: value for key, value in recommended.items() if key in _hints(method)})
     elif preset == "official":
         overrides.update(method.official)
+        overrides.update(method.official_by_dataset.get(dataset or "", {}))
     _check_known(method, name, settings)
     with METHODS.blamed(name):
         created = replace(method(), **{**overrides, **settings})
         if backbone is not None:
             created.check_backbone(backbone)
     return created
+
+
+def is_tuned(name: str, preset: str, dataset: str) -> bool:
+    """Return whether a preset has settings that a method's authors chose for this very data set."""
+    return preset == "official" and dataset in METHODS[name].official_by_dataset
 
 
 def list_methods(pattern: str = "*") -> list[str]:

@@ -17,7 +17,8 @@ from faircontext.metrics.stats import Accuracy
 from faircontext.runs.analyses import analysis_rows, describe_analysis
 from faircontext.runs.checks import check_same
 from faircontext.runs.options import EvaluateOptions, Say
-from faircontext.runs.plan import find_datasets, parse_shard, plan_of, prompts_of, run_name
+from faircontext.runs.orders import parse_shard, run_name
+from faircontext.runs.plan import find_datasets, plan_of, prompts_of
 from faircontext.runs.results import Result, read_results
 from faircontext.runs.runner import carry_out, engine_of
 from faircontext.runs.store import Run, load_run

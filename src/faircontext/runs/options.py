@@ -69,7 +69,7 @@ class RunOptions(BackboneOptions):
 
         Args:
             methods: names; a method runs several times, with other settings, under names with a suffix such as
-                `fcl-50`. `all` stands for those that the backbone can run.
+                `fcl-50`. `all` stands for those without a memory that the backbone can run.
 
         Raises:
             FairContextError: an option has a value that cannot be used.
@@ -77,12 +77,14 @@ class RunOptions(BackboneOptions):
         from faircontext.backbones.contexts import read_context
         from faircontext.methods import create_method, list_methods
         from faircontext.methods.base import METHODS
+        from faircontext.methods.stream import is_stream
         from faircontext.runs.plan import Model
 
         everything = [*methods] == ["all"]
         if cut := next((label for label in methods if label.endswith("-") and not variant_of(label)), None):
             raise ArgumentError(f"invalid method {cut!r}: must be {cut[:-1]}, or {cut}SUFFIX for a variant of it")
-        asked = {label: method_of(label) for label in (list_methods() if everything else methods)}
+        labels = [name for name in list_methods() if not is_stream(name)] if everything else methods
+        asked = {label: method_of(label) for label in labels}
         settings = self._settings(asked)
         for label, name in asked.items():
             create_method(name, **settings[label])
@@ -96,7 +98,8 @@ class RunOptions(BackboneOptions):
             for label, name in asked.items()
             if not everything or METHODS[name].needs <= backbone.capabilities
         }
-        return Model(backbone, created, replace(backbone.view_recipe(self.preset), **recipe), context)
+        recipes = replace(backbone.view_recipe(self.preset), **recipe)
+        return Model(backbone, created, recipes, context, self.preset, settings)
 
     def facts_of_weights(self) -> dict[str, Any]:
         """Return what records say of the choice of weights and of the context, where there was one."""

@@ -1,7 +1,7 @@
 """What a run is: which images in which order, which methods on which labels, and the configuration that is recorded."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
@@ -20,12 +20,14 @@ from faircontext.errors import ArgumentError
 from faircontext.files import digest_of_json, to_json
 from faircontext.imageio import MAX_PIXELS
 from faircontext.labels import LabelSpace
-from faircontext.methods import Method
+from faircontext.methods import Method, create_method
+from faircontext.methods.base import is_tuned
 from faircontext.names import list_warnings
 from faircontext.runs.answer import AnsweredImage, Item
 from faircontext.runs.options import EvaluateOptions, RunnerOptions
+from faircontext.runs.orders import choose, run_name
 from faircontext.runs.prompt_options import PromptChoice
-from faircontext.runs.records import Record, ScoredRecord
+from faircontext.runs.records import Record, ScoredRecord, method_of
 from faircontext.runs.unknown import Rejection
 from faircontext.types import Prediction
 from faircontext.views import ViewRecipe
@@ -34,13 +36,10 @@ __all__ = [
     "Model",
     "Plan",
     "Setup",
-    "choose",
     "data_hash",
     "find_datasets",
-    "parse_shard",
     "plan_of",
     "prompts_of",
-    "run_name",
 ]
 
 
@@ -67,12 +66,41 @@ class Setup:
 
 @dataclass(frozen=True)
 class Model:
-    """A backbone and the methods that are to run on it, from a learnt context where there is one."""
+    """A backbone and the methods that are to run on it, from a learnt context where there is one.
+
+    Attributes:
+        backbone: the model.
+        methods: by what they are called in rows, with the settings of no data set in particular.
+        recipe: how views are made.
+        context: a learnt one, or None.
+        preset: that the methods' settings start from.
+        given: settings over the preset's, by what the methods are called.
+    """
 
     backbone: Backbone
     methods: Mapping[str, Method]
     recipe: ViewRecipe
     context: LearntContext | None = None
+    preset: str = "paper"
+    given: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+    def tuned(self, dataset: str) -> list[str]:
+        """Return which methods have settings that their authors chose for a data set."""
+        return [label for label in self.methods if is_tuned(method_of(label), self.preset, dataset)]
+
+    def for_dataset(self, dataset: str) -> "Model":
+        """Return the model with its methods' settings for a data set, see `Method.official_by_dataset`."""
+        chosen = {
+            label: create_method(
+                method_of(label),
+                preset=self.preset,
+                backbone=self.backbone,
+                dataset=dataset,
+                **self.given.get(label, {}),
+            )
+            for label in self.tuned(dataset)
+        }
+        return replace(self, methods={**self.methods, **chosen}) if chosen else self
 
     def on(
         self,
@@ -253,41 +281,6 @@ class Plan:
         yield from (*dataset.warnings, *list_warnings(dataset.names), *self.setup.labels.warnings())
 
 
-def run_name(dataset: str, shard: tuple[int, int] | None) -> str:
-    """Return the name of the folder of a run on a data set, or on a part of it."""
-    return dataset if shard is None else f"{dataset}-shard-{shard[0]}-of-{shard[1]}"
-
-
-def choose(
-    n: int, seed: int, limit: int | None = None, shard: tuple[int, int] | None = None
-) -> Int[np.ndarray, " images"]:
-    """Return which of some images a run answers, in its order: a permutation by the seed, its head, every n-th of it.
-
-    A run with a smaller limit answers a part of what one with a larger limit answers. The order is mixed because data
-    sets are sorted by class: what has been answered at any time is a sample of the whole.
-
-    Args:
-        n: how many images there are.
-        seed: of the run.
-        limit: how many of them.
-        shard: `(i, n)` for the i-th of n parts.
-    """
-    order = np.random.default_rng([seed, n]).permutation(n)[:limit]
-    return order if shard is None else order[shard[0] :: shard[1]]
-
-
-def parse_shard(text: str) -> tuple[int, int]:
-    """Read `i/n`.
-
-    Raises:
-        ArgumentError: it is not the i-th of n parts, counted from 0.
-    """
-    part, slash, parts = text.partition("/")
-    if not (slash and part.isdecimal() and parts.isdecimal() and int(part) < int(parts)):
-        raise ArgumentError(f"--shard {text} is not possible; write i/n with i from 0 to n - 1, for example 0/4")
-    return int(part), int(parts)
-
-
 def data_hash(dataset: Dataset) -> str:
     """Return the SHA-256, in hexadecimal, over the sorted (key, size in bytes, label) of the images.
 
@@ -332,7 +325,9 @@ def plan_of(options: RunnerOptions, dataset: Dataset, model: Model, shard: tuple
         **{name: value for name, value in options.facts_of_weights().items() if value},  # so hashes of other runs stay
         **({} if model.context is None else {"context": model.context.digest}),
     }
-    setup = model.on(dataset.names, prompts_of(options, dataset), dataset.regime, options.truncate)
+    setup = model.for_dataset(dataset.name).on(
+        dataset.names, prompts_of(options, dataset), dataset.regime, options.truncate
+    )
     setup = setup.with_unknown(options)
     return Plan(dataset, setup, options.seed, options.limit, shard, facts, options.stored)
 
