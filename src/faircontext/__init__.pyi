@@ -14,6 +14,7 @@ from .methods import (
     MTA as MTA,
     RLCF as RLCF,
     RTPT as RTPT,
+    TDA as TDA,
     TPS as TPS,
     TPT as TPT,
     TTL as TTL,

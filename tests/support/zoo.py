@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from faircontext import CTPT, FCL, MTA, RLCF, RTPT, TPS, TPT, TTL, ZERO, Method, RLCFEncoder, ZeroShot
+from faircontext import CTPT, FCL, MTA, RLCF, RTPT, TDA, TPS, TPT, TTL, ZERO, Method, RLCFEncoder, ZeroShot
 
 __all__ = ["SPEC", "Spec"]
 
@@ -153,5 +153,27 @@ SPEC = {
         reference=FCL(**SMALL, calibrate=False),
         fallback="answered by exploration alone",
     ),
+    "tda": Spec(
+        TDA,
+        {
+            "alpha": 2.0,
+            "beta": 5.0,
+            "capacity": 3,
+            "negative_alpha": 0.117,
+            "negative_beta": 1.0,
+            "negative_capacity": 2,
+            "uncertain": (0.2, 0.5),
+            "mask": (0.03, 1.0),
+            "views": "plain",
+            "rho": 0.1,
+        },
+        invalid=(
+            *BAD_RHO,
+            *((name, value) for name in ("alpha", "beta") for value in (-0.1, NAN, INF)),
+            *((name, value) for name in ("negative_alpha", "negative_beta") for value in (-0.1, NAN)),
+            *(("capacity", 0), ("negative_capacity", -1), ("capacity", 1001)),
+            *(("uncertain", (0.5, 0.2)), ("uncertain", (0.2,)), ("mask", (0.5, 1.5)), ("mask", (NAN, 1.0))),
+        ),
+    ),
 }
-"""By name, in the order of the paper's tables."""
+"""By name, in the order of the paper's tables; those with a memory come last."""

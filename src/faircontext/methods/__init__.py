@@ -14,6 +14,7 @@ from faircontext.methods.tps import TPS
 from faircontext.methods.rtpt import RTPT
 from faircontext.methods.fcl import FCL
 from faircontext.methods.stream import StreamMethod, StreamState
+from faircontext.methods.tda import TDA
 
 __all__ = [
     "CTPT",
@@ -21,6 +22,7 @@ __all__ = [
     "MTA",
     "RLCF",
     "RTPT",
+    "TDA",
     "TPS",
     "TPT",
     "TTL",

@@ -83,6 +83,11 @@ class Method(ABC):
     def check_labels(self, labels: LabelSpace) -> None:  # noqa: B027 (most methods take any)
         """Raise `LabelError` where the method cannot run on a label space, before any image is read."""
 
+    @property
+    def sees_views(self) -> bool:
+        """Whether it looks at more than the plain view, with its settings."""
+        return self.uses_views
+
     def view_set(self, episode: Episode) -> Episode:
         """Return the episode with the views that this method sees, see `ViewRecipe.augmix`."""
         recipe = episode.recipe

@@ -15,13 +15,23 @@ from torch import Tensor
 
 from faircontext.episode import Episode
 from faircontext.errors import ArgumentError, FeatureError, check_minimum, check_type
+from faircontext.explore import rank_classes
 from faircontext.files import digest, digest_of_json
 from faircontext.labels import LabelSpace
 from faircontext.methods.base import METHODS, Method
 from faircontext.methods.predict import fall_back
-from faircontext.types import Prediction
+from faircontext.types import Diagnostic, Prediction
 
-__all__ = ["Commit", "StreamMethod", "StreamState", "check_origin", "is_stream", "on_cpu", "text_on_cpu"]
+__all__ = [
+    "Commit",
+    "StreamMethod",
+    "StreamState",
+    "check_origin",
+    "is_stream",
+    "on_cpu",
+    "predict_by_sums",
+    "text_on_cpu",
+]
 
 Commit = Callable[[], None]
 """Writes what an image changes into the tensors of a state; all that can fail has been computed before."""
@@ -185,3 +195,9 @@ def on_cpu(features: Float[Tensor, "*rows dim"]) -> Float[Tensor, "*rows dim"]:
 def text_on_cpu(labels: LabelSpace) -> Float[Tensor, "classes dim"]:
     """Return zero-shot's text features in float64 on the CPU: scores are summed in double."""
     return labels.constant("stream", lambda: labels.zero_shot_text.double().cpu())
+
+
+def predict_by_sums(logits: Float[Tensor, " classes"], diagnostics: Mapping[str, Diagnostic]) -> Prediction:
+    """Answer with logits that were summed in float64; they rank as they are in float32, so that equal classes tie."""
+    ranking = rank_classes(logits.float())
+    return Prediction(int(ranking[0]), ranking, logits.softmax(-1).float(), diagnostics=diagnostics)

@@ -162,7 +162,7 @@ def answer_images(
         FairContextError: a worker process was killed, or has been silent for too long.
     """
     labels.text  # noqa: B018 (encoded here, so that it does not count in the first image's seconds)
-    cut = any(method.uses_views for method in methods.values())
+    cut = any(method.sees_views for method in methods.values())
     augment = recipe.augmix == "auto" and recipe.regime == "fine-grained"
     augment = augment and any(method.fine_grained_augmix for method in methods.values())
     # Where features are kept, pixels are made only for those that are missing.

@@ -58,7 +58,7 @@ def answer_on_ray(plan: Plan, positions: Sequence[int], build: Build, workers: i
     _start(ray)
     room = ray.cluster_resources().get("GPU" if gpus else "CPU", 1) // (1 if gpus else threads)
     actors = max(1, int(room) if workers is None else min(int(room), workers))
-    size = FEW if any(method.uses_views for method in plan.setup.methods.values()) else ROW_MULTIPLE
+    size = FEW if any(method.sees_views for method in plan.setup.methods.values()) else ROW_MULTIPLE
     rows = ray.data.from_items([{"position": position} for position in positions]).map_batches(
         _Answerer,
         batch_size=size,

@@ -49,8 +49,9 @@ METHOD_TITLES = {
     "tps": "TPS",
     "rtpt": "R-TPT",
     "fcl": "FCL",
+    "tda": "TDA",
 }
-"""Methods in the order of the paper's rows."""
+"""Methods in the order of the paper's rows, then those with a memory."""
 
 
 def method_of(label: str) -> str:
