@@ -10,6 +10,9 @@ from .imageio import load_image as load_image
 from .labels import LabelSpace as LabelSpace
 from .methods import (
     CTPT as CTPT,
+    DMN as DMN,
+    DPE as DPE,
+    ECALP as ECALP,
     FCL as FCL,
     MTA as MTA,
     RLCF as RLCF,
@@ -19,7 +22,9 @@ from .methods import (
     TPT as TPT,
     TTL as TTL,
     ZERO as ZERO,
+    BoostAdapter as BoostAdapter,
     Method as Method,
+    OnZeta as OnZeta,
     RLCFEncoder as RLCFEncoder,
     StreamMethod as StreamMethod,
     StreamState as StreamState,

@@ -3,7 +3,26 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from faircontext import CTPT, FCL, MTA, RLCF, RTPT, TDA, TPS, TPT, TTL, ZERO, Method, RLCFEncoder, ZeroShot
+from faircontext import (
+    CTPT,
+    DMN,
+    DPE,
+    ECALP,
+    FCL,
+    MTA,
+    RLCF,
+    RTPT,
+    TDA,
+    TPS,
+    TPT,
+    TTL,
+    ZERO,
+    BoostAdapter,
+    Method,
+    OnZeta,
+    RLCFEncoder,
+    ZeroShot,
+)
 
 __all__ = ["SPEC", "Spec"]
 
@@ -86,6 +105,26 @@ FCL_DEFAULTS = {
 }
 SMALL = {"masks": 8, "k": 3, "beta": 5.0, "lr": 0.006}
 
+TDA_DEFAULTS = {
+    "alpha": 2.0,
+    "beta": 5.0,
+    "capacity": 3,
+    "negative_alpha": 0.117,
+    "negative_beta": 1.0,
+    "negative_capacity": 2,
+    "uncertain": (0.2, 0.5),
+    "mask": (0.03, 1.0),
+    "views": "plain",
+    "rho": 0.1,
+}
+BAD_TDA = (
+    *BAD_RHO,
+    *((name, value) for name in ("alpha", "beta") for value in (-0.1, NAN, INF)),
+    *((name, value) for name in ("negative_alpha", "negative_beta") for value in (-0.1, NAN)),
+    *(("capacity", 0), ("negative_capacity", -1), ("capacity", 1001)),
+    *(("uncertain", (0.5, 0.2)), ("uncertain", (0.2,)), ("mask", (0.5, 1.5)), ("mask", (NAN, 1.0))),
+)
+
 SPEC = {
     "zero_shot": Spec(ZeroShot, {}),
     "tpt": Spec(TPT, {"rho": 0.1, **STEP}, invalid=BAD_RHO + BAD_STEP, seam=f"{TUNING}.marginal_entropy"),
@@ -153,27 +192,53 @@ SPEC = {
         reference=FCL(**SMALL, calibrate=False),
         fallback="answered by exploration alone",
     ),
-    "tda": Spec(
-        TDA,
-        {
-            "alpha": 2.0,
-            "beta": 5.0,
-            "capacity": 3,
-            "negative_alpha": 0.117,
-            "negative_beta": 1.0,
-            "negative_capacity": 2,
-            "uncertain": (0.2, 0.5),
-            "mask": (0.03, 1.0),
-            "views": "plain",
-            "rho": 0.1,
-        },
+    "tda": Spec(TDA, TDA_DEFAULTS, invalid=BAD_TDA),
+    "dmn": Spec(
+        DMN,
+        {"beta": 5.5, "slots": 50, "rho": 0.1, "mix": 1.0},
         invalid=(
             *BAD_RHO,
-            *((name, value) for name in ("alpha", "beta") for value in (-0.1, NAN, INF)),
-            *((name, value) for name in ("negative_alpha", "negative_beta") for value in (-0.1, NAN)),
-            *(("capacity", 0), ("negative_capacity", -1), ("capacity", 1001)),
-            *(("uncertain", (0.5, 0.2)), ("uncertain", (0.2,)), ("mask", (0.5, 1.5)), ("mask", (NAN, 1.0))),
+            *((name, value) for name in ("beta", "mix") for value in (-0.1, NAN, INF)),
+            ("slots", 0),
+            ("slots", 1001),
         ),
+    ),
+    "onzeta": Spec(
+        OnZeta,
+        {"beta": 0.8, "alpha": 1.0, "c_w": 0.5, "c_rho": 20.0, "tau_text": None, "tau_image": None},
+        invalid=(
+            *(("beta", value) for value in (-0.1, 1.1, NAN)),
+            *((name, value) for name in ("alpha", "c_w", "c_rho") for value in (-0.1, NAN, INF)),
+            *((name, value) for name in ("tau_text", "tau_image") for value in (0.0, -1.0, NAN)),
+        ),
+    ),
+    "boostadapter": Spec(BoostAdapter, {**TDA_DEFAULTS, "delta": 3}, invalid=(*BAD_TDA, ("delta", -1))),
+    "dpe": Spec(
+        DPE,
+        {
+            "a": 6.0,
+            "b": 5.0,
+            "lr": 0.0005,
+            "lam": 0.5,
+            "capacity": 3,
+            "threshold": 0.1,
+            "rho": 0.1,
+            "views": "confident",
+            "answer": "plain",
+            "formulas": "paper",
+        },
+        official={"formulas": "repository"},
+        invalid=(
+            *BAD_RHO,
+            *((name, value) for name in ("a", "b", "lr", "lam", "threshold") for value in (-0.1, NAN, INF)),
+            ("capacity", 0),
+            ("capacity", 1001),
+        ),
+    ),
+    "ecalp": Spec(
+        ECALP,
+        {"k_text": 3, "k_image": 8, "gamma": 10, "iterations": 3},
+        invalid=tuple((name, value) for name in ("k_text", "k_image", "gamma", "iterations") for value in (0, 1001)),
     ),
 }
 """By name, in the order of the paper's tables; those with a memory come last."""

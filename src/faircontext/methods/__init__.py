@@ -15,9 +15,17 @@ from faircontext.methods.rtpt import RTPT
 from faircontext.methods.fcl import FCL
 from faircontext.methods.stream import StreamMethod, StreamState
 from faircontext.methods.tda import TDA
+from faircontext.methods.dmn import DMN
+from faircontext.methods.onzeta import OnZeta
+from faircontext.methods.boostadapter import BoostAdapter
+from faircontext.methods.dpe import DPE
+from faircontext.methods.ecalp import ECALP
 
 __all__ = [
     "CTPT",
+    "DMN",
+    "DPE",
+    "ECALP",
     "FCL",
     "MTA",
     "RLCF",
@@ -27,8 +35,10 @@ __all__ = [
     "TPT",
     "TTL",
     "ZERO",
+    "BoostAdapter",
     "EvidenceMethod",
     "Method",
+    "OnZeta",
     "RLCFEncoder",
     "StreamMethod",
     "StreamState",

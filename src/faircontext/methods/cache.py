@@ -89,7 +89,7 @@ def relative_entropy(nats: float, classes: int) -> float:
     return nats / math.log2(classes)
 
 
-def affinity(cosines: Float[Tensor, " rows"], alpha: float, beta: float) -> Float[Tensor, " rows"]:
+def affinity(cosines: Float[Tensor, "*any"], alpha: float, beta: float) -> Float[Tensor, "*any"]:
     """Return Tip-Adapter's `alpha exp(-beta (1 - x))`."""
     return alpha * torch.exp(-beta * (1.0 - cosines))
 

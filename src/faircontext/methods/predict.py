@@ -13,7 +13,15 @@ from faircontext.explore import Exploration, rank_classes, scores
 from faircontext.methods.base import Method, register_method
 from faircontext.types import Diagnostic, Prediction
 
-__all__ = ["ZeroShot", "fall_back", "predict_by_logits", "predict_by_scores", "predict_by_vote", "vote_over_templates"]
+__all__ = [
+    "ZeroShot",
+    "fall_back",
+    "predict_by_logits",
+    "predict_by_probabilities",
+    "predict_by_scores",
+    "predict_by_vote",
+    "vote_over_templates",
+]
 
 
 def predict_by_scores(
@@ -47,6 +55,23 @@ def predict_by_logits(
     """Answer with the class of the largest logit; probabilities are the softmax."""
     ranking = rank_classes(logits.cpu())
     return Prediction(int(ranking[0]), ranking, logits.softmax(-1).cpu(), diagnostics=diagnostics or {})
+
+
+def predict_by_probabilities(
+    probabilities: Float[Tensor, " classes"],
+    diagnostics: Mapping[str, Diagnostic] | None = None,
+    *ties: Float[Tensor, " classes"],
+) -> Prediction:
+    """Answer with the most probable class.
+
+    Args:
+        probabilities: summing to one; they are rounded to float32 before classes are ranked.
+        diagnostics: what came about on the way.
+        ties: what ranks classes of equal probability, before their index does.
+    """
+    rounded = probabilities.float().cpu()
+    ranking = rank_classes(rounded, *ties)
+    return Prediction(int(ranking[0]), ranking, rounded, diagnostics=diagnostics or {})
 
 
 def predict_by_vote(

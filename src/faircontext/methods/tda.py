@@ -126,7 +126,8 @@ class TDA(StreamMethod):
         if self.uncertain[0] < entropy < self.uncertain[1]:
             lowered = _lowered(seen.probabilities, self.mask, memory["negative_mask"].shape[-1])
             added = self.negative.insert(memory, seen.label, h=seen.entropy, x=seen.feature, mask=lowered)
-        positive, negative = self.positive.read(memory, inserted), self.negative.read(memory, added)
+        lent = self.lend(episode, memory, inserted)
+        positive, negative = self.positive.read(memory, lent), self.negative.read(memory, added)
         classes, x = len(text), seen.feature
         logits = seen.logits + self._raise(positive, x, classes) - self._lower(negative, x, classes)
         diagnostics: dict[str, Diagnostic] = {
@@ -140,6 +141,10 @@ class TDA(StreamMethod):
             self.negative.store(memory, added)
 
         return predict_by_sums(logits, diagnostics), commit
+
+    def lend(self, episode: Episode, memory: Mapping[str, Tensor], inserted: Overlay) -> Overlay:  # noqa: ARG002
+        """Return what the positive cache is while the image is answered: here with the image in it, and no more."""
+        return inserted
 
     def _raise(self, entries: Entries, feature: Float[Tensor, " dim"], classes: int) -> Float[Tensor, " classes"]:
         """Return `sum_c e_c sum_j A(x . x_j)`, over the images of the positive cache."""
