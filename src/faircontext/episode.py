@@ -170,7 +170,15 @@ class Episode:
         """The embedding of the plain view: the first of the views' features where they are known."""
         if "view_features" in self.__dict__:
             return self.view_features[0]
-        return self.backbone.encode_image(self.x[None])[0]
+        return self._encode("plain", {}, 1, lambda *_: self.backbone.encode_image(self.x[None]))[0]
+
+    def encode_z(self, encode: Callable[[], Float[Tensor, "1 dim"]]) -> None:
+        """Take the embedding of the plain view from the folder of features, or from a batch of several images.
+
+        Args:
+            encode: gives it; where it is stored, it is not called.
+        """
+        self.take_z(self._encode("plain", {}, 1, lambda *_: encode())[0])
 
     def take_z(self, z: Float[Tensor, " dim"]) -> None:
         """Take the embedding of the plain view, encoded in one batch with those of other images."""

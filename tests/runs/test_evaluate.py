@@ -18,10 +18,11 @@ from faircontext import Backbone, Episode, FairContextError, LabelSpace, ZeroSho
 from faircontext.datasets.spec import Dataset
 from faircontext.imageio import read_image
 from faircontext.runs import runner, watch as watch_module
+from faircontext.runs.merging import merge
 from faircontext.runs.plan import Plan
 from faircontext.runs.records import SCHEMA, Record
 from faircontext.runs.runner import Engine, answer_here
-from faircontext.runs.store import load_run, merge
+from faircontext.runs.store import load_run
 from faircontext.runs.watch import Watch
 
 HERE = partial(answer_here, read=read_image, workers=0)
@@ -166,7 +167,8 @@ from pathlib import Path
 from faircontext import FCL, LabelSpace, ViewRecipe, ZeroShot, create_backbone
 from faircontext.runs import store
 from faircontext.runs.runner import answer_here, carry_out
-from faircontext.runs.plan import Plan, Setup
+from faircontext.runs.plan import Plan
+from faircontext.runs.setup import Setup
 from faircontext.datasets.spec import Dataset, Sample
 from faircontext.imageio import read_image
 

@@ -137,7 +137,7 @@ def draw_figures(groups: Sequence[RunGroup], sidecars: Sidecars, names: Sequence
 
 def _stems(name: str, groups: Sequence[RunGroup]) -> list[str]:
     """Return names of files, which hold the settings in which the groups differ."""
-    rows = [(*map(str, group.settings[:-1]), f"seed{group.settings.seed}") for group in groups]
+    rows = [(*map(str, group.settings[:5]), f"seed{group.settings.seed}", group.settings.stream) for group in groups]
     differs = [len({*column}) > 1 for column in zip(*rows, strict=True)]
     stems = []
     for row in rows:

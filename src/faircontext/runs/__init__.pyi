@@ -25,7 +25,9 @@ from .groups import (
     find_sidecars as find_sidecars,
     group_runs as group_runs,
 )
+from .merging import merge as merge
 from .options import ClassifyOptions as ClassifyOptions, EvaluateOptions as EvaluateOptions
 from .records import AnalysisRow as AnalysisRow, Record as Record, Row as Row
 from .results import Result as Result, read_results as read_results
-from .store import Run as Run, load_run as load_run, load_runs as load_runs, merge as merge
+from .store import Run as Run, load_run as load_run, load_runs as load_runs
+from .streams import Streams as Streams, read_state as read_state, write_state as write_state

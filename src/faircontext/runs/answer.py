@@ -8,10 +8,11 @@ Where no method uses views, the plain views of `ROW_MULTIPLE` images are encoded
 """
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from itertools import islice, tee
 from pathlib import Path
 
@@ -26,10 +27,11 @@ from faircontext.errors import FeatureError, ImageError
 from faircontext.explore import scores
 from faircontext.imageio import DecodedImage, read_image
 from faircontext.labels import LabelSpace
-from faircontext.methods import Method, ZeroShot
+from faircontext.methods import Method, StreamMethod, ZeroShot
 from faircontext.methods.base import METHODS
 from faircontext.runs.ahead import map_ahead
 from faircontext.runs.records import Row
+from faircontext.runs.streams import Streams
 from faircontext.sources import Source
 from faircontext.system import usable_processors
 from faircontext.types import Prediction
@@ -145,8 +147,11 @@ def answer_images(
     read: Callable[[Source], DecodedImage] = read_image,
     workers: int = 0,
     features: Path | None = None,
+    streams: Streams | None = None,
 ) -> Iterator[AnsweredImage]:
     """Yield one answer per image, in order; each image is read and encoded once for all methods.
+
+    Methods with a memory answer the images as one stream; a file that is unreadable leaves no trace in it.
 
     Args:
         items: the images; taken as they are needed, so that they may be many.
@@ -157,11 +162,14 @@ def answer_images(
         read: how a file is decoded.
         workers: processes that read files and cut views ahead; with 0 this one does it when an image's turn comes.
         features: folder where image features are kept, for other runs on the same images; None keeps none.
+        streams: states of methods with a memory, which are changed; None for a new stream.
 
     Raises:
         FairContextError: a worker process was killed, or has been silent for too long.
     """
     labels.text  # noqa: B018 (encoded here, so that it does not count in the first image's seconds)
+    if streams is None:
+        streams = Streams(methods, labels, len(items) if isinstance(items, Sized) else None)
     cut = any(method.sees_views for method in methods.values())
     augment = recipe.augmix == "auto" and recipe.regime == "fine-grained"
     augment = augment and any(method.fine_grained_augmix for method in methods.values())
@@ -171,7 +179,7 @@ def answer_images(
     items, ahead_of_them = tee(items)
     stream = zip(items, _prepare(reader, ahead_of_them, workers), strict=True)
     while chunk := list(islice(stream, 1 if cut else ROW_MULTIPLE)):
-        yield from _answer_chunk(chunk, labels, methods, features)
+        yield from _answer_chunk(chunk, labels, methods, features, streams)
 
 
 def _prepare(reader: _Reader, items: Iterator[Item], workers: int) -> Iterator[_Prepared]:
@@ -185,26 +193,47 @@ def _prepare(reader: _Reader, items: Iterator[Item], workers: int) -> Iterator[_
             yield from pool.map(reader, chunk)
 
 
+class _Batch:
+    """The plain views of some images, encoded together when the features of one are asked for."""
+
+    def __init__(self, episodes: Sequence[Episode]) -> None:
+        self._episodes = episodes
+
+    @cached_property
+    def _encoded(self) -> Tensor:
+        backbone = self._episodes[0].backbone
+        plain = torch.stack([episode.plain for episode in self._episodes]).to(backbone.device)
+        return backbone.encode_image(plain / 255.0)
+
+    def row(self, index: int) -> Float[Tensor, "1 dim"]:
+        """Return the features of an image."""
+        return self._encoded[index : index + 1]
+
+
 def _answer_chunk(
-    chunk: Sequence[tuple[Item, _Prepared]], labels: LabelSpace, methods: Mapping[str, Method], features: Path | None
+    chunk: Sequence[tuple[Item, _Prepared]],
+    labels: LabelSpace,
+    methods: Mapping[str, Method],
+    features: Path | None,
+    streams: Streams,
 ) -> Iterator[AnsweredImage]:
     """Answer some images; where there are several, their plain views are encoded in one batch."""
     begin = time.perf_counter()
     episodes = [None if image.views is None else Episode.of(image.views, labels, features) for _, image in chunk]
     read = [episode for episode in episodes if episode is not None]
     if len(read) > 1:
-        plain = torch.stack([episode.plain for episode in read]).to(labels.backbone.device)
         with suppress(FeatureError):  # of one of them: then each is encoded alone, and that one has no prediction
-            encoded = labels.backbone.encode_image(plain / 255.0)
-            for episode, z in zip(read, encoded, strict=True):
-                episode.take_z(z)
+            batch = _Batch(read)
+            for index, episode in enumerate(read):
+                episode.encode_z(partial(batch.row, index))
     shared = (time.perf_counter() - begin) / len(chunk)
     for (item, image), current in zip(chunk, episodes, strict=True):
         error, seconds, begin = image.error, image.seconds + shared, time.perf_counter()
         row = Row(item.name, "" if item.label is None else labels.names[item.label])
         if current is not None:
             try:
-                yield replace(_answer(current, methods, row, item.label, seconds), warnings=image.warnings)
+                answered = _answer(current, methods, row, item.label, seconds, streams)
+                yield replace(answered, warnings=image.warnings)
                 continue
             except FeatureError as caught:
                 error, seconds = str(caught), seconds + time.perf_counter() - begin
@@ -212,15 +241,19 @@ def _answer_chunk(
         yield AnsweredImage(rows, warnings=image.warnings, label=item.label)
 
 
+def _rank(method: Method) -> int:
+    """Return when a method's turn comes: those last that take the plain view's features from the views', if any."""
+    return 2 if isinstance(method, ZeroShot) else int(isinstance(method, StreamMethod))
+
+
 def _answer(
-    episode: Episode, methods: Mapping[str, Method], row: Row, label: int | None, seconds: float
+    episode: Episode, methods: Mapping[str, Method], row: Row, label: int | None, seconds: float, streams: Streams
 ) -> AnsweredImage:
     """Answer one image; raise `FeatureError` where zero-shot has no prediction."""
-    # Zero-shot comes last: it takes the plain view's features from the views', where they are encoded anyway.
     made: dict[Method, tuple[Prediction | str, float]] = {}
-    for method in sorted([*methods.values(), _ZERO_SHOT], key=lambda method: isinstance(method, ZeroShot)):
+    for method in sorted([*methods.values(), _ZERO_SHOT], key=_rank):
         if method not in made:
-            begin, outcome = time.perf_counter(), _try(method, episode)
+            begin, outcome = time.perf_counter(), _try(method, episode, streams)
             made[method], seconds = (outcome, time.perf_counter() - begin + seconds), 0.0
     names, (reference, _) = episode.labels.names, made[_ZERO_SHOT]
     if isinstance(reference, str):
@@ -245,11 +278,11 @@ def _answer(
     return AnsweredImage(rows, predictions, reference, label=label, features=episode.z)
 
 
-def _try(method: Method, episode: Episode) -> Prediction | str:
+def _try(method: Method, episode: Episode, streams: Streams) -> Prediction | str:
     """Return a method's prediction, or why there is none."""
     try:
         with METHODS.blamed(getattr(method, "name", "")):
-            prediction = method(episode)
+            prediction = streams.step(method, episode) if isinstance(method, StreamMethod) else method(episode)
             if not isinstance(prediction, Prediction):
                 raise TypeError(f"it returns {type(prediction).__name__}, not Prediction")
     except FeatureError as error:

@@ -26,10 +26,13 @@ from faircontext.runs.exports import EntrySpool, Export, RowWriter, exports_of, 
 from faircontext.runs.features import EmbeddingsWriter, ScoresWriter, manifest_of, manifest_path, write_classifier
 from faircontext.runs.options import ClassifyOptions, Say
 from faircontext.runs.orders import choose, parse_shard
-from faircontext.runs.plan import Plan, Setup, plan_of
+from faircontext.runs.plan import Plan, plan_of
 from faircontext.runs.records import Record
 from faircontext.runs.runner import Engine, carry_out_in, engine_of
+from faircontext.runs.setup import Setup
 from faircontext.runs.store import Run
+from faircontext.runs.stream_options import check_one_stream
+from faircontext.runs.streams import Streams
 from faircontext.runs.totals import Totals, summary_of
 from faircontext.runs.unknown import NONE
 from faircontext.sources import Remote
@@ -53,6 +56,7 @@ def classify(options: ClassifyOptions, inputs: Sequence[str], listed: Iterable[s
         KeyboardInterrupt: the run was stopped; what was answered is written.
     """
     options.check()
+    check_one_stream(options)
     shard = None if options.shard is None else parse_shard(options.shard)
     names = options.names_for(inputs)
     options.check_top(len(names))
@@ -137,7 +141,9 @@ def _answer(options: ClassifyOptions, names: Sequence[str], found: Inputs, warn:
         totals = Totals([*setup.methods])
         items = (Item(sample.key, sample.path, sample.label) for sample in map(images.__getitem__, positions.tolist()))
         workers, features = options.workers or 0, options.features
-        stream = answer_images(items, setup.labels, setup.methods, setup.recipe, options.seed, read, workers, features)
+        streams = Streams(setup.methods, setup.labels, max(1, len(positions)))
+        how = (setup.labels, setup.methods, setup.recipe, options.seed, read, workers, features, streams)
+        stream = answer_images(items, *how)
         stream = setup.judge(stream)
         interruption: KeyboardInterrupt | None = None
         try:
@@ -202,8 +208,10 @@ class _Strict:
         self._engine = engine
         self.unreadable: Record | None = None
 
-    def __call__(self, plan: Plan, positions: Sequence[int]) -> Iterator[list[Record]]:
-        for records in self._engine(plan, positions):
+    def __call__(
+        self, plan: Plan, positions: Sequence[int], *, streams: Streams | None = None
+    ) -> Iterator[list[Record]]:
+        for records in self._engine(plan, positions, streams=streams) if streams else self._engine(plan, positions):
             yield records
             if records[0].error:
                 self.unreadable = records[0]
@@ -313,6 +321,7 @@ def _report(options: ClassifyOptions, setup: Setup, totals: Totals) -> dict[str,
             "labels": labels.names,
             "truncate": options.truncate,
             "seed": options.seed,
+            **({"stream": {"images": totals.images}} if options.stream else {}),
             **({} if (rule := setup.rejection) is None else {"unknown": asdict(rule)}),
             "exif": options.exif,
             "max_pixels": min(options.max_pixels, MAX_PIXELS),

@@ -17,11 +17,12 @@ from faircontext.metrics.stats import Accuracy
 from faircontext.runs.analyses import analysis_rows, describe_analysis
 from faircontext.runs.checks import check_same
 from faircontext.runs.options import EvaluateOptions, Say
-from faircontext.runs.orders import parse_shard, run_name
+from faircontext.runs.orders import parse_shard
 from faircontext.runs.plan import find_datasets, plan_of, prompts_of
 from faircontext.runs.results import Result, read_results
 from faircontext.runs.runner import carry_out, engine_of
 from faircontext.runs.store import Run, load_run
+from faircontext.runs.stream_options import check_streams
 from faircontext.types import describe_flat, is_flat, read_diagnostics
 
 __all__ = [
@@ -46,6 +47,7 @@ def evaluate(options: EvaluateOptions, say: Say, warn: Say) -> int:
     """
     shard = None if options.shard is None else parse_shard(options.shard)
     options.check()
+    streams = check_streams(options)
     datasets = find_datasets(options)
     if options.threads is not None:
         torch.set_num_threads(options.threads)
@@ -53,9 +55,15 @@ def evaluate(options: EvaluateOptions, say: Say, warn: Say) -> int:
         check_folder(options.features)
     for dataset in datasets:  # what is wrong with these is told before the model is loaded
         prompts_of(options, dataset)
-        check_folder(options.out / run_name(dataset.name, shard))
+        for name in options.run_names(dataset.name, shard, streams):
+            check_folder(options.out / name)
     model = options.load(options.labels_of_methods)
-    plans = [plan_of(options, dataset, model, shard) for dataset in datasets]
+    orders = [*dict.fromkeys(options.orders)] if streams else [0]
+    plans = [
+        replace(plan, order=order, arrangement=options.arrangement)
+        for plan in (plan_of(options, dataset, model, shard) for dataset in datasets)
+        for order in orders
+    ]
     engine, facts = engine_of(options, model)
     unreadable = False
     for plan in plans:
@@ -63,7 +71,7 @@ def evaluate(options: EvaluateOptions, say: Say, warn: Say) -> int:
             say(line)
         for warning in plan.warnings():
             warn(f"{plan.dataset.name}: {warning}")
-        run = carry_out(plan, options.out, engine, options.resume, facts, warn)
+        run = carry_out(plan, options.out, engine, options.resume, facts, warn, options.keep_state)
         unreadable |= _warn_of_unreadable(run, warn)
         for line in _describe_analyses(run, options) if options.analyses else _describe_results(run, warn):
             say(line)
@@ -76,7 +84,9 @@ def evaluate_missing(options: EvaluateOptions, say: Say, warn: Say) -> list[Run]
     Raises:
         ArgumentError: a run that is there is not what is asked for.
     """
-    folders = {name: options.out / Path(name).name for name in options.datasets}
+    streams = check_streams(options)
+    names = {name: options.run_names(Path(name).name, None, streams)[0] for name in options.datasets}
+    folders = {name: options.out / folder for name, folder in names.items()}
     runs = {folder: load_run(folder) for folder in folders.values() if (folder / "run.json").exists()}
     for run in runs.values():
         check_asked(run, options)

@@ -40,7 +40,11 @@ T = TypeVar("T")
 
 
 class RunSettings(NamedTuple):
-    """What runs of a group share; `pretrained` is empty for a backbone's own weights, `precision` names an engine."""
+    """What runs of a group share.
+
+    `pretrained` is empty for a backbone's own weights, `precision` names an engine, and `stream` is the order of images
+    in runs of methods with a memory.
+    """
 
     backbone: str
     pretrained: str
@@ -48,6 +52,7 @@ class RunSettings(NamedTuple):
     preset: str
     prompts: str
     seed: int
+    stream: str = ""
 
     @classmethod
     def of(cls, run: Run) -> "RunSettings":
@@ -55,7 +60,15 @@ class RunSettings(NamedTuple):
         config = run.document["config"]
         backbone, weights = config["backbone"], config.get("pretrained") or ""
         precision = backbone["precision"] + (f", {backbone['engine']['name']}" if "engine" in backbone else "")
-        return cls(backbone["name"], weights, precision, config["preset"], config["prompts"], config["seed"])
+        facts = (backbone["name"], weights, precision, config["preset"], config["prompts"], config["seed"])
+        return cls(*facts, _describe_stream(config.get("stream")))
+
+
+def _describe_stream(stream: Mapping[str, Any] | None) -> str:
+    if stream is None:
+        return ""
+    arrangement = "" if stream["arrangement"] == "shuffled" else f", {stream['arrangement']}"
+    return f"order {stream['order']}{arrangement}"
 
 
 @dataclass(frozen=True)
@@ -102,7 +115,7 @@ class RunGroup:
         settings = self.settings
         model = ", ".join(filter(None, (settings.backbone, Path(settings.pretrained).name, settings.precision)))
         prompts = "" if settings.prompts == "single" else f", prompts {settings.prompts}"
-        return f"{model}, preset {settings.preset}{prompts}"
+        return f"{model}, preset {settings.preset}{prompts}{settings.stream and f', {settings.stream}'}"
 
 
 def find_runs(folders: Sequence[Path]) -> list[Run]:

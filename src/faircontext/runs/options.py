@@ -13,12 +13,13 @@ from faircontext.names import class_names
 from faircontext.runs.backbone_options import BackboneOptions
 from faircontext.runs.prompt_options import PromptChoice, PromptOptions, digest_of_file
 from faircontext.runs.records import method_of, variant_of
+from faircontext.runs.stream_options import StreamOptions
 from faircontext.runs.unknown import UnknownOptions
 from faircontext.sources import Source
 from faircontext.system import keep_freed_memory, usable_processors
 
 if TYPE_CHECKING:
-    from faircontext.runs.plan import Model, Setup
+    from faircontext.runs.setup import Model, Setup
 
 __all__ = [
     "AnalysisOptions",
@@ -78,7 +79,7 @@ class RunOptions(BackboneOptions):
         from faircontext.methods import create_method, list_methods
         from faircontext.methods.base import METHODS
         from faircontext.methods.stream import is_stream
-        from faircontext.runs.plan import Model
+        from faircontext.runs.setup import Model
 
         everything = [*methods] == ["all"]
         if cut := next((label for label in methods if label.endswith("-") and not variant_of(label)), None):
@@ -256,6 +257,8 @@ class ClassifyOptions(ModelOptions, RunnerOptions):
     """Column of tables that holds images or their paths, where it has no usual name (image, path, file_name)."""
     label_column: str | None = None
     """Column of tables that holds labels, where it is not called label."""
+    stream: bool = False
+    """Let methods with a memory answer the images as one stream, in the order in which they are named and found."""
     out: Path | None = None
     """Folder for a run as of evaluate: stored as it goes, it goes on with --resume after whatever stopped it."""
 
@@ -302,7 +305,7 @@ class ClassifyOptions(ModelOptions, RunnerOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class EvaluateOptions(RunnerOptions):
+class EvaluateOptions(StreamOptions, RunnerOptions):
     """Options of a run on labelled data sets."""
 
     datasets: tuple[str, ...]
@@ -328,6 +331,7 @@ class EvaluateOptions(RunnerOptions):
         for name, names in (("datasets", self.datasets), ("methods", self.methods)):
             if not "".join(names).strip(","):
                 raise ArgumentError(f"--{name} is empty; give at least one name")
+        self.check_orders()
         super().check()
 
 

@@ -1,130 +1,40 @@
 """What a run is: which images in which order, which methods on which labels, and the configuration that is recorded."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
 from jaxtyping import Int
 
 from faircontext import __version__
-from faircontext.backbones import Backbone
-from faircontext.backbones.contexts import LearntContext
 from faircontext.datasets.listing import ImageList, size_of
 from faircontext.datasets.load import check_present, load_dataset
 from faircontext.datasets.spec import Dataset
-from faircontext.errors import ArgumentError
+from faircontext.errors import ArgumentError, and_more
 from faircontext.files import digest_of_json, to_json
 from faircontext.imageio import MAX_PIXELS
-from faircontext.labels import LabelSpace
-from faircontext.methods import Method, create_method
-from faircontext.methods.base import is_tuned
+from faircontext.methods import StreamMethod
 from faircontext.names import list_warnings
 from faircontext.runs.answer import AnsweredImage, Item
-from faircontext.runs.options import EvaluateOptions, RunnerOptions
-from faircontext.runs.orders import choose, run_name
+from faircontext.runs.options import EvaluateOptions, RunnerOptions, Say
+from faircontext.runs.orders import Arrangement, arrange, choose, run_name
 from faircontext.runs.prompt_options import PromptChoice
-from faircontext.runs.records import Record, ScoredRecord, method_of
-from faircontext.runs.unknown import Rejection
+from faircontext.runs.records import Record, ScoredRecord
+from faircontext.runs.setup import Model, Setup
+from faircontext.runs.streams import Streams
 from faircontext.types import Prediction
-from faircontext.views import ViewRecipe
 
 __all__ = [
-    "Model",
     "Plan",
-    "Setup",
     "data_hash",
     "find_datasets",
     "plan_of",
     "prompts_of",
 ]
-
-
-@dataclass(frozen=True)
-class Setup:
-    """What answers images; methods are known by what they are called in rows."""
-
-    labels: LabelSpace
-    methods: Mapping[str, Method]
-    recipe: ViewRecipe
-    rejection: Rejection | None = None
-
-    def with_unknown(self, options: RunnerOptions) -> "Setup":
-        """Return this set-up with what withholds predictions, where options ask for it."""
-        backbone = self.labels.backbone
-        facts = {"backbone": backbone.name, "prompts": options.prompts_name, "logit_scale": backbone.logit_scale}
-        facts |= {"weights": backbone.weights_hash} if options.unknown else {}
-        return replace(self, rejection=options.rejection(self.methods, facts))
-
-    def judge(self, answers: Iterator[AnsweredImage]) -> Iterator[AnsweredImage]:
-        """Return answers without the predictions that are withheld."""
-        return answers if self.rejection is None else self.rejection.over(answers)
-
-
-@dataclass(frozen=True)
-class Model:
-    """A backbone and the methods that are to run on it, from a learnt context where there is one.
-
-    Attributes:
-        backbone: the model.
-        methods: by what they are called in rows, with the settings of no data set in particular.
-        recipe: how views are made.
-        context: a learnt one, or None.
-        preset: that the methods' settings start from.
-        given: settings over the preset's, by what the methods are called.
-    """
-
-    backbone: Backbone
-    methods: Mapping[str, Method]
-    recipe: ViewRecipe
-    context: LearntContext | None = None
-    preset: str = "paper"
-    given: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-
-    def tuned(self, dataset: str) -> list[str]:
-        """Return which methods have settings that their authors chose for a data set."""
-        return [label for label in self.methods if is_tuned(method_of(label), self.preset, dataset)]
-
-    def for_dataset(self, dataset: str) -> "Model":
-        """Return the model with its methods' settings for a data set, see `Method.official_by_dataset`."""
-        chosen = {
-            label: create_method(
-                method_of(label),
-                preset=self.preset,
-                backbone=self.backbone,
-                dataset=dataset,
-                **self.given.get(label, {}),
-            )
-            for label in self.tuned(dataset)
-        }
-        return replace(self, methods={**self.methods, **chosen}) if chosen else self
-
-    def on(
-        self,
-        names: Sequence[str],
-        prompts: PromptChoice,
-        regime: Literal["natural", "fine-grained"],
-        truncate: bool = False,
-    ) -> Setup:
-        """Return what answers images of some classes.
-
-        Raises:
-            LabelError: a class name, a template or a method on them cannot be used.
-        """
-        labels = LabelSpace(
-            names,
-            self.backbone,
-            prompts.templates,
-            descriptions=prompts.descriptions,
-            truncate=truncate,
-            context=self.context,
-        )
-        for method in self.methods.values():
-            method.check_labels(labels)
-        return Setup(labels, self.methods, replace(self.recipe, regime=regime))
 
 
 @dataclass(frozen=True)
@@ -139,6 +49,9 @@ class Plan:
         shard: `(i, n)` for the i-th of n parts, counted from 0; None for all.
         facts: what else `run.json` says of the configuration: preset, prompt set, reading.
         stored: what rows hold besides, of `scores` and `embeddings`; see `ScoredRecord`.
+        order: of the images, where a method has a memory; without one, it and the arrangement change nothing.
+        arrangement: see `arrange`.
+        tuned: methods whose settings their authors chose for this data set.
     """
 
     dataset: Dataset
@@ -148,17 +61,43 @@ class Plan:
     shard: tuple[int, int] | None
     facts: Mapping[str, Any]
     stored: tuple[str, ...] = ()
+    order: int = 0
+    arrangement: Arrangement = "shuffled"
+    tuned: tuple[str, ...] = ()
+
+    @cached_property
+    def stream_methods(self) -> tuple[str, ...]:
+        """Methods with a memory, by what they are called in rows."""
+        return tuple(label for label, method in self.setup.methods.items() if isinstance(method, StreamMethod))
 
     @property
     def folder_name(self) -> str:
         """Name of the run's folder."""
-        return run_name(self.dataset.name, self.shard)
+        order = self.order if self.stream_methods else None
+        return run_name(self.dataset.name, self.shard, order, self.arrangement)
 
     @cached_property
     def positions(self) -> Int[np.ndarray, " images"]:
         """Positions in the data set of the run's images, in the order in which they are answered."""
         chosen = choose(len(self.dataset.samples), self.seed, self.limit, self.shard)
-        return np.sort(chosen) if self.dataset.in_order else chosen
+        chosen = np.sort(chosen) if self.dataset.in_order else chosen
+        if not self.stream_methods:
+            return chosen
+        if self.arrangement == "shuffled":
+            return arrange(chosen, self.order)
+        labels = [self.dataset.samples[position].label for position in chosen.tolist()]
+        if missing := labels.count(None):
+            raise ArgumentError(
+                f"--arrangement {self.arrangement} needs the class of every image; {missing:,} of {self.dataset.name} "
+                "have none"
+            )
+        return arrange(chosen, self.order, self.arrangement, np.array(labels))
+
+    def start_streams(self, warn: Say = lambda _: None) -> Streams | None:
+        """Return new states of the methods with a memory, None where there is none."""
+        if not self.stream_methods:
+            return None
+        return Streams(self.setup.methods, self.setup.labels, len(self.positions), self.hashes, warn)
 
     def item(self, position: int) -> Item:
         """Return the image at a position of the data set."""
@@ -208,18 +147,31 @@ class Plan:
             facts["descriptions"] = {"prompts": sum(map(len, descriptions)), "hash": digest_of_json(descriptions)}
         if (rejection := self.setup.rejection) is not None:
             facts["unknown"] = {"score": rejection.score, "thresholds": dict(rejection.thresholds)}
+        if self.stream_methods:
+            facts["stream"] = {
+                "methods": list(self.stream_methods),
+                "order": self.order,
+                "arrangement": self.arrangement,
+                "horizon": len(self.positions),
+                "streams": 1,
+                "tuned": [label for label in self.tuned if label in self.stream_methods],
+            }
         return facts
 
     @cached_property
     def hashes(self) -> dict[str, str]:
-        """For each method, a hash of all that its answer for an image depends on, besides the image."""
-        shared = {
-            key: value
-            for key, value in self.config.items()
-            if key not in ("dataset", "limit", "shard", "methods", "stored")
-        }
-        methods = self.config["methods"].items()
-        return {name: digest_of_json([shared, name, settings])[:12] for name, settings in methods}
+        """For each method, a hash of all that its answer for an image depends on, besides the image.
+
+        Where it has a memory, that is the stream as well: its data set, limit and order.
+        """
+        config = self.config
+        apart = ("dataset", "limit", "shard", "methods", "stored", "stream")
+        shared = {key: value for key, value in config.items() if key not in apart}
+        hashed = {name: [shared, name, settings] for name, settings in config["methods"].items()}
+        for name in self.stream_methods:
+            stream = {key: config["stream"][key] for key in ("order", "arrangement", "horizon", "streams")}
+            hashed[name].append({**stream, "dataset": config["dataset"]["hash"], "limit": self.limit})
+        return {name: digest_of_json(parts)[:12] for name, parts in hashed.items()}
 
     def records(self, answered: AnsweredImage, position: int) -> list[Record]:
         """Return the rows of one image as they are stored."""
@@ -267,6 +219,9 @@ class Plan:
         of = f" of {dataset.listed:,}" if n < dataset.listed else ""
         part = "" if self.shard is None else f", shard {self.shard[0]}/{self.shard[1]}"
         yield f"{dataset.name} ({dataset.split}): {dataset.layout}"
+        if self.stream_methods:
+            words = "" if self.arrangement == "shuffled" else f", {self.arrangement} by class"
+            part += f" in order {self.order}{words}"
         yield (
             f"  {n:,}{of} images{part}, {len(labels)} classes; {labels.backbone.name} ({labels.backbone.arithmetic}), "
             f"preset {self.facts['preset']}, seed {self.seed}; {', '.join(self.setup.methods)}"
@@ -278,6 +233,8 @@ class Plan:
         if self.shard is not None and not len(self.positions):
             n = min(len(dataset.samples), self.limit or len(dataset.samples))
             yield f"shard {self.shard[0]}/{self.shard[1]} has no image, since there are only {n:,}"
+        if tuned := and_more(self.tuned):
+            yield f"{tuned}: settings tuned per data set by its authors"
         yield from (*dataset.warnings, *list_warnings(dataset.names), *self.setup.labels.warnings())
 
 
@@ -329,7 +286,8 @@ def plan_of(options: RunnerOptions, dataset: Dataset, model: Model, shard: tuple
         dataset.names, prompts_of(options, dataset), dataset.regime, options.truncate
     )
     setup = setup.with_unknown(options)
-    return Plan(dataset, setup, options.seed, options.limit, shard, facts, options.stored)
+    tuned = tuple(model.tuned(dataset.name))
+    return Plan(dataset, setup, options.seed, options.limit, shard, facts, options.stored, tuned=tuned)
 
 
 def prompts_of(options: RunnerOptions, dataset: Dataset) -> PromptChoice:

@@ -1,11 +1,12 @@
 """Carry out a plan: an engine answers its images, and a store keeps every row; rows are not held in memory."""
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, overload
+from typing import Any, Protocol, overload, runtime_checkable
 
 import numpy as np
 import torch
@@ -15,18 +16,27 @@ from faircontext.datasets.spec import Dataset
 from faircontext.imageio import DecodedImage
 from faircontext.runs.answer import answer_images
 from faircontext.runs.options import RunnerOptions, Say
-from faircontext.runs.plan import Model, Plan, plan_of
+from faircontext.runs.plan import Plan, plan_of
 from faircontext.runs.records import SCHEMA_VERSION, Record
 from faircontext.runs.sessions import start_session
+from faircontext.runs.setup import Model
 from faircontext.runs.store import Run, RunStore
+from faircontext.runs.streams import Streams
 from faircontext.runs.watch import Watch
 from faircontext.sources import Source
 from faircontext.system import lifetime_peak_mb, usable_processors
 
 __all__ = ["Engine", "answer_here", "carry_out", "carry_out_in", "engine_of", "rebuild"]
 
-Engine = Callable[[Plan, Sequence[int]], Iterator[list[Record]]]
-"""Answers the images at some positions of a plan's data set, in any order."""
+
+@runtime_checkable
+class Engine(Protocol):
+    """Answers the images at some positions of a plan's data set, in any order; where there are streams, in this one."""
+
+    def __call__(
+        self, plan: Plan, positions: Sequence[int], *, streams: Streams | None = None
+    ) -> Iterator[list[Record]]:
+        """Yield the rows of each image."""
 
 
 def engine_of(options: RunnerOptions, model: Model) -> tuple[Engine, dict[str, Any]]:
@@ -55,16 +65,26 @@ def answer_here(
     read: Callable[[Source], DecodedImage],
     workers: int,
     features: Path | None = None,
+    streams: Streams | None = None,
 ) -> Iterator[list[Record]]:
     """Answer images in this process; see `answer_images`."""
     setup = plan.setup
     items = map(plan.item, positions)
-    answers = answer_images(items, setup.labels, setup.methods, setup.recipe, plan.seed, read, workers, features)
+    how = (setup.labels, setup.methods, setup.recipe, plan.seed, read, workers, features)
+    answers = answer_images(items, *how, streams or plan.start_streams())
     for position, answered in zip(positions, setup.judge(answers), strict=True):
         yield plan.records(answered, position)
 
 
-def carry_out(plan: Plan, out: Path, engine: Engine, resume: bool, facts: Mapping[str, Any], warn: Say) -> Run:
+def carry_out(
+    plan: Plan,
+    out: Path,
+    engine: Engine,
+    resume: bool,
+    facts: Mapping[str, Any],
+    warn: Say,
+    keep_state: bool = False,
+) -> Run:
     """Answer a plan's images and return the run, earlier rows included; see `carry_out_in`.
 
     Args:
@@ -74,13 +94,20 @@ def carry_out(plan: Plan, out: Path, engine: Engine, resume: bool, facts: Mappin
         resume: whether to go on with a run that is there.
         facts: of the engine, for `run.json`.
         warn: takes warnings, a line each.
+        keep_state: whether the last states of methods with a memory stay.
     """
-    run, _ = carry_out_in(out / plan.folder_name, plan, engine, resume, facts, warn)
+    run, _ = carry_out_in(out / plan.folder_name, plan, engine, resume, facts, warn, keep_state)
     return run
 
 
 def carry_out_in(
-    folder: Path, plan: Plan, engine: Engine, resume: bool, facts: Mapping[str, Any], warn: Say
+    folder: Path,
+    plan: Plan,
+    engine: Engine,
+    resume: bool,
+    facts: Mapping[str, Any],
+    warn: Say,
+    keep_state: bool = False,
 ) -> tuple[Run, Watch]:
     """Answer a plan's images and return the run, and what was counted of it; rows are not held in memory.
 
@@ -91,9 +118,10 @@ def carry_out_in(
         resume: whether to go on with a run that is there.
         facts: of the engine, for `run.json`.
         warn: takes warnings, a line each.
+        keep_state: whether the last states of methods with a memory stay.
 
     Raises:
-        ArgumentError: see `RunStore`.
+        ArgumentError: see `RunStore` and `Streams.check`.
         KeyboardInterrupt: the run was stopped; what was answered is stored.
     """
     document = {
@@ -105,13 +133,19 @@ def carry_out_in(
         "layout": plan.dataset.layout,
         "model": dict(plan.setup.labels.backbone.facts),
     }
-    with RunStore(folder, document, [*plan.setup.methods], resume) as store:
-        run, watch = Run(folder, store.document), Watch(plan, warn)
+    streams = plan.start_streams(warn)
+    with RunStore(folder, document, [*plan.setup.methods], resume, streams, keep_state) as store:
+        run, watch, learnt = Run(folder, store.document), Watch(plan, warn), Counter[str]()
         for rows in run.tables():
             watch.take(rows)
-        rest = plan.positions[~store.is_answered(plan.positions)]
+            learnt.update({} if streams is None else streams.learnt(rows))
+        answered = store.is_answered(plan.positions)
+        rest = plan.positions[~answered]
         if len(rest) or store.document["status"] != "complete":
-            _answer_rest(plan, rest, store, watch, engine, facts)
+            if streams is not None:
+                streams.check(folder, answered, learnt)
+            _answer_rest(plan, rest, store, watch, partial(engine, streams=streams) if streams else engine, facts)
+            store.update(**({} if streams is None else {"states": streams.facts()}))
             store.finish()
         return run, watch
 

@@ -13,13 +13,12 @@ import json
 import os
 import shutil
 import time
-from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import pyarrow as pa
@@ -35,7 +34,6 @@ from faircontext.runs.rows import (
     batches_of,
     checked_batches_of,
     count_rows,
-    in_order,
     read_rows,
     row_files,
     sorted_tables,
@@ -47,9 +45,9 @@ __all__ = [
     "FLUSH_SECONDS",
     "Run",
     "RunStore",
+    "States",
     "load_run",
     "load_runs",
-    "merge",
     "run_folders",
     "write_run",
 ]
@@ -59,6 +57,29 @@ FLUSH_SECONDS = 10.0
 
 FLUSH_ROWS = 512
 """So many rows are written before that time: more are not held in memory."""
+
+STATE_SECONDS = 60.0
+"""The same, where states are written with rows: they may have 100 MB."""
+
+STATE_ROWS = 8192
+"""And so many rows."""
+
+
+@runtime_checkable
+class States(Protocol):
+    """What methods with a memory have kept of the images before; it is written with rows, see `runs/streams.py`."""
+
+    def mark(self) -> str | None:
+        """Return what names all states as they are, None where one is half changed."""
+
+    def save(self, folder: Path, number: int) -> Mapping[bytes, bytes]:
+        """Write the states that go with a part, and return what the part repeats of them."""
+
+    def forget(self, folder: Path, number: int, kept: int = 2) -> None:
+        """Delete the states of older parts than the newest ones."""
+
+    def restore(self, folder: Path) -> None:
+        """Take the newest states that go with a part, and delete later rows."""
 
 
 @dataclass(frozen=True)
@@ -112,14 +133,25 @@ class RunStore(AbstractContextManager["RunStore"]):
         document: what `run.json` says, at least `config`, what the run is; `status` is added.
         methods: names of the methods, in their order.
         resume: whether to go on with a run that is there.
+        states: of methods with a memory, which rows are written with; None where there is no such method.
+        keep_state: whether the last states stay when the run is complete.
 
     Raises:
         ArgumentError: there is a run and `resume` is not set, or it is another one, or another process is at work on
             it, or the folder cannot be written.
     """
 
-    def __init__(self, folder: Path, document: Mapping[str, Any], methods: Sequence[str], resume: bool) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        document: Mapping[str, Any],
+        methods: Sequence[str],
+        resume: bool,
+        states: States | None = None,
+        keep_state: bool = False,
+    ) -> None:
         self.folder = folder
+        self._states, self._keep_state, self._mark = states, keep_state, "" if states is None else states.mark()
         self._methods = tuple(methods)
         self._parts = folder / "parts"
         with writing(folder):
@@ -129,6 +161,10 @@ class RunStore(AbstractContextManager["RunStore"]):
             path = folder / "run.json"
             earlier = read_document(path) if path.exists() else None
             self._answered = np.zeros((len(self._methods), 0), np.bool_)
+            if states is not None and earlier is not None and earlier["status"] != "complete":
+                self._check_earlier(document, earlier, resume)  # before anything is deleted
+                states.restore(folder)
+                self._mark = states.mark()
             self._read_earlier(earlier)
             self.document = self._begin(dict(document), earlier, resume)
             write_whole(path, to_json(self.document))
@@ -176,22 +212,31 @@ class RunStore(AbstractContextManager["RunStore"]):
 
     def _begin(self, document: dict[str, Any], earlier: Mapping[str, Any] | None, resume: bool) -> dict[str, Any]:
         if earlier is not None:
-            if not resume:
-                raise ArgumentError(f"{self.folder}: there is a run already; add --resume, or name another --out")
-            check_same(self.folder, earlier["config"], json.loads(to_json(document["config"])))
-            check_same_origin(self.folder, earlier, document)
+            self._check_earlier(document, earlier, resume)
             # What was measured stays; what this process adds comes at the end.
             document |= {key: earlier[key] for key in ("status", "sessions")}
         return {"status": "running", "sessions": [], **document}
 
+    def _check_earlier(self, document: Mapping[str, Any], earlier: Mapping[str, Any], resume: bool) -> None:
+        if not resume:
+            raise ArgumentError(f"{self.folder}: there is a run already; add --resume, or name another --out")
+        check_same(self.folder, earlier["config"], json.loads(to_json(document["config"])))
+        check_same_origin(self.folder, earlier, document)
+
     def add(self, records: Sequence[Record]) -> None:
         """Take the rows of an image; they are written with those of others, at the latest after `FLUSH_SECONDS`."""
         self._buffer += records
-        if time.monotonic() - self._flushed > FLUSH_SECONDS or len(self._buffer) >= FLUSH_ROWS:
+        seconds, rows = FLUSH_SECONDS, FLUSH_ROWS
+        if self._states is not None:
+            seconds, rows = STATE_SECONDS, STATE_ROWS
+            self._mark = None if self._mark is None else self._states.mark()
+        if time.monotonic() - self._flushed > seconds or len(self._buffer) >= rows:
             self.flush()
 
     def flush(self) -> None:
-        """Write what has come as a part.
+        """Write what has come as a part, with the states as they are after it.
+
+        Where an image was interrupted after it had changed a state, what has come since the last part is left out.
 
         Raises:
             ArgumentError: it cannot be written, for example because the disk is full; earlier parts stay.
@@ -199,7 +244,15 @@ class RunStore(AbstractContextManager["RunStore"]):
         self._flushed = time.monotonic()
         if not self._buffer:
             return
-        write_rows(self._parts / f"{self._next_part:06}.parquet", to_table(self._buffer))
+        table = to_table(self._buffer)
+        if self._states is not None:
+            if self._mark is None or self._mark != self._states.mark():
+                self._mark, self._buffer = None, []  # nor is anything that comes later written
+                return
+            table = table.replace_schema_metadata(self._states.save(self.folder, self._next_part))
+        write_rows(self._parts / f"{self._next_part:06}.parquet", table)
+        if self._states is not None:
+            self._states.forget(self.folder, self._next_part)
         self._next_part += 1
         self._buffer = []
 
@@ -209,12 +262,20 @@ class RunStore(AbstractContextManager["RunStore"]):
         write_whole(self.folder / "run.json", to_json(self.document))
 
     def finish(self) -> None:
-        """Compact the rows into one file, say that the run is complete, and delete the parts."""
+        """Compact the rows into one file, say that the run is complete, and delete the parts.
+
+        Raises:
+            ArgumentError: a file cannot be written, or rows were left out, see `flush`.
+        """
         self.flush()
+        if self._mark is None:
+            raise ArgumentError(f"{self.folder}: a state was left half changed; go on with --resume")
         tables = sorted_tables(row_files(self.folder), self._methods, self._parts)
         write_tables(self.folder / "rows.parquet", tables)
         self.update(status="complete")
         shutil.rmtree(self._parts)
+        if self._states is not None and not self._keep_state:
+            self._states.forget(self.folder, self._next_part, kept=0)
 
     def __exit__(self, *raised: object) -> None:
         try:
@@ -283,67 +344,3 @@ def load_runs(folder: Path) -> list[Run]:
         ArgumentError: there is none, or one cannot be read.
     """
     return [load_run(path) for path in run_folders(folder)]
-
-
-def merge(folders: Sequence[Path], out: Path) -> Iterator[Path]:
-    """Join the shards below some folders to the runs that would have been made without them, and yield their folders.
-
-    Args:
-        folders: where the shards are.
-        out: folder for the runs; not one of `folders`, nor below.
-
-    Raises:
-        ArgumentError: there is no shard, shards differ in more than their number, a shard is missing or not complete,
-            or an image is missing or doubled.
-    """
-    for folder in folders:
-        if folder.resolve() in (out.resolve(), *out.resolve().parents):
-            raise ArgumentError(f"{out}: lies in {folder}, where its shards are; name another --out")
-    shards: dict[str, list[Run]] = defaultdict(list)
-    for run in (run for folder in folders for run in load_runs(folder)):
-        if run.document["config"]["shard"] is not None:
-            shards[run.document["config"]["dataset"]["name"]].append(run)
-    if not shards:
-        raise ArgumentError(f"{', '.join(map(str, folders))}: no shard of a run; make some with --shard i/n")
-    joined = {name: _join(name, runs) for name, runs in shards.items()}  # all are checked before one is written
-    for name, (document, rows) in joined.items():
-        yield write_run(out / name, document, rows)
-
-
-def _join(name: str, shards: Sequence[Run]) -> tuple[dict[str, Any], pa.Table]:
-    first, config = shards[0], shards[0].document["config"]
-    indices, n = [run.document["config"]["shard"][0] for run in shards], config["shard"][1]
-    for run in shards:
-        documents = (first.document, run.document)
-        facts = ({**one["config"], "shard": one["config"]["shard"][1], "hashes": one["hashes"]} for one in documents)
-        check_same(run.folder, *facts)
-        check_same_origin(run.folder, first.document, run.document)
-        if not run.complete:
-            raise ArgumentError(f"{run.folder}: is not complete; go on with --resume")
-    if missing := sorted({*range(n)} - {*indices}):
-        raise ArgumentError(f"{first.folder}: shard {missing[0]} of {n} is missing; run it with --shard")
-    if doubled := [index for index in indices if indices.count(index) > 1]:
-        where = " and ".join(str(run.folder) for run, index in zip(shards, indices, strict=True) if index == doubled[0])
-        raise ArgumentError(f"shard {doubled[0]} of {n} is there more than once: {where}")
-    rows, methods = pa.concat_tables([run.rows for run in shards]), list(config["methods"])
-    _check_images(name, config, rows)
-    document = {
-        **first.document,
-        "config": {**config, "shard": None},
-        "sessions": [session for run in shards for session in run.document["sessions"]],
-        "counts": {"images": len(rows) // len(methods), "unreadable": sum(run.unreadable for run in shards)},
-    }
-    return document, in_order(rows, methods)
-
-
-def _check_images(name: str, config: Mapping[str, Any], rows: pa.Table) -> None:
-    """Check that each image has been answered once by each method."""
-    images = rows.group_by(["path", "method"], use_threads=False).aggregate([([], "count_all")])
-    doubled = images.filter(pc.greater(images["count_all"], 1))["path"]
-    if len(doubled):
-        raise ArgumentError(f"{name}: {doubled[0]} is in more than one shard ({len(doubled)} rows in all)")
-    wanted = min(config["dataset"]["images"], config["limit"] or config["dataset"]["images"])
-    for method in config["methods"]:
-        n = pc.sum(pc.equal(images["method"], method)).as_py() or 0
-        if n != wanted:
-            raise ArgumentError(f"{name}: the shards have {n} of {wanted} images of {method}; {wanted - n} missing")

@@ -1,0 +1,103 @@
+"""What answers images: a backbone with methods, and, for some classes, their label space."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+from faircontext.backbones import Backbone
+from faircontext.backbones.contexts import LearntContext
+from faircontext.labels import LabelSpace
+from faircontext.methods import Method, create_method
+from faircontext.methods.base import is_tuned
+from faircontext.runs.answer import AnsweredImage
+from faircontext.runs.options import RunnerOptions
+from faircontext.runs.prompt_options import PromptChoice
+from faircontext.runs.records import method_of
+from faircontext.runs.unknown import Rejection
+from faircontext.views import ViewRecipe
+
+__all__ = ["Model", "Setup"]
+
+
+@dataclass(frozen=True)
+class Setup:
+    """What answers images; methods are known by what they are called in rows."""
+
+    labels: LabelSpace
+    methods: Mapping[str, Method]
+    recipe: ViewRecipe
+    rejection: Rejection | None = None
+
+    def with_unknown(self, options: RunnerOptions) -> "Setup":
+        """Return this set-up with what withholds predictions, where options ask for it."""
+        backbone = self.labels.backbone
+        facts = {"backbone": backbone.name, "prompts": options.prompts_name, "logit_scale": backbone.logit_scale}
+        facts |= {"weights": backbone.weights_hash} if options.unknown else {}
+        return replace(self, rejection=options.rejection(self.methods, facts))
+
+    def judge(self, answers: Iterator[AnsweredImage]) -> Iterator[AnsweredImage]:
+        """Return answers without the predictions that are withheld."""
+        return answers if self.rejection is None else self.rejection.over(answers)
+
+
+@dataclass(frozen=True)
+class Model:
+    """A backbone and the methods that are to run on it, from a learnt context where there is one.
+
+    Attributes:
+        backbone: the model.
+        methods: by what they are called in rows, with the settings of no data set in particular.
+        recipe: how views are made.
+        context: a learnt one, or None.
+        preset: that the methods' settings start from.
+        given: settings over the preset's, by what the methods are called.
+    """
+
+    backbone: Backbone
+    methods: Mapping[str, Method]
+    recipe: ViewRecipe
+    context: LearntContext | None = None
+    preset: str = "paper"
+    given: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+    def tuned(self, dataset: str) -> list[str]:
+        """Return which methods have settings that their authors chose for a data set."""
+        return [label for label in self.methods if is_tuned(method_of(label), self.preset, dataset)]
+
+    def for_dataset(self, dataset: str) -> "Model":
+        """Return the model with its methods' settings for a data set, see `Method.official_by_dataset`."""
+        chosen = {
+            label: create_method(
+                method_of(label),
+                preset=self.preset,
+                backbone=self.backbone,
+                dataset=dataset,
+                **self.given.get(label, {}),
+            )
+            for label in self.tuned(dataset)
+        }
+        return replace(self, methods={**self.methods, **chosen}) if chosen else self
+
+    def on(
+        self,
+        names: Sequence[str],
+        prompts: PromptChoice,
+        regime: Literal["natural", "fine-grained"],
+        truncate: bool = False,
+    ) -> Setup:
+        """Return what answers images of some classes.
+
+        Raises:
+            LabelError: a class name, a template or a method on them cannot be used.
+        """
+        labels = LabelSpace(
+            names,
+            self.backbone,
+            prompts.templates,
+            descriptions=prompts.descriptions,
+            truncate=truncate,
+            context=self.context,
+        )
+        for method in self.methods.values():
+            method.check_labels(labels)
+        return Setup(labels, self.methods, replace(self.recipe, regime=regime))

@@ -1,0 +1,85 @@
+"""Options of methods with a memory, and what such methods cannot be run with."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from faircontext.errors import ArgumentError
+from faircontext.runs.orders import Arrangement, run_name
+from faircontext.runs.records import method_of
+
+if TYPE_CHECKING:
+    from faircontext.runs.options import ClassifyOptions, RunnerOptions
+
+__all__ = ["StreamOptions", "check_one_stream", "check_streams", "stream_labels"]
+
+_MOST_ORDERS = 1000
+
+
+@dataclass(frozen=True, kw_only=True)
+class StreamOptions:
+    """Options of the order of images; without a method that has a memory, they change nothing."""
+
+    orders: tuple[int, ...] = (0,)
+    """Of methods with a memory: orders of the same images, a run for each; 0 is the order of other runs."""
+    arrangement: Arrangement = "shuffled"
+    """Of methods with a memory: shuffled, or, to stress them, sorted by class or correlated (classes in clusters)."""
+    keep_state: bool = False
+    """Of methods with a memory: keep the last states when the run is complete."""
+
+    def check_orders(self) -> None:
+        """Check what can be checked before anything is read; raise `ArgumentError` where a value cannot be used."""
+        if not self.orders or min(self.orders) < 0 or max(self.orders) >= _MOST_ORDERS:
+            raise ArgumentError(
+                f"--orders {' '.join(map(str, self.orders))} is not possible; give whole numbers from 0 to "
+                f"{_MOST_ORDERS - 1}"
+            )
+
+    def run_names(self, dataset: str, shard: tuple[int, int] | None, streams: bool) -> list[str]:
+        """Return the names of the folders of the runs on a data set.
+
+        Args:
+            dataset: its name.
+            shard: see `run_name`.
+            streams: whether a method has a memory.
+        """
+        orders = dict.fromkeys(self.orders) if streams else [None]
+        return [run_name(dataset, shard, order, self.arrangement) for order in orders]
+
+
+def stream_labels(labels: Iterable[str]) -> list[str]:
+    """Return which methods have a memory, by what they are called in rows; `all` has none."""
+    from faircontext.methods.base import METHODS
+    from faircontext.methods.stream import is_stream
+
+    return [label for label in labels if method_of(label) in METHODS and is_stream(method_of(label))]
+
+
+def check_streams(options: "RunnerOptions") -> bool:
+    """Return whether a method has a memory, and refuse what it cannot be run with.
+
+    Raises:
+        ArgumentError: images would not be answered one after another by one process.
+    """
+    labels = stream_labels(options.labels_of_methods)
+    for name, given in (("shard", options.shard is not None), ("engine ray", options.engine == "ray")):
+        if labels and given:
+            raise ArgumentError(
+                f"--{name} is not possible with {labels[0]}, which answers images one after another; encode with "
+                f"other methods and --{name} into a folder of --features, then evaluate {labels[0]} with that folder"
+            )
+    return bool(labels)
+
+
+def check_one_stream(options: "ClassifyOptions") -> None:
+    """Check that `classify` was asked for a stream if, and only if, a method has a memory; see `check_streams`."""
+    check_streams(options)
+    labels = stream_labels(options.labels_of_methods)
+    if labels and not options.stream:
+        raise ArgumentError(
+            f"the answers of {labels[0]} depend on the images before; give --stream to answer the images as one stream"
+        )
+    if options.stream and not labels:
+        raise ArgumentError(
+            "--stream is of methods with a memory, such as tda; name one with --method, or leave it out"
+        )

@@ -1,0 +1,375 @@
+"""Streams of a run: exact resumption, beginnings, orders, and rows of other methods that do not change."""
+
+import json
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import torch
+from hypothesis import given, settings, strategies as st
+from PIL import Image
+
+from faircontext import MTA, TDA, ZERO, Backbone, LabelSpace, Method, ViewRecipe, ZeroShot
+from faircontext.datasets.spec import Dataset, Sample
+from faircontext.errors import ArgumentError
+from faircontext.imageio import read_image
+from faircontext.methods.cache import ClassCache
+from faircontext.runs import store as store_module
+from faircontext.runs.answer import Item, answer_images
+from faircontext.runs.orders import ARRANGEMENTS, arrange
+from faircontext.runs.plan import Plan
+from faircontext.runs.records import Record
+from faircontext.runs.runner import Engine, answer_here, carry_out
+from faircontext.runs.setup import Setup
+from faircontext.runs.store import load_run
+from faircontext.runs.streams import Streams, read_state, write_state
+from faircontext.types import read_diagnostics
+
+NAMES = ("cat", "dog", "missile")
+N = 24
+HERE = partial(answer_here, read=read_image, workers=0)
+SEEDS = st.integers(0, 2**32 - 1)
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory, make_image: Callable[..., np.ndarray]) -> Dataset:
+    """Small pictures of three classes; some are there twice, and one is none."""
+    folder = tmp_path_factory.mktemp("stream")
+    for number in range(N):
+        Image.fromarray(make_image(number % 19, 32, 32)).save(folder / f"{number:02}.png")
+    (folder / "07.png").write_bytes(b"no picture")
+    paths = sorted(folder.iterdir())
+    samples = tuple(Sample(path.name, path, number % 3) for number, path in enumerate(paths))
+    return Dataset("stream", folder, "a folder", "all", NAMES, samples)
+
+
+@pytest.fixture(scope="module")
+def make(files: Dataset, tiny: Callable[[str], Backbone]) -> Callable[..., Plan]:
+    labels = LabelSpace(NAMES, tiny("clip"))
+
+    def plan(methods: dict[str, Method] | None = None, limit: int | None = None, **more: object) -> Plan:
+        chosen = methods or {"zero_shot": ZeroShot(), "tda": TDA(), "tda-b": TDA(alpha=4.0, uncertain=(0.1, 0.69))}
+        setup = Setup(labels, chosen, ViewRecipe(count=4, scale=(0.3, 1.0)))
+        return Plan(files, setup, 0, limit, None, {"preset": "paper", "prompts": "single"}, **more)
+
+    return plan
+
+
+def run(plan: Plan, out: Path, engine: Engine = HERE, resume: bool = False, said: list[str] | None = None) -> pa.Table:
+    warn = ([] if said is None else said).append
+    return without_time(carry_out(plan, out, engine, resume, {}, warn, keep_state=True).rows)
+
+
+def without_time(rows: pa.Table) -> pa.Table:
+    return rows.drop_columns(["seconds"])
+
+
+def last_states(folder: Path) -> dict[str, bytes]:
+    """The files of the newest states, by what follows their number."""
+    paths = sorted((folder / "state").glob("*.safetensors"))
+    return {path.name.partition("-")[2]: path.read_bytes() for path in paths if path.name[:6] == paths[-1].name[:6]}
+
+
+@pytest.fixture(scope="module")
+def whole(make: Callable[..., Plan], tmp_path_factory: pytest.TempPathFactory) -> tuple[pa.Table, dict[str, bytes]]:
+    """Rows and last states of the run that nothing interrupts."""
+    out = tmp_path_factory.mktemp("whole")
+    return run(make(), out), last_states(out / "stream-order-0")
+
+
+def stopped(after: int, ahead: bool = False) -> Engine:
+    """Return an engine that is interrupted before an image, or after it has been answered and before it is stored."""
+
+    def answer(plan: Plan, positions: Sequence[int], *, streams: Streams) -> Iterator[list[Record]]:
+        for number, records in enumerate(HERE(plan, positions, streams=streams)):
+            if ahead and number == after:
+                raise KeyboardInterrupt
+            yield records
+            if not ahead and number + 1 == after:
+                raise KeyboardInterrupt
+
+    return answer
+
+
+def test_rows_tell_what_the_stream_has_seen(
+    whole: tuple[pa.Table, dict[str, bytes]], make: Callable[..., Plan]
+) -> None:
+    rows, plan = whole[0].to_pylist(), make()
+    rank = {position: number for number, position in enumerate(plan.positions.tolist())}
+    own = sorted((row for row in rows if row["method"] == "tda"), key=lambda row: rank[row["position"]])
+    times = [read_diagnostics(row["diagnostics"]).get("t") for row in own if not row["error"]]
+    assert times == [*range(1, N)]
+    assert sum(bool(row["error"]) for row in own) == 1
+    assert json.loads(own[0]["diagnostics"])["memory"] == 1
+    hashes = {row["method"]: row["config"] for row in rows}
+    assert len({*hashes.values()}) == 3
+
+
+@pytest.mark.parametrize("cut", range(1, 21))
+def test_interrupted_anywhere_rows_and_states_end_as_without(
+    cut: int,
+    make: Callable[..., Plan],
+    whole: tuple[pa.Table, dict[str, bytes]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    size = 1 + cut % 4  # images of a part
+    monkeypatch.setattr(store_module, "STATE_ROWS", 3 * size)
+    plan, out, ahead = make(), tmp_path / "stream-order-0", bool(cut % 2)
+    with pytest.raises(KeyboardInterrupt, match=f"interrupted after {cut} of {N} images"):
+        run(plan, tmp_path, stopped(cut, ahead))
+    # Where the states have gone ahead of the rows, rows since the last part are left out.
+    assert len(load_run(out).rows) == 3 * (cut // size * size if ahead else cut)
+    assert run(plan, tmp_path, resume=True).equals(whole[0])
+    assert last_states(out) == whole[1]
+
+
+def test_half_changed_states_are_never_stored(
+    make: Callable[..., Plan],
+    whole: tuple[pa.Table, dict[str, bytes]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(store_module, "STATE_ROWS", 12)
+    calls, change = [], ClassCache.store
+
+    def interrupted(self: ClassCache, *arguments: object) -> None:
+        calls.append(self)
+        change(self, *arguments)
+        if len(calls) == 25:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ClassCache, "store", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            run(make(), tmp_path)
+    assert len(load_run(tmp_path / "stream-order-0").rows) == 12
+    assert run(make(), tmp_path, resume=True).equals(whole[0])
+    assert last_states(tmp_path / "stream-order-0") == whole[1]
+
+
+def damage(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[-5] ^= 1
+    path.write_bytes(content)
+
+
+DAMAGES = {"missing": Path.unlink, "damaged": damage, "cut": lambda path: path.write_bytes(path.read_bytes()[:200])}
+
+
+@pytest.mark.parametrize("kind", DAMAGES)
+def test_without_the_newest_state_the_one_before_goes_on(
+    kind: str,
+    make: Callable[..., Plan],
+    whole: tuple[pa.Table, dict[str, bytes]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(store_module, "STATE_ROWS", 9)
+    out, said = tmp_path / "stream-order-0", []
+    with pytest.raises(KeyboardInterrupt):
+        run(make(), tmp_path, stopped(12))
+    states = sorted((out / "state").iterdir())
+    assert [path.name for path in states] == [
+        f"{number:06}-{rank}-tda.safetensors" for number in (3, 4) for rank in (0, 1)
+    ]
+    DAMAGES[kind](states[-1])
+    assert run(make(), tmp_path, resume=True, said=said).equals(whole[0])
+    assert said[0] == f"{out}: the newest state is missing or damaged; the stream goes on from the one before"
+    assert last_states(out) == whole[1]
+
+
+def test_without_any_state_the_stream_starts_anew(
+    make: Callable[..., Plan], whole: tuple[pa.Table, dict[str, bytes]], tmp_path: Path
+) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        run(make(), tmp_path, stopped(12))
+    out, said = tmp_path / "stream-order-0", []
+    for path in (out / "state").iterdir():
+        path.unlink()
+    assert run(make(), tmp_path, resume=True, said=said).equals(whole[0])
+    assert said[0] == f"{out}: no state goes with the rows that are there; the stream starts anew"
+
+
+def test_a_state_that_came_without_its_part_counts_for_nothing(
+    make: Callable[..., Plan],
+    whole: tuple[pa.Table, dict[str, bytes]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(store_module, "STATE_ROWS", 9)
+    with pytest.raises(KeyboardInterrupt):
+        run(make(), tmp_path, stopped(12))
+    out, said = tmp_path / "stream-order-0", []
+    newest = sorted((out / "parts").iterdir())[-1]
+    newest.unlink()  # as where the process was killed between the two
+    assert run(make(), tmp_path, resume=True, said=said).equals(whole[0])
+    assert not [line for line in said if "state" in line]
+    assert last_states(out) == whole[1]
+
+
+def test_rows_that_are_no_beginning_are_refused(
+    make: Callable[..., Plan], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store_module, "STATE_ROWS", 9)
+    with pytest.raises(KeyboardInterrupt):
+        run(make(), tmp_path, stopped(12))
+    sorted((tmp_path / "stream-order-0/parts").iterdir())[1].unlink()
+    with pytest.raises(ArgumentError, match=r"rows of the stream's image 4 are missing, .*; delete .*--resume$"):
+        run(make(), tmp_path, resume=True)
+
+
+def test_a_complete_run_keeps_no_state_unless_it_is_asked_for(
+    make: Callable[..., Plan], whole: tuple[pa.Table, dict[str, bytes]], tmp_path: Path
+) -> None:
+    out = tmp_path / "stream-order-0"
+    found = carry_out(make(), tmp_path, HERE, False, {}, pytest.fail)
+    assert sorted(path.name for path in out.iterdir()) == [".lock", "rows.parquet", "run.json"]
+    assert without_time(found.rows).equals(whole[0])
+    states = load_run(out).document["states"]
+    assert {label: facts["seen"] for label, facts in states.items()} == {"tda": N - 1, "tda-b": N - 1}
+    assert states["tda"]["chain"] != states["tda-b"]["chain"]
+    before = (out / "rows.parquet").read_bytes()
+    carry_out(make(), tmp_path, HERE, True, {}, pytest.fail)
+    assert (out / "rows.parquet").read_bytes() == before
+
+
+def test_a_shorter_run_is_the_beginning_of_the_longer_one(
+    make: Callable[..., Plan], whole: tuple[pa.Table, dict[str, bytes]], tmp_path: Path
+) -> None:
+    short = run(make(limit=10), tmp_path)
+    first = {*make().positions[:10].tolist()}
+    expected = [row for row in whole[0].to_pylist() if row["position"] in first]
+    assert [{**row, "config": ""} for row in short.to_pylist()] == [{**row, "config": ""} for row in expected]
+
+
+def test_rows_of_other_methods_are_the_same_beside_a_stream_and_in_every_order(
+    make: Callable[..., Plan], tmp_path: Path
+) -> None:
+    episodic: dict[str, Method] = {"zero_shot": ZeroShot(), "zero": ZERO(), "mta": MTA()}
+    alone = run(make(episodic), tmp_path / "alone")
+    first = None
+    for order in range(3):
+        plan = make({**episodic, "tda": TDA(), "tda-views": TDA(views="confident", rho=0.5)}, order=order)
+        rows = run(plan, tmp_path)
+        own = rows.filter(pa.compute.is_in(rows["method"], pa.array([*episodic])))
+        assert own.equals(alone)
+        streamed = rows.filter(pa.compute.equal(rows["method"], "tda"))
+        assert first is None or not streamed.drop_columns("config").equals(first)
+        first = streamed.drop_columns("config")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["alone", *(f"stream-order-{r}" for r in range(3))]
+
+
+def test_workers_and_chunks_change_nothing(
+    make: Callable[..., Plan], whole: tuple[pa.Table, dict[str, bytes]], tmp_path: Path
+) -> None:
+    ahead = partial(answer_here, read=read_image, workers=2)
+    assert run(make(), tmp_path / "ahead", ahead).equals(whole[0])
+    stored = partial(HERE, features=tmp_path / "features")
+    assert run(make(), tmp_path / "first", stored).equals(whole[0])
+
+
+def test_features_are_encoded_once_for_all_orders(
+    make: Callable[..., Plan], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stored = partial(HERE, features=tmp_path / "features")
+    plan = make()
+    expected = run(make(order=1), tmp_path / "without")
+    run(plan, tmp_path / "runs", stored)
+    monkeypatch.setattr(type(plan.setup.labels.backbone), "encode_image", lambda *_: pytest.fail("encoded again"))
+    assert run(make(order=1), tmp_path / "runs", stored).equals(expected)
+
+
+def test_equal_settings_share_a_state(make: Callable[..., Plan], files: Dataset) -> None:
+    setup = make({"zero_shot": ZeroShot(), "tda": TDA(), "tda-same": TDA()}).setup
+    items = [Item(sample.key, sample.path, sample.label) for sample in files.samples[:4]]
+    streams = Streams(setup.methods, setup.labels, 4)
+    answers = [*answer_images(items, setup.labels, setup.methods, setup.recipe, streams=streams)]
+    assert [state.seen for state in streams.states.values()] == [4]
+    assert all(one.predictions[1] is one.predictions[2] for one in answers)
+    anew = [*answer_images(items, setup.labels, setup.methods, setup.recipe)]
+    assert all(
+        torch.equal(one.predictions[1].probabilities, other.predictions[1].probabilities)
+        for one, other in zip(answers, anew, strict=True)
+    )
+
+
+def test_a_state_is_written_and_read_to_the_bit(make: Callable[..., Plan], files: Dataset, tmp_path: Path) -> None:
+    setup, method = make().setup, TDA()
+    streams = Streams({"tda": method}, setup.labels, None)
+    items = [Item(sample.key, sample.path) for sample in files.samples[:6]]
+    assert len([*answer_images(items, setup.labels, {"tda": method}, setup.recipe, streams=streams)]) == 6
+    state, path = streams.states[method], tmp_path / "state.safetensors"
+    write_state(path, state)
+    read = read_state(path, method, setup.labels)
+    assert (read.origin, read.seen, read.chain, read.open) == (state.origin, 6, state.chain, False)
+    assert read.tensors.keys() == state.tensors.keys()
+    for name, tensor in state.tensors.items():
+        assert (read.tensors[name].dtype, read.tensors[name].shape) == (tensor.dtype, tensor.shape)
+        assert torch.equal(read.tensors[name], tensor)
+    others = LabelSpace(("cat", "dog", "rocket"), setup.labels.backbone)
+    for arguments, difference in [
+        ((TDA(alpha=3.0), setup.labels), "it is of settings .*'alpha': 2.0.* and is used with settings .*: 3.0"),
+        ((method, others), "it is of classes 3 .* and is used with classes 3 "),
+        ((method, LabelSpace(NAMES, setup.labels.backbone, ["{}"])), "it is of templates .*a photo of a"),
+    ]:
+        with pytest.raises(ArgumentError, match=f"^{path}: invalid state: {difference}.*; start a stream anew$"):
+            read_state(path, *arguments)
+    state.open = True
+    with pytest.raises(ArgumentError, match="half changed is not written"):
+        write_state(path, state)
+
+
+def test_the_weights_of_a_state_are_known(
+    make: Callable[..., Plan], tiny: Callable[[str], Backbone], tmp_path: Path
+) -> None:
+    labels, path = make().setup.labels, tmp_path / "state"
+    write_state(path, TDA().start(labels))
+    other = LabelSpace(NAMES, tiny("siglip"))
+    with pytest.raises(ArgumentError, match=r"invalid state: it is of backbone .*clip"):
+        read_state(path, TDA(), other)
+
+
+@given(SEEDS, st.integers(1, 60), st.integers(0, 9), st.sampled_from(ARRANGEMENTS))
+@settings(deadline=None)
+def test_every_order_has_the_same_images(seed: int, n: int, order: int, arrangement: str) -> None:
+    rng = np.random.default_rng(seed)
+    positions, labels = rng.permutation(1000)[:n], rng.integers(0, 4, n)
+    arranged = arrange(positions, order, arrangement, labels)
+    assert sorted(arranged.tolist()) == sorted(positions.tolist())
+    assert arranged.tolist() == arrange(positions, order, arrangement, labels).tolist()
+    if arrangement == "shuffled":
+        assert (arranged.tolist() == positions.tolist()) or order > 0
+    if arrangement == "sorted":
+        label = dict(zip(positions.tolist(), labels.tolist(), strict=True))
+        runs = 1 + np.count_nonzero(np.diff([label[position] for position in arranged.tolist()]))
+        assert runs == len({*labels.tolist()})
+
+
+def test_correlated_streams_lie_between_sorted_and_shuffled() -> None:
+    labels = np.repeat(np.arange(20), 50)
+    positions = np.random.default_rng(0).permutation(1000)
+    changes = {
+        name: np.mean(
+            [np.count_nonzero(np.diff(labels[arrange(positions, r, name, labels[positions])])) for r in range(5)]
+        )
+        for name in ARRANGEMENTS
+    }
+    assert changes["sorted"] == 19
+    assert 100 < changes["correlated"] < 0.9 * changes["shuffled"]
+    assert changes["shuffled"] == pytest.approx(999 * 19 / 20, rel=0.02)
+
+
+def test_arrangements_need_classes(make: Callable[..., Plan], files: Dataset) -> None:
+    unknown = replace(files, samples=tuple(replace(sample, label=None) for sample in files.samples))
+    plan = replace(make(), dataset=unknown, arrangement="sorted")
+    with pytest.raises(
+        ArgumentError, match=r"^--arrangement sorted needs the class of every image; 24 of stream have none"
+    ):
+        plan.positions  # noqa: B018
+    assert not math.isnan(make(arrangement="correlated").positions.sum())
