@@ -8,7 +8,7 @@ from torch import Tensor
 
 from faircontext.episode import Episode
 from faircontext.errors import check_minimum
-from faircontext.explore import entropy, rank_classes, scores, select_confident
+from faircontext.explore import entropy, scores, select_confident
 from faircontext.methods.base import register_method
 from faircontext.methods.cache import ClassCache, Overlay, keep_lowest, keep_newest
 from faircontext.methods.stream import on_cpu, text_on_cpu
@@ -67,10 +67,10 @@ class BoostAdapter(TDA):
         """Add the confident views, the surest first, to what each class that they are taken for has."""
         views, text = on_cpu(episode.view_features), text_on_cpu(episode.labels)
         logits = scores(views.double(), text, episode.backbone.logit_scale)
-        entropies = entropy(logits.log_softmax(-1)).float()
+        entropies, labels = entropy(logits.log_softmax(-1)).float(), logits.float().argmax(-1)
         lent = dict(inserted)
         for view in select_confident(entropies, self.rho).tolist():
-            label = int(rank_classes(logits[view].float())[0])
+            label = int(labels[view])
             rows = lent[label] if label in lent else self.positive.rows(memory, label)
             entry = {"h": entropies[view : view + 1], "x": views[view : view + 1]}
             lent[label] = keep_lowest(rows, entry, self.capacity + self.delta) or rows

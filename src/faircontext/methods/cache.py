@@ -212,9 +212,9 @@ class Entries:
 
     def similarities(self, query: Float[Tensor, " dim"]) -> Float[Tensor, " entries"]:
         """Return the products of a vector in float64 with what is kept as `x`."""
-        stored = self._things["x"].flatten(0, 1)
-        parts = [stored[index].double() @ query for index in self._index.split(_CHUNK)]
-        return torch.cat([*parts, *(rows["x"].double() @ query for rows in self._inserted), query.new_zeros(0)])
+        # Unused slots as well: to take the used ones out takes longer than to multiply all.
+        stored = similarities(self._things["x"].flatten(0, 1), query)[self._index]
+        return torch.cat([stored, *(rows["x"].double() @ query for rows in self._inserted)])
 
 
 def similarities(rows: Float[Tensor, "rows dim"], query: Float[Tensor, " dim"]) -> Float[Tensor, " rows"]:

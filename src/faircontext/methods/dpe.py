@@ -47,7 +47,7 @@ class Prototypes(NamedTuple):
 
 def adamw_step(gradient: Float[Tensor, "*any"], lr: float) -> Float[Tensor, "*any"]:
     """Return AdamW's first step from zero; weight decay has nothing to act on."""
-    return -lr * gradient / (gradient.abs() + _EPS)
+    return (gradient / gradient.abs().add_(_EPS)).mul_(-lr)
 
 
 def through_unit(
@@ -108,18 +108,21 @@ def alignment_gradients(unit: Prototypes, cached: Int[Tensor, " cached"], formul
         unit: prototypes at unit length.
         cached: the classes that have a visual prototype.
         formulas: whose loss.
+
+    Returns:
+        Gradients with respect to the prototypes at unit length, of these classes alone.
     """
-    text, count = unit.text[cached], len(cached)
+    text = unit.text[cached]
     similarities = unit.visual @ text.T
     if formulas == "paper":
-        slopes = similarities.softmax(1) + similarities.softmax(0)
+        slopes = similarities.softmax(1).add_(similarities.softmax(0))
         slopes.diagonal().sub_(2.0)
+        factor = 1.0 / len(cached)
     else:
-        slopes = (similarities / _TEMPERATURE).softmax(1)
+        slopes = similarities.div_(_TEMPERATURE).softmax(1)
         slopes.diagonal().sub_(1.0)
-        slopes /= _TEMPERATURE
-    slopes /= count
-    return Prototypes(torch.zeros_like(unit.text).index_copy_(0, cached, slopes.T @ unit.visual), slopes @ text)
+        factor = 1.0 / (_TEMPERATURE * len(cached))
+    return Prototypes((slopes.T @ unit.visual).mul_(factor), (slopes @ text).mul_(factor))
 
 
 def _settings(rows: Mapping[str, tuple[float, float, float, float]], **more: object) -> dict[str, dict[str, object]]:
@@ -260,11 +263,12 @@ class DPE(StreamMethod):
         scale: float,
     ) -> Prototypes:
         """Return prototypes at unit length after one step of their residuals on `H + lam L_align`."""
-        unit = start.unit()
+        unit = Prototypes(start.text, F.normalize(start.visual, dim=-1))
         slopes = entropy_gradients(images, unit, cached, scale, self.a, self.b)
         if self.lam:
             aligned = alignment_gradients(unit, cached, self.formulas)
-            slopes = Prototypes(*(one + self.lam * two for one, two in zip(slopes, aligned, strict=True)))
+            slopes.text.index_add_(0, cached, aligned.text, alpha=self.lam)
+            slopes.visual.add_(aligned.visual, alpha=self.lam)
         gradients = map(through_unit, slopes, start, unit)
         residuals = (adamw_step(gradient, self.lr) for gradient in gradients)
         return Prototypes(*(vectors + step for vectors, step in zip(start, residuals, strict=True))).unit()
