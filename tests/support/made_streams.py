@@ -45,7 +45,7 @@ def make_stream(classes: int, n: int = 300, views: int = 1, seed: int = 0, dim: 
     features[::11] = F.normalize(mean[::11, None], dim=-1)
     for index in range(5, n, 5):
         features[index] = features[int(torch.randint(0, index, (), generator=draw))]
-    features[13] = features[130 % n] = torch.nan
+    features[13 % n] = features[130 % n] = torch.nan
     return features, text
 
 

@@ -19,7 +19,7 @@ from faircontext.runs.checks import check_same
 from faircontext.runs.options import EvaluateOptions, Say
 from faircontext.runs.orders import parse_shard
 from faircontext.runs.plan import find_datasets, plan_of, prompts_of
-from faircontext.runs.results import Result, read_results
+from faircontext.runs.results import TUNED, Result, read_results
 from faircontext.runs.runner import carry_out, engine_of
 from faircontext.runs.store import Run, load_run
 from faircontext.runs.stream_options import check_streams
@@ -113,7 +113,8 @@ def check_asked(run: Run, options: EvaluateOptions, **more: Any) -> None:
 def _describe_results(run: Run, warn: Say) -> Iterator[str]:
     """Say what a run has measured, and where common evidence is flat."""
     results = read_results(run)
-    yield from (f"  {result.method:14} {describe_result(result)}" for result in results if result.n)
+    for result in (result for result in results if result.n):
+        yield f"  {result.method:14} {describe_result(result)}{f'; {TUNED}' if result.tuned else ''}"
     if results and (count := results[0].unlabelled):
         yield f"  {count:,} images have no label, and count in no accuracy"
     localised, flat = Counter[str](), Counter[str]()

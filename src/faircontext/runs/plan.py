@@ -14,7 +14,7 @@ from faircontext import __version__
 from faircontext.datasets.listing import ImageList, size_of
 from faircontext.datasets.load import check_present, load_dataset
 from faircontext.datasets.spec import Dataset
-from faircontext.errors import ArgumentError, and_more
+from faircontext.errors import ArgumentError
 from faircontext.files import digest_of_json, to_json
 from faircontext.imageio import MAX_PIXELS
 from faircontext.methods import StreamMethod
@@ -233,8 +233,6 @@ class Plan:
         if self.shard is not None and not len(self.positions):
             n = min(len(dataset.samples), self.limit or len(dataset.samples))
             yield f"shard {self.shard[0]}/{self.shard[1]} has no image, since there are only {n:,}"
-        if tuned := and_more(self.tuned):
-            yield f"{tuned}: settings tuned per data set by its authors"
         yield from (*dataset.warnings, *list_warnings(dataset.names), *self.setup.labels.warnings())
 
 

@@ -18,7 +18,10 @@ from faircontext.runs.records import is_analysis, to_numpy
 from faircontext.runs.store import Run
 from faircontext.runs.unknown import WITHHELD
 
-__all__ = ["Result", "has_analyses", "read_results"]
+__all__ = ["TUNED", "Result", "has_analyses", "read_results"]
+
+TUNED = "settings tuned per data set by its authors"
+"""What stands beside every number that was made with such settings."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,6 +90,11 @@ class Result:
         """Of the method."""
         settings: Mapping[str, Any] = self.config["methods"][self.method]
         return settings
+
+    @property
+    def tuned(self) -> bool:
+        """Whether the method has settings that its authors chose for this very data set; see `TUNED`."""
+        return self.method in self.config.get("stream", {}).get("tuned", ())
 
     @property
     def hash(self) -> str:
