@@ -18,7 +18,7 @@ NAMES = "autocontrast equalize posterize rotate solarize shear_x shear_y transla
 OPERATIONS = dict(zip(NAMES, _OPERATIONS, strict=True))
 LEVELS = [0.1, 0.3, 0.5, 0.7, 0.9, float(np.nextafter(1.0, 0.0))]
 SIGNS = [1.0, -1.0]
-WITH_AUGMIX = {"tpt", "ctpt", "rlcf", "rlcf_encoder", "tps", "rtpt"}
+WITH_AUGMIX = {"tpt", "ctpt", "rlcf", "rlcf_encoder", "tps", "rtpt", "dmn"}
 SEEDS = st.integers(0, 2**32 - 1)
 
 
