@@ -1,5 +1,6 @@
 """The recipes of CONTRIBUTING.md, to the letter: packages outside the repository are known by their entry points."""
 
+import json
 import re
 import shlex
 import tomllib
@@ -51,6 +52,19 @@ def test_a_method(site: Path, tiny_folder: Callable[[str], Path]) -> None:
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith("mean_view     zero-shot on the plain view, mixed with the mean of the views\n")
     assert "mean_view (share=0.25)" in done.stdout
+
+
+def test_a_method_with_a_memory(site: Path, tiny_folder: Callable[[str], Path]) -> None:
+    listing, evaluate, classify = follow("Add a method with a memory", site)
+    model = ["--backbone", f"local-dir:{tiny_folder('clip')}"]
+    done = run(site, [listing, [*evaluate, *model], [*evaluate, *model, "--resume"], [*classify, *model]])
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("running_mean  zero-shot with the mean of the logits so far taken off; in order\n")
+    for order in range(2):
+        document = json.loads((site.parent / f"runs/shapes-order-{order}/run.json").read_text())
+        assert document["states"]["running_mean"]["seen"] == 4
+        assert document["status"] == "complete"
+    assert "running_mean (share=0.25)" in done.stdout
 
 
 def test_a_backbone(site: Path) -> None:

@@ -214,7 +214,7 @@ class RunStore(AbstractContextManager["RunStore"]):
         if earlier is not None:
             self._check_earlier(document, earlier, resume)
             # What was measured stays; what this process adds comes at the end.
-            document |= {key: earlier[key] for key in ("status", "sessions")}
+            document |= {key: earlier[key] for key in ("status", "sessions", "states") if key in earlier}
         return {"status": "running", "sessions": [], **document}
 
     def _check_earlier(self, document: Mapping[str, Any], earlier: Mapping[str, Any], resume: bool) -> None:
