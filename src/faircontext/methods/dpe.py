@@ -221,7 +221,8 @@ class DPE(StreamMethod):
         seen = views if self.views == "confident" else views[:1]
         image = summarise(seen, before, scale, self.rho)
         inserted = self.cache.insert(memory, image.label, h=image.entropy, x=image.feature)
-        cached, visual = self._visual_prototypes(self.cache.read(memory, inserted), before)
+        entries = self.cache.read(memory, inserted)
+        cached, visual = self._visual_prototypes(entries, before)
         images = seen[image.selected].double() if self.formulas == "paper" else image.feature[None]
         adapted = self._adapt(Prototypes(before, visual), cached, images, scale)
         x = views[0].double()
@@ -240,7 +241,7 @@ class DPE(StreamMethod):
                 memory["updates"].fill_(count)
 
         diagnostics: dict[str, Diagnostic] = {
-            "memory": len(self.cache.read(memory, inserted)),
+            "memory": len(entries),
             "entropy": surprise,
             "pseudo_label": image.label,
         }
