@@ -30,7 +30,9 @@ from helpers import CLASSES, assert_identical, assert_valid, without_collector
 MakeEpisode = Callable[..., Episode]
 MakeImage = Callable[..., np.ndarray]
 CHEAP = {"fcl": {"masks": 8, "k": 3, "beta": 5.0, "lr": 0.006}}
-CHEAP |= {name: {"rho": 0.5} for name in ("tpt", "ctpt", "rlcf", "rlcf_encoder", "tps", "rtpt")}
+CHEAP |= {
+    name: {"rho": 0.5} for name in ("tpt", "ctpt", "rlcf", "rlcf_encoder", "tps", "rtpt", "dmn", "boostadapter", "dpe")
+}
 """Settings that make a method fast, or let several of eight views count; one that is not listed has its defaults."""
 
 
