@@ -230,15 +230,13 @@ class DPE(StreamMethod):
             x = summarise(views, adapted.text, scale, self.rho).feature
         logits = logits_by_both(x[None], adapted, cached, scale, self.a, self.b)[0][0]
         surprise = relative_entropy(float(entropy(logits.log_softmax(-1))), len(logits))
-        count = int(memory["updates"]) + 1
-        mean = (memory["prototypes"].double() * count + adapted.text) / (count + 1)
-        mean = (F.normalize(mean, dim=-1) if self.formulas == "paper" else mean).float()
+        moved = self._move(memory, adapted.text) if surprise < self.threshold else None
 
         def commit() -> None:
             self.cache.store(memory, inserted)
-            if surprise < self.threshold:
-                memory["prototypes"].copy_(mean)
-                memory["updates"].fill_(count)
+            if moved is not None:
+                memory["prototypes"].copy_(moved)
+                memory["updates"].add_(1)
 
         diagnostics: dict[str, Diagnostic] = {
             "memory": len(entries),
@@ -255,6 +253,12 @@ class DPE(StreamMethod):
         cached = counts.nonzero()[:, 0]
         sums = torch.zeros_like(text).index_add_(0, entries.labels, entries["x"].double())
         return cached, sums[cached] / counts[cached, None]
+
+    def _move(self, memory: Mapping[str, Tensor], text: Float[Tensor, "classes dim"]) -> Float[Tensor, "classes dim"]:
+        """Return the text prototypes of the stream with those of a further image in their mean."""
+        count = int(memory["updates"]) + 1
+        mean = (memory["prototypes"].double() * count + text) / (count + 1)
+        return (F.normalize(mean, dim=-1) if self.formulas == "paper" else mean).float()
 
     def _adapt(
         self,
