@@ -84,7 +84,7 @@ def test_gradients_are_autograds(seed: int, classes: int, cached: int, views: in
     aligned = alignment_gradients(unit, chosen, formulas)
     slopes = slopes.text.index_add(0, chosen, 0.7 * aligned.text), slopes.visual + 0.7 * aligned.visual
     for found, slope in zip(map(through_unit, slopes, start, unit), expected, strict=True):
-        torch.testing.assert_close(found, slope, rtol=1e-8, atol=1e-10)
+        torch.testing.assert_close(found, slope, rtol=0, atol=1e-6 * max(1.0, float(slope.abs().max())))
 
 
 @given(SEEDS, st.sampled_from([5e-5, 5e-4, 0.1]))
