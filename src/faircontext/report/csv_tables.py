@@ -134,7 +134,7 @@ def paper_records(groups: Sequence[TableGroup], metric_name: str = "top1", compa
             name = column.sets[0] if len(column.sets) == 1 else "ood_avg" if column.heading == "OOD Avg." else "avg"
             for method in group.methods:
                 if results := column.results(group, method):
-                    record = _settings(group) | {"column": name, "method": method, "metric": metric_name}
+                    record = _settings(group, groups) | {"column": name, "method": method, "metric": metric_name}
                     record |= {"n": sum(r.n for r in results), "unreadable": sum(r.unreadable for r in results)}
                     record |= _interval("value", metric.measure(results)) | _interval("delta", metric.gain(results))
                     records.append(record | _reported(comparisons, column, method))
@@ -157,14 +157,18 @@ def long_records(groups: Sequence[TableGroup], compared: bool = False) -> list[R
         columns = {column.sets: column for column in columns_of(group) if not column.gained}
         for name, results in group.results.items():
             for method in (method for method in group.methods if method in results):
-                record = _settings(group) | {"dataset": name, "method": method} | _facts(results[method])
+                record = _settings(group, groups) | {"dataset": name, "method": method} | _facts(results[method])
                 record |= dict(zip(("p", "p_holm"), p_values[method].get(name, ("", "")), strict=True))
                 records.append(record | _reported(comparisons, columns[name,], method))
     return records
 
 
-def _settings(group: TableGroup) -> Record:
-    return {**group.settings._asdict(), "benchmark": group.benchmark}
+def _settings(group: TableGroup, groups: Sequence[TableGroup]) -> Record:
+    """Return what a group's runs share; the order of images only where a method of some group has a memory."""
+    settings = group.settings._asdict()
+    if not any(one.settings.stream for one in groups):
+        del settings["stream"]
+    return {**settings, "benchmark": group.benchmark}
 
 
 def _facts(result: Result) -> Record:
