@@ -5,9 +5,9 @@ Usage: python benchmarks/processes.py DATA [--method fcl] [--images 12] [--round
 
 DATA is a folder of class folders, or one with labels.csv and classnames.txt. A shape PxT is P times `faircontext
 evaluate` at once, each with T threads on one of P shards. A process's rate is its images over the seconds that it
-answered them in, so without imports and models; the rates of a shape's processes add up. The shape `auto` is one command
-with `--workers auto`, whose seconds count the start of its processes. The first round is not counted. `--images` is
-for all processes together.
+answered them in, so without imports and models; the rates of a shape's processes add up. The shape `auto` is one
+command with `--workers auto`, whose seconds count the start of its processes. The first round is not counted.
+`--images` is for all processes together.
 """
 
 import argparse

@@ -55,7 +55,7 @@ def plan(options: EvaluateOptions, pictures: Dataset) -> Plan:
 @pytest.fixture(autouse=True)
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """A few images are enough to start processes."""
-    monkeypatch.setattr(module, "WORTH_IT", 2)
+    monkeypatch.setattr(module, "WORTH_IT", {True: 2, False: 2})
 
 
 def rows_of(table: pa.Table) -> pa.Table:
@@ -136,13 +136,20 @@ def test_auto_gives_every_processor_a_model_and_says_so(
     monkeypatch.setattr(runner, "usable_processors", lambda: 4)
     monkeypatch.setattr(module, "available_mb", lambda: None)
     model = options.load(["zero_shot", "fcl"])
-    for threads, processes in ((None, 4), (2, 2), (4, 1)):
-        asked = replace(options, threads=threads)
-        asked.set_threads()
-        _, facts = engine_of(asked, model)
-        assert (torch.get_num_threads(), facts) == (threads or 1, {"engine": "local", "processes": processes})
-    assert [*describe_engine({"processes": 4})] == ["up to 4 processes with a model and 4 threads each answer images"]
-    assert [*describe_engine({"processes": 1})] == ["up to 1 process with a model and 4 threads each answers images"]
+    monkeypatch.setattr("faircontext.runs.process_options.usable_processors", lambda: 4)
+    for methods, asked, threads, processes in (
+        ("fcl", None, 2, 2),
+        ("zero_shot", None, 1, 4),
+        ("all", None, 2, 2),
+        ("fcl", 1, 1, 4),
+        ("zero_shot", 3, 3, 1),
+    ):
+        run = replace(options, methods=(methods,), threads=asked)
+        run.set_threads(run.uses_views)
+        _, facts = engine_of(run, model)
+        assert (torch.get_num_threads(), facts) == (threads, {"engine": "local", "processes": processes})
+    assert [*describe_engine({"processes": 4})] == ["up to 4 processes with a model and 3 threads each answer images"]
+    assert [*describe_engine({"processes": 1})] == ["1 process with a model and 3 threads answers images"]
     _, facts = engine_of(replace(options, workers=None), model)
     assert facts == {"engine": "local", "workers": 0}
     assert not [*describe_engine(facts)]

@@ -45,7 +45,7 @@ def evaluate(options: EvaluateOptions, say: Say, warn: Say) -> int:
     shard = None if options.shard is None else parse_shard(options.shard)
     options.check()
     datasets = find_datasets(options)
-    options.set_threads()
+    options.set_threads(options.uses_views)
     if options.features is not None:
         check_folder(options.features)
     for dataset in datasets:  # what is wrong with these is told before the model is loaded

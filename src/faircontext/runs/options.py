@@ -170,12 +170,23 @@ class RunnerOptions(UnknownOptions, PromptOptions, ProcessOptions, RunOptions):
         self.check_unknown()
         self.reader()  # checks its options
 
+    @property
+    def uses_views(self) -> bool:
+        """Whether a method of the run sees more of an image than its plain view."""
+        from faircontext.methods.base import METHODS
+
+        self._register()
+        labels = self.labels_of_methods
+        return labels == ["all"] or any(METHODS[method_of(label)].uses_views for label in labels)
+
     def load(self, methods: Sequence[str]) -> "Model":
-        """Load the backbone and create the methods; see `RunOptions.load`. Analyses are registered first."""
+        """Load the backbone and create the methods; see `RunOptions.load`."""
+        self._register()
+        return super().load(methods)
+
+    def _register(self) -> None:
         if self.analyses:
             import faircontext.analysis  # noqa: F401
-
-        return super().load(methods)
 
 
 def with_zero_shot(words: Sequence[str]) -> list[str]:

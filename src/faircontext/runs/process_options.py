@@ -18,7 +18,7 @@ class ProcessOptions(DeviceOptions):
     """Processes that read images ahead (default: none on a CPU); with --engine ray, models that answer; auto: on a CPU,
     as many models that answer as there is room for."""
     threads: int | None = None
-    """Of a model, on a CPU; default: PyTorch's own, with --workers auto 1."""
+    """Of a model, on a CPU; default: PyTorch's own, with --workers auto two where a method uses views, else one."""
     engine: Literal["local", "ray"] = "local"
     """local, or ray: models on a Ray cluster, the one that RAY_ADDRESS names or this machine."""
 
@@ -41,10 +41,14 @@ class ProcessOptions(DeviceOptions):
             allowed = f"{usable} processor{'s' * (usable != 1)}"
             raise ArgumentError(f"workers={workers} is not possible; this process may use {allowed}")
 
-    def set_threads(self) -> None:
-        """Give the model of this process its threads."""
+    def set_threads(self, views: bool) -> None:
+        """Give the model of this process its threads; `views` tells whether a method uses views.
+
+        A model that encodes many views of an image at once makes good use of two threads; where each image is encoded
+        once, as much time goes to reading, which does not (`benchmarks/processes.py`).
+        """
         import torch
 
-        threads = 1 if self.threads is None and self.several_models else self.threads
+        threads = min(usable_processors(), 1 + views) if self.threads is None and self.several_models else self.threads
         if threads is not None:
             torch.set_num_threads(threads)

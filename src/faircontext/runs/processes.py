@@ -25,8 +25,9 @@ __all__ = ["Answerer", "Build", "answer_in_processes", "processes_for", "uses_vi
 Build = Callable[[Dataset, tuple[int, int] | None], "tuple[Plan, Engine]"]
 """Makes a plan and its engine anew, in another process."""
 
-WORTH_IT = 4
-"""Images for each process from which on it is started; that takes as long as a few images of FCL."""
+WORTH_IT = {True: 4, False: 1000}
+"""Images for each process from which on it is started, where methods use views and where they do not. The start takes
+as long as a few images of FCL, or as some hundred of zero-shot."""
 
 
 class Answerer:
@@ -91,12 +92,13 @@ def answer_in_processes(
         FairContextError: a process was killed, or cannot be started.
         ArgumentError: a process's plan is another one.
     """
-    processes = min(processes, len(positions) // WORTH_IT)
+    views = uses_views(plan)
+    processes = min(processes, len(positions) // WORTH_IT[views])
     if processes < 2:
         yield from here(plan, positions)
         return
     answer = Answerer(plan, build, torch.get_num_threads(), "worker process")
-    size = 1 if uses_views(plan) else ROW_MULTIPLE
+    size = 1 if views else ROW_MULTIPLE
     parts = (_Images(positions[start : start + size]) for start in range(0, len(positions), size))
     for answered in map_ahead(answer, parts, processes, does="answers", patient=True):
         yield from answered

@@ -54,10 +54,9 @@ def describe_engine(facts: Mapping[str, Any]) -> Iterator[str]:
     """Say what was chosen where the choice was left to the command; `facts` as of `engine_of`."""
     if (processes := facts.get("processes")) is not None:
         threads = torch.get_num_threads()
-        yield (
-            f"up to {processes} process{'es' * (processes != 1)} with a model and {threads} "
-            f"thread{'s' * (threads != 1)} each answer{'s' * (processes == 1)} images"
-        )
+        model = f"with a model and {threads} thread{'s' * (threads != 1)}"
+        several = f"up to {processes} processes {model} each answer images"
+        yield several if processes > 1 else f"1 process {model} answers images"
 
 
 def rebuild(options: RunnerOptions, dataset: Dataset, shard: tuple[int, int] | None) -> tuple[Plan, Engine]:
