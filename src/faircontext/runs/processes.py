@@ -46,7 +46,13 @@ class Answerer:
         self._made: tuple[Plan, Engine] | None = None
 
     def __call__(self, positions: Sequence[int]) -> list[list[Record]]:
-        """Return the rows of the images at some positions.
+        """Return the rows of the images at some positions."""
+        plan, engine = self.made
+        return [*engine(plan, positions)]
+
+    @property
+    def made(self) -> tuple[Plan, "Engine"]:
+        """The plan and its engine, made when first asked for.
 
         Raises:
             ArgumentError: the plan made here is another one.
@@ -55,8 +61,7 @@ class Answerer:
             torch.set_num_threads(self._threads)
             self._made = self._build(self._dataset, self._shard)
             check_same(self._name, json.loads(self._config), json.loads(json.dumps(self._made[0].config)))
-        plan, engine = self._made
-        return [*engine(plan, positions)]
+        return self._made
 
 
 def uses_views(plan: Plan) -> bool:

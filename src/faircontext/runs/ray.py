@@ -87,6 +87,7 @@ class _Actor:
 
     def __init__(self, answer: Answerer) -> None:
         self._answer = answer
+        answer.made  # noqa: B018 (here, so that what is wrong with it is wrong with the actor)
 
     def __call__(self, batch: dict[str, Any]) -> dict[str, list[str]]:
         answered = self._answer([int(position) for position in batch["position"]])
