@@ -106,13 +106,6 @@ def assert_close(found: Prediction, expected: Prediction) -> None:
     assert found.diagnostics.keys() == expected.diagnostics.keys()
 
 
-@pytest.fixture(autouse=True)
-def _known(space: Spaces) -> None:
-    """Text features are constants of a label space: no test counts how they are made."""
-    for device in ("cpu", NAME):
-        _ = space("clip", device).zero_shot_text
-
-
 def test_the_device_is_another_and_refuses_tensors_of_the_cpu(space: Spaces) -> None:
     features = space("clip", NAME).zero_shot_text
     assert features.device == torch.device(NAME, 0)
@@ -202,11 +195,12 @@ def same_counts(copies: Iterable[Traffic], direction: str = "down") -> None:
 @pytest.mark.parametrize("variant", ["paper", *VARIANTS])
 def test_copies_do_not_grow_with_masks(variant: str, space: Spaces) -> None:
     labels, settings = space("clip", NAME), {"k": 3, **VARIANTS.get(variant, {})}
-    numbers = [{"masks": masks} for masks in (50, 100, 200)]
+    numbers = [{"masks": masks} for masks in ((50, 100, 200) if variant in ("paper", "drop") else (32, 80))]
     if variant == "auto":  # decides after each block of masks whether there are enough
-        numbers = [{"budget": budget, "reliability": 0.01} for budget in (50, 100, 200)]
-    answer(small("fcl"), labels)
-    copies = [counted(FCL(**{**settings, **number}), labels) for number in numbers]
+        numbers = [{"budget": budget, "reliability": 0.01} for budget in (50, 100)]
+    methods = [FCL(**{**settings, **number}) for number in numbers]
+    answer(methods[0], labels)
+    copies = [counted(method, labels) for method in methods]
     if variant == "area":  # the search for a temperature ends when it has found
         for one in copies:
             found = [what for what in one.down if what.startswith("evidence.py:") and not what.endswith("copy")]
@@ -219,7 +213,7 @@ def test_copies_do_not_grow_with_masks(variant: str, space: Spaces) -> None:
 def test_copies_do_not_grow_with_views(name: str, space: Spaces) -> None:
     labels, method = space("clip", NAME), small(name)
     answer(method, labels)
-    copies = [counted(method, labels, views) for views in (16, 32, 48)]
+    copies = [counted(method, labels, views) for views in (16, 32)]
     if name == "mta":  # its loops end when a step is short
         assert max(one.down.total() for one in copies) <= 10 + (1 + 2 * method.iterations) * method.iterations * 2
         return
@@ -262,11 +256,11 @@ def command(folders: Callable[[str], str], tmp_path: Path) -> Callable[..., dict
 
 
 def test_classify(command: Callable[..., dict[str, Path]], photos: Path) -> None:
-    words = ("classify", photos, "--labels", "cat,dog,guitar,house", "--method", "tpt,fcl", "--set", "fcl.masks=16")
+    words = ("classify", photos / "cat", "--labels", "cat,dog,guitar", "--method", "tpt,fcl", "--set", "fcl.masks=16")
     expected, found = (json.loads(path.read_text()) for path in command(*words, out="answers.json").values())
     assert (expected["run"].pop("device"), found["run"].pop("device")) == ("cpu", f"{NAME}:0")
-    assert len(found["rows"]) == 6
-    assert_alike(found, expected)
+    assert len(found["answers"]) == 2 * 2
+    assert_alike(found["answers"], expected["answers"])
 
 
 def assert_alike(found: Any, expected: Any, path: str = "") -> None:
@@ -287,8 +281,8 @@ def assert_alike(found: Any, expected: Any, path: str = "") -> None:
 
 
 def test_evaluate(command: Callable[..., dict[str, Path]], photos: Path) -> None:
-    words = ("evaluate", "--datasets", "shapes", "--root", photos.parent, "--methods", "all", "--limit", 3)
-    words += ("--set", "fcl.masks=16")
+    where = ("--datasets", "shapes", "--root", photos.parent, "--limit", 3, "--workers", 0)
+    words = ("evaluate", *where, "--methods", "all", "--set", "fcl.masks=16")
     expected, found = (load_run(path / "shapes").rows for path in command(*words, out="runs").values())
     assert expected.num_rows == found.num_rows == 3 * len(list_methods())
     for column in ("path", "method", "prediction", "zero_shot", "votes", "error", "fallback"):
