@@ -101,7 +101,8 @@ def assert_close(found: Prediction, expected: Prediction) -> None:
     assert found.index == expected.index
     assert found.candidates == expected.candidates
     assert found.fallback == expected.fallback
-    assert {tensor.device.type for tensor in (found.probabilities, found.ranking)} == {"cpu"}
+    tensors = (found.probabilities, found.ranking, found.votes, found.cosines)
+    assert {tensor.device.type for tensor in tensors if tensor is not None} == {"cpu"}
     torch.testing.assert_close(found.probabilities, expected.probabilities, rtol=0, atol=TOLERANCE)
     assert found.diagnostics.keys() == expected.diagnostics.keys()
 
