@@ -153,7 +153,7 @@ class Backbone(ImageEncoder):
         # With a context of its own, a prompt is no other's, whatever its words.
         keys = [(text, row if own else 0) for row, text in enumerate(prompts.texts)]
         rows = {key: row for row, key in reversed(list(enumerate(keys)))}
-        lengths = prompts.mask.sum(1).tolist()
+        lengths = prompts.lengths
         firsts = sorted(rows.values(), key=lambda row: (lengths[row], row))  # like lengths together: little padding
         unique = prompts.select(firsts)
         groups = unique.split(TEXT_BATCH)
@@ -173,10 +173,9 @@ class Backbone(ImageEncoder):
 
     def check_length(self, prompts: Prompts, extra: int = 0) -> None:
         """Raise `LabelError`, naming the longest prompt, unless all prompts fit with `extra` tokens more (or fewer)."""
-        lengths = prompts.mask.sum(1)
-        longest = int(lengths.argmax())
-        tokens = int(lengths[longest]) + extra
+        tokens = max(prompts.lengths) + extra
         if tokens > self.context_length:
+            longest = prompts.lengths.index(max(prompts.lengths))
             raise LabelError(
                 f"prompt {prompts.texts[longest][:60]!r} has {tokens} tokens, more than the {self.context_length} that "
                 f"{self.name} reads{f' ({extra} of them learnable)' if extra > 0 else ''}; shorten "

@@ -3,6 +3,7 @@
 import unicodedata
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import accumulate, pairwise
 from typing import Any, Literal
 
@@ -93,6 +94,11 @@ class Prompts:
     def __len__(self) -> int:
         return len(self.texts)
 
+    @cached_property
+    def lengths(self) -> tuple[int, ...]:
+        """How many tokens each prompt has; read from the device once, and no more for prompts that are selected."""
+        return tuple(self.mask.sum(1).tolist())
+
     @property
     def rows(self) -> list[range]:
         """The rows of each class."""
@@ -117,11 +123,13 @@ class Prompts:
     def select(self, rows: Sequence[int]) -> "Prompts":
         """Return some of the prompts, cut to the longest of them; each then stands for itself."""
         index = torch.as_tensor(rows, device=self.ids.device)
-        mask = self.mask[index]
-        longest = int(mask.sum(1).max())
+        lengths = tuple(self.lengths[row] for row in rows)
+        longest = max(lengths)
         texts = tuple(self.texts[row] for row in rows)
-        ids = self.ids[index, :longest]
-        return replace(self, texts=texts, ids=ids, mask=mask[:, :longest], cut_rows=(), counts=None)
+        ids, mask = self.ids[index, :longest], self.mask[index, :longest]
+        selected = replace(self, texts=texts, ids=ids, mask=mask, cut_rows=(), counts=None)
+        selected.__dict__["lengths"] = lengths  # known, without waiting for the device
+        return selected
 
     def cut(self, limit: int) -> "Prompts":
         """Return the prompts with at most `limit` tokens each; the last one, which ends a prompt, stays."""
