@@ -180,6 +180,8 @@ class Data:
     """Decode every image, which takes a while."""
     partial: bool = field(default=False, kw_only=True)
     """Missing images are no problem."""
+    multi_label: bool = field(default=False, kw_only=True)
+    """An image may have several labels, see evaluate."""
     out: Path | None = field(default=None, kw_only=True)
     """For collage: folder to write the data set to, new or empty."""
     side: int = field(default=2, kw_only=True)
@@ -228,7 +230,8 @@ def _check_datasets(options: Data) -> int:
         print(f"{name} ({options.split})")
         for line in expected_tree(name, options.root):
             print(f"  expected: {line}")
-        report = check_dataset(name, options.root, options.split, options.read, options.partial)
+        several = options.multi_label
+        report = check_dataset(name, options.root, options.split, options.read, options.partial, several)
         for line in report.summary:
             print(f"  {one_line(line)}")
         for line in report.problems:

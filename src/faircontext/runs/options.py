@@ -11,6 +11,7 @@ from faircontext.errors import ArgumentError, check_minimum
 from faircontext.imageio import MAX_PIXELS, DecodedImage, read_image
 from faircontext.names import class_names
 from faircontext.runs.backbone_options import BackboneOptions
+from faircontext.runs.multi_label import MultiLabelOptions
 from faircontext.runs.prompt_options import PromptChoice, PromptOptions, digest_of_file
 from faircontext.runs.records import method_of, variant_of
 from faircontext.runs.unknown import UnknownOptions
@@ -132,7 +133,7 @@ class RunOptions(BackboneOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunnerOptions(UnknownOptions, PromptOptions, RunOptions):
+class RunnerOptions(MultiLabelOptions, UnknownOptions, PromptOptions, RunOptions):
     """Options of how a run is carried out and stored."""
 
     analyses: ClassVar[bool] = False
@@ -179,6 +180,7 @@ class RunnerOptions(UnknownOptions, PromptOptions, RunOptions):
             allowed = f"{usable} processor{'s' * (usable != 1)}"
             raise ArgumentError(f"workers={self.workers} is not possible; this process may use {allowed}")
         self.check_unknown()
+        self.check_multi_label(self.labels_of_methods, self.unknown)
         self.reader()  # checks its options
 
     def load(self, methods: Sequence[str]) -> "Model":
