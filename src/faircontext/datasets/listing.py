@@ -14,10 +14,11 @@ from typing import Any, overload
 
 import numpy as np
 
-from faircontext.datasets.spec import Sample, Truth
+from faircontext.datasets.spec import Dataset, Sample, Truth
+from faircontext.files import digest_of_json
 from faircontext.sources import Cell, Member, Remote, Source
 
-__all__ = ["ImageList", "short_digest", "size_of"]
+__all__ = ["ImageList", "data_hash", "short_digest", "size_of"]
 
 _KINDS: dict[str, Any] = {"member": Member, "cell": Cell, "remote": Remote}
 _NAMES = {kind: name for name, kind in _KINDS.items()}
@@ -146,6 +147,16 @@ def _encode(key: str, source: Source) -> bytes:
     else:
         facts = [_NAMES[type(source)], *astuple(source)]
     return json.dumps([key, *facts]).encode() + b"\n"
+
+
+def data_hash(dataset: Dataset) -> str:
+    """Return the SHA-256, in hexadecimal, over the sorted (key, size in bytes, label) of the images.
+
+    Those of an `ImageList` count in their own order: they are too many to sort.
+    """
+    if isinstance(dataset.samples, ImageList):
+        return dataset.samples.digest()
+    return digest_of_json(sorted((sample.key, size_of(sample.path), sample.truth) for sample in dataset.samples))
 
 
 def short_digest(key: str) -> int:

@@ -281,3 +281,6 @@ def _check(scores: Float[np.ndarray, "..."], targets: Bool[np.ndarray, "..."]) -
 def _check_shapes(name: str, values: np.ndarray, targets: np.ndarray) -> None:
     if values.shape != targets.shape:
         raise ArgumentError(f"{name} is of shape {values.shape} and targets of {targets.shape}; both are alike")
+    for title, array in ((name, values), ("targets", targets)):
+        if title != "scores" and array.dtype != np.bool_:
+            raise ArgumentError(f"{title} is of type {array.dtype}; it holds truth values: {title} > 0")

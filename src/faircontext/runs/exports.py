@@ -100,7 +100,7 @@ def _several(
         entry.pop(key, None)
     given = [] if logits is None or not len(logits) else given_labels(logits, threshold)
     entry["labels"] = None if targets is None else [names[index] for index in targets]
-    entry["given"] = [[names[index], score] for index, score in given]
+    entry["predictions"] = [[names[index], score] for index, score in given]
     return {"scores": SEPARATOR.join(f"{score:.6f}" for _, score in given)}
 
 

@@ -180,6 +180,8 @@ class RunnerOptions(MultiLabelOptions, UnknownOptions, PromptOptions, RunOptions
             allowed = f"{usable} processor{'s' * (usable != 1)}"
             raise ArgumentError(f"workers={self.workers} is not possible; this process may use {allowed}")
         self.check_unknown()
+        if self.analyses and self.multi_label:
+            raise ArgumentError("--multi-label is of evaluate and classify: analyses measure what speaks for one class")
         self.check_multi_label(self.labels_of_methods, self.unknown)
         self.reader()  # checks its options
 

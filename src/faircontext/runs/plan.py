@@ -13,7 +13,7 @@ from jaxtyping import Int
 from faircontext import __version__
 from faircontext.backbones import Backbone
 from faircontext.backbones.contexts import LearntContext
-from faircontext.datasets.listing import ImageList, size_of
+from faircontext.datasets.listing import data_hash
 from faircontext.datasets.load import check_present, load_dataset
 from faircontext.datasets.spec import Dataset
 from faircontext.errors import ArgumentError
@@ -36,7 +36,6 @@ __all__ = [
     "Plan",
     "Setup",
     "choose",
-    "data_hash",
     "find_datasets",
     "parse_shard",
     "plan_of",
@@ -300,16 +299,6 @@ def parse_shard(text: str) -> tuple[int, int]:
     if not (slash and part.isdecimal() and parts.isdecimal() and int(part) < int(parts)):
         raise ArgumentError(f"--shard {text} is not possible; write i/n with i from 0 to n - 1, for example 0/4")
     return int(part), int(parts)
-
-
-def data_hash(dataset: Dataset) -> str:
-    """Return the SHA-256, in hexadecimal, over the sorted (key, size in bytes, label) of the images.
-
-    Those of an `ImageList` count in their own order: they are too many to sort.
-    """
-    if isinstance(dataset.samples, ImageList):
-        return dataset.samples.digest()
-    return digest_of_json(sorted((sample.key, size_of(sample.path), sample.truth) for sample in dataset.samples))
 
 
 def find_datasets(options: EvaluateOptions) -> list[Dataset]:
