@@ -58,8 +58,8 @@ def _left_out(results: Sequence[LabelResult]) -> list[str]:
         parts = [
             f"{count:,} {what}"
             for count, what in (
-                (result.unreadable, "files unreadable and left out"),
-                (result.unlabelled, "images without known labels, which count in nothing"),
+                (result.unreadable, "unreadable and left out"),
+                (result.unlabelled, "without known labels, which count in nothing"),
             )
             if count
         ]

@@ -127,7 +127,8 @@ class LabelResult:
         if self.unreadable:
             parts.append(f"{self.unreadable:,} unreadable left out")
         if self.unlabelled:
-            parts.append(f"{self.unlabelled:,} images have no known labels, and count in nothing")
+            have = "images have" if self.unlabelled > 1 else "image has"
+            parts.append(f"{self.unlabelled:,} {have} no known labels, and count in nothing")
         return "; ".join(parts)
 
 
