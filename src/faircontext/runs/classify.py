@@ -28,7 +28,7 @@ from faircontext.runs.label_totals import LabelTotals
 from faircontext.runs.options import ClassifyOptions, Say
 from faircontext.runs.plan import Plan, Setup, choose, parse_shard, plan_of
 from faircontext.runs.records import Record
-from faircontext.runs.runner import Engine, carry_out_in, engine_of
+from faircontext.runs.runner import Engine, carry_out_in, describe_engine, engine_of
 from faircontext.runs.store import Run
 from faircontext.runs.totals import Totals
 from faircontext.runs.unknown import NONE
@@ -56,8 +56,7 @@ def classify(options: ClassifyOptions, inputs: Sequence[str], listed: Iterable[s
     shard = None if options.shard is None else parse_shard(options.shard)
     names = options.names_for(inputs)
     options.check_top(len(names))
-    if options.threads is not None:
-        torch.set_num_threads(options.threads)
+    options.set_threads(options.uses_views)
     roots = inputs if options.labels_from_folders else ()
     how = InputOptions(options.exclude, options.image_column, options.label_column, options.multi_label)
     found = collect(inputs, listed, names, roots, how)
@@ -138,7 +137,7 @@ def _answer(options: ClassifyOptions, names: Sequence[str], found: Inputs, warn:
         totals = totals_of(setup, [*setup.methods])
         several = setup.label_rule is not None
         items = (Item.of(images[position], several) for position in positions.tolist())
-        workers, features = options.workers or 0, options.features
+        workers, features = options.count_of_workers or 0, options.features
         stream = answer_images(items, setup.labels, setup.methods, setup.recipe, options.seed, read, workers, features)
         stream = setup.judge(stream)
         interruption: KeyboardInterrupt | None = None
@@ -178,11 +177,11 @@ def _store(
     _check_files(options, found)
     if options.classifier:
         write_classifier(options.classifier, plan.setup.labels)
-    for line in plan.describe():
+    engine, facts = engine_of(options, model)
+    for line in [*plan.describe(), *describe_engine(facts)]:
         print(line, flush=True)
     for warning in [*found.warnings, *name_warnings(names), *plan.setup.labels.warnings(), *found.truth_warnings]:
         warn(warning)
-    engine, facts = engine_of(options, model)
     folder = out if shard is None else out / f"shard-{shard[0]}-of-{shard[1]}"
     strict, interruption = _Strict(engine), None
     try:

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow.compute as pc
-import torch
 
 from faircontext.errors import lines_and_more
 from faircontext.files import check_folder
@@ -20,7 +19,7 @@ from faircontext.runs.label_results import is_multi_label, read_label_result
 from faircontext.runs.options import EvaluateOptions, Say
 from faircontext.runs.plan import find_datasets, parse_shard, plan_of, prompts_of, run_name
 from faircontext.runs.results import Result, read_results
-from faircontext.runs.runner import carry_out, engine_of
+from faircontext.runs.runner import carry_out, describe_engine, engine_of
 from faircontext.runs.store import Run, load_run
 from faircontext.types import describe_flat, is_flat, read_diagnostics
 
@@ -47,8 +46,7 @@ def evaluate(options: EvaluateOptions, say: Say, warn: Say) -> int:
     shard = None if options.shard is None else parse_shard(options.shard)
     options.check()
     datasets = find_datasets(options)
-    if options.threads is not None:
-        torch.set_num_threads(options.threads)
+    options.set_threads(options.uses_views)
     if options.features is not None:
         check_folder(options.features)
     for dataset in datasets:  # what is wrong with these is told before the model is loaded
@@ -57,6 +55,8 @@ def evaluate(options: EvaluateOptions, say: Say, warn: Say) -> int:
     model = options.load(options.labels_of_methods)
     plans = [plan_of(options, dataset, model, shard) for dataset in datasets]
     engine, facts = engine_of(options, model)
+    for line in describe_engine(facts):
+        say(line)
     unreadable = False
     for plan in plans:
         for line in plan.describe():

@@ -12,11 +12,12 @@ from faircontext.imageio import MAX_PIXELS, DecodedImage, read_image
 from faircontext.names import class_names
 from faircontext.runs.backbone_options import BackboneOptions
 from faircontext.runs.multi_label import MultiLabelOptions
+from faircontext.runs.process_options import ProcessOptions
 from faircontext.runs.prompt_options import PromptChoice, PromptOptions, digest_of_file
 from faircontext.runs.records import method_of, variant_of
 from faircontext.runs.unknown import UnknownOptions
 from faircontext.sources import Source
-from faircontext.system import keep_freed_memory, usable_processors
+from faircontext.system import keep_freed_memory
 
 if TYPE_CHECKING:
     from faircontext.runs.plan import Model, Setup
@@ -133,7 +134,7 @@ class RunOptions(BackboneOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunnerOptions(MultiLabelOptions, UnknownOptions, PromptOptions, RunOptions):
+class RunnerOptions(MultiLabelOptions, UnknownOptions, PromptOptions, ProcessOptions, RunOptions):
     """Options of how a run is carried out and stored."""
 
     analyses: ClassVar[bool] = False
@@ -143,12 +144,6 @@ class RunnerOptions(MultiLabelOptions, UnknownOptions, PromptOptions, RunOptions
     """At most this many images (of each data set), drawn by the seed."""
     shard: str | None = None
     """i/n: only the i-th of n parts, counted from 0; faircontext merge joins them."""
-    workers: int | None = None
-    """Processes that read images ahead (default: none on a CPU); with --engine ray, models that answer."""
-    threads: int | None = None
-    """Of a model, on a CPU; default: PyTorch's own."""
-    engine: Literal["local", "ray"] = "local"
-    """local, or ray: models on a Ray cluster, the one that RAY_ADDRESS names or this machine."""
     features: Path | None = None
     """Folder to keep image features in: runs with other settings on the same images then encode only what is new."""
     resume: bool = False
@@ -171,26 +166,31 @@ class RunnerOptions(MultiLabelOptions, UnknownOptions, PromptOptions, RunOptions
 
     def check(self) -> None:
         """Check what can be checked before anything is read; raise `ArgumentError` where a value cannot be used."""
-        for name in ("limit", "threads"):
-            if getattr(self, name) is not None:
-                check_minimum(name, getattr(self, name), 1)
-        check_minimum("workers", self.workers or 0, 0)
-        usable = usable_processors()
-        if self.engine == "local" and (self.workers or 0) > usable:
-            allowed = f"{usable} processor{'s' * (usable != 1)}"
-            raise ArgumentError(f"workers={self.workers} is not possible; this process may use {allowed}")
+        check_minimum("limit", 1 if self.limit is None else self.limit, 1)
+        self.check_processes()
         self.check_unknown()
         if self.analyses and self.multi_label:
             raise ArgumentError("--multi-label is of evaluate and classify: analyses measure what speaks for one class")
         self.check_multi_label(self.labels_of_methods, self.unknown)
         self.reader()  # checks its options
 
+    @property
+    def uses_views(self) -> bool:
+        """Whether a method of the run sees more of an image than its plain view."""
+        from faircontext.methods.base import METHODS
+
+        self._register()
+        labels = self.labels_of_methods
+        return labels == ["all"] or any(METHODS[method_of(label)].uses_views for label in labels)
+
     def load(self, methods: Sequence[str]) -> "Model":
-        """Load the backbone and create the methods; see `RunOptions.load`. Analyses are registered first."""
+        """Load the backbone and create the methods; see `RunOptions.load`."""
+        self._register()
+        return super().load(methods)
+
+    def _register(self) -> None:
         if self.analyses:
             import faircontext.analysis  # noqa: F401
-
-        return super().load(methods)
 
 
 def with_zero_shot(words: Sequence[str]) -> list[str]:
@@ -268,6 +268,7 @@ class ClassifyOptions(ModelOptions, RunnerOptions):
     def check(self) -> None:
         """Check what can be checked before anything is read; see `RunnerOptions.check`."""
         stored = {"shard": self.shard, "resume": self.resume, "engine": self.engine != "local"}
+        stored["workers auto"] = self.workers == "auto"
         if self.out is None and (given := [name for name, value in stored.items() if value]):
             raise ArgumentError(f"--{given[0]} is of a stored run; give its folder with --out")
         suffixes = {"scores": (".parquet",), "embeddings": (".npy", ".parquet"), "classifier": (".safetensors",)}

@@ -102,7 +102,7 @@ def reproduce(name: str, out: Path, options: ReproduceOptions, say: Say, warn: S
         raise ArgumentError("reproduce needs --root, the folder that holds the data sets")
     check_minimum("trials", options.trials, 2)
     check_minimum("limit", 1 if options.limit is None else options.limit, 1)
-    check_minimum("workers", options.workers or 0, 0)
+    options.check_processes()
     counting = bool(wanted.counted)
     datasets = _present(wanted, options.root, options.partial or counting, options.available or counting, warn)
     say(f"{name}: {wanted.title}")
