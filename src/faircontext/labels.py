@@ -79,6 +79,7 @@ class LabelSpace:
         self.backbone = backbone
         check_type("context", context, (LearntContext, type(None)), "read one with read_context")
         self.context = context
+        self._truncate = truncate
         self._constants: dict[Hashable, Tensor] = {}
         self._checked: set[Hashable] = set()
         self.others: dict[str, LabelSpace] = {}
@@ -278,6 +279,25 @@ class LabelSpace:
                 self.names, backbone, self.templates, descriptions=self.descriptions, truncate=True
             )
         return self.others[name]
+
+    def of(self, names: Sequence[str], descriptions: Sequence[Sequence[str]] | None = None) -> "LabelSpace":
+        """Return other classes on the same backbone, with the same templates and from the same context.
+
+        Args:
+            names: of the classes.
+            descriptions: theirs, where they have any; without templates and descriptions, "a photo of a {}." is taken.
+
+        Raises:
+            LabelError: see `LabelSpace`.
+        """
+        return LabelSpace(
+            names,
+            self.backbone,
+            self.templates or (None if descriptions is None else ()),
+            descriptions=descriptions,
+            truncate=self._truncate,
+            context=self.context,
+        )
 
     def check_once(self, key: Hashable, check: Callable[[], None]) -> None:
         """Run a check of the label set that a method needs, for the first image only."""

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given, strategies as st
 
 from faircontext import FCL, Backbone, FairContextError, LabelSpace, ViewRecipe, ZeroShot
+from faircontext.datasets.listing import data_hash
 from faircontext.datasets.spec import Dataset, Sample
-from faircontext.runs.plan import Plan, Setup, choose, data_hash, parse_shard
+from faircontext.runs.plan import Plan, Setup, choose, parse_shard
 
 
 @given(st.integers(0, 200), st.integers(0, 9), st.none() | st.integers(1, 250), st.integers(1, 7))

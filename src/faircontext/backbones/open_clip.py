@@ -242,7 +242,7 @@ class OpenClip(Backbone):
         super().__init__(device, precision, batch_size, engine)
         self.name = name
         self._read_preprocessing(open_clip.get_model_preprocess_cfg(model))
-        self.logit_scale = float(model.logit_scale.detach().exp())
+        self._read_scale(model)
         self._tokenizer = tokenizer
         self._read_tokenizer()
         weights = model.state_dict()

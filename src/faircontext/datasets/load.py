@@ -9,7 +9,7 @@ from pathlib import Path
 
 from faircontext.datasets import class_folders, contained, layouts
 from faircontext.datasets.folder import Walk, find_listed, folders_in, is_folder, list_entries
-from faircontext.datasets.layouts import NAMES, TABLE, Rows, Split
+from faircontext.datasets.layouts import NAMES, TABLE, Rows, Split, TableRows
 from faircontext.datasets.spec import CATALOGUE, DATASETS, Dataset, DatasetSpec, Sample, locate
 from faircontext.errors import ArgumentError, FairContextError, ImageError, LabelError, and_more, check_choice
 from faircontext.imageio import read_image
@@ -23,7 +23,7 @@ _SPLIT_FOLDERS = ("data_splits", "splits", "data/data_splits")
 """Where split files may lie below the root, besides the data set's own folder."""
 
 
-def load_dataset(name: str, root: Path, split: str = "test") -> Dataset:
+def load_dataset(name: str, root: Path, split: str = "test", several: bool = False) -> Dataset:
     """Find a data set on disk.
 
     A folder that is no known data set is a user's: a table `labels.csv`, see `read_table`, or `metadata.csv`, see
@@ -37,6 +37,7 @@ def load_dataset(name: str, root: Path, split: str = "test") -> Dataset:
         root: the folder that holds the data sets.
         split: `test` or `val`, which are CoOp's, or `official`: the data set's own test images. Where a user's folder
             has but one set of images it is taken, and is called `all`; a warning says where there is no such split.
+        several: whether an image may have several labels, in tables and archives of a user's folder.
 
     Raises:
         FairContextError: it is not there, or not as it must be; the message names the folder or the file.
@@ -44,7 +45,9 @@ def load_dataset(name: str, root: Path, split: str = "test") -> Dataset:
     check_choice("split", split, SPLITS)
     location = locate(name, root)
     try:
-        return _load_user(location, split) if isinstance(location, Path) else _load_known(location, root, split)
+        if isinstance(location, Path):
+            return _load_user(location, split, several)
+        return _load_known(location, root, split)
     except RecursionError:
         raise ArgumentError(f"{name}: folders lie too deep in each other") from None
 
@@ -168,30 +171,30 @@ def _layout(spec: DatasetSpec, folder: str, inner: str = "") -> str:
     return f"{kind}: {Path(folder, inner).as_posix()}"
 
 
-def _listed(name: str, folder: Path, layout: str, names: tuple[str, ...], rows: Rows, where: str = "") -> Dataset:
+def _listed(name: str, folder: Path, layout: str, names: tuple[str, ...], rows: TableRows, where: str = "") -> Dataset:
     """Return the data set of some listed images."""
     there = find_listed(folder, (key for key, _ in rows), where or name)
-    samples = tuple(Sample(there[key], folder / there[key], label) for key, label in rows if key in there)
+    samples = tuple(Sample.of(there[key], folder / there[key], label) for key, label in rows if key in there)
     missing = tuple(key for key, _ in rows if key not in there)
     return Dataset(name, folder, layout, "test", names, samples, missing)
 
 
-def _load_user(folder: Path, split: str) -> Dataset:
+def _load_user(folder: Path, split: str, several: bool = False) -> Dataset:
     """Read a user's folder; see `load_dataset`."""
     name = Path(os.path.abspath(folder)).name or "data"  # noqa: PTH100 (keeps the name of a link, unlike resolve)
     warnings = _misnamed(folder)
     if layouts.is_there(folder / TABLE):
-        names, rows, more = layouts.read_table(folder)
+        names, rows, more = layouts.read_table(folder, several)
         where = str(folder / TABLE)
         dataset = replace(_listed(name, folder, f"the table {where}", names, rows, where), split="all")
-    elif (listed := contained.read_metadata(folder, name)) is not None:
+    elif (listed := contained.read_metadata(folder, name, several)) is not None:
         dataset, more = listed, []
     elif class_dirs := class_folders.find_class_folders(folder, split):
         names, samples, more = class_folders.read_class_folders(folder, class_dirs)
         dataset = Dataset(name, folder, f"class folders in {class_dirs.folder}", class_dirs.split, names, samples)
         if class_dirs.split not in ("all", split):
             more.append(_no_split(split, f"its folder {class_dirs.folder.relative_to(folder).as_posix()} is taken"))
-    elif (packed := contained.read_archives(folder, name, split)) is not None:
+    elif (packed := contained.read_archives(folder, name, split, several)) is not None:
         dataset = packed
         more = [] if dataset.split in ("all", split) else [_no_split(split, "that of its files is taken")]
     elif warnings:
@@ -257,7 +260,9 @@ def check_present(dataset: Dataset, partial: bool) -> None:
         )
 
 
-def check_dataset(name: str, root: Path, split: str = "test", read: bool = False, partial: bool = False) -> Report:
+def check_dataset(
+    name: str, root: Path, split: str = "test", read: bool = False, partial: bool = False, several: bool = False
+) -> Report:
     """Look at a data set on disk.
 
     Args:
@@ -266,16 +271,17 @@ def check_dataset(name: str, root: Path, split: str = "test", read: bool = False
         split: see `load_dataset`.
         read: whether every image is decoded; without it files are only looked for, and empty ones found.
         partial: whether missing images are no problem, as for `evaluate --partial`.
+        several: see `load_dataset`.
 
     Raises:
         ArgumentError: it is neither known nor a folder. What is wrong with one that is goes into the report.
     """
     locate(name, root)
     try:
-        dataset = load_dataset(name, root, split)
+        dataset = load_dataset(name, root, split, several)
     except FairContextError as error:
         return Report((), (str(error),), False)
-    labels = {sample.label for sample in dataset.samples}
+    labels = {label for sample in dataset.samples for label in sample.label_set or ()}
     empty = [title for label, title in enumerate(dataset.names) if label not in labels]
     first = ", ".join(f"{label} {title}" for label, title in enumerate(dataset.names[:5]))
     summary = [

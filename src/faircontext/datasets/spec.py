@@ -15,9 +15,22 @@ from typing import Any, Literal, get_args
 from faircontext.errors import ArgumentError, Registry, check_choice, check_type
 from faircontext.sources import Source
 
-__all__ = ["CATALOGUE", "DATASETS", "Dataset", "DatasetSpec", "Sample", "expected_tree", "list_datasets", "locate"]
+__all__ = [
+    "CATALOGUE",
+    "DATASETS",
+    "Dataset",
+    "DatasetSpec",
+    "Sample",
+    "Truth",
+    "expected_tree",
+    "list_datasets",
+    "locate",
+]
 
 Regime = Literal["natural", "fine-grained"]
+
+Truth = int | tuple[int, ...] | None
+"""A class, or all classes of an image that may have several, by index; None where it is not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,11 +41,29 @@ class Sample:
         key: what the image is known by in records: its path below the data set's image folder, with `/` between.
         path: the file, or where else it lies.
         label: index of its class, None where it is not known.
+        labels: indices of all its classes, in their order, where an image may have several; None where it has one at
+            most, or they are not known.
     """
 
     key: str
     path: Source
     label: int | None
+    labels: tuple[int, ...] | None = None
+
+    @classmethod
+    def of(cls, key: str, path: Source, truth: Truth) -> "Sample":
+        """Return an image with its class or its classes."""
+        return cls(key, path, None, truth) if isinstance(truth, tuple) else cls(key, path, truth)
+
+    @property
+    def truth(self) -> Truth:
+        """Its classes where an image may have several, or else its class; None where it is not known."""
+        return self.label if self.labels is None else self.labels
+
+    @property
+    def label_set(self) -> tuple[int, ...] | None:
+        """Its classes, also where an image has one; None where they are not known."""
+        return self.labels if self.label is None else (self.label,)
 
 
 @dataclass(frozen=True)

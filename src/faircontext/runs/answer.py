@@ -21,6 +21,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from faircontext.backbones.base import ROW_MULTIPLE
+from faircontext.datasets.image_tables import SEPARATOR
+from faircontext.datasets.spec import Sample
 from faircontext.episode import Episode
 from faircontext.errors import FeatureError, ImageError
 from faircontext.explore import scores
@@ -48,11 +50,18 @@ class Item:
         name: what it is called in its rows.
         path: the file, or where else it lies.
         label: index of its class, or None where it is not known.
+        labels: indices of all its classes where it may have several, None where they are not known.
     """
 
     name: str
     path: Source
     label: int | None = None
+    labels: tuple[int, ...] | None = None
+
+    @classmethod
+    def of(cls, sample: Sample, several: bool) -> "Item":
+        """Return an image of a data set, with its class, or with all its classes where it may have several."""
+        return cls(sample.key, sample.path, *((None, sample.label_set) if several else (sample.label,)))
 
     def __str__(self) -> str:
         return self.name
@@ -68,6 +77,8 @@ class AnsweredImage:
         reference: zero-shot's prediction.
         warnings: what was decided when the file was read, see `DecodedImage`.
         label: index of the true class, None where it is not known.
+        labels: indices of all true classes where an image may have several, None where they are not known.
+        label_logits: log-odds of every class where an image may have several; None where they were not asked for.
         features: of the plain view, unit norm; None where the file is unreadable.
     """
 
@@ -76,6 +87,8 @@ class AnsweredImage:
     reference: Prediction | None = None
     warnings: tuple[str, ...] = ()
     label: int | None = None
+    labels: tuple[int, ...] | None = None
+    label_logits: Float[np.ndarray, " classes"] | None = None
     features: Float[Tensor, " dim"] | None = None
 
     @property
@@ -201,15 +214,17 @@ def _answer_chunk(
     shared = (time.perf_counter() - begin) / len(chunk)
     for (item, image), current in zip(chunk, episodes, strict=True):
         error, seconds, begin = image.error, image.seconds + shared, time.perf_counter()
-        row = Row(item.name, "" if item.label is None else labels.names[item.label])
+        true = item.labels if item.label is None else (item.label,)
+        row = Row(item.name, SEPARATOR.join(labels.names[index] for index in true or ()))
         if current is not None:
             try:
-                yield replace(_answer(current, methods, row, item.label, seconds), warnings=image.warnings)
+                answered = _answer(current, methods, row, item.label, seconds)
+                yield replace(answered, labels=item.labels, warnings=image.warnings)
                 continue
             except FeatureError as caught:
                 error, seconds = str(caught), seconds + time.perf_counter() - begin
         rows = tuple(replace(row, method=name, error=error, seconds=seconds) for name in methods)
-        yield AnsweredImage(rows, warnings=image.warnings, label=item.label)
+        yield AnsweredImage(rows, warnings=image.warnings, label=item.label, labels=item.labels)
 
 
 def _answer(

@@ -89,6 +89,7 @@ _SHAPE: Mapping[str, Any] = {
         "templates?": [_TEXT],
         "views?": {"scale?": [_NUMBER]},
         "methods": {"*": {}},
+        "multi_label?": {"threshold": _NUMBER, "scores": _TEXT},
         "versions?": {},
     },
 }
@@ -225,6 +226,9 @@ _OF_METHODS = ("confidence", "label_index", "label_probability", "probability_no
 _OF_ANSWERS = ("zero_shot_index", "index", *_OF_METHODS)
 """Columns of which rows of unreadable files have no value."""
 
+_OF_ONE_LABEL = ("label_index", "label_probability", "probability_norm")
+"""Columns of which rows of images that may have several labels have no value."""
+
 _OF_LABELS = ("label_index", "label_probability")
 """Columns of which rows of images without a label have no value."""
 
@@ -252,7 +256,8 @@ def check_rows(file: Path, config: Mapping[str, Any], rows: pa.Table) -> None:
 
 def _impossible(config: Mapping[str, Any], rows: pa.Table) -> Iterator[tuple[int, str]]:
     """Yield row and, in words, the fault of values that no run writes."""
-    for name in (name for name in rows.column_names if name != "votes" and rows[name].null_count):
+    free = {"votes", *(_OF_ONE_LABEL if "multi_label" in config else ())}
+    for name in (name for name in rows.column_names if name not in free and rows[name].null_count):
         absent = rows[name].is_null()
         if name in _OF_ANSWERS:
             absent = pc.and_(absent, pc.equal(rows["error"], ""))

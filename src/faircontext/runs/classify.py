@@ -5,7 +5,7 @@ import platform
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -24,12 +24,13 @@ from faircontext.names import name_warnings
 from faircontext.runs.answer import AnsweredImage, Item, answer_images
 from faircontext.runs.exports import EntrySpool, Export, RowWriter, exports_of, exports_of_rows
 from faircontext.runs.features import EmbeddingsWriter, ScoresWriter, manifest_of, manifest_path, write_classifier
+from faircontext.runs.label_totals import LabelTotals
 from faircontext.runs.options import ClassifyOptions, Say
 from faircontext.runs.plan import Plan, Setup, choose, parse_shard, plan_of
 from faircontext.runs.records import Record
 from faircontext.runs.runner import Engine, carry_out_in, describe_engine, engine_of
 from faircontext.runs.store import Run
-from faircontext.runs.totals import Totals, summary_of
+from faircontext.runs.totals import Totals
 from faircontext.runs.unknown import NONE
 from faircontext.sources import Remote
 
@@ -57,7 +58,7 @@ def classify(options: ClassifyOptions, inputs: Sequence[str], listed: Iterable[s
     options.check_top(len(names))
     options.set_threads(options.uses_views)
     roots = inputs if options.labels_from_folders else ()
-    how = InputOptions(options.exclude, options.image_column, options.label_column)
+    how = InputOptions(options.exclude, options.image_column, options.label_column, options.multi_label)
     found = collect(inputs, listed, names, roots, how)
     if options.out is not None:
         _check_out(options.out, inputs)
@@ -81,7 +82,8 @@ class _Outputs:
 
     def __init__(self, options: ClassifyOptions, setup: Setup, stack: ExitStack) -> None:
         facts = manifest_of(setup.labels) if options.stored or options.classifier else {}
-        self._rows = stack.enter_context(RowWriter(options.csv, options.top)) if options.csv else None
+        columns = ("scores",) if options.multi_label else ()
+        self._rows = stack.enter_context(RowWriter(options.csv, options.top, columns)) if options.csv else None
         self._spool = stack.enter_context(EntrySpool(options.json)) if options.json else None
         self._numbers: list[ScoresWriter | EmbeddingsWriter] = []
         if options.scores:
@@ -94,7 +96,7 @@ class _Outputs:
         taken = [*exports]
         for export in taken if self._rows else ():
             assert self._rows is not None
-            self._rows.write(export.row, export.top)
+            self._rows.write(export.row, export.top, export.cells)
         if self._spool:
             self._spool.add(export.entry for export in taken)
         for writer in self._numbers:
@@ -118,7 +120,7 @@ def _check_files(options: ClassifyOptions, found: Inputs) -> None:
 def _answer(options: ClassifyOptions, names: Sequence[str], found: Inputs, warn: Say) -> int:
     """Answer images and show each as it comes; nothing is stored but the files that are asked for."""
     read = options.reader()
-    setup = options.create(names, options.method, options.choose_prompts(names)).with_unknown(options)
+    setup = options.create(names, options.method, options.choose_prompts(names)).judged_by(options)
     _check_files(options, found)
     images = found.images
     positions = np.arange(len(images))
@@ -132,8 +134,9 @@ def _answer(options: ClassifyOptions, names: Sequence[str], found: Inputs, warn:
         _print_run(options, setup, len(positions))
         for warning in [*found.warnings, *name_warnings(names), *setup.labels.warnings(), *found.truth_warnings]:
             warn(warning)
-        totals = Totals([*setup.methods])
-        items = (Item(sample.key, sample.path, sample.label) for sample in map(images.__getitem__, positions.tolist()))
+        totals = totals_of(setup, [*setup.methods])
+        several = setup.label_rule is not None
+        items = (Item.of(images[position], several) for position in positions.tolist())
         workers, features = options.count_of_workers or 0, options.features
         stream = answer_images(items, setup.labels, setup.methods, setup.recipe, options.seed, read, workers, features)
         stream = setup.judge(stream)
@@ -141,7 +144,8 @@ def _answer(options: ClassifyOptions, names: Sequence[str], found: Inputs, warn:
         try:
             for answered in _until_unreadable(_with_progress(stream, len(positions), setup), options.strict):
                 totals.add(answered)
-                outputs.add(exports_of(answered, setup.labels, options.top, options.stored))
+                threshold = _threshold_of(setup)
+                outputs.add(exports_of(answered, setup.labels, options.top, options.stored, threshold))
         except KeyboardInterrupt as caught:
             interruption = caught
         finally:
@@ -222,20 +226,31 @@ def _export(options: ClassifyOptions, plan: Plan, folder: Path, warn: Say) -> To
     """Count what a run holds, say it, and write files of answers from it."""
     run = Run(folder, {"config": plan.config})
     asked = [*plan.setup.methods] if options.method == "all" else list(dict.fromkeys(options.method.split(",")))
-    totals = Totals(asked)
-    setup = Setup(plan.setup.labels, {label: plan.setup.methods[label] for label in asked}, plan.setup.recipe)
+    setup = replace(plan.setup, methods={label: plan.setup.methods[label] for label in asked})
+    totals = totals_of(setup, asked)
     files = options.csv or options.json or options.stored
     with ExitStack() as stack:
         outputs = _Outputs(options, setup, stack)
         for rows in run.tables():
             totals.add_rows(rows)
             if files:
-                outputs.add(exports_of_rows(rows, plan.dataset.names, asked, options.top))
+                outputs.add(exports_of_rows(rows, plan.dataset.names, asked, options.top, _threshold_of(setup)))
         outputs.finish(_report(options, setup, totals))
     totals.print()
     for warning in totals.warnings():
         warn(warning)
     return totals
+
+
+def totals_of(setup: Setup, methods: Sequence[str]) -> Totals:
+    """Return what counts the answers of a set-up."""
+    if (rule := setup.label_rule) is None:
+        return Totals(methods)
+    return LabelTotals(methods, len(setup.labels), rule.threshold)
+
+
+def _threshold_of(setup: Setup) -> float | None:
+    return None if setup.label_rule is None else setup.label_rule.threshold
 
 
 def _until_unreadable(stream: Iterator[AnsweredImage], strict: bool) -> Iterator[AnsweredImage]:
@@ -252,12 +267,17 @@ def _with_progress(answers: Iterator[AnsweredImage], total: int, setup: Setup) -
     names = [*setup.methods]
     single = len(names) == 1
     head = f"{'zero-shot':24} {'prediction':24} {'votes':>5} {'prob.':>6}" if single else _columns(names)
+    if setup.label_rule is not None:
+        head = f"{'labels and their scores':62}"
     print(f"{head}  image")
     for answered in tqdm(answers, total=total, unit="image", disable=not sys.stderr.isatty(), leave=False):
         row = answered.rows[0]
         votes = "" if row.votes is None else str(row.votes)
         if answered.error:
             cells = f"{'unreadable: ' + answered.error:{len(head)}}"
+        elif setup.label_rule is not None:
+            given = setup.label_rule.given(answered)
+            cells = f"{', '.join(f'{name} {score:.2f}' for name, score in given) or '(none)':{len(head)}}"
         elif single:
             cells = f"{row.zero_shot:24.24} {row.prediction or NONE:24.24} {votes:>5} {row.confidence:6.3f}"
         else:
@@ -285,6 +305,8 @@ def _print_run(options: ClassifyOptions, setup: Setup, images: int) -> None:
         f"{images} image{'s' * (images != 1)}, {len(labels)} class{'es' * (len(labels) != 1)}, "
         f"prompts: {labels.summary}"
     )
+    if setup.label_rule is not None:
+        print(setup.label_rule.summary)
 
 
 def _report(options: ClassifyOptions, setup: Setup, totals: Totals) -> dict[str, Any]:
@@ -312,9 +334,10 @@ def _report(options: ClassifyOptions, setup: Setup, totals: Totals) -> dict[str,
             "truncate": options.truncate,
             "seed": options.seed,
             **({} if (rule := setup.rejection) is None else {"unknown": asdict(rule)}),
+            **({} if setup.label_rule is None else {"multi_label": setup.label_rule.facts}),
             "exif": options.exif,
             "max_pixels": min(options.max_pixels, MAX_PIXELS),
         },
         "versions": {"faircontext": __version__, "torch": torch.__version__, "python": platform.python_version()},
-        "summary": {name: summary_of(compared) for name, compared in totals.comparisons().items()},
+        "summary": totals.summary(),
     }

@@ -15,6 +15,7 @@ from faircontext.metrics.calibration import expected_calibration_error
 from faircontext.metrics.stats import Accuracy
 from faircontext.runs.analyses import analysis_rows, describe_analysis
 from faircontext.runs.checks import check_same
+from faircontext.runs.label_results import is_multi_label, read_label_result
 from faircontext.runs.options import EvaluateOptions, Say
 from faircontext.runs.plan import find_datasets, parse_shard, plan_of, prompts_of, run_name
 from faircontext.runs.results import Result, read_results
@@ -101,6 +102,9 @@ def check_asked(run: Run, options: EvaluateOptions, **more: Any) -> None:
 
 def _describe_results(run: Run, warn: Say) -> Iterator[str]:
     """Say what a run has measured, and where common evidence is flat."""
+    if is_multi_label(run):
+        yield f"  {'zero_shot':14} {read_label_result(run).describe()}"
+        return
     results = read_results(run)
     yield from (f"  {result.method:14} {describe_result(result)}" for result in results if result.n)
     if results and (count := results[0].unlabelled):

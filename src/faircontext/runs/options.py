@@ -11,6 +11,7 @@ from faircontext.errors import ArgumentError, check_minimum
 from faircontext.imageio import MAX_PIXELS, DecodedImage, read_image
 from faircontext.names import class_names
 from faircontext.runs.backbone_options import BackboneOptions
+from faircontext.runs.multi_label import MultiLabelOptions
 from faircontext.runs.process_options import ProcessOptions
 from faircontext.runs.prompt_options import PromptChoice, PromptOptions, digest_of_file
 from faircontext.runs.records import method_of, variant_of
@@ -133,7 +134,7 @@ class RunOptions(BackboneOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunnerOptions(UnknownOptions, PromptOptions, ProcessOptions, RunOptions):
+class RunnerOptions(MultiLabelOptions, UnknownOptions, PromptOptions, ProcessOptions, RunOptions):
     """Options of how a run is carried out and stored."""
 
     analyses: ClassVar[bool] = False
@@ -168,6 +169,9 @@ class RunnerOptions(UnknownOptions, PromptOptions, ProcessOptions, RunOptions):
         check_minimum("limit", 1 if self.limit is None else self.limit, 1)
         self.check_processes()
         self.check_unknown()
+        if self.analyses and self.multi_label:
+            raise ArgumentError("--multi-label is of evaluate and classify: analyses measure what speaks for one class")
+        self.check_multi_label(self.labels_of_methods, self.unknown)
         self.reader()  # checks its options
 
     @property

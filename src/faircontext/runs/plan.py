@@ -13,7 +13,7 @@ from jaxtyping import Int
 from faircontext import __version__
 from faircontext.backbones import Backbone
 from faircontext.backbones.contexts import LearntContext
-from faircontext.datasets.listing import ImageList, size_of
+from faircontext.datasets.listing import data_hash
 from faircontext.datasets.load import check_present, load_dataset
 from faircontext.datasets.spec import Dataset
 from faircontext.errors import ArgumentError
@@ -23,9 +23,10 @@ from faircontext.labels import LabelSpace
 from faircontext.methods import Method
 from faircontext.names import list_warnings
 from faircontext.runs.answer import AnsweredImage, Item
+from faircontext.runs.multi_label import LabelRule
 from faircontext.runs.options import EvaluateOptions, RunnerOptions
 from faircontext.runs.prompt_options import PromptChoice
-from faircontext.runs.records import Record, ScoredRecord
+from faircontext.runs.records import MultiLabelRecord, Record, ScoredRecord
 from faircontext.runs.unknown import Rejection
 from faircontext.types import Prediction
 from faircontext.views import ViewRecipe
@@ -35,7 +36,6 @@ __all__ = [
     "Plan",
     "Setup",
     "choose",
-    "data_hash",
     "find_datasets",
     "parse_shard",
     "plan_of",
@@ -52,16 +52,21 @@ class Setup:
     methods: Mapping[str, Method]
     recipe: ViewRecipe
     rejection: Rejection | None = None
+    label_rule: LabelRule | None = None
 
-    def with_unknown(self, options: RunnerOptions) -> "Setup":
-        """Return this set-up with what withholds predictions, where options ask for it."""
+    def judged_by(self, options: RunnerOptions) -> "Setup":
+        """Return this set-up with what withholds predictions, or gives several, where options ask for it."""
+        if options.multi_label:
+            return replace(self, label_rule=options.label_rule(self.labels))
         backbone = self.labels.backbone
         facts = {"backbone": backbone.name, "prompts": options.prompts_name, "logit_scale": backbone.logit_scale}
         facts |= {"weights": backbone.weights_hash} if options.unknown else {}
         return replace(self, rejection=options.rejection(self.methods, facts))
 
     def judge(self, answers: Iterator[AnsweredImage]) -> Iterator[AnsweredImage]:
-        """Return answers without the predictions that are withheld."""
+        """Return answers without the predictions that are withheld, or with several labels each."""
+        if self.label_rule is not None:
+            return self.label_rule.over(answers)
         return answers if self.rejection is None else self.rejection.over(answers)
 
 
@@ -135,7 +140,7 @@ class Plan:
     def item(self, position: int) -> Item:
         """Return the image at a position of the data set."""
         sample = self.dataset.samples[position]
-        return Item(sample.key, sample.path, sample.label)
+        return Item.of(sample, self.setup.label_rule is not None)
 
     @cached_property
     def config(self) -> dict[str, Any]:
@@ -180,6 +185,8 @@ class Plan:
             facts["descriptions"] = {"prompts": sum(map(len, descriptions)), "hash": digest_of_json(descriptions)}
         if (rejection := self.setup.rejection) is not None:
             facts["unknown"] = {"score": rejection.score, "thresholds": dict(rejection.thresholds)}
+        if (rule := self.setup.label_rule) is not None:
+            facts["multi_label"] = rule.facts
         return facts
 
     @cached_property
@@ -199,6 +206,8 @@ class Plan:
         common: dict[str, Any] = {"dataset": self.dataset.name, "position": position, "label_index": label}
         common["warnings"] = answered.warnings
         kind: type[Record] = ScoredRecord if self.stored else Record
+        if self.setup.label_rule is not None:
+            kind, common = MultiLabelRecord, {**common, "targets": answered.labels}
         if answered.reference is None:
             return [kind(**asdict(row), **common, config=self.hashes[row.method]) for row in answered.rows]
         records: list[Record] = []
@@ -214,7 +223,7 @@ class Plan:
                 top5=tuple(top.tolist()),
                 top5_probabilities=tuple(exact[top].tolist()),
                 label_probability=None if label is None else float(exact[label]),
-                probability_norm=float((exact**2).sum()),
+                probability_norm=None if answered.label_logits is not None else float((exact**2).sum()),
                 candidates=prediction.candidates,
                 diagnostics=to_json(dict(prediction.diagnostics), indent=None, ensure_ascii=True),
                 **self._stored(answered, prediction, first=not records),
@@ -225,6 +234,8 @@ class Plan:
     def _stored(self, answered: AnsweredImage, prediction: Prediction, first: bool) -> dict[str, Any]:
         """Return what rows hold besides; features once for each image, in its first row."""
         values: dict[str, Any] = {}
+        if answered.label_logits is not None:
+            values["label_logits"] = answered.label_logits
         if "scores" in self.stored:
             values["probabilities"] = prediction.probabilities.float().numpy()
             values["cosines"] = answered.cosines(self.setup.labels)
@@ -243,6 +254,8 @@ class Plan:
             f"  {n:,}{of} images{part}, {len(labels)} classes; {labels.backbone.name} ({labels.backbone.arithmetic}), "
             f"preset {self.facts['preset']}, seed {self.seed}; {', '.join(self.setup.methods)}"
         )
+        if self.setup.label_rule is not None:
+            yield f"  {self.setup.label_rule.summary}"
 
     def warnings(self) -> Iterator[str]:
         """Say what is odd about the images, the classes and the prompts."""
@@ -288,23 +301,14 @@ def parse_shard(text: str) -> tuple[int, int]:
     return int(part), int(parts)
 
 
-def data_hash(dataset: Dataset) -> str:
-    """Return the SHA-256, in hexadecimal, over the sorted (key, size in bytes, label) of the images.
-
-    Those of an `ImageList` count in their own order: they are too many to sort.
-    """
-    if isinstance(dataset.samples, ImageList):
-        return dataset.samples.digest()
-    return digest_of_json(sorted((sample.key, size_of(sample.path), sample.label) for sample in dataset.samples))
-
-
 def find_datasets(options: EvaluateOptions) -> list[Dataset]:
     """Find all data sets before anything is run on one.
 
     Raises:
         ArgumentError: one cannot be found or is not complete, two have one name, or output would lie in one.
     """
-    datasets = [load_dataset(name, options.root, options.split) for name in dict.fromkeys(options.datasets)]
+    names = dict.fromkeys(options.datasets)
+    datasets = [load_dataset(name, options.root, options.split, options.multi_label) for name in names]
     folders: dict[str, Path] = {}
     for dataset in datasets:
         if dataset.name in folders:
@@ -333,7 +337,7 @@ def plan_of(options: RunnerOptions, dataset: Dataset, model: Model, shard: tuple
         **({} if model.context is None else {"context": model.context.digest}),
     }
     setup = model.on(dataset.names, prompts_of(options, dataset), dataset.regime, options.truncate)
-    setup = setup.with_unknown(options)
+    setup = setup.judged_by(options)
     return Plan(dataset, setup, options.seed, options.limit, shard, facts, options.stored)
 
 

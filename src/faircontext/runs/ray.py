@@ -17,7 +17,7 @@ from faircontext.backbones.base import ROW_MULTIPLE
 from faircontext.errors import ArgumentError, FairContextError
 from faircontext.runs.plan import Plan
 from faircontext.runs.processes import Answerer, Build, uses_views
-from faircontext.runs.records import Record, ScoredRecord
+from faircontext.runs.records import MultiLabelRecord, Record, ScoredRecord
 from faircontext.system import usable_processors
 
 __all__ = ["answer_on_ray"]
@@ -25,7 +25,7 @@ __all__ = ["answer_on_ray"]
 FEW = 4
 """Images that an actor takes at once where methods use views; what is lost with it."""
 
-_ARRAYS = ("probabilities", "cosines", "embedding")
+_ARRAYS = ("probabilities", "cosines", "embedding", "label_logits")
 
 
 def answer_on_ray(plan: Plan, positions: Sequence[int], build: Build, workers: int | None) -> Iterator[list[Record]]:
@@ -100,7 +100,7 @@ def _as_list(values: np.ndarray) -> list[float]:
 
 
 def _to_record(values: dict[str, Any]) -> Record:
-    kind = ScoredRecord if "embedding" in values else Record
+    kind = MultiLabelRecord if "label_logits" in values else ScoredRecord if "embedding" in values else Record
     taken: dict[str, Any] = {name: tuple(value) for name, value in values.items() if isinstance(value, list)}
     taken |= {name: np.array(values[name], np.float32) for name in _ARRAYS if name in values}
     return kind(**{**values, **taken})

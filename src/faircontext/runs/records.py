@@ -12,10 +12,12 @@ __all__ = [
     "ANALYSES",
     "FORMER_COLUMNS",
     "METHOD_TITLES",
+    "MULTI_LABEL_SCHEMA",
     "SCHEMA",
     "SCHEMA_VERSION",
     "SCORED_SCHEMA",
     "AnalysisRow",
+    "MultiLabelRecord",
     "Record",
     "Row",
     "ScoredRecord",
@@ -161,6 +163,22 @@ class ScoredRecord(Record):
     embedding: np.ndarray = field(default_factory=lambda: np.zeros(0, np.float32))
 
 
+@dataclass(frozen=True, kw_only=True, eq=False)
+class MultiLabelRecord(ScoredRecord):
+    """A row of an image that may have several labels; a score is the sigmoid of log-odds.
+
+    In `label`, `zero_shot` and `prediction` stand names with `;` between; `index` is the label with the highest score,
+    `confidence` that score, and `top5_probabilities` and `probabilities` are scores, which do not sum to one.
+
+    Attributes:
+        targets: the true classes, None where they are not known.
+        label_logits: log-odds of every class, none where the file is unreadable.
+    """
+
+    targets: tuple[int, ...] | None = None
+    label_logits: np.ndarray = field(default_factory=lambda: np.zeros(0, np.float32))
+
+
 @dataclass(frozen=True)
 class AnalysisRow:
     """What an analysis measured on one image.
@@ -200,6 +218,7 @@ _TYPES: Mapping[Any, pa.DataType] = {
     int | None: pa.int64(),
     float | None: pa.float64(),
     tuple[int, ...]: pa.list_(pa.int64()),
+    tuple[int, ...] | None: pa.list_(pa.int64()),
     tuple[float, ...]: pa.list_(pa.float64()),
     tuple[str, ...]: pa.list_(pa.string()),
     np.ndarray: pa.list_(pa.float32()),
@@ -211,10 +230,20 @@ SCHEMA = pa.schema([(column.name, _TYPES[column.type]) for column in fields(Reco
 SCORED_SCHEMA = pa.schema([(column.name, _TYPES[column.type]) for column in fields(ScoredRecord)])
 """The same, of rows with numbers for every class."""
 
+MULTI_LABEL_SCHEMA = pa.schema([(column.name, _TYPES[column.type]) for column in fields(MultiLabelRecord)])
+"""The same, of rows of images that may have several labels."""
+
+_SCHEMAS: dict[type[Record], pa.Schema] = {
+    Record: SCHEMA,
+    ScoredRecord: SCORED_SCHEMA,
+    MultiLabelRecord: MULTI_LABEL_SCHEMA,
+}
+
 
 def to_table(records: Sequence[Record]) -> pa.Table:
     """Return records as a table; bytes of file names that are no UTF-8 become escapes."""
-    schema = SCORED_SCHEMA if any(isinstance(record, ScoredRecord) for record in records) else SCHEMA
+    kinds = {type(record) for record in records}
+    schema = next((schema for kind, schema in reversed(_SCHEMAS.items()) if kind in kinds), SCHEMA)
     columns: dict[str, list[Any]] = {name: [] for name in schema.names}
     for record in records:
         for name in schema.names:

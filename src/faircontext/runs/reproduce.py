@@ -11,6 +11,7 @@ import numpy as np
 
 import faircontext.analysis  # noqa: F401 (registers the analyses)
 from faircontext.backbones import create_backbone
+from faircontext.datasets.listing import data_hash
 from faircontext.datasets.load import check_present, load_dataset
 from faircontext.datasets.spec import CATALOGUE, Dataset
 from faircontext.episode import Episode
@@ -24,7 +25,7 @@ from faircontext.runs.evaluate import check_asked, evaluate_missing
 from faircontext.runs.experiment_options import ExperimentOptions, ReproduceOptions
 from faircontext.runs.experiments import Experiment, ExperimentRun, read_experiment
 from faircontext.runs.options import EvaluateOptions, Say
-from faircontext.runs.plan import Setup, data_hash, plan_of
+from faircontext.runs.plan import Setup, plan_of
 from faircontext.runs.prompt_options import PromptOptions
 from faircontext.runs.records import method_of
 from faircontext.runs.sessions import start_session

@@ -325,7 +325,8 @@ def _join(name: str, shards: Sequence[Run]) -> tuple[dict[str, Any], pa.Table]:
     if doubled := [index for index in indices if indices.count(index) > 1]:
         where = " and ".join(str(run.folder) for run, index in zip(shards, indices, strict=True) if index == doubled[0])
         raise ArgumentError(f"shard {doubled[0]} of {n} is there more than once: {where}")
-    rows, methods = pa.concat_tables([run.rows for run in shards]), list(config["methods"])
+    tables = [table for run in shards for table in run.tables()]  # with all columns that are stored
+    rows, methods = pa.concat_tables(tables or [first.rows]), list(config["methods"])
     _check_images(name, config, rows)
     document = {
         **first.document,
