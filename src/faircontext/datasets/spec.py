@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from faircontext.errors import ArgumentError, Registry, check_choice, check_type
+from faircontext.shifts import Corruption
 from faircontext.sources import Source
 
 __all__ = ["CATALOGUE", "DATASETS", "Dataset", "DatasetSpec", "Sample", "expected_tree", "list_datasets", "locate"]
@@ -52,6 +53,7 @@ class Dataset:
         warnings: what a person should know before a run, a line each.
         reference: how many images the split has by its authors; None where that is not known.
         in_order: whether a run answers the images in that order, as of archives, which are read from front to back.
+        corruption: what has been done to the images as they lie on disk, as in ImageNet-C.
     """
 
     name: str
@@ -66,6 +68,7 @@ class Dataset:
     warnings: tuple[str, ...] = ()
     reference: int | None = None
     in_order: bool = False
+    corruption: Corruption | None = None
 
     @property
     def listed(self) -> int:

@@ -25,9 +25,10 @@ from faircontext.runs.answer import AnsweredImage, Item, answer_images
 from faircontext.runs.exports import EntrySpool, Export, RowWriter, exports_of, exports_of_rows
 from faircontext.runs.features import EmbeddingsWriter, ScoresWriter, manifest_of, manifest_path, write_classifier
 from faircontext.runs.options import ClassifyOptions, Say
-from faircontext.runs.plan import Plan, Setup, choose, parse_shard, plan_of
+from faircontext.runs.plan import Plan, Setup, check_shift, choose, parse_shard, plan_of
 from faircontext.runs.records import Record
 from faircontext.runs.runner import Engine, carry_out_in, engine_of
+from faircontext.runs.shift_options import facts_of_shift
 from faircontext.runs.store import Run
 from faircontext.runs.totals import Totals, summary_of
 from faircontext.runs.unknown import NONE
@@ -136,7 +137,11 @@ def _answer(options: ClassifyOptions, names: Sequence[str], found: Inputs, warn:
         totals = Totals([*setup.methods])
         items = (Item(sample.key, sample.path, sample.label) for sample in map(images.__getitem__, positions.tolist()))
         workers, features = options.workers or 0, options.features
-        stream = answer_images(items, setup.labels, setup.methods, setup.recipe, options.seed, read, workers, features)
+        shift = options.shift
+        check_shift(shift, setup.labels.backbone, map(images.__getitem__, positions.tolist()))
+        stream = answer_images(
+            items, setup.labels, setup.methods, setup.recipe, options.seed, read, workers, features, shift
+        )
         stream = setup.judge(stream)
         interruption: KeyboardInterrupt | None = None
         try:
@@ -315,6 +320,7 @@ def _report(options: ClassifyOptions, setup: Setup, totals: Totals) -> dict[str,
             **({} if (rule := setup.rejection) is None else {"unknown": asdict(rule)}),
             "exif": options.exif,
             "max_pixels": min(options.max_pixels, MAX_PIXELS),
+            **facts_of_shift(options.shift),
         },
         "versions": {"faircontext": __version__, "torch": torch.__version__, "python": platform.python_version()},
         "summary": {name: summary_of(compared) for name, compared in totals.comparisons().items()},

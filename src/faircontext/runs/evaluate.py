@@ -4,6 +4,7 @@ import json
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,8 @@ from faircontext.metrics.stats import Accuracy
 from faircontext.runs.analyses import analysis_rows, describe_analysis
 from faircontext.runs.checks import check_same
 from faircontext.runs.options import EvaluateOptions, Say
-from faircontext.runs.plan import find_datasets, parse_shard, plan_of, prompts_of, run_name
+from faircontext.runs.plan import find_datasets, parse_shard, plan_of, prompts_of
+from faircontext.runs.records import run_name
 from faircontext.runs.results import Result, read_results
 from faircontext.runs.runner import carry_out, engine_of
 from faircontext.runs.store import Run, load_run
@@ -52,12 +54,14 @@ def evaluate(options: EvaluateOptions, say: Say, warn: Say) -> int:
         check_folder(options.features)
     for dataset in datasets:  # what is wrong with these is told before the model is loaded
         prompts_of(options, dataset)
-        check_folder(options.out / run_name(dataset.name, shard))
+        for shift in options.shifts:
+            check_folder(options.out / run_name(dataset.name, shard, shift or dataset.corruption))
     model = options.load(options.labels_of_methods)
-    plans = [plan_of(options, dataset, model, shard) for dataset in datasets]
-    engine, facts = engine_of(options, model)
+    each = [one for one in options.each_shift() for _ in datasets]
+    plans = [plan_of(one, dataset, model, shard) for one, dataset in zip(each, cycle(datasets), strict=False)]
     unreadable = False
-    for plan in plans:
+    for one, plan in zip(each, plans, strict=True):
+        engine, facts = engine_of(one, model)
         for line in plan.describe():
             say(line)
         for warning in plan.warnings():

@@ -13,6 +13,7 @@ from faircontext.names import class_names
 from faircontext.runs.backbone_options import BackboneOptions
 from faircontext.runs.prompt_options import PromptChoice, PromptOptions, digest_of_file
 from faircontext.runs.records import method_of, variant_of
+from faircontext.runs.shift_options import ShiftOptions
 from faircontext.runs.unknown import UnknownOptions
 from faircontext.sources import Source
 from faircontext.system import keep_freed_memory, usable_processors
@@ -132,7 +133,7 @@ class RunOptions(BackboneOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunnerOptions(UnknownOptions, PromptOptions, RunOptions):
+class RunnerOptions(ShiftOptions, UnknownOptions, PromptOptions, RunOptions):
     """Options of how a run is carried out and stored."""
 
     analyses: ClassVar[bool] = False
@@ -179,6 +180,7 @@ class RunnerOptions(UnknownOptions, PromptOptions, RunOptions):
             allowed = f"{usable} processor{'s' * (usable != 1)}"
             raise ArgumentError(f"workers={self.workers} is not possible; this process may use {allowed}")
         self.check_unknown()
+        self.check_shifts()
         self.reader()  # checks its options
 
     def load(self, methods: Sequence[str]) -> "Model":
@@ -264,6 +266,7 @@ class ClassifyOptions(ModelOptions, RunnerOptions):
     def check(self) -> None:
         """Check what can be checked before anything is read; see `RunnerOptions.check`."""
         stored = {"shard": self.shard, "resume": self.resume, "engine": self.engine != "local"}
+        self.shift  # noqa: B018 (one, or it is an error)
         if self.out is None and (given := [name for name, value in stored.items() if value]):
             raise ArgumentError(f"--{given[0]} is of a stored run; give its folder with --out")
         suffixes = {"scores": (".parquet",), "embeddings": (".npy", ".parquet"), "classifier": (".safetensors",)}

@@ -1,6 +1,6 @@
 """What a run is: which images in which order, which methods on which labels, and the configuration that is recorded."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -11,11 +11,13 @@ import torch
 from jaxtyping import Int
 
 from faircontext import __version__
+from faircontext.attacks import check_attackable
 from faircontext.backbones import Backbone
 from faircontext.backbones.contexts import LearntContext
+from faircontext.corruptions import check_size
 from faircontext.datasets.listing import ImageList, size_of
 from faircontext.datasets.load import check_present, load_dataset
-from faircontext.datasets.spec import Dataset
+from faircontext.datasets.spec import Dataset, Sample
 from faircontext.errors import ArgumentError
 from faircontext.files import digest_of_json, to_json
 from faircontext.imageio import MAX_PIXELS
@@ -25,8 +27,10 @@ from faircontext.names import list_warnings
 from faircontext.runs.answer import AnsweredImage, Item
 from faircontext.runs.options import EvaluateOptions, RunnerOptions
 from faircontext.runs.prompt_options import PromptChoice
-from faircontext.runs.records import Record, ScoredRecord
+from faircontext.runs.records import Record, ScoredRecord, run_name
+from faircontext.runs.shift_options import check_labelled, facts_of_shift
 from faircontext.runs.unknown import Rejection
+from faircontext.shifts import Attack, Corruption, Shift
 from faircontext.types import Prediction
 from faircontext.views import ViewRecipe
 
@@ -34,13 +38,13 @@ __all__ = [
     "Model",
     "Plan",
     "Setup",
+    "check_shift",
     "choose",
     "data_hash",
     "find_datasets",
     "parse_shard",
     "plan_of",
     "prompts_of",
-    "run_name",
 ]
 
 
@@ -111,6 +115,7 @@ class Plan:
         shard: `(i, n)` for the i-th of n parts, counted from 0; None for all.
         facts: what else `run.json` says of the configuration: preset, prompt set, reading.
         stored: what rows hold besides, of `scores` and `embeddings`; see `ScoredRecord`.
+        shift: what is done to the images before any method sees them.
     """
 
     dataset: Dataset
@@ -120,11 +125,12 @@ class Plan:
     shard: tuple[int, int] | None
     facts: Mapping[str, Any]
     stored: tuple[str, ...] = ()
+    shift: Shift | None = None
 
     @property
     def folder_name(self) -> str:
         """Name of the run's folder."""
-        return run_name(self.dataset.name, self.shard)
+        return run_name(self.dataset.name, self.shard, self.shift or self.dataset.corruption)
 
     @cached_property
     def positions(self) -> Int[np.ndarray, " images"]:
@@ -170,6 +176,7 @@ class Plan:
             **self.facts,
             "methods": {name: method.settings() for name, method in self.setup.methods.items()},
             **({"stored": list(self.stored)} if self.stored else {}),  # only then: hashes of other runs stay
+            **facts_of_shift(self.shift or dataset.corruption, stored=self.shift is None),
             "versions": {"faircontext": __version__, "torch": torch.__version__},
         }
 
@@ -238,7 +245,8 @@ class Plan:
         n = len(self.positions)
         of = f" of {dataset.listed:,}" if n < dataset.listed else ""
         part = "" if self.shard is None else f", shard {self.shard[0]}/{self.shard[1]}"
-        yield f"{dataset.name} ({dataset.split}): {dataset.layout}"
+        shift = self.shift or dataset.corruption
+        yield f"{dataset.name} ({dataset.split}{'' if shift is None else f', {shift}'}): {dataset.layout}"
         yield (
             f"  {n:,}{of} images{part}, {len(labels)} classes; {labels.backbone.name} ({labels.backbone.arithmetic}), "
             f"preset {self.facts['preset']}, seed {self.seed}; {', '.join(self.setup.methods)}"
@@ -251,11 +259,6 @@ class Plan:
             n = min(len(dataset.samples), self.limit or len(dataset.samples))
             yield f"shard {self.shard[0]}/{self.shard[1]} has no image, since there are only {n:,}"
         yield from (*dataset.warnings, *list_warnings(dataset.names), *self.setup.labels.warnings())
-
-
-def run_name(dataset: str, shard: tuple[int, int] | None) -> str:
-    """Return the name of the folder of a run on a data set, or on a part of it."""
-    return dataset if shard is None else f"{dataset}-shard-{shard[0]}-of-{shard[1]}"
 
 
 def choose(
@@ -334,7 +337,18 @@ def plan_of(options: RunnerOptions, dataset: Dataset, model: Model, shard: tuple
     }
     setup = model.on(dataset.names, prompts_of(options, dataset), dataset.regime, options.truncate)
     setup = setup.with_unknown(options)
-    return Plan(dataset, setup, options.seed, options.limit, shard, facts, options.stored)
+    plan = Plan(dataset, setup, options.seed, options.limit, shard, facts, options.stored, options.shift)
+    check_shift(plan.shift, model.backbone, (dataset.samples[position] for position in plan.positions.tolist()))
+    return plan
+
+
+def check_shift(shift: Shift | None, backbone: Backbone, samples: Iterable[Sample]) -> None:
+    """Raise `ArgumentError` where a model or some images do not allow what is asked for to be done to the images."""
+    if isinstance(shift, Corruption):
+        check_size(backbone.image_size)
+    if isinstance(shift, Attack):
+        check_attackable(backbone)
+        check_labelled(shift, samples)
 
 
 def prompts_of(options: RunnerOptions, dataset: Dataset) -> PromptChoice:
