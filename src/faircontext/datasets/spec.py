@@ -1,4 +1,4 @@
-"""What a labelled data set is, and which are known: the paper's fifteen, read from `catalogue.csv`, and third parties'.
+"""What a labelled data set is, and which are known: those of `catalogue.csv` and `corrupted.csv`, and third parties'.
 
 A third party names its data sets by an entry point of the group `faircontext.datasets`, whose object is a
 `DatasetSpec`, or a function without arguments that returns several. The command line then knows them by name.
@@ -16,7 +16,17 @@ from faircontext.errors import ArgumentError, Registry, check_choice, check_type
 from faircontext.shifts import Corruption
 from faircontext.sources import Source
 
-__all__ = ["CATALOGUE", "DATASETS", "Dataset", "DatasetSpec", "Sample", "expected_tree", "list_datasets", "locate"]
+__all__ = [
+    "CATALOGUE",
+    "CORRUPTED",
+    "DATASETS",
+    "Dataset",
+    "DatasetSpec",
+    "Sample",
+    "expected_tree",
+    "list_datasets",
+    "locate",
+]
 
 Regime = Literal["natural", "fine-grained"]
 
@@ -143,9 +153,9 @@ class DatasetSpec:
         return self.images.get(split, self.images["test"])
 
 
-def _read_catalogue() -> dict[str, DatasetSpec]:
-    """Read `catalogue.csv`; several folders have `|` between them."""
-    text = files("faircontext.datasets").joinpath("catalogue.csv").read_text(encoding="utf-8")
+def _read_catalogue(file: str) -> dict[str, DatasetSpec]:
+    """Read a file of data sets; several folders have `|` between them."""
+    text = files("faircontext.datasets").joinpath(file).read_text(encoding="utf-8")
     return {row["name"]: _spec(row) for row in csv.DictReader(text.splitlines())}
 
 
@@ -169,13 +179,16 @@ def _unpack(_: str, loaded: Any) -> dict[str, DatasetSpec]:
     return {spec.name: spec for spec in specs}
 
 
-CATALOGUE: Mapping[str, DatasetSpec] = _read_catalogue()
+CATALOGUE: Mapping[str, DatasetSpec] = _read_catalogue("catalogue.csv")
 """The paper's, in the order of its tables."""
 
-DATASETS: Registry[DatasetSpec] = Registry("data set", "faircontext.datasets", _unpack)
-"""All that are known by name: the paper's, and those of third parties."""
+CORRUPTED: Mapping[str, DatasetSpec] = _read_catalogue("corrupted.csv")
+"""Those whose images lie corrupted on disk; a part of one is called `NAME:CORRUPTION:SEVERITY`, see `corrupted`."""
 
-for _name, _known in CATALOGUE.items():
+DATASETS: Registry[DatasetSpec] = Registry("data set", "faircontext.datasets", _unpack)
+"""All that are known by name: the paper's, corrupted ones, and those of third parties."""
+
+for _name, _known in (*CATALOGUE.items(), *CORRUPTED.items()):
     DATASETS.register(_name)(_known)
 
 
@@ -187,7 +200,8 @@ def list_datasets(pattern: str = "*") -> list[str]:
 def locate(name: str, root: Path) -> str | Path:
     """Return the name by which a data set is known, or else the folder that is meant.
 
-    Case and `-` for `_` do not matter, and CoOp's names of folders stand for the paper's data sets. `./NAME`, `../NAME`
+    Case and `-` for `_` do not matter, and CoOp's names of folders stand for the paper's data sets. What follows `:` in
+    the name of a corrupted data set is left out. `./NAME`, `../NAME`
     and absolute paths are folders wherever the root is.
 
     Raises:
@@ -197,8 +211,9 @@ def locate(name: str, root: Path) -> str | Path:
 
     word = name.lower().replace("-", "_")
     for known in DATASETS:
-        usual = CATALOGUE[known].folders[0].partition("/")[0] if known in CATALOGUE else known
-        if word in (known, usual.lower().replace("-", "_")):
+        spec = CATALOGUE.get(known) or CORRUPTED.get(known)
+        usual = known if spec is None else spec.folders[0].partition("/")[0].lower().replace("-", "_")
+        if (word.partition(":")[0] if known in CORRUPTED else word) in (known, usual):
             return known
     free = name in (".", "..") or name.startswith(("./", "../"))
     folder = Path(name) if free else root / name  # which is the name itself where that is an absolute path
@@ -226,6 +241,8 @@ def expected_tree(name: str, root: Path) -> list[str]:
     lines = [f"{root / usual}{'/' if spec.inner[0] else ''}{spec.inner[0]}/"]
     if spec.split_file:
         lines.append(f"{root / usual}/{spec.split_file} (or in {root}/data_splits/)")
+    elif location in CORRUPTED:
+        lines.append(f"{root / usual}/CORRUPTION/SEVERITY/CLASS/, or CORRUPTION.npy, labels.npy and classnames.txt")
     elif location == "fgvc_aircraft":
         lines.append(f"{root / usual}/variants.txt and images_variant_test.txt")
     if others:

@@ -25,10 +25,10 @@ from faircontext.runs.answer import AnsweredImage, Item, answer_images
 from faircontext.runs.exports import EntrySpool, Export, RowWriter, exports_of, exports_of_rows
 from faircontext.runs.features import EmbeddingsWriter, ScoresWriter, manifest_of, manifest_path, write_classifier
 from faircontext.runs.options import ClassifyOptions, Say
-from faircontext.runs.plan import Plan, Setup, check_shift, choose, parse_shard, plan_of
+from faircontext.runs.plan import Plan, Setup, choose, parse_shard, plan_of
 from faircontext.runs.records import Record
 from faircontext.runs.runner import Engine, carry_out_in, engine_of
-from faircontext.runs.shift_options import facts_of_shift
+from faircontext.runs.shift_options import check_shift, facts_of_shift
 from faircontext.runs.store import Run
 from faircontext.runs.totals import Totals, summary_of
 from faircontext.runs.unknown import NONE

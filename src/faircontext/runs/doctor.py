@@ -21,7 +21,8 @@ from packaging.requirements import Requirement
 from faircontext import __version__
 from faircontext.backbones import Backbone
 from faircontext.backbones.towers import cache_folder, count_damaged
-from faircontext.datasets.load import check_dataset, load_dataset
+from faircontext.datasets.check import check_dataset
+from faircontext.datasets.load import load_dataset
 from faircontext.datasets.spec import Dataset
 from faircontext.episode import Episode
 from faircontext.errors import FairContextError, FairContextWarning, and_more, reason_of

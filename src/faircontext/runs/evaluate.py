@@ -11,6 +11,8 @@ from typing import Any
 import pyarrow.compute as pc
 import torch
 
+from faircontext.datasets.corrupted import expand
+from faircontext.datasets.spec import CORRUPTED, locate
 from faircontext.errors import lines_and_more
 from faircontext.files import check_folder
 from faircontext.metrics.calibration import expected_calibration_error
@@ -79,7 +81,8 @@ def evaluate_missing(options: EvaluateOptions, say: Say, warn: Say) -> list[Run]
     Raises:
         ArgumentError: a run that is there is not what is asked for.
     """
-    folders = {name: options.out / Path(name).name for name in options.datasets}
+    names = expand(options.datasets, options.root)
+    folders = {name: options.out / _folder_name(name, options.root) for name in names}
     runs = {folder: load_run(folder) for folder in folders.values() if (folder / "run.json").exists()}
     for run in runs.values():
         check_asked(run, options)
@@ -91,6 +94,12 @@ def evaluate_missing(options: EvaluateOptions, say: Say, warn: Say) -> list[Run]
             raise type(stop)(str(stop).replace("go on with --resume", "the same command goes on")) from None
         runs |= {path: load_run(path) for path in unfinished.values()}
     return [runs[path] for path in sorted(runs)]
+
+
+def _folder_name(word: str, root: Path) -> str:
+    """Return the name of the folder of a run on what a word names."""
+    known, part = locate(word, root), word.partition(":")[2]
+    return run_name(known, shift=part) if known in CORRUPTED and isinstance(known, str) else Path(word).name
 
 
 def check_asked(run: Run, options: EvaluateOptions, **more: Any) -> None:

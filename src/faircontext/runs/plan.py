@@ -1,6 +1,6 @@
 """What a run is: which images in which order, which methods on which labels, and the configuration that is recorded."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -11,13 +11,13 @@ import torch
 from jaxtyping import Int
 
 from faircontext import __version__
-from faircontext.attacks import check_attackable
 from faircontext.backbones import Backbone
 from faircontext.backbones.contexts import LearntContext
-from faircontext.corruptions import check_size
+from faircontext.datasets.check import check_present
+from faircontext.datasets.corrupted import expand
 from faircontext.datasets.listing import ImageList, size_of
-from faircontext.datasets.load import check_present, load_dataset
-from faircontext.datasets.spec import Dataset, Sample
+from faircontext.datasets.load import load_dataset
+from faircontext.datasets.spec import Dataset
 from faircontext.errors import ArgumentError
 from faircontext.files import digest_of_json, to_json
 from faircontext.imageio import MAX_PIXELS
@@ -28,9 +28,9 @@ from faircontext.runs.answer import AnsweredImage, Item
 from faircontext.runs.options import EvaluateOptions, RunnerOptions
 from faircontext.runs.prompt_options import PromptChoice
 from faircontext.runs.records import Record, ScoredRecord, run_name
-from faircontext.runs.shift_options import check_labelled, facts_of_shift
+from faircontext.runs.shift_options import check_shift, facts_of_shift
 from faircontext.runs.unknown import Rejection
-from faircontext.shifts import Attack, Corruption, Shift
+from faircontext.shifts import Shift
 from faircontext.types import Prediction
 from faircontext.views import ViewRecipe
 
@@ -38,7 +38,6 @@ __all__ = [
     "Model",
     "Plan",
     "Setup",
-    "check_shift",
     "choose",
     "data_hash",
     "find_datasets",
@@ -307,15 +306,19 @@ def find_datasets(options: EvaluateOptions) -> list[Dataset]:
     Raises:
         ArgumentError: one cannot be found or is not complete, two have one name, or output would lie in one.
     """
-    datasets = [load_dataset(name, options.root, options.split) for name in dict.fromkeys(options.datasets)]
+    words = expand(options.datasets, options.root)
+    datasets = [load_dataset(word, options.root, options.split) for word in words]
     folders: dict[str, Path] = {}
     for dataset in datasets:
-        if dataset.name in folders:
+        name = run_name(dataset.name, shift=dataset.corruption)
+        if name in folders:
             raise ArgumentError(
-                f"--datasets names {dataset.name} twice: {folders[dataset.name]} and {dataset.folder}; measure them "
+                f"--datasets names {dataset.name} twice: {folders[name]} and {dataset.folder}; measure them "
                 "with another --out each"
             )
-        folders[dataset.name] = dataset.folder
+        folders[name] = dataset.folder
+        if dataset.corruption is not None and options.shifts != (None,):
+            raise ArgumentError(f"{name}: its images are corrupted as they are; leave --corrupt and --attack out")
         for name, folder in (("out", options.out), ("features", options.features)):
             if folder is not None and dataset.folder.resolve() in (folder.resolve(), *folder.resolve().parents):
                 raise ArgumentError(f"--{name} {folder}: lies in the data set {dataset.folder}; name another folder")
@@ -340,15 +343,6 @@ def plan_of(options: RunnerOptions, dataset: Dataset, model: Model, shard: tuple
     plan = Plan(dataset, setup, options.seed, options.limit, shard, facts, options.stored, options.shift)
     check_shift(plan.shift, model.backbone, (dataset.samples[position] for position in plan.positions.tolist()))
     return plan
-
-
-def check_shift(shift: Shift | None, backbone: Backbone, samples: Iterable[Sample]) -> None:
-    """Raise `ArgumentError` where a model or some images do not allow what is asked for to be done to the images."""
-    if isinstance(shift, Corruption):
-        check_size(backbone.image_size)
-    if isinstance(shift, Attack):
-        check_attackable(backbone)
-        check_labelled(shift, samples)
 
 
 def prompts_of(options: RunnerOptions, dataset: Dataset) -> PromptChoice:

@@ -2,13 +2,16 @@
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from faircontext.datasets.spec import Sample
 from faircontext.errors import ArgumentError
 from faircontext.shifts import Attack, Corruption, Shift, parse_attack, parse_corruptions
 
-__all__ = ["ShiftOptions", "check_labelled", "facts_of_shift"]
+if TYPE_CHECKING:
+    from faircontext.backbones import Backbone
+
+__all__ = ["ShiftOptions", "check_shift", "facts_of_shift"]
 
 _OPTION = {Corruption: "corrupt", Attack: "attack", type(None): "corrupt"}
 
@@ -56,10 +59,18 @@ class ShiftOptions:
         return self.shifts[0]
 
 
-def check_labelled(shift: Shift | None, samples: Iterable[Sample]) -> None:
-    """Raise `ArgumentError` where images are to be attacked, and the true class of one is not known."""
-    if isinstance(shift, Attack) and (unknown := next((one.key for one in samples if one.label is None), None)):
-        raise ArgumentError(f"--attack {shift} needs the true class of every image, and {unknown} has no label")
+def check_shift(shift: Shift | None, backbone: "Backbone", samples: Iterable[Sample]) -> None:
+    """Raise `ArgumentError` where a model or some images do not allow what is asked for to be done to the images."""
+    if isinstance(shift, Corruption):
+        from faircontext.corruptions import check_size
+
+        check_size(backbone.image_size)
+    if isinstance(shift, Attack):
+        from faircontext.attacks import check_attackable
+
+        check_attackable(backbone)
+        if (unknown := next((one.key for one in samples if one.label is None), None)) is not None:
+            raise ArgumentError(f"--attack {shift} needs the true class of every image, and {unknown} has no label")
 
 
 def facts_of_shift(shift: Shift | None, stored: bool = False) -> dict[str, Any]:
