@@ -1,9 +1,10 @@
-"""Measure methods on corrupted and attacked images, and print the tables; what is compared is in docs/results/robustness.md.
+"""Measure methods on corrupted and attacked images, and print the tables.
 
     python scripts/study_robustness.py DATA OUT [--model local-dir:MODEL]
 
-DATA holds the data sets, OUT takes the runs, MODEL is a trained checkpoint of open_clip for the second round of attacks.
-A run that is stopped goes on; what is there is not run again.
+DATA holds the data sets, OUT takes the runs, MODEL is a trained checkpoint of open_clip for the second round of
+attacks. A run that is stopped goes on; what is there is not run again. What is compared, and how it is judged, stands in
+docs/results/robustness.md.
 """
 
 import argparse

@@ -79,8 +79,8 @@ def _wrong(
         raise ArgumentError(
             "correct and reference must be of the same corruptions, severities and images, one at least"
         )
-    return {
-        name: tuple(np.sum([~answers for answers in one[name].values()], axis=0, dtype=np.float64) for one in both)
-        for both in ((correct, reference),)
-        for name in correct
-    }
+    return {name: (_count_wrong(correct[name]), _count_wrong(reference[name])) for name in correct}
+
+
+def _count_wrong(levels: Mapping[int, Bool[np.ndarray, " images"]]) -> Float[np.ndarray, " images"]:
+    return np.asarray(np.sum([~answers for answers in levels.values()], axis=0), np.float64)

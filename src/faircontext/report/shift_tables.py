@@ -232,9 +232,9 @@ def _corruption_table(runs: ShiftedRuns) -> Table:
         columns=("Data set", "Method", "n", "Top-1 [95%]", "Δ [95%]", "mCE [95%]"),
         rows=tuple(rows),
         footnotes=(
-            f"Percent, with 95% bootstrap intervals over images: an image is drawn with all its corruptions, which are "
-            f"{', '.join(runs.corruptions)}. Δ is over zero-shot on the same images. mCE is the mean corruption error of "
-            "Hendrycks & Dietterich, with zero-shot of the same runs as the reference, whose own is 100 by definition, "
+            "Percent, with 95% bootstrap intervals over images: an image is drawn with all its corruptions, which are "
+            f"{', '.join(runs.corruptions)}. Δ is over zero-shot on the same images. mCE is the mean corruption error "
+            "of Hendrycks & Dietterich. Its reference is zero-shot of the same runs, whose own is 100 by definition, "
             "not AlexNet; less is better.",
         ),
         text_columns=2,
