@@ -3,7 +3,7 @@
     python scripts/study_robustness.py DATA OUT [--model local-dir:MODEL]
 
 DATA holds the data sets, OUT takes the runs, MODEL is a trained checkpoint of open_clip for the second round of
-attacks. A run that is stopped goes on; what is there is not run again. What is compared, and how it is judged, stands in
+attacks. A run that is stopped goes on; what is there is not run again. What is compared, and how it is judged, is in
 docs/results/robustness.md.
 """
 

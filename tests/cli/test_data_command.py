@@ -7,13 +7,13 @@ import pytest
 from coop_trees import build_coop_trees, draw
 from faircontext.cli import main
 from faircontext.datasets.layouts import imagenet_wnids
-from faircontext.datasets.spec import CATALOGUE
+from faircontext.datasets.spec import CATALOGUE, CORRUPTED
 
 
 def test_the_list_has_every_set_with_its_counts(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["data", "list"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert [line.split()[0] for line in lines[1:]] == list(CATALOGUE)
+    assert [line.split()[0] for line in lines[1:]] == [*CATALOGUE, *CORRUPTED]
     assert "50,000" in lines[1]
     assert main(["data", "list", "oxford_*"]) == 0
     assert len(capsys.readouterr().out.splitlines()) == 3

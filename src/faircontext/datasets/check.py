@@ -90,7 +90,7 @@ def check_dataset(name: str, root: Path, split: str = "test", read: bool = False
 
 def _check_parts(name: str, root: Path, split: str, read: bool, partial: bool) -> Report:
     """Look at all parts of a corrupted data set."""
-    reports = {word: check_dataset(word, root, split, read, partial) for word in expand([name], root)}
+    reports = {word: check_dataset(word, root, split, read, partial) for word in expand([name])}
     good = [report for report in reports.values() if report.usable and not report.problems]
     bad = [f"{word}: {problem}" for word, report in reports.items() for problem in report.problems]
     summary = f"{len(good)} of {len(reports)} corruptions and severities can be evaluated"

@@ -21,7 +21,7 @@ from faircontext.datasets.class_folders import ClassFolders
 from faircontext.datasets.folder import is_folder
 from faircontext.datasets.layouts import NAMES
 from faircontext.datasets.listing import ImageList
-from faircontext.datasets.spec import CORRUPTED, Dataset, DatasetSpec, Sample, locate
+from faircontext.datasets.spec import CORRUPTED, Dataset, DatasetSpec, Sample, known_name
 from faircontext.errors import ArgumentError
 from faircontext.names import read_labels
 from faircontext.shifts import KINDS, SEVERITIES, Corruption, parse_corruptions
@@ -34,20 +34,19 @@ _META = ("batches.meta.txt", "fine_label_names.txt")
 """Names of classes as the binary versions of CIFAR-10 and CIFAR-100 have them."""
 
 
-def expand(words: Iterable[str], root: Path) -> list[str]:
+def expand(words: Iterable[str]) -> list[str]:
     """Return names of data sets with those of corrupted ones taken apart, each part once.
 
     `NAME` stands for all severities of the fifteen corruptions, `NAME:CORRUPTION` for five; see `parse_corruptions`.
 
     Raises:
-        ArgumentError: there is no such data set, corruption or severity.
+        ArgumentError: there is no such corruption or severity.
     """
     found: dict[str, None] = {}
     for word in words:
-        name, _, part = word.partition(":")
-        known = locate(word, root) if part or name == word else word
-        if known in CORRUPTED:
-            found |= dict.fromkeys(f"{known}:{one}" for one in parse_corruptions([part or "all"]) if one is not None)
+        if (known := known_name(word)) in CORRUPTED:
+            parts = parse_corruptions([word.partition(":")[2] or "all"])
+            found |= dict.fromkeys(f"{known}:{part}" for part in parts if part is not None)
         else:
             found[word] = None
     return [*found]

@@ -24,6 +24,7 @@ __all__ = [
     "DatasetSpec",
     "Sample",
     "expected_tree",
+    "known_name",
     "list_datasets",
     "locate",
 ]
@@ -197,24 +198,33 @@ def list_datasets(pattern: str = "*") -> list[str]:
     return DATASETS.names(pattern)
 
 
-def locate(name: str, root: Path) -> str | Path:
-    """Return the name by which a data set is known, or else the folder that is meant.
+def known_name(word: str) -> str | None:
+    """Return the name by which a data set is known, None where it is none of those.
 
     Case and `-` for `_` do not matter, and CoOp's names of folders stand for the paper's data sets. What follows `:` in
-    the name of a corrupted data set is left out. `./NAME`, `../NAME`
-    and absolute paths are folders wherever the root is.
+    the name of a corrupted data set is left out.
+    """
+    form = word.lower().replace("-", "_")
+    for known in DATASETS:
+        spec = CATALOGUE.get(known) or CORRUPTED.get(known)
+        usual = known if spec is None else spec.folders[0].partition("/")[0].lower().replace("-", "_")
+        if (form.partition(":")[0] if known in CORRUPTED else form) in (known, usual):
+            return known
+    return None
+
+
+def locate(name: str, root: Path) -> str | Path:
+    """Return the name by which a data set is known, see `known_name`, or else the folder that is meant.
+
+    `./NAME`, `../NAME` and absolute paths are folders wherever the root is.
 
     Raises:
         ArgumentError: it is neither.
     """
     from faircontext.datasets.folder import is_folder  # imports Pillow
 
-    word = name.lower().replace("-", "_")
-    for known in DATASETS:
-        spec = CATALOGUE.get(known) or CORRUPTED.get(known)
-        usual = known if spec is None else spec.folders[0].partition("/")[0].lower().replace("-", "_")
-        if (word.partition(":")[0] if known in CORRUPTED else word) in (known, usual):
-            return known
+    if (known := known_name(name)) is not None:
+        return known
     free = name in (".", "..") or name.startswith(("./", "../"))
     folder = Path(name) if free else root / name  # which is the name itself where that is an absolute path
     if not name.strip() or not is_folder(folder):

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 import torch
 
 from faircontext.datasets.corrupted import expand
-from faircontext.datasets.spec import CORRUPTED, locate
+from faircontext.datasets.spec import CORRUPTED, known_name
 from faircontext.errors import lines_and_more
 from faircontext.files import check_folder
 from faircontext.metrics.calibration import expected_calibration_error
@@ -81,8 +81,7 @@ def evaluate_missing(options: EvaluateOptions, say: Say, warn: Say) -> list[Run]
     Raises:
         ArgumentError: a run that is there is not what is asked for.
     """
-    names = expand(options.datasets, options.root)
-    folders = {name: options.out / _folder_name(name, options.root) for name in names}
+    folders = {name: options.out / _folder_name(name) for name in expand(options.datasets)}
     runs = {folder: load_run(folder) for folder in folders.values() if (folder / "run.json").exists()}
     for run in runs.values():
         check_asked(run, options)
@@ -96,10 +95,10 @@ def evaluate_missing(options: EvaluateOptions, say: Say, warn: Say) -> list[Run]
     return [runs[path] for path in sorted(runs)]
 
 
-def _folder_name(word: str, root: Path) -> str:
+def _folder_name(word: str) -> str:
     """Return the name of the folder of a run on what a word names."""
-    known, part = locate(word, root), word.partition(":")[2]
-    return run_name(known, shift=part) if known in CORRUPTED and isinstance(known, str) else Path(word).name
+    known = known_name(word)
+    return run_name(known, shift=word.partition(":")[2]) if known in CORRUPTED else Path(word).name
 
 
 def check_asked(run: Run, options: EvaluateOptions, **more: Any) -> None:

@@ -306,7 +306,7 @@ def find_datasets(options: EvaluateOptions) -> list[Dataset]:
     Raises:
         ArgumentError: one cannot be found or is not complete, two have one name, or output would lie in one.
     """
-    words = expand(options.datasets, options.root)
+    words = expand(options.datasets)
     datasets = [load_dataset(word, options.root, options.split) for word in words]
     folders: dict[str, Path] = {}
     for dataset in datasets:
