@@ -86,7 +86,7 @@ def test_a_set_that_is_not_there_says_where_it_is_expected(tmp_path: Path, capsy
     assert f"expected: {tmp_path}/caltech-101/101_ObjectCategories/" in out
     assert "or, in place of caltech-101: Caltech101, caltech101" in out
     assert "PROBLEM: imagenet: no folders of images" in out
-    assert "0 of 15 can be evaluated" in out
+    assert "0 of 18 can be evaluated" in out
 
 
 def test_too_few_images_of_imagenet_are_a_problem(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

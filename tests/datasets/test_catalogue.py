@@ -11,7 +11,7 @@ from coop_trees import build_coop_trees, draw, write_split
 from faircontext import FairContextError
 from faircontext.datasets.layouts import imagenet_names, imagenet_wnids
 from faircontext.datasets.load import load_dataset
-from faircontext.datasets.spec import CATALOGUE, list_datasets
+from faircontext.datasets.spec import CATALOGUE, CORRUPTED, list_datasets
 
 SPLIT_SETS = [name for name, entry in CATALOGUE.items() if entry.split_file]
 

@@ -40,9 +40,8 @@ def table_of(text: str, title: str) -> list[list[str]]:
     rows = []
     for line in lines:
         if line.startswith("|"):
-            rows.append(
-                [cell.strip(" *").replace("\\[", "[").replace("\\]", "]") for cell in line.strip("|").split("|")]
-            )
+            cells = line.strip("|").replace("\\", "").split("|")
+            rows.append([cell.strip(" *") for cell in cells])
         elif rows:
             break
     return rows

@@ -97,7 +97,7 @@ def evaluate_missing(options: EvaluateOptions, say: Say, warn: Say) -> list[Run]
 
 def _folder_name(word: str) -> str:
     """Return the name of the folder of a run on what a word names."""
-    known = known_name(word)
+    known = known_name(word) or ""
     return run_name(known, shift=word.partition(":")[2]) if known in CORRUPTED else Path(word).name
 
 
