@@ -65,7 +65,7 @@ def test_the_mean_over_corruptions_has_mce_with_zero_shot_as_reference(
 ) -> None:
     """R-TPT: fog (2 + 4) / (4 + 8), snow 5 / 5, so mCE is 75%; its errors are 11 of 60."""
     text = show(runs, capsys, "--format", "md")
-    _, _, zero_shot, rtpt = table_of(text, "Mean over 3 corruptions and severities")
+    _, _, zero_shot, rtpt = table_of(text, "Mean over 3 corruptions")
     assert [cell.split()[0] for cell in zero_shot[3:]] == ["71.67", "-", "100.00"]
     assert [cell.split()[0] for cell in rtpt[3:]] == ["81.67", "+10.00", "75.00"]
     assert "Its reference is zero-shot of the same runs" in text

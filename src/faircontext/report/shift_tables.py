@@ -17,7 +17,7 @@ from faircontext.metrics.stats import Accuracy, Interval, bootstrap_mean
 from faircontext.report.paper import TableGroup, dataset_title
 from faircontext.report.render import Cell, Table
 from faircontext.report.table_metrics import MISSING, TOP1
-from faircontext.report.tables import pooled_table
+from faircontext.report.tables import coverage, pooled_table
 from faircontext.runs.groups import method_title
 from faircontext.runs.results import Result
 from faircontext.shifts import KINDS
@@ -156,6 +156,7 @@ def _accuracies(runs: ShiftedRuns) -> Table:
         footnotes=(
             "Percent, with Wilson's 95% interval. A corruption is followed by its severity, 1 to 5; pgd by the largest "
             "change of a pixel's value, in 1/255.",
+            *coverage(runs.first),
         ),
         text_columns=2,
         rules=frozenset(ends),
@@ -219,7 +220,8 @@ def _outcomes(answers: Mapping[str, Answers]) -> Outcomes:
 
 
 def _corruption_table(runs: ShiftedRuns) -> Table:
-    """Return a table with a row per data set and method: the mean over all corruptions."""
+    """Return a table with a row per data set and method: the mean over all corruptions in all severities."""
+    n = len(runs.corruptions)
     rows, ends = list[tuple[Cell, ...]](), list[int]()
     for title, datasets in _scopes(runs):
         for method in runs.methods:
@@ -228,7 +230,7 @@ def _corruption_table(runs: ShiftedRuns) -> Table:
                 rows.append(tuple(map(Cell, (title, method_title(method), f"{mean.n:,}", *shown))))
         ends.append(len(rows) - 1)
     return Table(
-        title=f"Mean over {len(runs.corruptions)} corruptions and severities",
+        title=f"Mean over {n} corruption{'s' * (n != 1)}",
         columns=("Data set", "Method", "n", "Top-1 [95%]", "Δ [95%]", "mCE [95%]"),
         rows=tuple(rows),
         footnotes=(
