@@ -10,12 +10,13 @@ import pytest
 from PIL import Image
 
 from coop_trees import draw
-from faircontext import FairContextError, load_image
+from faircontext import Backbone, FairContextError, load_image
 from faircontext.cli import main
 from faircontext.datasets import check_dataset, load_dataset
 from faircontext.datasets.corrupted import expand
 from faircontext.datasets.layouts import imagenet_wnids
 from faircontext.imageio import read_image
+from faircontext.runs.doctor import _datasets
 from faircontext.runs.store import load_run
 from faircontext.shifts import Corruption
 from faircontext.sources import ArrayRow
@@ -222,3 +223,9 @@ def test_pixels_are_those_of_the_array(tmp_path: Path, make_image: Callable[...,
             source = ArrayRow(str(tmp_path / f"{order.flags.c_contiguous}.npy"), row)
             assert np.array_equal(load_image(source), pictures[row])
             assert Image.open(io.BytesIO(source.open().read())).size == (29, 13)
+
+
+def test_the_doctor_knows_them(cifar: Path, tiny: Callable[[str], Backbone]) -> None:
+    findings = [*_datasets(cifar.parent, tiny("clip"))]
+    assert {finding.state for finding in findings} == {"problem"}  # 65 parts are not there
+    assert all("CIFAR-10-C: cifar10_c:" in finding.text or "more of the kind" in finding.text for finding in findings)
