@@ -24,8 +24,9 @@ class Tables:
 
     runs: Annotated[tuple[Path, ...], tyro.conf.Positional]
     """Folders with runs, searched with all folders below."""
-    style: Literal["paper", "long"] = "paper"
-    """paper: methods by data sets; long: a row per data set and method, with intervals and tests."""
+    style: Literal["paper", "long", "shift"] = "paper"
+    """paper: methods by data sets; long: a row per data set and method, with intervals and tests; shift: runs of
+    evaluate --corrupt and --attack side by side, with the mean corruption error."""
     format: Literal["md", "latex", "csv", "rich"] = "rich"
     """Markdown, LaTeX with booktabs, CSV (proportions, not percent), or drawn for a terminal."""
     compare: Literal["paper"] | None = None
@@ -39,8 +40,11 @@ class Tables:
 def tables(arguments: Sequence[str]) -> int:
     """Run `faircontext tables`."""
     options = parse_options(Tables, arguments, "tables")
-    if options.metric != "top1" and (options.style == "long" or options.compare):
-        what = "--style long shows all metrics" if options.style == "long" else "--compare paper is of top-1 accuracy"
+    if options.style == "shift" and options.compare:
+        raise ArgumentError("--compare paper is not possible with --style shift; leave it out")
+    if options.metric != "top1" and (options.style != "paper" or options.compare):
+        held = {"long": "--style long shows all metrics", "shift": "--style shift is of top-1 accuracy"}
+        what = held.get(options.style, "--compare paper is of top-1 accuracy")
         raise ArgumentError(f"--metric {options.metric} is not possible: {what}; leave --metric out")
     from faircontext.files import check_outputs, write_whole
     from faircontext.report.csv_tables import write_tables

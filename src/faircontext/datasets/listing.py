@@ -16,11 +16,11 @@ import numpy as np
 
 from faircontext.datasets.spec import Dataset, Sample, Truth
 from faircontext.files import digest_of_json
-from faircontext.sources import Cell, Member, Remote, Source
+from faircontext.sources import ArrayRow, Cell, Member, Remote, Source
 
 __all__ = ["ImageList", "data_hash", "short_digest", "size_of"]
 
-_KINDS: dict[str, Any] = {"member": Member, "cell": Cell, "remote": Remote}
+_KINDS: dict[str, Any] = {"member": Member, "cell": Cell, "remote": Remote, "array": ArrayRow}
 _NAMES = {kind: name for name, kind in _KINDS.items()}
 _READ_AT_ONCE = 1 << 16
 _NO_LABEL = -1
@@ -173,4 +173,6 @@ def size_of(source: Source) -> int:
             return -1
     if isinstance(source, Member):
         return source.size
+    if isinstance(source, ArrayRow):
+        return source.row
     return source.index if isinstance(source, Cell) else -1

@@ -3,6 +3,7 @@ from .calibration import (
     expected_calibration_error as expected_calibration_error,
     reliability as reliability,
 )
+from .corruption import corruption_errors as corruption_errors, mean_corruption_error as mean_corruption_error
 from .multi_label import (
     LabelDecisions as LabelDecisions,
     LabelThreshold as LabelThreshold,

@@ -16,6 +16,7 @@ from faircontext.report import paper
 from faircontext.report.label_tables import class_records, class_table, label_records, label_table
 from faircontext.report.paper import Column, TableGroup, columns_of, dataset_title
 from faircontext.report.render import Cell, Table, to_csv, to_latex, to_markdown, to_terminal
+from faircontext.report.shift_tables import shift_records, shift_tables
 from faircontext.report.table_metrics import METRICS, TOP1
 from faircontext.report.tables import adjusted_p_values, long_table, paper_table
 from faircontext.runs.groups import group_runs, incomplete, method_title
@@ -140,7 +141,7 @@ def paper_records(groups: Sequence[TableGroup], metric_name: str = "top1", compa
                     record |= {"n": sum(r.n for r in results), "unreadable": sum(r.unreadable for r in results)}
                     record |= _interval("value", metric.measure(results)) | _interval("delta", metric.gain(results))
                     records.append(record | _reported(comparisons, column, method))
-    return records
+    return _without_shift(records)
 
 
 def long_records(groups: Sequence[TableGroup], compared: bool = False) -> list[Record]:
@@ -162,11 +163,17 @@ def long_records(groups: Sequence[TableGroup], compared: bool = False) -> list[R
                 record = _settings(group) | {"dataset": name, "method": method} | _facts(results[method])
                 record |= dict(zip(("p", "p_holm"), p_values[method].get(name, ("", "")), strict=True))
                 records.append(record | _reported(comparisons, columns[name,], method))
-    return records
+    return _without_shift(records)
 
 
 def _settings(group: TableGroup) -> Record:
     return {**group.settings._asdict(), "benchmark": group.benchmark}
+
+
+def _without_shift(records: list[Record]) -> list[Record]:
+    """Leave out the column of shifts where all images were as they are."""
+    shifted = any(record["shift"] for record in records)
+    return records if shifted else [{k: v for k, v in record.items() if k != "shift"} for record in records]
 
 
 def _facts(result: Result) -> Record:
@@ -226,7 +233,8 @@ def write_tables(
 
     Args:
         runs: what was measured.
-        style: `paper` (methods by data sets) or `long` (a row per data set and method).
+        style: `paper` (methods by data sets), `long` (a row per data set and method) or `shift` (runs whose images
+            were corrupted or attacked, side by side).
         layout: `md`, `latex`, `csv`, or `rich` for a terminal.
         metric: what style `paper` shows, one of `METRICS`.
         warn: takes warnings.
@@ -259,6 +267,8 @@ def write_tables(
         raise ArgumentError(f"{folders}: hold analyses only, no answers of methods; draw them with faircontext figures")
     for line in dict.fromkeys(line for group in groups for line in incomplete(group)):
         warn(line)
+    if style == "shift":
+        return to_csv(shift_records(groups)) if layout == "csv" else _laid_out(shift_tables(groups), layout, width)
     if layout == "csv":
         records = long_records(groups, compared) if style == "long" else paper_records(groups, metric, compared)
         if not records:

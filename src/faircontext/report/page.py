@@ -243,6 +243,7 @@ def _facts(group: TableGroup, runs: Sequence[Run]) -> list[tuple[str, str]]:
         ("Preset", [group.settings.preset]),
         ("Prompts", [f"{group.settings.prompts}: {_templates(c['templates'])}" for c in configs if c.get("templates")]),
         ("Seed", [str(group.settings.seed)]),
+        ("Shift of the images", [group.settings.shift]),
         ("Views", [_views(c["views"]) for c in configs if "views" in c]),
         ("Versions", [_versions(c, run) for c, run in zip(configs, runs, strict=True)]),
         ("Machine", [_machine(session) for session in sessions]),

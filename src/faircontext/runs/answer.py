@@ -20,7 +20,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from faircontext.attacks import attacked_views
 from faircontext.backbones.base import ROW_MULTIPLE
+from faircontext.corruptions import corrupted_views
 from faircontext.datasets.image_tables import SEPARATOR
 from faircontext.datasets.spec import Sample
 from faircontext.episode import Episode
@@ -32,6 +34,7 @@ from faircontext.methods import Method, ZeroShot
 from faircontext.methods.base import METHODS
 from faircontext.runs.ahead import map_ahead
 from faircontext.runs.records import Row
+from faircontext.shifts import Attack, Corruption, Shift
 from faircontext.sources import Source
 from faircontext.system import usable_processors
 from faircontext.types import Prediction
@@ -133,14 +136,19 @@ class _Reader:
     read: Callable[[Source], DecodedImage]
     cut: bool
     augment: bool
+    corruption: Corruption | None = None
 
     def __call__(self, item: Item) -> _Prepared:
         begin = time.perf_counter()
         try:
             image = self.read(item.path)
+            views = Views(image.pixels, self.geometry, self.recipe, self.seed)
+            if self.corruption is not None:
+                start = time.perf_counter()
+                views = corrupted_views(views, self.corruption)
+                begin += time.perf_counter() - start  # what makes the picture is no cost of a method
         except ImageError as error:
             return _Prepared(None, time.perf_counter() - begin, error.reason)
-        views = Views(image.pixels, self.geometry, self.recipe, self.seed)
         views.plain  # noqa: B018 (made here, as the others below)
         if self.cut:
             views.all  # noqa: B018
@@ -158,6 +166,7 @@ def answer_images(
     read: Callable[[Source], DecodedImage] = read_image,
     workers: int = 0,
     features: Path | None = None,
+    shift: Shift | None = None,
 ) -> Iterator[AnsweredImage]:
     """Yield one answer per image, in order; each image is read and encoded once for all methods.
 
@@ -170,19 +179,25 @@ def answer_images(
         read: how a file is decoded.
         workers: processes that read files and cut views ahead; with 0 this one does it when an image's turn comes.
         features: folder where image features are kept, for other runs on the same images; None keeps none.
+        shift: what is done to each image before any method sees it; its time counts as no method's.
 
     Raises:
         FairContextError: a worker process was killed, or has been silent for too long.
+        ArgumentError: the shift is an attack, and an image has no label or the image tower no gradient.
     """
     labels.text  # noqa: B018 (encoded here, so that it does not count in the first image's seconds)
     cut = any(method.uses_views for method in methods.values())
     augment = recipe.augmix == "auto" and recipe.regime == "fine-grained"
     augment = augment and any(method.fine_grained_augmix for method in methods.values())
     # Where features are kept, pixels are made only for those that are missing.
-    ahead = features is None
-    reader = _Reader(labels.backbone.geometry, recipe, seed, read, cut and ahead, augment and ahead)
+    attack = shift if isinstance(shift, Attack) else None
+    corruption = shift if isinstance(shift, Corruption) else None
+    ahead = features is None and attack is None
+    reader = _Reader(labels.backbone.geometry, recipe, seed, read, cut and ahead, augment and ahead, corruption)
     items, ahead_of_them = tee(items)
-    stream = zip(items, _prepare(reader, ahead_of_them, workers), strict=True)
+    stream: Iterator[tuple[Item, _Prepared]] = zip(items, _prepare(reader, ahead_of_them, workers), strict=True)
+    if attack is not None:
+        stream = ((item, _attack(item, image, labels, attack)) for item, image in stream)
     while chunk := list(islice(stream, 1 if cut else ROW_MULTIPLE)):
         yield from _answer_chunk(chunk, labels, methods, features)
 
@@ -196,6 +211,16 @@ def _prepare(reader: _Reader, items: Iterator[Item], workers: int) -> Iterator[_
     with ThreadPoolExecutor(min(ROW_MULTIPLE, usable_processors())) as pool:
         while chunk := [*islice(items, ROW_MULTIPLE)]:
             yield from pool.map(reader, chunk)
+
+
+def _attack(item: Item, image: _Prepared, labels: LabelSpace, attack: Attack) -> _Prepared:
+    """Attack an image that has been read, where it has."""
+    if image.views is None:
+        return image
+    try:
+        return replace(image, views=attacked_views(image.views, item.label, labels, attack))
+    except FeatureError as error:
+        return replace(image, views=None, error=str(error))
 
 
 def _answer_chunk(

@@ -29,6 +29,7 @@ from faircontext.runs.options import ClassifyOptions, Say
 from faircontext.runs.plan import Plan, Setup, choose, parse_shard, plan_of
 from faircontext.runs.records import Record
 from faircontext.runs.runner import Engine, carry_out_in, describe_engine, engine_of
+from faircontext.runs.shift_options import check_shift, facts_of_shift
 from faircontext.runs.store import Run
 from faircontext.runs.totals import Totals
 from faircontext.runs.unknown import NONE
@@ -138,7 +139,11 @@ def _answer(options: ClassifyOptions, names: Sequence[str], found: Inputs, warn:
         several = setup.label_rule is not None
         items = (Item.of(images[position], several) for position in positions.tolist())
         workers, features = options.count_of_workers or 0, options.features
-        stream = answer_images(items, setup.labels, setup.methods, setup.recipe, options.seed, read, workers, features)
+        shift = options.shift
+        check_shift(shift, setup.labels.backbone, map(images.__getitem__, positions.tolist()))
+        stream = answer_images(
+            items, setup.labels, setup.methods, setup.recipe, options.seed, read, workers, features, shift
+        )
         stream = setup.judge(stream)
         interruption: KeyboardInterrupt | None = None
         try:
@@ -337,6 +342,7 @@ def _report(options: ClassifyOptions, setup: Setup, totals: Totals) -> dict[str,
             **({} if setup.label_rule is None else {"multi_label": setup.label_rule.facts}),
             "exif": options.exif,
             "max_pixels": min(options.max_pixels, MAX_PIXELS),
+            **facts_of_shift(options.shift),
         },
         "versions": {"faircontext": __version__, "torch": torch.__version__, "python": platform.python_version()},
         "summary": totals.summary(),

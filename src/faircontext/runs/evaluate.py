@@ -4,11 +4,14 @@ import json
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
 import pyarrow.compute as pc
 
+from faircontext.datasets.corrupted import expand
+from faircontext.datasets.spec import CORRUPTED, known_name
 from faircontext.errors import lines_and_more
 from faircontext.files import check_folder
 from faircontext.metrics.calibration import expected_calibration_error
@@ -17,7 +20,8 @@ from faircontext.runs.analyses import analysis_rows, describe_analysis
 from faircontext.runs.checks import check_same
 from faircontext.runs.label_results import is_multi_label, read_label_result
 from faircontext.runs.options import EvaluateOptions, Say
-from faircontext.runs.plan import find_datasets, parse_shard, plan_of, prompts_of, run_name
+from faircontext.runs.plan import find_datasets, parse_shard, plan_of, prompts_of
+from faircontext.runs.records import run_name
 from faircontext.runs.results import Result, read_results
 from faircontext.runs.runner import carry_out, describe_engine, engine_of
 from faircontext.runs.store import Run, load_run
@@ -51,15 +55,15 @@ def evaluate(options: EvaluateOptions, say: Say, warn: Say) -> int:
         check_folder(options.features)
     for dataset in datasets:  # what is wrong with these is told before the model is loaded
         prompts_of(options, dataset)
-        check_folder(options.out / run_name(dataset.name, shard))
+        for shift in options.shifts:
+            check_folder(options.out / run_name(dataset.name, shard, shift or dataset.corruption))
     model = options.load(options.labels_of_methods)
-    plans = [plan_of(options, dataset, model, shard) for dataset in datasets]
-    engine, facts = engine_of(options, model)
-    for line in describe_engine(facts):
-        say(line)
+    each = [one for one in options.each_shift() for _ in datasets]
+    plans = [plan_of(one, dataset, model, shard) for one, dataset in zip(each, cycle(datasets), strict=False)]
     unreadable = False
-    for plan in plans:
-        for line in plan.describe():
+    for one, plan in zip(each, plans, strict=True):
+        engine, facts = engine_of(one, model)
+        for line in [*plan.describe(), *describe_engine(facts)]:
             say(line)
         for warning in plan.warnings():
             warn(f"{plan.dataset.name}: {warning}")
@@ -76,7 +80,7 @@ def evaluate_missing(options: EvaluateOptions, say: Say, warn: Say) -> list[Run]
     Raises:
         ArgumentError: a run that is there is not what is asked for.
     """
-    folders = {name: options.out / Path(name).name for name in options.datasets}
+    folders = {name: options.out / _folder_name(name) for name in expand(options.datasets)}
     runs = {folder: load_run(folder) for folder in folders.values() if (folder / "run.json").exists()}
     for run in runs.values():
         check_asked(run, options)
@@ -88,6 +92,12 @@ def evaluate_missing(options: EvaluateOptions, say: Say, warn: Say) -> list[Run]
             raise type(stop)(str(stop).replace("go on with --resume", "the same command goes on")) from None
         runs |= {path: load_run(path) for path in unfinished.values()}
     return [runs[path] for path in sorted(runs)]
+
+
+def _folder_name(word: str) -> str:
+    """Return the name of the folder of a run on what a word names."""
+    known = known_name(word) or ""
+    return run_name(known, shift=word.partition(":")[2]) if known in CORRUPTED else Path(word).name
 
 
 def check_asked(run: Run, options: EvaluateOptions, **more: Any) -> None:

@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import Bool, Int
 
 from faircontext.errors import ArgumentError, reason_of
-from faircontext.runs.records import METHOD_TITLES, method_of, method_title
+from faircontext.runs.records import METHOD_TITLES, method_of, method_title, shift_of
 from faircontext.runs.results import Result, has_analyses, read_results
 from faircontext.runs.store import Run, load_run, run_folders
 
@@ -40,7 +40,10 @@ T = TypeVar("T")
 
 
 class RunSettings(NamedTuple):
-    """What runs of a group share; `pretrained` is empty for a backbone's own weights, `precision` names an engine."""
+    """What runs of a group share; `pretrained` is empty for a backbone's own weights, `precision` names an engine.
+
+    `shift` is what was done to the images, such as fog:3; empty for images as they are.
+    """
 
     backbone: str
     pretrained: str
@@ -48,6 +51,7 @@ class RunSettings(NamedTuple):
     preset: str
     prompts: str
     seed: int
+    shift: str = ""
 
     @classmethod
     def of(cls, run: Run) -> "RunSettings":
@@ -55,7 +59,8 @@ class RunSettings(NamedTuple):
         config = run.document["config"]
         backbone, weights = config["backbone"], config.get("pretrained") or ""
         precision = backbone["precision"] + (f", {backbone['engine']['name']}" if "engine" in backbone else "")
-        return cls(backbone["name"], weights, precision, config["preset"], config["prompts"], config["seed"])
+        shared = (config["preset"], config["prompts"], config["seed"])
+        return cls(backbone["name"], weights, precision, *shared, shift_of(config))
 
 
 @dataclass(frozen=True)
@@ -102,7 +107,8 @@ class RunGroup:
         settings = self.settings
         model = ", ".join(filter(None, (settings.backbone, Path(settings.pretrained).name, settings.precision)))
         prompts = "" if settings.prompts == "single" else f", prompts {settings.prompts}"
-        return f"{model}, preset {settings.preset}{prompts}"
+        shift = f", {settings.shift}" if settings.shift else ""
+        return f"{model}, preset {settings.preset}{prompts}{shift}"
 
 
 def find_runs(folders: Sequence[Path]) -> list[Run]:

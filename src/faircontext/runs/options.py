@@ -15,6 +15,7 @@ from faircontext.runs.multi_label import MultiLabelOptions
 from faircontext.runs.process_options import ProcessOptions
 from faircontext.runs.prompt_options import PromptChoice, PromptOptions, digest_of_file
 from faircontext.runs.records import method_of, variant_of
+from faircontext.runs.shift_options import ShiftOptions
 from faircontext.runs.unknown import UnknownOptions
 from faircontext.sources import Source
 from faircontext.system import keep_freed_memory
@@ -134,7 +135,7 @@ class RunOptions(BackboneOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunnerOptions(MultiLabelOptions, UnknownOptions, PromptOptions, ProcessOptions, RunOptions):
+class RunnerOptions(MultiLabelOptions, ShiftOptions, UnknownOptions, PromptOptions, ProcessOptions, RunOptions):
     """Options of how a run is carried out and stored."""
 
     analyses: ClassVar[bool] = False
@@ -172,6 +173,7 @@ class RunnerOptions(MultiLabelOptions, UnknownOptions, PromptOptions, ProcessOpt
         if self.analyses and self.multi_label:
             raise ArgumentError("--multi-label is of evaluate and classify: analyses measure what speaks for one class")
         self.check_multi_label(self.labels_of_methods, self.unknown)
+        self.check_shifts()
         self.reader()  # checks its options
 
     @property
@@ -269,6 +271,7 @@ class ClassifyOptions(ModelOptions, RunnerOptions):
         """Check what can be checked before anything is read; see `RunnerOptions.check`."""
         stored = {"shard": self.shard, "resume": self.resume, "engine": self.engine != "local"}
         stored["workers auto"] = self.workers == "auto"
+        self.shift  # noqa: B018 (one, or it is an error)
         if self.out is None and (given := [name for name, value in stored.items() if value]):
             raise ArgumentError(f"--{given[0]} is of a stored run; give its folder with --out")
         suffixes = {"scores": (".parquet",), "embeddings": (".npy", ".parquet"), "classifier": (".safetensors",)}

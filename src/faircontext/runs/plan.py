@@ -13,8 +13,10 @@ from jaxtyping import Int
 from faircontext import __version__
 from faircontext.backbones import Backbone
 from faircontext.backbones.contexts import LearntContext
+from faircontext.datasets.check import check_present
+from faircontext.datasets.corrupted import expand
 from faircontext.datasets.listing import data_hash
-from faircontext.datasets.load import check_present, load_dataset
+from faircontext.datasets.load import load_dataset
 from faircontext.datasets.spec import Dataset
 from faircontext.errors import ArgumentError
 from faircontext.files import digest_of_json, to_json
@@ -26,8 +28,10 @@ from faircontext.runs.answer import AnsweredImage, Item
 from faircontext.runs.multi_label import LabelRule
 from faircontext.runs.options import EvaluateOptions, RunnerOptions
 from faircontext.runs.prompt_options import PromptChoice
-from faircontext.runs.records import MultiLabelRecord, Record, ScoredRecord
+from faircontext.runs.records import MultiLabelRecord, Record, ScoredRecord, run_name
+from faircontext.runs.shift_options import check_shift, facts_of_shift
 from faircontext.runs.unknown import Rejection
+from faircontext.shifts import Shift
 from faircontext.types import Prediction
 from faircontext.views import ViewRecipe
 
@@ -40,7 +44,6 @@ __all__ = [
     "parse_shard",
     "plan_of",
     "prompts_of",
-    "run_name",
 ]
 
 
@@ -116,6 +119,7 @@ class Plan:
         shard: `(i, n)` for the i-th of n parts, counted from 0; None for all.
         facts: what else `run.json` says of the configuration: preset, prompt set, reading.
         stored: what rows hold besides, of `scores` and `embeddings`; see `ScoredRecord`.
+        shift: what is done to the images before any method sees them.
     """
 
     dataset: Dataset
@@ -125,11 +129,12 @@ class Plan:
     shard: tuple[int, int] | None
     facts: Mapping[str, Any]
     stored: tuple[str, ...] = ()
+    shift: Shift | None = None
 
     @property
     def folder_name(self) -> str:
         """Name of the run's folder."""
-        return run_name(self.dataset.name, self.shard)
+        return run_name(self.dataset.name, self.shard, self.shift or self.dataset.corruption)
 
     @cached_property
     def positions(self) -> Int[np.ndarray, " images"]:
@@ -175,6 +180,7 @@ class Plan:
             **self.facts,
             "methods": {name: method.settings() for name, method in self.setup.methods.items()},
             **({"stored": list(self.stored)} if self.stored else {}),  # only then: hashes of other runs stay
+            **facts_of_shift(self.shift or dataset.corruption, stored=self.shift is None),
             "versions": {"faircontext": __version__, "torch": torch.__version__},
         }
 
@@ -249,7 +255,8 @@ class Plan:
         n = len(self.positions)
         of = f" of {dataset.listed:,}" if n < dataset.listed else ""
         part = "" if self.shard is None else f", shard {self.shard[0]}/{self.shard[1]}"
-        yield f"{dataset.name} ({dataset.split}): {dataset.layout}"
+        shift = self.shift or dataset.corruption
+        yield f"{dataset.name} ({dataset.split}{'' if shift is None else f', {shift}'}): {dataset.layout}"
         yield (
             f"  {n:,}{of} images{part}, {len(labels)} classes; {labels.backbone.name} ({labels.backbone.arithmetic}), "
             f"preset {self.facts['preset']}, seed {self.seed}; {', '.join(self.setup.methods)}"
@@ -264,11 +271,6 @@ class Plan:
             n = min(len(dataset.samples), self.limit or len(dataset.samples))
             yield f"shard {self.shard[0]}/{self.shard[1]} has no image, since there are only {n:,}"
         yield from (*dataset.warnings, *list_warnings(dataset.names), *self.setup.labels.warnings())
-
-
-def run_name(dataset: str, shard: tuple[int, int] | None) -> str:
-    """Return the name of the folder of a run on a data set, or on a part of it."""
-    return dataset if shard is None else f"{dataset}-shard-{shard[0]}-of-{shard[1]}"
 
 
 def choose(
@@ -307,16 +309,19 @@ def find_datasets(options: EvaluateOptions) -> list[Dataset]:
     Raises:
         ArgumentError: one cannot be found or is not complete, two have one name, or output would lie in one.
     """
-    names = dict.fromkeys(options.datasets)
-    datasets = [load_dataset(name, options.root, options.split, options.multi_label) for name in names]
+    words = expand(options.datasets)
+    datasets = [load_dataset(word, options.root, options.split, options.multi_label) for word in words]
     folders: dict[str, Path] = {}
     for dataset in datasets:
-        if dataset.name in folders:
+        name = run_name(dataset.name, shift=dataset.corruption)
+        if name in folders:
             raise ArgumentError(
-                f"--datasets names {dataset.name} twice: {folders[dataset.name]} and {dataset.folder}; measure them "
+                f"--datasets names {dataset.name} twice: {folders[name]} and {dataset.folder}; measure them "
                 "with another --out each"
             )
-        folders[dataset.name] = dataset.folder
+        folders[name] = dataset.folder
+        if dataset.corruption is not None and options.shifts != (None,):
+            raise ArgumentError(f"{name}: its images are corrupted as they are; leave --corrupt and --attack out")
         for name, folder in (("out", options.out), ("features", options.features)):
             if folder is not None and dataset.folder.resolve() in (folder.resolve(), *folder.resolve().parents):
                 raise ArgumentError(f"--{name} {folder}: lies in the data set {dataset.folder}; name another folder")
@@ -338,7 +343,9 @@ def plan_of(options: RunnerOptions, dataset: Dataset, model: Model, shard: tuple
     }
     setup = model.on(dataset.names, prompts_of(options, dataset), dataset.regime, options.truncate)
     setup = setup.judged_by(options)
-    return Plan(dataset, setup, options.seed, options.limit, shard, facts, options.stored)
+    plan = Plan(dataset, setup, options.seed, options.limit, shard, facts, options.stored, options.shift)
+    check_shift(plan.shift, model.backbone, (dataset.samples[position] for position in plan.positions.tolist()))
+    return plan
 
 
 def prompts_of(options: RunnerOptions, dataset: Dataset) -> PromptChoice:

@@ -24,6 +24,8 @@ __all__ = [
     "is_analysis",
     "method_of",
     "method_title",
+    "run_name",
+    "shift_of",
     "to_numpy",
     "to_table",
     "variant_of",
@@ -74,6 +76,18 @@ def method_title(label: str) -> str:
 def is_analysis(label: str) -> bool:
     """Return whether rows of this label are of an analysis, or a variant of one, and not of a method."""
     return method_of(label) in ANALYSES
+
+
+def shift_of(config: Mapping[str, Any]) -> str:
+    """Return how a run's shift is written, `fog:3` or `pgd:4`; empty where there is none."""
+    facts = config.get("shift")
+    return "" if facts is None else f"{facts['name']}:{facts['severity' if facts['kind'] == 'corruption' else 'eps']}"
+
+
+def run_name(dataset: str, shard: tuple[int, int] | None = None, shift: object = None) -> str:
+    """Return the name of the folder of a run on a data set, shifted or not, or on a part of it."""
+    whole = f"{dataset}-{str(shift).replace(':', '-')}" if shift else dataset
+    return whole if shard is None else f"{whole}-shard-{shard[0]}-of-{shard[1]}"
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,9 @@ import numpy as np
 
 import faircontext.analysis  # noqa: F401 (registers the analyses)
 from faircontext.backbones import create_backbone
+from faircontext.datasets.check import check_present
 from faircontext.datasets.listing import data_hash
-from faircontext.datasets.load import check_present, load_dataset
+from faircontext.datasets.load import load_dataset
 from faircontext.datasets.spec import CATALOGUE, Dataset
 from faircontext.episode import Episode
 from faircontext.errors import ArgumentError, FairContextError, check_minimum

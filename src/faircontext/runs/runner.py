@@ -75,7 +75,9 @@ def answer_here(
     """Answer images in this process; see `answer_images`."""
     setup = plan.setup
     items = map(plan.item, positions)
-    answers = answer_images(items, setup.labels, setup.methods, setup.recipe, plan.seed, read, workers, features)
+    answers = answer_images(
+        items, setup.labels, setup.methods, setup.recipe, plan.seed, read, workers, features, plan.shift
+    )
     for position, answered in zip(positions, setup.judge(answers), strict=True):
         yield plan.records(answered, position)
 

@@ -30,7 +30,7 @@ from jaxtyping import Bool, Int
 from faircontext.errors import ArgumentError
 from faircontext.files import to_json, write_whole, writing
 from faircontext.runs.checks import check_positions, check_same, check_same_origin, read_document
-from faircontext.runs.records import Record, to_numpy, to_table
+from faircontext.runs.records import Record, run_name, shift_of, to_numpy, to_table
 from faircontext.runs.rows import (
     batches_of,
     checked_batches_of,
@@ -302,7 +302,8 @@ def merge(folders: Sequence[Path], out: Path) -> Iterator[Path]:
     shards: dict[str, list[Run]] = defaultdict(list)
     for run in (run for folder in folders for run in load_runs(folder)):
         if run.document["config"]["shard"] is not None:
-            shards[run.document["config"]["dataset"]["name"]].append(run)
+            config = run.document["config"]
+            shards[run_name(config["dataset"]["name"], shift=shift_of(config))].append(run)
     if not shards:
         raise ArgumentError(f"{', '.join(map(str, folders))}: no shard of a run; make some with --shard i/n")
     joined = {name: _join(name, runs) for name, runs in shards.items()}  # all are checked before one is written
