@@ -9,6 +9,7 @@ on (seed, picture, corruption) alone, and are the same for each severity. Numba,
 a generator of its own, which stays as it was seeded.
 """
 
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -78,7 +79,8 @@ def corrupt(image: Image, corruption: Corruption, seed: int = 0, picture: str | 
         ArgumentError: the picture is too small, or the library is not installed.
         ImageError: the library's arithmetic fails on this picture.
     """
-    check_library()
+    if "imagecorruptions" not in sys.modules:  # once: to look versions up takes milliseconds
+        check_library()
     check_size(min(image.shape[:2]))
     from imagecorruptions import corrupt as make
 
