@@ -5,6 +5,8 @@ import logging
 import os
 import threading
 import warnings
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -27,7 +29,7 @@ from faircontext.imagefiles import (
     without_bad_metadata,
 )
 
-__all__ = ["EXTENSIONS", "MAX_PIXELS", "DecodedImage", "load_image", "read_image"]
+__all__ = ["EXTENSIONS", "MAX_PIXELS", "DecodedImage", "decode_image", "load_image", "read_image"]
 
 EXTENSIONS = frozenset(
     f".{name}" for name in "jpg jpeg jpe jfif png apng webp bmp dib gif tif tiff ppm pgm pbm tga avif heic heif".split()
@@ -92,11 +94,33 @@ def read_image(path: Path | str, *, max_pixels: int = MAX_PIXELS, exif: bool = T
         ImageError: the file cannot be read as an image, or is too large; the message names it and says why.
     """
     check_type("path", path, (str, os.PathLike))
+    return _read_from(lambda: open_regular(Path(path)), path, max_pixels, exif)
+
+
+def decode_image(content: bytes, name: str, *, max_pixels: int = MAX_PIXELS, exif: bool = True) -> DecodedImage:
+    """Decode the content of an image file, for example one that was sent, as `read_image` decodes a file.
+
+    Args:
+        content: of the file.
+        name: what it is called in messages.
+        max_pixels: as of `read_image`.
+        exif: as of `read_image`.
+
+    Raises:
+        ImageError: it cannot be read as an image, or is too large; the message names it and says why.
+    """
+    check_type("content", content, bytes)
+    return _read_from(lambda: io.BytesIO(content), name, max_pixels, exif)
+
+
+def _read_from(
+    source: Callable[[], AbstractContextManager[BinaryFile]], path: Path | str, max_pixels: int, exif: bool
+) -> DecodedImage:
     check_type("max_pixels", max_pixels, int)
     check_minimum("max_pixels", max_pixels, 1)
     limit, head = min(max_pixels, MAX_PIXELS), b""
     try:
-        with open_regular(Path(path)) as file, _QUIET:
+        with source() as file, _QUIET:
             head = file.read(1024)
             file.seek(0)
             return _read(file, head, limit, exif)

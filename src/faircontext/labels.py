@@ -28,6 +28,7 @@ class LabelSpace:
         templates: prompt templates with `{}` for the name. With several, zero-shot uses the mean of their features and
             FCL is run once per template and votes (paper, "Prompt Ensemble with Generic Templates").
         truncate: whether prompts that are too long are cut, with their end token kept, instead of refused.
+        stored: whether text features are read from and written to the cache on disk.
 
     Attributes:
         names: as given.
@@ -46,6 +47,7 @@ class LabelSpace:
         templates: Sequence[str] = PROMPT_SETS["single"],
         *,
         truncate: bool = False,
+        stored: bool = True,
     ) -> None:
         for strings in (names, templates):
             if isinstance(strings, str | bytes | Set) or not isinstance(strings, Iterable):
@@ -61,6 +63,7 @@ class LabelSpace:
         if not templates:
             raise LabelError("there is no prompt template; give at least one, for example 'a photo of a {}.'")
         self.backbone = backbone
+        self._stored = stored
         self._constants: dict[Hashable, Tensor] = {}
         self._checked: set[Hashable] = set()
         self.others: dict[str, LabelSpace] = {}
@@ -178,7 +181,7 @@ class LabelSpace:
             "ids": prompts.ids.tolist(),
             "prepended": None if tokens is None else CONTEXT,
         }
-        folder = cache_folder()
+        folder = cache_folder() if self._stored else None
         folder = None if folder is None else folder / "text"
         return cached_features(folder, key, backbone.device, lambda: self._encode(prompts, tokens))
 

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import islice
 from pathlib import Path
 
@@ -33,7 +34,7 @@ from faircontext.system import usable_processors
 from faircontext.types import Prediction
 from faircontext.views import Geometry, ViewRecipe, Views
 
-__all__ = ["AnsweredImage", "Item", "answer_images"]
+__all__ = ["AnsweredImage", "Item", "PreparedImage", "Question", "answer_images", "answer_prepared", "prepare_image"]
 
 _ZERO_SHOT = ZeroShot()
 
@@ -86,7 +87,16 @@ class AnsweredImage:
 
 
 @dataclass(frozen=True)
-class _Prepared:
+class Question:
+    """An image, and what is to answer it."""
+
+    item: Item
+    labels: LabelSpace
+    methods: Mapping[str, Method]
+
+
+@dataclass(frozen=True)
+class PreparedImage:
     """An image that has been read, or why not."""
 
     views: Views | None
@@ -106,19 +116,35 @@ class _Reader:
     cut: bool
     augment: bool
 
-    def __call__(self, item: Item) -> _Prepared:
+    def __call__(self, item: Item) -> PreparedImage:
+        prepared = prepare_image(partial(self.read, item.path), self.geometry, self.recipe, self.seed)
+        if prepared.views is None:
+            return prepared
         begin = time.perf_counter()
-        try:
-            image = self.read(item.path)
-        except ImageError as error:
-            return _Prepared(None, time.perf_counter() - begin, error.reason)
-        views = Views(image.pixels, self.geometry, self.recipe, self.seed)
-        views.plain  # noqa: B018 (made here, as the others below)
         if self.cut:
-            views.all  # noqa: B018
+            prepared.views.all  # noqa: B018
         if self.augment:
-            views.augmented.all  # noqa: B018
-        return _Prepared(views, time.perf_counter() - begin, warnings=image.warnings)
+            prepared.views.augmented.all  # noqa: B018
+        return replace(prepared, seconds=prepared.seconds + time.perf_counter() - begin)
+
+
+def prepare_image(read: Callable[[], DecodedImage], geometry: Geometry, recipe: ViewRecipe, seed: int) -> PreparedImage:
+    """Read an image and make its plain view.
+
+    Args:
+        read: decodes it; what it raises of `ImageError` is kept as the reason why there is no image.
+        geometry: the backbone's input.
+        recipe: how views are made.
+        seed: the run's seed.
+    """
+    begin = time.perf_counter()
+    try:
+        image = read()
+    except ImageError as error:
+        return PreparedImage(None, time.perf_counter() - begin, error.reason)
+    views = Views(image.pixels, geometry, recipe, seed)
+    views.plain  # noqa: B018 (made here, as the others when they are asked for)
+    return PreparedImage(views, time.perf_counter() - begin, warnings=image.warnings)
 
 
 def answer_images(
@@ -155,10 +181,10 @@ def answer_images(
     reader = _Reader(labels.backbone.geometry, recipe, seed, read, cut and ahead, augment and ahead)
     stream = zip(items, _prepare(reader, items, workers), strict=True)
     while chunk := list(islice(stream, 1 if cut else ROW_MULTIPLE)):
-        yield from _answer_chunk(chunk, labels, methods, features)
+        yield from answer_prepared([(Question(item, labels, methods), image) for item, image in chunk], features)
 
 
-def _prepare(reader: _Reader, items: Sequence[Item], workers: int) -> Iterator[_Prepared]:
+def _prepare(reader: _Reader, items: Sequence[Item], workers: int) -> Iterator[PreparedImage]:
     """Yield prepared images in order: made when their turn comes, or ahead where there are workers."""
     if workers or reader.cut:
         yield from map_ahead(reader, items, workers) if workers else map(reader, items)
@@ -169,23 +195,32 @@ def _prepare(reader: _Reader, items: Sequence[Item], workers: int) -> Iterator[_
             yield from pool.map(reader, items[start : start + ROW_MULTIPLE])
 
 
-def _answer_chunk(
-    chunk: Sequence[tuple[Item, _Prepared]], labels: LabelSpace, methods: Mapping[str, Method], features: Path | None
+def answer_prepared(
+    chunk: Sequence[tuple[Question, PreparedImage]], features: Path | None = None
 ) -> Iterator[AnsweredImage]:
-    """Answer some images; where there are several, their plain views are encoded in one batch."""
+    """Answer images on one backbone; where there are several, their plain views are encoded in one batch.
+
+    Args:
+        chunk: the images, of one label space or of several.
+        features: folder where image features are kept; None keeps none.
+    """
     begin = time.perf_counter()
-    episodes = [None if image.views is None else Episode.of(image.views, labels, features) for _, image in chunk]
+    episodes = [
+        None if image.views is None else Episode.of(image.views, question.labels, features) for question, image in chunk
+    ]
     read = [episode for episode in episodes if episode is not None]
     if len(read) > 1:
-        plain = torch.stack([episode.plain for episode in read]).to(labels.backbone.device)
+        backbone = read[0].backbone
+        plain = torch.stack([episode.plain for episode in read]).to(backbone.device)
         with suppress(FeatureError):  # of one of them: then each is encoded alone, and that one has no prediction
-            encoded = labels.backbone.encode_image(plain / 255.0)
+            encoded = backbone.encode_image(plain / 255.0)
             for episode, z in zip(read, encoded, strict=True):
                 episode.take_z(z)
     shared = (time.perf_counter() - begin) / len(chunk)
-    for (item, image), current in zip(chunk, episodes, strict=True):
+    for (question, image), current in zip(chunk, episodes, strict=True):
+        item, methods = question.item, question.methods
         error, seconds, begin = image.error, image.seconds + shared, time.perf_counter()
-        row = Row(item.name, "" if item.label is None else labels.names[item.label])
+        row = Row(item.name, "" if item.label is None else question.labels.names[item.label])
         if current is not None:
             try:
                 yield replace(_answer(current, methods, row, item.label, seconds), warnings=image.warnings)

@@ -30,7 +30,7 @@ from faircontext.runs.plan import Setup
 from faircontext.runs.records import Row
 from faircontext.types import describe_flat, is_flat
 
-__all__ = ["SCHEMA_VERSION", "EntrySpool", "RowWriter", "classify"]
+__all__ = ["SCHEMA_VERSION", "EntrySpool", "RowWriter", "classify", "describe_run", "json_entries"]
 
 SCHEMA_VERSION = 2
 
@@ -75,7 +75,7 @@ def classify(options: ClassifyOptions, inputs: Sequence[str], listed: Iterable[s
                     for row in answered.rows:
                         writer.write(row)
                 if spool:
-                    spool.add(_entries(answered, setup.labels))
+                    spool.add(json_entries(answered, setup.labels))
         except KeyboardInterrupt as caught:
             interruption = caught
         finally:
@@ -83,7 +83,7 @@ def classify(options: ClassifyOptions, inputs: Sequence[str], listed: Iterable[s
             for warning in totals.warnings():
                 warn(warning)
             if spool:
-                spool.write(_report(options, setup, totals), "answers")
+                spool.write(describe_run(options, setup, totals.comparisons()), "answers")
     if interruption is not None:
         raise type(interruption)(f"interrupted after {totals.images} of {len(paths)} images")
     return 1 if totals.unreadable else 0
@@ -200,8 +200,16 @@ def _print_run(options: ClassifyOptions, setup: Setup, images: int) -> None:
     )
 
 
-def _report(options: ClassifyOptions, setup: Setup, totals: _Totals) -> dict[str, Any]:
-    """Return everything about the run but its answers: resolved settings, versions, accuracies."""
+def describe_run(
+    options: ClassifyOptions, setup: Setup, comparisons: Mapping[str, Comparison | None]
+) -> dict[str, Any]:
+    """Return what the JSON file says of a run besides its answers: resolved settings, versions, accuracies.
+
+    Args:
+        options: what was asked.
+        setup: what answers.
+        comparisons: of each method with zero-shot; None where no image has a truth.
+    """
     labels = setup.labels
     return {
         "schema_version": SCHEMA_VERSION,
@@ -226,7 +234,7 @@ def _report(options: ClassifyOptions, setup: Setup, totals: _Totals) -> dict[str
             "max_pixels": min(options.max_pixels, MAX_PIXELS),
         },
         "versions": {"faircontext": __version__, "torch": torch.__version__, "python": platform.python_version()},
-        "summary": {name: _summary(compared) for name, compared in totals.comparisons().items()},
+        "summary": {name: _summary(compared) for name, compared in comparisons.items()},
     }
 
 
@@ -238,7 +246,7 @@ def _summary(compared: Comparison | None) -> dict[str, Any] | None:
     return {**counts, "gained": compared.gained, "lost": compared.lost, "p_value": compared.p_value}
 
 
-def _entries(answered: AnsweredImage, labels: LabelSpace) -> Iterator[dict[str, Any]]:
+def json_entries(answered: AnsweredImage, labels: LabelSpace) -> Iterator[dict[str, Any]]:
     """Return an image's entries of the JSON file, one per method, with top-5 and diagnostics."""
     for index, row in enumerate(answered.rows):
         entry = {**asdict(row), "label_index": answered.label, "warnings": answered.warnings}

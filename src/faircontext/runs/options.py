@@ -17,6 +17,7 @@ from faircontext.runs.records import method_of
 from faircontext.system import usable_processors
 
 if TYPE_CHECKING:
+    from faircontext.backbones import Backbone
     from faircontext.runs.plan import Model, Setup
 
 __all__ = [
@@ -28,6 +29,7 @@ __all__ = [
     "ReproduceOptions",
     "RunOptions",
     "Say",
+    "split_methods",
 ]
 
 
@@ -84,16 +86,9 @@ class RunOptions:
             FairContextError: an option has a value that cannot be used.
         """
         from faircontext.backbones import create_backbone
-        from faircontext.methods import create_method, list_methods
-        from faircontext.methods.base import METHODS
-        from faircontext.runs.plan import Model
 
-        everything = [*methods] == ["all"]
-        asked = {label: method_of(label) for label in (list_methods() if everything else methods)}
-        settings = self._settings(asked)
-        for label, name in asked.items():
-            create_method(name, **settings[label])
-        recipe = {**self._view_settings(), "augmix": self.augmix}
+        self._check_methods(methods)
+        self._view_settings()
         check_minimum("seed", self.seed, 0)
         backbone = create_backbone(
             self.backbone,
@@ -103,12 +98,32 @@ class RunOptions:
             batch_size=self.batch_size,
             resize_positions=self.resize_positions,
         )
+        return self.on(backbone, methods)
+
+    def on(self, backbone: "Backbone", methods: Sequence[str]) -> "Model":
+        """Create the methods on a backbone that is loaded; see `load`."""
+        from faircontext.methods import create_method
+        from faircontext.methods.base import METHODS
+        from faircontext.runs.plan import Model
+
+        everything = [*methods] == ["all"]
         created = {
-            label: create_method(name, preset=self.preset, backbone=backbone, **settings[label])
-            for label, name in asked.items()
-            if not everything or METHODS[name].needs <= backbone.capabilities
+            label: create_method(method_of(label), preset=self.preset, backbone=backbone, **settings)
+            for label, settings in self._check_methods(methods).items()
+            if not everything or METHODS[method_of(label)].needs <= backbone.capabilities
         }
+        recipe = {**self._view_settings(), "augmix": self.augmix}
         return Model(backbone, created, replace(backbone.view_recipe(self.preset), **recipe))
+
+    def _check_methods(self, methods: Sequence[str]) -> dict[str, dict[str, Any]]:
+        """Check methods and their settings without a backbone; return the settings by what the methods are called."""
+        from faircontext.methods import create_method, list_methods
+
+        asked = {label: method_of(label) for label in (list_methods() if [*methods] == ["all"] else methods)}
+        settings = self._settings(asked)
+        for label, name in asked.items():
+            create_method(name, **settings[label])
+        return settings
 
     def _view_settings(self) -> dict[str, Any]:
         from faircontext.methods.base import parse_fields
@@ -137,6 +152,11 @@ class RunOptions:
                     f"{word!r} is of no method of this run; write METHOD.NAME=VALUE, with one of {', '.join(asked)}"
                 )
         return {label: parse_settings(name, tuple(overrides[label])) for label, name in asked.items()}
+
+
+def split_methods(methods: str) -> list[str]:
+    """Return the names in a list with commas between, each once."""
+    return list(dict.fromkeys(methods.split(",")))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -168,7 +188,7 @@ class ModelOptions(RunOptions):
         from faircontext.backbones.prompts import prompt_set
 
         templates = prompt_set(prompts)
-        return self.load(list(dict.fromkeys(methods.split(",")))).on(names, templates, self.regime, self.truncate)
+        return self.load(split_methods(methods)).on(names, templates, self.regime, self.truncate)
 
 
 @dataclass(frozen=True, kw_only=True)

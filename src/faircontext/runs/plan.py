@@ -75,7 +75,10 @@ class Model:
         Raises:
             LabelError: a class name, a template or a method on them cannot be used.
         """
-        labels = LabelSpace(names, self.backbone, templates, truncate=truncate)
+        return self.answering(LabelSpace(names, self.backbone, templates, truncate=truncate), regime)
+
+    def answering(self, labels: LabelSpace, regime: Literal["natural", "fine-grained"]) -> Setup:
+        """Return what answers images of a label space on this backbone; see `on`."""
         for method in self.methods.values():
             method.check_labels(labels)
         return Setup(labels, self.methods, replace(self.recipe, regime=regime))
