@@ -19,6 +19,7 @@ from PIL import Image
 from faircontext import FCL, Backbone, Episode, LabelSpace, ViewRecipe, ZeroShot, create_backbone, load_image
 from faircontext.datasets.spec import Dataset, Sample
 from faircontext.runs.plan import Plan, Setup
+from faircontext.system import resident_mb
 from helpers import CLASSES, give_memory_back
 from tiny_clip import write_model, write_narrow
 
@@ -31,12 +32,24 @@ PHOTOS = {
 }
 """Photos in scikit-image's wheel, by what they show."""
 
+KEPT = pytest.StashKey[float]()
+"""MB that the process had when memory was last given back."""
+
 
 @pytest.fixture(scope="module", autouse=True)
 def memory() -> Iterator[None]:
     """Give memory back after each file."""
     yield
     give_memory_back()
+
+
+@pytest.fixture(autouse=True)
+def growth(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Give memory back after a test that leaves much: models in reference cycles wait long for the collector."""
+    yield
+    if Path("/proc/self/status").exists() and resident_mb() > request.config.stash.get(KEPT, 1000.0) + 150:
+        give_memory_back()
+        request.config.stash[KEPT] = resident_mb()
 
 
 @pytest.fixture(scope="session")

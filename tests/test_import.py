@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import faircontext
+from made_runs import describe_run
 
 MODULES = [
     f"faircontext.{path.relative_to(folder).with_suffix('').as_posix().replace('/', '.')}"
@@ -89,7 +90,7 @@ from pathlib import Path
 from faircontext.runs.store import RunStore
 from faircontext.errors import ArgumentError
 from faircontext.system import lifetime_peak_mb
-document = {{"schema_version": 2, "config": {{"methods": {{}}}}}}
+document = {describe_run("set", {"zero_shot": {}})}
 with RunStore(Path(sys.argv[1]), document, (), False):
     try:
         RunStore(Path(sys.argv[1]), document, (), True)
@@ -124,7 +125,7 @@ def test_a_name_that_is_not_public_is_an_attribute_error() -> None:
 PACKAGES = ("analysis", "backbones", "datasets", "methods", "metrics", "report", "runs")
 
 
-def test_the_api_page_has_the_public_names_of_all_packages() -> None:
+def test_the_api_page_has_the_public_names_of_all_packages_and_no_others() -> None:
     page = Path(__file__).parents[1] / "docs" / "api.md"
     if not page.exists():
         pytest.skip("the documentation is not here")
@@ -134,3 +135,16 @@ def test_the_api_page_has_the_public_names_of_all_packages() -> None:
         names = import_module(f"faircontext.{package}").__all__
         assert set(names) <= shown, f"{package}: {sorted(set(names) - shown)}"
     assert {*faircontext.__all__} - {"__version__"} <= shown
+    assert not [name for name in listed if not is_public(name)]
+
+
+def is_public(name: str) -> bool:
+    """Tell whether a dotted name is that of a module, or listed in the `__all__` of the module that it names."""
+    owner, _, own = name.rpartition(".")
+    private = any(part.startswith("_") for part in name.split("."))
+    return not private and (name in MODULES or own in import_module(owner).__all__)
+
+
+def test_what_is_not_listed_or_begins_with_a_line_is_not_public() -> None:
+    names = ("faircontext.FCL", "faircontext.views", "faircontext.fcl", "faircontext.runs.store._lock")
+    assert [is_public(name) for name in names] == [True, True, False, False]

@@ -1,6 +1,10 @@
 """What other packages name by entry points and get wrong: a note or a line that names them, and all else goes on."""
 
+import json
+import os
+import re
 import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,26 +21,25 @@ from packages import install, run
 SPEC = {"name": "shapes", "title": "Shapes", "folders": ("shapes",), "classes": 2, "images": {"test": 4}}
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"name": 5}, "name of a DatasetSpec is of type int, not str"),
-        ({"folders": ()}, r"invalid folders \(\) of shapes: must be a tuple of one folder or more"),
-        ({"folders": "shapes"}, "invalid folders 'shapes' of shapes: must be a tuple"),
-        ({"inner": ()}, r"invalid inner \(\) of shapes"),
-        ({"images": {"val": 3}}, "invalid classes, images or paper of shapes: must be numbers, of images by split"),
-        ({"images": 4}, "invalid classes, images or paper of shapes"),
-        ({"classes": "2"}, "invalid classes, images or paper of shapes"),
-        ({"classes": -1}, "invalid classes, images or paper of shapes"),
-        ({"regime": "odd"}, "regime of shapes='odd' is not possible"),
-        ({"read": "shapes.read"}, "invalid read 'shapes.read' of shapes: must be a function"),
-    ],
-    ids=str,
-)
-def test_a_data_set_is_checked_where_it_is_declared(changes: dict[str, object], message: str) -> None:
+BAD_DATA_SETS: list[tuple[dict[str, object], str]] = [
+    ({"name": 5}, "name of a DatasetSpec is of type int, not str"),
+    ({"folders": ()}, r"invalid folders \(\) of shapes: must be a tuple of folders, one at least"),
+    ({"folders": "shapes"}, "invalid folders 'shapes' of shapes: must be a tuple"),
+    ({"inner": ()}, r"invalid inner \(\) of shapes"),
+    ({"images": {"val": 3}}, "invalid classes, images or paper of shapes: must be numbers, of images by split"),
+    ({"images": 4}, "invalid classes, images or paper of shapes"),
+    ({"classes": "2"}, "invalid classes, images or paper of shapes"),
+    ({"classes": -1}, "invalid classes, images or paper of shapes"),
+    ({"regime": "odd"}, "regime of shapes='odd' is not possible"),
+    ({"read": "shapes.read"}, "invalid read 'shapes.read' of shapes: must be a function"),
+]
+"""What a package declares wrongly of its data set, and the line."""
+
+
+def test_a_data_set_is_checked_where_it_is_declared(refusals: dict[str, list[str]]) -> None:
     assert DatasetSpec(**SPEC).count("val") == 4  # type: ignore[arg-type]
-    with pytest.raises(ArgumentError, match=f"^{message}"):
-        DatasetSpec(**SPEC | changes)  # type: ignore[arg-type]
+    for (_, message), line in zip(BAD_DATA_SETS, refusals["data sets"], strict=True):
+        assert re.match(message, line)
 
 
 @dataclass(frozen=True)
@@ -55,26 +58,51 @@ class WithoutCall(Method):
     pass
 
 
-@pytest.mark.parametrize(
-    ("name", "method", "message"),
-    [
-        (7, Plain, "a method cannot be called 7; names match"),
-        ("mean-view", Plain, "a method cannot be called 'mean-view'"),
-        ("a,b", Plain, "a method cannot be called 'a,b'"),
-        ("all", Plain, "a method cannot be called 'all'"),
-        ("fcl", Plain, "method 'fcl' is registered twice"),
-        ("plain", len, "method 'plain': <built-in function len> must derive from Method and define __call__"),
-        ("plain", dict, "method 'plain': <class 'dict'> must derive from Method"),
-        ("plain", WithoutCall, "method 'plain': .*WithoutCall'> must derive from Method and define __call__"),
-        ("plain", WithoutDefault, "method 'plain': every field needs a default; share has none"),
-    ],
-    ids=str,
-)
-def test_a_method_is_checked_where_it_is_registered(name: str, method: type[Method], message: str) -> None:
+BAD_METHODS: list[tuple[object, object, str]] = [
+    (7, Plain, "a method cannot be called 7; names match"),
+    ("mean-view", Plain, "a method cannot be called 'mean-view'"),
+    ("a,b", Plain, "a method cannot be called 'a,b'"),
+    ("all", Plain, "a method cannot be called 'all'"),
+    ("fcl", Plain, "method 'fcl' is registered twice"),
+    ("plain", len, "method 'plain': <built-in function len> must derive from Method and define __call__"),
+    ("plain", dict, "method 'plain': <class 'dict'> must derive from Method"),
+    ("plain", WithoutCall, "method 'plain': .*WithoutCall'> must derive from Method and define __call__"),
+    ("plain", WithoutDefault, "method 'plain': every field needs a default; share has none"),
+]
+"""Name and class of what a package registers wrongly as its method, and the line."""
+
+
+def test_a_method_is_checked_where_it_is_registered(refusals: dict[str, list[str]]) -> None:
+    for (_, _, message), line in zip(BAD_METHODS, refusals["methods"], strict=True):
+        assert re.match(message, line)
+
+
+def refuse() -> dict[str, list[str]]:
+    """Declare each of these, and return the lines."""
+    lines: dict[str, list[str]] = {"data sets": [], "methods": []}
     before = METHODS.names()
-    with pytest.raises((TypeError, ValueError), match=f"^{message}"):
-        register_method(name, "one of a test")(method)
+    for changes, _ in BAD_DATA_SETS:
+        with pytest.raises(ArgumentError) as error:
+            DatasetSpec(**SPEC | changes)  # type: ignore[arg-type]
+        lines["data sets"].append(str(error.value))
+    for name, method, _ in BAD_METHODS:
+        with pytest.raises((TypeError, ValueError)) as error:
+            register_method(name, "one of a test")(method)  # type: ignore[arg-type, type-var]
+        lines["methods"].append(str(error.value))
     assert METHODS.names() == before
+    return lines
+
+
+@pytest.fixture(scope="module")
+def refusals() -> dict[str, list[str]]:
+    """The lines, of a process without the tests' run-time checker, which would refuse wrong types first."""
+    code = "import json, test_third_party; print(json.dumps(test_third_party.refuse()))"
+    path = os.pathsep.join([str(Path(__file__).parent), *sys.path])
+    done = subprocess.run(
+        [sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, check=True
+    )
+    lines: dict[str, list[str]] = json.loads(done.stdout)
+    return lines
 
 
 def test_of_an_entry_point_that_is_left_out_nothing_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -160,43 +188,38 @@ def odd(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
 CLASSIFY = ("classify", "photo.png", "--labels", "cat,dog")
 
 
-@pytest.mark.parametrize(
-    ("command", "message"),
-    [
-        ((*CLASSIFY, "--backbone", "raising"), "backbone 'raising' of odd-dist failed: KeyError: 'weights'"),
-        (
-            (*CLASSIFY, "--backbone", "no_model"),
-            "backbone 'no_model' of odd-dist failed: TypeError: it returns str, not Backbone",
-        ),
-        (
-            (*CLASSIFY, "--method", "silent", "--backbone", "BACKBONE"),
-            "method 'silent' of odd-dist failed: TypeError: it returns NoneType, not Prediction",
-        ),
-        (
-            ("data", "check", "nothing", "--root", "data"),
-            "data set 'nothing' of odd-dist failed: TypeError: it returns NoneType, not Dataset",
-        ),
-        (
-            ("data", "check", "raises", "--root", "data"),
-            "data set 'raises' of odd-dist failed: ZeroDivisionError: division by zero",
-        ),
-        (
-            ("data", "check", "texts", "--root", "data"),
-            "data set 'texts' of odd-dist failed: TypeError: its samples must be of the type Sample, and their paths "
-            "of the type Path",
-        ),
-    ],
-    ids=lambda value: value if isinstance(value, str) else "",
-)
+FAILURES = {
+    "backbone 'raising' of odd-dist failed: KeyError: 'weights'": (*CLASSIFY, "--backbone", "raising"),
+    "backbone 'no_model' of odd-dist failed: TypeError: it returns str, not Backbone": (
+        *CLASSIFY,
+        "--backbone",
+        "no_model",
+    ),
+    "method 'silent' of odd-dist failed: TypeError: it returns NoneType, not Prediction": (
+        *CLASSIFY,
+        *("--method", "silent", "--backbone", "BACKBONE"),
+    ),
+    **{
+        f"data set '{name}' of odd-dist failed: {reason}": ("data", "check", name, "--root", "data")
+        for name, reason in (
+            ("nothing", "TypeError: it returns NoneType, not Dataset"),
+            ("raises", "ZeroDivisionError: division by zero"),
+            ("texts", "TypeError: its samples must be of the type Sample, and their paths of the type Path"),
+        )
+    },
+}
+"""Lines and the commands that end with them."""
+
+
 def test_what_fails_later_is_a_line_that_names_the_package(
-    odd: Callable[..., subprocess.CompletedProcess[str]],
-    tiny_folder: Callable[[str], Path],
-    command: tuple[str, ...],
-    message: str,
+    odd: Callable[..., subprocess.CompletedProcess[str]], tiny_folder: Callable[[str], Path]
 ) -> None:
-    done = odd([word.replace("BACKBONE", f"local-dir:{tiny_folder('clip')}") for word in command])
-    assert done.returncode != 0
-    assert message in (done.stderr + done.stdout).splitlines()[-1]
+    backbone = f"local-dir:{tiny_folder('clip')}"
+    done = odd(*([word.replace("BACKBONE", backbone) for word in command] for command in FAILURES.values()))
+    *lines, codes = done.stderr.splitlines()
+    assert codes == f"exit codes: {[2, 2, 2, 1, 1, 1]}"
+    for message in FAILURES:
+        assert sum(message in line for line in [*lines, *done.stdout.splitlines()]) == 1
     assert "Traceback" not in done.stderr
 
 

@@ -115,15 +115,15 @@ def test_a_wrong_pair_names_the_right_architecture() -> None:
 
 def test_cached_weights_of_a_tag_are_loaded_with_their_activation(empty_caches: Path) -> None:
     torch.manual_seed(0)
-    model = open_clip.create_model("ViT-B-32", force_quick_gelu=True).eval()
-    cached_tag(empty_caches, "timm/vit_base_patch32_clip_224.openai", model.state_dict())
+    model = open_clip.create_model("RN50", force_quick_gelu=True).eval()
+    cached_tag(empty_caches, "timm/resnet50_clip.openai", model.state_dict())
     with torch.no_grad():
         expected = model.encode_text(open_clip.tokenize(["a photo of a dog."]), normalize=True)
     del model  # two models at once, and the weights of a third, are much memory
-    backbone = create_backbone("ViT-B-32", "openai", precision="fp32")
+    backbone = create_backbone("RN50", "openai", precision="fp32")
     prompts = backbone.tokenize(["dog"], "a photo of a {}.")
     torch.testing.assert_close(backbone.encode_text(prompts), expected, rtol=0, atol=1e-6)
-    assert (backbone.name, backbone.image_size) == ("ViT-B-32:openai", 224)
+    assert (backbone.name, backbone.image_size) == ("RN50:openai", 224)
 
 
 # Without a network

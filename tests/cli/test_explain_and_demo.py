@@ -32,9 +32,10 @@ def test_explain_writes_a_page_and_says_where(
     ("words", "message"),
     [
         (("missing.jpg", *LABELS), "missing.jpg: no such file"),
+        (("", *LABELS), "image is empty; name an image file"),
         (("PHOTO",), "give the class names either as --labels a,b,c or as --labels-file FILE"),
         (("PHOTO", *LABELS, "--set", "mask=3"), "unknown setting of fcl 'mask'; did you mean 'masks'?"),
-        (("PHOTO", *LABELS, "--set", "masks=8", "--out", "taken"), "taken/pieces: cannot be written: "),
+        (("PHOTO", *LABELS, "--set", "masks=8", "--out", "taken"), "taken: cannot be written: not a directory"),
     ],
 )
 def test_what_explain_cannot_do_is_one_line(
@@ -81,6 +82,7 @@ def test_demo_answers_every_photo_and_draws_one_picture_each(
     monkeypatch.setattr(demo, "PHOTOS", {"chelsea.png": "tabby cat", "rocket.jpg": "rocket"})
     assert main(["demo", "--out", str(tmp_path / "pictures"), "--masks", "8"]) == 0
     out = capsys.readouterr().out
+    assert out.startswith(f"FCL on sample photos, into {tmp_path / 'pictures'}: ")
     assert "(n = 6, 95% interval" in out
     assert sorted(path.name for path in (tmp_path / "pictures").iterdir()) == ["chelsea.png", "rocket.png"]
     for path in (tmp_path / "pictures").iterdir():

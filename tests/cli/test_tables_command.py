@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from faircontext.cli import main
+from faircontext.cli.options import parse_options
+from faircontext.runs.options import ClassifyOptions
 from made_runs import write_run
 
 
@@ -121,10 +123,30 @@ def test_help_loads_nothing_heavy() -> None:
         ([], "give at least one folder of runs"),
         (["runs", "--out="], "--out is empty; name a file or folder"),
         (["runs", "--out", ""], "--out is empty; name a file or folder"),
+        ([""], "runs is empty; name a file or folder"),
+        (["runs", "", "--format", "md"], "runs is empty; name a file or folder"),
+        (["runs", "--style", ""], "style"),
+        (["runs", "--style="], "style"),
     ],
 )
 def test_a_path_that_is_missing_or_empty_is_a_line(
     words: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["tables", *words]) == 2
-    assert message in capsys.readouterr().err
+    error = capsys.readouterr().err
+    assert message in error
+    assert "\0" not in error
+    assert "\\x00" not in error
+
+
+@pytest.mark.parametrize("command", [["report"], ["figures"], ["merge", "--out", "there"]])
+def test_an_empty_folder_of_runs_is_not_the_current_folder(
+    command: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*command, ""]) == 2
+    assert "runs is empty; name a file or folder" in capsys.readouterr().err
+
+
+def test_an_empty_text_that_is_no_path_stays_empty() -> None:
+    options = parse_options(ClassifyOptions, ["--labels", "", "--set", "", "a=1", "--backbone="], "classify")
+    assert (options.labels, options.set, options.backbone) == ("", ("", "a=1"), "")

@@ -260,7 +260,7 @@ def test_a_folder_beside_class_folders_is_remarked_with_close_names():
 
 def test_names_given_twice_and_a_single_name_are_remarked():
     assert warnings(("cat", "dog", "cat"), []) == [
-        "class names given more than once: cat; each keeps its place, the first wins ties"
+        "class names given more than once: cat; each keeps its position, the first wins ties"
     ]
     assert warnings(("cat",), []) == ["with one class, cat, nothing is decided: every image is answered with it"]
 
@@ -328,7 +328,7 @@ def test_integer_folders_beyond_the_classes_are_no_truth():
     truth = FolderTruth(("a", "b"), [Path("1/x.jpg"), Path("2/x.jpg")])
     assert truth(Path("1/x.jpg")) is None
     assert truth.warnings() == [
-        "class folders are all integers, but 2 is no place among 2 classes, counted from 0: no image has a truth"
+        "class folders are all integers, but 2 is no position among 2 classes, counted from 0: no image has a truth"
     ]
 
 

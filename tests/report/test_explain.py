@@ -58,6 +58,28 @@ def test_the_page_shows_text_as_text(explanation: Explanation, tmp_path: Path) -
     assert "<a photo>" not in text
 
 
+def test_the_page_says_in_words_what_the_model_is(explanation: Explanation, tmp_path: Path) -> None:
+    model = {"activation": "GELU", "warnings": ["the weights are of another size"]}
+    flags = {"resize_positions": True, "truncate": True, "exif": False}
+    run = {"backbone": "tiny", "precision": "fp32", "preset": "paper", "masks": 16, "seed": 0, "max_pixels": 2000}
+    page = write_explanation(replace(explanation, run=run | flags | {"model": model}), tmp_path)
+    (line,) = re.findall(r'<p class="soft">(Backbone .*?) · faircontext ', " ".join(page.read_text("utf-8").split()))
+    assert line.split(" · ") == [
+        "Backbone tiny in fp32",
+        "activation GELU",
+        "the weights are of another size",
+        "positions of the weights were resized",
+        "preset paper",
+        "16 masks",
+        "seed 0",
+        "class names that are too long were cut",
+        "the orientation that the file states is ignored",
+        "images of up to 2,000 pixels are read",
+    ]
+    plain = write_explanation(replace(explanation, run=run | dict.fromkeys(flags, False) | {"model": {}}), tmp_path)
+    assert not re.search("True|False|None|[{}]", plain.read_text("utf-8").rpartition('<p class="soft">')[2])
+
+
 def test_the_arrays_are_the_adaptations(explanation: Explanation, tmp_path: Path) -> None:
     write_explanation(explanation, tmp_path)
     arrays, found = np.load(tmp_path / "pieces" / "arrays.npz"), explanation.adaptation
@@ -180,4 +202,4 @@ def test_a_figures_row_is_ordered_by_the_final_ranking(explanation: Explanation)
     assert [panel.title for panel in drawn.panels[:2]] + [drawn.panels[3].title] == titles
     weights = (found.common[pair] / found.common[pair].max()).numpy()
     assert np.array_equal(drawn.panels[3].pixels, overlay_weights(drawn.image, weights))
-    assert [panel.note[:8] for panel in drawn.panels] == ["repeats "] * 3 + [""]
+    assert [panel.caption[:8] for panel in drawn.panels] == ["repeats "] * 3 + [""]

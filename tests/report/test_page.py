@@ -222,10 +222,25 @@ def test_evidence_that_cannot_be_read_is_refused_by_its_run_and_image(run: Path)
     write_gallery(run.parent / "gallery", run, [4])
     place = run.parent / "gallery" / "run.json"
     document = json.loads(place.read_text())
-    document["config"]["names"] = ["only one"]
+    document["config"]["names"] = []
     place.write_text(json.dumps(document))
     with pytest.raises(FairContextError, match=r"gallery: the gallery row of 00004.png cannot be drawn"):
         page_of(run.parent)
+
+
+@pytest.mark.parametrize("ran_in", ["work", "elsewhere", None])
+def test_a_relative_folder_of_images_is_found_from_anywhere(
+    ran_in: str | None, run: Path, images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    document = json.loads((run / "run.json").read_text()) | {"folder": images.name}
+    if ran_in == "work":
+        document["working_directory"] = str(images.parent)
+    if ran_in == "elsewhere":  # runs and images have moved together
+        document["working_directory"] = str(tmp_path / "gone")
+    (run / "run.json").write_text(json.dumps(document))
+    (tmp_path / "reading").mkdir()
+    monkeypatch.chdir(tmp_path / "reading" if ran_in == "work" else images.parent)
+    assert page_of(run).pictures == 20
 
 
 def test_analyses_alone_are_no_page(run: Path, tmp_path: Path) -> None:

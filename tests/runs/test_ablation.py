@@ -83,7 +83,7 @@ def test_only_what_no_pass_has_is_missing() -> None:
     ("facts", "message"),
     [
         ({"variant": {}}, "unknown entry of .*'variant'.*variants"),
-        ({"datasets": []}, "datasets is .*give at least one"),
+        ({"datasets": []}, "has no datasets; give at least one, for example"),
         ({"datasets": "pictures"}, "datasets is 'pictures'; it takes a JSON list"),
         ({"variants": {}}, "has no variants"),
         ({"variants": {"lr 1": {}}}, "'lr 1' has a name that is no word"),
@@ -115,8 +115,26 @@ def test_what_is_no_experiment_file(content: str, tmp_path: Path) -> None:
 def test_names_that_are_not_there(tmp_path: Path) -> None:
     with pytest.raises(ArgumentError, match=r"unknown experiment 'lite0-txt'.*lite0-text"):
         read_experiment("lite0-txt")
-    with pytest.raises(ArgumentError, match=r"nothing\.json: cannot be read"):
+    missing_file = f"{tmp_path}/nothing.json: cannot be read: no such file or directory; see faircontext ablate list"
+    with pytest.raises(ArgumentError, match=f"^{missing_file}$"):
         read_experiment(str(tmp_path / "nothing.json"))
+
+
+@pytest.mark.parametrize(
+    ("content", "fault"),
+    [
+        ("", "is no JSON: Expecting value: line 1 column 1 (char 0); write an object"),
+        ("{}", "has no datasets; give at least one"),
+    ],
+)
+def test_an_empty_experiment_file_is_told_how_the_smallest_one_looks(content: str, fault: str, tmp_path: Path) -> None:
+    (tmp_path / "e.json").write_text(content)
+    with pytest.raises(ArgumentError) as caught:
+        read_experiment(str(tmp_path / "e.json"))
+    told, example = str(caught.value).split(", for example ")
+    assert told == f"{tmp_path}/e.json: {fault}"
+    (tmp_path / "e.json").write_text(example)
+    assert [*read_experiment(str(tmp_path / "e.json")).labels] == ["base", "fewer"]
 
 
 OTHER = {"a": {1: False, 2: True}, "b": {1: True}, "c": {1: True}}

@@ -87,6 +87,7 @@ def test_a_run_says_what_it_was(plan: Plan, tmp_path: Path) -> None:
     assert document["status"] == "complete"
     assert document["config"] == json.loads(json.dumps(plan.config))
     assert document["counts"] == {"images": 13, "unreadable": 1}
+    assert document["working_directory"] == str(Path.cwd())
     (session,) = document["sessions"]
     assert session["images"] == 13
     assert session["images_per_second"] == pytest.approx(13 / session["seconds"])

@@ -112,6 +112,7 @@ def test_shards_merge_by_command(evaluate: Run, tmp_path: Path, capsys: pytest.C
 @pytest.mark.parametrize(
     ("more", "message"),
     [
+        (("--methods", "fcl-"), "invalid method 'fcl-': must be fcl, or fcl-SUFFIX for a variant of it"),
         (("--methods", "flc"), "unknown method 'flc'; did you mean 'fcl'"),
         (("--methods", "fcl", "--set", "fcl.mask=3"), "unknown setting of fcl 'mask'; did you mean 'masks'"),
         (("--methods", "tpt", "fcl", "--set", "steps=3"), "'steps=3' is of no method of this run"),

@@ -11,6 +11,7 @@ import torch
 from faircontext.runs.records import Record, to_table
 from faircontext.runs.store import write_run
 from faircontext.types import MAP_SIDE, store_maps
+from made_runs import describe_run
 
 NAMES = tuple(f"class {number}" for number in range(10))
 
@@ -44,25 +45,10 @@ def analysis_run(
     number = len(diagnostics)
     truth = [0] * number if labels is None else labels
     given = [label + place % 2 for place, label in enumerate(truth)] if answers is None else answers
-    document = {
-        "schema_version": 2,
-        "status": "complete",
-        "config": {
-            "dataset": {"name": dataset, "split": "test", "classes": len(names), "images": number, "hash": dataset},
-            "names": [*names],
-            "backbone": {"name": backbone, "precision": "fp32"},
-            "pretrained": None,
-            "preset": "paper",
-            "prompts": "single",
-            "seed": 0,
-            "limit": None,
-            "shard": None,
-            "methods": {name: {}},
-        },
-        "hashes": {name: "abc"},
-        "counts": {"images": number},
-        "folder": "/nowhere",
-    }
+    config: dict[str, Any] = {"names": [*names], "pretrained": None}
+    document = describe_run(dataset, {name: {}}, number, len(names), backbone, **config)
+    document |= {"status": "complete", "sessions": [], "counts": {"images": number, "unreadable": len(errors)}}
+    document["folder"] = "/nowhere"
     rows = [
         Record(
             path=f"{place:05}.png",

@@ -53,6 +53,7 @@ def write_gallery(folder: Path, like: Path, positions: Sequence[int]) -> Path:
             config="abc",
             position=position,
             label_index=position % CLASSES,
+            zero_shot_index=1,
             index=1,
             candidates=(3, 1, 0),
             diagnostics=diagnostics,

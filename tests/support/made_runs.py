@@ -10,6 +10,33 @@ from faircontext.runs.store import RunStore
 CLASSES = 10
 
 
+def describe_run(
+    dataset: str,
+    methods: Mapping[str, Mapping[str, Any]],
+    images: int = 20,
+    classes: int = CLASSES,
+    backbone: str = "ViT-B-16",
+    **config: Any,
+) -> dict[str, Any]:
+    """Return what the `run.json` of a run says before it begins; its rows have the hash `abc`."""
+    counts = {"classes": classes, "images": images, "listed": images}
+    return {
+        "schema_version": 2,
+        "config": {
+            "dataset": {"name": dataset, "split": "test", **counts, "hash": dataset},
+            "backbone": {"name": backbone, "precision": "fp32"},
+            "preset": "paper",
+            "prompts": "single",
+            "seed": 0,
+            "limit": None,
+            "shard": None,
+            **config,
+            "methods": methods,
+        },
+        "hashes": dict.fromkeys(methods, "abc"),
+    }
+
+
 def write_run(
     folder: Path,
     dataset: str,
@@ -37,21 +64,11 @@ def write_run(
         **config: what else `run.json` says, for example limit, shard, seed, pretrained, listed or split.
     """
     names = [*right]
-    facts = {"pretrained": "openai", "preset": "paper", "prompts": "single", "seed": 0, "limit": None, "shard": None}
-    listed, split = config.pop("listed", images), config.pop("split", "test")
-    found = {"name": dataset, "split": split, "classes": CLASSES, "images": images, "listed": listed, "hash": dataset}
+    dataset_facts = {name: config.pop(name) for name in ("listed", "split") if name in config}
     methods = {name: dict((settings or {}).get(name, {})) for name in names}
-    document = {
-        "schema_version": 2,
-        "config": {
-            "dataset": found,
-            "backbone": {"name": backbone, "precision": "fp32"},
-            **facts,
-            **config,
-            "methods": methods,
-        },
-        "hashes": {name: f"{name}:{sorted(methods[name].items())}" for name in names},
-    }
+    document = describe_run(dataset, methods, images, backbone=backbone, **{"pretrained": "openai"} | config)
+    document["config"]["dataset"] |= dataset_facts
+    document["hashes"] = {name: f"{name}:{sorted(methods[name].items())}" for name in names}
     with RunStore(folder, document, names, resume=False) as store:
         for position in range(images if answered is None else answered):
             label = position % CLASSES if labels is None else labels[position]

@@ -9,12 +9,11 @@ from pathlib import Path
 RUN = """
 import sys
 from faircontext.cli import main
-for line in sys.argv[1:]:
-    code = main(line.split("\\t"))
-    if code:
-        raise SystemExit(code)
+codes = [main(line.split("\\t")) for line in sys.argv[1:]]
+raise SystemExit(f"exit codes: {codes}" if any(codes) else 0)
 """
-"""Several commands in one process: importing torch takes longer than all of them."""
+"""Several commands in one process: importing torch takes longer than all of them. Where one fails, the last line of
+standard error has their exit codes."""
 
 
 def install(site: Path, name: str, entry_points: dict[str, dict[str, str]]) -> None:
@@ -23,6 +22,7 @@ def install(site: Path, name: str, entry_points: dict[str, dict[str, str]]) -> N
     folder.mkdir(parents=True)
     (folder / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
     parser = ConfigParser()
+    parser.optionxform = str  # type: ignore[assignment, method-assign]  # names keep their capitals
     parser.read_dict(entry_points)
     with (folder / "entry_points.txt").open("w") as file:
         parser.write(file)

@@ -8,7 +8,8 @@ from typing import Annotated
 
 import tyro
 
-from faircontext.cli.options import parse_options, warn
+from faircontext.cli.options import parse_options, say, warn
+from faircontext.errors import ArgumentError
 from faircontext.runs.options import ClassifyOptions, ModelOptions
 
 __all__ = ["classify", "demo", "explain"]
@@ -51,6 +52,8 @@ class Explain(ModelOptions):
 def explain(arguments: Sequence[str]) -> int:
     """Run `faircontext explain`."""
     options = parse_options(Explain, arguments, "explain")
+    if not options.image:
+        raise ArgumentError("image is empty; name an image file")
     names, image = options.names(), options.reader()(options.image)
     from faircontext.report.explain import explain_image as run
 
@@ -79,6 +82,7 @@ class Demo:
 def demo(arguments: Sequence[str]) -> int:
     """Run `faircontext demo`."""
     options = parse_options(Demo, arguments, "demo")
+    say(f"FCL on sample photos, into {options.out}: loading PyTorch takes a few seconds ...")
     from faircontext.report.demo import run_demo, sample_photos
 
     sample_photos()  # before a model is loaded: it says what to install

@@ -1,12 +1,14 @@
 """What all commands share: reading options, lines of results, and warnings on standard error."""
 
 import io
+import re
 import sys
 from collections.abc import Sequence
 from contextlib import redirect_stderr
-from itertools import pairwise, takewhile
+from dataclasses import fields, replace
+from itertools import takewhile
 from pathlib import Path
-from typing import TypeVar, get_type_hints
+from typing import Any, TypeVar, get_type_hints
 
 import tyro
 
@@ -27,27 +29,44 @@ def say(line: str) -> None:
     print(line, flush=True)
 
 
+_EMPTY = "\0"
+"""Stands for an empty argument while options are read: an empty path would be the current folder."""
+
+
 def parse_options(options: type[T], arguments: Sequence[str], command: str) -> T:
-    """Read a command's options.
+    """Read a command's options, a dataclass.
 
     Raises:
         ArgumentError: an option is unknown or its value cannot be read, or a path is empty, as a shell makes of a
             variable that is not set.
     """
-    hints = get_type_hints(options).items()
-    paths = {f"--{name}".replace("_", "-") for name, kind in hints if kind in (Path, Path | None)}
-    for word, value in pairwise([*arguments, "-"]):
-        option, equals, joined = word.partition("=")
-        if option.replace("_", "-") in paths and (joined if equals else value) == "":
-            raise ArgumentError(f"{option} is empty; name a file or folder")
+    marked = [word + _EMPTY if not word or re.fullmatch("--[^=]+=", word) else word for word in arguments]
     shown = io.StringIO()
     try:
         with redirect_stderr(shown):
-            return tyro.cli(options, args=arguments, prog=f"faircontext {command}")
+            read: T = tyro.cli(options, args=marked, prog=f"faircontext {command}")
     except SystemExit as stop:
         if not stop.code:  # help was asked for, and shown
             raise
-        raise ArgumentError(f"{_message(shown.getvalue())}; see faircontext {command} --help") from None
+        message = _message(shown.getvalue()).replace(_EMPTY, "")
+        raise ArgumentError(f"{message}; see faircontext {command} --help") from None
+    return read if marked == list(arguments) else _filled(read, options)
+
+
+def _filled(read: Any, options: type) -> Any:
+    """Return options with empty texts where empty arguments were given; raise `ArgumentError` where one is a path."""
+    changes: dict[str, Any] = {}
+    hints = get_type_hints(options, include_extras=True)
+    for field in fields(read):
+        value = getattr(read, field.name)
+        parts = value if isinstance(value, tuple) else (value,)
+        if Path(_EMPTY) in parts:
+            positional = tyro.conf.Positional in getattr(hints[field.name], "__metadata__", ())
+            name = field.name if positional else f"--{field.name.replace('_', '-')}"
+            raise ArgumentError(f"{name} is empty; name a file or folder")
+        filled = tuple(part.replace(_EMPTY, "") if isinstance(part, str) else part for part in parts)
+        changes[field.name] = filled if isinstance(value, tuple) else filled[0]
+    return replace(read, **changes)
 
 
 def _message(box: str) -> str:

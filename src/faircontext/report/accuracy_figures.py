@@ -316,8 +316,10 @@ def _by_masks(results: Mapping[str, Result]) -> dict[int, Result]:
     alike: dict[str, dict[int, Result]] = {}
     for label, result in results.items():
         settings = dict(result.settings) | {"": result.config.get("views")}
-        if result.n and method_of(label) == "fcl" and "masks" in settings and settings.get("calibrate", True):
-            masks = int(settings.pop("masks"))
+        if result.n and method_of(label) == "fcl" and settings.get("calibrate", True):
+            masks = settings.pop("masks", None)
+            if not isinstance(masks, int):
+                continue
             alike.setdefault(repr(sorted(settings.items())), {}).setdefault(masks, result)
     return max(alike.values(), key=len, default={})
 

@@ -206,12 +206,13 @@ def run_demo(out: Path, backbone_name: str, masks: int, seed: int) -> None:
     for path, truth in photos.items():
         drawn = []
         for variant, image in _variants(load_image(path), seed).items():
+            print(f"  {truth}, {variant}: ", end="", flush=True)  # at once: an image may take a while
             begin, episode = time.perf_counter(), Episode(image, labels, recipe, seed)
             adaptation, zero_shot = fcl.adapt(episode), ZeroShot()(episode).index
             seconds = f"{time.perf_counter() - begin:.1f}"
             prediction, first = adaptation.prediction, LABELS[zero_shot]
             name = LABELS[prediction.index]
-            print(f"  {truth}, {variant}: zero-shot {first}, FCL {name} ({seconds} s)", flush=True)
+            print(f"zero-shot {first}, FCL {name} ({seconds} s)", flush=True)
             correct.append((name == truth, first == truth))
             shown = [f"[{'green' if one == truth else 'red'}]{one}" for one in (first, name)]
             votes = 0 if prediction.votes is None else int(prediction.votes[prediction.index])

@@ -19,7 +19,7 @@ from faircontext.errors import ArgumentError, and_more
 from faircontext.files import to_json
 from faircontext.report.accuracy_figures import gain_row, gains_figure, reliability_figure
 from faircontext.report.paper import TOP1, TableGroup, dataset_title, split_by_benchmark
-from faircontext.report.pictures import RunImages, add_pictures
+from faircontext.report.pictures import RunImages, add_pictures, image_folder
 from faircontext.report.render import Cell, Table, render
 from faircontext.report.style import inline_svg, styled
 from faircontext.report.tables import long_table, pooled_bins, pooled_comparison, pooled_table
@@ -135,7 +135,7 @@ def _panel(run: Run, methods: Sequence[str], head: dict[str, Any]) -> RunImages:
         "zero": [local.get(zero_shot, -1) for _, zero_shot in by_path.values()],
         "methods": predictions,
     }
-    folder = str(run.document.get("folder", ""))
+    folder = image_folder(run)
     keys = [(folder, path) for path in positions]
     signs = zip(*(columns["outcome"] for columns in predictions.values()), strict=True)
     changed = {OUTCOMES["fixed"], OUTCOMES["broke"]}
@@ -243,13 +243,13 @@ def _runs_of(group: TableGroup) -> list[Run]:
 
 def _minutes(run: Run) -> float:
     """Return how long a run took, all its sessions together."""
-    return sum(float(session.get("seconds") or 0.0) for session in run.document.get("sessions", [])) / 60
+    return sum(float(session.get("seconds") or 0.0) for session in run.document["sessions"]) / 60
 
 
 def _facts(group: TableGroup, runs: Sequence[Run]) -> list[tuple[str, str]]:
     """Return what was run, by name; where runs differ, all values."""
     configs = [run.document["config"] for run in runs]
-    sessions = [session for run in runs for session in run.document.get("sessions", [])]
+    sessions = [session for run in runs for session in run.document["sessions"]]
     weights = [str(weights)[:12] for c in configs if (weights := c["backbone"].get("weights"))]
     rows = [
         ("Backbone", [group.settings.backbone]),
@@ -285,7 +285,7 @@ def _views(views: Mapping[str, Any]) -> str:
 
 def _versions(config: Mapping[str, Any], run: Run) -> str:
     versions = dict(config.get("versions", {}))
-    for session in run.document.get("sessions", []):
+    for session in run.document["sessions"]:
         versions |= session.get("versions", {})
     return ", ".join(f"{name} {version}" for name, version in versions.items())
 

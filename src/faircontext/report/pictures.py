@@ -33,6 +33,7 @@ __all__ = [
     "choose_stored",
     "common_map",
     "draw_evidence",
+    "image_folder",
     "overlay",
     "overlay_weights",
     "resized",
@@ -237,6 +238,17 @@ def _draw_stored(run: Run, row: AnalysisRow) -> tuple[tuple[str, ...], list[str]
 
 ImageKey = tuple[str, str]
 """Folder of the data set, and path in it."""
+
+
+def image_folder(run: Run) -> str:
+    """Return the folder of a run's data set, empty where the run does not say it.
+
+    One that was given relative to the directory where `evaluate` ran is looked for there, then, as runs may be moved
+    together with their images, relative to the present one.
+    """
+    folder = str(run.document.get("folder", ""))
+    there = Path(run.document.get("working_directory", ""), folder)
+    return str(there) if folder and there.is_dir() else folder
 
 
 @dataclass(frozen=True)

@@ -12,11 +12,11 @@ from faircontext import __version__
 from faircontext.errors import ArgumentError, check_minimum
 from faircontext.files import check_folder, to_json, write_whole
 from faircontext.metrics.scores import Comparison
+from faircontext.runs.checks import check_same
 from faircontext.runs.evaluate import evaluate_missing
 from faircontext.runs.experiments import Experiment, ExperimentRun, missing, read_experiment, shared
 from faircontext.runs.groups import common_images
 from faircontext.runs.options import ExperimentOptions, Say
-from faircontext.runs.records import check_same
 from faircontext.runs.results import Result, read_results
 from faircontext.runs.store import Run
 
@@ -50,7 +50,7 @@ def ablate(name: str, out: Path, options: ExperimentOptions, say: Say, warn: Say
             # A variant that was changed or taken out of the file since is left where it is, and is in no result.
             if labels := shared(asked, earlier):
                 runs = evaluate_missing(earlier.evaluation(options, path, features=out / "features"), say, warn)
-                unreadable = unreadable or any(run.document["counts"]["unreadable"] for run in runs)
+                unreadable = unreadable or any(run.unreadable for run in runs)
                 for variant, label in experiment.labels.items():
                     runs_of[variant] += runs if label in labels else []
     document = ablation_results(experiment, runs_of)

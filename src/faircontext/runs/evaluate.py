@@ -22,6 +22,7 @@ from faircontext.imageio import DecodedImage
 from faircontext.metrics.calibration import expected_calibration_error
 from faircontext.metrics.stats import Accuracy, chance_p_value
 from faircontext.runs.answer import answer_images
+from faircontext.runs.checks import check_same
 from faircontext.runs.options import EvaluateOptions, Say
 from faircontext.runs.plan import (
     Model,
@@ -33,7 +34,7 @@ from faircontext.runs.plan import (
     start_session,
     templates_of,
 )
-from faircontext.runs.records import SCHEMA_VERSION, Record, check_same
+from faircontext.runs.records import SCHEMA_VERSION, Record
 from faircontext.runs.results import Result, analysis_rows, describe_analysis, read_results
 from faircontext.runs.store import Run, RunStore, load_run
 from faircontext.system import lifetime_peak_mb, usable_processors
@@ -232,6 +233,7 @@ def carry_out(plan: Plan, out: Path, engine: Engine, resume: bool, facts: Mappin
         "config": plan.config,
         "hashes": plan.hashes,
         "folder": str(plan.dataset.folder),
+        "working_directory": str(Path.cwd()),
         "layout": plan.dataset.layout,
         "model": dict(plan.setup.labels.backbone.facts),
     }

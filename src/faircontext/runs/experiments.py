@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from faircontext.datasets.spec import CATALOGUE
-from faircontext.errors import ArgumentError, unknown_name
+from faircontext.errors import ArgumentError, reason_of, unknown_name
 from faircontext.runs.options import AnalysisOptions, EvaluateOptions, ExperimentOptions
 from faircontext.runs.records import is_analysis, method_of, variant_of
 
@@ -216,9 +216,13 @@ def _read(path: Path) -> Any:
     try:
         return json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=_once)
     except (UnicodeDecodeError, OSError) as error:
-        raise ArgumentError(f"{path}: cannot be read: {error}") from None
+        raise ArgumentError(f"{path}: cannot be read: {reason_of(error)}; see faircontext ablate list") from None
     except (ValueError, RecursionError) as error:
-        raise ArgumentError(f"{path}: is no JSON: {error}") from None
+        raise ArgumentError(f"{path}: is no JSON: {error}; write an object{_EXAMPLE}") from None
+
+
+_EXAMPLE = ', for example {"datasets": ["dtd"], "variants": {"base": {}, "fewer": {"masks": 50}}}'
+"""How the smallest file of variants looks."""
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -236,10 +240,11 @@ def _check(path: str, experiment: Experiment) -> None:
         if not ((facts[key] is None and key in _NULLABLE) or _is(facts[key], kind)):
             null = ", or null" * (key in _NULLABLE)
             raise ArgumentError(f"{path}: {key} is {facts[key]!r}; it takes a JSON {_KINDS[kind]}{null}")
-    if not facts["datasets"] or not all(isinstance(name, str) for name in facts["datasets"]):
-        raise ArgumentError(f"{path}: datasets is {facts['datasets']!r}; give at least one name")
-    if not facts["variants"]:
-        raise ArgumentError(f'{path}: has no variants; give at least one, for example {{"base": {{}}}}')
+    for key in ("datasets", "variants"):
+        if not facts[key]:
+            raise ArgumentError(f"{path}: has no {key}; give at least one{_EXAMPLE}")
+    if odd := next((name for name in facts["datasets"] if not isinstance(name, str)), None):
+        raise ArgumentError(f"{path}: datasets has {odd!r}; it takes names")
     for name, changes in facts["variants"].items():
         _check_variant(path, name, changes)
     if experiment.reference not in facts["variants"]:

@@ -51,19 +51,12 @@ class RunSettings(NamedTuple):
 
     @classmethod
     def of(cls, run: Run) -> "RunSettings":
-        """Return the settings of a run.
-
-        Raises:
-            ArgumentError: its `run.json` lacks some.
-        """
-        try:
-            config = run.document["config"]
-            backbone, weights = config["backbone"], config.get("pretrained") or ""
-            texts = (backbone["name"], weights, backbone["precision"], config["preset"], config["prompts"])
-            name, pretrained, precision, preset, prompts = map(str, texts)
-            return cls(name, pretrained, precision, preset, prompts, int(config["seed"]))
-        except (KeyError, TypeError, ValueError) as error:
-            raise _no_description(run, error) from None
+        """Return the settings of a run."""
+        config = run.document["config"]
+        backbone, weights = config["backbone"], config.get("pretrained") or ""
+        return cls(
+            backbone["name"], weights, backbone["precision"], config["preset"], config["prompts"], config["seed"]
+        )
 
 
 @dataclass(frozen=True)
@@ -83,16 +76,11 @@ class RunGroup:
         """By data set and method.
 
         Raises:
-            ArgumentError: a method was measured on a data set by two runs, or a `run.json` lacks something.
+            ArgumentError: a method was measured on a data set by two runs.
         """
         results: dict[str, dict[str, Result]] = {}
         for run in self.runs:
-            try:
-                own = read_results(run)
-                _ = [(result.dataset, result.expected, result.hash) for result in own]
-            except (KeyError, TypeError, ValueError) as error:
-                raise _no_description(run, error) from None
-            if own:  # a run of analyses has none
+            if own := read_results(run):  # a run of analyses has none
                 _add(results.setdefault(own[0].dataset, {}), own)
         return {name: results[name] for name in sorted(results)}
 
@@ -133,19 +121,11 @@ def find_runs(folders: Sequence[Path]) -> list[Run]:
 
 
 def group_runs(runs: Sequence[Run]) -> list[RunGroup]:
-    """Sort runs into groups, by their settings.
-
-    Raises:
-        ArgumentError: a `run.json` lacks a setting.
-    """
+    """Sort runs into groups, by their settings."""
     groups: dict[RunSettings, list[Run]] = {}
     for run in runs:
         groups.setdefault(RunSettings.of(run), []).append(run)
     return [RunGroup(settings, tuple(groups[settings])) for settings in sorted(groups)]
-
-
-def _no_description(run: Run, error: Exception) -> ArgumentError:
-    return ArgumentError(f"{run.folder / 'run.json'}: is no description of a run ({error!r})")
 
 
 def _add(held: dict[str, Result], results: Sequence[Result]) -> None:
@@ -328,21 +308,25 @@ def _document(file: Path, key: str) -> Mapping[str, Any]:
             raise TypeError(key)
     except OSError as error:
         raise ArgumentError(f"{file}: cannot be read: {reason_of(error)}") from None
-    except (ValueError, KeyError, TypeError) as error:
-        raise ArgumentError(f"{file}: holds no list {key!r} ({type(error).__name__}); make it again") from None
+    except (ValueError, KeyError, TypeError, RecursionError):
+        raise ArgumentError(f"{file}: holds no list {key!r}; make it again, or delete it") from None
     return document
 
 
 def _read(file: Path, kind: type[T], entry: Mapping[str, Any], finite: Sequence[str]) -> T:
     """Return an entry of a file; what is not among the fields is left out."""
     try:
+        if not isinstance(entry, Mapping):
+            raise TypeError(f"it is {entry!r} and no object")
         types = kind.__annotations__
         known = {name: entry[name] for name in types if entry.get(name) is not None}
+        if absent := next((name for name in finite if name not in known), None):
+            raise ValueError(f"{absent} is missing")
         if odd := next((name for name in finite if not math.isfinite(known[name])), None):
             raise ValueError(f"{odd} is {known[odd]}")
         for name, value in known.items():
             if types[name] is not str and (isinstance(value, bool) or not isinstance(value, int | float)):
                 raise TypeError(f"{name} is {value!r} and no number")
         return kind(**known)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError) as error:
         raise ArgumentError(f"{file}: an entry cannot be read ({error}); it needs {', '.join(finite)}") from None

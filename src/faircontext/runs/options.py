@@ -13,7 +13,7 @@ from faircontext.datasets.class_folders import class_folders
 from faircontext.errors import ArgumentError, check_minimum
 from faircontext.imageio import MAX_PIXELS, DecodedImage, read_image
 from faircontext.names import class_names
-from faircontext.runs.records import method_of
+from faircontext.runs.records import method_of, variant_of
 from faircontext.system import usable_processors
 
 if TYPE_CHECKING:
@@ -119,6 +119,8 @@ class RunOptions:
         """Check methods and their settings without a backbone; return the settings by what the methods are called."""
         from faircontext.methods import create_method, list_methods
 
+        if cut := next((label for label in methods if label.endswith("-") and not variant_of(label)), None):
+            raise ArgumentError(f"invalid method {cut!r}: must be {cut[:-1]}, or {cut}SUFFIX for a variant of it")
         asked = {label: method_of(label) for label in (list_methods() if [*methods] == ["all"] else methods)}
         settings = self._settings(asked)
         for label, name in asked.items():

@@ -16,8 +16,9 @@ import torch
 from faircontext.backbones.base import ROW_MULTIPLE
 from faircontext.datasets.spec import Dataset
 from faircontext.errors import ArgumentError, FairContextError
+from faircontext.runs.checks import check_same
 from faircontext.runs.plan import Plan
-from faircontext.runs.records import Record, check_same
+from faircontext.runs.records import Record
 from faircontext.system import usable_processors
 
 if TYPE_CHECKING:

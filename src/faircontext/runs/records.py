@@ -1,16 +1,12 @@
-"""What is stored of a run: rows of images and methods, their columns, rows of analyses, and its `run.json`."""
+"""What is stored of a run: rows of images and methods, their columns, and rows of analyses."""
 
-import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-
-from faircontext.errors import ArgumentError, and_more
 
 __all__ = [
     "ANALYSES",
@@ -21,12 +17,9 @@ __all__ = [
     "AnalysisRow",
     "Record",
     "Row",
-    "check_same",
-    "check_same_origin",
     "is_analysis",
     "method_of",
     "method_title",
-    "read_document",
     "to_numpy",
     "to_table",
     "variant_of",
@@ -36,9 +29,6 @@ SCHEMA_VERSION = 2
 
 FORMER_COLUMNS: Mapping[str, str] = {"warnings": "notes"}
 """What columns are called in runs of schema version 1."""
-
-_FORMER_KEYS = (("counts", "refused", "unreadable"), ("model", "remarks", "warnings"))
-"""What is called otherwise in a `run.json` of schema version 1: the object that holds it, its key there and today."""
 
 ANALYSES = frozenset(
     {"ambiguity", "decomposition", "entropy", "evidence", "gallery", "margin", "pointing", "stability"}
@@ -213,108 +203,3 @@ def to_table(records: Sequence[Record]) -> pa.Table:
 def to_numpy(column: pa.Array | pa.ChunkedArray, null: float = -1) -> np.ndarray:
     """Return a column of numbers, with another number in place of null."""
     return np.asarray(pc.fill_null(column, null))
-
-
-def read_document(path: Path) -> dict[str, Any]:
-    """Read a `run.json`; one of schema version 1 is returned as of the present one.
-
-    Raises:
-        ArgumentError: it cannot be read, or is no description of a run.
-    """
-    try:
-        document: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        version = document["schema_version"]
-        if version in (1, SCHEMA_VERSION):
-            document["config"]["methods"], document["status"]
-    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
-        raise ArgumentError(f"{path}: is no description of a run ({type(error).__name__}); delete its folder") from None
-    if version not in (1, SCHEMA_VERSION):
-        raise ArgumentError(f"{path}: has schema version {version}; this faircontext reads 1 and {SCHEMA_VERSION}")
-    if odd := next(_misshapen(document, _SHAPE), None):
-        raise ArgumentError(f"{path}: is no description of a run ({odd}); put it right, or delete its folder")
-    return document if version == SCHEMA_VERSION else _updated(document)
-
-
-def _updated(document: dict[str, Any]) -> dict[str, Any]:
-    """Return a document of schema version 1, which has been checked, as one of the present version."""
-    views = document["config"].get("views", {})
-    for holder, former, key in (
-        *((document.get(name, {}), *keys) for name, *keys in _FORMER_KEYS),
-        (views, "number", "count"),
-    ):
-        if former in holder:
-            holder[key] = holder.pop(former)
-    return {**document, "schema_version": SCHEMA_VERSION}
-
-
-_NUMBER = (int, float, type(None))
-_WHOLE = (int, type(None))
-
-_SHAPE: Mapping[str, Any] = {
-    "model": {},
-    "sessions": [{"versions": {}, "seconds": _NUMBER}],
-    "hashes": {},
-    "counts": {"images": _WHOLE, "refused": _WHOLE, "unreadable": _WHOLE},
-    "config": {
-        "dataset": {"images": _WHOLE, "listed": _WHOLE, "classes": _WHOLE},
-        "names": [],
-        "limit": _WHOLE,
-        "seed": _WHOLE,
-        "backbone": {},
-        "views": {"scale": []},
-        "methods": {},
-        "versions": {},
-    },
-}
-"""Kinds of what a `run.json` may hold, where it holds it: who reads a run need not check them."""
-
-
-def _misshapen(value: Any, shape: Any, name: str = "") -> Iterator[str]:
-    """Yield, in words, what of a document is of another kind than a shape says."""
-    if isinstance(shape, tuple):
-        if not isinstance(value, shape) or isinstance(value, bool):
-            yield f"{name} is {_short(value)} and no number"
-    elif not isinstance(value, type(shape)):
-        yield f"{name} is {_short(value)} and no {'list' if isinstance(shape, list) else 'object'}"
-    elif isinstance(shape, list):
-        for item in shape:
-            for index, inner in enumerate(value):
-                yield from _misshapen(inner, item, f"{name}[{index}]")
-    else:
-        for key in (key for key in shape if key in value):
-            yield from _misshapen(value[key], shape[key], f"{name}.{key}" if name else key)
-
-
-def check_same(folder: Path | str, earlier: Mapping[str, Any], now: Mapping[str, Any]) -> None:
-    """Raise `ArgumentError` naming what differs, unless two configurations are equal."""
-    if differences := list(_differences(earlier, now)):
-        shown = and_more(differences, separator="; ")
-        raise ArgumentError(f"{folder}: is another run than the one that is asked for: {shown}; name another --out")
-
-
-def check_same_origin(folder: Path, earlier: Mapping[str, Any], now: Mapping[str, Any]) -> None:
-    """Raise `ArgumentError` where two documents of one configuration differ in what made their rows.
-
-    That is the activation of the model, which no hash of weights shows, or the version of the schema, which shows in
-    the hashes of methods.
-    """
-    if "hashes" in earlier and earlier["hashes"] != now.get("hashes", earlier["hashes"]):
-        raise ArgumentError(
-            f"{folder}: was made by another version of faircontext, and can only be read; name another --out"
-        )
-    if "model" in earlier and "model" in now:  # runs of earlier versions do not say
-        check_same(folder, *({"activation": document["model"].get("activation")} for document in (earlier, now)))
-
-
-def _differences(earlier: Any, now: Any, name: str = "") -> Iterator[str]:
-    if isinstance(earlier, Mapping) and isinstance(now, Mapping):
-        for key in dict.fromkeys([*earlier, *now]):
-            inner = f"{name}.{key}" if name else str(key)
-            yield from _differences(earlier.get(key), now.get(key), inner)
-    elif earlier != now:
-        yield f"{name} was {_short(earlier)} and is {_short(now)}"
-
-
-def _short(value: Any) -> str:
-    text = json.dumps(value, ensure_ascii=False)
-    return text if len(text) <= 80 else text[:76] + " ..."

@@ -19,12 +19,13 @@ from faircontext.errors import ArgumentError, FairContextError, check_minimum
 from faircontext.files import to_json, write_whole
 from faircontext.imageio import load_image
 from faircontext.methods.base import METHODS
+from faircontext.runs.checks import check_same
 from faircontext.runs.costs import measure
 from faircontext.runs.evaluate import check_asked, evaluate_missing
 from faircontext.runs.experiments import Experiment, ExperimentRun, read_experiment
 from faircontext.runs.options import EvaluateOptions, ExperimentOptions, ReproduceOptions, Say
 from faircontext.runs.plan import Setup, data_hash, plan_of, start_session
-from faircontext.runs.records import check_same, method_of
+from faircontext.runs.records import method_of
 from faircontext.runs.store import Run, load_run
 
 __all__ = ["Reproduced", "Scheduled", "estimate", "interpolate", "reproduce", "seconds_per_image"]
@@ -125,7 +126,7 @@ def reproduce(name: str, out: Path, options: ReproduceOptions, say: Say, warn: S
     tables = [path for one in schedule if not one.run.analysis for path in one.folders]
     costs = [path for one in schedule if (path := one.options.out / "costs.json").exists()]
     sources = dict.fromkeys([*(path for one in schedule for path in one.folders), *costs])
-    code = int(any(run.document["counts"]["unreadable"] for run in made))
+    code = int(any(run.unreadable for run in made))
     return Reproduced(code, tuple(dict.fromkeys(tables)), tuple(wanted.facts.get("figures", ())), tuple(sources))
 
 

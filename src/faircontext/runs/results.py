@@ -180,13 +180,19 @@ def analysis_rows(run: Run, label: str) -> Iterator[AnalysisRow]:
     Args:
         run: where they are.
         label: what the analysis is called there.
+
+    Raises:
+        ArgumentError: a row's diagnostics cannot be read.
     """
     rows = run.rows.filter(pc.and_(pc.equal(run.rows["method"], label), pc.equal(run.rows["error"], "")))
     names = tuple(run.document["config"].get("names", ()))
     columns = ("dataset", "path", "label_index", "index", "candidates", "diagnostics")
     for row in rows.select(columns).to_pylist():
         label_index, index = (-1 if row[name] is None else row[name] for name in ("label_index", "index"))
-        diagnostics = read_diagnostics(row["diagnostics"])
+        try:
+            diagnostics = read_diagnostics(row["diagnostics"])
+        except (ValueError, AttributeError, RecursionError) as error:
+            raise _unreadable(run, label, row["path"], error) from None
         yield AnalysisRow(row["dataset"], row["path"], label_index, index, tuple(row["candidates"]), names, diagnostics)
 
 
@@ -206,7 +212,7 @@ def read_analysis(runs: tuple[Run, ...], label: str, take: Callable[[AnalysisRow
     for run in (run for run in runs if label in run.document["config"]["methods"]):
         dataset = str(run.document["config"]["dataset"]["name"])
         other = first.setdefault(dataset, run)
-        hashes = [one.document.get("hashes", {}).get(label) for one in (other, run)]
+        hashes = [one.document["hashes"][label] for one in (other, run)]
         if hashes[0] != hashes[1]:
             raise ArgumentError(
                 f"{other.folder} and {run.folder}: both are {label} on {dataset}, with other settings; name one, or "
@@ -216,10 +222,12 @@ def read_analysis(runs: tuple[Run, ...], label: str, take: Callable[[AnalysisRow
             try:
                 taken.setdefault((row.dataset, row.path), (row, take(row)))
             except (KeyError, TypeError, ValueError, IndexError) as error:
-                raise ArgumentError(
-                    f"{run.folder}: the row {label} of {row.path} cannot be read ({error!r}); make the run again"
-                ) from None
+                raise _unreadable(run, label, row.path, error) from None
     return list(taken.values())
+
+
+def _unreadable(run: Run, label: str, path: str, error: Exception) -> ArgumentError:
+    return ArgumentError(f"{run.folder}: the row {label} of {path} cannot be read ({error!r}); make the run again")
 
 
 def view_correlation(rows: Sequence[AnalysisRow]) -> dict[CorrelationKind, Interval]:

@@ -12,7 +12,7 @@ import json
 import os
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,16 +26,8 @@ from filelock import FileLock, Timeout
 
 from faircontext.errors import ArgumentError
 from faircontext.files import replacing, to_json, write_whole, writing
-from faircontext.runs.records import (
-    FORMER_COLUMNS,
-    SCHEMA,
-    Record,
-    check_same,
-    check_same_origin,
-    read_document,
-    to_numpy,
-    to_table,
-)
+from faircontext.runs.checks import check_positions, check_rows, check_same, check_same_origin, read_document
+from faircontext.runs.records import FORMER_COLUMNS, SCHEMA, Record, to_numpy, to_table
 
 __all__ = [
     "FLUSH_SECONDS",
@@ -73,6 +65,11 @@ class Run:
         there = wanted is None or len(self.rows) == wanted * len(self.document["config"]["methods"])
         return bool(self.document["status"] == "complete") and there
 
+    @property
+    def unreadable(self) -> int:
+        """How many files could not be read so far."""
+        return len(self.rows.filter(pc.not_equal(self.rows["error"], ""))["path"].unique())
+
 
 class RunStore(AbstractContextManager["RunStore"]):
     """Writes one run; only one process at a time can hold it.
@@ -100,9 +97,10 @@ class RunStore(AbstractContextManager["RunStore"]):
             self._parts.mkdir(parents=True, exist_ok=True)
             self._lock = _lock(folder / ".lock")
         try:
-            path, self.rows = folder / "run.json", _read_rows(folder, methods)
+            path = folder / "run.json"
             earlier = read_document(path) if path.exists() else None
-            self._check_rows(earlier, document.get("hashes"))
+            self.rows = _read_rows(folder, methods, None if earlier is None else earlier["config"])
+            self._check_rows(earlier)
             self.document = self._begin(dict(document), earlier, resume)
             write_whole(path, to_json(self.document))
         except BaseException:
@@ -115,7 +113,7 @@ class RunStore(AbstractContextManager["RunStore"]):
         self._flushed = time.monotonic()
         self._next_part = 1 + max((int(part.stem) for part in self._parts.glob("*.parquet")), default=0)
 
-    def _check_rows(self, earlier: Mapping[str, Any] | None, hashes: Mapping[str, str] | None) -> None:
+    def _check_rows(self, earlier: Mapping[str, Any] | None) -> None:
         """Refuse rows that are not those of the run that `run.json` describes."""
         if earlier is None:
             if len(self.rows):
@@ -123,10 +121,9 @@ class RunStore(AbstractContextManager["RunStore"]):
                     f"{self.folder}: there are rows without a run.json; delete the folder, or name another --out"
                 )
             return
-        recorded = earlier.get("hashes", hashes) or {}
         pairs = self.rows.group_by(["method", "config"]).aggregate([])
         present = set(zip(pairs["method"].to_pylist(), pairs["config"].to_pylist(), strict=True))
-        if recorded and (foreign := sorted(present - {*recorded.items()})):
+        if foreign := sorted(present - {*earlier["hashes"].items()}):
             raise ArgumentError(
                 f"{self.folder}: has rows of {foreign[0][0]} of another run than its run.json describes; delete the "
                 "folder, or name another --out"
@@ -139,7 +136,7 @@ class RunStore(AbstractContextManager["RunStore"]):
             check_same(self.folder, earlier["config"], json.loads(to_json(document["config"])))
             check_same_origin(self.folder, earlier, document)
             # What was measured stays; what this process adds comes at the end.
-            document |= {key: earlier[key] for key in ("status", "sessions") if key in earlier}
+            document |= {key: earlier[key] for key in ("status", "sessions")}
         return {"status": "running", "sessions": [], **document}
 
     def add(self, records: Sequence[Record]) -> None:
@@ -201,8 +198,11 @@ def _write_rows(path: Path, table: pa.Table) -> None:
         pq.write_table(table, partial, compression="zstd")
 
 
-def _read_rows(folder: Path, methods: Sequence[str]) -> pa.Table:
-    """Return the rows of a run's files, each image and method once, by position and in the order of methods."""
+def _read_rows(folder: Path, methods: Iterable[str], config: Mapping[str, Any] | None = None) -> pa.Table:
+    """Return the rows of a run's files, each image and method once, by position and in the order of methods.
+
+    Rows that a process finds are checked against the configuration of their `run.json`, its own are not.
+    """
     files = [*folder.glob("rows.parquet"), *sorted((folder / "parts").glob("[0-9]*.parquet"))]
     tables = []
     for file in files:
@@ -212,14 +212,20 @@ def _read_rows(folder: Path, methods: Sequence[str]) -> pa.Table:
                 names = [name if name in present else FORMER_COLUMNS.get(name, name) for name in SCHEMA.names]
                 if absent := [name for name in names if name not in present]:
                     raise ArgumentError(f"{file}: has no column {absent[0]}; delete it and go on with --resume")
-                tables.append(parquet.read(names).select(names).rename_columns(SCHEMA.names).cast(SCHEMA))
+                table = parquet.read(names).select(names).rename_columns(SCHEMA.names).cast(SCHEMA)
         except (OSError, pa.ArrowException) as error:
             reason = str(error).splitlines()[0]
             raise ArgumentError(f"{file}: cannot be read: {reason}; delete it and go on with --resume") from None
-    return _in_order(pa.concat_tables(tables) if tables else SCHEMA.empty_table(), methods)
+        if config is not None:
+            check_rows(file, config, table)
+        tables.append(table)
+    rows = _in_order(pa.concat_tables(tables) if tables else SCHEMA.empty_table(), methods)
+    if config is not None:
+        check_positions(folder, rows)
+    return rows
 
 
-def _in_order(table: pa.Table, methods: Sequence[str]) -> pa.Table:
+def _in_order(table: pa.Table, methods: Iterable[str]) -> pa.Table:
     """Return rows with each image and method once, by position and in the order of methods."""
     if not len(table):
         return table
@@ -256,7 +262,7 @@ def load_run(folder: Path) -> Run:
         ArgumentError: a file is missing or cannot be read.
     """
     document = read_document(folder / "run.json")
-    return Run(folder, document, _read_rows(folder, list(document["config"]["methods"])))
+    return Run(folder, document, _read_rows(folder, document["config"]["methods"], document["config"]))
 
 
 def run_folders(folder: Path) -> list[Path]:
@@ -309,15 +315,9 @@ def _join(name: str, shards: Sequence[Run]) -> tuple[dict[str, Any], pa.Table]:
     first, config = shards[0], shards[0].document["config"]
     indices, n = [run.document["config"]["shard"][0] for run in shards], config["shard"][1]
     for run in shards:
-        same = (
-            {
-                **one.document["config"],
-                "shard": one.document["config"]["shard"][1],
-                "hashes": one.document.get("hashes"),
-            }
-            for one in (first, run)
-        )
-        check_same(run.folder, *same)
+        documents = (first.document, run.document)
+        facts = ({**one["config"], "shard": one["config"]["shard"][1], "hashes": one["hashes"]} for one in documents)
+        check_same(run.folder, *facts)
         check_same_origin(run.folder, first.document, run.document)
         if not run.complete:
             raise ArgumentError(f"{run.folder}: is not complete; go on with --resume")
@@ -332,7 +332,7 @@ def _join(name: str, shards: Sequence[Run]) -> tuple[dict[str, Any], pa.Table]:
         **first.document,
         "config": {**config, "shard": None},
         "sessions": [session for run in shards for session in run.document["sessions"]],
-        "counts": {key: sum(run.document["counts"][key] for run in shards) for key in first.document["counts"]},
+        "counts": {"images": len(rows) // len(methods), "unreadable": sum(run.unreadable for run in shards)},
     }
     return document, _in_order(rows, methods)
 
