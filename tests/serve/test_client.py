@@ -61,7 +61,7 @@ class Busy(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         self.sizes.append(len(self.rfile.read(int(self.headers["Content-Length"]))))
         busy = len(self.sizes) < 3
-        body = b'{"error": {"field": "images", "message": "busy"}}' if busy else b'{"answers": [1]}'
+        body = b'{"error": {"field": "images", "message": "busy"}}' if busy else b'{"answers": [{"path": "00.jpg"}]}'
         self.send_response(429 if busy else 200)
         if busy:
             self.send_header("Retry-After", "0")
@@ -86,7 +86,7 @@ def busy() -> Iterator[str]:
 
 def test_a_busy_service_is_asked_again_with_the_whole_photo(busy: str, sent: list[Path]) -> None:
     with Client(busy) as client:
-        assert client.classify(sent[:1], NAMES) == [1]
+        assert client.classify(sent[:1], NAMES) == [{"path": "00.jpg"}]
     assert len(Busy.sizes) == 3
     assert len(set(Busy.sizes)) == 1
     assert Busy.sizes[0] > sent[0].stat().st_size

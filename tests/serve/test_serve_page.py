@@ -151,7 +151,7 @@ def test_what_is_refused_is_told_and_a_correction_is_answered(page: Any, sent: l
     expect(page.locator("#result")).to_be_visible()
     assert not page.locator("#problem").is_visible()
     page.set_input_files("#photo-file", sent[3])
-    expect(page.locator("#problem")).to_contain_text("03.jpg: not an image of a kind that can be read")
+    expect(page.locator("#problem")).to_have_text("03.jpg: not an image but text")
 
 
 def batch(page: Any, files: list[Path], method: str = "zero_shot") -> None:
@@ -201,7 +201,9 @@ def test_twenty_photos_with_two_broken_ones(page: Any, sent: list[Path]) -> None
 
 
 def test_a_batch_is_stopped_and_goes_on(page: Any, sent: list[Path]) -> None:
+    page.click("#settings-details summary")
     page.fill("#settings", "masks=500 steps=50")
+    page.click("#settings-details summary")
     batch(page, sent[10:20], "fcl")
     page.locator("#batch-status", has_text=re.compile("[24] of 10 answered")).wait_for()
     page.click("#stop")

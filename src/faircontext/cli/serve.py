@@ -26,22 +26,9 @@ def serve(arguments: Sequence[str]) -> int:
     """Run `faircontext serve`."""
     options = parse_options(Serve, arguments, "serve")
     options.check()  # before the model's libraries are loaded, which takes seconds
-    needed = (*_NEEDED, "ray.serve") if options.engine == "ray" else _NEEDED
-    for package in needed:
-        if not _is_installed(package):
-            extra = "serve,ray" if options.engine == "ray" else "serve"
-            raise ArgumentError(f"serve needs {package}, which is not installed: pip install 'faircontext[{extra}]'")
-    if options.engine == "ray":
-        from faircontext.serve.ray import serve_on_ray
-
-        return serve_on_ray(options, say)
+    for package in _NEEDED:
+        if find_spec(package) is None:
+            raise ArgumentError(f"serve needs {package}, which is not installed: pip install 'faircontext[serve]'")
     from faircontext.serve.server import serve as serve_here
 
     return serve_here(options, say)
-
-
-def _is_installed(package: str) -> bool:
-    try:
-        return find_spec(package) is not None
-    except ModuleNotFoundError:  # the package that it lies in
-        return False

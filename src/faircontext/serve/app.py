@@ -117,7 +117,6 @@ class Application:
         try:
             await asyncio.wait((done, left), timeout=self.options.timeout, return_when=asyncio.FIRST_COMPLETED)
             if not done.done():
-                self.queue.leave(job)
                 if left.done():
                     raise Refused(499, "left", "", "the client left")
                 seconds = self.options.timeout
@@ -125,7 +124,8 @@ class Application:
             return _result(done)
         finally:
             left.cancel()
-            done.cancel()
+            if not done.done():  # also where the server gives up at its end
+                self.queue.leave(job)
 
     async def classify_job(self, form: ClassifyForm) -> Job:
         """Return the images of a request as they are to be answered."""

@@ -4,7 +4,7 @@ import ipaddress
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from faircontext.errors import ArgumentError, check_minimum, reason_of
 from faircontext.names import class_names
@@ -48,10 +48,6 @@ class ServeOptions(ModelOptions):
     """Seconds for the answer to a request, once it has been read."""
     upload_timeout: float = 60.0
     """Seconds for sending a request."""
-    engine: Literal["local", "ray"] = "local"
-    """local, or ray: replicas on a Ray cluster, the one that RAY_ADDRESS names or this machine."""
-    replicas: int = 2
-    """Of the model, at most, with --engine ray; as many run as the requests that wait ask for."""
 
     @property
     def is_local(self) -> bool:
@@ -69,7 +65,7 @@ class ServeOptions(ModelOptions):
         """
         if not 0 <= self.port <= 65_535:
             raise ArgumentError(f"invalid port {self.port}: must be between 0 and 65,535")
-        for name in ("queue", "max_images", "replicas"):
+        for name in ("queue", "max_images"):
             check_minimum(name, getattr(self, name), 1)
         for name in ("max_file_mb", "max_request_mb", "timeout", "upload_timeout"):
             check_minimum(name, getattr(self, name), 0.001)

@@ -1,7 +1,6 @@
 """The server: binds its port, loads the model, answers until it is told to end, and finishes what it has accepted."""
 
 import socket
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -14,7 +13,7 @@ from faircontext.serve.app import create_app
 from faircontext.serve.options import ServeOptions
 from faircontext.serve.service import Service
 
-__all__ = ["free_port", "opened", "serve", "until_terminated"]
+__all__ = ["serve"]
 
 _GRACE = 30
 """Seconds for what has been accepted, when the server is told to end."""
@@ -42,7 +41,7 @@ def serve(options: ServeOptions, say: Say) -> int:
             lifespan="on",
         )
         with suppress(KeyboardInterrupt):  # uvicorn sends itself the signal again, once all is answered
-            _Server(config, partial(say, opened(options.host, listening.getsockname()[1]))).run([listening])
+            _Server(config, partial(say, _opened(options.host, listening.getsockname()[1]))).run([listening])
     say("faircontext: ended")
     return 0
 
@@ -61,28 +60,10 @@ class _Server(uvicorn.Server):
             self._say_started()
 
 
-def opened(host: str, port: int) -> str:
+def _opened(host: str, port: int) -> str:
     """Return the line that says where a browser finds the service."""
     shown = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, f"[{host}]" if ":" in host else host)
     return f"faircontext: open http://{shown}:{port}/ in a browser; Ctrl-C ends it"
-
-
-def free_port(options: ServeOptions) -> int:
-    """Return the port to listen on, which is free now.
-
-    Raises:
-        ArgumentError: it is taken.
-    """
-    with _bound(options) as listening:
-        port: int = listening.getsockname()[1]
-        return port
-
-
-def until_terminated() -> None:
-    """Wait until the process is told to end, by SIGTERM or Ctrl-C."""
-    with suppress(KeyboardInterrupt):
-        while True:
-            time.sleep(3600)
 
 
 @contextmanager
