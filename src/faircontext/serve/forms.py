@@ -5,6 +5,7 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from fastapi import Request
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, WithJsonSchema
+from python_multipart.exceptions import FormParserError
 from python_multipart.multipart import parse_options_header
 from starlette.datastructures import FormData, UploadFile
 from starlette.formparsers import MultiPartException, MultiPartParser
@@ -115,8 +116,8 @@ async def read_form(request: Request, form: type[F], max_images: int, max_file_m
     parser.max_file = int(max_file_mb * _MB)
     try:
         data = await parser.parse()
-    except MultiPartException as error:
-        raise _unreadable(error.message, max_images) from None
+    except (MultiPartException, FormParserError) as error:  # the latter from older versions of starlette
+        raise _unreadable(str(getattr(error, "message", error)), max_images) from None
     except ClientDisconnect:
         raise Refused(400, "left", "body", "the client left before the request was read") from None
     try:
