@@ -11,12 +11,13 @@ demo: $(STAMP)  ## run FCL on sample photos and draw its evidence into demo/
 test: $(STAMP)  ## run the tests; FAIRCONTEXT_DATA adds those that need labelled images
 	$(BIN)/python -m pytest -n auto --dist loadfile
 
-bench: $(STAMP)  ## run the tests of how long things take, one after the other
+bench: $(STAMP)  ## run the tests of how long things take, one after the other, and print the table of engines
 	$(BIN)/python -m pytest -m timing
+	$(BIN)/python benchmarks/engines.py --json benchmarks/results.json
 
 test-lowest:  ## run the tests against the lowest versions that are declared, in .venv-lowest
 	$(PYTHON) -m venv .venv-lowest
-	.venv-lowest/bin/pip install --quiet --editable '.[client,demo,serve]' -c tests/lowest.txt beartype hypothesis jsonschema pytest pytest-xdist scikit-learn torchcam torchmetrics
+	.venv-lowest/bin/pip install --quiet --editable '.[checkpoints,client,demo,serve]' -c tests/lowest.txt beartype hypothesis jsonschema pytest pytest-xdist scikit-learn torchcam torchmetrics
 	.venv-lowest/bin/python -m pytest -o addopts= -o filterwarnings=default -m 'not timing'
 
 lint: $(STAMP)  ## style, formatting, types and who imports whom

@@ -36,7 +36,8 @@ from faircontext.backbones.open_clip import OpenClip
 from faircontext.datasets.collages import Collage, Collages
 from faircontext.datasets.load import load_dataset
 from faircontext.datasets.spec import Dataset
-from faircontext.evidence import importance, sample_masks
+from faircontext.evidence import importance
+from faircontext.masks import sample_masks
 from faircontext.metrics.saliency import deletion, insertion, localise, rank_correlation
 
 COUNTS = (25, 50, 100, 200, 400, 800, 1600)
@@ -250,9 +251,9 @@ def compared(chosen: Mapping[str, str]) -> list[Explainer]:
 
 def gradient_models(options: argparse.Namespace) -> Iterator[tuple[str, Backbone]]:
     """Yield models through which gradients go, with names: the backbone, a trained checkpoint, random weights."""
-    yield options.backbone.rpartition("/")[2], create_backbone(options.backbone, precision="fp32")
+    yield options.backbone.rpartition("/")[2], create_backbone(options.backbone, precision="fp32", engine="torch")
     if options.model is not None:
-        yield options.model.name, create_backbone(f"local-dir:{options.model}", precision="fp32")
+        yield options.model.name, create_backbone(f"local-dir:{options.model}", precision="fp32", engine="torch")
     if options.random:
         logging.disable(logging.WARNING)  # that the weights are random is what is wanted
         torch.manual_seed(0)

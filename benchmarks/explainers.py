@@ -18,7 +18,8 @@ from torch import Tensor
 from faircontext import Episode, LabelSpace
 from faircontext.backbones.towers import cached_features
 from faircontext.estimators import Estimator, Evidence
-from faircontext.evidence import Masks, importance, sample_masks
+from faircontext.evidence import importance
+from faircontext.masks import Masks, sample_masks
 
 __all__ = ["PAPER_GRIDS", "PORTION", "SIDE", "Estimated", "Explainer", "Subject"]
 

@@ -26,9 +26,9 @@ def library(options: argparse.Namespace) -> Callable[[], object]:
     """Return what answers the photo in this process."""
     from faircontext import LabelSpace, create_backbone, create_method
     from faircontext.files import to_json
-    from faircontext.imageio import decode_image
     from faircontext.runs.answer import Item, answer_images
-    from faircontext.runs.classify import json_entries
+    from faircontext.runs.exports import exports_of
+    from faircontext.sources import Content
 
     backbone = create_backbone(options.backbone)
     space = LabelSpace(LABELS.split(","), backbone)
@@ -36,9 +36,9 @@ def library(options: argparse.Namespace) -> Callable[[], object]:
     recipe, content = backbone.view_recipe("recommended"), options.photo.read_bytes()
 
     def answer() -> str:
-        item = Item(options.photo.name, options.photo)
-        (answered,) = answer_images([item], space, methods, recipe, 0, lambda path: decode_image(content, str(path)))
-        return to_json([*json_entries(answered, space)], indent=None)
+        item = Item(options.photo.name, Content(options.photo.name, content))
+        (answered,) = answer_images([item], space, methods, recipe)
+        return to_json([export.entry for export in exports_of(answered, space)], indent=None)
 
     return answer
 

@@ -58,7 +58,7 @@ def pipeline_diagram() -> Figure:
     figure, axis = _card(8.0, 3.75)
     top = (
         ("Image", "x, one at a time", SKY),
-        ("Views", "64 crops and flips;\nthe 30% most\nconfident are kept", SKY),
+        ("Views", "64 crops and flips;\nthe 30% most\nconfident are selected", SKY),
         ("Exploration", "selected views vote\nfor 10 candidate\nclasses", SKY),
         ("Class evidence", "400 masks: where\nhiding the image\ncosts a class", ORANGE),
     )

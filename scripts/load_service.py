@@ -194,19 +194,18 @@ def expected_of(photos: list[Path], options: argparse.Namespace, bad: dict[str, 
     import torch
 
     from faircontext import LabelSpace, create_backbone, create_method
-    from faircontext.imageio import decode_image
     from faircontext.runs.answer import Item, answer_images
-    from faircontext.runs.classify import json_entries
+    from faircontext.runs.exports import exports_of
+    from faircontext.sources import Content
 
     backbone = create_backbone(options.backbone)
     space = LabelSpace(options.labels.split(","), backbone)
     methods = {name: create_method(name, preset="recommended", backbone=backbone) for name in METHODS}
     contents = {path.name: path.read_bytes() for path in photos} | bad
-    items = [Item(name, Path(name)) for name in contents]
+    items = [Item(name, Content(name, content)) for name, content in contents.items()]
     expected = {}
-    read = lambda path: decode_image(contents[str(path)], str(path))  # noqa: E731
-    for answered in answer_images(items, space, methods, backbone.view_recipe("recommended"), 0, read):
-        for entry in json.loads(json.dumps([*json_entries(answered, space)])):
+    for answered in answer_images(items, space, methods, backbone.view_recipe("recommended")):
+        for entry in json.loads(json.dumps([export.entry for export in exports_of(answered, space)])):
             if not entry["error"]:
                 kept = {key: entry.get(key) for key in ("prediction", "votes", "confidence", "zero_shot", "top5")}
                 expected[entry["path"], entry["method"]] = kept

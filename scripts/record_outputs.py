@@ -203,7 +203,8 @@ def make_inputs(folder: Path, of: Subject, data: Path | None) -> None:
 
 def in_one_process(groups: Mapping[str, Sequence[str]], folder: Path) -> dict[str, Any]:
     """Run commands in a process whose working directory is the inputs' folder, and return what they printed."""
-    # With one thread, sums are taken in one order; without a cache, features are computed and not found.
+    # With one thread, sums are taken in one order; without a cache, features are computed and not found, and PyTorch is
+    # the engine of the image tower.
     settings = {"OMP_NUM_THREADS": "1", "FAIRCONTEXT_CACHE": "off", "HF_HUB_OFFLINE": "1", "PYTHONUTF8": "1"}
     words = (sys.executable, str(Path(__file__).resolve()), "run", json.dumps(groups))
     done = subprocess.run(words, cwd=folder, env={**os.environ, **settings}, capture_output=True, encoding="utf-8")

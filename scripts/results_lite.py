@@ -30,6 +30,7 @@ def evaluate(root: Path, out: Path, names: Sequence[str], methods: Sequence[str]
     words = [
         *(sys.executable, "-m", "faircontext", "evaluate", "--datasets", *names, "--methods", *methods),
         *("--root", str(root), "--out", str(out), "--limit", str(limit), "--resume"),
+        *("--engine-image", "torch"),  # as the runs that are there
         *(["--set", *settings] if settings else []),
     ]
     code = subprocess.run(words, check=False).returncode

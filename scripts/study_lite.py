@@ -18,10 +18,18 @@ from pathlib import Path
 from typing import Any
 
 from faircontext.metrics.stats import holm
-from faircontext.runs.results import analysis_rows, describe_analysis
+from faircontext.runs.analyses import analysis_rows, describe_analysis
 from faircontext.runs.store import load_runs
 
-EXPERIMENTS = ("lite0-text", "lite0-evidence", "lite0-views", "lite0-masks", "lite0-prompts", "lite0-area")
+EXPERIMENTS = (
+    "lite0-text",
+    "lite0-evidence",
+    "lite0-views",
+    "lite0-masks",
+    "lite0-prompts",
+    "lite0-area",
+    "lite0-fast",
+)
 TRAINED = ("trained-text", "trained-evidence")
 CONFIRMED, CONFIRMED_TRAINED = "lite0-localisation", "trained-localisation"
 CONTROLS = ("image", "grey", "black", "mean")

@@ -11,6 +11,7 @@ import pytest
 
 os.environ["FAIRCONTEXT_CACHE"] = "off"  # features are computed, unless a test is about the cache
 os.environ["HF_HUB_OFFLINE"] = "1"  # nothing is fetched in tests
+os.environ.setdefault("MALLOC_PERTURB_", "0")  # with a setting of memory, commands do not keep what they free
 if "PYTEST_XDIST_WORKER" in os.environ:  # tests run side by side: one thread for each process
     os.environ["OMP_NUM_THREADS"] = "1"
 
@@ -41,6 +42,14 @@ def memory() -> Iterator[None]:
     """Give memory back after each file."""
     yield
     give_memory_back()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def without_raw() -> Iterator[None]:
+    """Camera raw is refused, whether or not rawpy is installed; a test of raw says otherwise."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("faircontext.imagefiles.reads_raw", lambda: False)
+        yield
 
 
 @pytest.fixture(autouse=True)
@@ -91,7 +100,7 @@ def lite0() -> Backbone:
     return create_backbone("lite0")
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def lite0_fp32() -> Backbone:
     """The default backbone in float32."""
     return create_backbone("lite0", precision="fp32")
@@ -112,7 +121,7 @@ def lite0_each(request: pytest.FixtureRequest) -> Backbone:
     return backbone
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def lite0_double() -> Backbone:
     """A private copy of the default backbone whose text tower computes in float64."""
     backbone = create_backbone("lite0")
@@ -205,7 +214,7 @@ def make_plan(pictures: Dataset, tiny: Callable[[str], Backbone]) -> Callable[..
     def make(limit: int | None = None, shard: tuple[int, int] | None = None, seed: int = 0) -> Plan:
         methods = {"zero_shot": ZeroShot(), "fcl": FCL(masks=8, k=3)}
         setup = Setup(LabelSpace(PICTURE_NAMES, tiny("clip")), methods, ViewRecipe(count=8, scale=(0.3, 1.0)))
-        return Plan(pictures, setup, seed, limit, shard, {"preset": "paper"})
+        return Plan(pictures, setup, seed, limit, shard, {"preset": "paper", "prompts": "single"})
 
     return make
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from faircontext.calibrate import calibrate_context, total_loss
+from faircontext.calibrate import calibrate_context, minimise, total_loss
 from oracles import calibration as oracle
 
 CLASSES, TOKENS, WIDTH, DIM, BETA = 4, 2, 3, 6, 5.0
@@ -260,3 +260,27 @@ def test_a_context_that_is_not_finite_is_a_failure_even_where_the_features_are(c
     found = calibrate_context(encode, case.delta0(), case.loss(), lr=float("inf"), steps=1)
     assert found.text.isfinite().all()
     assert found.failure == "the context was not finite"
+
+
+@pytest.mark.parametrize("weight_decay", [0.0, 0.1])
+def test_steps_are_those_of_pytorchs_optimiser_to_the_bit(weight_decay):
+    rng = torch.Generator().manual_seed(3)
+    start, target, other = torch.randn(3, 4, 8, generator=rng)
+
+    def make():
+        leaves = [start.clone().requires_grad_(), other.clone().requires_grad_()]
+        calls = iter(range(9))
+        # Every other loss does not depend on the second leaf, which then stays, and whose count of steps does.
+        return leaves, lambda: (leaves[0] - target).square().sum() + (leaves[1].sum() if next(calls) % 2 else 0.0)
+
+    ours, loss = make()
+    minimise(ours, loss, lr=0.01, steps=5, weight_decay=weight_decay)
+    theirs, loss = make()
+    optimizer = torch.optim.AdamW(theirs, lr=0.01, weight_decay=weight_decay, foreach=False)
+    for _ in range(5):
+        gradients = torch.autograd.grad(loss(), theirs, allow_unused=True)
+        for leaf, gradient in zip(theirs, gradients, strict=True):
+            leaf.grad = gradient
+        optimizer.step()
+    assert all(map(torch.equal, ours, theirs))
+    assert not torch.equal(ours[1], other)

@@ -25,8 +25,9 @@ from faircontext.errors import (
     unknown_name,
 )
 from faircontext.estimators import Evidence
-from faircontext.evidence import Masks, common_evidence, occlude
+from faircontext.evidence import common_evidence
 from faircontext.explore import explore
+from faircontext.masks import Masks, occlude
 
 
 @contextmanager

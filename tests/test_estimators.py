@@ -8,7 +8,8 @@ import torch
 from hypothesis import given, settings, strategies as st
 
 from faircontext.estimators import BLOCKS, LATTICE, Evidence, least_squares_maps, spread
-from faircontext.evidence import Masks, evidence_maps, sample_masks
+from faircontext.evidence import evidence_maps
+from faircontext.masks import Masks, sample_masks
 from faircontext.metrics.saliency import rank_correlation
 
 GRIDS = (3, 4, 5)

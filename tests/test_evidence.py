@@ -7,18 +7,20 @@ from hypothesis import given, settings, strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy.stats import chisquare
 
+from faircontext.calibrate import pair_weights
 from faircontext.errors import ArgumentError
+from faircontext.estimators import Evidence
 from faircontext.evidence import (
-    Masks,
+    candidate_pairs,
     common_evidence,
     control_picture,
+    distinct_maps,
     effective_area,
     evidence_maps,
-    occlude,
-    sample_masks,
     sharpen,
     unique_evidence,
 )
+from faircontext.masks import Masks, occlude, sample_masks
 from oracles import evidence as oracle
 
 GRIDS = (7, 9, 11, 13)
@@ -380,3 +382,87 @@ def test_the_area_does_not_depend_on_the_maps_beside_it():
 def test_an_area_that_is_none_is_refused(area):
     with pytest.raises(ArgumentError, match=r"area=.* is not possible; it must lie above 0.0 and at most at 1.0"):
         common_evidence(torch.zeros(2, 4, 4), PAIR, "max", area)
+
+
+# Patches that are left out
+
+
+def test_patches_of_a_grid_that_divides_them_are_those_of_its_cells() -> None:
+    masks = sample_masks(6, rng(), (2, 4), 0.5).on_patches(4, 0.5)
+    assert masks.drawn is not None
+    for grid, patches, cells in zip(masks.drawn, masks.cells, sample_masks(6, rng(), (2, 4), 0.5).cells, strict=True):
+        assert torch.equal(patches, cells.repeat_interleave(4 // grid, 0).repeat_interleave(4 // grid, 1))
+
+
+@settings(deadline=None)
+@given(st.sampled_from([2, 5, 7, 9, 13]), st.sampled_from([2, 7, 14]), st.floats(0.05, 0.95), st.integers(0, 99))
+def test_the_most_covered_patches_are_hidden_equally_many_in_each_mask(grid, side, gamma, seed):
+    drawn = sample_masks(5, rng(seed), (grid,), gamma)
+    masks = drawn.on_patches(side, gamma)
+    count = min(max(int(np.floor(gamma * side**2 + 0.5)), 1), side**2 - 1)
+    fine = grid * side  # divides both, so that covered shares are counts
+    for cells, hidden in zip(drawn.cells, masks.cells, strict=True):
+        covered = Masks((cells,)).pixels(0, 1, fine, fine)[0].unflatten(0, (side, grid)).unflatten(2, (side, grid))
+        covered = covered.sum((1, 3))
+        assert int(hidden.sum()) == count
+        assert covered[hidden].min() >= covered[~hidden].max()
+    assert masks.grids == drawn.grids == (grid,)
+
+
+def test_the_first_masks_on_patches_are_those_of_a_shorter_run() -> None:
+    masks = sample_masks(20, rng(), GRIDS, 0.5).on_patches(14, 0.5)
+    short = sample_masks(3, rng(), GRIDS, 0.5).on_patches(14, 0.5)
+    assert all(torch.equal(a, b) for a, b in zip(masks.first(3).cells, short.cells, strict=True))
+    assert masks.first(3).drawn == short.drawn
+    assert masks.select([4, 0]).drawn == (masks.drawn[4], masks.drawn[0])
+
+
+def test_least_squares_explains_patches_by_the_cells_of_the_drawn_grids() -> None:
+    masks = sample_masks(60, rng(), (2, 4), 0.5)
+    costs = torch.stack([cells.float().mean() + cells[0, 0] for cells in masks.cells])[:, None]
+    own, left_out = (Evidence(costs, each, 8, 8, "least-squares").maps for each in (masks, masks.on_patches(4, 0.5)))
+    torch.testing.assert_close(left_out, own)  # 2 and 4 divide the patches, so that the same is hidden
+
+
+def test_a_range_of_fractions_hides_no_equal_number_of_patches() -> None:
+    message = r'gamma=\(0.3, 0.7\) is not possible with occluder="drop", where all masks hide equally many patches'
+    with pytest.raises(ArgumentError, match=message):
+        sample_masks(2, rng(), (7,), (0.3, 0.7)).on_patches(14, (0.3, 0.7))
+
+
+# Pairs
+
+
+@given(st.integers(1, 12), st.integers(0, 14), st.integers(0, 99))
+def test_pairs_are_those_that_a_leader_is_in(count: int, leaders: int, seed: int) -> None:
+    ranking = torch.from_numpy(rng(seed).permutation(count))
+    pairs = candidate_pairs(ranking, leaders).T.tolist()
+    leading = set(ranking[:leaders].tolist())
+    every = [[i, j] for i in range(count) for j in range(i + 1, count)]
+    assert candidate_pairs(ranking).T.tolist() == every
+    assert pairs == [pair for pair in every if leading & set(pair)]
+    rest = max(count - leaders, 0)
+    assert len(pairs) == len(every) - rest * (rest - 1) // 2
+
+
+def test_the_three_leaders_of_ten_are_in_24_pairs() -> None:
+    assert candidate_pairs(torch.arange(10), 3).shape == (2, 24)
+
+
+@given(st.lists(st.integers(0, 4), min_size=1, max_size=12))
+def test_equal_maps_are_known_as_one(kinds: list[int]) -> None:
+    different = torch.rand(5, 6, 7, generator=torch.Generator().manual_seed(0))
+    different[1] = different[0].flip(0)  # the same sum, another map
+    maps = different[kinds]
+    firsts, likes = distinct_maps(maps)
+    assert firsts == [kinds.index(kind) for kind in dict.fromkeys(kinds)]
+    assert torch.equal(maps[firsts][likes], maps)
+
+
+# A weight of a pair
+
+
+@given(st.floats(-8.0, 8.0), st.floats(-8.0, 8.0), st.lists(st.floats(-8.0, 8.0), max_size=8))
+def test_no_pair_has_weight_zero_where_scores_differ_by_sixteen_at_most(first, second, others):
+    posterior = torch.tensor([first, second, *others], dtype=torch.float32).softmax(-1)
+    assert float(pair_weights(posterior, PAIR)) > 0.0

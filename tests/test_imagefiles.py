@@ -20,7 +20,7 @@ NOT_READ = "which is not read; export it as JPEG, PNG or TIFF"
 Image.init()
 without_avif = pytest.mark.skipif("AVIF" not in Image.SAVE, reason="this Pillow has no AVIF")
 AVIF = pytest.param("avif", marks=without_avif)
-RAW = f"camera raw, {NOT_READ}"
+RAW = f"camera raw, {NOT_READ}, or: pip install 'faircontext[raw]'"
 COLOURS = np.arange(2 * 3 * 3, dtype=np.uint8).reshape(2, 3, 3) * 14
 ROWS = b"".join(b"\0" + row.tobytes() for row in COLOURS)
 

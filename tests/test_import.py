@@ -76,7 +76,7 @@ assert create_method("fcl", masks=2)(episode).fallback is None
 def test_core_and_lite_work_without_what_only_other_parts_need() -> None:
     assert "faircontext.methods.fcl" in CORE
     assert "faircontext.backbones.lite" in CORE
-    of_open_clip = [f"faircontext.backbones.{name}" for name in ("open_clip", "checkpoints", "weights")]
+    of_open_clip = [f"faircontext.backbones.{name}" for name in ("open_clip", "checkpoints", "fit")]
     imports = "\n".join(f"import {module}" for module in CORE if module not in of_open_clip)
     assert "torch" in imported_by(BLOCK + imports + ANSWER)
 

@@ -155,3 +155,69 @@ def test_a_check_is_run_once_and_again_after_it_has_failed(lite0: Backbone) -> N
     labels.check_once("key", check)
     labels.check_once("other", check)
     assert len(calls) == 3
+
+
+# Descriptions
+
+DESCRIBED = {"cat": ["A cat purrs.", "A small animal with whiskers."], "Dog": ["A dog barks."], "fire truck": ["Red."]}
+
+
+def test_descriptions_alone_are_the_prompts(lite0: Backbone) -> None:
+    labels = LabelSpace(("dog", "cat"), lite0, descriptions=DESCRIBED)
+    assert labels.templates == ()
+    assert labels.descriptions == (("A dog barks.",), ("A cat purrs.", "A small animal with whiskers."))
+    flat = [*labels.descriptions[0], *labels.descriptions[1]]
+    each = lite0.encode_text(lite0.tokenize(flat, "{}")).double()
+    expected = torch.stack([each[0], F.normalize(each[1:].mean(0), dim=-1)])
+    torch.testing.assert_close(labels.zero_shot_text.double(), expected, rtol=0, atol=1e-6)
+    assert labels.text.shape == (1, 2, 384)
+    assert labels.summary == "1 to 2 descriptions of each class"
+
+
+def test_descriptions_and_templates_are_one_ensemble(lite0: Backbone) -> None:
+    labels = LabelSpace(("dog", "cat"), lite0, GENERIC[:2], descriptions=DESCRIBED)
+    assert len(labels.prompts) == 1
+    assert labels.prompts[0].counts == (3, 4)
+    texts = [template.replace("{}", "dog") for template in GENERIC[:2]] + ["A dog barks."]
+    each = lite0.encode_text(lite0.tokenize(texts, "{}")).double()
+    expected = F.normalize(each.mean(0), dim=-1)
+    torch.testing.assert_close(labels.zero_shot_text[0].double(), expected, rtol=0, atol=1e-6)
+
+
+def test_descriptions_that_are_a_filled_template_are_that_template(lite0: Backbone) -> None:
+    names = ("dog", "fire_truck")
+    labels = LabelSpace(names, lite0, descriptions=[["a photo of a {}."], ["a photo of a fire truck."]])
+    assert same_bits(labels.zero_shot_text, LabelSpace(names, lite0).zero_shot_text)
+    assert same_bits(labels.prepended_text, LabelSpace(names, lite0).prepended_text)
+
+
+@pytest.mark.parametrize(
+    ("descriptions", "message"),
+    [
+        ({"cat": ["A cat."]}, "lacks prompts of 'snail'; give each class at least one"),
+        ([["a"]], "has prompts of 1 classes"),
+        (
+            [["a"], ["word " * 200]],
+            "prompt 'word word .* more than the 128 that lite0 reads; shorten it, or truncate it",
+        ),
+    ],
+)
+def test_descriptions_that_cannot_be_used_are_refused(lite0: Backbone, descriptions: object, message: str) -> None:
+    with pytest.raises(LabelError, match=message):
+        LabelSpace(("cat", "snail"), lite0, descriptions=descriptions)
+
+
+def test_truncated_descriptions_are_told_by_their_class(lite0: Backbone) -> None:
+    labels = LabelSpace(("cat", "dog"), lite0, descriptions=[["a", "b"], ["c", "word " * 200]], truncate=True)
+    assert labels.warnings() == ["cut to what lite0 reads: dog ..."]
+
+
+def test_classes_with_the_same_descriptions_are_told(lite0: Backbone) -> None:
+    labels = LabelSpace(("cat", "dog", "snail"), lite0, descriptions=[["a", "b"], ["b", "a"], ["a"]])
+    assert labels.warnings() == ["lite0 reads these class names alike: cat, dog; they tie, and the first wins"]
+
+
+def test_descriptions_go_along_to_another_backbone(lite0: Backbone, tiny_folder) -> None:
+    labels = LabelSpace(("dog", "cat"), lite0, descriptions=DESCRIBED)
+    other = labels.on(f"local-dir:{tiny_folder('clip')}")
+    assert other.prompts[0].texts == labels.prompts[0].texts

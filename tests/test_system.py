@@ -64,3 +64,51 @@ def test_the_peak_can_be_forgotten() -> None:
 def test_the_peak_since_the_process_began_is_in_megabytes() -> None:
     pytest.importorskip("resource", reason="the system does not tell the peak of the resident size")
     assert 30 < lifetime_peak_mb() < 100_000
+
+
+PAGES = """
+import resource
+from faircontext.system import keep_freed_memory
+
+def faults():
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    for _ in range(5):
+        blocks = [b"1" * (size * 2**20) for size in (40, 24, 24, 12)]
+        del blocks
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+
+first, done, _, last = faults(), keep_freed_memory(), faults(), faults()
+print(first, int(done), last)
+"""
+"""Minor page faults of blocks that are allocated and freed again and again, before and after."""
+
+
+def faults(**environment: str) -> tuple[int, bool, int]:
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("MALLOC_", "GLIBC_"))}
+    command = [sys.executable, "-c", PAGES]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env={**kept, **environment})
+    first, changed, last = map(int, done.stdout.split())
+    return first, bool(changed), last
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the setting is of the C library of Linux")
+def test_what_is_freed_is_used_again() -> None:
+    first, changed, last = faults()
+    if not changed:
+        pytest.skip("the C library has no such setting")
+    assert first > 1000  # 128,000 pages of 4 kB; fewer where pages are larger
+    assert last < first / 50
+
+
+@pytest.mark.parametrize("name", ["MALLOC_TOP_PAD_", "GLIBC_TUNABLES"])
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the setting is of the C library of Linux")
+def test_what_the_environment_says_of_memory_is_left_alone(name: str) -> None:
+    value = {"MALLOC_TOP_PAD_": "131072", "GLIBC_TUNABLES": "glibc.malloc.top_pad=131072"}[name]
+    assert faults(**{name: value})[1] is False
+
+
+def test_another_c_library_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(system.ctypes, "CDLL", lambda _: object())
+    for name in [name for name in os.environ if name.startswith(("MALLOC_", "GLIBC_"))]:
+        monkeypatch.delenv(name)
+    assert system.keep_freed_memory() is False

@@ -119,6 +119,8 @@ def test_of_an_entry_point_that_is_left_out_nothing_stays(tmp_path: Path, monkey
         registry.blamed("ring"),
     ):
         raise KeyError("x")
+    with pytest.raises(FairContextError, match=r"failed: ValueError: one\\ntwo$"), registry.blamed("ring"):
+        raise ValueError("one\ntwo")
     with pytest.raises(KeyError), registry.blamed("another"):
         raise KeyError("x")
 

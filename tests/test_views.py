@@ -6,10 +6,11 @@ import torch
 from hypothesis import given, settings, strategies as st
 from PIL import Image
 from scipy.stats import ks_2samp
-from torchvision.transforms import RandomResizedCrop
+from torchvision.transforms import InterpolationMode, RandomResizedCrop
+from torchvision.transforms.v2 import functional as tvf
 
 from faircontext.errors import ArgumentError
-from faircontext.views import ViewRecipe, _crop_box, plain_view, random_views
+from faircontext.views import ViewRecipe, _crop_box, _resize, plain_view, random_views
 
 FILTERS = {"bicubic": Image.Resampling.BICUBIC, "bilinear": Image.Resampling.BILINEAR}
 
@@ -76,6 +77,37 @@ def test_a_strip_of_two_million_pixels_is_not_resized_as_a_whole(turned):
     assert (profile[0].item(), profile[-1].item()) == (50, 200)
     assert torch.all(profile.diff() >= 0)
     assert abs(int((profile < 125).sum()) - 112) <= 1
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    shape=st.tuples(st.integers(1, 90), st.integers(1, 90)),
+    size=st.tuples(st.integers(1, 64), st.integers(1, 64)),
+    filter_=st.sampled_from(["nearest", "bilinear", "bicubic"]),
+    crop=st.booleans(),
+)
+def test_resizing_is_torchvisions_to_the_bit(shape, size, filter_, crop):
+    image = to_tensor(noise(*shape))[:, shape[0] // 3 if crop else 0 :, shape[1] // 4 if crop else 0 :]
+    expected = tvf.resize(image, [*size], interpolation=InterpolationMode(filter_), antialias=True)
+    assert torch.equal(_resize(image, *size, filter_), expected)
+
+
+@pytest.mark.parametrize("shape", [(300, 200), (37, 91), (64, 65), (5, 5), (61, 300)])
+@pytest.mark.parametrize("mode", ["shortest", "squash"])
+def test_the_plain_view_is_torchvisions_to_the_bit(shape, mode):
+    image = to_tensor(noise(*shape))
+    side = [64, 64] if mode == "squash" else [64]
+    resized = tvf.resize(image, side, interpolation=InterpolationMode.BICUBIC, antialias=True)
+    assert torch.equal(plain_view(image, 64, "bicubic", mode), tvf.center_crop(resized, [64, 64]))
+
+
+def test_where_there_is_no_kernel_for_8_bits_pictures_are_resized_as_floats(monkeypatch):
+    image = to_tensor(noise(40, 50))
+    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: "DEFAULT")
+    monkeypatch.setattr("platform.machine", lambda: "x86_64")
+    expected = tvf.resize(image, [16, 16], antialias=True)
+    assert torch.equal(_resize(image, 16, 16, "bilinear"), expected)
+    assert torch.equal(expected.float(), tvf.resize(image.float(), [16, 16], antialias=True).round())
 
 
 # Random views

@@ -6,12 +6,13 @@ Losses keep the dtype that they are given (float32 in use, float64 in the gradie
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
+from torch.optim.adamw import adamw
 
 from faircontext.errors import check_choice
 
@@ -133,9 +134,11 @@ def minimise(
         weight_decay: of AdamW.
         gradients: those of the loss just computed, where the loss does not carry a graph; None for its own graph.
     """
-    optimizer = torch.optim.AdamW(
-        list(parameters), lr=lr, betas=(0.9, 0.999), eps=1e-8, weight_decay=weight_decay, foreach=False
-    )
+    # The optimiser's class imports PyTorch's compiler, which takes a second, when it is created; its function does not.
+    means, squares = ([torch.zeros_like(parameter) for parameter in parameters] for _ in range(2))
+    counts = [torch.tensor(0.0) for _ in parameters]
+    settings: dict[str, Any] = {"lr": lr, "beta1": 0.9, "beta2": 0.999, "eps": 1e-8, "weight_decay": weight_decay}
+    settings |= {"foreach": False, "amsgrad": False, "maximize": False}
     losses: list[float] = []
     for _ in range(steps):
         with torch.enable_grad():  # also where the caller has switched gradients off
@@ -144,9 +147,12 @@ def minimise(
         if not value.isfinite():
             return Descent(tuple(losses), "the loss was not finite")
         slopes = torch.autograd.grad(value, parameters, allow_unused=True) if gradients is None else gradients()
-        for parameter, gradient in zip(parameters, slopes, strict=True):
-            parameter.grad = gradient
-        optimizer.step()
+        moved = [row for row, slope in enumerate(slopes) if slope is not None]
+        names = "params", "grads", "exp_avgs", "exp_avg_sqs", "state_steps"
+        values = parameters, slopes, means, squares, counts
+        settings |= {name: [of[row] for row in moved] for name, of in zip(names, values, strict=True)}
+        with torch.no_grad():
+            adamw(max_exp_avg_sqs=[], **settings)
     return Descent(tuple(losses))
 
 
@@ -161,7 +167,7 @@ class Calibration:
         failure: None, or what was not finite; then `context` and `text` must not be used.
     """
 
-    context: Float[Tensor, "tokens width"]
+    context: Float[Tensor, "*classes tokens width"]
     text: Float[Tensor, "candidates dim"]
     losses: tuple[float, ...]
     failure: str | None = None
@@ -200,7 +206,7 @@ def total_loss(
 
 def calibrate_context(
     encode: Callable[[Tensor], Tensor],
-    context: Float[Tensor, "tokens width"],
+    context: Float[Tensor, "*classes tokens width"],
     loss: Callable[[Tensor, Tensor], Tensor],
     *,
     reference: Float[Tensor, "candidates dim"] | None = None,

@@ -1,5 +1,6 @@
 """A client of `faircontext serve`: images in, answers out; it comes again when the service is busy."""
 
+import json
 import random
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,6 +15,9 @@ if TYPE_CHECKING:
     import httpx
 
 __all__ = ["Client", "ServiceError"]
+
+Field = str | int | bool | Sequence[str] | Mapping[str, Sequence[str]]
+"""What is sent in a field: a list as several fields, an object as JSON."""
 
 _LONGEST_PAUSE = 30.0
 
@@ -78,7 +82,7 @@ class Client:
         *,
         label_set: str | None = None,
         settings: Sequence[str] = (),
-        **fields: str | int | bool,
+        **fields: Field,
     ) -> list[dict[str, Any]]:
         """Return the answers for some images, one for each image and method, as `classify --json` writes them.
 
@@ -87,7 +91,8 @@ class Client:
             labels: class names.
             label_set: a label set of the service, in place of names.
             settings: of the method, each `name=value`.
-            fields: others of `POST /v1/classify`: method, prompts, preset, seed, top_k, truncate.
+            fields: others of `POST /v1/classify`: method, prompts, template (a list), descriptions (lists of prompts by
+                class name), unknown, preset, seed, top_k, truncate.
 
         Raises:
             ServiceError: the service refused, or could not be reached.
@@ -106,7 +111,7 @@ class Client:
         *,
         label_set: str | None = None,
         settings: Sequence[str] = (),
-        **fields: str | int | bool,
+        **fields: Field,
     ) -> dict[str, Any]:
         """Return why FCL answers an image as it does, as `POST /v1/explain` does; for arguments see `classify`."""
         return self._post("/v1/explain", _form(labels, label_set, settings, fields), "image", [path])
@@ -149,12 +154,19 @@ def _form(
 ) -> dict[str, Any]:
     if isinstance(labels, str):
         raise ArgumentError(f"invalid labels {labels!r}: must be a list of names")
-    data: dict[str, Any] = {name: str(value) for name, value in fields.items()}
+    data: dict[str, Any] = {name: _text_of(value) for name, value in fields.items()}
     if labels is not None:
         data["labels"] = "\n".join(labels) + "\n"
     if label_set is not None:
         data["label_set"] = label_set
     return data | {"settings": list(settings)}
+
+
+def _text_of(value: Field) -> str | list[str]:
+    """Return what a field is sent as."""
+    if isinstance(value, Mapping):
+        return json.dumps(value)
+    return str(value) if isinstance(value, str | int) else [*value]
 
 
 def _opened(path: Path | str) -> Any:

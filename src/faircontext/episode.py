@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import asdict
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from types import NoneType
 from typing import TypeVar, cast
@@ -14,9 +14,10 @@ from torch import Tensor
 
 from faircontext.backbones.towers import cached_features
 from faircontext.errors import ArgumentError, check_minimum, check_type
-from faircontext.evidence import Masks, Occluder, importance, occlude, sample_masks
+from faircontext.evidence import distinct_maps, importance
 from faircontext.files import digest
 from faircontext.labels import LabelSpace
+from faircontext.masks import Masks, Occluder, occlude, sample_masks
 from faircontext.types import Image
 from faircontext.views import Purpose, ViewRecipe, Views
 
@@ -91,7 +92,7 @@ class Episode:
         kind: str,
         key: Mapping[str, object],
         rows: int,
-        pixels: Callable[[int, int], Tensor],
+        encode: Callable[[int, int], Tensor],
         known: Tensor | None = None,
     ) -> Float[Tensor, "rows dim"]:
         """Encode pictures made from this image, batch by batch, or take their features from the folder of features.
@@ -100,16 +101,14 @@ class Episode:
             kind: what the pictures are.
             key: what they depend on besides image, seed and backbone, other than their number.
             rows: how many; the first ones of more are these.
-            pixels: makes those from one index to another.
+            encode: gives the features of those from one index to another.
             known: features of the first ones, where some have been encoded.
         """
 
         def compute() -> Tensor:
             size = self.backbone.batch_size
             begin = 0 if known is None else len(known)
-            encoded = [
-                self.backbone.encode_image(pixels(start, min(start + size, rows))) for start in range(begin, rows, size)
-            ]
+            encoded = [encode(start, min(start + size, rows)) for start in range(begin, rows, size)]
             return torch.cat(encoded if known is None else [known, *encoded])
 
         if self._features is None:
@@ -127,6 +126,7 @@ class Episode:
             "activation": backbone.facts.get("activation"),
             "precision": backbone.precision,
             "batch_size": backbone.batch_size,
+            **backbone.engine_facts,
         }
         return cached_features(self._features, whole, backbone.device, compute, rows)[:rows]
 
@@ -159,9 +159,11 @@ class Episode:
         """Unit-norm image features of the views."""
         recipe = {**asdict(self.recipe), "count": None, "regime": None}  # neither changes the first views
         device = self.backbone.device
-        return self._encode(
-            "views", recipe, self.recipe.count, lambda start, stop: self.views[start:stop].to(device) / 255.0
-        )
+
+        def encode(start: int, stop: int) -> Tensor:
+            return self.backbone.encode_image(self.views[start:stop].to(device) / 255.0)
+
+        return self._encode("views", recipe, self.recipe.count, encode)
 
     @cached_property
     def z(self) -> Float[Tensor, " dim"]:
@@ -216,16 +218,22 @@ class Episode:
         key = (grids, fraction, occluder)
         if key not in self._masked or len(self._masked[key][0]) < count:
             masks = sample_masks(count, self.stream("masks"), grids, fraction)
-            height, width = self.x.shape[1:]
+            if occluder == "drop":
+                masks = masks.on_patches(self.backbone.patches, fraction)
             known = self._masked[key][1] if key in self._masked else None
-
-            def pixels(start: int, stop: int) -> Tensor:
-                return occlude(self.x, masks.pixels(start, stop, height, width).to(self.x.device), occluder)
-
             facts = {"grids": grids, "fraction": fraction, "occluder": occluder}
-            self._masked[key] = masks, self._encode("masked", facts, count, pixels, known)
+            encode = partial(self._encode_masked, masks, occluder)
+            self._masked[key] = masks, self._encode("masked", facts, count, encode, known)
         masks, encoded = self._masked[key]  # the first masks of a longer run are the shorter run
         return masks.first(count), encoded[:count]
+
+    def _encode_masked(self, masks: Masks, occluder: Occluder, start: int, stop: int) -> Float[Tensor, "masks dim"]:
+        """Encode the copies of the image that masks `start` to `stop` give."""
+        if occluder == "drop":
+            return self.backbone.encode_without(self.x, torch.stack(masks.cells[start:stop]))
+        height, width = self.x.shape[1:]
+        pixels = occlude(self.x, masks.pixels(start, stop, height, width).to(self.x.device), occluder)
+        return self.backbone.encode_image(pixels)
 
     def importance(
         self,
@@ -250,7 +258,17 @@ class Episode:
         return importance(self.z, features, text, beta), masks
 
     def weighted_features(self, maps: Float[Tensor, "maps height width"]) -> Float[Tensor, "maps dim"]:
-        """Return the features of the image weighted by maps, `x * map`: in float, never quantised to 8 bits."""
+        """Return the features of the image weighted by maps, `x * map`: in float, never quantised to 8 bits.
+
+        Maps that are the same are encoded once.
+        """
+        firsts, likes = distinct_maps(maps)
+        if len(firsts) < len(maps):
+            return self.weighted_features(maps[firsts])[likes]
         # Known by their content: maps depend on all of text, beta, masks and scaling.
         key = {"maps": digest(maps.cpu().contiguous().numpy().data)} if self._features is not None else {}
-        return self._encode("weighted", key, len(maps), lambda start, stop: self.x * maps[start:stop, None])
+
+        def encode(start: int, stop: int) -> Tensor:
+            return self.backbone.encode_image(self.x * maps[start:stop, None])
+
+        return self._encode("weighted", key, len(maps), encode)

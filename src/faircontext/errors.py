@@ -3,6 +3,7 @@
 Also the registry of what has a name, third parties' included, which answers for names that it does not know.
 """
 
+import logging
 import re
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -25,9 +26,11 @@ __all__ = [
     "check_interval",
     "check_minimum",
     "check_type",
+    "in_one_line",
     "lines_and_more",
     "one_line",
     "reason_of",
+    "silence",
     "unknown_name",
 ]
 
@@ -83,6 +86,11 @@ def reason_of(error: Exception) -> str:
 def one_line(text: str) -> str:
     """Return a text with line breaks, control characters and stray bytes written as escapes, as paths may hold them."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def _raised(error: BaseException) -> str:
+    """Return what a stranger's code has raised, in one line."""
+    return one_line(f"{type(error).__name__}: {error}")
 
 
 def and_more(items: Sequence[str], limit: int = 5, separator: str = ", ") -> str:
@@ -188,8 +196,8 @@ class Registry(Generic[T]):
         except Exception as error:
             if name not in self._sources:
                 raise
-            reason = f"{type(error).__name__}: {error}"
-            raise FairContextError(f"{self._kind} {name!r} of {self._sources[name]} failed: {reason}") from error
+            entry = f"{self._kind} {name!r} of {self._sources[name]}"
+            raise FairContextError(f"{entry} failed: {_raised(error)}") from error
 
     def _all(self) -> Mapping[str, T]:
         """Return all entries; the first call reads the entry points."""
@@ -205,9 +213,8 @@ class Registry(Generic[T]):
                         self.register(name)(entry)
                 except (Exception, SystemExit) as error:  # a stranger's code may raise anything
                     self._entries = earlier
-                    reason = one_line(f"{type(error).__name__}: {error}")
                     warnings.warn(
-                        f"{self._kind} {point.name!r} of {source} is left out: {point.value}: {reason}",
+                        f"{self._kind} {point.name!r} of {source} is left out: {point.value}: {_raised(error)}",
                         FairContextWarning,
                         stacklevel=3,
                     )
@@ -229,3 +236,29 @@ class Registry(Generic[T]):
     def names(self, pattern: str = "*") -> list[str]:
         """Return the names that match a shell pattern, in order of registration."""
         return [name for name in self if fnmatchcase(name, pattern)]
+
+
+@contextmanager
+def in_one_line(what: str, fetching: bool = False) -> Iterator[None]:
+    """Turn what a library says into one line that begins with what went wrong."""
+    try:
+        yield
+    except FairContextError:
+        raise
+    except Exception as error:  # broken files, and libraries of downloads, raise anything
+        said = " ".join(str(error).split())
+        kind = "" if fetching or isinstance(error, RuntimeError) else f"{type(error).__name__}: "
+        raise ArgumentError(f"{what}: {kind}{said[: 300 if fetching else 200]}") from None
+
+
+@contextmanager
+def silence() -> Iterator[None]:
+    """Keep a library from writing log lines and hints of its own."""
+    earlier = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(earlier)

@@ -15,7 +15,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from faircontext.errors import check_choice
-from faircontext.evidence import Masks, cell_of, evidence_maps
+from faircontext.evidence import evidence_maps
+from faircontext.masks import Masks, cell_of, overlap
 
 __all__ = ["Estimator", "Evidence", "least_squares_maps", "spread"]
 
@@ -226,8 +227,7 @@ class _Regression:
     @classmethod
     def of(cls, importance: Float[Tensor, "masks classes"], masks: Masks) -> "_Regression":
         """Prepare the regression of importance on masks."""
-        grids = tuple(grid for grid, _, _ in masks.by_grid())
-        return cls(importance, grids, _hidden_shares(masks, grids).to(importance.device))
+        return cls(importance, masks.grids, _hidden_shares(masks, masks.grids).to(importance.device))
 
     @cached_property
     def penalty(self) -> float:
@@ -256,17 +256,9 @@ def _hidden_shares(masks: Masks, grids: tuple[int, ...]) -> Float[Tensor, "masks
     for own, rows, chosen in masks.by_grid():
         cells = chosen.double().unflatten(1, (own, own))
         for index, grid in enumerate(grids):
-            overlap = _overlap(own, grid)
-            shares[index][rows] = (overlap.T @ cells @ overlap).flatten(1) / grid
+            share = overlap(own, grid)
+            shares[index][rows] = (share.T @ cells @ share).flatten(1) / grid
     return torch.cat(shares, 1)
-
-
-@lru_cache(maxsize=64)
-def _overlap(own: int, other: int) -> Float[Tensor, "own other"]:
-    """Return which share of each cell of another grid lies in each cell of a grid, along one axis."""
-    left, right = torch.arange(own, dtype=torch.float64) / own, torch.arange(1, own + 1, dtype=torch.float64) / own
-    low, high = (torch.arange(start, other + start, dtype=torch.float64) / other for start in (0, 1))
-    return other * (torch.minimum(right[:, None], high) - torch.maximum(left[:, None], low)).clamp_min(0.0)
 
 
 def _choose_penalty(design: Float[Tensor, "masks cells"], targets: Float[Tensor, "masks classes"]) -> float:

@@ -5,125 +5,34 @@ small sum over cells that is spread to pixels once: memory and time do not grow 
 """
 
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Literal
 
-import numpy as np
 import torch
-import torchvision.transforms.v2.functional as tvf
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from faircontext.errors import check_choice, check_interval
+from faircontext.masks import Masks, cell_of_pixel
 
 __all__ = [
     "EvidenceScaling",
-    "Masks",
-    "Occluder",
     "Proxy",
-    "cell_of",
+    "candidate_pairs",
     "common_evidence",
     "control_picture",
+    "distinct_maps",
     "effective_area",
     "evidence_maps",
     "importance",
-    "occlude",
-    "sample_masks",
     "sharpen",
     "unique_evidence",
 ]
 
-Occluder = Literal["black", "mean", "blur"]
 EvidenceScaling = Literal["none", "max", "minmax"]
 Proxy = Literal["evidence", "image", "mean", "grey", "black"]
 
 _SOLVED_SIDE = 56
 """Pixels along a side at which the temperature of common evidence is first solved for."""
-
-
-@dataclass(frozen=True)
-class Masks:
-    """Random masks, each a set of cells of a grid laid over the image.
-
-    Attributes:
-        cells: per mask, a boolean grid of shape (g, g); True where the image is occluded.
-    """
-
-    cells: tuple[Bool[Tensor, "_ _"], ...]
-
-    def __len__(self) -> int:
-        return len(self.cells)
-
-    def first(self, count: int) -> "Masks":
-        """Return the first masks: those of a run with fewer."""
-        return Masks(self.cells[:count])
-
-    def select(self, rows: Sequence[int]) -> "Masks":
-        """Return some of the masks."""
-        return Masks(tuple(self.cells[row] for row in rows))
-
-    def by_grid(self) -> Iterator[tuple[int, Int[Tensor, " chosen"], Bool[Tensor, "chosen cells"]]]:
-        """Yield each grid size that occurs, smallest first, with the rows that have it and their cells, flattened."""
-        sizes = torch.tensor([len(cells) for cells in self.cells])
-        for grid in sizes.unique().tolist():
-            rows = (sizes == grid).nonzero().flatten()
-            yield grid, rows, torch.stack([self.cells[row].flatten() for row in rows.tolist()])
-
-    def pixels(self, start: int, stop: int, height: int, width: int) -> Bool[Tensor, "masks height width"]:
-        """Return masks `start` to `stop` at pixel resolution: binary, no interpolation (unlike RISE)."""
-        return torch.stack(
-            [cells.flatten()[_cell_of_pixel(len(cells), height, width)] for cells in self.cells[start:stop]]
-        )
-
-
-def _cell_of_pixel(grid: int, height: int, width: int) -> Int[Tensor, "height width"]:
-    """Return the flat index of the cell `(floor(u g / H), floor(v g / W))` that pixel (u, v) lies in."""
-    return cell_of(grid, height)[:, None] * grid + cell_of(grid, width)
-
-
-def cell_of(grid: int, side: int) -> Int[Tensor, " side"]:
-    """Return the cell that each pixel lies in along one axis: `floor(u g / H)`."""
-    return torch.arange(side) * grid // side
-
-
-def sample_masks(
-    count: int, rng: np.random.Generator, grids: tuple[int, ...], fraction: float | tuple[float, float]
-) -> Masks:
-    """Draw masks, each on a grid of random size with `floor(gamma g^2 + 1/2)` cells chosen without replacement.
-
-    Masks are drawn one after the other, so the first n of a longer run are the run of n.
-
-    Args:
-        count: number of masks `N_m`.
-        rng: the image's stream for masks.
-        grids: grid sizes to choose from, at least 2 each.
-        fraction: gamma, the fraction of cells that is occluded, or a range from which each mask draws its own.
-    """
-    cells = []
-    for _ in range(count):
-        grid = grids[rng.integers(len(grids))]
-        gamma = rng.uniform(*fraction) if isinstance(fraction, tuple) else fraction
-        chosen = int(np.clip(np.floor(gamma * grid**2 + 0.5), 1, grid**2 - 1))
-        mask = torch.zeros(grid**2, dtype=torch.bool)
-        mask[torch.from_numpy(rng.permutation(grid**2)[:chosen])] = True
-        cells.append(mask.view(grid, grid))
-    return Masks(tuple(cells))
-
-
-def occlude(
-    image: Float[Tensor, "3 height width"], masks: Bool[Tensor, "masks height width"], occluder: Occluder = "black"
-) -> Float[Tensor, "masks 3 height width"]:
-    """Replace the masked pixels, before normalisation: black (paper), the image's mean colour, or a blurred copy."""
-    check_choice("occluder", occluder, ("black", "mean", "blur"))
-    if occluder == "black":
-        return image * ~masks[:, None]
-    if occluder == "mean":
-        filling = image.mean((1, 2), keepdim=True)
-    else:
-        size = max(1, min(image.shape[1:]) // 8) | 1
-        filling = tvf.gaussian_blur(image, [size, size], [size / 3.0, size / 3.0])
-    return torch.where(masks[:, None], filling, image)
 
 
 def importance(
@@ -158,8 +67,42 @@ def evidence_maps(
     maps = importance.new_zeros(importance.shape[1], height, width)
     for grid, rows, chosen in masks.by_grid():
         per_cell = importance[rows.to(importance.device)].T @ chosen.to(importance)
-        maps += per_cell[:, _cell_of_pixel(grid, height, width).to(importance.device)]
+        maps += per_cell[:, cell_of_pixel(grid, height, width).to(importance.device)]
     return maps / len(masks)
+
+
+def candidate_pairs(ranking: Int[Tensor, " candidates"], leaders: int | None = None) -> Int[Tensor, "2 pairs"]:
+    """Return the pairs of candidates `i < j`, in order: all K (K - 1) / 2, or those that a leader is in.
+
+    With L leaders, (K - L) (K - L - 1) / 2 pairs fewer.
+
+    Args:
+        ranking: positions of the candidates, best first.
+        leaders: how many of the first are leaders; None for all pairs.
+    """
+    count = len(ranking)
+    pairs = torch.triu_indices(count, count, 1, device=ranking.device)
+    if leaders is None:
+        return pairs
+    leads = torch.zeros(count, dtype=torch.bool, device=ranking.device)
+    leads[ranking[:leaders]] = True
+    return pairs[:, leads[pairs].any(0)]
+
+
+def distinct_maps(maps: Float[Tensor, "maps height width"]) -> tuple[list[int], list[int]]:
+    """Return which maps are no copies of an earlier one, and for each map the place of its like among those.
+
+    Candidates of one name have equal features and so equal evidence: their pairs with a third are the same picture.
+    """
+    firsts: list[int] = []
+    likes: list[int] = []
+    sums = maps.flatten(1).sum(1, dtype=torch.float64).tolist()
+    for row, total in enumerate(sums):
+        equal = (at for at, first in enumerate(firsts) if sums[first] == total and torch.equal(maps[first], maps[row]))
+        likes.append(next(equal, len(firsts)))
+        if likes[-1] == len(firsts):
+            firsts.append(row)
+    return firsts, likes
 
 
 def common_evidence(

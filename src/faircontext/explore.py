@@ -10,7 +10,17 @@ from torch import Tensor
 
 from faircontext.errors import check_choice
 
-__all__ = ["Aggregation", "Exploration", "entropy", "explore", "openness", "rank_classes", "scores", "select_confident"]
+__all__ = [
+    "Aggregation",
+    "Exploration",
+    "entropy",
+    "explore",
+    "openness",
+    "rank_classes",
+    "scores",
+    "select_confident",
+    "why_sure",
+]
 
 Aggregation = Literal["vote", "mean"]
 
@@ -113,3 +123,11 @@ def openness(vote: Exploration) -> float:
         vote: `Phi_1` among two or more candidates.
     """
     return float(vote.entropies[vote.selected].mean()) / math.log(len(vote.votes))
+
+
+def why_sure(value: float, least: float) -> str:
+    """Return why an image is not open enough to calibrate, with its openness rounded down, so never up to the limit."""
+    return (
+        f"the crops are sure among the candidates: their openness is {math.floor(1000 * value) / 1000:.3f} of 1, and "
+        f"safe=true adjusts the prompt from {least} on"
+    )

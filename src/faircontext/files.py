@@ -92,7 +92,8 @@ def check_outputs(outputs: Iterable[Path], inputs: Iterable[Path]) -> None:
     Raises:
         ArgumentError: an output is an input, or another output, or cannot be written.
     """
-    taken, made = list(inputs), list[Path]()
+    outputs, taken, made = list(outputs), list[Path](), list[Path]()
+    _check_inputs(outputs, inputs)
     try:
         for path in outputs:
             _check_output(path, taken, made)
@@ -102,10 +103,33 @@ def check_outputs(outputs: Iterable[Path], inputs: Iterable[Path]) -> None:
             output.unlink(missing_ok=True)
 
 
+def _check_inputs(outputs: Sequence[Path], inputs: Iterable[Path]) -> None:
+    """Refuse an output that is one of the inputs, which may be very many: each is looked at once."""
+    targets = {os.path.realpath(path): path for path in outputs}
+    there = ((_status(Path(target)), path) for target, path in targets.items())
+    identities = {(status.st_dev, status.st_ino): path for status, path in there if status is not None}
+    for path in inputs if outputs else ():
+        status = _status(path)
+        same = targets.get(os.path.realpath(path)) if status is None else identities.get((status.st_dev, status.st_ino))
+        if same is not None:
+            raise _overwritten(same)
+
+
+def _status(path: Path) -> os.stat_result | None:
+    try:
+        return os.stat(path)  # noqa: PTH116 (of very many files)
+    except (OSError, ValueError):  # it is not there, or cannot be
+        return None
+
+
+def _overwritten(path: Path) -> ArgumentError:
+    return ArgumentError(f"{path}: would be written over what is read, or over another output; name another file")
+
+
 def _check_output(path: Path, taken: Sequence[Path], made: list[Path]) -> None:
     """Check an output against what is taken, and try to write it; `made` gets what was not there."""
     if any(_is_same(path, other) for other in taken):
-        raise ArgumentError(f"{path}: would be written over what is read, or over another output; name another file")
+        raise _overwritten(path)
     if path.suffix.lower() in EXTENSIONS:
         raise ArgumentError(f"{path}: has the name of an image; name another file")
     if _is_printed_to(path):

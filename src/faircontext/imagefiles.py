@@ -7,6 +7,7 @@ import stat
 import struct
 import zlib
 from dataclasses import dataclass
+from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -18,8 +19,10 @@ from faircontext.errors import reason_of
 
 __all__ = [
     "PNG",
+    "RAW_EXTENSIONS",
     "ZEROS",
     "BinaryFile",
+    "RawError",
     "UnreadableError",
     "Tiff",
     "check_plugin",
@@ -28,6 +31,7 @@ __all__ = [
     "open_regular",
     "picture_page",
     "read_tiff",
+    "reads_raw",
     "what_it_is",
     "without_bad_metadata",
 ]
@@ -39,12 +43,34 @@ BinaryFile = io.BufferedReader | io.BytesIO
 ZEROS = "nothing but zeros, as an interrupted copy or download leaves behind"
 """What a file is that was given its size and not its content."""
 
+RAW_EXTENSIONS = frozenset(
+    f".{name}"
+    for name in (
+        "3fr arw cr2 cr3 crw dcr dng erf fff gpr iiq kdc mef mos mrw nef nrw orf pef raf rw2 rwl sr2 srf srw x3f"
+    ).split()
+)
+"""What camera raw is called; it is read where rawpy is installed."""
+
+
+@cache
+def reads_raw() -> bool:
+    """Tell whether camera raw can be read."""
+    return find_spec("rawpy") is not None
+
+
 _EXPORT = "export it as JPEG, PNG or TIFF"
-_RAW = f"camera raw, which is not read; {_EXPORT}"
+_RAW = f"camera raw, which is not read; {_EXPORT}, or: pip install 'faircontext[raw]'"
 
 
 class UnreadableError(Exception):
     """Why an image cannot be read; the caller adds the path."""
+
+
+class RawError(UnreadableError):
+    """The file is camera raw, of which a decoder would take a preview."""
+
+    def __init__(self) -> None:
+        super().__init__(_RAW)
 
 
 def open_regular(path: Path) -> BinaryFile:
@@ -106,7 +132,7 @@ def check_raw(head: bytes) -> None:
     """Refuse camera raw that is known by its first bytes: of some kinds a decoder would take the preview."""
     canon_or_phase_one = head[:2] in (b"II", b"MM") and (head[8:10] == b"CR" or head[8:12] in (b"IIII", b"MMMM"))
     if head.startswith(_RAWS) or canon_or_phase_one:
-        raise UnreadableError(_RAW)
+        raise RawError
 
 
 def check_plugin(head: bytes) -> None:
@@ -118,7 +144,7 @@ def check_plugin(head: bytes) -> None:
     size = int.from_bytes(head[:4], "big")
     brands = {head[8:12], *(head[start : start + 4] for start in range(16, min(size, len(head)), 4))}
     if b"crx " in brands:
-        raise UnreadableError(_RAW)
+        raise RawError
     if not brands & (_AVIF | _HEIC):
         raise UnreadableError("not an image but a video")
     avif = bool(brands & _AVIF)
@@ -217,7 +243,7 @@ def picture_page(tiff: Tiff) -> int:
     """
     everything = (*tiff.pages, *tiff.inner)
     if any(_DNG_VERSION in tags or tags.get(_PHOTOMETRIC, (0,))[0] in _SENSOR for tags in everything):
-        raise UnreadableError(_RAW)
+        raise RawError
     page = next((index for index, tags in enumerate(tiff.pages) if _is_whole(tags)), 0)
     sizes = [(tags.get(_WIDTH, (0,))[0], tags.get(_HEIGHT, (0,))[0]) for tags in everything]
     if tiff.pages:

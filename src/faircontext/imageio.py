@@ -5,8 +5,6 @@ import logging
 import os
 import threading
 import warnings
-from collections.abc import Callable
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -15,26 +13,35 @@ import numpy as np
 from jaxtyping import Shaped, UInt8
 from PIL import Image, ImageCms, UnidentifiedImageError
 
+from faircontext import imagefiles
 from faircontext.errors import ImageError, check_minimum, check_type
 from faircontext.imagefiles import (
     PNG,
     BinaryFile,
+    RawError,
     UnreadableError,
     check_plugin,
     check_raw,
-    open_regular,
     picture_page,
     read_tiff,
     what_it_is,
     without_bad_metadata,
 )
+from faircontext.raw import develop
+from faircontext.sources import Cell, Content, Member, Remote, Source, open_source
 
-__all__ = ["EXTENSIONS", "MAX_PIXELS", "DecodedImage", "decode_image", "load_image", "read_image"]
+__all__ = ["EXTENSIONS", "MAX_PIXELS", "DecodedImage", "image_extensions", "load_image", "read_image"]
 
 EXTENSIONS = frozenset(
     f".{name}" for name in "jpg jpeg jpe jfif png apng webp bmp dib gif tif tiff ppm pgm pbm tga avif heic heif".split()
 )
 """What counts as an image when a folder is searched; a file that is named is always tried."""
+
+
+def image_extensions() -> frozenset[str]:
+    """Return `EXTENSIONS`, and those of camera raw where it can be read: where rawpy is installed."""
+    return EXTENSIONS | imagefiles.RAW_EXTENSIONS if imagefiles.reads_raw() else EXTENSIONS
+
 
 MAX_PIXELS = 178_000_000
 """Largest image that is decoded, in pixels; just below the limit at which Pillow itself refuses."""
@@ -68,13 +75,13 @@ class DecodedImage:
     warnings: tuple[str, ...] = ()
 
 
-def load_image(path: Path | str, *, max_pixels: int = MAX_PIXELS, exif: bool = True) -> UInt8[np.ndarray, "h w 3"]:
+def load_image(path: Source | str, *, max_pixels: int = MAX_PIXELS, exif: bool = True) -> UInt8[np.ndarray, "h w 3"]:
     """Decode one image file to RGB; see `read_image`, which also returns warnings."""
     return read_image(path, max_pixels=max_pixels, exif=exif).pixels
 
 
-def read_image(path: Path | str, *, max_pixels: int = MAX_PIXELS, exif: bool = True) -> DecodedImage:
-    """Decode one image file to RGB.
+def read_image(path: Source | str, *, max_pixels: int = MAX_PIXELS, exif: bool = True) -> DecodedImage:
+    """Decode one image to RGB.
 
     EXIF orientation is applied, an embedded colour profile is converted to sRGB, transparency is composited on white,
     palettes and CMYK are converted, and of an animation or a multi-page file the first image is taken; in a TIFF the
@@ -83,44 +90,23 @@ def read_image(path: Path | str, *, max_pixels: int = MAX_PIXELS, exif: bool = T
     Values of more than 8 bits are scaled to 8, not clipped. Those of 9 to 16 bits have the range of their depth. Wider
     integers from 0 to 255 have the range of 8 bits, those to 65,535 of 16; others, and floats, their own range.
 
-    Camera raw is unreadable: what could be read of it is a preview.
+    Camera raw is developed where rawpy is installed, and unreadable elsewhere: what could be read of it is a preview.
 
     Args:
-        path: the file.
+        path: the file, or where else the image lies.
         max_pixels: larger images are unreadable; may lower the default limit, not raise it.
         exif: whether to apply the EXIF orientation (published numbers are often measured without).
 
     Raises:
         ImageError: the file cannot be read as an image, or is too large; the message names it and says why.
     """
-    check_type("path", path, (str, os.PathLike))
-    return _read_from(lambda: open_regular(Path(path)), path, max_pixels, exif)
-
-
-def decode_image(content: bytes, name: str, *, max_pixels: int = MAX_PIXELS, exif: bool = True) -> DecodedImage:
-    """Decode the content of an image file, for example one that was sent, as `read_image` decodes a file.
-
-    Args:
-        content: of the file.
-        name: what it is called in messages.
-        max_pixels: as of `read_image`.
-        exif: as of `read_image`.
-
-    Raises:
-        ImageError: it cannot be read as an image, or is too large; the message names it and says why.
-    """
-    check_type("content", content, bytes)
-    return _read_from(lambda: io.BytesIO(content), name, max_pixels, exif)
-
-
-def _read_from(
-    source: Callable[[], AbstractContextManager[BinaryFile]], path: Path | str, max_pixels: int, exif: bool
-) -> DecodedImage:
+    check_type("path", path, (str, os.PathLike, Cell, Content, Member, Remote))
     check_type("max_pixels", max_pixels, int)
     check_minimum("max_pixels", max_pixels, 1)
     limit, head = min(max_pixels, MAX_PIXELS), b""
     try:
-        with source() as file, _QUIET:
+        source = path if isinstance(path, Cell | Content | Member | Remote) else Path(path)
+        with open_source(source) as file, _QUIET:
             head = file.read(1024)
             file.seek(0)
             return _read(file, head, limit, exif)
@@ -134,7 +120,7 @@ def _read_from(
         reason = "not enough memory to decode it"
     except Exception as error:  # decoders raise anything on broken files; a bad file never ends a run
         reason = f"cannot be decoded: {str(error).splitlines()[0] if str(error) else type(error).__name__}"
-    raise ImageError(path, reason)
+    raise ImageError(str(path), reason)
 
 
 class _Quiet:
@@ -172,6 +158,11 @@ def _read(file: BinaryFile, head: bytes, limit: int, exif: bool) -> DecodedImage
     """Decode a file; an unreadable PNG once more without the metadata that is at fault, if any is."""
     try:
         return _decode(file, head, limit, exif)
+    except RawError:
+        if not imagefiles.reads_raw():
+            raise
+        developed = ("camera raw was developed with the camera's white balance",)
+        return DecodedImage(develop(file, limit, exif), developed)
     except (UnreadableError, Image.DecompressionBombError, MemoryError):
         raise
     except Exception:

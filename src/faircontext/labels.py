@@ -1,18 +1,21 @@
 """A label space: class names and prompts for one backbone, with all about them that does not depend on an image."""
 
-from collections.abc import Callable, Hashable, Iterable, Sequence, Set
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence, Set
 from functools import cached_property
+from pathlib import Path
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from faircontext.backbones import Backbone, create_backbone
-from faircontext.backbones.prompts import CONTEXT, PROMPT_SETS, Prompts
+from faircontext.backbones.contexts import LearntContext, save_context
+from faircontext.backbones.prompts import CONTEXT, PROMPT_SETS, Placement, Prompts
 from faircontext.backbones.towers import cache_folder, cached_features
 from faircontext.errors import ArgumentError, LabelError, and_more, check_type
 from faircontext.names import check_name, normalise
+from faircontext.prompt_files import arrange_descriptions, fill_template
 
 __all__ = ["LabelSpace", "merge_templates"]
 
@@ -26,29 +29,42 @@ class LabelSpace:
         names: class names; underscores become spaces in the prompts.
         backbone: whose text tower encodes them.
         templates: prompt templates with `{}` for the name. With several, zero-shot uses the mean of their features and
-            FCL is run once per template and votes (paper, "Prompt Ensemble with Generic Templates").
+            FCL is run once per template and votes (paper, "Prompt Ensemble with Generic Templates"). None for "a photo
+            of a {}.", or, where there are descriptions, for none.
+        descriptions: prompts of each class, by class name or in the order of the classes, see `arrange_descriptions`.
+            They and the templates, if there are any, are one ensemble: the features of a class are the unit mean over
+            all its prompts, and FCL learns one context for all of them.
         truncate: whether prompts that are too long are cut, with their end token kept, instead of refused.
+        context: a context that was learnt before, in place of the words before the class name; None for these words.
+            Methods start from it, and zero-shot is then that of the context.
         stored: whether text features are read from and written to the cache on disk.
 
     Attributes:
         names: as given.
-        prompts: tokenised prompts, one entry per template.
+        templates: as given.
+        descriptions: of each class, None where there are none.
+        context: as given.
+        prompts: tokenised prompts, one entry per template; a single one where there are descriptions.
         others: the same classes on other backbones, by name, see `on`.
 
     Raises:
-        LabelError: there are no names, a name is blank, or a prompt is too long.
-        ArgumentError: `backbone` is no backbone.
+        LabelError: there are no names, a name is blank, a class lacks descriptions, or a prompt is too long.
+        ArgumentError: `backbone` is no backbone, or `context` was learnt for another.
     """
 
     def __init__(
         self,
         names: Sequence[str],
         backbone: Backbone,
-        templates: Sequence[str] = PROMPT_SETS["single"],
+        templates: Sequence[str] | None = None,
         *,
+        descriptions: Mapping[str, Sequence[str]] | Sequence[Sequence[str]] | None = None,
         truncate: bool = False,
+        context: LearntContext | None = None,
         stored: bool = True,
     ) -> None:
+        if templates is None:
+            templates = PROMPT_SETS["single"] if descriptions is None else ()
         for strings in (names, templates):
             if isinstance(strings, str | bytes | Set) or not isinstance(strings, Iterable):
                 raise LabelError(
@@ -60,30 +76,62 @@ class LabelSpace:
             raise LabelError("there are no class names; give at least one")
         for count, name in enumerate(self.names, 1):
             check_name(count, name)
-        if not templates:
+        if not templates and descriptions is None:
             raise LabelError("there is no prompt template; give at least one, for example 'a photo of a {}.'")
         self.backbone = backbone
+        check_type("context", context, (LearntContext, type(None)), "read one with read_context")
+        self.context = context
         self._stored = stored
         self._constants: dict[Hashable, Tensor] = {}
         self._checked: set[Hashable] = set()
         self.others: dict[str, LabelSpace] = {}
         self.templates = tuple(templates)
-        self.prompts: tuple[Prompts, ...] = tuple(self._tokenize(template, truncate) for template in self.templates)
+        self.descriptions = None if descriptions is None else arrange_descriptions(descriptions, self.names)
+        self.prompts: tuple[Prompts, ...] = tuple(self._fit(prompts, truncate) for prompts in self._tokenize())
+        self._context_warnings = [] if context is None else self._check_context(context)
 
     def __len__(self) -> int:
         return len(self.names)
 
-    def _tokenize(self, template: str, truncate: bool) -> Prompts:
-        prompts = self.backbone.tokenize(self.names, template)
+    def _tokenize(self) -> Iterator[Prompts]:
+        """Yield what stands side by side: the prompts of each template, or all prompts of each class together."""
+        if self.descriptions is None:
+            yield from (self.backbone.tokenize(self.names, template) for template in self.templates)
+            return
+        filled = ([fill_template(template, name) for template in self.templates] for name in self.names)
+        both = zip(filled, self.descriptions, strict=True)
+        yield self.backbone.describe([list(dict.fromkeys([*made, *own])) for made, own in both])
+
+    def _fit(self, prompts: Prompts, truncate: bool) -> Prompts:
         if truncate:
             # One prompt for all methods: CL-HP's learnable tokens must find room as well.
             prompts = prompts.cut(self.backbone.context_length - len(self.initial_tokens))
         self.backbone.check_length(prompts)
         return prompts
 
+    def _check_context(self, context: LearntContext) -> list[str]:
+        """Refuse a context that is not of these prompts, and return what cannot be known of it."""
+        if self.descriptions is not None:
+            raise LabelError(
+                f"{context.source}: a context takes the place of the words before the class name, and descriptions of "
+                "the classes have none in common; leave one of the two out"
+            )
+        if len(self.prompts) > 1:
+            raise LabelError(
+                f"{context.source}: a context takes the place of the words of one template, and there are "
+                f"{len(self.prompts)}; give one, as with the prompt set single"
+            )
+        warnings = context.check(self.backbone, self.prompts[0], self.names)
+        self.backbone.check_length(self.prompts[0], context.tokens.shape[-2] - self.prompts[0].length)
+        return warnings
+
     def warnings(self) -> list[str]:
         """Return what a person should know about the prompts before a run, a line each."""
-        cut = sorted({self.names[row] for prompts in self.prompts for row in prompts.cut_rows})
+        return [*self._context_warnings, *self._prompt_warnings()]
+
+    def _prompt_warnings(self) -> list[str]:
+        shortened = [(prompts.rows, {*prompts.cut_rows}) for prompts in self.prompts if prompts.cut_rows]
+        cut = sorted({self.names[index] for rows, some in shortened for index, own in enumerate(rows) if some & {*own}})
         lines = [f"cut to what {self.backbone.name} reads: {name[:60]} ..." for name in cut]
         alike = [names for names in self._read_alike() if len({*map(normalise, names)}) > 1]
         if alike:
@@ -93,11 +141,23 @@ class LabelSpace:
 
     def _read_alike(self) -> list[list[str]]:
         """Return the groups of classes whose prompts are the same tokens in every template."""
-        tokens = [[tuple(row) for row in prompts.ids.tolist()] for prompts in self.prompts]
+        tokens = [(prompts.rows, [tuple(row) for row in prompts.ids.tolist()]) for prompts in self.prompts]
         groups: dict[Hashable, list[str]] = {}
-        for name, rows in zip(self.names, zip(*tokens, strict=True), strict=True):
-            groups.setdefault(rows, []).append(name)
+        for index, name in enumerate(self.names):
+            read = tuple(frozenset(ids[row] for row in rows[index]) for rows, ids in tokens)
+            groups.setdefault(read, []).append(name)
         return [names for names in groups.values() if len(names) > 1]
+
+    @property
+    def summary(self) -> str:
+        """The prompts in short, for a person: the first templates, and how many descriptions a class has."""
+        words = [*self.templates[:7], *["..."] * (len(self.templates) > 7)]
+        if self.descriptions is not None:
+            counts = {len(own) for own in self.descriptions}
+            many = f"{min(counts)}{f' to {max(counts)}' if len(counts) > 1 else ''}"
+            words.append(f"{many} description{'s' * (counts != {1})} of each class")
+        source = "" if self.context is None else f", from the context {self.context.source}"
+        return " | ".join(words).replace(" | ...", " ...") + source
 
     def missing_context(self, template: int, learner: str) -> str | None:
         """Return why a template has no context to learn, or None where it has one.
@@ -106,6 +166,10 @@ class LabelSpace:
             template: its position.
             learner: what would learn it, for the message.
         """
+        if self.context is not None:
+            return None
+        if self.descriptions is not None:
+            return f"descriptions of the classes have no words before the class name in common for {learner} to learn"
         prompts, title = self.prompts[template], f"prompt template {self.templates[template]!r}"
         if prompts.fused is not None:
             return (
@@ -114,9 +178,62 @@ class LabelSpace:
             )
         return None if prompts.length else f"{title} has no words before the class name for {learner} to learn"
 
+    def check_prepended(self, template: int) -> None:
+        """Raise `LabelError` where no tokens can be learnt before the prompts of a template (CL-HP)."""
+        if self.context is not None and self.context.per_class:
+            raise LabelError(
+                f"{self.context.source}: each class has a context of its own, and the tokens of context='cl-hp' stand "
+                "before the prompts of all classes alike; use context='cl', or a context that classes share"
+            )
+        self.backbone.check_length(self.prompts[template], len(self.initial_tokens))
+
+    def initial_context(self, template: int) -> Float[Tensor, "*classes tokens width"] | None:
+        """Return `delta_0` of CL and of prompt tuning: the learnt context, or the words before the class name, if any.
+
+        Args:
+            template: its position.
+        """
+        if self.context is not None:
+            return self.context.tokens.to(self.backbone.device)
+        prompts = self.prompts[template]
+        return self.backbone.context(prompts) if prompts.length else None
+
+    def save_context(
+        self,
+        path: Path,
+        tokens: Float[Tensor, "*classes tokens width"],
+        classes: Int[Tensor, " classes"] | None = None,
+        placement: Placement = "replace",
+        template: int = 0,
+    ) -> None:
+        """Write a context that was learnt here, in the form of CoOp's prompt learner; see `read_context`.
+
+        Args:
+            path: of the file; one that is there is replaced.
+            tokens: shared by all classes, or of some classes their own.
+            classes: which, where they have their own; the others keep the context that they started from.
+            placement: whether the tokens replace the words before the name (CL), or stand before the prompt (CL-HP).
+            template: position of the template that they were learnt with.
+
+        Raises:
+            ArgumentError: the file cannot be written.
+        """
+        if tokens.ndim == 3 and classes is not None:
+            start = self.initial_context(template)
+            assert start is not None
+            tokens = start.index_copy(0, classes, tokens)
+        save_context(path, tokens, self.backbone, self.prompts[template], placement)
+
     @cached_property
     def text(self) -> Float[Tensor, "templates classes dim"]:
         """Text features `tau_c(delta_0)` of every template."""
+        if self.context is None:
+            return self.hard_text
+        return torch.stack([self._cached(self.prompts[0], self.initial_context(0), "replace")])
+
+    @cached_property
+    def hard_text(self) -> Float[Tensor, "templates classes dim"]:
+        """Text features of every template with the words that are written in it, also where there is a context."""
         return torch.stack([self._cached(prompts, None) for prompts in self.prompts])
 
     @cached_property
@@ -126,7 +243,9 @@ class LabelSpace:
 
     @cached_property
     def initial_tokens(self) -> Float[Tensor, "tokens width"]:
-        """The embeddings of "a photo of a", which CL-HP's learnable tokens start from."""
+        """What CL-HP's learnable tokens start from: the learnt context that all classes share, or "a photo of a"."""
+        if self.context is not None and not self.context.per_class:
+            return self.context.tokens.to(self.backbone.device)
         return self.backbone.context_of(CONTEXT)
 
     @cached_property
@@ -146,15 +265,26 @@ class LabelSpace:
                 is filed before under a name of its own: `labels.others["teacher"] = LabelSpace(names, backbone)`.
         """
         if name not in self.others:
-            scheme = name.startswith(("local-dir:", "hf-hub:"))
+            scheme = name.startswith(("local-dir:", "hf-hub:", "transformers:"))
             architecture, _, tag = (name, "", "") if scheme else name.partition(":")
             try:
                 backbone = create_backbone(
-                    architecture, tag or None, device=str(self.backbone.device), precision=self.backbone.precision
+                    architecture,
+                    tag or None,
+                    device=str(self.backbone.device),
+                    precision=self.backbone.precision,
+                    engine=self.backbone.requested_engine,
                 )
             except ArgumentError as error:
                 raise ArgumentError(f"the other backbone {name!r} (a name, or ARCHITECTURE:TAG): {error}") from None
-            self.others[name] = LabelSpace(self.names, backbone, self.templates, truncate=True)
+            self.others[name] = LabelSpace(
+                self.names,
+                backbone,
+                self.templates,
+                descriptions=self.descriptions,
+                truncate=True,
+                stored=self._stored,
+            )
         return self.others[name]
 
     def check_once(self, key: Hashable, check: Callable[[], None]) -> None:
@@ -169,25 +299,32 @@ class LabelSpace:
             self._constants[key] = compute()
         return self._constants[key]
 
-    def _cached(self, prompts: Prompts, tokens: Tensor | None) -> Float[Tensor, "classes dim"]:
+    def _cached(
+        self, prompts: Prompts, tokens: Tensor | None, placement: Placement = "prepend"
+    ) -> Float[Tensor, "classes dim"]:
         """Encode prompts, or take their features from the cache on disk."""
         backbone = self.backbone
         key = {
             "backbone": backbone.name,
             "weights": backbone.text_hash,
             "activation": backbone.facts.get("activation"),
-            "precision": str(backbone.token_embeddings(prompts.ids[:1]).dtype),
+            "precision": str(backbone.text_dtype),
             "prompts": prompts.texts,
             "ids": prompts.ids.tolist(),
             "prepended": None if tokens is None else CONTEXT,
+            **({} if prompts.counts is None else {"counts": prompts.counts}),
         }
+        if tokens is not None and self.context is not None:
+            key |= {"prepended": None, placement: self.context.digest}
         folder = cache_folder() if self._stored else None
         folder = None if folder is None else folder / "text"
-        return cached_features(folder, key, backbone.device, lambda: self._encode(prompts, tokens))
+        return cached_features(folder, key, backbone.device, lambda: self._encode(prompts, tokens, placement))
 
-    def _encode(self, prompts: Prompts, tokens: Tensor | None) -> Float[Tensor, "classes dim"]:
+    def _encode(
+        self, prompts: Prompts, tokens: Tensor | None, placement: Placement = "prepend"
+    ) -> Float[Tensor, "classes dim"]:
         with torch.no_grad():
-            return self.backbone.encode_text(prompts, tokens, "prepend")
+            return self.backbone.encode_text(prompts, tokens, placement)
 
 
 def merge_templates(features: Float[Tensor, "templates classes dim"]) -> Float[Tensor, "classes dim"]:

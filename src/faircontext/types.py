@@ -53,6 +53,8 @@ class Prediction:
         candidates: the classes the method decided between, best first as explored; empty where it has no such step.
         fallback: None, or why the method predicted with less than its full procedure.
         diagnostics: flat mapping of further numbers, words and rows of numbers about how the prediction came about.
+        cosines: per class, between the image and the text features that the prediction was made with; None for a
+            method that has no such pair.
 
     Raises:
         FeatureError: a probability is NaN or infinite.
@@ -65,6 +67,7 @@ class Prediction:
     candidates: tuple[int, ...] = ()
     fallback: str | None = None
     diagnostics: Mapping[str, Diagnostic] = field(default_factory=dict)
+    cosines: Float[Tensor, " classes"] | None = None
 
     def __post_init__(self) -> None:
         if not self.probabilities.isfinite().all():
@@ -145,5 +148,5 @@ def describe_flat(name: str, flat: int, localised: int) -> str:
     """
     return (
         f"{name}: common evidence is flat in {flat} of {localised} images (mean of Q / max Q above {FLAT}): nothing "
-        "was localised there; the setting area gives it an area, for example area=0.25"
+        "was localised there, where the setting area, for example area=0.25, gives it an area unless all maps are level"
     )

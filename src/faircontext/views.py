@@ -8,6 +8,7 @@ full-resolution image. The recipe belongs to a run, never to a method: methods a
 """
 
 import math
+import platform
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -17,10 +18,9 @@ import numpy as np
 import PIL.Image
 import PIL.ImageOps
 import torch
-import torchvision.transforms.v2.functional as tvf
+import torch.nn.functional as F
 from jaxtyping import UInt8
 from torch import Tensor
-from torchvision.transforms.v2 import InterpolationMode
 
 from faircontext.errors import ArgumentError, check_choice, check_interval, check_minimum
 from faircontext.files import digest
@@ -197,16 +197,43 @@ def plain_view(
             `"squash"`: both sides are resized to `size` (SigLIP).
     """
     check_choice("resize_mode", resize_mode, ("shortest", "squash"))
-    filter_ = InterpolationMode(interpolation)
     height, width = image.shape[1:]
     if resize_mode == "squash":
-        squashed: Tensor = tvf.resize(image, [size, size], interpolation=filter_, antialias=True)
-        return squashed
+        return _resize(image, size, size, interpolation)
     if max(height, width) > _MAX_ASPECT_RATIO * min(height, width):
         return _central_square_of_strip(image, size, interpolation)
-    resized = tvf.resize(image, [size], interpolation=filter_, antialias=True)
-    view: Tensor = tvf.center_crop(resized, [size, size])
-    return view
+    longer = int(size * max(height, width) / min(height, width))
+    shape = (size, longer) if height <= width else (longer, size)
+    top, left = (round((side - size) / 2) for side in shape)
+    return _resize(image, *shape, interpolation)[:, top : top + size, left : left + size]
+
+
+def _resize(
+    image: UInt8[Tensor, "3 height width"], height: int, width: int, interpolation: str
+) -> UInt8[Tensor, "3 high wide"]:
+    """Resize with antialiasing, as torchvision does, whose import takes longer than an image.
+
+    Args:
+        image: of any strides.
+        height: wanted.
+        width: wanted.
+        interpolation: `"nearest"`, `"bilinear"` or `"bicubic"`.
+    """
+    if image.shape[1:] == (height, width):
+        return image
+    rows = image[None]
+    if rows.is_contiguous(memory_format=torch.channels_last):
+        # One image with its channels last counts as contiguous either way; with this stride PyTorch leaves them there.
+        rows = rows.as_strided(rows.shape, (image.numel(), *rows.stride()[1:]))
+    smooth = {} if interpolation == "nearest" else {"align_corners": False, "antialias": True}
+    native = interpolation != "bilinear" or _has_8_bit_kernel()
+    resized = F.interpolate(rows if native else rows.float(), (height, width), mode=interpolation, **smooth)
+    return (resized if native else resized.round_().to(torch.uint8))[0]
+
+
+def _has_8_bit_kernel() -> bool:
+    """Return whether PyTorch resizes 8-bit pictures bilinearly faster than floats on this processor."""
+    return torch.backends.cpu.get_cpu_capability() in ("AVX2", "AVX512") or platform.machine() in ("aarch64", "arm64")
 
 
 def _central_square_of_strip(
@@ -238,10 +265,8 @@ def random_views(
     views = torch.empty(recipe.count - 1, 3, size, size, dtype=torch.uint8)
     for view in views:
         top, left, height, width = _crop_box(image.shape[1], image.shape[2], recipe, rng)
-        crop = tvf.resized_crop(
-            image, top, left, height, width, [size, size], interpolation=InterpolationMode.BILINEAR, antialias=True
-        )
-        view.copy_(tvf.horizontal_flip(crop) if rng.random() < recipe.flip else crop)
+        crop = _resize(image[:, top : top + height, left : left + width], size, size, "bilinear")
+        view.copy_(crop.flip(-1) if rng.random() < recipe.flip else crop)
     return views
 
 

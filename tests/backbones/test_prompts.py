@@ -9,8 +9,9 @@ import torch
 from hypothesis import given, strategies as st
 
 from faircontext import Backbone
-from faircontext.backbones.prompts import CONTEXT, PROMPT_SETS, fill_template, prompt_set
+from faircontext.backbones.prompts import CONTEXT, PROMPT_SETS, prompt_set
 from faircontext.errors import ArgumentError, LabelError
+from faircontext.prompt_files import fill_template
 from tiny_clip import native_model, native_text
 
 
@@ -93,6 +94,10 @@ BYTES = "local-dir"
         (WORDS, "{}", ".net", 0),
         (BYTES, "{}", ".net", 0),
         (BYTES, "{}", "狗", 0),
+        (BYTES, "一张{}的照片", "狗", 5),
+        (BYTES, "一张{}的照片", "dog", 5),
+        (BYTES, "写真の{}", "犬", 3),
+        (BYTES, "รูป{}", "แมว", 4),
     ],
 )
 def test_words_that_are_tokens_of_their_own_need_no_blank(
@@ -116,7 +121,8 @@ def test_words_that_are_tokens_of_their_own_need_no_blank(
         (WORDS, "itap of a{}", "dog"),
         (WORDS, "photo{}", "3d"),
         (BYTES, "photo{}", "dog"),
-        (BYTES, "一张{}的照片", "狗"),
+        (BYTES, "фото{}", "собака"),
+        (BYTES, "ฉันเห็น{}ในภาพ", "ช้าง"),  # the last sign before the name and its first letter are one token
         (BYTES, "«{}»", ".net"),
     ],
 )
@@ -164,3 +170,65 @@ def test_groups_hold_every_prompt_once_in_order(lite0: Backbone) -> None:
     groups = list(prompts.split(2))
     assert [len(group) for group in groups] == [2, 2, 1]
     assert sum((group.texts for group in groups), ()) == prompts.texts
+
+
+def test_a_name_joins_the_context_of_others_in_a_script_without_blanks(tiny: Callable[[str], Backbone]) -> None:
+    """The tokens before the name are the same in every prompt, and what follows them are the name's own."""
+    backbone = tiny("clip")
+    prompts = backbone.tokenize(["猫头鹰", "狗", "fire_truck"], "一张{}的照片")
+    first = prompts.start + prompts.length
+    for row, mask, name in zip(prompts.ids, prompts.mask, ["猫头鹰", "狗", "fire truck"], strict=True):
+        alone = backbone.tokenize([name], "{}的照片")
+        assert row[mask][first:].equal(alone.ids[0, 1:])
+    context = backbone.context(prompts)
+    assert backbone.encode_text(prompts, context).equal(backbone.encode_text(prompts))
+
+
+def test_descriptions_are_pooled_for_each_class(lite0: Backbone) -> None:
+    prompts = lite0.describe([["a dog barks", "a loud animal"], ["a cat"], ["x", "a dog barks", "y"]])
+    assert prompts.counts == (2, 1, 3)
+    assert [list(rows) for rows in prompts.rows] == [[0, 1], [2], [3, 4, 5]]
+    with torch.no_grad():
+        pooled = lite0.encode_text(prompts)
+        each = lite0.encode_text(prompts.select(range(6)))
+    assert pooled.shape == (3, each.shape[1])
+    expected = [torch.nn.functional.normalize(rows.mean(0), dim=-1) for rows in (each[:2], each[3:])]
+    assert pooled[1].equal(each[2])
+    assert pooled[0].equal(expected[0])
+    assert pooled[2].equal(expected[1])
+
+
+def test_classes_are_selected_with_all_their_prompts(lite0: Backbone) -> None:
+    prompts = lite0.describe([["a dog barks", "a loud animal"], ["a cat"], ["x", "y"]])
+    some = prompts.of_classes([2, 0])
+    assert some.texts == ("x", "y", "a dog barks", "a loud animal")
+    assert some.counts == (2, 2)
+    with torch.no_grad():
+        torch.testing.assert_close(lite0.encode_text(some), lite0.encode_text(prompts)[[2, 0]], rtol=0, atol=1e-6)
+    plain = lite0.tokenize(["cat", "dog"], "a {}")
+    assert plain.of_classes([1]).texts == ("a dog",)
+
+
+def test_the_gradient_of_descriptions_is_exact_in_groups(lite0_double: Backbone, monkeypatch) -> None:
+    """Against one graph over all prompts; and never are more prompts encoded at once than a group has."""
+    prompts = lite0_double.describe([[f"word {row} of class {c}" for row in range(7)] for c in range(5)])
+    context = lite0_double.context_of(CONTEXT).double()
+    weight = torch.randn(5, 384, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+
+    def gradient() -> torch.Tensor:
+        leaf = context.clone().requires_grad_()
+        (lite0_double.encode_text(prompts, leaf, "prepend") * weight).sum().backward()
+        return leaf.grad
+
+    whole, most = gradient(), []
+    encode = type(lite0_double)._text_features
+
+    def counted(self, group, *rest, **facts):
+        most.append(len(group))
+        return encode(self, group, *rest, **facts)
+
+    monkeypatch.setattr(type(lite0_double), "_text_features", counted)
+    monkeypatch.setattr("faircontext.backbones.base.TEXT_BATCH", 8)
+    torch.testing.assert_close(gradient(), whole, rtol=1e-9, atol=1e-12)
+    assert max(most) == 8
+    assert sum(most) == 2 * 35

@@ -276,7 +276,7 @@ def assert_is(backbone: Backbone, weights: Weights) -> None:
 @pytest.mark.parametrize("inside", ["", "module", "state_dict"])
 @pytest.mark.parametrize("key", ["ema", "state_dict_ema", "model_ema", "ema_state_dict"])
 def test_averaged_weights_beside_are_said_and_taken_on_request_only(
-    key: str, inside: str, plain: Weights, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    key: str, inside: str, plain: Weights, tmp_path: Path
 ) -> None:
     averaged = {name: 0.5 * tensor for name, tensor in plain.items()}
     held = {"decay": 0.99, inside: averaged} if inside else averaged
@@ -285,30 +285,44 @@ def test_averaged_weights_beside_are_said_and_taken_on_request_only(
         backbone = create_backbone("tiny", str(tmp_path / "w.pt"), precision="fp32")
     assert_is(backbone, plain)
     assert "the weights under state_dict are taken" in str(heard[0].message)
-    assert f"those under {key} (averaged) are not taken; for a file of them: " in str(heard[1].message)
-    monkeypatch.chdir(tmp_path)
-    exec(program(str(heard[1].message)), {})
-    assert_is(create_backbone("tiny", str(tmp_path / f"w-{inside or key}.pt"), precision="fp32"), averaged)
+    request = f"to take them: weights_key={key!r} (--weights-key {key})"
+    assert str(heard[1].message).endswith(f"those under {key} (averaged) are not taken; {request}")
+    assert_is(asked(tmp_path / "w.pt", key), averaged)
 
 
-def test_averaged_weights_alone_are_reached_by_the_command_in_the_message(
-    plain: Weights, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def asked(path: Path, key: str) -> Backbone:
+    """Return the model with the weights under a key, which is said."""
+    with pytest.warns(FairContextWarning) as heard:
+        backbone = create_backbone("tiny", str(path), precision="fp32", weights_key=key)
+    assert f"{path}: the weights under {key} are taken" in [str(warning.message) for warning in heard]
+    return backbone
+
+
+def test_averaged_weights_alone_are_taken_on_request(plain: Weights, tmp_path: Path) -> None:
     torch.save({"ema": {"module": plain}, "optimizer": {"state": {0: {"m": torch.ones(2)}}}}, tmp_path / "w.pt")
     said = message("tiny", tmp_path / "w.pt")
-    assert "holds ema, optimizer, and no weights under state_dict, model_state_dict, model; for a file of ema: " in said
-    monkeypatch.chdir(tmp_path)
-    exec(program(said), {})
-    assert_is(create_backbone("tiny", str(tmp_path / "w-module.pt"), precision="fp32"), plain)
+    assert (
+        "holds ema, optimizer, and no weights under state_dict, model_state_dict, model; to take them: weights_" in said
+    )
+    assert_is(asked(tmp_path / "w.pt", "ema"), plain)
+    assert_is(asked(tmp_path / "w.pt", "ema.module"), plain)
 
 
 def test_averaged_weights_among_the_others_are_said(plain: Weights, tmp_path: Path) -> None:
-    averaged = wrap({name: 0.5 * tensor for name, tensor in plain.items()}, "ema_model.")
-    torch.save({"state_dict": {**wrap(plain, "model."), **averaged}}, tmp_path / "w.pt")
+    averaged = {name: 0.5 * tensor for name, tensor in plain.items()}
+    torch.save({"state_dict": {**wrap(plain, "model."), **wrap(averaged, "ema_model.")}}, tmp_path / "w.pt")
     with pytest.warns(FairContextWarning) as heard:
         backbone = create_backbone("tiny", str(tmp_path / "w.pt"), precision="fp32")
-    assert "the weights under ema_model. (averaged) are not taken" in str(heard[0].message)
+    assert "the weights under ema_model. (averaged) are not taken; to take them: " in str(heard[0].message)
     assert_is(backbone, plain)
+    assert_is(asked(tmp_path / "w.pt", "ema_model"), averaged)
+
+
+def test_a_key_that_is_not_there_is_told_with_those_that_are(plain: Weights, tmp_path: Path) -> None:
+    torch.save({"state_dict": plain, "model_ema": plain}, tmp_path / "w.pt")
+    said = message("tiny", tmp_path / "w.pt", weights_key="swa")
+    assert said.startswith(f"{tmp_path / 'w.pt'}: holds no weights under 'swa'; it has state_dict, model_ema")
+    assert message("lite0", weights_key="ema") == "lite0 has its own weights; leave weights_key out"
 
 
 def test_one_tensor_under_two_names_is_refused(plain: Weights, tmp_path: Path) -> None:
@@ -318,15 +332,14 @@ def test_one_tensor_under_two_names_is_refused(plain: Weights, tmp_path: Path) -
     assert text == f"{tmp_path / 'w.pt'}: {twice}; keep one of them"
 
 
-def test_weights_under_another_key_come_with_a_command_that_takes_them(
-    plain: Weights, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_weights_under_another_key_are_taken_on_request(plain: Weights, tmp_path: Path) -> None:
     torch.save({"epoch": torch.tensor(3), "network": plain}, tmp_path / "w.pt")
     text = message("tiny", tmp_path / "w.pt")
-    assert "holds epoch, network, and no weights under state_dict, model_state_dict, model; for a file of net" in text
-    monkeypatch.chdir(tmp_path)
-    exec(program(text), {})
-    assert_is(create_backbone("tiny", str(tmp_path / "w-network.pt"), precision="fp32"), plain)
+    assert (
+        "holds epoch, network, and no weights under state_dict, model_state_dict, model; to take them: weights_k"
+        in text
+    )
+    assert_is(asked(tmp_path / "w.pt", "network"), plain)
 
 
 @pytest.mark.parametrize("content", [{}, {"epoch": 3}, [1, 2], torch.ones(3)])
@@ -417,7 +430,9 @@ def test_a_checkpoint_of_transformers_is_named_as_one(form: str, tmp_path: Path)
         text = message("tiny", tmp_path)
         assert text == f"pretrained='{tmp_path}' is a folder; name the file in it, or use local-dir:{tmp_path}"
         return
-    assert "a checkpoint of transformers, whose tensors have other names than open_clip's; take" in text
+    name = f"name it transformers:{tmp_path}" if form == "folder" else "--backbone transformers:FOLDER"
+    assert "a model of transformers" in text
+    assert text.endswith(name)
     assert str(tmp_path) in text
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from coop_trees import draw
 from faircontext.datasets.class_folders import class_folders, read_imagenet
-from faircontext.datasets.folder import find_images
+from faircontext.datasets.inputs import find_images
 from faircontext.datasets.load import check_dataset, load_dataset
 from faircontext.errors import ArgumentError
 from faircontext.names import FolderTruth, name_warnings

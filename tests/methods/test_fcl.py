@@ -9,12 +9,16 @@ import numpy as np
 import pytest
 import torch
 
-from faircontext import FCL, Backbone, Episode, LabelSpace, Prediction, ZeroShot, create_method
+from faircontext import FCL, Backbone, Episode, LabelSpace, Prediction, ViewRecipe, ZeroShot, create_method
 from faircontext.backbones.lite import Lite
 from faircontext.backbones.prompts import CONTEXT, PROMPT_SETS
 from faircontext.calibrate import alignment_loss, calibration_loss, pair_weights, total_loss
 from faircontext.errors import LabelError
+from faircontext.estimators import Evidence
+from faircontext.evidence import common_evidence
 from faircontext.explore import explore, openness
+from faircontext.masks import sample_masks
+from faircontext.methods.evidence import Localised
 from helpers import assert_identical, assert_same_answer, assert_valid, same_bits
 from oracles import fcl as oracle
 
@@ -462,3 +466,126 @@ def test_safe_calibrates_open_images_only(
     assert_same_answer(safe, FCL(**settings, calibrate=False)(episode))
     assert safe.fallback is None
     assert safe.diagnostics["openness"] < FCL().safe_openness
+
+
+def test_pairs_of_the_three_leaders_are_made_alike(photos: Photos, make_episode: MakeEpisode) -> None:
+    settings = {**SMALL, "k": 10}
+    every, leading = (
+        FCL(**settings, pairs=pairs).adapt(make_episode(photos["astronaut"])) for pairs in ("all", "top3")
+    )
+    leaders = set(leading.before.ranking[:3].tolist())
+    used = [pair for pair in every.pairs.T.tolist() if leaders & set(pair)]
+    assert leading.pairs.T.tolist() == used
+    assert (every.common.shape[0], leading.common.shape[0]) == (45, 24)
+    rows = [every.pairs.T.tolist().index(pair) for pair in used]
+    assert same_bits(leading.common, every.common[rows])
+    assert not torch.equal(leading.calibration.context, every.calibration.context)
+
+
+def test_with_three_candidates_all_pairs_have_a_leader(episode: Episode) -> None:
+    settings = {**SMALL, "k": 3}
+    assert_identical(FCL(**settings, pairs="top3")(episode), FCL(**settings)(episode))
+
+
+@pytest.mark.parametrize("ranking", [[3, 1, 0, 2], [0, 2, 1, 3]])
+def test_the_best_twos_common_evidence_is_theirs_also_where_they_are_no_pair(ranking: list[int]) -> None:
+    rng = np.random.default_rng(0)
+    evidence = Evidence(torch.from_numpy(rng.normal(size=(9, 4))).float(), sample_masks(9, rng, (3,), 0.5), 6, 6)
+    pairs, method = torch.tensor([[0, 1], [2, 2]]), FCL(area=0.5)  # 0 with 2, and 1 with 2
+    common = common_evidence(evidence.maps, pairs, "max", 0.5)
+    found = method._best_common(Localised(torch.zeros(2, 4), pairs, evidence, common), torch.tensor(ranking))
+    expected = common_evidence(evidence.maps, torch.tensor(sorted(ranking[:2]))[:, None], "max", 0.5)[0]
+    torch.testing.assert_close(found, expected)
+    assert method._best_common(Localised(torch.zeros(2, 4), pairs), torch.tensor(ranking)) is None
+
+
+def test_candidates_of_one_name_share_their_pictures(photos: Photos) -> None:
+    backbone = CountingLite("lite0")
+    labels = LabelSpace(("cat", "dog", "cat", "horse"), backbone)
+    episode = Episode(photos["cat"], labels, ViewRecipe(count=8, scale=(0.3, 1.0)))
+    adaptation = FCL(**SMALL).adapt(episode)
+    assert backbone.encoded == 8 + 8 + 4  # of six pairs, those of the two cats with a third are two
+    alone = torch.cat([backbone.encode_image(episode.x * common[None, None]) for common in adaptation.common])
+    assert same_bits(episode.weighted_features(adaptation.common), alone)
+
+
+# Descriptions of the classes: one context for all of them
+
+FEATURES = {
+    "astronaut": ["A person in a suit.", "A spaceman in white, with a flag."],
+    "rocket": ["A rocket."],
+    "cat": ["A cat purrs."],
+}
+
+
+def test_descriptions_that_are_a_filled_template_answer_as_it_does(
+    photos: Photos, make_episode: MakeEpisode, lite0: Backbone
+) -> None:
+    names, method = ("astronaut", "cat", "rocket", "snail"), FCL(**SMALL, context="cl-hp")
+    described = LabelSpace(names, lite0, descriptions=[["a photo of a {}."]] * 4)
+    answers = [method(make_episode(photos["astronaut"], space)) for space in (described, LabelSpace(names, lite0))]
+    assert_identical(*answers)
+
+
+@pytest.mark.parametrize("hp_base", ["hard", "init"])
+def test_one_context_is_learnt_over_all_descriptions(
+    photos: Photos, make_episode: MakeEpisode, lite0: Backbone, hp_base: str
+) -> None:
+    labels = LabelSpace(tuple(FEATURES), lite0, descriptions=FEATURES)
+    episode = make_episode(photos["astronaut"], labels)
+    adaptation = FCL(**SMALL, context="cl-hp", hp_base=hp_base).adapt(episode)
+    assert adaptation.calibration is not None
+    context = adaptation.calibration.context
+    assert context.shape == labels.initial_tokens.shape
+    assert not context.equal(labels.initial_tokens)
+    for row, index in enumerate(adaptation.candidates.tolist()):
+        rows = lite0.encode_text(lite0.tokenize(labels.descriptions[index], "{}"), context, "prepend").double()
+        expected = torch.nn.functional.normalize(rows.mean(0), dim=-1)
+        torch.testing.assert_close(adaptation.calibration.text[row].double(), expected, rtol=0, atol=1e-6)
+
+
+def test_the_gradient_goes_through_every_description(lite0_double: Backbone) -> None:
+    """Against differences of the loss itself, along a random direction."""
+    labels = LabelSpace(tuple(FEATURES), lite0_double, descriptions=FEATURES)
+    generator = torch.Generator().manual_seed(1)
+    target = torch.randn(3, 384, generator=generator, dtype=torch.float64)
+    start = labels.initial_tokens.double()
+    direction = torch.randn(start.shape, generator=generator, dtype=torch.float64)
+
+    def value(context: torch.Tensor) -> torch.Tensor:
+        return (lite0_double.encode_text(labels.prompts[0], context, "prepend") * target).sum()
+
+    leaf = start.clone().requires_grad_()
+    (slope,) = torch.autograd.grad(value(leaf), leaf)
+    step = 1e-5
+    with torch.no_grad():
+        change = (value(start + step * direction) - value(start - step * direction)) / (2 * step)
+    assert float((slope * direction).sum()) == pytest.approx(float(change), rel=1e-6)
+
+
+def test_descriptions_have_no_words_that_cl_could_learn(
+    lite0: Backbone, make_episode: MakeEpisode, photos: Photos
+) -> None:
+    labels = LabelSpace(tuple(FEATURES), lite0, descriptions=FEATURES)
+    message = (
+        r"^descriptions of the classes have no words before the class name in common for context='cl' to learn; use "
+        r"context='cl-hp'$"
+    )
+    with pytest.raises(LabelError, match=message):
+        FCL().check_labels(labels)
+    with pytest.raises(LabelError, match=message):
+        FCL(**SMALL)(make_episode(photos["astronaut"], labels))
+    with pytest.raises(LabelError, match=r"in common for tpt to learn$"):
+        create_method("tpt").check_labels(labels)
+
+
+def test_a_template_without_blanks_is_learnt_by_either_context(
+    tiny: Callable[[str], Backbone], lite0: Backbone, make_episode: MakeEpisode, photos: Photos
+) -> None:
+    for backbone in (tiny("clip"), lite0):
+        labels = LabelSpace(("猫", "狗", "fire truck"), backbone, ("一张{}的照片",))
+        for context in ("cl", "cl-hp"):
+            adaptation = FCL(**SMALL, context=context).adapt(make_episode(photos["cat"], labels))
+            assert adaptation.calibration is not None
+            assert adaptation.calibration.failure is None
+            assert adaptation.prediction.diagnostics["context_shift"] > 0

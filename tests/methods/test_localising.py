@@ -63,8 +63,8 @@ def test_a_run_is_told_of_flat_common_evidence() -> None:
     assert not is_flat({"common_mean": FLAT})
     assert not is_flat({})
     assert describe_flat("fcl-50", 3, 4) == (
-        "fcl-50: common evidence is flat in 3 of 4 images (mean of Q / max Q above 0.95): nothing was localised there; "
-        "the setting area gives it an area, for example area=0.25"
+        "fcl-50: common evidence is flat in 3 of 4 images (mean of Q / max Q above 0.95): nothing was localised there, "
+        "where the setting area, for example area=0.25, gives it an area unless all maps are level"
     )
 
 

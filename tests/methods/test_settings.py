@@ -4,7 +4,7 @@ import subprocess
 import sys
 
 import pytest
-from hypothesis import given, strategies as st
+from hypothesis import given, settings as examples, strategies as st
 
 from faircontext import FCL, Backbone, ZeroShot, create_method, list_methods
 from faircontext.errors import ArgumentError
@@ -122,6 +122,8 @@ def test_a_value_of_the_wrong_type_is_refused_by_name(outcomes: list[str], numbe
         ("gamma=0.2,0.8", (0.2, 0.8)),
         ("context=cl-hp", "cl-hp"),
         ("aggregation=mean", "mean"),
+        ("occluder=drop", "drop"),
+        ("pairs=top3", "top3"),
     ],
 )
 def test_words_are_read_by_the_types_of_the_settings(word: str, value: object) -> None:
@@ -142,6 +144,8 @@ def test_words_are_read_by_the_types_of_the_settings(word: str, value: object) -
         ("calibrate=1", "calibrate=1 is not possible; it takes true or false"),
         ("context=tokens", "context=tokens is not possible; it takes cl or cl-hp"),
         ("grids=7,a", "grids=7,a is not possible; it takes whole numbers with commas between"),
+        ("pairs=top2", "pairs=top2 is not possible; it takes all or top3"),
+        ("occluder=hole", "occluder=hole is not possible; it takes black or mean or blur or drop"),
         ("gamma=a,b", "gamma=a,b is not possible; it takes a number or numbers with commas between"),
     ],
 )
@@ -181,6 +185,7 @@ VALUES = st.fixed_dictionaries(
 )
 
 
+@examples(deadline=None)  # what a busy machine takes says nothing
 @given(VALUES)
 def test_settings_survive_being_written_and_read(settings: dict) -> None:
     words = []

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from hypothesis import given, settings, strategies as st
+from hypothesis import example, given, settings, strategies as st
 from torch import Tensor
 
 from faircontext import ZERO, Backbone, Episode, LabelSpace, ViewRecipe, ZeroShot
@@ -124,6 +124,7 @@ def test_a_tie_goes_to_the_most_confident_discarded_view_that_chooses_a_tied_cla
 
 
 @given(SEEDS, st.integers(2, 7), st.floats(0.0, 0.02))
+@example(seed=3, tied=3, gap=0.0017946375734148215)  # no discarded view chooses a tied class
 @settings(deadline=None, max_examples=60)
 def test_shares_that_are_equal_tie_in_whatever_order_views_are_summed(
     made_up: MakeUp, seed: int, tied: int, gap: float

@@ -14,7 +14,8 @@ from torchcam.metrics import DeletionInsertionMetric
 
 from faircontext import Episode
 from faircontext.errors import ArgumentError
-from faircontext.evidence import evidence_maps, occlude, sample_masks
+from faircontext.evidence import evidence_maps
+from faircontext.masks import occlude, sample_masks
 from faircontext.metrics.saliency import (
     Curve,
     deletion,

@@ -76,6 +76,9 @@ def test_the_page_says_in_words_what_the_model_is(explanation: Explanation, tmp_
         "the orientation that the file states is ignored",
         "images of up to 2,000 pixels are read",
     ]
+    engine = {"name": "openvino", "version": "2026.4"}
+    fast = write_explanation(replace(explanation, run=run | {"engine": engine}), tmp_path)
+    assert "Backbone tiny in fp32, run by openvino 2026.4" in fast.read_text("utf-8")
     plain = write_explanation(replace(explanation, run=run | dict.fromkeys(flags, False) | {"model": {}}), tmp_path)
     assert not re.search("True|False|None|[{}]", plain.read_text("utf-8").rpartition('<p class="soft">')[2])
 

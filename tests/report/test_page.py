@@ -74,7 +74,8 @@ def run(tmp_path: Path, images: Path) -> Path:
 
 def test_outcomes_are_told_by_index() -> None:
     found = {outcome_of(answer, first, 1) for answer in (1, 2) for first in (1, 3)}
-    assert found == OUTCOMES.keys()
+    assert {*found, outcome_of(1, 1, None)} == OUTCOMES.keys()
+    assert {outcome_of(answer, first, None) for answer in (0, 1) for first in (0, 1)} == {"unlabelled"}
     assert outcome_of(1, 2, 1) == "fixed"
     assert outcome_of(2, 1, 1) == "broke"
 

@@ -11,8 +11,8 @@ from faircontext.cli import main
 from faircontext.errors import ArgumentError
 from faircontext.report.figures import FIGURES, draw_figures, load_groups
 from faircontext.report.page import build_page
+from faircontext.runs.analyses import read_analysis
 from faircontext.runs.groups import find_runs, incomplete
-from faircontext.runs.results import read_analysis
 from made_analyses import analysis_run, gallery_row
 from made_runs import write_run
 
@@ -26,7 +26,7 @@ def test_one_image_and_one_class_are_drawn_without_a_warning(tmp_path: Path) -> 
     analysis_run(runs / "entropy", "entropy", [{"views": [0.0], "entropy": [0.0], "euec": [0.1]}])
     ones = dict.fromkeys(("cos_common", "cos_unique_1", "cos_unique_2", "cos_composed"), 1.0)
     analysis_run(runs / "decomposition", "decomposition", [ones])
-    analysis_run(runs / "gallery", "gallery", [gallery_row(0, candidates=2)], candidates=(0, 1), names=("only",))
+    analysis_run(runs / "gallery", "gallery", [gallery_row(0, candidates=2)], candidates=(0, 1), names=("one", "other"))
     outcomes = draw_figures(*load_groups([runs]), [*FIGURES], tmp_path / "out")
     assert {outcome.name for outcome in outcomes if not outcome.files} == {"pareto", "ablations"}
 

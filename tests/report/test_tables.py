@@ -23,7 +23,6 @@ from faircontext.imageio import read_image
 from faircontext.metrics.stats import average_interval, holm, paired_bootstrap
 from faircontext.report.csv_tables import compare_with_paper, comparison_table, long_records, paper_records
 from faircontext.report.paper import (
-    METRICS,
     OOD,
     SETS,
     TABLES,
@@ -43,10 +42,11 @@ from faircontext.report.render import (
     to_markdown,
     to_terminal,
 )
+from faircontext.report.table_metrics import METRICS
 from faircontext.report.tables import adjusted_p_values, long_table, paper_table
-from faircontext.runs.evaluate import answer_here, carry_out
 from faircontext.runs.groups import find_runs, group_runs, incomplete, method_title
 from faircontext.runs.plan import Plan, Setup
+from faircontext.runs.runner import answer_here, carry_out
 from made_runs import write_run
 
 ALL = range(20)

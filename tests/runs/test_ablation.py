@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -144,8 +143,8 @@ def result(folder: Path, name: str, dataset: str, right: dict[int, bool]) -> Res
     """Return a result on some images of a data set, by position."""
     place = write_run(folder / name / dataset, dataset, {name: [at for at, good in right.items() if good]})
     run = load_run(place)
-    rows = run.rows.filter(pc.is_in(run.rows["position"], pa.array([*right])))
-    (found,) = read_results(replace(run, rows=rows))
+    vars(run)["rows"] = run.rows.filter(pc.is_in(run.rows["position"], pa.array([*right])))
+    (found,) = read_results(run)
     return found
 
 

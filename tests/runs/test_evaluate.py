@@ -17,11 +17,12 @@ import pytest
 from faircontext import Backbone, Episode, FairContextError, LabelSpace, ZeroShot, load_image
 from faircontext.datasets.spec import Dataset
 from faircontext.imageio import read_image
-from faircontext.runs import evaluate
-from faircontext.runs.evaluate import Engine, Watch, answer_here
+from faircontext.runs import runner, watch as watch_module
 from faircontext.runs.plan import Plan
 from faircontext.runs.records import SCHEMA, Record
+from faircontext.runs.runner import Engine, answer_here
 from faircontext.runs.store import load_run, merge
+from faircontext.runs.watch import Watch
 
 HERE = partial(answer_here, read=read_image, workers=0)
 
@@ -30,7 +31,7 @@ def carry_out(
     plan: Plan, out: Path, engine: Engine = HERE, resume: bool = False, said: list[str] | None = None
 ) -> pa.Table:
     warn = ([] if said is None else said).append
-    return evaluate.carry_out(plan, out, engine, resume, {"engine": "local"}, warn).rows
+    return runner.carry_out(plan, out, engine, resume, {"engine": "local"}, warn).rows
 
 
 def without_time(rows: pa.Table) -> pa.Table:
@@ -152,10 +153,10 @@ def test_an_interrupted_run_keeps_what_it_had_and_goes_on(plan: Plan, whole: pa.
         return HERE(plan, positions)
 
     assert without_time(carry_out(plan, tmp_path, count, resume=True)).equals(without_time(whole))
-    assert answered == plan.positions[8:]
+    assert answered == plan.positions[8:].tolist()
     assert [session["images"] for session in load_run(tmp_path / "pictures").document["sessions"]] == [3, 0, 5, 5]
     carry_out(plan, tmp_path, count, resume=True)  # nothing is left: a complete run is left alone
-    assert answered == plan.positions[8:]
+    assert answered == plan.positions[8:].tolist()
 
 
 KILLED = """
@@ -164,7 +165,7 @@ from functools import partial
 from pathlib import Path
 from faircontext import FCL, LabelSpace, ViewRecipe, ZeroShot, create_backbone
 from faircontext.runs import store
-from faircontext.runs.evaluate import answer_here, carry_out
+from faircontext.runs.runner import answer_here, carry_out
 from faircontext.runs.plan import Plan, Setup
 from faircontext.datasets.spec import Dataset, Sample
 from faircontext.imageio import read_image
@@ -176,7 +177,8 @@ samples = tuple(Sample(f"images/{p.name}", p, n % 4) for n, p in enumerate(sorte
 methods = {"zero_shot": ZeroShot(), "fcl": FCL(masks=8, k=3)}
 backbone = create_backbone(f"local-dir:{model}", precision="fp32")
 setup = Setup(LabelSpace(names, backbone), methods, ViewRecipe(count=8, scale=(0.3, 1.0)))
-plan = Plan(Dataset("pictures", folder, "a table", "all", names, samples), setup, 0, None, None, {"preset": "paper"})
+dataset = Dataset("pictures", folder, "a table", "all", names, samples)
+plan = Plan(dataset, setup, 0, None, None, {"preset": "paper", "prompts": "single"})
 
 def engine(plan, positions):
     for number, records in enumerate(answer_here(plan, positions, read_image, 0)):
@@ -275,7 +277,7 @@ def record(plan: Plan, position: int, right: bool, error: str = "") -> list[Reco
 class TestWatch:
     def watch(self, plan: Plan, right: int, number: int) -> list[str]:
         said: list[str] = []
-        watch = Watch(plan, SCHEMA.empty_table(), said.append)
+        watch = Watch(plan, said.append)
         for position in range(number):
             watch.add(record(plan, position, position < right))
         return said
@@ -292,7 +294,7 @@ class TestWatch:
         assert self.watch(plan, 0, 99) == []
 
     def test_accuracies_so_far_carry_their_number_and_interval(self, plan: Plan) -> None:
-        watch = Watch(plan, SCHEMA.empty_table(), print)
+        watch = Watch(plan, print)
         assert watch.status() == "nothing answered yet"
         for position in range(4):
             watch.add(record(plan, position, position < 3, "broken" if position == 1 else ""))
@@ -303,8 +305,8 @@ class TestWatch:
         self, plan: Plan, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
     ) -> None:
         clock = iter(np.arange(0.0, 1000.0, 20.0))
-        monkeypatch.setattr(evaluate.time, "perf_counter", lambda: float(next(clock)))
-        watch = Watch(plan, SCHEMA.empty_table(), print)
+        monkeypatch.setattr(watch_module.time, "perf_counter", lambda: float(next(clock)))
+        watch = Watch(plan, print)
         list(watch.follow((record(plan, position, True) for position in range(4)), 10))
         lines = capsys.readouterr().out.splitlines()
         assert lines[0].startswith("pictures: 1 of 10 images, 0.05 images/s, 3 min left; zero_shot 100.0% (n = 1")

@@ -16,9 +16,9 @@ from faircontext import FairContextError
 from faircontext.cli import main
 from faircontext.datasets.spec import Dataset
 from faircontext.imageio import read_image
-from faircontext.runs.evaluate import answer_here, carry_out, rebuild
 from faircontext.runs.options import EvaluateOptions
 from faircontext.runs.plan import Plan, plan_of
+from faircontext.runs.runner import answer_here, carry_out, rebuild
 from faircontext.runs.store import load_run
 from helpers import descendants
 

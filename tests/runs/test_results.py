@@ -65,7 +65,9 @@ def unreadable(method: str = "fcl", position: int = 9) -> Record:
 def results(*records: Record) -> dict[str, Result]:
     methods = dict.fromkeys(record.method for record in records)
     document = {"config": {"methods": {name: {} for name in methods}, "dataset": {"name": "set"}}}
-    found = read_results(Run(Path("run"), document, to_table(records)))
+    run = Run(Path("run"), document)
+    vars(run)["rows"] = to_table(records)  # in place of files
+    found = read_results(run)
     return {result.method: result for result in found}
 
 

@@ -4,12 +4,13 @@ import errno
 import json
 from pathlib import Path
 
+import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, strategies as st
 
 from faircontext import FairContextError
-from faircontext.runs import store
+from faircontext.runs import rows, store
 from faircontext.runs.checks import check_same
 from faircontext.runs.records import SCHEMA, Record, to_table
 from faircontext.runs.store import RunStore, load_run, load_runs, write_run
@@ -86,7 +87,7 @@ def test_what_was_flushed_survives_and_is_known_as_done(tmp_path: Path) -> None:
     run._lock.release()
     assert not load_run(tmp_path).complete
     with open_store(tmp_path, resume=True) as again:
-        assert again.done == {"0.png"}
+        assert again.is_answered(np.array([0, 1, 9])).tolist() == [True, False, False]
         again.add(image(1))
         again.finish()
     found = load_run(tmp_path)
@@ -166,7 +167,7 @@ def test_a_full_disk_is_a_line_and_earlier_parts_stay(tmp_path: Path, monkeypatc
     run = open_store(tmp_path)
     run.add(image(0))
     run.flush()
-    monkeypatch.setattr(store.pq, "write_table", fill)
+    monkeypatch.setattr(rows.pq, "write_table", fill)
     run.add(image(1))
     with pytest.raises(FairContextError) as full:
         run.flush()
@@ -175,7 +176,7 @@ def test_a_full_disk_is_a_line_and_earlier_parts_stay(tmp_path: Path, monkeypatc
     monkeypatch.undo()
     assert load_run(tmp_path).rows["path"].to_pylist() == ["0.png"] * 2
     with open_store(tmp_path, resume=True) as again:
-        assert again.done == {"0.png"}
+        assert again.is_answered(np.array([0, 1, 9])).tolist() == [True, False, False]
 
 
 def test_a_folder_that_cannot_be_made_is_a_line(tmp_path: Path) -> None:
@@ -253,7 +254,7 @@ def test_an_image_that_lacks_a_method_is_answered_again(tmp_path: Path) -> None:
         run.finish()
     assert not load_run(tmp_path).complete
     with open_store(tmp_path, resume=True) as again:
-        assert again.done == {"0.png"}
+        assert again.is_answered(np.array([0, 1, 9])).tolist() == [True, False, False]
         again.add(image(1))
         again.finish()
     found = load_run(tmp_path)

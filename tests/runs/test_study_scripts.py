@@ -4,6 +4,7 @@ from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
 
+import numpy as np
 import pytest
 
 from faircontext.methods import FCL
@@ -51,3 +52,62 @@ def test_a_rule_lets_calibration_change_an_answer_from_its_threshold_on() -> Non
 def test_the_rule_that_is_shipped_is_the_one_that_is_reported() -> None:
     script = load("select_safe")
     assert FCL().safe_openness in script.RULES["entropy over its maximum"][1]
+
+
+def answers(script: ModuleType, correct: list[int], encoded: int) -> object:
+    right = np.array(correct, bool)
+    return script.Answers(right, *np.zeros((2, len(right)), bool), np.full(len(right), encoded))
+
+
+def test_the_preset_fast_must_save_and_lose_nothing() -> None:
+    script = load("select_fast")
+    base = answers(script, [1] * 400 + [0] * 360, 209)
+    same, dear = answers(script, [1] * 400 + [0] * 360, 83), answers(script, [1] * 400 + [0] * 360, 84)
+    worse = answers(script, [1] * 385 + [0] * 375, 70)
+    known = {"base": base, "dear": dear, "worse": worse, "same": same}
+    assert script.chosen(known, "base", ["dear", "worse", "same"]) == "same"
+    assert script.chosen(known, "base", ["dear", "worse"]) is None
+
+
+def test_what_an_answer_encoded_is_counted() -> None:
+    script = load("select_fast")
+    settings = {"k": 10, "pairs": "all"}
+    row = {"diagnostics": '{"evidence_masks": 100}'}
+    assert script.encoded(row, settings, 64, 1000) == 209
+    assert script.encoded(row, {**settings, "pairs": "top3"}, 64, 1000) == 64 + 100 + 24
+    assert script.encoded(row, {**settings, "pairs": "top3"}, 64, 2) == 64 + 100 + 1
+    assert script.encoded({"diagnostics": '{"openness": 0.5}'}, settings, 64, 1000) == 64
+    for count in range(1, 12):
+        for pairs, leaders in (("all", count), ("top3", 3)):
+            rest = max(count - leaders, 0)
+            expected = count * (count - 1) // 2 - rest * (rest - 1) // 2
+            assert script.pairs_of({"k": count, "pairs": pairs}, 99) == expected
+
+
+def test_a_fifth_of_the_classes_is_left_out_always_the_same() -> None:
+    script = load("study_unknown")
+    assert [len(script.left_out(classes)) for classes in (10, 100, 12)] == [2, 20, 2]
+    assert script.left_out(10) == script.left_out(10)
+    assert script.left_out(100) <= {*range(100)}
+
+
+def test_unknown_images_are_summed_up_by_set_and_over_sets() -> None:
+    """FCL's scores tell known from unknown; zero-shot's are the same for all, which is chance."""
+    script = load("study_unknown")
+    rows = [
+        {
+            "set": name,
+            "known": known,
+            "zero_shot": dict.fromkeys(script.SCORES, 0.5),
+            "fcl": dict.fromkeys(script.SCORES, float(known)),
+        }
+        for name in script.SETS
+        for known in [True] * 6 + [False] * 3
+    ]
+    lines = script.summarise(rows)
+    assert len(lines) == len(script.SCORES) * (len(script.SETS) + 1)
+    assert lines[0] == (
+        f"| {script.SETS[0]} | probability | 6 + 3 | 0.500 (0.500 to 0.500) | 1.000 (1.000 to 1.000) | "
+        "+0.500 (+0.500 to +0.500) |"
+    )
+    assert lines[-1] == f"| mean of {len(script.SETS)} sets | energy | {len(rows)} | | | +0.500 (+0.500 to +0.500) |"

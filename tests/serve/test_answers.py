@@ -145,6 +145,31 @@ def test_labels_come_by_name_by_file_or_of_a_set(service: Running, sent: list[Pa
     assert all(answers == found[0] for answers in found)
 
 
+def test_prompts_of_ones_own_and_none_of_these_are_as_of_the_library(
+    service: Running, sent: list[Path], model_words: tuple[str, ...], tmp_path: Path
+) -> None:
+    described = json.dumps({name: [f"a drawing of a {name}", f"a small {name}"] for name in NAMES})
+    (tmp_path / "own.json").write_text(described)
+    common = {"labels": LABELS, "method": "zero_shot,fcl", "settings": "fcl.masks=8"}
+    words = (*model_words, "--labels", ",".join(NAMES), "--method", "zero_shot,fcl", "--set", "fcl.masks=8")
+    withheld = 0
+    for form, more in (
+        ({"template": ["ein {}.", "a {}!"]}, ("--template", "ein {}.", "--template", "a {}!")),
+        ({"template": "a {}", "prompts": "single"}, ("--template", "a {}", "--prompts", "single")),
+        ({"descriptions": described}, ("--descriptions", str(tmp_path / "own.json"))),
+        ({"unknown": "probability=0.9"}, ("--unknown", "probability=0.9")),
+        ({"unknown": "energy"}, ("--unknown", "energy")),
+    ):
+        expected = by_library(sent[:4], tmp_path, *words, *more)
+        with service.http() as http:
+            response = http.post("/v1/classify", data=common | form, files=uploads(sent[:4]))
+        assert response.status_code == 200, response.text
+        assert comparable(response.json()["answers"]) == comparable(expected["answers"])
+        assert response.json()["run"] == {**expected["run"], "backbone": "local-dir:clip"}
+        withheld += sum(entry["fallback"].startswith("none of these") for entry in expected["answers"])
+    assert withheld
+
+
 def test_odd_class_names_are_warned_of(service: Running, sent: list[Path]) -> None:
     with service.http() as http:
         response = http.post("/v1/classify", data={"labels": "cat,cat,dog"}, files=uploads(sent[:1]))

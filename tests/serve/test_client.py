@@ -25,6 +25,16 @@ def test_photos_are_answered_in_their_order(service: Running, sent: list[Path]) 
     assert len(answers[0]["top"]) == 2
 
 
+def test_lists_and_objects_are_sent_as_fields(service: Running, sent: list[Path]) -> None:
+    described = {name: [f"a small {name}", "{c}"] for name in NAMES}
+    with Client(service.url) as client:
+        (own,) = client.classify(sent[:1], NAMES, method="zero_shot", template=["ein {}.", "{}"], unknown="cosine=0.99")
+        (other,) = client.classify(sent[:1], NAMES, method="zero_shot", descriptions=described, truncate=True)
+    assert own["prediction"] == ""
+    assert own["fallback"].startswith("none of these: cosine")
+    assert own["top5"] != other["top5"]
+
+
 def test_an_explanation_is_returned(service: Running, sent: list[Path]) -> None:
     with Client(service.url) as client:
         found = client.explain(sent[0], ["a, b", "c"], settings=["masks=4"])

@@ -1,5 +1,6 @@
 """What is not answered: one line of JSON that names the field, whatever is sent."""
 
+import json
 import socket
 import time
 from collections.abc import Callable, Iterator
@@ -73,7 +74,22 @@ MANY = "\n".join(f"class {number}" for number in range(2001))
         ({"labels": "a,b", "truncate": "maybe"}, "truncate", "invalid truncate: input should be a valid boolean"),
         ({"labels": " ".join(["long"] * 45)}, "labels", ""),
         ({"labels": "a,b", "backbone": "/etc"}, "backbone", "invalid backbone: unknown; known: labels, labels_file"),
-        ({"labels": MANY[:19_000], "prompts": "imagenet80"}, "labels", "invalid prompts imagenet80"),
+        ({"labels": MANY[:19_000], "prompts": "imagenet80"}, "prompts", "invalid prompts: "),
+        ({"labels": "a,b", "template": "a photo"}, "template", "prompt template 'a photo' needs exactly one {}"),
+        ({"labels": "a,b", "template": "{} " * 400}, "template", "invalid template: string should have at most 1000"),
+        ({"labels": "a,b", "descriptions": "{"}, "descriptions", "invalid descriptions: is no JSON"),
+        (
+            {"labels": "a,b", "descriptions": '{"a": ["a"]}'},
+            "descriptions",
+            "invalid descriptions: lacks prompts of 'b'",
+        ),
+        (
+            {"labels": "a,b", "descriptions": json.dumps({"a": [f"a {n}" for n in range(16_000)], "b": ["b"]})},
+            "prompts",
+            "invalid prompts: 16,001 of 2 class names, at most 16,000 in all",
+        ),
+        ({"labels": "a,b", "unknown": "thresholds.json"}, "unknown", "invalid unknown: string should match pattern"),
+        ({"labels": "a,b", "unknown": "cosine=1e400"}, "unknown", "invalid threshold '1e400'"),
     ],
 )
 def test_a_field_that_cannot_be_used_is_named(

@@ -91,6 +91,14 @@ FIELDS = {
     "preset": st.one_of(WORDS, st.sampled_from(("paper", "recommended", "official"))),
     "seed": st.one_of(WORDS, st.integers(-2, 2**70).map(str)),
     "top_k": st.one_of(WORDS, st.integers(-1, 200).map(str)),
+    "template": st.lists(st.one_of(WORDS, st.sampled_from(("a {}.", "{c}", "{} {}"))), max_size=3),
+    "descriptions": st.one_of(
+        WORDS,
+        st.sampled_from(('{"a": ["an a"], "b": "a {}"}', '{"x": {"a": ["a"]}}', "[1]", "[[" * 5_000, '{"a": [""]}')),
+    ),
+    "unknown": st.one_of(
+        WORDS, st.sampled_from(("probability=0.5", "cosine", "energy=1e400", "cosine=nan", "energy=-+1", "t.json"))
+    ),
     "truncate": st.one_of(WORDS, st.sampled_from(("true", "false"))),
     "format": st.one_of(WORDS, st.sampled_from(("json", "html"))),
 }

@@ -1,6 +1,7 @@
 """Runs with known answers, written as `evaluate` writes them."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +48,7 @@ def write_run(
     settings: Mapping[str, Mapping[str, Any]] | None = None,
     backbone: str = "ViT-B-16",
     labels: Sequence[int] | None = None,
+    confidence: Sequence[float] | None = None,
     **config: Any,
 ) -> Path:
     """Write a run in which each method has some images right, by their positions, and return its folder.
@@ -61,6 +63,7 @@ def write_run(
         settings: of methods.
         backbone: its name.
         labels: true classes; the position modulo 10 where they are not given.
+        confidence: of all methods, by position; 0.6 where it is not given.
         **config: what else `run.json` says, for example limit, shard, seed, pretrained, listed or split.
     """
     names = [*right]
@@ -72,7 +75,10 @@ def write_run(
     with RunStore(folder, document, names, resume=False) as store:
         for position in range(images if answered is None else answered):
             label = position % CLASSES if labels is None else labels[position]
-            store.add([_record(dataset, position, label, name, right, position in unreadable) for name in names])
+            records = [_record(dataset, position, label, name, right, position in unreadable) for name in names]
+            if confidence is not None:
+                records = [replace(record, confidence=confidence[position]) for record in records]
+            store.add(records)
         if answered is None:
             store.finish()
     return folder

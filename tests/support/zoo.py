@@ -80,6 +80,7 @@ FCL_DEFAULTS = {
     "steps": 2,
     "safe": False,
     "safe_openness": 0.8,
+    "pairs": "all",
     "hp_base": "hard",
     "hp_init": "copy",
 }

@@ -57,9 +57,9 @@ class Analysis(EvidenceMethod):
 
     def check_labels(self, labels: LabelSpace) -> None:
         """Raise `LabelError` where there are several templates: evidence is measured with one prompt."""
-        if len(labels.templates) > 1:
+        if len(labels.prompts) > 1:
             raise LabelError(
-                f"{self.name} is measured with one prompt template, not {len(labels.templates)}; use --prompts single"
+                f"{self.name} is measured with one prompt template, not {len(labels.prompts)}; use --prompts single"
             )
 
     def predicted(self, episode: Episode) -> int:

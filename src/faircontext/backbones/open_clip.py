@@ -9,7 +9,7 @@ import copy
 import math
 from collections.abc import Callable, Mapping
 from functools import cached_property
-from typing import Any
+from typing import Any, cast
 
 import open_clip
 import torch
@@ -18,8 +18,15 @@ from jaxtyping import Bool, Float
 from open_clip.transformer import QuickGELU, ResidualAttentionBlock, VisionTransformer
 from torch import Tensor
 
-from faircontext.backbones.base import ADAPTABLE_BLOCKS, Backbone
-from faircontext.backbones.towers import ROW_MULTIPLE, USELESS, hash_of, pad_rows, refuse_features
+from faircontext.backbones.base import ROW_MULTIPLE, Backbone
+from faircontext.backbones.towers import (
+    ADAPTABLE_BLOCKS,
+    DROPPABLE_PATCHES,
+    USELESS,
+    hash_of,
+    pad_rows,
+    refuse_features,
+)
 from faircontext.errors import ArgumentError, check_choice
 
 __all__ = ["OpenClip", "SplitTower", "TextTower"]
@@ -191,8 +198,12 @@ class SplitTower:
         for block, update in zip(self._upper.transformer.resblocks[-self.blocks :], updates, strict=True):
             weight = {"attn.in_proj_weight": block.attn.in_proj_weight + update}
             hidden = torch.func.functional_call(block, weight, (hidden,))
-        pooled, _ = self._upper._pool(hidden)
-        return F.normalize(pooled if self._upper.proj is None else pooled @ self._upper.proj, dim=-1)
+        return F.normalize(_pool(self._upper, hidden), dim=-1)
+
+
+def _pool(tower: Any, hidden: Float[Tensor, "images tokens width"]) -> Float[Tensor, "images dim"]:
+    pooled: Tensor = tower._pool(hidden)[0]
+    return pooled if tower.proj is None else pooled @ tower.proj
 
 
 def _activation(model: torch.nn.Module) -> str:
@@ -211,6 +222,7 @@ class OpenClip(Backbone):
         device: a torch device.
         precision: of the image tower: `auto`, `fp32`, `bf16` or `fp16`.
         batch_size: rows of an image encoder batch on an accelerator; on a CPU they are always 16.
+        engine: of the image tower: `auto`, `torch` or `openvino`.
 
     Raises:
         ArgumentError: the model has a layout that cannot be used.
@@ -225,8 +237,9 @@ class OpenClip(Backbone):
         device: str = "cpu",
         precision: str = "auto",
         batch_size: int = 16,
+        engine: str = "auto",
     ) -> None:
-        super().__init__(device, precision, batch_size)
+        super().__init__(device, precision, batch_size, engine)
         self.name = name
         self._read_preprocessing(open_clip.get_model_preprocess_cfg(model))
         self.logit_scale = float(model.logit_scale.detach().exp())
@@ -250,8 +263,10 @@ class OpenClip(Backbone):
     def capabilities(self) -> frozenset[str]:
         """What some methods need beyond features; see `Backbone.capabilities`."""
         tower: Any = self.tower
-        splits = isinstance(tower, VisionTransformer) and hasattr(tower.transformer.resblocks[-1], "attn")
-        return super().capabilities | ({ADAPTABLE_BLOCKS} if splits else set())
+        if not isinstance(tower, VisionTransformer):
+            return super().capabilities
+        splits = hasattr(tower.transformer.resblocks[-1], "attn")
+        return super().capabilities | {DROPPABLE_PATCHES} | ({ADAPTABLE_BLOCKS} if splits else set())
 
     def _read_preprocessing(self, config: Mapping[str, Any]) -> None:
         sides = config["size"] if isinstance(config["size"], tuple | list) else (config["size"],) * 2
@@ -301,10 +316,33 @@ class OpenClip(Backbone):
             self._splits[blocks] = SplitTower(self, blocks)
         return self._splits[blocks]
 
+    @property
+    def patches(self) -> int:
+        """Patches along a side of a picture; see `Backbone.patches`."""
+        if DROPPABLE_PATCHES not in self.capabilities:
+            return super().patches
+        return int(cast(Any, self.tower).grid_size[0])
+
+    def encode_without(
+        self, image: Float[Tensor, "3 height width"], hidden: Bool[Tensor, "masks patches patches"]
+    ) -> Float[Tensor, "masks dim"]:
+        """Return features of an image without its hidden patches, which are embedded once; see `Backbone`."""
+        tower, side = cast(Any, self.tower), self.patches
+        seen = F.pad(~hidden.flatten(1).to(self.device), (1, 0), value=True)  # the class token comes first
+        if hidden.shape[-1] != side or len(counts := seen.sum(1).unique()) != 1 or int(counts[0]) < 2:
+            raise ArgumentError(f"invalid hidden: each mask must hide as many of {side} x {side} patches, and not all")
+        places = seen.nonzero()[:, 1].view(len(seen), -1)
+        features = []
+        with torch.inference_mode():
+            tokens = tower._embeds(self._normalise(image[None]).to(self.dtype))[0]
+            for rows in places.split(self.batch_size):
+                pooled = _pool(tower, tower.transformer(tokens[pad_rows(rows)]))
+                features.append(F.normalize(pooled.float(), dim=-1)[: len(rows)])
+        return self._usable(features)
+
     def _image_features(self, pixels: Tensor, tower: Callable[[Tensor], Any] | None = None) -> Tensor:
         features = (tower or self.tower)(pixels)
-        pooled: Tensor = features[0] if isinstance(features, tuple) else features  # CoCa's tower has tokens as well
-        return pooled
+        return cast(Tensor, features[0] if isinstance(features, tuple) else features)  # CoCa's has tokens as well
 
     @cached_property
     def text_hash(self) -> str:

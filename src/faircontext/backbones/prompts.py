@@ -1,16 +1,29 @@
 """Prompts: named sets of templates, tokens with the position of the context, and gradients group by group."""
 
+import unicodedata
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate, pairwise
 from typing import Any, Literal
 
 import torch
+import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from faircontext.errors import LabelError, unknown_name
+from faircontext.errors import unknown_name
+from faircontext.prompt_files import as_template, fill_template
 
-__all__ = ["CONTEXT", "PROMPT_SETS", "CheckpointedFeatures", "Placement", "Prompts", "fill_template", "prompt_set"]
+__all__ = [
+    "CONTEXT",
+    "PROMPT_SETS",
+    "CheckpointedFeatures",
+    "Placement",
+    "Prompts",
+    "contexts_of",
+    "encode_groups",
+    "prompt_set",
+]
 
 Placement = Literal["replace", "prepend"]
 """Where learnable tokens go: they replace the prompt's context tokens (CL), or stand before the prompt (CL-HP)."""
@@ -52,20 +65,9 @@ def prompt_set(name: str, others: Sequence[str] = ()) -> tuple[str, ...]:
     return PROMPT_SETS[name]
 
 
-def fill_template(template: str, name: str) -> str:
-    """Put a class name into a template; underscores become spaces.
-
-    Raises:
-        LabelError: the template does not have exactly one `{}` for the name.
-    """
-    if template.count("{}") != 1:
-        raise LabelError(f"prompt template {template!r} needs exactly one {{}} for the class name")
-    return template.replace("{}", name.replace("_", " "))
-
-
 @dataclass(frozen=True)
 class Prompts:
-    """Tokenised prompts of one template.
+    """Tokenised prompts of one template, one for each class; or all prompts of each class, which count as one.
 
     Attributes:
         texts: the prompts as words.
@@ -76,6 +78,7 @@ class Prompts:
         cut_rows: which prompts have lost tokens.
         fused: the first prompt in which the words before the class name are no tokens of their own, if there is one:
             then there is no context.
+        counts: how many prompts each class has, in the order of the rows; None where each has one, of a template.
     """
 
     texts: tuple[str, ...]
@@ -85,17 +88,40 @@ class Prompts:
     length: int
     cut_rows: tuple[int, ...] = ()
     fused: str | None = None
+    counts: tuple[int, ...] | None = None
 
     def __len__(self) -> int:
         return len(self.texts)
 
+    @property
+    def rows(self) -> list[range]:
+        """The rows of each class."""
+        counts = self.counts or (1,) * len(self)
+        ends = [0, *accumulate(counts)]
+        return [range(begin, end) for begin, end in pairwise(ends)]
+
+    def of_classes(self, classes: Sequence[int]) -> "Prompts":
+        """Return the prompts of some classes, cut to the longest of them."""
+        if self.counts is None:
+            return self.select(classes)
+        rows, counts = self.rows, tuple(self.counts[index] for index in classes)
+        return replace(self.select([row for index in classes for row in rows[index]]), counts=counts)
+
+    def pool(self, features: Float[Tensor, "prompts dim"]) -> Float[Tensor, "classes dim"]:
+        """Return the unit-norm mean over each class's prompts of unit-norm features; one prompt is left as it is."""
+        if self.counts is None:
+            return features
+        means = [own[0] if len(own) == 1 else F.normalize(own.mean(0), dim=-1) for own in features.split(self.counts)]
+        return torch.stack(means)
+
     def select(self, rows: Sequence[int]) -> "Prompts":
-        """Return some of the prompts, cut to the longest of them."""
+        """Return some of the prompts, cut to the longest of them; each then stands for itself."""
         index = torch.as_tensor(rows, device=self.ids.device)
         mask = self.mask[index]
         longest = int(mask.sum(1).max())
         texts = tuple(self.texts[row] for row in rows)
-        return replace(self, texts=texts, ids=self.ids[index, :longest], mask=mask[:, :longest], cut_rows=())
+        ids = self.ids[index, :longest]
+        return replace(self, texts=texts, ids=ids, mask=mask[:, :longest], cut_rows=(), counts=None)
 
     def cut(self, limit: int) -> "Prompts":
         """Return the prompts with at most `limit` tokens each; the last one, which ends a prompt, stays."""
@@ -125,20 +151,33 @@ class Prompts:
         """
         texts = tuple(fill_template(template, name) for name in names)
         rows = [token_ids(text) for text in texts]
-        words = template.partition("{}")[0]
-        context = token_ids(words)[:-1]
-        apart = not words or words[-1].isspace()
+        words = as_template(template).partition("{}")[0]
+        length, fused = _find_context(words, texts, rows, start, token_ids)
+        return cls._pad(texts, rows, start, pad, length=0 if fused is not None else length - start, fused=fused)
 
-        def fuses(text: str, row: list[int]) -> bool:
-            # The words are tokens of their own where the prompt begins with theirs and a blank after them changes
-            # nothing. Letters cannot tell: languages without blanks need none, and tokenizers differ.
-            return row[: len(context)] != context or (not apart and token_ids(f"{words} {text[len(words) :]}") != row)
+    @classmethod
+    def describe(
+        cls, prompts: Sequence[Sequence[str]], token_ids: Callable[[str], list[int]], start: int, pad: int = 0
+    ) -> "Prompts":
+        """Tokenise several prompts for each class, in full; they have no context in common.
 
-        fused = next((text for text, row in zip(texts, rows, strict=True) if fuses(text, row)), None)
+        Args:
+            prompts: of each class, at least one.
+            token_ids: ids of a text, with the start token, if there is one, and the end token.
+            start: number of start tokens.
+            pad: id that fills rows on the right.
+        """
+        texts = tuple(text for own in prompts for text in own)
+        return cls._pad(texts, [token_ids(text) for text in texts], start, pad, counts=tuple(map(len, prompts)))
+
+    @classmethod
+    def _pad(
+        cls, texts: tuple[str, ...], rows: Sequence[list[int]], start: int, pad: int, length: int = 0, **facts: Any
+    ) -> "Prompts":
         longest = max(map(len, rows))
         ids = torch.tensor([row + [pad] * (longest - len(row)) for row in rows])
         mask = torch.arange(longest) < torch.tensor([[len(row)] for row in rows])
-        return cls(texts, ids, mask, start, 0 if fused is not None else len(context) - start, fused=fused)
+        return cls(texts, ids, mask, start, length, **facts)
 
     def to(self, device: torch.device) -> "Prompts":
         """Return the prompts on a device."""
@@ -147,13 +186,16 @@ class Prompts:
     def insert(
         self,
         embeddings: Float[Tensor, "prompts tokens width"],
-        context: Float[Tensor, "length width"],
+        context: Float[Tensor, "*classes length width"],
         placement: Placement,
     ) -> tuple[Float[Tensor, "prompts more width"], Bool[Tensor, "prompts more"]]:
-        """Return embeddings and mask with learnable tokens instead of the context tokens, or before the prompts."""
+        """Return embeddings and mask with learnable tokens instead of the context tokens, or before the prompts.
+
+        A context of three dimensions has tokens for each prompt.
+        """
         before, after = self.start, self.start + (self.length if placement == "replace" else 0)
-        rows = context.expand(len(embeddings), *context.shape)
-        ones = self.mask.new_ones(len(self), len(context))
+        rows = context if context.ndim == 3 else context.expand(len(embeddings), *context.shape)
+        ones = self.mask.new_ones(len(self), context.shape[-2])
         return (
             torch.cat([embeddings[:, :before], rows, embeddings[:, after:]], dim=1),
             torch.cat([self.mask[:, :before], ones, self.mask[:, after:]], dim=1),
@@ -162,6 +204,80 @@ class Prompts:
     def split(self, size: int) -> list["Prompts"]:
         """Return the prompts in groups of `size`, in order."""
         return [self.select(range(begin, min(begin + size, len(self)))) for begin in range(0, len(self), size)]
+
+
+_UNSPACED = (
+    "CJK ",
+    "IDEOGRAPHIC ",
+    "HIRAGANA ",
+    "KATAKANA",
+    "HALFWIDTH KATAKANA",
+    "THAI ",
+    "LAO ",
+    "KHMER ",
+    "MYANMAR ",
+    "TIBETAN ",
+)
+"""What Unicode's names of letters begin with in scripts that put no blanks between words."""
+
+
+def _find_context(
+    words: str, texts: Sequence[str], rows: Sequence[list[int]], start: int, token_ids: Callable[[str], list[int]]
+) -> tuple[int, str | None]:
+    """Return how many first tokens are those before the class name, and the first prompt that has none of its own.
+
+    The words are tokens of their own where a prompt begins with theirs, and a blank after them, if there is none,
+    changes nothing. Letters cannot tell, since tokenizers differ. In scripts that put no blanks between words it is
+    enough that a prompt begins with the words' tokens, or that the tokens of all that follows the words are its last
+    ones: byte-pair encodings mark the end of a word, so that the words alone end in another token.
+
+    Args:
+        words: of the template, before the name.
+        texts: the prompts.
+        rows: their tokens.
+        start: number of start tokens.
+        token_ids: ids of a text, with start and end tokens.
+    """
+    alone = tuple(token_ids(words.rstrip())[:-1])  # Gemma's tokenizer has a token for a blank at the end
+    apart = not words or words[-1].isspace()
+
+    def beginnings(text: str, row: list[int]) -> set[tuple[int, ...]]:
+        begins, rest = tuple(row[: len(alone)]) == alone, text[len(words) :]
+        if begins and (apart or token_ids(f"{words} {rest}") == row):
+            return {alone}
+        if apart or not _is_unspaced(words[-1], rest[:1]):
+            return set()
+        last = token_ids(rest)[start:]
+        inside = {tuple(row[: -len(last)])} if row[-len(last) :] == last and len(row) > start + len(last) else set()
+        return inside | ({alone} if begins else set())
+
+    shared = beginnings(texts[0], rows[0])
+    for text, row in zip(texts, rows, strict=True):
+        shared &= beginnings(text, row)
+        if not shared:
+            return 0, text
+    return len(alone if alone in shared else shared.pop()), None
+
+
+def _is_unspaced(*letters: str) -> bool:
+    """Return whether one of some letters is of a script that puts no blanks between words."""
+    return any(unicodedata.name(letter, "").startswith(_UNSPACED) for letter in letters if letter)
+
+
+def contexts_of(context: Tensor, groups: Sequence[Prompts]) -> Sequence[Tensor]:
+    """Return the context of each group of prompts: the same, or its rows where each prompt has its own."""
+    if context.ndim == 2:
+        return [context] * len(groups)
+    rows: Sequence[Tensor] = context.split([len(group) for group in groups])
+    return rows
+
+
+def encode_groups(
+    groups: Sequence[Prompts], context: Tensor | None, encode: Callable[[Prompts, Tensor | None], Tensor]
+) -> Tensor:
+    """Return the features of groups of prompts, one group after another."""
+    contexts = [None] * len(groups) if context is None else contexts_of(context, groups)
+    return torch.cat([encode(group, own) for group, own in zip(groups, contexts, strict=True)])
 
 
 class CheckpointedFeatures(torch.autograd.Function):
@@ -178,16 +294,23 @@ class CheckpointedFeatures(torch.autograd.Function):
         """Return the features of all groups, which are encoded unless they are known."""
         ctx.save_for_backward(context)
         ctx.groups, ctx.encode = groups, encode
-        return torch.cat([encode(group, context) for group in groups]) if known is None else known.clone()
+        return encode_groups(groups, context, encode) if known is None else known.clone()
 
     @staticmethod
     def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor, None, None, None]:
         """Return the gradient for the context, summed group by group."""
         (context,) = ctx.saved_tensors
-        leaf = context.detach().requires_grad_()
-        total = torch.zeros_like(leaf)
-        for group, rows in zip(ctx.groups, upstream[0].split([len(group) for group in ctx.groups]), strict=True):
+        total = torch.zeros_like(context)
+        parts = zip(
+            ctx.groups,
+            upstream[0].split([len(group) for group in ctx.groups]),
+            contexts_of(context, ctx.groups),
+            contexts_of(total, ctx.groups),
+            strict=True,
+        )
+        for group, rows, part, sum_ in parts:
+            leaf = part.detach().requires_grad_()
             with torch.enable_grad():
                 features = ctx.encode(group, leaf)
-            total += torch.autograd.grad(features, leaf, rows)[0]
+            sum_ += torch.autograd.grad(features, leaf, rows)[0]
         return total, None, None, None

@@ -2,9 +2,11 @@
 
 Text features are stored in the platform's own folder for caches (`~/.cache/faircontext` on Linux); the environment
 variable `FAIRCONTEXT_CACHE` names another, and with the value `off` nothing is stored. Image features are stored in a
-folder that a run names (`evaluate --features`). Deleting either costs time only.
+folder that a run names (`evaluate --features`). Copies of image towers for another engine, see `engines`, lie beside
+the text features. Deleting any of them costs time only.
 """
 
+import math
 import os
 import re
 import tempfile
@@ -25,19 +27,28 @@ from faircontext.errors import ArgumentError, check_choice
 from faircontext.files import digest, digest_of_json, digest_of_parts, replacing
 
 __all__ = [
+    "ADAPTABLE_BLOCKS",
+    "DROPPABLE_PATCHES",
     "DTYPES",
+    "MINIMUM_COSINE",
     "ROW_MULTIPLE",
+    "TRAINABLE_TOWER",
     "USELESS",
     "cache_folder",
     "cached_features",
     "check_weights",
+    "count_damaged",
+    "disagreement",
     "hash_of",
+    "hash_of_tensor",
     "pad_rows",
     "probe_picture",
     "refuse_features",
     "resolve_precision",
+    "tensor_bytes",
     "usable_device",
     "useless_rows",
+    "write_tensors",
 ]
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
@@ -48,6 +59,15 @@ ROW_MULTIPLE = 16
 
 USELESS = "NaN, infinite or all zero"
 """What features must not be: a softmax over them gives NaN, or the same probability for all classes."""
+
+ADAPTABLE_BLOCKS = "attention blocks that can be adapted (a vision transformer, such as ViT-B-16)"
+"""Capability: the image tower is a vision transformer, see `split_tower` of `OpenClip`."""
+
+DROPPABLE_PATCHES = "patches that can be left out (a vision transformer of open_clip, such as ViT-B-16)"
+"""Capability: the image tower runs on some of an image's patches, see `Backbone.encode_without`."""
+
+TRAINABLE_TOWER = "an image tower in float32 (precision fp32)"
+"""Capability: all weights of the image tower can be trained."""
 
 
 def usable_device(device: str) -> torch.device:
@@ -80,6 +100,20 @@ def resolve_precision(precision: str, device: torch.device) -> str:
     # Private, but the only question torch answers about bf16 arithmetic (avx512_bf16, AMX) on a CPU.
     bf16 = device.type == "cpu" and getattr(torch.cpu, "_is_avx512_bf16_supported", lambda: False)()
     return "bf16" if bf16 else "fp32"
+
+
+MINIMUM_COSINE = 0.99
+"""Least agreement of a lower precision, or of another engine, with float32 in PyTorch, on a test picture."""
+
+
+def disagreement(exact: Float[Tensor, "1 dim"], features: Float[Tensor, "1 dim"]) -> str | None:
+    """Return, in words that follow "features", why a test picture's are not what float32 gives; None where they are."""
+    cosine = float(F.cosine_similarity(exact, features)[0])
+    if cosine >= MINIMUM_COSINE:
+        return None
+    if math.isnan(cosine):
+        return "are NaN or infinite"
+    return f"agree with float32 to a cosine of {cosine:.3f}, less than {MINIMUM_COSINE}"
 
 
 def check_weights(name: str, weights: Mapping[str, Tensor]) -> None:
@@ -119,19 +153,25 @@ def probe_picture(size: int) -> Float[Tensor, "1 3 size size"]:
     return (mixed - mixed.mean()) / mixed.std()
 
 
-def pad_rows(rows: Tensor) -> Tensor:
-    """Return a batch with rows of zeros up to a multiple of `ROW_MULTIPLE`."""
-    padding = -len(rows) % ROW_MULTIPLE
+def pad_rows(rows: Tensor, multiple: int = ROW_MULTIPLE) -> Tensor:
+    """Return a batch with rows of zeros up to a multiple of some number."""
+    padding = -len(rows) % multiple
     return torch.cat([rows, rows.new_zeros(padding, *rows.shape[1:])]) if padding else rows
 
 
 def hash_of(module: torch.nn.Module) -> str:
     """Return the SHA-256 of a module's parameters and buffers, in hexadecimal."""
     state = sorted(module.state_dict().items())
-    return digest_of_parts(part for name, tensor in state for part in (name, _bytes_of(tensor)))
+    return digest_of_parts(part for name, tensor in state for part in (name, tensor_bytes(tensor)))
 
 
-def _bytes_of(tensor: Tensor) -> memoryview:
+def hash_of_tensor(tensor: Tensor) -> str:
+    """Return the SHA-256 of a tensor's numbers and shape, in hexadecimal."""
+    return digest(str(tuple(tensor.shape)), tensor_bytes(tensor))
+
+
+def tensor_bytes(tensor: Tensor) -> memoryview:
+    """Return the bytes of a tensor, in the order of its elements."""
     return tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data
 
 
@@ -169,7 +209,7 @@ def cached_features(
     if features is None or len(features) < rows:
         features = compute()
         with suppress(OSError, ArgumentError):  # a cache that cannot be written is no reason to stop
-            _write_features(path, features)
+            write_tensors(path, {"features": features}, {"sha256": digest(tensor_bytes(features))})
     return features.to(device)
 
 
@@ -177,16 +217,28 @@ def _read_features(path: Path) -> Tensor | None:
     try:
         with safe_open(path, "pt") as file:
             tensor: Tensor = file.get_tensor("features")
-            whole = file.metadata()["sha256"] == digest(_bytes_of(tensor)) and bool(tensor.isfinite().all())
+            whole = file.metadata()["sha256"] == digest(tensor_bytes(tensor)) and bool(tensor.isfinite().all())
             return tensor if whole else None
     except Exception:  # no such entry, or a damaged one
         return None
 
 
-def _write_features(path: Path, tensor: Tensor) -> None:
+def count_damaged(folder: Path) -> tuple[int, int]:
+    """Return how many entries a folder of features has, and how many of them cannot be read."""
+    entries = [*folder.rglob("*.safetensors")]
+    return len(entries), sum(_read_features(path) is None for path in entries)
+
+
+def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> None:
+    """Write tensors to a file of the cache in one step.
+
+    Raises:
+        OSError: its folder cannot be made.
+        ArgumentError: it cannot be written.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(dir=path.parent, suffix=".partial")  # two processes may make the same entry
     os.close(handle)
     with replacing(path, Path(name)) as made:
         # Written here, as the library's own writing says of a full disk what is no OSError.
-        made.write_bytes(save({"features": tensor.cpu().contiguous()}, {"sha256": digest(_bytes_of(tensor))}))
+        made.write_bytes(save({name: value.cpu().contiguous() for name, value in tensors.items()}, dict(metadata)))

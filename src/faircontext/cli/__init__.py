@@ -11,15 +11,15 @@ import signal
 import sys
 import threading
 import warnings
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from importlib import import_module
 from pathlib import Path
 
 from faircontext import __version__
 from faircontext.errors import ArgumentError, FairContextError, FairContextWarning, reason_of, unknown_name
 
-__all__ = ["Terminated", "main"]
+__all__ = ["HungUp", "Terminated", "main"]
 
 _COMMANDS = {
     "classify": ("classify", "classify", "answer your photos with FCL, beside zero-shot"),
@@ -29,12 +29,14 @@ _COMMANDS = {
     "evaluate": ("evaluate", "evaluate", "measure methods on labelled data sets, resumable and in shards"),
     "merge": ("evaluate", "merge", "join the shards of runs"),
     "tables": ("show", "tables", "print the paper's tables from runs"),
+    "threshold": ("show", "threshold", "choose, on a labelled run, where to answer none of these"),
     "analyze": ("evaluate", "analyze", "measure what the paper says of evidence: ECEC, EUEC, decomposition, margins"),
     "ablate": ("evaluate", "ablate", "compare variants of a method, from an experiment file"),
     "report": ("show", "report", "write one page about runs, with every image that a method fixed or broke"),
     "figures": ("show", "figures", "draw every figure that runs allow, from their records alone"),
     "reproduce": ("evaluate", "reproduce", "run what a table or figure of the paper needs"),
     "list": ("show", "list_names", "list methods, analyses, backbones or weights"),
+    "doctor": ("doctor", "doctor", "find what is wrong with the installation, the weights or the data, with the fix"),
     "demo": ("classify", "demo", "run FCL on sample photos, plain and corrupted, and draw its evidence"),
 }
 """Module, function and summary of each command."""
@@ -74,8 +76,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"faircontext: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt as stop:
-        print(f"faircontext: {str(stop) or 'interrupted'}", file=sys.stderr)
-        return 143 if isinstance(stop, Terminated) else 130
+        with suppress(OSError):  # the terminal may have gone
+            print(f"faircontext: {str(stop) or 'interrupted'}", file=sys.stderr)
+        return stop.code if isinstance(stop, Terminated) else 130
     except BrokenPipeError:
         # The reader of our output, for example `head`, has gone. What is still buffered goes nowhere, without a word.
         _discard_output()
@@ -122,6 +125,14 @@ def _start_again_in_utf8() -> None:
 class Terminated(KeyboardInterrupt):
     """The process was asked to end (SIGTERM): what was computed is written, as after Ctrl-C."""
 
+    code = 143
+
+
+class HungUp(Terminated):
+    """The terminal or the connection has gone (SIGHUP): the same."""
+
+    code = 129
+
 
 @contextmanager
 def _ended_like_interrupted() -> Iterator[None]:
@@ -129,14 +140,22 @@ def _ended_like_interrupted() -> Iterator[None]:
         yield
         return
 
-    def stop(*_: object) -> None:
-        raise Terminated
+    def raising(kind: type[Terminated]) -> Callable[..., None]:
+        def stop(*_: object) -> None:
+            raise kind
 
-    earlier = signal.signal(signal.SIGTERM, stop)
+        return stop
+
+    kinds = {"SIGTERM": Terminated, "SIGHUP": HungUp}  # not every system has the second
+    wanted = {number: kind for name, kind in kinds.items() if (number := getattr(signal, name, None)) is not None}
+    # What is ignored stays so: nohup asks for that.
+    heeded = [number for number in wanted if signal.getsignal(number) is not signal.SIG_IGN]
+    earlier = {number: signal.signal(number, raising(wanted[number])) for number in heeded}
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, earlier)
+        for number, handler in earlier.items():
+            signal.signal(number, handler)
 
 
 def _dispatch(arguments: list[str]) -> int:

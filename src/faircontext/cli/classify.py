@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
 
+import pyarrow as pa
 import tyro
 
 from faircontext.cli.options import parse_options, say, warn
@@ -24,13 +25,20 @@ class Classify(ClassifyOptions):
     """
 
     paths: Annotated[tuple[str, ...], tyro.conf.Positional]
-    """Image files and folders (searched recursively); - reads file names from standard input."""
+    """Image files, folders (searched recursively), patterns, tar archives, Parquet and other tables, addresses that
+    fsspec knows; - reads file names from standard input."""
+    exclude: Annotated[tuple[str, ...], tyro.conf.UseAppendAction] = field(default=(), kw_only=True)
+    """Leave out what matches a pattern, such as '*_small.jpg' or 'old/*'; may be given several times."""
 
 
 def classify(arguments: Sequence[str]) -> int:
     """Run `faircontext classify`."""
     options = parse_options(Classify, arguments, "classify")
-    options.names_for(options.paths)  # before the model's libraries are loaded, which takes seconds
+    options.check()  # before the model's libraries are loaded, which takes seconds
+    options.names_for(options.paths)
+    if options.out is not None:
+        # Arrow's own allocator keeps what it has had, in each thread: with the system's, memory does not grow.
+        pa.set_memory_pool(pa.system_memory_pool())
     from faircontext.runs import classify as runs
 
     return runs.classify(options, options.paths, sys.stdin or (), warn)
@@ -47,6 +55,8 @@ class Explain(ModelOptions):
     """The image file."""
     out: Path = field(default=Path("explanation"), kw_only=True)
     """Folder for the page; made where it does not exist."""
+    save_context: Path | None = field(default=None, kw_only=True)
+    """Write the context that FCL learns to this file, which --context reads."""
 
 
 def explain(arguments: Sequence[str]) -> int:
@@ -57,7 +67,7 @@ def explain(arguments: Sequence[str]) -> int:
     names, image = options.names(), options.reader()(options.image)
     from faircontext.report.explain import explain_image as run
 
-    page = run(options, options.image, image, names, options.out, print, warn)
+    page = run(options, options.image, image, names, options.out, print, warn, options.save_context)
     print(page)
     return 0
 

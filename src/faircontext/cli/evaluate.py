@@ -9,7 +9,8 @@ import tyro
 
 from faircontext.cli.options import parse_options, say, warn
 from faircontext.errors import ArgumentError, unknown_name
-from faircontext.runs.options import AnalysisOptions, EvaluateOptions, ExperimentOptions, ReproduceOptions
+from faircontext.runs.experiment_options import ExperimentOptions, ReproduceOptions
+from faircontext.runs.options import AnalysisOptions, EvaluateOptions
 from faircontext.runs.records import ANALYSES, is_analysis
 
 __all__ = ["ablate", "analyze", "evaluate", "merge", "reproduce"]

@@ -12,7 +12,7 @@ import tyro
 from faircontext.cli.options import parse_options, say, warn
 from faircontext.errors import ArgumentError, and_more, check_minimum, one_line
 
-__all__ = ["data", "figures", "list_names", "report", "tables"]
+__all__ = ["data", "figures", "list_names", "report", "tables", "threshold"]
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Tables:
     """Markdown, LaTeX with booktabs, CSV (proportions, not percent), or drawn for a terminal."""
     compare: Literal["paper"] | None = None
     """paper: add what the paper reports, where it has the backbone; it never changes the exit code."""
-    metric: Literal["top1", "top5", "ece", "brier", "nll", "mean_per_class"] = "top1"
+    metric: Literal["top1", "top5", "ece", "brier", "nll", "aurc", "mean_per_class"] = "top1"
     """What style paper shows."""
     out: Path | None = None
     """File for the tables, instead of standard output."""
@@ -57,6 +57,42 @@ def tables(arguments: Sequence[str]) -> int:
         print(text, end="")
     else:
         write_whole(options.out, text)
+    return 0
+
+
+@dataclass(frozen=True)
+class Threshold:
+    """Choose, on a labelled run, the least score with which predictions are given; below it they are "none of these".
+
+    Prints, for each method, the threshold, the share of images that it answers and the share of errors among these,
+    with 95% intervals. --out writes the file that classify and evaluate take as --unknown.
+    """
+
+    run: Annotated[Path, tyro.conf.Positional]
+    """Folder of a run of evaluate, or of classify --out with labels."""
+    score: Literal["probability", "cosine", "energy"] = "probability"
+    """Of the prediction; cosine and energy are there where the run was made with --unknown."""
+    coverage: float | None = None
+    """Answer at least this share of the images."""
+    risk: float | None = None
+    """Answer as many as possible with at most this share of errors among the answers."""
+    out: Path | None = None
+    """File for the thresholds; it ends in .json."""
+
+
+def threshold(arguments: Sequence[str]) -> int:
+    """Run `faircontext threshold`."""
+    options = parse_options(Threshold, arguments, "threshold")
+    if options.out is not None and options.out.suffix.lower() != ".json":
+        raise ArgumentError(f"--out {options.out}: must end in .json")
+    from faircontext.files import to_json, write_whole
+    from faircontext.runs.thresholds import choose_thresholds
+
+    chosen = choose_thresholds(options.run, options.score, options.coverage, options.risk)
+    for method, point in chosen.points.items():
+        say(f"{method:14} {options.score} >= {point.threshold:.6g}: answers {point.coverage}; wrong {point.risk}")
+    if options.out is not None:
+        write_whole(options.out, to_json(chosen.document) + "\n")
     return 0
 
 

@@ -1,5 +1,11 @@
 from .collages import Collages as Collages, cells_of as cells_of, write_collages as write_collages
-from .folder import find_images as find_images
+from .inputs import (
+    InputOptions as InputOptions,
+    Inputs as Inputs,
+    collect as collect,
+    find_images as find_images,
+)
+from .listing import ImageList as ImageList
 from .load import (
     Report as Report,
     check_dataset as check_dataset,

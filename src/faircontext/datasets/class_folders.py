@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -260,25 +260,29 @@ def depth_warnings(keys: Iterable[str]) -> list[str]:
     Args:
         keys: paths of images, the class folder first, with `/` between.
     """
-    levels = [key.split("/") for key in keys]
-    deeper = [parts for parts in levels if len(parts) > 2]
-    if not deeper:
+    total = count = 0
+    first: list[str] = []
+    inner: set[str] = set()
+    for parts in (key.split("/") for key in keys):
+        total += 1
+        if len(parts) > 2:
+            count, first = count + 1, first or parts
+            inner.add(parts[1])
+    if not count:
         return []
-    splits = sorted({parts[1] for parts in deeper if split_of(parts[1]) not in (None, "images")})
+    splits = sorted(name for name in inner if split_of(name) not in (None, "images"))
     advice = "where the inner folders are the classes, move them up"
     if len(splits) > 1:
         advice = f"{and_more(splits)} are splits, which all count: to measure one, lay it out as {splits[0]}/CLASS"
     return [
-        f"{len(deeper):,} of {len(levels):,} images lie deeper than right in a class folder, and count for the outer "
-        f"one, {'/'.join(deeper[0])} for {deeper[0][0]}; {advice}"
+        f"{count:,} of {total:,} images lie deeper than right in a class folder, and count for the outer "
+        f"one, {'/'.join(first)} for {first[0]}; {advice}"
     ]
 
 
-def keys_below(paths: Iterable[Path], roots: Sequence[str]) -> list[str]:
-    """Return the paths of those images that lie below a root, relative to it, with `/` between."""
+def keys_below(paths: Iterable[Path], roots: Sequence[str]) -> Iterator[str]:
+    """Yield the paths of those images that lie below a root, relative to it, with `/` between."""
     starts = tuple(os.path.join(os.path.abspath(root), "") for root in roots)  # noqa: PTH100, PTH118 (keeps links)
-    keys = []
     for path in paths:
         absolute = os.path.abspath(path)  # noqa: PTH100 (as above)
-        keys += [absolute[len(start) :].replace(os.sep, "/") for start in starts if absolute.startswith(start)][:1]
-    return keys
+        yield from [absolute[len(start) :].replace(os.sep, "/") for start in starts if absolute.startswith(start)][:1]

@@ -78,7 +78,7 @@ class Collages:
     def __post_init__(self) -> None:
         check_minimum("side", self.side, 2)
         check_minimum("seed", self.seed, 0)
-        present = sorted({sample.label for sample in self.dataset.samples})
+        present = sorted({sample.label for sample in self.dataset.samples if sample.label is not None})
         if len(present) < self.side**2:
             most = int(len(present) ** 0.5)
             hint = f"--side {most} is the most here" if most > 1 else "no collage can be made of it"

@@ -5,22 +5,24 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from fnmatch import fnmatchcase
 from functools import cache, cached_property
+from itertools import chain
 from pathlib import Path, PurePosixPath
 
 from faircontext.errors import ArgumentError, and_more, reason_of
-from faircontext.imageio import EXTENSIONS
-from faircontext.names import compose, natural
+from faircontext.imagefiles import RAW_EXTENSIONS
+from faircontext.imageio import EXTENSIONS, image_extensions
+from faircontext.names import compose
 
 CLUTTER = frozenset(
     "@eadir @tmp @recycle @recently-snapshot @__thumb #recycle #snapshot ~snapshot $recycle.bin lost+found __macosx "
     ".thumbnails".split()
-) | {"system volume information"}
-"""Folders that operating systems and storage servers put beside photos, in lower case: bins, thumbnails, snapshots."""
+) | {"system volume information", "thumbs.db", "ehthumbs.db"}
+"""What operating systems and storage servers put beside photos, in lower case: bins, thumbnails, snapshots."""
 
 _KINDS = {
-    "camera raw": "3fr arw cr2 cr3 crw dcr dng erf fff gpr iiq kdc mef mos mrw nef nrw orf pef raf rw2 rwl sr2 srf srw "
-    "x3f",
+    "camera raw": " ".join(suffix[1:] for suffix in RAW_EXTENSIONS),
     "video": "3gp avi flv m2ts m4v mkv mov mp4 mpeg mpg mts ogv webm wmv",
     "JPEG 2000": "j2c j2k jp2 jpc jpf jpm jpx",
     "JPEG XL": "jxl",
@@ -28,12 +30,45 @@ _KINDS = {
     "layered picture": "psb psd xcf",
     "high dynamic range": "exr hdr",
     "DICOM": "dcm dicom",
+    "tar archive": "tar",
+    "Parquet table": "parquet",
 }
 
-OTHER_KINDS: Mapping[str, str] = {
-    f".{extension}": kind for kind, extensions in _KINDS.items() for extension in extensions.split()
-}
-"""What a file is that shows a picture but is not read, by its extension."""
+OTHER_KINDS: Mapping[str, str] = {f".{end}": kind for kind, ends in _KINDS.items() for end in ends.split()}
+"""What a file is that shows or holds pictures and is passed over in a folder, by its extension."""
+
+
+class Exclusion:
+    """Leaves out what patterns match, and counts it.
+
+    Args:
+        patterns: as of a shell. One without `/` is compared with each part of a path, one with `/` with the whole of
+            it, where `*` stands for any number of folders too.
+    """
+
+    def __init__(self, patterns: Sequence[str] = ()) -> None:
+        if "" in patterns:
+            raise ArgumentError("--exclude is empty; give a pattern, for example --exclude '*_small.jpg'")
+        self._parts = [pattern.strip("/") for pattern in patterns if "/" not in pattern.strip("/")]
+        self._paths = [pattern.strip("/") for pattern in patterns if "/" in pattern.strip("/")]
+        self.count = 0
+
+    def matches(self, path: str) -> bool:
+        """Tell whether a path, with `/` between its parts, is left out; a folder's is with all that lies in it."""
+        if not self._parts and not self._paths:
+            return False
+        name = any(fnmatchcase(part, pattern) for part in path.split("/") for pattern in self._parts)
+        return name or any(fnmatchcase(path, pattern) for pattern in self._paths)
+
+    def takes(self, path: str) -> bool:
+        """Tell whether a path is left out, and count it."""
+        out = self.matches(path)
+        self.count += out
+        return out
+
+    def warnings(self) -> list[str]:
+        """Return how many files were left out, as a line, where any was."""
+        return [f"left out by --exclude: {self.count:,} file{'s' * (self.count != 1)}"] if self.count else []
 
 
 class Walk:
@@ -46,44 +81,54 @@ class Walk:
     Args:
         roots: the folders to search, all of them.
         base: folder that holds the roots where they are class folders; `warnings` names links relative to it.
+        exclusion: what is left out besides, by paths relative to a root.
     """
 
-    def __init__(self, roots: Sequence[Path], base: Path | None = None) -> None:
+    def __init__(self, roots: Sequence[Path], base: Path | None = None, exclusion: Exclusion | None = None) -> None:
         self._roots = tuple(roots)
+        self._exclusion = exclusion or Exclusion()
         self._base = base
         self._visited: dict[tuple[int, int], str] = {}
         self._link_met = False
         self._repeated: list[Path] = []
-        self._clutter: Counter[str] = Counter()
-        self._passed: Counter[str] = Counter()
+        self._clutter, self._passed = Counter[str](), Counter[str]()
 
     def images(self, root: Path) -> Iterator[Path]:
         """Yield the images in a root and all below it that were not met before, sorted."""
-        pending = [iter(self.entries(root))] if self._enter(root) else []
+        skip = len(root.parts)
+        pending = [self._walk_entries(root)] if self._enter(root) else []
         while pending:
             for entry in pending[-1]:
                 if is_folder(entry):
-                    if self._enter(entry, below=True):
-                        pending.append(iter(self.entries(entry)))
+                    if self._exclusion.matches("/".join(entry.parts[skip:])):
+                        self._exclusion.count += _count_files(entry)
+                    elif self._enter(entry, below=True):
+                        pending.append(self._walk_entries(entry))
                         break
-                elif entry.suffix.lower() in EXTENSIONS:
+                elif entry.suffix.lower() in image_extensions() and not self._exclusion.takes(
+                    "/".join(entry.parts[skip:])
+                ):
                     yield entry
             else:
                 pending.pop()
 
     def entries(self, folder: Path) -> list[Path]:
         """Return what `list_entries` does, and count files in clutter and of other kinds."""
-        entries = []
+        return [*self._walk_entries(folder)]
+
+    def _walk_entries(self, folder: Path) -> Iterator[Path]:
         for entry in _list(folder):
             suffix = entry.suffix.lower()
             if entry.name.casefold() in CLUTTER:
-                # Counted as far as it may be read: some of these folders belong to the system.
-                self._clutter[entry.name] += sum(len(files) for _, _, files in os.walk(entry))
-            elif not _is_hidden(entry.name):
-                entries.append(entry)
-                if suffix in OTHER_KINDS and not is_folder(entry):
+                self.leave_out(entry.name, _count_files(entry))
+            elif not is_hidden(entry.name):
+                if suffix in OTHER_KINDS and suffix not in image_extensions() and not is_folder(entry):
                     self._passed[suffix] += 1
-        return entries
+                yield entry
+
+    def leave_out(self, clutter: str, count: int = 1) -> None:
+        """Count files that lie in clutter, see `clutter_in`."""
+        self._clutter[clutter] += count
 
     def leads_back(self, root: Path) -> bool:
         """Tell whether a root is a link to a folder that another root visits, or to one above the roots."""
@@ -124,7 +169,7 @@ class Walk:
                 if owners.setdefault(_identity(here), here) != here:
                     continue
                 with suppress(OSError), os.scandir(here) as entries:  # what cannot be read is an error once visited
-                    pending += [e.path for e in entries if e.is_dir(follow_symlinks=False) and not _is_hidden(e.name)]
+                    pending += [e.path for e in entries if e.is_dir(follow_symlinks=False) and not is_hidden(e.name)]
         return owners
 
     @cached_property
@@ -156,66 +201,6 @@ class Walk:
         return [*lines, f"passed over: {', '.join(counts)}"] if counts else lines
 
 
-def find_images(
-    paths: Sequence[str], listed: Iterable[str] = (), say: Callable[[str], None] | None = None
-) -> list[Path]:
-    """Return the images under some paths, without loading any.
-
-    Folders are searched recursively and sorted, each real folder once, see `Walk`; hidden files and folders, and those
-    of the system, are left out. A file that is named is always taken, whatever its extension.
-
-    Args:
-        paths: files, folders, or `-` for `listed`.
-        listed: lines of file names that stand for `-`.
-        say: takes what was left out, a line each.
-
-    Raises:
-        ArgumentError: a path does not exist, or there is no image at all.
-    """
-    # Unlike Path's, this answers for names that cannot exist.
-    folders = {path for path in paths if path not in ("", "-") and os.path.isdir(path)}  # noqa: PTH112
-    walk = Walk([Path(path) for path in paths if path in folders])
-    if not paths:
-        raise ArgumentError("give at least one image, folder, or - for file names on standard input")
-    images: list[Path] = []
-    try:
-        for path in paths:
-            if path == "-":
-                images += _listed_names("".join(listed))
-            else:
-                images += walk.images(Path(path)) if path in folders else [_named_file(path)]
-    except RecursionError:
-        raise ArgumentError(f"{', '.join(paths)}: folders lie too deep in each other") from None
-    if not images and set(paths) == {"-"}:
-        raise ArgumentError("standard input names no file; give one file name a line")
-    if not images:
-        looked = f"no images in {', '.join(paths)}; looked for the extensions {' '.join(sorted(EXTENSIONS))}"
-        raise ArgumentError("; ".join([looked, *walk.warnings()]))
-    if say is not None:
-        for line in walk.warnings():
-            say(line)
-    return list(dict.fromkeys(images))
-
-
-def _named_file(path: str) -> Path:
-    if not path:
-        raise ArgumentError("a path is empty; give an image, a folder, or - for file names on standard input")
-    try:
-        os.lstat(path)
-    except PermissionError:
-        raise ArgumentError(f"{path}: permission denied") from None
-    except (OSError, ValueError):
-        raise ArgumentError(f"{path}: no such file or folder") from None
-    return Path(path)
-
-
-def _listed_names(text: str) -> list[Path]:
-    """Read file names, one a line or, as of `find -print0`, with a null character after each."""
-    text = text.removeprefix("\ufeff")
-    names = text.split("\0") if "\0" in text else [line.rstrip("\r") for line in text.split("\n")]
-    return [Path(name) for name in names if name.strip()]
-
-
 def holds_images(folder: Path) -> bool:
     """Tell whether there is an image in a folder or anywhere below it."""
     return any(True for _ in Walk([folder]).images(folder))
@@ -223,7 +208,7 @@ def holds_images(folder: Path) -> bool:
 
 def list_entries(folder: Path) -> list[Path]:
     """Return what lies in a folder and is neither hidden nor clutter, integer names by value and before words."""
-    return [entry for entry in _list(folder) if not _is_hidden(entry.name)]
+    return [entry for entry in _list(folder) if not is_hidden(entry.name)]
 
 
 def folders_in(folder: Path) -> list[Path]:
@@ -231,11 +216,20 @@ def folders_in(folder: Path) -> list[Path]:
     return [entry for entry in list_entries(folder) if is_folder(entry)]
 
 
-def _list(folder: Path) -> list[Path]:
+def _list(folder: Path) -> Iterator[Path]:
+    """Yield what lies in a folder in sorted order; names alone are held, as a folder may have very many."""
     try:
-        return sorted(folder.iterdir(), key=natural)
+        names = os.listdir(folder)  # noqa: PTH208 (names alone)
     except OSError as error:
         raise ArgumentError(f"{folder}: cannot be read: {reason_of(error)}") from None
+    names.sort()
+    integers = sorted((name for name in names if name.isdecimal()), key=int)
+    return map(folder.joinpath, chain(integers, (name for name in names if not name.isdecimal())))
+
+
+def _count_files(entry: Path) -> int:
+    """Count the files of a folder, as far as it may be read: some belong to the system. A file counts as one."""
+    return sum(len(files) for _, _, files in os.walk(entry)) if entry.is_dir() else 1
 
 
 def is_folder(entry: Path) -> bool:
@@ -246,7 +240,13 @@ def is_folder(entry: Path) -> bool:
         raise ArgumentError(f"{entry}: cannot be read: {reason_of(error)}") from None
 
 
-def _is_hidden(name: str) -> bool:
+def clutter_in(path: str) -> str | None:
+    """Return the part of a path, with `/` between its parts, that is clutter of a system; None where none is."""
+    return next((part for part in path.split("/") if part.casefold() in CLUTTER), None)
+
+
+def is_hidden(name: str) -> bool:
+    """Tell whether something is left out by its name, as hidden or as clutter."""
     return name.startswith(".") or name.casefold() in CLUTTER
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
 
-from faircontext.datasets import class_folders, layouts
+from faircontext.datasets import class_folders, contained, layouts
 from faircontext.datasets.folder import Walk, find_listed, folders_in, is_folder, list_entries
 from faircontext.datasets.layouts import NAMES, TABLE, Rows, Split
 from faircontext.datasets.spec import CATALOGUE, DATASETS, Dataset, DatasetSpec, Sample, locate
@@ -26,8 +26,9 @@ _SPLIT_FOLDERS = ("data_splits", "splits", "data/data_splits")
 def load_dataset(name: str, root: Path, split: str = "test") -> Dataset:
     """Find a data set on disk.
 
-    A folder that is no known data set is a user's: a table `labels.csv`, see `read_table`, or else class folders, in a
-    folder of the split, see `find_class_folders`, in `images`, or right below the folder. Integer names are sorted by
+    A folder that is no known data set is a user's: a table `labels.csv`, see `read_table`, or `metadata.csv`, see
+    `read_metadata`, or else class folders, in a folder of the split, see `find_class_folders`, in `images`, or right
+    below the folder, or else tables and archives, see `read_archives`. Integer names are sorted by
     value, others as text; classes are named after their folders. Names in `classnames.txt` go before: to folders of the
     same names, to integer folders as positions in the list, else in the order of folders.
 
@@ -183,18 +184,23 @@ def _load_user(folder: Path, split: str) -> Dataset:
         names, rows, more = layouts.read_table(folder)
         where = str(folder / TABLE)
         dataset = replace(_listed(name, folder, f"the table {where}", names, rows, where), split="all")
+    elif (listed := contained.read_metadata(folder, name)) is not None:
+        dataset, more = listed, []
     elif class_dirs := class_folders.find_class_folders(folder, split):
         names, samples, more = class_folders.read_class_folders(folder, class_dirs)
         dataset = Dataset(name, folder, f"class folders in {class_dirs.folder}", class_dirs.split, names, samples)
         if class_dirs.split not in ("all", split):
             more.append(_no_split(split, f"its folder {class_dirs.folder.relative_to(folder).as_posix()} is taken"))
+    elif (packed := contained.read_archives(folder, name, split)) is not None:
+        dataset = packed
+        more = [] if dataset.split in ("all", split) else [_no_split(split, "that of its files is taken")]
     elif warnings:
         raise ArgumentError(f"{folder}: no {TABLE} and no class folders in it; {warnings[0]}")
     else:
         raise _no_class_folders(folder, split)
     if dataset.split == "all" and split != "test":  # which is asked for where nobody asks
         more.append(_no_split(split, "all its images are taken"))
-    return replace(dataset, warnings=(*warnings, *more))
+    return replace(dataset, warnings=(*warnings, *dataset.warnings, *more))
 
 
 def _no_split(split: str, taken: str) -> str:
@@ -319,7 +325,7 @@ def _unreadable(dataset: Dataset, read: bool) -> Iterator[str]:
         try:
             if read:
                 read_image(sample.path)
-            elif sample.path.stat().st_size == 0:
+            elif isinstance(sample.path, Path) and sample.path.stat().st_size == 0:
                 yield f"{sample.path}: the file is empty"
         except (ImageError, OSError) as error:
             yield str(error)

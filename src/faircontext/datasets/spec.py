@@ -5,7 +5,7 @@ A third party names its data sets by an entry point of the group `faircontext.da
 """
 
 import csv
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from importlib.resources import files
@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from faircontext.errors import ArgumentError, Registry, check_choice, check_type
+from faircontext.sources import Source
 
 __all__ = ["CATALOGUE", "DATASETS", "Dataset", "DatasetSpec", "Sample", "expected_tree", "list_datasets", "locate"]
 
@@ -21,17 +22,17 @@ Regime = Literal["natural", "fine-grained"]
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One labelled image.
+    """One image.
 
     Attributes:
         key: what the image is known by in records: its path below the data set's image folder, with `/` between.
-        path: the file.
-        label: index of its class.
+        path: the file, or where else it lies.
+        label: index of its class, None where it is not known.
     """
 
     key: str
-    path: Path
-    label: int
+    path: Source
+    label: int | None
 
 
 @dataclass(frozen=True)
@@ -50,6 +51,7 @@ class Dataset:
         regime: the kind of data, for `ViewRecipe.regime`.
         warnings: what a person should know before a run, a line each.
         reference: how many images the split has by its authors; None where that is not known.
+        in_order: whether a run answers the images in that order, as of archives, which are read from front to back.
     """
 
     name: str
@@ -57,12 +59,13 @@ class Dataset:
     layout: str
     split: str
     names: tuple[str, ...]
-    samples: tuple[Sample, ...]
+    samples: Sequence[Sample]
     missing: tuple[str, ...] = ()
     template: str = "a photo of a {}."
     regime: Regime = "natural"
     warnings: tuple[str, ...] = ()
     reference: int | None = None
+    in_order: bool = False
 
     @property
     def listed(self) -> int:

@@ -2,13 +2,7 @@
 
 # In the order of the paper's tables, in which methods are listed and run.
 # ruff: noqa: I001
-from faircontext.methods.base import (
-    Method,
-    create_method,
-    list_methods,
-    parse_settings,
-    register_method,
-)
+from faircontext.methods.base import Method, create_method, list_methods, parse_settings, register_method
 from faircontext.methods.evidence import EvidenceMethod
 from faircontext.methods.predict import ZeroShot
 from faircontext.methods.tpt import CTPT, TPT

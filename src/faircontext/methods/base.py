@@ -1,4 +1,4 @@
-"""The interface of a method, how methods are created from names, presets and settings."""
+"""The interface of a method, and how methods are created from names, presets and settings."""
 
 import types
 from abc import ABC, abstractmethod
@@ -72,6 +72,10 @@ class Method(ABC):
                 f"{cls.name} needs a backbone with {' and '.join(missing)}; {backbone.name}, in {backbone.precision}, "
                 "has none"
             )
+
+    def check_backbone(self, backbone: Backbone) -> None:
+        """Raise `ArgumentError` where the method, with its settings, needs more than a backbone can do."""
+        self.check(backbone)
 
     def check_labels(self, labels: LabelSpace) -> None:  # noqa: B027 (most methods take any)
         """Raise `LabelError` where the method cannot run on a label space, before any image is read."""
@@ -149,7 +153,10 @@ def create_method(name: str, *, preset: str = "paper", backbone: Backbone | None
         overrides.update(method.official)
     _check_known(method, name, settings)
     with METHODS.blamed(name):
-        return replace(method(), **{**overrides, **settings})
+        created = replace(method(), **{**overrides, **settings})
+        if backbone is not None:
+            created.check_backbone(backbone)
+    return created
 
 
 def list_methods(pattern: str = "*") -> list[str]:

@@ -1,19 +1,24 @@
-"""What methods share that explore candidates and look where their evidence is: settings, and their checks, once."""
+"""What methods share that explore candidates and look where their evidence is: settings, and what they find."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Literal
 
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
+from faircontext.backbones import Backbone
+from faircontext.calibrate import Calibration
 from faircontext.episode import Episode
 from faircontext.errors import ArgumentError, check_interval, check_minimum
 from faircontext.estimators import Estimator, Evidence
-from faircontext.evidence import Occluder
+from faircontext.evidence import effective_area
 from faircontext.explore import Aggregation, Exploration, explore
+from faircontext.masks import Occluder, one_fraction
 from faircontext.methods.base import Method
+from faircontext.types import Diagnostic, Prediction
 
-__all__ = ["AUTO_BLOCK", "EvidenceMethod"]
+__all__ = ["AUTO_BLOCK", "Adaptation", "EvidenceMethod", "Localised"]
 
 MOST_MASKS = 100_000
 
@@ -34,7 +39,8 @@ class EvidenceMethod(Method):
             the plain view favours are as reliable as `reliability`, or `budget` masks have been used.
         grids: grid sizes of the masks.
         gamma: fraction of cells that a mask occludes, or a range from which each mask draws.
-        occluder: what occluded pixels become: `"black"`, `"mean"` or `"blur"`.
+        occluder: what occluded pixels become: `"black"`, `"mean"` or `"blur"`; with `"drop"` a vision transformer
+            leaves out the patches that a mask covers most, a fraction gamma of them.
         estimator: how class evidence maps come from masks, see `Evidence`: `"paper"`, `"centred"` or `"least-squares"`.
         smoothing: of the maps: standard deviation of a Gaussian kernel as a fraction of the side, 0 for none.
         budget: most masks with `masks="auto"`.
@@ -58,6 +64,8 @@ class EvidenceMethod(Method):
         super().__post_init__()
         check_interval("rho", self.rho, 0.0, 1.0)
         check_interval("gamma", self.gamma, 0.0, 1.0)
+        if self.occluder == "drop":
+            one_fraction(self.gamma)
         if self.beta is not None:
             check_interval("beta", self.beta, 0.0, 1e6)
         check_minimum("k", self.k, 1)
@@ -77,6 +85,12 @@ class EvidenceMethod(Method):
             check_minimum(name, value, 1)
             if value > MOST_MASKS:
                 raise ArgumentError(f"{name}={value} is not possible; give at most {MOST_MASKS:,}")
+
+    def check_backbone(self, backbone: Backbone) -> None:
+        """Raise `ArgumentError` where a backbone cannot run the method, or leave patches out where they are to be."""
+        super().check_backbone(backbone)
+        if self.occluder == "drop":
+            backbone.patches  # noqa: B018 (says so where it has none)
 
     def temperature(self, episode: Episode) -> float:
         """Return beta, which depends on the backbone where it is not given."""
@@ -109,3 +123,72 @@ class EvidenceMethod(Method):
         importance, masks = episode.importance(text, beta, count, self.grids, self.gamma, self.occluder)
         height, width = episode.x.shape[1:]
         return Evidence(importance, masks, height, width, self.estimator, self.smoothing)
+
+
+@dataclass(frozen=True)
+class Localised:
+    """Common evidence of all pairs: its features, and the maps behind them where it is the image's own."""
+
+    features: Float[Tensor, "pairs dim"]
+    pairs: Int[Tensor, "2 pairs"]
+    evidence: Evidence | None = None
+    common: Float[Tensor, "pairs height width"] | None = None
+
+    def findings(self, image: Float[Tensor, " dim"], ranking: Sequence[int]) -> dict[str, Diagnostic]:
+        """Return how far the maps can be trusted, and how far common evidence is from the whole image.
+
+        Args:
+            image: `z`, the embedding of the image.
+            ranking: positions of the candidates, best first.
+        """
+        if self.evidence is None or self.common is None:
+            return {}
+        relative = self.common / self.common.amax((1, 2), keepdim=True)
+        return {
+            "evidence_masks": len(self.evidence.masks),
+            "evidence_reliability": tuple(self.evidence.reliability[list(ranking)].tolist()),
+            "common_mean": float(relative.mean()),
+            "common_min": float(relative.amin((1, 2)).mean()),
+            "common_area": float(effective_area(relative).mean()),
+            "common_cosine": float((self.features @ image).mean()),
+        }
+
+
+@dataclass(frozen=True)
+class Adaptation:
+    """How FCL arrived at an answer, for one template; candidate tensors are in class order.
+
+    Attributes:
+        prediction: the answer.
+        exploration: `Phi_K` over all classes at the base context.
+        candidates: `C_K`, in class order.
+        before: `Phi_1` over the candidates at the base context: the exploration-only answer.
+        after: `Phi_1` over the candidates at the learnt context (`before` where nothing was learnt).
+        evidence: class evidence of the candidates, None without calibration or with a control (`proxy`).
+        pairs: positions in `candidates` of each pair that was made alike.
+        common: common-evidence map of each pair, scaled, None where `evidence` is.
+        best_common: that of the two best candidates in the end, which need not be a pair with `pairs="top3"`.
+        calibration: the learnt context and its losses, None without calibration.
+        not_learnt: None, or why the context is `delta_0` still, for a person to read.
+    """
+
+    prediction: Prediction
+    exploration: Exploration
+    candidates: Int[Tensor, " candidates"]
+    before: Exploration
+    after: Exploration
+    evidence: Evidence | None = None
+    pairs: Int[Tensor, "2 pairs"] | None = None
+    common: Float[Tensor, "pairs height width"] | None = None
+    best_common: Float[Tensor, "height width"] | None = None
+    calibration: Calibration | None = None
+    not_learnt: str | None = None
+
+    def with_diagnostics(self, findings: Mapping[str, Diagnostic]) -> "Adaptation":
+        """Return this adaptation with more diagnostics of its answer."""
+        prediction = self.prediction
+        return replace(self, prediction=replace(prediction, diagnostics={**prediction.diagnostics, **findings}))
+
+    def fall_back(self, reason: str) -> "Adaptation":
+        """Return this adaptation that ends here, with the reason."""
+        return replace(self, prediction=replace(self.prediction, fallback=reason), not_learnt=reason)

@@ -1,7 +1,6 @@
 """Fair Context Learning (the paper): explore candidates, then learn a context that is fair on their common evidence."""
 
-import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Literal
@@ -14,82 +13,18 @@ from faircontext.backbones.prompts import Placement
 from faircontext.calibrate import Calibration, PairWeight, calibrate_context, total_loss
 from faircontext.episode import Episode
 from faircontext.errors import ArgumentError, FeatureError, LabelError, check_interval, check_minimum
-from faircontext.estimators import Evidence
-from faircontext.evidence import EvidenceScaling, Proxy, common_evidence, control_picture, effective_area
-from faircontext.explore import Exploration, openness
+from faircontext.evidence import EvidenceScaling, Proxy, candidate_pairs, common_evidence, control_picture
+from faircontext.explore import openness, why_sure
 from faircontext.labels import LabelSpace
 from faircontext.methods.base import register_method
-from faircontext.methods.evidence import EvidenceMethod
+from faircontext.methods.evidence import Adaptation, EvidenceMethod, Localised
 from faircontext.methods.predict import predict_by_vote, vote_over_templates
 from faircontext.types import Diagnostic, Prediction
 
 __all__ = ["FCL", "Adaptation", "StudySwitches"]
 
-
-@dataclass(frozen=True)
-class Adaptation:
-    """How FCL arrived at an answer, for one template; candidate tensors are in class order.
-
-    Attributes:
-        prediction: the answer.
-        exploration: `Phi_K` over all classes at the base context.
-        candidates: `C_K`, in class order.
-        before: `Phi_1` over the candidates at the base context: the exploration-only answer.
-        after: `Phi_1` over the candidates at the learnt context (`before` where nothing was learnt).
-        evidence: class evidence of the candidates, None without calibration or with a control (`proxy`).
-        pairs: positions in `candidates` of each pair.
-        common: common-evidence map of each pair, scaled, None where `evidence` is.
-        calibration: the learnt context and its losses, None without calibration.
-        not_learnt: None, or why the context is `delta_0` still, for a person to read.
-    """
-
-    prediction: Prediction
-    exploration: Exploration
-    candidates: Int[Tensor, " candidates"]
-    before: Exploration
-    after: Exploration
-    evidence: Evidence | None = None
-    pairs: Int[Tensor, "2 pairs"] | None = None
-    common: Float[Tensor, "pairs height width"] | None = None
-    calibration: Calibration | None = None
-    not_learnt: str | None = None
-
-    def with_diagnostics(self, findings: Mapping[str, Diagnostic]) -> "Adaptation":
-        """Return this adaptation with more diagnostics of its answer."""
-        prediction = self.prediction
-        return replace(self, prediction=replace(prediction, diagnostics={**prediction.diagnostics, **findings}))
-
-    def fall_back(self, reason: str) -> "Adaptation":
-        """Return this adaptation that ends here, with the reason."""
-        return replace(self, prediction=replace(self.prediction, fallback=reason), not_learnt=reason)
-
-
-@dataclass(frozen=True)
-class _Localised:
-    """Common evidence of all pairs: its features, and the maps behind them where it is the image's own."""
-
-    features: Float[Tensor, "pairs dim"]
-    evidence: Evidence | None = None
-    common: Float[Tensor, "pairs height width"] | None = None
-
-    def findings(self, image: Float[Tensor, " dim"], ranking: Sequence[int]) -> dict[str, Diagnostic]:
-        """Return how far the maps can be trusted, and how far common evidence is from the whole image.
-
-        Args:
-            image: `z`, the embedding of the image.
-            ranking: positions of the candidates, best first.
-        """
-        if self.evidence is None or self.common is None:
-            return {}
-        relative = self.common / self.common.amax((1, 2), keepdim=True)
-        return {
-            "evidence_masks": len(self.evidence.masks),
-            "evidence_reliability": tuple(self.evidence.reliability[list(ranking)].tolist()),
-            "common_mean": float(relative.mean()),
-            "common_min": float(relative.amin((1, 2)).mean()),
-            "common_area": float(effective_area(relative).mean()),
-            "common_cosine": float((self.features @ image).mean()),
-        }
+LEADERS = 3
+"""Candidates that every pair has one of, with `pairs="top3"`."""
 
 
 @dataclass(frozen=True)
@@ -129,6 +64,8 @@ class FCL(StudySwitches, EvidenceMethod):
         steps: number of steps.
         safe: whether to calibrate only images whose candidates exploration leaves open, see `openness`.
         safe_openness: the least openness that is calibrated then; chosen on half of the study's images.
+        pairs: of candidates that are made alike: `"all"` (the paper), or `"top3"`, those with one of the three that
+            exploration puts first, 24 of 45 with ten candidates.
     """
 
     context: Literal["cl", "cl-hp"] = "cl"
@@ -141,6 +78,7 @@ class FCL(StudySwitches, EvidenceMethod):
     steps: int = 2
     safe: bool = False
     safe_openness: float = 0.8
+    pairs: Literal["all", "top3"] = "all"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -152,25 +90,25 @@ class FCL(StudySwitches, EvidenceMethod):
 
     def __call__(self, episode: Episode) -> Prediction:
         """Answer one image; with several templates, by majority over one run per template."""
-        runs = [self.adapt(episode, template).prediction for template in range(len(episode.labels.templates))]
+        runs = [self.adapt(episode, template).prediction for template in range(len(episode.labels.prompts))]
         return runs[0] if len(runs) == 1 else vote_over_templates(runs)
 
     def check_labels(self, labels: LabelSpace) -> None:
         """Raise `LabelError` where a template has no context to learn, or a prompt no room for learnable tokens."""
-        for template in range(len(labels.templates)):
+        for template in range(len(labels.prompts)):
             self._check_template(labels, template)
 
     def _check_template(self, labels: LabelSpace, template: int) -> None:
         if self.context == "cl-hp":
-            labels.backbone.check_length(labels.prompts[template], len(labels.initial_tokens))
+            labels.check_prepended(template)
         elif reason := labels.missing_context(template, "context='cl'"):
             raise LabelError(f"{reason}; use context='cl-hp'")
 
     @torch.inference_mode(False)  # calibration differentiates, also where the caller has switched that off
     def adapt(self, episode: Episode, template: int = 0) -> Adaptation:
         """Run exploration and calibration on one image with one template, and return every intermediate result."""
-        if not 0 <= template < len(episode.labels.templates):
-            raise ArgumentError(f"template={template!r} is not possible; there are {len(episode.labels.templates)}")
+        if not 0 <= template < len(episode.labels.prompts):
+            raise ArgumentError(f"template={template!r} is not possible; there are {len(episode.labels.prompts)}")
         delta0, placement = self._initial_context(episode, template)
         tau0 = self._base_text(episode, template, delta0)
         exploration = self.phi(episode, tau0, self.k)
@@ -180,25 +118,15 @@ class FCL(StudySwitches, EvidenceMethod):
         explored = Adaptation(prediction, exploration, candidates, before, before)
         if (settled := self._settled(explored)) is not None:
             return settled
-        pairs = torch.triu_indices(len(candidates), len(candidates), 1, device=candidates.device)
         try:
-            localised = self._localise(episode, tau0[candidates], pairs)
+            localised = self._localise(episode, tau0[candidates], before.ranking)
         except FeatureError as error:  # of a masked image; exploration needs none
             return explored.fall_back(f"{error}: answered by exploration alone")
-        prompts = episode.labels.prompts[template].select(candidates.tolist())
-        calibration = calibrate_context(
-            lambda delta: episode.backbone.encode_text(prompts, delta, placement),
-            delta0,
-            self._loss(episode, localised.features, pairs),
-            # CL-HP's reference is the hard prompt; the first forward pass already has learnable tokens before it.
-            reference=tau0[candidates] if self.context == "cl-hp" and self.hp_base == "hard" else None,
-            lr=self.lr,
-            steps=self.steps,
-        )
+        delta0 = delta0[candidates] if delta0.ndim == 3 else delta0  # each class has a context of its own, or all one
+        calibration = self._learn(episode, template, (delta0, placement), localised, candidates, tau0[candidates])
         if calibration.failure is not None:
             return explored.fall_back(f"{calibration.failure}: answered by exploration alone")
-        # An untouched context is the base context: its features are reused, not encoded again, so that the answer is
-        # exploration's to the bit.
+        # The features of an untouched context are reused, so that the answer is exploration's to the bit.
         untouched = torch.equal(calibration.context, delta0)
         tau = tau0 if untouched and placement == "replace" else tau0.index_copy(0, candidates, calibration.text)
         after = self.phi(episode, tau[candidates], 1)
@@ -207,13 +135,36 @@ class FCL(StudySwitches, EvidenceMethod):
             prediction=predict_by_vote(episode, exploration, candidates, after, tau),
             after=after,
             evidence=localised.evidence,
-            pairs=pairs,
+            pairs=localised.pairs,
             common=localised.common,
+            best_common=self._best_common(localised, after.ranking),
             calibration=calibration,
             not_learnt=self._why_untouched() if untouched else None,
         )
         shifts = calibration.context - delta0, tau[candidates] - tau0[candidates]
         return adaptation.with_diagnostics(self._diagnose(episode, adaptation, localised, tau0, shifts))
+
+    def _learn(
+        self,
+        episode: Episode,
+        template: int,
+        start: tuple[Float[Tensor, "*classes tokens width"], Placement],
+        localised: Localised,
+        candidates: Int[Tensor, " candidates"],
+        text: Float[Tensor, "candidates dim"],
+    ) -> Calibration:
+        """Learn a context from `start`, at which the candidates have the features `text`."""
+        delta0, placement = start
+        prompts = episode.labels.prompts[template].of_classes(candidates.tolist())
+        return calibrate_context(
+            lambda delta: episode.backbone.encode_text(prompts, delta, placement),
+            delta0,
+            self._loss(episode, localised.features, localised.pairs),
+            # CL-HP's reference is the hard prompt; the first forward pass already has learnable tokens before it.
+            reference=text if self.context == "cl-hp" and self.hp_base == "hard" else None,
+            lr=self.lr,
+            steps=self.steps,
+        )
 
     def _settled(self, explored: Adaptation) -> Adaptation | None:
         """Return what exploration alone gives where nothing is to be calibrated, else None."""
@@ -222,7 +173,7 @@ class FCL(StudySwitches, EvidenceMethod):
         if len(explored.candidates) < 2:
             return explored.fall_back("fewer than two candidates: nothing to calibrate")
         if self.safe and (value := openness(explored.before)) < self.safe_openness:
-            sure = replace(explored, not_learnt=_surely(value, self.safe_openness))
+            sure = replace(explored, not_learnt=why_sure(value, self.safe_openness))
             return sure.with_diagnostics({"openness": value})
         return None
 
@@ -230,7 +181,7 @@ class FCL(StudySwitches, EvidenceMethod):
         self,
         episode: Episode,
         adaptation: Adaptation,
-        localised: "_Localised",
+        localised: Localised,
         tau0: Float[Tensor, "classes dim"],
         shifts: tuple[Tensor, Tensor],
     ) -> dict[str, Diagnostic]:
@@ -254,13 +205,17 @@ class FCL(StudySwitches, EvidenceMethod):
             return "lambda_cal=0: nothing asked for a change"
         return "the candidates were balanced already: the loss had no slope"
 
-    def _initial_context(self, episode: Episode, template: int) -> tuple[Float[Tensor, "tokens width"], Placement]:
+    def _initial_context(
+        self, episode: Episode, template: int
+    ) -> tuple[Float[Tensor, "*classes tokens width"], Placement]:
         """Return `delta_0` and whether it replaces tokens of the prompt or precedes them."""
         # All classes, not the candidates alone: what is too long is found whatever the image shows.
         check = partial(self._check_template, episode.labels, template)
         episode.labels.check_once((self.context, template), check)
         if self.context == "cl":
-            return episode.backbone.context(episode.labels.prompts[template]), "replace"
+            context = episode.labels.initial_context(template)
+            assert context is not None  # as the check has found
+            return context, "replace"
         tokens = episode.labels.initial_tokens
         if self.hp_init == "normal":
             noise = episode.stream("context").normal(0.0, 0.02, tuple(tokens.shape))
@@ -268,31 +223,50 @@ class FCL(StudySwitches, EvidenceMethod):
         return tokens, "prepend"
 
     def _base_text(
-        self, episode: Episode, template: int, delta0: Float[Tensor, "tokens width"]
+        self, episode: Episode, template: int, delta0: Float[Tensor, "*classes tokens width"]
     ) -> Float[Tensor, "classes dim"]:
         """Return `tau(delta_0)` of all classes."""
-        if self.context == "cl" or self.hp_base == "hard":
+        if self.context == "cl":
             return episode.labels.text[template]
+        if self.hp_base == "hard":
+            return episode.labels.hard_text[template]
         if self.hp_init == "copy":
             return episode.labels.prepended_text[template]
         return episode.labels.prepend(template, delta0)
 
     def _localise(
-        self, episode: Episode, text: Float[Tensor, "candidates dim"], pairs: Int[Tensor, "2 pairs"]
-    ) -> "_Localised":
+        self, episode: Episode, text: Float[Tensor, "candidates dim"], ranking: Int[Tensor, " candidates"]
+    ) -> Localised:
         """Find the candidates' common evidence and encode it; methods with the same settings share it."""
+        pairs = candidate_pairs(ranking, LEADERS if self.pairs == "top3" else None)
         if self.proxy != "evidence":
             picture = control_picture(episode.x, self.proxy)
             features = episode.remember(self.proxy, lambda: episode.backbone.encode_image(picture[None]))
-            return _Localised(features.expand(pairs.shape[1], -1))
+            return Localised(features.expand(pairs.shape[1], -1), pairs)
 
-        def find() -> _Localised:
+        def find() -> Localised:
             evidence = self.evidence(episode, text)
-            common = common_evidence(evidence.maps, pairs, self.evidence_scaling, self.area)
-            return _Localised(episode.weighted_features(common), evidence, common)
+            common = self._common(evidence.maps, pairs)
+            return Localised(episode.weighted_features(common), pairs, evidence, common)
 
         settings = (self.evidence_settings(episode), self.evidence_scaling, self.area)
-        return episode.remember((text.cpu().numpy().tobytes(), settings), find)
+        key = text.cpu().numpy().tobytes(), pairs.cpu().numpy().tobytes(), settings
+        return episode.remember(key, find)
+
+    def _common(
+        self, maps: Float[Tensor, "candidates height width"], pairs: Int[Tensor, "2 pairs"]
+    ) -> Float[Tensor, "pairs height width"]:
+        return common_evidence(maps, pairs, self.evidence_scaling, self.area)
+
+    def _best_common(
+        self, localised: Localised, ranking: Int[Tensor, " candidates"]
+    ) -> Float[Tensor, "height width"] | None:
+        """Return the common evidence of the two best candidates, also where they are none of the pairs."""
+        if localised.evidence is None or localised.common is None:
+            return None
+        best = ranking[:2].sort().values[:, None]
+        place = (localised.pairs == best).all(0).nonzero().flatten().tolist()
+        return localised.common[place[0]] if place else self._common(localised.evidence.maps, best)[0]
 
     def _loss(
         self, episode: Episode, common: Float[Tensor, "pairs dim"], pairs: Int[Tensor, "2 pairs"]
@@ -341,11 +315,3 @@ class FCL(StudySwitches, EvidenceMethod):
             "posterior_new_after": float(after.posterior[new]),
             "entropy_before": float(before.entropies[before.selected].mean()),
         }
-
-
-def _surely(value: float, least: float) -> str:
-    """Return why an image is not open enough for `safe`, with its openness rounded down, so never up to the limit."""
-    return (
-        f"the crops are sure among the candidates: their openness is {math.floor(1000 * value) / 1000:.3f} of 1, and "
-        f"safe=true adjusts the prompt from {least} on"
-    )

@@ -32,7 +32,8 @@ def predict_by_scores(
         text: unit-norm text features of all classes.
         diagnostics: what came about on the way.
     """
-    return predict_by_logits(episode.backbone.logit_scale * scores(embedding, text), diagnostics)
+    cosines = scores(embedding, text)
+    return replace(predict_by_logits(episode.backbone.logit_scale * cosines, diagnostics), cosines=cosines.cpu())
 
 
 def fall_back(episode: Episode, text: Float[Tensor, "classes dim"], reason: str) -> Prediction:
@@ -83,6 +84,7 @@ def predict_by_vote(
             "vote_share": float(final.votes.max()) / len(final.selected),
             "entropy_selected": float(final.entropies[final.selected].mean()),
         },
+        cosines=scores(episode.z, text).cpu(),
     )
 
 
@@ -104,6 +106,7 @@ def vote_over_templates(runs: list[Prediction]) -> Prediction:
     is_candidate[list(candidates)] = 1
     ranking = rank_classes(votes, shares, is_candidate, probabilities)
     reasons = dict.fromkeys(run.fallback for run in runs if run.fallback is not None)
+    cosines = [run.cosines for run in runs if run.cosines is not None]
     return Prediction(
         int(ranking[0]),
         ranking,
@@ -112,6 +115,7 @@ def vote_over_templates(runs: list[Prediction]) -> Prediction:
         candidates,
         "; ".join(reasons) or None,
         {"templates": len(runs), "template_share": float(votes.max()) / len(runs)},
+        torch.stack(cosines).mean(0) if len(cosines) == len(runs) else None,
     )
 
 

@@ -103,15 +103,18 @@ def tune_context(
     """
     backbone = labels.backbone
     pairs = list(zip(labels.prompts, labels.text, strict=True))
-    fixed = [text for prompts, text in pairs if not prompts.length]
-    learnt = [prompts for prompts, _ in pairs if prompts.length]
-    contexts = [backbone.context(prompts).clone().requires_grad_() for prompts in learnt]
+    starts = [labels.initial_context(template) for template in range(len(pairs))]
+    fixed = [text for (_, text), start in zip(pairs, starts, strict=True) if start is None]
+    learnt = [prompts for (prompts, _), start in zip(pairs, starts, strict=True) if start is not None]
+    contexts = [start.clone().requires_grad_() for start in starts if start is not None]
 
     def encode() -> list[Tensor]:
         with torch.no_grad():
             return [backbone.encode_text(rows, context) for rows, context in zip(learnt, contexts, strict=True)]
 
-    known: list[Tensor] | None = [text for prompts, text in pairs if prompts.length]  # at the initial contexts
+    known: list[Tensor] | None = [  # at the initial contexts
+        text for (_, text), start in zip(pairs, starts, strict=True) if start is not None
+    ]
 
     def value() -> Tensor:
         nonlocal known
@@ -174,7 +177,7 @@ class PromptTuning(TuningOnConfident):
 
     def check_labels(self, labels: LabelSpace) -> None:
         """Raise `LabelError` where no template has words before the class name to learn."""
-        reasons = [labels.missing_context(template, self.name) for template in range(len(labels.templates))]
+        reasons = [labels.missing_context(template, self.name) for template in range(len(labels.prompts))]
         if reasons[0] is not None and None not in reasons:
             raise LabelError(reasons[0])
 

@@ -25,6 +25,17 @@ from .scores import (
     per_class_accuracy as per_class_accuracy,
     reconstruction_bound as reconstruction_bound,
 )
+from .selective import (
+    OperatingPoint as OperatingPoint,
+    RiskCoverage as RiskCoverage,
+    aurc as aurc,
+    auroc as auroc,
+    auroc_difference as auroc_difference,
+    auroc_draws as auroc_draws,
+    risk_coverage as risk_coverage,
+    threshold_for_coverage as threshold_for_coverage,
+    threshold_for_risk as threshold_for_risk,
+)
 from .stats import (
     Accuracy as Accuracy,
     Interval as Interval,

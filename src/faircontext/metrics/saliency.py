@@ -16,7 +16,7 @@ from scipy.stats import rankdata, spearmanr
 from torch import Tensor
 
 from faircontext.errors import ArgumentError, check_choice, check_interval, check_minimum, check_type
-from faircontext.evidence import Occluder, occlude
+from faircontext.masks import Filling, occlude
 from faircontext.metrics.checks import check_arrays
 
 __all__ = [
@@ -71,7 +71,7 @@ def insertion(
     saliency: Map,
     *,
     steps: int = 56,
-    baseline: Occluder = "blur",
+    baseline: Filling = "blur",
     batch_size: int = 16,
 ) -> Curve:
     """Return the scores while pixels are put into the baseline, the most important first.
@@ -96,7 +96,7 @@ def deletion(
     saliency: Map,
     *,
     steps: int = 56,
-    baseline: Occluder = "black",
+    baseline: Filling = "black",
     batch_size: int = 16,
 ) -> Curve:
     """Return the scores while pixels are replaced by the baseline, the most important first.
@@ -120,7 +120,7 @@ def _curve(
     image: Float[Tensor, "3 height width"],
     saliency: Map,
     steps: int,
-    baseline: Occluder,
+    baseline: Filling,
     batch_size: int,
     inserted: bool,
 ) -> Curve:
@@ -131,7 +131,7 @@ def _curve(
         raise ArgumentError(
             f"saliency is {_size(values.shape)} and image {_size(image.shape[1:])}; a map has a value for each pixel"
         )
-    check_choice("baseline", baseline, get_args(Occluder))
+    check_choice("baseline", baseline, get_args(Filling))
     check_minimum("batch_size", batch_size, 1)
     if not 1 <= steps <= values.size:
         raise ArgumentError(f"steps={steps!r} is not possible; it must lie between 1 and the {values.size} pixels")

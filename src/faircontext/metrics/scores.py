@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import product
 from typing import ClassVar
 
 import numpy as np
@@ -113,6 +114,12 @@ class Tally:
     def add(self, method: bool, reference: bool) -> None:
         """Count an image by whether the method and the reference are correct."""
         self._counts[method, reference] += 1
+
+    def add_all(self, method: Bool[np.ndarray, " images"], reference: Bool[np.ndarray, " images"]) -> None:
+        """Count several images."""
+        for one, other in product((True, False), repeat=2):
+            if count := int(((method == one) & (reference == other)).sum()):
+                self._counts[one, other] += count
 
     def comparison(self) -> Comparison | None:
         """Return the comparison so far, None without an image."""

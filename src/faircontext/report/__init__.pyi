@@ -10,7 +10,6 @@ from .explanation import Explanation as Explanation, explain_in_words as explain
 from .figures import FIGURES as FIGURES, draw_figures as draw_figures, load_groups as load_groups
 from .page import Page as Page, build_page as build_page
 from .paper import (
-    METRICS as METRICS,
     list_reported as list_reported,
     read_reported as read_reported,
     reported_accuracies as reported_accuracies,
@@ -25,4 +24,5 @@ from .render import (
     to_terminal as to_terminal,
 )
 from .style import FigureResult as FigureResult, save_figure as save_figure
+from .table_metrics import METRICS as METRICS
 from .tables import long_table as long_table, paper_table as paper_table, pooled_table as pooled_table

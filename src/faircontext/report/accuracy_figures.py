@@ -14,8 +14,9 @@ from faircontext.metrics.calibration import Reliability
 from faircontext.metrics.scores import Comparison
 from faircontext.metrics.stats import Interval, average_interval, wilson_interval
 from faircontext.report import style
-from faircontext.report.paper import TOP1, dataset_title
+from faircontext.report.paper import dataset_title
 from faircontext.report.style import BLACK, BLUE, COLUMN, GREY, PAGE, FigureResult, forest, interval_columns, new_figure
+from faircontext.report.table_metrics import TOP1
 from faircontext.report.tables import pooled_bins
 from faircontext.runs.groups import AblationResults, Cost, RunGroup, Sidecars, Variant, common_images, shared_sets
 from faircontext.runs.records import method_of, method_title

@@ -13,8 +13,9 @@ from faircontext.datasets.spec import CATALOGUE
 from faircontext.errors import ArgumentError
 from faircontext.metrics.stats import Interval
 from faircontext.report import paper
-from faircontext.report.paper import METRICS, TOP1, Column, TableGroup, columns_of, dataset_title
+from faircontext.report.paper import Column, TableGroup, columns_of, dataset_title
 from faircontext.report.render import Cell, Table, to_csv, to_latex, to_markdown, to_terminal
+from faircontext.report.table_metrics import METRICS, TOP1
 from faircontext.report.tables import adjusted_p_values, long_table, paper_table
 from faircontext.runs.groups import group_runs, incomplete, method_title
 from faircontext.runs.records import method_of
@@ -167,7 +168,7 @@ def _settings(group: TableGroup) -> Record:
 
 
 def _facts(result: Result) -> Record:
-    dataset, whole = result.config["dataset"], result.n + result.unreadable
+    dataset, whole = result.config["dataset"], result.seen
     record: Record = {
         "split": dataset["split"],
         "n": result.n,

@@ -25,6 +25,7 @@ from faircontext.report.explain import common_pixels, image_pixels, map_pixels
 from faircontext.report.explanation import is_reliable
 from faircontext.report.pictures import strongest
 from faircontext.report.style import BLUE, name_within
+from faircontext.system import keep_freed_memory
 from faircontext.types import Image
 
 __all__ = ["LABELS", "PHOTOS", "EvidenceRow", "Panel", "evidence_figure", "evidence_row", "run_demo", "sample_photos"]
@@ -194,11 +195,12 @@ def run_demo(out: Path, backbone_name: str, masks: int, seed: int) -> None:
     print(f"loading {backbone_name} ...", flush=True)
 
     backbone = create_backbone(backbone_name)
+    keep_freed_memory()
     labels, recipe = LabelSpace(LABELS, backbone), backbone.view_recipe("recommended")
     fcl = create_method("fcl", preset="recommended", backbone=backbone, masks=masks)
     assert isinstance(fcl, FCL)
     print(
-        f"FCL (preset recommended, {backbone.precision}) on {len(photos)} photos, plain and corrupted, between "
+        f"FCL (preset recommended, {backbone.arithmetic}) on {len(photos)} photos, plain and corrupted, between "
         f"{len(labels)} classes: {recipe.count} views and {masks} masks for each image",
         flush=True,
     )

@@ -15,9 +15,9 @@ from faircontext.report import style
 from faircontext.report.paper import dataset_title, read_reported
 from faircontext.report.pictures import StoredImage, choose_stored, common_map, draw_evidence, resized, unique_map
 from faircontext.report.style import BLACK, BLUE, COLUMN, GREY, PAGE, VERMILION, FigureResult, interval_columns
+from faircontext.runs.analyses import read_analysis
 from faircontext.runs.groups import RunGroup, Sidecars
 from faircontext.runs.records import AnalysisRow
-from faircontext.runs.results import read_analysis
 
 __all__ = ["draw_decomposition", "draw_ecec", "draw_entropy", "draw_gallery", "draw_scores"]
 

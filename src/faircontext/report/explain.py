@@ -20,6 +20,7 @@ from faircontext.errors import ArgumentError
 from faircontext.estimators import Evidence
 from faircontext.files import check_folder, to_json, writing
 from faircontext.imageio import DecodedImage
+from faircontext.methods.contexts import write_context
 from faircontext.methods.fcl import Adaptation
 from faircontext.names import name_warnings
 from faircontext.report.explanation import Explanation, explain, explain_in_words, is_reliable
@@ -63,11 +64,8 @@ def map_pixels(
 
 def common_pixels(episode: Episode, adaptation: Adaptation) -> Pixels:
     """Return the common evidence of the two best candidates over the image, as weights from 0 to 1."""
-    assert adaptation.common is not None
-    assert adaptation.pairs is not None
-    first, second = sorted(adaptation.after.ranking[:2].tolist())
-    pair = int(((adaptation.pairs[0] == first) & (adaptation.pairs[1] == second)).nonzero()[0, 0])
-    common = adaptation.common[pair].cpu().numpy()
+    assert adaptation.best_common is not None
+    common = adaptation.best_common.cpu().numpy()
     return overlay_weights(image_pixels(episode), common / common.max())
 
 
@@ -79,6 +77,7 @@ def explain_image(
     folder: Path,
     say: Callable[[str], None],
     warn: Callable[[str], None],
+    save_context: Path | None = None,
 ) -> Path:
     """Explain FCL's prediction for one image, and return the path of the page.
 
@@ -90,6 +89,7 @@ def explain_image(
         folder: for the page; it is made.
         say: takes the explanation in words.
         warn: takes warnings.
+        save_context: file for the context that was learnt, in the form of CoOp's prompt learner.
 
     Raises:
         FairContextError: an option has a value that cannot be used, or the folder cannot be written.
@@ -100,6 +100,7 @@ def explain_image(
     for line in [*name_warnings(names), *setup.labels.warnings()]:
         warn(line)
     explanation = explain(options, setup, source, image)
+    write_context(save_context, explanation.adaptation, explanation.method, setup.labels, warn)
     say(explain_in_words(explanation))  # first: what was computed is not lost with a full disk
     with writing(folder):
         return write_explanation(explanation, folder)

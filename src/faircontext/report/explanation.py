@@ -68,9 +68,10 @@ def explain(options: ModelOptions, setup: Setup, source: str, image: DecodedImag
         raise ImageError(source, str(error)) from None
     run = {
         "backbone": backbone.name,
-        "resize_positions": options.resize_positions,
+        **options.facts_of_weights(),
         "model": dict(backbone.facts),
         "precision": backbone.precision,
+        **backbone.engine_facts,
         "preset": options.preset,
         "masks": method.masks,
         "seed": options.seed,

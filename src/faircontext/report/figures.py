@@ -16,6 +16,7 @@ from faircontext.files import to_json, write_whole, writing
 from faircontext.report.accuracy_figures import draw_ablations, draw_gain, draw_masks, draw_pareto, draw_reliability
 from faircontext.report.evidence_figures import draw_decomposition, draw_ecec, draw_entropy, draw_gallery, draw_scores
 from faircontext.report.render import to_csv
+from faircontext.report.selective_figures import draw_risk_coverage
 from faircontext.report.style import FigureResult, save_figure, styled
 from faircontext.runs.groups import RunGroup, RunSettings, Sidecars, find_runs, find_sidecars, group_runs, incomplete
 
@@ -32,6 +33,7 @@ FIGURES: Mapping[str, Draw] = {
     "masks": draw_masks,
     "pareto": draw_pareto,
     "reliability": draw_reliability,
+    "risk-coverage": draw_risk_coverage,
     "gallery": draw_gallery,
     "decomposition": draw_decomposition,
     "ablations": draw_ablations,

@@ -12,24 +12,22 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from matplotlib.figure import Figure
 
 from faircontext import __version__
 from faircontext.errors import ArgumentError, and_more
 from faircontext.files import to_json
-from faircontext.report.accuracy_figures import gain_row, gains_figure, reliability_figure
-from faircontext.report.paper import TOP1, TableGroup, dataset_title, split_by_benchmark
+from faircontext.report.page_charts import charts_of
+from faircontext.report.paper import TableGroup, dataset_title, split_by_benchmark
 from faircontext.report.pictures import RunImages, add_pictures, image_folder
 from faircontext.report.render import Cell, Table, render
-from faircontext.report.style import inline_svg, styled
-from faircontext.report.tables import long_table, pooled_bins, pooled_comparison, pooled_table
+from faircontext.report.tables import long_table, pooled_table
 from faircontext.runs.groups import group_runs, incomplete, method_title
 from faircontext.runs.results import has_analyses
 from faircontext.runs.store import Run
 
 __all__ = ["OUTCOMES", "Page", "build_page", "outcome_of"]
 
-OUTCOMES = {"fixed": "0", "broke": "1", "right": "2", "wrong": "3"}
+OUTCOMES = {"fixed": "0", "broke": "1", "right": "2", "wrong": "3", "unlabelled": "4"}
 """What a method did to zero-shot's prediction of an image, and its sign in the data; `.` where there is none."""
 
 _EVIDENCE_HINT = (
@@ -59,7 +57,7 @@ def build_page(runs: Sequence[Run], most: int = 1000) -> Page:
         ArgumentError: no run has answered an image, or runs contradict each other; see `group_runs`.
     """
     answers = [run for run in runs if not has_analyses(run)]
-    groups = [group for group in split_by_benchmark(group_runs(answers)) if any(map(group.row, group.methods))]
+    groups = [group for group in split_by_benchmark(group_runs(answers)) if group.answered]
     if not groups:
         raise ArgumentError("no run has answered an image; name a folder that faircontext evaluate --out has made")
     panels = [panel for index, group in enumerate(groups) for panel in _panels_of(index, group)]
@@ -167,8 +165,10 @@ def _predictions(
     return columns | {"outcome": "".join(outcomes)}
 
 
-def outcome_of(prediction: int, zero_shot: int, label: int) -> str:
+def outcome_of(prediction: int, zero_shot: int, label: int | None) -> str:
     """Return what a method did to zero-shot's prediction, one of `OUTCOMES`; classes are known by index."""
+    if label is None:
+        return "unlabelled"
     if prediction == label:
         return "right" if zero_shot == label else "fixed"
     return "broke" if zero_shot == label else "wrong"
@@ -204,36 +204,8 @@ def _section(index: int, group: TableGroup) -> dict[str, Any]:
         "pooled_methods": [method for method in group.methods if group.row(method)],
         "sets": sets,
         "set_rows": [(*head, row) for head, row in zip(heads, sets.rows, strict=True)],
-        "charts": [chart for method in group.methods for chart in _charts(index, group, method)],
+        "charts": [chart for method in group.methods for chart in charts_of(index, group, method)],
     }
-
-
-def _charts(index: int, group: TableGroup, method: str) -> list[dict[str, Any]]:
-    """Return the charts of a method: its gains by data set and over all images, and its reliability."""
-    title, results, backbone = method_title(method), group.row(method), group.settings.backbone
-    figures: list[tuple[str, Figure, str]] = []
-    with styled():
-        comparisons = {name: result.comparison for name, result in results.items()}
-        if (pooled := pooled_comparison(comparisons.values())) is not None:
-            rows = [gain_row(name, one.difference, one) for name, one in comparisons.items() if one is not None]
-            rows.sort(key=lambda row: -row["gain"])
-            rows.append(gain_row("all images together", pooled.difference, pooled))
-            gain = TOP1.show(pooled.difference, sign=True)
-            caption = f"Gain of {title} over zero-shot, by data set: {gain} points over all images, with 95% intervals."
-            figures.append(("g", gains_figure(f"{title} less zero-shot", backbone, rows, True), caption))
-        bases = [base for result in results.values() if (base := result.zero_shot) is not None]
-        named = {"zero_shot": pooled_bins(bases), method: pooled_bins(list(results.values()))}
-        if curves := {name: bins for name, bins in named.items() if bins is not None}:
-            caption = (
-                f"Reliability of {title}: how often predictions of a confidence are correct, all images of all data "
-                "sets together, with 95% intervals. On the dashed line, confidence is what it says."
-            )
-            figures.append(("r", reliability_figure("Reliability", backbone, curves), caption))
-        suffix = f"{index}m{group.methods.index(method)}"
-        return [
-            {"method": method, "caption": caption, "svg": inline_svg(figure, kind + suffix, caption)}
-            for kind, figure, caption in figures
-        ]
 
 
 def _runs_of(group: TableGroup) -> list[Run]:

@@ -19,8 +19,8 @@ from matplotlib.colors import to_rgb
 from faircontext.errors import ArgumentError, ImageError
 from faircontext.imageio import MAX_PIXELS, DecodedImage, read_image
 from faircontext.report.style import BLUE, VERMILION
+from faircontext.runs.analyses import analysis_rows, read_analysis
 from faircontext.runs.records import AnalysisRow, method_of
-from faircontext.runs.results import analysis_rows, read_analysis
 from faircontext.runs.store import Run
 from faircontext.types import StoredMaps, read_maps
 

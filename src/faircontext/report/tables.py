@@ -11,8 +11,9 @@ import numpy as np
 from faircontext.metrics.calibration import Reliability, reliability
 from faircontext.metrics.scores import Comparison
 from faircontext.metrics.stats import Accuracy, Interval, holm
-from faircontext.report.paper import METRICS, MISSING, TOP1, Column, Metric, TableGroup, columns_of, dataset_title
+from faircontext.report.paper import Column, TableGroup, columns_of, dataset_title
 from faircontext.report.render import Cell, Rank, Table
+from faircontext.report.table_metrics import METRICS, MISSING, TOP1, Metric
 from faircontext.runs.groups import method_title
 from faircontext.runs.results import Result
 
@@ -78,7 +79,7 @@ def _foot(
         halves = [max(v.value - v.low, v.high - v.value) for v in intervals if v is not None and not isnan(v.low)]
         widths.append(Cell(f"±{metric.format(max(halves))}" if halves else MISSING))
     foot = ((Cell("n"), *sizes), (Cell("±95%"), *widths))
-    return foot if metric.score else foot[:1]
+    return foot if metric.has_interval else foot[:1]
 
 
 def long_table(group: TableGroup) -> Table:
@@ -200,7 +201,7 @@ def _explanations(group: TableGroup, columns: Sequence[Column], metric: Metric) 
         + " Δ is over zero-shot on the same images. "
         + (
             "±95% is the largest half-width of a column's 95% intervals."
-            if metric.score
+            if metric.has_interval
             else "No intervals: resampled, the error is larger than on the images themselves."
         )
     )
@@ -220,13 +221,15 @@ def _coverage(group: TableGroup) -> Iterator[str]:
 
 
 def _parts(result: Result) -> Iterator[str]:
-    config, seen = result.config, result.n + result.unreadable
+    config, seen = result.config, result.seen
     listed, images = config["dataset"]["listed"], config["dataset"]["images"]
     if seen < listed:
         share = 100 * seen / listed
         yield f"{f'{share:.0f}' if share >= 1 else f'{share:.2g}'}% of {listed:,} images"
     if images < listed:
         yield f"{images:,} of them are there"
+    if result.unlabelled:
+        yield f"{result.unlabelled:,} without a label, which count in no accuracy"
     if config["limit"] is not None and config["limit"] < images:
         yield f"limit {config['limit']:,}"
     if config["shard"] is not None:
@@ -264,5 +267,5 @@ def _gains(group: TableGroup, metric: Metric) -> Iterator[str]:
         if (value := metric.gain(list(row.values()))) is not None:
             part = f" over {len(row)} of {len(group.results)} data sets" if len(row) < len(group.results) else ""
             images = f"{sum(result.n for result in row.values()):,} images"
-            how = f"paired on {images}, 95% bootstrap interval" if metric.score else images
+            how = f"paired on {images}, 95% bootstrap interval" if metric.has_interval else images
             yield f"Δ {method_title(method)}: {metric.show(value, sign=True)}{part} ({how})."

@@ -1,16 +1,20 @@
+from .analyses import analysis_rows as analysis_rows, read_analysis as read_analysis
 from .answer import (
     AnsweredImage as AnsweredImage,
     Item as Item,
     answer_images as answer_images,
 )
-from .costs import (
-    Efficiency as Efficiency,
-    measure as measure,
-)
+from .costs import Efficiency as Efficiency, measure as measure
 from .experiments import (
     Experiment as Experiment,
     experiment_names as experiment_names,
     read_experiment as read_experiment,
+)
+from .features import (
+    Classifier as Classifier,
+    read_classifier as read_classifier,
+    read_embeddings as read_embeddings,
+    write_classifier as write_classifier,
 )
 from .groups import (
     RunGroup as RunGroup,
@@ -21,12 +25,7 @@ from .groups import (
     find_sidecars as find_sidecars,
     group_runs as group_runs,
 )
-from .options import EvaluateOptions as EvaluateOptions
+from .options import ClassifyOptions as ClassifyOptions, EvaluateOptions as EvaluateOptions
 from .records import AnalysisRow as AnalysisRow, Record as Record, Row as Row
-from .results import (
-    Result as Result,
-    analysis_rows as analysis_rows,
-    read_analysis as read_analysis,
-    read_results as read_results,
-)
+from .results import Result as Result, read_results as read_results
 from .store import Run as Run, load_run as load_run, load_runs as load_runs, merge as merge

@@ -14,9 +14,10 @@ from faircontext.files import check_folder, to_json, write_whole
 from faircontext.metrics.scores import Comparison
 from faircontext.runs.checks import check_same
 from faircontext.runs.evaluate import evaluate_missing
+from faircontext.runs.experiment_options import ExperimentOptions
 from faircontext.runs.experiments import Experiment, ExperimentRun, missing, read_experiment, shared
 from faircontext.runs.groups import common_images
-from faircontext.runs.options import ExperimentOptions, Say
+from faircontext.runs.options import Say
 from faircontext.runs.results import Result, read_results
 from faircontext.runs.store import Run
 

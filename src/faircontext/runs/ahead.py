@@ -11,7 +11,7 @@ import queue
 import signal
 import traceback
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import islice
 from multiprocessing import get_context
@@ -34,7 +34,7 @@ Argument = TypeVar("Argument")
 Result = TypeVar("Result")
 
 
-def map_ahead(function: Callable[[Argument], Result], arguments: Sequence[Argument], workers: int) -> Iterator[Result]:
+def map_ahead(function: Callable[[Argument], Result], arguments: Iterable[Argument], workers: int) -> Iterator[Result]:
     """Yield a function's results in order, made in other processes.
 
     Args:
@@ -49,8 +49,10 @@ def map_ahead(function: Callable[[Argument], Result], arguments: Sequence[Argume
     processes: list[_Process[Argument, Result]] = []
     threads = ThreadPoolExecutor(workers)
     try:
+        rest = iter(arguments)
+        first = [*islice(rest, _AHEAD * workers)]
         pickled = pickle.dumps(function)
-        processes.extend(_Process(pickled) for _ in range(min(workers, len(arguments))))
+        processes.extend(_Process(pickled) for _ in range(min(workers, len(first))))
         free: queue.SimpleQueue[_Process[Argument, Result]] = queue.SimpleQueue()
         for process in processes:
             free.put(process)
@@ -62,10 +64,7 @@ def map_ahead(function: Callable[[Argument], Result], arguments: Sequence[Argume
             finally:
                 free.put(process)
 
-        rest = iter(arguments)
-        pending: deque[Future[Result]] = deque(
-            threads.submit(call, argument) for argument in islice(rest, _AHEAD * workers)
-        )
+        pending: deque[Future[Result]] = deque(threads.submit(call, argument) for argument in first)
         while pending:
             result = pending.popleft().result()
             pending.extend(threads.submit(call, argument) for argument in islice(rest, 1))

@@ -5,31 +5,33 @@ it is a row with an error, and where a method alone has none, the method falls b
 
 Files are decoded and views cut ahead, in other processes where that is asked for; features are computed in this one.
 Where no method uses views, the plain views of `ROW_MULTIPLE` images are encoded in one batch.
-
-The cost of a prediction (paper, "Computational Cost Analysis") is all that one new image costs once it is decoded:
-views, features, adaptation, prediction. The text features of the label set are computed once for all images.
 """
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import islice
+from itertools import islice, tee
 from pathlib import Path
 
+import numpy as np
 import torch
+from jaxtyping import Float
+from torch import Tensor
 
 from faircontext.backbones.base import ROW_MULTIPLE
 from faircontext.episode import Episode
 from faircontext.errors import FeatureError, ImageError
+from faircontext.explore import scores
 from faircontext.imageio import DecodedImage, read_image
 from faircontext.labels import LabelSpace
 from faircontext.methods import Method, ZeroShot
 from faircontext.methods.base import METHODS
 from faircontext.runs.ahead import map_ahead
 from faircontext.runs.records import Row
+from faircontext.sources import Source
 from faircontext.system import usable_processors
 from faircontext.types import Prediction
 from faircontext.views import Geometry, ViewRecipe, Views
@@ -45,12 +47,12 @@ class Item:
 
     Attributes:
         name: what it is called in its rows.
-        path: the file.
+        path: the file, or where else it lies.
         label: index of its class, or None where it is not known.
     """
 
     name: str
-    path: Path
+    path: Source
     label: int | None = None
 
     def __str__(self) -> str:
@@ -67,6 +69,7 @@ class AnsweredImage:
         reference: zero-shot's prediction.
         warnings: what was decided when the file was read, see `DecodedImage`.
         label: index of the true class, None where it is not known.
+        features: of the plain view, unit norm; None where the file is unreadable.
     """
 
     rows: tuple[Row, ...]
@@ -74,6 +77,18 @@ class AnsweredImage:
     reference: Prediction | None = None
     warnings: tuple[str, ...] = ()
     label: int | None = None
+    features: Float[Tensor, " dim"] | None = None
+
+    @property
+    def embedding(self) -> Float[np.ndarray, " dim"]:
+        """The plain view's features in float32, none where the file is unreadable."""
+        return np.zeros(0, np.float32) if self.features is None else self.features.float().cpu().numpy()
+
+    def cosines(self, labels: LabelSpace) -> Float[np.ndarray, " classes"]:
+        """Return the cosines between these features and zero-shot's text features, in float32."""
+        if self.features is None:
+            return np.zeros(0, np.float32)
+        return scores(self.features, labels.zero_shot_text).float().cpu().numpy()
 
     @property
     def path(self) -> str:
@@ -112,7 +127,7 @@ class _Reader:
     geometry: Geometry
     recipe: ViewRecipe
     seed: int
-    read: Callable[[Path], DecodedImage]
+    read: Callable[[Source], DecodedImage]
     cut: bool
     augment: bool
 
@@ -148,19 +163,19 @@ def prepare_image(read: Callable[[], DecodedImage], geometry: Geometry, recipe: 
 
 
 def answer_images(
-    items: Sequence[Item],
+    items: Iterable[Item],
     labels: LabelSpace,
     methods: Mapping[str, Method],
     recipe: ViewRecipe,
     seed: int = 0,
-    read: Callable[[Path], DecodedImage] = read_image,
+    read: Callable[[Source], DecodedImage] = read_image,
     workers: int = 0,
     features: Path | None = None,
 ) -> Iterator[AnsweredImage]:
     """Yield one answer per image, in order; each image is read and encoded once for all methods.
 
     Args:
-        items: the images.
+        items: the images; taken as they are needed, so that they may be many.
         labels: the label space.
         methods: which methods, by what they are called in rows; zero-shot is run beside them, on the same prompts.
         recipe: how views are made.
@@ -179,20 +194,21 @@ def answer_images(
     # Where features are kept, pixels are made only for those that are missing.
     ahead = features is None
     reader = _Reader(labels.backbone.geometry, recipe, seed, read, cut and ahead, augment and ahead)
-    stream = zip(items, _prepare(reader, items, workers), strict=True)
+    items, ahead_of_them = tee(items)
+    stream = zip(items, _prepare(reader, ahead_of_them, workers), strict=True)
     while chunk := list(islice(stream, 1 if cut else ROW_MULTIPLE)):
         yield from answer_prepared([(Question(item, labels, methods), image) for item, image in chunk], features)
 
 
-def _prepare(reader: _Reader, items: Sequence[Item], workers: int) -> Iterator[PreparedImage]:
+def _prepare(reader: _Reader, items: Iterator[Item], workers: int) -> Iterator[PreparedImage]:
     """Yield prepared images in order: made when their turn comes, or ahead where there are workers."""
     if workers or reader.cut:
         yield from map_ahead(reader, items, workers) if workers else map(reader, items)
         return
     # All processors read, then, once a batch has been read, encode: on a CPU both need them.
     with ThreadPoolExecutor(min(ROW_MULTIPLE, usable_processors())) as pool:
-        for start in range(0, len(items), ROW_MULTIPLE):
-            yield from pool.map(reader, items[start : start + ROW_MULTIPLE])
+        while chunk := [*islice(items, ROW_MULTIPLE)]:
+            yield from pool.map(reader, chunk)
 
 
 def answer_prepared(
@@ -261,7 +277,7 @@ def _answer(
         )
         for (name, method), prediction in zip(methods.items(), predictions, strict=True)
     )
-    return AnsweredImage(rows, predictions, reference, label=label)
+    return AnsweredImage(rows, predictions, reference, label=label, features=episode.z)
 
 
 def _try(method: Method, episode: Episode) -> Prediction | str:

@@ -74,7 +74,13 @@ _SHAPE: Mapping[str, Any] = {
         "limit": _or_null(_POSITIVE),
         "shard": _or_null(_SHARD),
         "seed": _WHOLE,
-        "backbone": {"name": _TEXT, "precision": _TEXT, "pretrained?": _or_null(_TEXT)},
+        "backbone": {
+            "name": _TEXT,
+            "precision": _TEXT,
+            "pretrained?": _or_null(_TEXT),
+            "weights?": _TEXT,
+            "engine?": {"name": _TEXT},
+        },
         "pretrained?": _or_null(_TEXT),
         "preset": _TEXT,
         "prompts": _TEXT,
@@ -162,8 +168,6 @@ def _contradictions(document: Mapping[str, Any]) -> Iterator[str]:
         yield _invalid("config.dataset.classes", classes, f"{len(config['names'])}, as many as config.names has")
     if not config["methods"]:
         yield "config.methods is empty"
-    if not config["methods"]:
-        yield "config.methods is empty"
     for method in config["methods"]:
         if method not in document["hashes"]:
             yield f"hashes.{method} is missing"
@@ -221,6 +225,9 @@ _OF_METHODS = ("confidence", "label_index", "label_probability", "probability_no
 _OF_ANSWERS = ("zero_shot_index", "index", *_OF_METHODS)
 """Columns of which rows of unreadable files have no value."""
 
+_OF_LABELS = ("label_index", "label_probability")
+"""Columns of which rows of images without a label have no value."""
+
 
 def check_rows(file: Path, config: Mapping[str, Any], rows: pa.Table) -> None:
     """Check that rows of a run are possible: known methods, classes and images that there are, probabilities.
@@ -252,6 +259,8 @@ def _impossible(config: Mapping[str, Any], rows: pa.Table) -> Iterator[tuple[int
         if name in _OF_METHODS:
             analyses = [method for method in config["methods"] if is_analysis(method)]
             absent = pc.and_not(absent, pc.is_in(rows["method"], pa.array(analyses, pa.string())))
+        if name in _OF_LABELS:
+            absent = pc.and_(absent, pc.not_equal(rows["label"], ""))
         if (row := pc.index(absent, True).as_py()) >= 0:
             yield row, f"{name} is missing"
     known = pc.is_in(rows["method"], pa.array([*config["methods"]], pa.string()))

@@ -1,38 +1,35 @@
-"""Classify a user's photos, beside zero-shot: CSV rows and JSON as predictions come, accuracies at the end."""
+"""Classify a user's photos, beside zero-shot: printed and written as they come, or a run on disk as of `evaluate`."""
 
-import csv
-import platform
+import os
 import sys
-import tempfile
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, suppress
-from dataclasses import asdict, fields
+from contextlib import ExitStack
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from tqdm import tqdm
 
-from faircontext import __version__
-from faircontext.datasets.class_folders import depth_warnings, keys_below
-from faircontext.datasets.folder import find_images
-from faircontext.errors import one_line
-from faircontext.files import check_outputs, to_json, write_whole, writing
-from faircontext.imageio import MAX_PIXELS
-from faircontext.labels import LabelSpace
-from faircontext.metrics.scores import Comparison, Tally
-from faircontext.names import FolderTruth, name_warnings
+from faircontext.datasets.inputs import InputOptions, Inputs, collect
+from faircontext.datasets.spec import Dataset
+from faircontext.errors import ArgumentError, and_more, one_line
+from faircontext.files import check_folder, check_outputs
+from faircontext.names import name_warnings
 from faircontext.runs.answer import AnsweredImage, Item, answer_images
+from faircontext.runs.exports import EntrySpool, Export, RowWriter, describe_run, exports_of, exports_of_rows
+from faircontext.runs.features import EmbeddingsWriter, ScoresWriter, manifest_of, manifest_path, write_classifier
 from faircontext.runs.options import ClassifyOptions, Say
-from faircontext.runs.plan import Setup
-from faircontext.runs.records import Row
-from faircontext.types import describe_flat, is_flat
+from faircontext.runs.plan import Plan, Setup, choose, parse_shard, plan_of
+from faircontext.runs.records import Record, split_methods
+from faircontext.runs.runner import Engine, carry_out_in, engine_of
+from faircontext.runs.store import Run
+from faircontext.runs.totals import Totals
+from faircontext.runs.unknown import NONE
+from faircontext.sources import Remote
 
-__all__ = ["SCHEMA_VERSION", "EntrySpool", "RowWriter", "classify", "describe_run", "json_entries"]
-
-SCHEMA_VERSION = 2
+__all__ = ["classify"]
 
 
 def classify(options: ClassifyOptions, inputs: Sequence[str], listed: Iterable[str], warn: Say) -> int:
@@ -40,7 +37,7 @@ def classify(options: ClassifyOptions, inputs: Sequence[str], listed: Iterable[s
 
     Args:
         options: what is asked.
-        inputs: image files and folders, or `-` for `listed`.
+        inputs: what names the images, see `collect`; `-` stands for `listed`.
         listed: lines of file names that stand for `-`.
         warn: takes warnings.
 
@@ -48,107 +45,192 @@ def classify(options: ClassifyOptions, inputs: Sequence[str], listed: Iterable[s
         FairContextError: an option has a value that cannot be used.
         KeyboardInterrupt: the run was stopped; what was answered is written.
     """
+    options.check()
+    shard = None if options.shard is None else parse_shard(options.shard)
     names = options.names_for(inputs)
-    warnings: list[str] = []
-    paths = find_images(inputs, listed, warnings.append)
-    read = options.reader()
-    setup = options.create(names, options.method, options.prompts)
+    options.check_top(len(names))
+    if options.threads is not None:
+        torch.set_num_threads(options.threads)
     roots = inputs if options.labels_from_folders else ()
-    truth = FolderTruth(setup.labels.names, paths, roots)
-    warnings += depth_warnings(keys_below(paths, roots))
-    check_outputs(filter(None, (options.csv, options.json)), [*paths, *filter(None, [options.labels_file])])
+    how = InputOptions(options.exclude, options.image_column, options.label_column)
+    found = collect(inputs, listed, names, roots, how)
+    if options.out is not None:
+        _check_out(options.out, inputs)
+    if options.out is None:
+        return _answer(options, names, found, warn)
+    return _store(options, options.out, shard, names, inputs, found, warn)
+
+
+def _check_out(out: Path, inputs: Sequence[str]) -> None:
+    if out.exists() and not out.is_dir():
+        raise ArgumentError(f"{out}: is a file; --out names the folder of a run, --csv and --json name files")
+    real = out.resolve()
+    for word in inputs:
+        if word != "-" and os.path.isdir(word) and Path(word).resolve() in (real, *real.parents):  # noqa: PTH112
+            raise ArgumentError(f"--out {out}: lies in {word}, whose images are answered; name another folder")
+    check_folder(out)
+
+
+class _Outputs:
+    """The files that options ask for; opened together, so that a wrong argument leaves earlier files as they were."""
+
+    def __init__(self, options: ClassifyOptions, setup: Setup, stack: ExitStack) -> None:
+        facts = manifest_of(setup.labels) if options.stored or options.classifier else {}
+        self._rows = stack.enter_context(RowWriter(options.csv, options.top)) if options.csv else None
+        self._spool = stack.enter_context(EntrySpool(options.json)) if options.json else None
+        self._numbers: list[ScoresWriter | EmbeddingsWriter] = []
+        if options.scores:
+            self._numbers.append(stack.enter_context(ScoresWriter(options.scores, facts)))
+        if options.embeddings:
+            self._numbers.append(stack.enter_context(EmbeddingsWriter(options.embeddings, facts)))
+
+    def add(self, exports: Iterable[Export]) -> None:
+        """Take what is known of an image."""
+        taken = [*exports]
+        for export in taken if self._rows else ():
+            assert self._rows is not None
+            self._rows.write(export.row, export.top)
+        if self._spool:
+            self._spool.add(export.entry for export in taken)
+        for writer in self._numbers:
+            for export in taken:
+                writer.add(export)
+
+    def finish(self, document: Mapping[str, Any]) -> None:
+        """Write what is written at the end."""
+        if self._spool:
+            self._spool.write(document, "answers")
+
+
+def _check_files(options: ClassifyOptions, found: Inputs) -> None:
+    outputs = [options.csv, options.json, options.scores, options.embeddings, options.classifier]
+    if options.embeddings is not None and options.embeddings.suffix.lower() != ".parquet":
+        outputs.append(manifest_path(options.embeddings))
+    paths = (Path(str(sample.path)) for sample in found.images if not isinstance(sample.path, Remote))
+    check_outputs(filter(None, outputs), chain(paths, filter(None, [options.labels_file])))
+
+
+def _answer(options: ClassifyOptions, names: Sequence[str], found: Inputs, warn: Say) -> int:
+    """Answer images and show each as it comes; nothing is stored but the files that are asked for."""
+    read = options.reader()
+    setup = options.create(names, options.method, options.choose_prompts(names)).with_unknown(options)
+    _check_files(options, found)
+    images = found.images
+    positions = np.arange(len(images))
+    if options.limit is not None:
+        positions = np.sort(choose(len(images), options.seed, options.limit))
     with ExitStack() as stack:
         # Opened last, so that a wrong argument leaves an earlier file as it was.
-        writer = stack.enter_context(RowWriter(options.csv)) if options.csv else None
-        spool = stack.enter_context(EntrySpool(options.json)) if options.json else None
-        _print_run(options, setup, len(paths))
-        for warning in [*warnings, *name_warnings(names), *setup.labels.warnings(), *truth.warnings()]:
+        outputs = _Outputs(options, setup, stack)
+        if options.classifier:
+            write_classifier(options.classifier, setup.labels)
+        _print_run(options, setup, len(positions))
+        for warning in [*found.warnings, *name_warnings(names), *setup.labels.warnings(), *found.truth_warnings]:
             warn(warning)
-        totals = _Totals(setup)
-        items = [Item(str(path), path, truth(path)) for path in paths]
-        stream = answer_images(items, setup.labels, setup.methods, setup.recipe, options.seed, read)
+        totals = Totals([*setup.methods])
+        items = (Item(sample.key, sample.path, sample.label) for sample in map(images.__getitem__, positions.tolist()))
+        workers, features = options.workers or 0, options.features
+        stream = answer_images(items, setup.labels, setup.methods, setup.recipe, options.seed, read, workers, features)
+        stream = setup.judge(stream)
         interruption: KeyboardInterrupt | None = None
         try:
-            for answered in _until_unreadable(_with_progress(stream, len(paths), setup), options.strict):
+            for answered in _until_unreadable(_with_progress(stream, len(positions), setup), options.strict):
                 totals.add(answered)
-                if writer:
-                    for row in answered.rows:
-                        writer.write(row)
-                if spool:
-                    spool.add(json_entries(answered, setup.labels))
+                outputs.add(exports_of(answered, setup.labels, options.top, options.stored))
         except KeyboardInterrupt as caught:
             interruption = caught
         finally:
             totals.print()
             for warning in totals.warnings():
                 warn(warning)
-            if spool:
-                spool.write(describe_run(options, setup, totals.comparisons()), "answers")
+            outputs.finish(describe_run(options, setup, totals.comparisons()))
     if interruption is not None:
-        raise type(interruption)(f"interrupted after {totals.images} of {len(paths)} images")
+        raise type(interruption)(f"interrupted after {totals.images} of {len(positions)} images")
     return 1 if totals.unreadable else 0
 
 
-class _Totals:
-    """What is printed at the end, counted as answers come: none of them is stored.
+def _store(
+    options: ClassifyOptions,
+    out: Path,
+    shard: tuple[int, int] | None,
+    names: Sequence[str],
+    inputs: Sequence[str],
+    found: Inputs,
+    warn: Say,
+) -> int:
+    """Answer images into a run on disk, then write the files that are asked for from what is stored."""
+    model = options.load(options.labels_of_methods)
+    name = _name_of(inputs)
+    dataset = Dataset(
+        name, Path.cwd(), and_more(inputs), "all", tuple(names), found.images, regime=options.regime, in_order=True
+    )
+    plan = plan_of(options, dataset, model, shard)
+    _check_files(options, found)
+    if options.classifier:
+        write_classifier(options.classifier, plan.setup.labels)
+    for line in plan.describe():
+        print(line, flush=True)
+    for warning in [*found.warnings, *name_warnings(names), *plan.setup.labels.warnings(), *found.truth_warnings]:
+        warn(warning)
+    engine, facts = engine_of(options, model)
+    folder = out if shard is None else out / f"shard-{shard[0]}-of-{shard[1]}"
+    strict, interruption = _Strict(engine), None
+    try:
+        carry_out_in(folder, plan, strict if options.strict else engine, options.resume, facts, warn)
+    except KeyboardInterrupt as caught:
+        interruption = caught
+    totals = _export(options, plan, folder, warn)
+    if strict.unreadable is not None:
+        print(_stopped(strict.unreadable.path, strict.unreadable.error), file=sys.stderr)
+        return 1
+    if interruption is not None:
+        raise interruption
+    return 1 if totals.unreadable else 0
 
-    Attributes:
-        images: answered or unreadable.
-        unreadable: files that have no prediction.
-    """
 
-    def __init__(self, setup: Setup) -> None:
-        self._tallies = {label: Tally() for label in setup.methods}
-        self._warnings: dict[str, tuple[str, int]] = {}
-        self.images = self.unreadable = self._fallbacks = 0
-        self._seconds = 0.0
-        self._localised, self._flat = Counter[str](), Counter[str]()
+class _Strict:
+    """An engine that stops the run after the first file that is unreadable."""
 
-    def add(self, answered: AnsweredImage) -> None:
-        """Count an image."""
-        self.images += 1
-        self.unreadable += bool(answered.error)
-        for warning in answered.warnings:
-            first, n = self._warnings.get(warning, (answered.path, 0))
-            self._warnings[warning] = first, n + 1
-        for row in answered.rows:
-            self._fallbacks += bool(row.fallback)
-            self._seconds += row.seconds
-        for label, prediction in zip(self._tallies, answered.predictions, strict=False):  # none of an unreadable file
-            if answered.label is not None and answered.reference is not None:
-                self._tallies[label].add(prediction.index == answered.label, answered.reference.index == answered.label)
-            self._localised[label] += "common_mean" in prediction.diagnostics
-            self._flat[label] += is_flat(prediction.diagnostics)
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self.unreadable: Record | None = None
 
-    def warnings(self) -> list[str]:
-        """Return what was decided where files were read, a line for each kind, and where common evidence is flat."""
-        return [
-            *(
-                f"{first}{f' and {n - 1:,} more' * (n > 1)}: {warning}"
-                for warning, (first, n) in self._warnings.items()
-            ),
-            *(describe_flat(label, flat, self._localised[label]) for label, flat in self._flat.items() if flat),
-        ]
+    def __call__(self, plan: Plan, positions: Sequence[int]) -> Iterator[list[Record]]:
+        for records in self._engine(plan, positions):
+            yield records
+            if records[0].error:
+                self.unreadable = records[0]
+                raise KeyboardInterrupt
 
-    def comparisons(self) -> dict[str, Comparison | None]:
-        """Compare each method with zero-shot; None where no image has a truth."""
-        return {label: tally.comparison() for label, tally in self._tallies.items()}
 
-    def print(self) -> None:
-        """Print the counts, and the accuracies where images have a truth."""
-        answered, fallbacks, seconds = self.images - self.unreadable, self._fallbacks, self._seconds
-        print(f"\n{answered} answered, {self.unreadable} unreadable, {fallbacks} fell back; {seconds:.1f} s")
-        for index, (name, comparison) in enumerate(self.comparisons().items()):
-            if comparison is None:
-                return
-            if index == 0:
-                print(f"{'zero-shot':12} {comparison.reference}")
-            if name != "zero_shot":
-                print(f"{name:12} {comparison.accuracy}")
-                print(
-                    f"  paired: {name} alone right on {comparison.gained}, zero-shot alone right on "
-                    f"{comparison.lost}; exact McNemar p = {comparison.p_value:.3g}"
-                )
+def _stopped(path: str, error: str) -> str:
+    return f"stopped at {one_line(path)}, as --strict asks: {error}"
+
+
+def _name_of(inputs: Sequence[str]) -> str:
+    """Return what a run on images is called: as the one folder, archive or table that was given, or `images`."""
+    name = Path(os.path.abspath(inputs[0])).name if len(inputs) == 1 and inputs[0] != "-" else ""  # noqa: PTH100
+    return "images" if not name or any(mark in name for mark in "*?[{") else name
+
+
+def _export(options: ClassifyOptions, plan: Plan, folder: Path, warn: Say) -> Totals:
+    """Count what a run holds, say it, and write files of answers from it."""
+    run = Run(folder, {"config": plan.config})
+    asked = [*plan.setup.methods] if options.method == "all" else split_methods(options.method)
+    totals = Totals(asked)
+    setup = Setup(plan.setup.labels, {label: plan.setup.methods[label] for label in asked}, plan.setup.recipe)
+    files = options.csv or options.json or options.stored
+    with ExitStack() as stack:
+        outputs = _Outputs(options, setup, stack)
+        for rows in run.tables():
+            totals.add_rows(rows)
+            if files:
+                outputs.add(exports_of_rows(rows, plan.dataset.names, asked, options.top))
+        outputs.finish(describe_run(options, setup, totals.comparisons()))
+    totals.print()
+    for warning in totals.warnings():
+        warn(warning)
+    return totals
 
 
 def _until_unreadable(stream: Iterator[AnsweredImage], strict: bool) -> Iterator[AnsweredImage]:
@@ -156,7 +238,7 @@ def _until_unreadable(stream: Iterator[AnsweredImage], strict: bool) -> Iterator
     for answered in stream:
         yield answered
         if strict and answered.error:
-            print(f"stopped at {one_line(answered.path)}, as --strict asks: {answered.error}", file=sys.stderr)
+            print(_stopped(answered.path, answered.error), file=sys.stderr)
             break
 
 
@@ -172,9 +254,9 @@ def _with_progress(answers: Iterator[AnsweredImage], total: int, setup: Setup) -
         if answered.error:
             cells = f"{'unreadable: ' + answered.error:{len(head)}}"
         elif single:
-            cells = f"{row.zero_shot:24.24} {row.prediction:24.24} {votes:>5} {row.confidence:6.3f}"
+            cells = f"{row.zero_shot:24.24} {row.prediction or NONE:24.24} {votes:>5} {row.confidence:6.3f}"
         else:
-            cells = _columns([row.prediction for row in answered.rows])
+            cells = _columns([row.prediction or NONE for row in answered.rows])
         yield answered  # first, so that a row is in its file before anything can go wrong with showing it
         tqdm.write(one_line(f"{cells}  {answered.path}"))
 
@@ -192,151 +274,9 @@ def _print_run(options: ClassifyOptions, setup: Setup, images: int) -> None:
         changed = [f"{name}={value}" for name, value in method.settings().items() if value != default[name]]
         summaries.append(f"{label}{' (' + ', '.join(changed) + ')' if changed else ''}")
     print(
-        f"{labels.backbone.name} ({labels.backbone.precision}, {labels.backbone.device}), preset {options.preset}; "
+        f"{labels.backbone.name} ({labels.backbone.arithmetic}, {labels.backbone.device}), preset {options.preset}; "
         f"{recipe.count} views of scale {recipe.scale[0]:g} to {recipe.scale[1]:g}; seed {options.seed}\n"
         f"{', '.join(summaries)}\n"
         f"{images} image{'s' * (images != 1)}, {len(labels)} class{'es' * (len(labels) != 1)}, "
-        f"prompts: {' | '.join(labels.templates[:7])}{' ...' if len(labels.templates) > 7 else ''}"
+        f"prompts: {labels.summary}"
     )
-
-
-def describe_run(
-    options: ClassifyOptions, setup: Setup, comparisons: Mapping[str, Comparison | None]
-) -> dict[str, Any]:
-    """Return what the JSON file says of a run besides its answers: resolved settings, versions, accuracies.
-
-    Args:
-        options: what was asked.
-        setup: what answers.
-        comparisons: of each method with zero-shot; None where no image has a truth.
-    """
-    labels = setup.labels
-    return {
-        "schema_version": SCHEMA_VERSION,
-        "run": {
-            "backbone": options.backbone,
-            "pretrained": options.pretrained,
-            "resize_positions": options.resize_positions,
-            "model": dict(labels.backbone.facts),
-            "precision": labels.backbone.precision,
-            "device": str(labels.backbone.device),
-            "batch_size": labels.backbone.batch_size,
-            "threads": torch.get_num_threads(),
-            "logit_scale": labels.backbone.logit_scale,
-            "methods": {label: method.settings() for label, method in setup.methods.items()},
-            "preset": options.preset,
-            "views": asdict(setup.recipe),
-            "templates": labels.templates,
-            "labels": labels.names,
-            "truncate": options.truncate,
-            "seed": options.seed,
-            "exif": options.exif,
-            "max_pixels": min(options.max_pixels, MAX_PIXELS),
-        },
-        "versions": {"faircontext": __version__, "torch": torch.__version__, "python": platform.python_version()},
-        "summary": {name: _summary(compared) for name, compared in comparisons.items()},
-    }
-
-
-def _summary(compared: Comparison | None) -> dict[str, Any] | None:
-    if compared is None:
-        return None
-    accuracies = {"zero_shot": compared.reference, "method": compared.accuracy}
-    counts = {name: {"correct": one.correct, "n": one.n} for name, one in accuracies.items()}
-    return {**counts, "gained": compared.gained, "lost": compared.lost, "p_value": compared.p_value}
-
-
-def json_entries(answered: AnsweredImage, labels: LabelSpace) -> Iterator[dict[str, Any]]:
-    """Return an image's entries of the JSON file, one per method, with top-5 and diagnostics."""
-    for index, row in enumerate(answered.rows):
-        entry = {**asdict(row), "label_index": answered.label, "warnings": answered.warnings}
-        if answered.reference is not None:
-            prediction = answered.predictions[index]
-            top = prediction.ranking[:5].tolist()
-            entry["zero_shot_index"] = answered.reference.index
-            entry["index"] = prediction.index
-            entry["top5"] = [[labels.names[index], float(prediction.probabilities[index])] for index in top]
-            entry["candidates"] = [labels.names[index] for index in prediction.candidates]
-            entry["diagnostics"] = dict(prediction.diagnostics)
-        yield entry
-
-
-class RowWriter(AbstractContextManager["RowWriter"]):
-    """Writes rows to a CSV file as they come, so that an interrupted run keeps what it had."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        columns = [field.name for field in fields(Row)]
-        with writing(path), ExitStack() as stack:
-            self._file = path.open("w", encoding="utf-8", errors="backslashreplace", newline="")
-            stack.callback(self.__exit__)
-            self._writer = csv.DictWriter(self._file, columns, lineterminator="\n")
-            # The writer does not quote a lone carriage return, which a reader then takes for the end of the row.
-            self._quoting_writer = csv.DictWriter(self._file, columns, lineterminator="\n", quoting=csv.QUOTE_ALL)
-            self._writer.writeheader()
-            self._file.flush()
-            stack.pop_all()
-
-    def write(self, row: Row) -> None:
-        """Append a row and hand it to the operating system."""
-        cells = row.cells()
-        special = any("\r" in str(cell) for cell in cells.values())
-        with writing(self._path):
-            (self._quoting_writer if special else self._writer).writerow(cells)
-            self._file.flush()
-
-    def __exit__(self, *_: object) -> None:
-        with suppress(OSError):  # what could not be written has been said already
-            self._file.close()
-
-
-_SPOOLED_AT_ONCE = 64
-"""Entries that are encoded together: each call of `json.dumps` with an indent leaves a reference cycle."""
-
-
-class EntrySpool(AbstractContextManager["EntrySpool"]):
-    """Keeps the entries of a JSON document's last list on disk as they come, until the document is written.
-
-    They lie in a file without a name beside the document, which goes with the process.
-
-    Args:
-        path: of the document.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        folder = path.parent if path.is_file() or not path.exists() else None  # not beside a device
-        with writing(path):
-            self._file = tempfile.TemporaryFile("w+", encoding="utf-8", newline="", dir=folder)  # noqa: SIM115
-        self._buffer: list[Mapping[str, Any]] = []
-
-    def add(self, entries: Iterable[Mapping[str, Any]]) -> None:
-        """Append entries in one step, so that an interruption leaves all of them or none.
-
-        Raises:
-            ArgumentError: it cannot be written, for example because the disk is full.
-        """
-        self._buffer = [*self._buffer, *entries]
-        if len(self._buffer) >= _SPOOLED_AT_ONCE:
-            self._flush()
-
-    def _flush(self) -> None:
-        if self._buffer:
-            # Line breaks within strings are escapes: every one here begins a line, indented as in a list of a document.
-            lines = to_json(self._buffer).removeprefix("[").removesuffix("\n]").replace("\n", "\n ")
-            with writing(self._path):
-                self._file.write("," + lines)
-            self._buffer = []
-
-    def write(self, document: Mapping[str, Any], name: str) -> None:
-        """Write the document in one step, with the entries as a list that comes last; see `write_whole`."""
-        self._flush()
-        head = to_json({**document, name: []}).removesuffix("[]\n}")
-        with writing(self._path):
-            self._file.seek(0)
-            empty = not self._file.read(1)  # the first entry's comma
-        write_whole(self._path, chain([head, "["], self._file, ["]\n}" if empty else "\n ]\n}"]))
-
-    def __exit__(self, *_: object) -> None:
-        with suppress(OSError):  # what could not be written has been said already
-            self._file.close()

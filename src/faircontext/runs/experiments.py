@@ -16,7 +16,8 @@ from typing import Any
 
 from faircontext.datasets.spec import CATALOGUE
 from faircontext.errors import ArgumentError, reason_of, unknown_name
-from faircontext.runs.options import AnalysisOptions, EvaluateOptions, ExperimentOptions
+from faircontext.runs.experiment_options import ExperimentOptions
+from faircontext.runs.options import AnalysisOptions, EvaluateOptions
 from faircontext.runs.records import is_analysis, method_of, variant_of
 
 __all__ = ["KEYS", "Experiment", "ExperimentRun", "experiment_names", "missing", "read_experiment", "shared"]
@@ -114,7 +115,7 @@ class ExperimentRun:
 
     def evaluation(self, options: ExperimentOptions, out: Path, **more: Any) -> EvaluateOptions:
         """Return the options of `evaluate` that make the runs in a folder; `more` are options of its own."""
-        given = ("root", "device", "precision", "workers", "threads", "engine")
+        given = ("root", "device", "precision", "engine_image", "workers", "threads", "engine")
         own = ("datasets", "backbone", "pretrained", "preset", "prompts", "views", "limit", "seed")
         asked = {name: getattr(options, name) for name in given} | {name: getattr(self, name) for name in own} | more
         kind = AnalysisOptions if self.analysis else EvaluateOptions

@@ -40,7 +40,7 @@ T = TypeVar("T")
 
 
 class RunSettings(NamedTuple):
-    """What the runs of a group have in common; `pretrained` is empty for the backbone's own weights."""
+    """What runs of a group share; `pretrained` is empty for a backbone's own weights, `precision` names an engine."""
 
     backbone: str
     pretrained: str
@@ -54,9 +54,8 @@ class RunSettings(NamedTuple):
         """Return the settings of a run."""
         config = run.document["config"]
         backbone, weights = config["backbone"], config.get("pretrained") or ""
-        return cls(
-            backbone["name"], weights, backbone["precision"], config["preset"], config["prompts"], config["seed"]
-        )
+        precision = backbone["precision"] + (f", {backbone['engine']['name']}" if "engine" in backbone else "")
+        return cls(backbone["name"], weights, precision, config["preset"], config["prompts"], config["seed"])
 
 
 @dataclass(frozen=True)
@@ -159,7 +158,7 @@ def incomplete(group: RunGroup) -> list[str]:
         run, shard = result.run, result.config["shard"]
         part = "" if shard is None else f"shard {shard[0]} of {shard[1]} (counted from 0); "
         if shard is not None or not run.complete:
-            lines[run.folder] = f"{part}{result.n + result.unreadable:,} of {result.expected:,} images so far"
+            lines[run.folder] = f"{part}{result.seen:,} of {result.expected:,} images so far"
     for run in (run for run in group.runs if has_analyses(run) and not run.complete):
         lines[run.folder] = f"{len(run.rows['path'].unique()):,} images analysed so far"
     return [f"{folder}: {line}" for folder, line in lines.items()]

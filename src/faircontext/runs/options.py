@@ -1,7 +1,4 @@
-"""What a run is asked to do: options of model, methods, images and data sets, and the checks of their values.
-
-The commands' options are these classes; their help is the docstrings of the fields.
-"""
+"""What a run is asked to do, and the checks of it; commands' options are these classes, their help the docstrings."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -10,26 +7,30 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from faircontext.datasets.class_folders import class_folders
+from faircontext.datasets.spec import Regime
 from faircontext.errors import ArgumentError, check_minimum
 from faircontext.imageio import MAX_PIXELS, DecodedImage, read_image
 from faircontext.names import class_names
-from faircontext.runs.records import method_of, variant_of
-from faircontext.system import usable_processors
+from faircontext.runs.backbone_options import BackboneOptions
+from faircontext.runs.prompt_options import PromptChoice, PromptOptions, digest_of_file
+from faircontext.runs.records import method_of, split_methods, variant_of, with_zero_shot
+from faircontext.runs.unknown import UnknownOptions
+from faircontext.sources import Source
+from faircontext.system import keep_freed_memory, usable_processors
 
 if TYPE_CHECKING:
     from faircontext.backbones import Backbone
+    from faircontext.backbones.contexts import LearntContext
     from faircontext.runs.plan import Model, Setup
 
 __all__ = [
     "AnalysisOptions",
     "ClassifyOptions",
     "EvaluateOptions",
-    "ExperimentOptions",
     "ModelOptions",
-    "ReproduceOptions",
     "RunOptions",
+    "RunnerOptions",
     "Say",
-    "split_methods",
 ]
 
 
@@ -38,17 +39,13 @@ Say = Callable[[str], None]
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunOptions:
+class RunOptions(BackboneOptions):
     """Options of backbone, methods and images."""
 
     truncate: bool = False
     """Cut class names that are too long for the text model, instead of refusing them."""
-    backbone: str = "lite0"
-    """See: faircontext list backbones; or hf-hub:ORG/NAME, or local-dir:FOLDER."""
-    pretrained: str | None = None
-    """Tag or checkpoint file of an open_clip architecture's weights; see: faircontext list pretrained."""
-    resize_positions: bool = False
-    """Resize positions of weights for pictures or prompts of another size, instead of refusing them."""
+    context: Path | None = None
+    """Learnt context to start from, a checkpoint of CoOp's prompt learner; zero-shot is then that of the context."""
     preset: str = "recommended"
     """Settings to start from: paper, recommended (for the backbone) or official."""
     set: tuple[str, ...] = ()
@@ -59,18 +56,12 @@ class RunOptions:
     """Of the views, over the preset's: --views count=32 scale=0.5,1."""
     seed: int = 0
     """Seed of views and masks."""
-    device: str = "cpu"
-    """Torch device of the backbone."""
-    precision: str = "auto"
-    """Of the image tower: auto (bf16 where the processor computes in it), fp32, bf16 or fp16."""
-    batch_size: int = 16
-    """Rows of an image encoder batch, a multiple of 16; on a CPU always 16."""
     exif: bool = True
     """Apply the EXIF orientation of photos (published numbers are often measured without)."""
     max_pixels: int = MAX_PIXELS
     """Larger images are unreadable."""
 
-    def reader(self) -> Callable[[Path | str], DecodedImage]:
+    def reader(self) -> Callable[[Source | str], DecodedImage]:
         """Return what reads an image file."""
         check_minimum("max_pixels", self.max_pixels, 1)
         return partial(read_image, max_pixels=self.max_pixels, exif=self.exif)
@@ -85,23 +76,18 @@ class RunOptions:
         Raises:
             FairContextError: an option has a value that cannot be used.
         """
-        from faircontext.backbones import create_backbone
+        from faircontext.backbones.contexts import read_context
 
         self._check_methods(methods)
         self._view_settings()
         check_minimum("seed", self.seed, 0)
-        backbone = create_backbone(
-            self.backbone,
-            self.pretrained,
-            device=self.device,
-            precision=self.precision,
-            batch_size=self.batch_size,
-            resize_positions=self.resize_positions,
-        )
-        return self.on(backbone, methods)
+        context = None if self.context is None else read_context(self.context)
+        backbone = self.create_backbone()
+        keep_freed_memory()  # not before: what loading has freed is given back
+        return self.on(backbone, methods, context)
 
-    def on(self, backbone: "Backbone", methods: Sequence[str]) -> "Model":
-        """Create the methods on a backbone that is loaded; see `load`."""
+    def on(self, backbone: "Backbone", methods: Sequence[str], context: "LearntContext | None" = None) -> "Model":
+        """Create the methods on a backbone that is loaded, from a context that is read; see `load`."""
         from faircontext.methods import create_method
         from faircontext.methods.base import METHODS
         from faircontext.runs.plan import Model
@@ -113,7 +99,11 @@ class RunOptions:
             if not everything or METHODS[method_of(label)].needs <= backbone.capabilities
         }
         recipe = {**self._view_settings(), "augmix": self.augmix}
-        return Model(backbone, created, replace(backbone.view_recipe(self.preset), **recipe))
+        return Model(backbone, created, replace(backbone.view_recipe(self.preset), **recipe), context)
+
+    def facts_of_weights(self) -> dict[str, Any]:
+        """Return what records say of the choice of weights and of the context, where there was one."""
+        return super().facts_of_weights() | ({} if self.context is None else {"context": str(self.context)})
 
     def _check_methods(self, methods: Sequence[str]) -> dict[str, dict[str, Any]]:
         """Check methods and their settings without a backbone; return the settings by what the methods are called."""
@@ -156,90 +146,15 @@ class RunOptions:
         return {label: parse_settings(name, tuple(overrides[label])) for label, name in asked.items()}
 
 
-def split_methods(methods: str) -> list[str]:
-    """Return the names in a list with commas between, each once."""
-    return list(dict.fromkeys(methods.split(",")))
-
-
 @dataclass(frozen=True, kw_only=True)
-class ModelOptions(RunOptions):
-    """Options of class names, backbone, methods and images."""
-
-    labels: str | None = None
-    """Class names with commas between."""
-    labels_file: Path | None = None
-    """File with a class name a line."""
-    regime: Literal["natural", "fine-grained"] = "natural"
-    """Kind of data, for --augmix auto: natural or fine-grained."""
-
-    def names(self) -> tuple[str, ...]:
-        """Return the class names that the options give."""
-        return class_names(self.labels, self.labels_file)
-
-    def create(self, names: Sequence[str], methods: str, prompts: str = "single") -> "Setup":
-        """Load the backbone and create the methods; what can be wrong otherwise is checked before.
-
-        Args:
-            names: class names.
-            methods: a name, several with commas between, or `all` for those that the backbone can run.
-            prompts: name of a prompt set.
-
-        Raises:
-            FairContextError: an option has a value that cannot be used.
-        """
-        from faircontext.backbones.prompts import prompt_set
-
-        templates = prompt_set(prompts)
-        return self.load(split_methods(methods)).on(names, templates, self.regime, self.truncate)
-
-
-@dataclass(frozen=True, kw_only=True)
-class ClassifyOptions(ModelOptions):
-    """Options of `classify` besides the images."""
-
-    labels_from_folders: bool = False
-    """Take the names of the folders right below PATHS as class names."""
-    method: str = "fcl"
-    """See: faircontext list methods; several with commas between, or all."""
-    prompts: str = "single"
-    """Prompt set: single ("a photo of a {}.") or generic7, imagenet80 (FCL then votes over the templates)."""
-    strict: bool = False
-    """Stop at the first file that is unreadable."""
-    csv: Path | None = None
-    """Write a row per image to this file, as they come."""
-    json: Path | None = None
-    """Write the run, its settings and all answers to this file, at the end."""
-
-    def names_for(self, paths: Sequence[str]) -> tuple[str, ...]:
-        """Return the class names, of the folders right below some paths where that is asked for."""
-        if not self.labels_from_folders:
-            return self.names()
-        if self.labels is not None or self.labels_file is not None:
-            raise ArgumentError("--labels-from-folders leaves no place for --labels or --labels-file; give one of them")
-        return class_folders(paths)
-
-
-@dataclass(frozen=True, kw_only=True)
-class EvaluateOptions(RunOptions):
-    """Options of a run on labelled data sets."""
+class RunnerOptions(UnknownOptions, PromptOptions, RunOptions):
+    """Options of how a run is carried out and stored."""
 
     analyses: ClassVar[bool] = False
     """Whether the methods are analyses."""
 
-    datasets: tuple[str, ...]
-    """See: faircontext data list; or folders below --root: class folders, or labels.csv with classnames.txt."""
-    methods: tuple[str, ...] = ("fcl",)
-    """See: faircontext list methods; or all. A suffix makes a variant: fcl-50, with --set fcl-50.masks=50."""
-    root: Path
-    """Folder that holds the data sets."""
-    out: Path = Path("runs")
-    """Folder for the runs."""
-    prompts: str = "single"
-    """Prompt set: single, generic7, imagenet80, or dataset (one template made for each data set)."""
-    split: Literal["test", "val", "official"] = "test"
-    """Which images: CoOp's test or val, or the data set's official test set where that is another."""
     limit: int | None = None
-    """At most this many images of each data set, drawn by the seed."""
+    """At most this many images (of each data set), drawn by the seed."""
     shard: str | None = None
     """i/n: only the i-th of n parts, counted from 0; faircontext merge joins them."""
     workers: int | None = None
@@ -252,24 +167,24 @@ class EvaluateOptions(RunOptions):
     """Folder to keep image features in: runs with other settings on the same images then encode only what is new."""
     resume: bool = False
     """Go on with runs that are there; those that are complete are left alone."""
-    partial: bool = False
-    """Measure on the images that are there, where some that a split file lists are missing."""
+
+    @property
+    def prompts_name(self) -> str:
+        """What runs call the prompts; see `PromptOptions.prompts_name`. With a learnt context they are others."""
+        return super().prompts_name + ("" if self.context is None else f"+context-{digest_of_file(self.context)[:8]}")
+
+    @property
+    def stored(self) -> tuple[str, ...]:
+        """What rows hold besides: `scores` and `embeddings`."""
+        return ()
 
     @property
     def labels_of_methods(self) -> list[str]:
         """What the methods are called, zero-shot first, as it is measured in every run; or `all` alone."""
-        labels = [label for word in self.methods for label in word.split(",")]
-        return labels if labels == ["all"] else list(dict.fromkeys(["zero_shot", *labels]))
+        raise NotImplementedError
 
     def check(self) -> None:
-        """Check what can be checked before anything is read.
-
-        Raises:
-            ArgumentError: an option has a value that cannot be used.
-        """
-        for name, names in (("datasets", self.datasets), ("methods", self.methods)):
-            if not "".join(names).strip(","):
-                raise ArgumentError(f"--{name} is empty; give at least one name")
+        """Check what can be checked before anything is read; raise `ArgumentError` where a value cannot be used."""
         for name in ("limit", "threads"):
             if getattr(self, name) is not None:
                 check_minimum(name, getattr(self, name), 1)
@@ -278,6 +193,7 @@ class EvaluateOptions(RunOptions):
         if self.engine == "local" and (self.workers or 0) > usable:
             allowed = f"{usable} processor{'s' * (usable != 1)}"
             raise ArgumentError(f"workers={self.workers} is not possible; this process may use {allowed}")
+        self.check_unknown()
         self.reader()  # checks its options
 
     def load(self, methods: Sequence[str]) -> "Model":
@@ -289,6 +205,139 @@ class EvaluateOptions(RunOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
+class ModelOptions(RunOptions):
+    """Options of class names, backbone, methods and images."""
+
+    labels: str | None = None
+    """Class names with commas between."""
+    labels_file: Path | None = None
+    """File with a class name a line."""
+    regime: Regime = "natural"
+    """Kind of data, for --augmix auto: natural or fine-grained."""
+
+    def names(self) -> tuple[str, ...]:
+        """Return the class names that the options give."""
+        return class_names(self.labels, self.labels_file)
+
+    def create(self, names: Sequence[str], methods: str, prompts: PromptChoice | None = None) -> "Setup":
+        """Load the backbone and create the methods; what can be wrong otherwise is checked before.
+
+        Args:
+            names: class names.
+            methods: a name, several with commas between, or `all` for those that the backbone can run.
+            prompts: None for "a photo of a {}.".
+
+        Raises:
+            FairContextError: an option has a value that cannot be used.
+        """
+        choice = prompts or PromptOptions().choose_prompts(names)
+        return self.load(split_methods(methods)).on(names, choice, self.regime, self.truncate)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClassifyOptions(ModelOptions, RunnerOptions):
+    """Options of `classify` besides the images."""
+
+    labels_from_folders: bool = False
+    """Take the names of the folders right below PATHS as class names."""
+    method: str = "fcl"
+    """See: faircontext list methods; several with commas between, or all."""
+    strict: bool = False
+    """Stop at the first file that is unreadable."""
+    csv: Path | None = None
+    """Write a row per image to this file, as they come; with --out at the end."""
+    json: Path | None = None
+    """Write the run, its settings and all answers to this file, at the end."""
+    top: int = 0
+    """With --csv: columns of the so many best classes and their probabilities."""
+    scores: Path | None = None
+    """Write every class's probability and cosine to this Parquet file."""
+    embeddings: Path | None = None
+    """Write the images' features to this file, which ends in .npy (with a manifest beside it) or .parquet."""
+    classifier: Path | None = None
+    """Write the text features of the classes to this file, which ends in .safetensors."""
+    exclude: tuple[str, ...] = ()
+    """Leave out what matches a pattern, such as '*_small.jpg' or 'old/*'; may be given several times."""
+    image_column: str | None = None
+    """Column of tables that holds images or their paths, where it has no usual name (image, path, file_name)."""
+    label_column: str | None = None
+    """Column of tables that holds labels, where it is not called label."""
+    out: Path | None = None
+    """Folder for a run as of evaluate: stored as it goes, it goes on with --resume after whatever stopped it."""
+
+    @property
+    def labels_of_methods(self) -> list[str]:
+        """What the methods of a stored run are called; see `EvaluateOptions.labels_of_methods`."""
+        return with_zero_shot([self.method])
+
+    def check(self) -> None:
+        """Check what can be checked before anything is read; see `RunnerOptions.check`."""
+        stored = {"shard": self.shard, "resume": self.resume, "engine": self.engine != "local"}
+        if self.out is None and (given := [name for name, value in stored.items() if value]):
+            raise ArgumentError(f"--{given[0]} is of a stored run; give its folder with --out")
+        suffixes = {"scores": (".parquet",), "embeddings": (".npy", ".parquet"), "classifier": (".safetensors",)}
+        for name, allowed in suffixes.items():
+            path = getattr(self, name)
+            if path is not None and path.suffix.lower() not in allowed:
+                raise ArgumentError(f"--{name} {path}: must end in {' or '.join(allowed)}")
+        super().check()
+
+    def check_top(self, classes: int) -> None:
+        """Check how many of the best classes are asked for, of so many classes."""
+        check_minimum("top", self.top, 0)
+        if self.top and self.csv is None:
+            raise ArgumentError("--top adds columns to the CSV file; name it with --csv")
+        most = classes if self.out is None else min(5, classes)
+        if self.top > most:
+            stored = "a run on disk holds the five best; --scores has all"
+            why = stored if classes > most else f"there are {classes} classes"
+            raise ArgumentError(f"--top {self.top} is not possible: {why}")
+
+    @property
+    def stored(self) -> tuple[str, ...]:
+        """What rows hold besides: `scores` and `embeddings`."""
+        return tuple(name for name in ("scores", "embeddings") if getattr(self, name) is not None)
+
+    def names_for(self, paths: Sequence[str]) -> tuple[str, ...]:
+        """Return the class names, of the folders right below some paths where that is asked for."""
+        if not self.labels_from_folders:
+            return self.names()
+        if self.labels is not None or self.labels_file is not None:
+            raise ArgumentError("--labels-from-folders leaves no place for --labels or --labels-file; give one of them")
+        return class_folders(paths)
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvaluateOptions(RunnerOptions):
+    """Options of a run on labelled data sets."""
+
+    datasets: tuple[str, ...]
+    """See: faircontext data list; or folders below --root: class folders, or labels.csv with classnames.txt."""
+    methods: tuple[str, ...] = ("fcl",)
+    """See: faircontext list methods; or all. A suffix makes a variant: fcl-50, with --set fcl-50.masks=50."""
+    root: Path
+    """Folder that holds the data sets."""
+    out: Path = Path("runs")
+    """Folder for the runs."""
+    split: Literal["test", "val", "official"] = "test"
+    """Which images: CoOp's test or val, or the data set's official test set where that is another."""
+    partial: bool = False
+    """Measure on the images that are there, where some that a split file lists are missing."""
+
+    @property
+    def labels_of_methods(self) -> list[str]:
+        """What the methods are called, zero-shot first, as it is measured in every run; or `all` alone."""
+        return with_zero_shot(self.methods)
+
+    def check(self) -> None:
+        """Check what can be checked before anything is read; see `RunnerOptions.check`."""
+        for name, names in (("datasets", self.datasets), ("methods", self.methods)):
+            if not "".join(names).strip(","):
+                raise ArgumentError(f"--{name} is empty; give at least one name")
+        super().check()
+
+
+@dataclass(frozen=True, kw_only=True)
 class AnalysisOptions(EvaluateOptions):
     """Options of a run of analyses."""
 
@@ -296,41 +345,3 @@ class AnalysisOptions(EvaluateOptions):
 
     out: Path = Path("analyses")
     """Folder for the runs."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class ExperimentOptions:
-    """Options of an experiment, which may consist of many runs."""
-
-    root: Path | None = None
-    """Folder that holds the data sets."""
-    limit: int | None = None
-    """At most this many images of each data set, in place of what the experiment says."""
-    backbone: str | None = None
-    """In place of the experiment's."""
-    pretrained: str | None = None
-    """Weights, in place of the experiment's: a tag or a checkpoint file."""
-    device: str = "cpu"
-    """Torch device of the backbone."""
-    precision: str = "auto"
-    """Of the image tower: auto, fp32, bf16 or fp16."""
-    workers: int | None = None
-    """Processes that read images ahead (default: none on a CPU); with --engine ray, models that answer."""
-    threads: int | None = None
-    """Of a model, on a CPU; default: PyTorch's own."""
-    engine: Literal["local", "ray"] = "local"
-    """local, or ray: models on a Ray cluster, the one that RAY_ADDRESS names or this machine."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class ReproduceOptions(ExperimentOptions):
-    """Options of an experiment of the paper."""
-
-    partial: bool = False
-    """Take data sets of which some images are missing."""
-    available: bool = False
-    """Leave out data sets that are not there or not complete, instead of stopping."""
-    trials: int = 30
-    """Of each method, where time is measured."""
-    dry_run: bool = False
-    """Print the plan and the estimate, and run nothing."""

@@ -1,24 +1,21 @@
 """What a run is: which images in which order, which methods on which labels, and the configuration that is recorded."""
 
-import os
-import platform
-import socket
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from datetime import UTC, datetime
 from functools import cached_property
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
+from jaxtyping import Int
 
 from faircontext import __version__
 from faircontext.backbones import Backbone
-from faircontext.backbones.prompts import prompt_set
+from faircontext.backbones.contexts import LearntContext
+from faircontext.datasets.listing import ImageList, size_of
 from faircontext.datasets.load import check_present, load_dataset
-from faircontext.datasets.spec import Dataset
+from faircontext.datasets.spec import Dataset, Regime
 from faircontext.errors import ArgumentError
 from faircontext.files import digest_of_json, to_json
 from faircontext.imageio import MAX_PIXELS
@@ -26,9 +23,11 @@ from faircontext.labels import LabelSpace
 from faircontext.methods import Method
 from faircontext.names import list_warnings
 from faircontext.runs.answer import AnsweredImage, Item
-from faircontext.runs.options import EvaluateOptions
-from faircontext.runs.records import Record
-from faircontext.system import usable_processors
+from faircontext.runs.options import EvaluateOptions, RunnerOptions
+from faircontext.runs.prompt_options import PromptChoice
+from faircontext.runs.records import Record, ScoredRecord
+from faircontext.runs.unknown import Rejection
+from faircontext.types import Prediction
 from faircontext.views import ViewRecipe
 
 __all__ = [
@@ -40,9 +39,8 @@ __all__ = [
     "find_datasets",
     "parse_shard",
     "plan_of",
+    "prompts_of",
     "run_name",
-    "start_session",
-    "templates_of",
 ]
 
 
@@ -53,31 +51,52 @@ class Setup:
     labels: LabelSpace
     methods: Mapping[str, Method]
     recipe: ViewRecipe
+    rejection: Rejection | None = None
+
+    def with_unknown(self, options: RunnerOptions) -> "Setup":
+        """Return this set-up with what withholds predictions, where options ask for it."""
+        backbone = self.labels.backbone
+        facts = {"backbone": backbone.name, "prompts": options.prompts_name, "logit_scale": backbone.logit_scale}
+        facts |= {"weights": backbone.weights_hash} if options.unknown else {}
+        return replace(self, rejection=options.rejection(self.methods, facts))
+
+    def judge(self, answers: Iterator[AnsweredImage]) -> Iterator[AnsweredImage]:
+        """Return answers without the predictions that are withheld."""
+        return answers if self.rejection is None else self.rejection.over(answers)
 
 
 @dataclass(frozen=True)
 class Model:
-    """A backbone and the methods that are to run on it."""
+    """A backbone and the methods that are to run on it, from a learnt context where there is one."""
 
     backbone: Backbone
     methods: Mapping[str, Method]
     recipe: ViewRecipe
+    context: LearntContext | None = None
 
-    def on(
-        self,
-        names: Sequence[str],
-        templates: Sequence[str],
-        regime: Literal["natural", "fine-grained"],
-        truncate: bool = False,
-    ) -> Setup:
+    def on(self, names: Sequence[str], prompts: PromptChoice, regime: Regime, truncate: bool = False) -> Setup:
         """Return what answers images of some classes.
 
         Raises:
             LabelError: a class name, a template or a method on them cannot be used.
         """
-        return self.answering(LabelSpace(names, self.backbone, templates, truncate=truncate), regime)
+        return self.answering(self.space(names, prompts, truncate), regime)
 
-    def answering(self, labels: LabelSpace, regime: Literal["natural", "fine-grained"]) -> Setup:
+    def space(
+        self, names: Sequence[str], prompts: PromptChoice, truncate: bool = False, stored: bool = True
+    ) -> LabelSpace:
+        """Return the label space of some classes; see `on`, and `LabelSpace` for `stored`."""
+        return LabelSpace(
+            names,
+            self.backbone,
+            prompts.templates,
+            descriptions=prompts.descriptions,
+            truncate=truncate,
+            context=self.context,
+            stored=stored,
+        )
+
+    def answering(self, labels: LabelSpace, regime: Regime) -> Setup:
         """Return what answers images of a label space on this backbone; see `on`."""
         for method in self.methods.values():
             method.check_labels(labels)
@@ -95,6 +114,7 @@ class Plan:
         limit: how many images at most, None for all.
         shard: `(i, n)` for the i-th of n parts, counted from 0; None for all.
         facts: what else `run.json` says of the configuration: preset, prompt set, reading.
+        stored: what rows hold besides, of `scores` and `embeddings`; see `ScoredRecord`.
     """
 
     dataset: Dataset
@@ -103,6 +123,7 @@ class Plan:
     limit: int | None
     shard: tuple[int, int] | None
     facts: Mapping[str, Any]
+    stored: tuple[str, ...] = ()
 
     @property
     def folder_name(self) -> str:
@@ -110,9 +131,10 @@ class Plan:
         return run_name(self.dataset.name, self.shard)
 
     @cached_property
-    def positions(self) -> list[int]:
+    def positions(self) -> Int[np.ndarray, " images"]:
         """Positions in the data set of the run's images, in the order in which they are answered."""
-        return choose(len(self.dataset.samples), self.seed, self.limit, self.shard)
+        chosen = choose(len(self.dataset.samples), self.seed, self.limit, self.shard)
+        return np.sort(chosen) if self.dataset.in_order else chosen
 
     def item(self, position: int) -> Item:
         """Return the image at a position of the data set."""
@@ -144,35 +166,50 @@ class Plan:
                 "batch_size": backbone.batch_size,
                 "logit_scale": backbone.logit_scale,
                 "weights": backbone.weights_hash,
+                **backbone.engine_facts,
             },
             "templates": list(labels.templates),
+            **self._options(),
             "views": asdict(self.setup.recipe),
             **self.facts,
             "methods": {name: method.settings() for name, method in self.setup.methods.items()},
+            **({"stored": list(self.stored)} if self.stored else {}),  # only then: hashes of other runs stay
             "versions": {"faircontext": __version__, "torch": torch.__version__},
         }
+
+    def _options(self) -> dict[str, Any]:
+        """Return what is recorded of descriptions and rejection, where there are any: hashes of other runs stay."""
+        facts: dict[str, Any] = {}
+        if (descriptions := self.setup.labels.descriptions) is not None:
+            facts["descriptions"] = {"prompts": sum(map(len, descriptions)), "hash": digest_of_json(descriptions)}
+        if (rejection := self.setup.rejection) is not None:
+            facts["unknown"] = {"score": rejection.score, "thresholds": dict(rejection.thresholds)}
+        return facts
 
     @cached_property
     def hashes(self) -> dict[str, str]:
         """For each method, a hash of all that its answer for an image depends on, besides the image."""
         shared = {
-            key: value for key, value in self.config.items() if key not in ("dataset", "limit", "shard", "methods")
+            key: value
+            for key, value in self.config.items()
+            if key not in ("dataset", "limit", "shard", "methods", "stored")
         }
         methods = self.config["methods"].items()
         return {name: digest_of_json([shared, name, settings])[:12] for name, settings in methods}
 
     def records(self, answered: AnsweredImage, position: int) -> list[Record]:
         """Return the rows of one image as they are stored."""
-        label = self.dataset.samples[position].label
+        label = answered.label
         common: dict[str, Any] = {"dataset": self.dataset.name, "position": position, "label_index": label}
         common["warnings"] = answered.warnings
+        kind: type[Record] = ScoredRecord if self.stored else Record
         if answered.reference is None:
-            return [Record(**asdict(row), **common, config=self.hashes[row.method]) for row in answered.rows]
-        records = []
+            return [kind(**asdict(row), **common, config=self.hashes[row.method]) for row in answered.rows]
+        records: list[Record] = []
         for row, prediction in zip(answered.rows, answered.predictions, strict=True):
             top = prediction.ranking[:5]
             exact = prediction.probabilities.double()
-            record = Record(
+            record = kind(
                 **asdict(row),
                 **common,
                 config=self.hashes[row.method],
@@ -180,13 +217,24 @@ class Plan:
                 index=prediction.index,
                 top5=tuple(top.tolist()),
                 top5_probabilities=tuple(exact[top].tolist()),
-                label_probability=float(exact[label]),
+                label_probability=None if label is None else float(exact[label]),
                 probability_norm=float((exact**2).sum()),
                 candidates=prediction.candidates,
                 diagnostics=to_json(dict(prediction.diagnostics), indent=None, ensure_ascii=True),
+                **self._stored(answered, prediction, first=not records),
             )
             records.append(record)
         return records
+
+    def _stored(self, answered: AnsweredImage, prediction: Prediction, first: bool) -> dict[str, Any]:
+        """Return what rows hold besides; features once for each image, in its first row."""
+        values: dict[str, Any] = {}
+        if "scores" in self.stored:
+            values["probabilities"] = prediction.probabilities.float().numpy()
+            values["cosines"] = answered.cosines(self.setup.labels)
+        if "embeddings" in self.stored and first:
+            values["embedding"] = answered.embedding
+        return values
 
     def describe(self) -> Iterator[str]:
         """Say what is about to run."""
@@ -196,14 +244,14 @@ class Plan:
         part = "" if self.shard is None else f", shard {self.shard[0]}/{self.shard[1]}"
         yield f"{dataset.name} ({dataset.split}): {dataset.layout}"
         yield (
-            f"  {n:,}{of} images{part}, {len(labels)} classes; {labels.backbone.name} ({labels.backbone.precision}), "
+            f"  {n:,}{of} images{part}, {len(labels)} classes; {labels.backbone.name} ({labels.backbone.arithmetic}), "
             f"preset {self.facts['preset']}, seed {self.seed}; {', '.join(self.setup.methods)}"
         )
 
     def warnings(self) -> Iterator[str]:
         """Say what is odd about the images, the classes and the prompts."""
         dataset = self.dataset
-        if self.shard is not None and not self.positions:
+        if self.shard is not None and not len(self.positions):
             n = min(len(dataset.samples), self.limit or len(dataset.samples))
             yield f"shard {self.shard[0]}/{self.shard[1]} has no image, since there are only {n:,}"
         yield from (*dataset.warnings, *list_warnings(dataset.names), *self.setup.labels.warnings())
@@ -214,7 +262,9 @@ def run_name(dataset: str, shard: tuple[int, int] | None) -> str:
     return dataset if shard is None else f"{dataset}-shard-{shard[0]}-of-{shard[1]}"
 
 
-def choose(n: int, seed: int, limit: int | None = None, shard: tuple[int, int] | None = None) -> list[int]:
+def choose(
+    n: int, seed: int, limit: int | None = None, shard: tuple[int, int] | None = None
+) -> Int[np.ndarray, " images"]:
     """Return which of some images a run answers, in its order: a permutation by the seed, its head, every n-th of it.
 
     A run with a smaller limit answers a part of what one with a larger limit answers. The order is mixed because data
@@ -226,7 +276,7 @@ def choose(n: int, seed: int, limit: int | None = None, shard: tuple[int, int] |
         limit: how many of them.
         shard: `(i, n)` for the i-th of n parts.
     """
-    order: list[int] = np.random.default_rng([seed, n]).permutation(n)[:limit].tolist()
+    order = np.random.default_rng([seed, n]).permutation(n)[:limit]
     return order if shard is None else order[shard[0] :: shard[1]]
 
 
@@ -243,16 +293,13 @@ def parse_shard(text: str) -> tuple[int, int]:
 
 
 def data_hash(dataset: Dataset) -> str:
-    """Return the SHA-256, in hexadecimal, over the sorted (key, size in bytes, label) of the images."""
-    facts = sorted((sample.key, _size(sample.path), sample.label) for sample in dataset.samples)
-    return digest_of_json(facts)
+    """Return the SHA-256, in hexadecimal, over the sorted (key, size in bytes, label) of the images.
 
-
-def _size(path: os.PathLike[str]) -> int:
-    try:
-        return os.stat(path).st_size  # noqa: PTH116 (three times as fast as through Path, for 50,000 files)
-    except OSError:  # it will be a row with an error
-        return -1
+    Those of an `ImageList` count in their own order: they are too many to sort.
+    """
+    if isinstance(dataset.samples, ImageList):
+        return dataset.samples.digest()
+    return digest_of_json(sorted((sample.key, size_of(sample.path), sample.label) for sample in dataset.samples))
 
 
 def find_datasets(options: EvaluateOptions) -> list[Dataset]:
@@ -277,53 +324,23 @@ def find_datasets(options: EvaluateOptions) -> list[Dataset]:
     return datasets
 
 
-def plan_of(options: EvaluateOptions, dataset: Dataset, model: Model, shard: tuple[int, int] | None) -> Plan:
+def plan_of(options: RunnerOptions, dataset: Dataset, model: Model, shard: tuple[int, int] | None) -> Plan:
     """Return what is to be done on one data set."""
     facts = {
         "pretrained": options.pretrained,
         "preset": options.preset,
-        "prompts": options.prompts,
+        "prompts": options.prompts_name,
         "truncate": options.truncate,
         "exif": options.exif,
         "max_pixels": min(options.max_pixels, MAX_PIXELS),
-        **({"resize_positions": True} if options.resize_positions else {}),  # only then: hashes of other runs stay
+        **{name: value for name, value in options.facts_of_weights().items() if value},  # so hashes of other runs stay
+        **({} if model.context is None else {"context": model.context.digest}),
     }
-    setup = model.on(dataset.names, templates_of(options, dataset), dataset.regime, options.truncate)
-    return Plan(dataset, setup, options.seed, options.limit, shard, facts)
+    setup = model.on(dataset.names, prompts_of(options, dataset), dataset.regime, options.truncate)
+    setup = setup.with_unknown(options)
+    return Plan(dataset, setup, options.seed, options.limit, shard, facts, options.stored)
 
 
-def templates_of(options: EvaluateOptions, dataset: Dataset) -> tuple[str, ...]:
-    """Return the prompt templates for a data set."""
-    return (dataset.template,) if options.prompts == "dataset" else prompt_set(options.prompts, ("dataset",))
-
-
-def start_session(plan: Plan, facts: Mapping[str, Any]) -> dict[str, Any]:
-    """Return where, with what and when a process works on a run."""
-    device = plan.setup.labels.backbone.device
-    packages = ("numpy", "pillow", "torchvision", "timm", "open-clip-torch", "transformers")
-    return {
-        "started": datetime.now(UTC).isoformat(timespec="seconds"),
-        "host": socket.gethostname(),
-        "system": platform.platform(),
-        "processor": torch.cuda.get_device_name(device) if device.type == "cuda" else _processor(),
-        "processors": usable_processors(),
-        "threads": torch.get_num_threads(),
-        **facts,
-        "images": 0,
-        "versions": {"python": platform.python_version(), **{name: _version(name) for name in packages}},
-    }
-
-
-def _processor() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return platform.processor()
-    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
-
-
-def _version(package: str) -> str | None:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return None
+def prompts_of(options: RunnerOptions, dataset: Dataset) -> PromptChoice:
+    """Return the prompts for a data set."""
+    return options.choose_prompts(dataset.names, dataset.name, dataset.template)

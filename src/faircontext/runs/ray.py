@@ -8,9 +8,9 @@ import json
 import logging
 import os
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 
 from faircontext.backbones.base import ROW_MULTIPLE
@@ -18,16 +18,18 @@ from faircontext.datasets.spec import Dataset
 from faircontext.errors import ArgumentError, FairContextError
 from faircontext.runs.checks import check_same
 from faircontext.runs.plan import Plan
-from faircontext.runs.records import Record
+from faircontext.runs.records import Record, ScoredRecord
 from faircontext.system import usable_processors
 
 if TYPE_CHECKING:
-    from faircontext.runs.evaluate import Engine
+    from faircontext.runs.runner import Engine
 
 __all__ = ["Build", "answer_on_ray"]
 
 FEW = 4
 """Images that an actor takes at once where methods use views; what is lost with it."""
+
+_ARRAYS = ("probabilities", "cosines", "embedding")
 
 Build = Callable[[Dataset, tuple[int, int] | None], "tuple[Plan, Engine]"]
 """Makes a plan and its engine anew, in another process."""
@@ -99,9 +101,16 @@ class _Answerer:
 
     def __call__(self, batch: dict[str, Any]) -> dict[str, list[str]]:
         answered = self._engine(self._plan, [int(position) for position in batch["position"]])
-        return {"records": [json.dumps([asdict(record) for record in records]) for records in answered]}
+        return {"records": [json.dumps([vars(record) for record in records], default=_as_list) for records in answered]}
+
+
+def _as_list(values: np.ndarray) -> list[float]:
+    numbers: list[float] = values.tolist()
+    return numbers
 
 
 def _to_record(values: dict[str, Any]) -> Record:
-    tuples: dict[str, Any] = {name: tuple(value) for name, value in values.items() if isinstance(value, list)}
-    return Record(**{**values, **tuples})
+    kind = ScoredRecord if "embedding" in values else Record
+    taken: dict[str, Any] = {name: tuple(value) for name, value in values.items() if isinstance(value, list)}
+    taken |= {name: np.array(values[name], np.float32) for name in _ARRAYS if name in values}
+    return kind(**{**values, **taken})

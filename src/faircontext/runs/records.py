@@ -1,7 +1,7 @@
 """What is stored of a run: rows of images and methods, their columns, and rows of analyses."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 import numpy as np
@@ -14,15 +14,19 @@ __all__ = [
     "METHOD_TITLES",
     "SCHEMA",
     "SCHEMA_VERSION",
+    "SCORED_SCHEMA",
     "AnalysisRow",
     "Record",
     "Row",
+    "ScoredRecord",
     "is_analysis",
     "method_of",
     "method_title",
+    "split_methods",
     "to_numpy",
     "to_table",
     "variant_of",
+    "with_zero_shot",
 ]
 
 SCHEMA_VERSION = 2
@@ -59,6 +63,17 @@ def method_of(label: str) -> str:
 def variant_of(label: str) -> str:
     """Return the variant of a label, `50` of `fcl-50`; empty for the method itself."""
     return label.partition("-")[2]
+
+
+def split_methods(word: str) -> list[str]:
+    """Return the methods that a word names, commas between, each once."""
+    return list(dict.fromkeys(word.split(",")))
+
+
+def with_zero_shot(words: Sequence[str]) -> list[str]:
+    """Return the methods that words name, commas between, zero-shot first; or `all` alone."""
+    labels = split_methods(",".join(words))
+    return labels if labels == ["all"] else list(dict.fromkeys(["zero_shot", *labels]))
 
 
 def method_title(label: str) -> str:
@@ -144,6 +159,21 @@ class Record(Row):
     warnings: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True, kw_only=True, eq=False)
+class ScoredRecord(Record):
+    """A row with numbers for every class, which are stored where that is asked for; arrays are float32.
+
+    Attributes:
+        probabilities: of the method, per class.
+        cosines: between the plain view's features and zero-shot's text features, per class.
+        embedding: the plain view's unit-norm features.
+    """
+
+    probabilities: np.ndarray = field(default_factory=lambda: np.zeros(0, np.float32))
+    cosines: np.ndarray = field(default_factory=lambda: np.zeros(0, np.float32))
+    embedding: np.ndarray = field(default_factory=lambda: np.zeros(0, np.float32))
+
+
 @dataclass(frozen=True)
 class AnalysisRow:
     """What an analysis measured on one image.
@@ -185,19 +215,25 @@ _TYPES: Mapping[Any, pa.DataType] = {
     tuple[int, ...]: pa.list_(pa.int64()),
     tuple[float, ...]: pa.list_(pa.float64()),
     tuple[str, ...]: pa.list_(pa.string()),
+    np.ndarray: pa.list_(pa.float32()),
 }
 
-SCHEMA = pa.schema([(field.name, _TYPES[field.type]) for field in fields(Record)])
+SCHEMA = pa.schema([(column.name, _TYPES[column.type]) for column in fields(Record)])
 """Columns of a run's rows."""
+
+SCORED_SCHEMA = pa.schema([(column.name, _TYPES[column.type]) for column in fields(ScoredRecord)])
+"""The same, of rows with numbers for every class."""
 
 
 def to_table(records: Sequence[Record]) -> pa.Table:
     """Return records as a table; bytes of file names that are no UTF-8 become escapes."""
-    columns: dict[str, list[Any]] = {name: [] for name in SCHEMA.names}
+    schema = SCORED_SCHEMA if any(isinstance(record, ScoredRecord) for record in records) else SCHEMA
+    columns: dict[str, list[Any]] = {name: [] for name in schema.names}
     for record in records:
-        for name, value in asdict(record).items():
+        for name in schema.names:
+            value = getattr(record, name)
             columns[name].append(value.encode("utf-8", "backslashreplace").decode() if type(value) is str else value)
-    return pa.table(columns, schema=SCHEMA)
+    return pa.table(columns, schema=schema)
 
 
 def to_numpy(column: pa.Array | pa.ChunkedArray, null: float = -1) -> np.ndarray:

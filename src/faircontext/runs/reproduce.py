@@ -11,7 +11,6 @@ import numpy as np
 
 import faircontext.analysis  # noqa: F401 (registers the analyses)
 from faircontext.backbones import create_backbone
-from faircontext.backbones.prompts import prompt_set
 from faircontext.datasets.load import check_present, load_dataset
 from faircontext.datasets.spec import CATALOGUE, Dataset
 from faircontext.episode import Episode
@@ -22,10 +21,13 @@ from faircontext.methods.base import METHODS
 from faircontext.runs.checks import check_same
 from faircontext.runs.costs import measure
 from faircontext.runs.evaluate import check_asked, evaluate_missing
+from faircontext.runs.experiment_options import ExperimentOptions, ReproduceOptions
 from faircontext.runs.experiments import Experiment, ExperimentRun, read_experiment
-from faircontext.runs.options import EvaluateOptions, ExperimentOptions, ReproduceOptions, Say
-from faircontext.runs.plan import Setup, data_hash, plan_of, start_session
+from faircontext.runs.options import EvaluateOptions, Say
+from faircontext.runs.plan import Setup, data_hash, plan_of
+from faircontext.runs.prompt_options import PromptOptions
 from faircontext.runs.records import method_of
+from faircontext.runs.sessions import start_session
 from faircontext.runs.store import Run, load_run
 
 __all__ = ["Reproduced", "Scheduled", "estimate", "interpolate", "reproduce", "seconds_per_image"]
@@ -169,7 +171,8 @@ def _changed(runs: Sequence[ExperimentRun], options: ExperimentOptions, warn: Sa
     if options.backbone is None:
         return [replace(run, pretrained=options.pretrained or run.pretrained) for run in runs]
     name = options.backbone
-    backbone = create_backbone(name, options.pretrained, device=options.device, precision=options.precision)
+    precision, engine = options.precision, options.engine_image
+    backbone = create_backbone(name, options.pretrained, device=options.device, precision=precision, engine=engine)
     able, left_out = list[ExperimentRun](), dict[str, None]()
     for run in (replace(run, backbone=name, pretrained=options.pretrained) for run in runs):
         labels = [label for label in run.methods if METHODS[method_of(label)].needs <= backbone.capabilities]
@@ -209,7 +212,7 @@ def _pilot(scheduled: Scheduled) -> tuple[float, str]:
     costs = {classes: seconds_per_image(setup) for classes, setup in ends.items()}
     seconds = sum(scheduled.left[plan.dataset.name] * interpolate(costs, len(plan.dataset.names)) for plan in plans)
     session, backbone = start_session(plans[0], {}), model.backbone
-    return seconds, f"{session['processor']} ({backbone.device}, {backbone.precision}, {session['threads']} threads)"
+    return seconds, f"{session['processor']} ({backbone.device}, {backbone.arithmetic}, {session['threads']} threads)"
 
 
 def seconds_per_image(setup: Setup, size: tuple[int, int] = (375, 500)) -> float:
@@ -254,9 +257,9 @@ def _measure_costs(scheduled: Scheduled, trials: int, say: Say) -> None:
     options = replace(scheduled.options, methods=labels, set=("fcl-200.masks=200", "fcl-800.masks=800"))
     dataset = next(dataset for dataset in scheduled.datasets if dataset.name == "imagenet")
     model = options.load(list(labels))
-    setup = model.on(dataset.names, prompt_set("single"), dataset.regime)
+    setup = model.on(dataset.names, PromptOptions().choose_prompts(dataset.names), dataset.regime)
     images = [load_image(sample.path) for sample in dataset.samples[:trials]]
-    say(f"{options.backbone} ({model.backbone.precision}, {model.backbone.device})")
+    say(f"{options.backbone} ({model.backbone.arithmetic}, {model.backbone.device})")
     costs = []
     for label, method in setup.methods.items():
         cost = measure(method, images, setup.labels, setup.recipe, trials)

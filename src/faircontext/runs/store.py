@@ -5,29 +5,43 @@
     RUNS/caltech101/rows.parquet       all rows in the data set's order, once the run is complete
 
 A part is complete or absent, since it takes its name only when it is written. Rows are known by image and method: what
-is there twice, because a run was killed between compacting and deleting parts, counts once.
+is there twice, because a run was killed between compacting and deleting parts, counts once. While a run is written its
+rows are not held in memory: `runs/rows.py` reads and sorts them a few at a time.
 """
 
 import json
 import os
+import shutil
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from filelock import FileLock, Timeout
+from jaxtyping import Bool, Int
 
 from faircontext.errors import ArgumentError
-from faircontext.files import replacing, to_json, write_whole, writing
-from faircontext.runs.checks import check_positions, check_rows, check_same, check_same_origin, read_document
-from faircontext.runs.records import FORMER_COLUMNS, SCHEMA, Record, to_numpy, to_table
+from faircontext.files import to_json, write_whole, writing
+from faircontext.runs.checks import check_positions, check_same, check_same_origin, read_document
+from faircontext.runs.records import Record, to_numpy, to_table
+from faircontext.runs.rows import (
+    batches_of,
+    checked_batches_of,
+    count_rows,
+    in_order,
+    read_rows,
+    row_files,
+    sorted_tables,
+    write_rows,
+    write_tables,
+)
 
 __all__ = [
     "FLUSH_SECONDS",
@@ -43,6 +57,9 @@ __all__ = [
 FLUSH_SECONDS = 10.0
 """Rows are on disk at the latest this long after they came, one image's time added."""
 
+FLUSH_ROWS = 512
+"""So many rows are written before that time: more are not held in memory."""
+
 
 @dataclass(frozen=True)
 class Run:
@@ -51,19 +68,35 @@ class Run:
     Attributes:
         folder: where it lies.
         document: its `run.json`; see `RunStore`.
-        rows: of all images so far, by position and in the order of methods.
     """
 
     folder: Path
     document: Mapping[str, Any]
-    rows: pa.Table
+
+    @cached_property
+    def rows(self) -> pa.Table:
+        """Of all images so far, by position and in the order of methods; they are read when they are asked for."""
+        return read_rows(self.folder, self.document["config"])
+
+    @property
+    def _methods(self) -> list[str]:
+        return list(self.document["config"]["methods"])
+
+    def tables(self) -> Iterator[pa.Table]:
+        """Yield the rows a few at a time, in the same order, with all columns that are stored."""
+        for rows in sorted_tables(row_files(self.folder), self._methods):
+            check_positions(self.folder, rows)
+            yield rows
 
     @property
     def complete(self) -> bool:
         """Whether every image of the run has been answered, and its rows are there."""
         wanted = self.document.get("counts", {}).get("images")
-        there = wanted is None or len(self.rows) == wanted * len(self.document["config"]["methods"])
-        return bool(self.document["status"] == "complete") and there
+        if self.document["status"] != "complete":
+            return False
+        known = "rows" in vars(self)  # then the files need not be there any more
+        count = len(self.rows) if known else count_rows(self.folder, self._methods)
+        return wanted is None or count == wanted * len(self._methods)
 
     @property
     def unreadable(self) -> int:
@@ -80,10 +113,6 @@ class RunStore(AbstractContextManager["RunStore"]):
         methods: names of the methods, in their order.
         resume: whether to go on with a run that is there.
 
-    Attributes:
-        rows: those that were on disk when the run was opened; after `finish`, all.
-        done: keys of images that have been answered, by all methods.
-
     Raises:
         ArgumentError: there is a run and `resume` is not set, or it is another one, or another process is at work on
             it, or the folder cannot be written.
@@ -99,35 +128,51 @@ class RunStore(AbstractContextManager["RunStore"]):
         try:
             path = folder / "run.json"
             earlier = read_document(path) if path.exists() else None
-            self.rows = _read_rows(folder, methods, None if earlier is None else earlier["config"])
-            self._check_rows(earlier)
+            self._answered = np.zeros((len(self._methods), 0), np.bool_)
+            self._read_earlier(earlier)
             self.document = self._begin(dict(document), earlier, resume)
             write_whole(path, to_json(self.document))
         except BaseException:
             self._lock.release()
             raise
-        answered = self.rows["path"].value_counts()
-        whole = pc.equal(answered.field("counts"), len(self._methods))
-        self.done = frozenset(answered.field("values").filter(whole).to_pylist())
         self._buffer: list[Record] = []
         self._flushed = time.monotonic()
-        self._next_part = 1 + max((int(part.stem) for part in self._parts.glob("*.parquet")), default=0)
+        self._next_part = 1 + max((int(part.stem) for part in self._parts.glob("[0-9]*.parquet")), default=0)
 
-    def _check_rows(self, earlier: Mapping[str, Any] | None) -> None:
-        """Refuse rows that are not those of the run that `run.json` describes."""
+    def _read_earlier(self, earlier: Mapping[str, Any] | None) -> None:
+        """Note which images are answered, and refuse rows that are not those of the run that `run.json` describes."""
         if earlier is None:
-            if len(self.rows):
+            if any(map(len, self.batches("position"))):
                 raise ArgumentError(
                     f"{self.folder}: there are rows without a run.json; delete the folder, or name another --out"
                 )
             return
-        pairs = self.rows.group_by(["method", "config"]).aggregate([])
-        present = set(zip(pairs["method"].to_pylist(), pairs["config"].to_pylist(), strict=True))
-        if foreign := sorted(present - {*earlier["hashes"].items()}):
-            raise ArgumentError(
-                f"{self.folder}: has rows of {foreign[0][0]} of another run than its run.json describes; delete the "
-                "folder, or name another --out"
-            )
+        for rows in checked_batches_of(row_files(self.folder), earlier["config"]):
+            pairs = rows.group_by(["method", "config"]).aggregate([])
+            present = set(zip(pairs["method"].to_pylist(), pairs["config"].to_pylist(), strict=True))
+            if foreign := sorted(present - {*earlier["hashes"].items()}):
+                raise ArgumentError(
+                    f"{self.folder}: has rows of {foreign[0][0]} of another run than its run.json describes; delete "
+                    "the folder, or name another --out"
+                )
+            self._note_answered(rows)
+
+    def _note_answered(self, rows: pa.Table) -> None:
+        positions = to_numpy(rows["position"])
+        if (more := int(positions.max(initial=-1)) + 1 - self._answered.shape[1]) > 0:
+            self._answered = np.pad(self._answered, ((0, 0), (0, max(more, self._answered.shape[1]))))
+        for index, method in enumerate(self._methods):
+            self._answered[index, positions[to_numpy(pc.equal(rows["method"], method), False)]] = True
+
+    def is_answered(self, positions: Int[np.ndarray, " images"]) -> Bool[np.ndarray, " images"]:
+        """Return which images had been answered by all methods when the run was opened."""
+        n = self._answered.shape[1]
+        whole = np.append(np.asarray(self._answered.all(axis=0), np.bool_), False)
+        return np.asarray(whole[np.minimum(positions, n)])
+
+    def batches(self, *columns: str) -> Iterator[pa.Table]:
+        """Yield columns of the rows that are on disk, a few rows at a time, doubled ones included."""
+        return batches_of(row_files(self.folder), columns)
 
     def _begin(self, document: dict[str, Any], earlier: Mapping[str, Any] | None, resume: bool) -> dict[str, Any]:
         if earlier is not None:
@@ -142,7 +187,7 @@ class RunStore(AbstractContextManager["RunStore"]):
     def add(self, records: Sequence[Record]) -> None:
         """Take the rows of an image; they are written with those of others, at the latest after `FLUSH_SECONDS`."""
         self._buffer += records
-        if time.monotonic() - self._flushed > FLUSH_SECONDS:
+        if time.monotonic() - self._flushed > FLUSH_SECONDS or len(self._buffer) >= FLUSH_ROWS:
             self.flush()
 
     def flush(self) -> None:
@@ -154,7 +199,7 @@ class RunStore(AbstractContextManager["RunStore"]):
         self._flushed = time.monotonic()
         if not self._buffer:
             return
-        _write_rows(self._parts / f"{self._next_part:06}.parquet", to_table(self._buffer))
+        write_rows(self._parts / f"{self._next_part:06}.parquet", to_table(self._buffer))
         self._next_part += 1
         self._buffer = []
 
@@ -166,12 +211,10 @@ class RunStore(AbstractContextManager["RunStore"]):
     def finish(self) -> None:
         """Compact the rows into one file, say that the run is complete, and delete the parts."""
         self.flush()
-        self.rows = _read_rows(self.folder, self._methods)
-        _write_rows(self.folder / "rows.parquet", self.rows)
+        tables = sorted_tables(row_files(self.folder), self._methods, self._parts)
+        write_tables(self.folder / "rows.parquet", tables)
         self.update(status="complete")
-        for part in self._parts.iterdir():
-            part.unlink()
-        self._parts.rmdir()
+        shutil.rmtree(self._parts)
 
     def __exit__(self, *raised: object) -> None:
         try:
@@ -193,52 +236,6 @@ def _lock(path: Path) -> FileLock:
     return lock
 
 
-def _write_rows(path: Path, table: pa.Table) -> None:
-    with replacing(path) as partial:
-        pq.write_table(table, partial, compression="zstd")
-
-
-def _read_rows(folder: Path, methods: Iterable[str], config: Mapping[str, Any] | None = None) -> pa.Table:
-    """Return the rows of a run's files, each image and method once, by position and in the order of methods.
-
-    Rows that a process finds are checked against the configuration of their `run.json`, its own are not.
-    """
-    files = [*folder.glob("rows.parquet"), *sorted((folder / "parts").glob("[0-9]*.parquet"))]
-    tables = []
-    for file in files:
-        try:
-            with pq.ParquetFile(file) as parquet:  # `read_table` would import pyarrow.dataset, and with it pandas
-                present = parquet.schema_arrow.names
-                names = [name if name in present else FORMER_COLUMNS.get(name, name) for name in SCHEMA.names]
-                if absent := [name for name in names if name not in present]:
-                    raise ArgumentError(f"{file}: has no column {absent[0]}; delete it and go on with --resume")
-                table = parquet.read(names).select(names).rename_columns(SCHEMA.names).cast(SCHEMA)
-        except (OSError, pa.ArrowException) as error:
-            reason = str(error).splitlines()[0]
-            raise ArgumentError(f"{file}: cannot be read: {reason}; delete it and go on with --resume") from None
-        if config is not None:
-            check_rows(file, config, table)
-        tables.append(table)
-    rows = _in_order(pa.concat_tables(tables) if tables else SCHEMA.empty_table(), methods)
-    if config is not None:
-        check_positions(folder, rows)
-    return rows
-
-
-def _in_order(table: pa.Table, methods: Iterable[str]) -> pa.Table:
-    """Return rows with each image and method once, by position and in the order of methods."""
-    if not len(table):
-        return table
-    paths, labels = (table[name].combine_chunks().dictionary_encode() for name in ("path", "method"))
-    path, label = (to_numpy(column.indices) for column in (paths, labels))
-    _, first = np.unique(path.astype(np.int64) * len(labels.dictionary) + label, return_index=True)
-    first.sort()
-    rank = {method: index for index, method in enumerate(methods)}
-    ranks = np.array([rank.get(method, len(rank)) for method in labels.dictionary.to_pylist()])
-    order = first[np.lexsort((ranks[label[first]], to_numpy(table["position"])[first]))]
-    return table if np.array_equal(order, np.arange(len(table))) else table.take(order)
-
-
 def write_run(folder: Path, document: Mapping[str, Any], rows: pa.Table) -> Path:
     """Write a complete run that has come about otherwise, and return its folder.
 
@@ -250,7 +247,7 @@ def write_run(folder: Path, document: Mapping[str, Any], rows: pa.Table) -> Path
         raise ArgumentError(f"{folder}: there is a run already; name another --out")
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
-    _write_rows(folder / "rows.parquet", rows)
+    write_rows(folder / "rows.parquet", rows)
     write_whole(path, to_json(document))
     return folder
 
@@ -262,7 +259,9 @@ def load_run(folder: Path) -> Run:
         ArgumentError: a file is missing or cannot be read.
     """
     document = read_document(folder / "run.json")
-    return Run(folder, document, _read_rows(folder, document["config"]["methods"], document["config"]))
+    run = Run(folder, document)
+    run.rows  # noqa: B018 (what cannot be read is told here)
+    return run
 
 
 def run_folders(folder: Path) -> list[Path]:
@@ -334,7 +333,7 @@ def _join(name: str, shards: Sequence[Run]) -> tuple[dict[str, Any], pa.Table]:
         "sessions": [session for run in shards for session in run.document["sessions"]],
         "counts": {"images": len(rows) // len(methods), "unreadable": sum(run.unreadable for run in shards)},
     }
-    return document, _in_order(rows, methods)
+    return document, in_order(rows, methods)
 
 
 def _check_images(name: str, config: Mapping[str, Any], rows: pa.Table) -> None:

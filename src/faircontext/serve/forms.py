@@ -11,6 +11,7 @@ from starlette.datastructures import FormData, UploadFile
 from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import ClientDisconnect
 
+from faircontext.runs.unknown import SCORES
 from faircontext.serve.refusals import Refused
 
 __all__ = ["ClassifyForm", "ExplainForm", "LabelFields", "Upload", "form_body", "read_form"]
@@ -23,7 +24,10 @@ Upload = Annotated[UploadFile, WithJsonSchema({"type": "string", "format": "bina
 _MAX_TEXT = 4 * 2**20
 """Bytes of a field that is no file: 2,000 names of 200 letters, each of up to four bytes, and more."""
 
-_MAX_FIELDS = 200
+_MAX_LINE = 1_000
+"""Letters of a field that is a line."""
+
+_MAX_FIELDS = 300
 
 _MB = 10**6
 
@@ -49,7 +53,20 @@ class ClassifyForm(LabelFields):
 
     images: list[Upload] = Field(min_length=1, description="Image files.")
     method: str | None = Field(None, max_length=1000, description="A method, several with commas between, or all.")
-    prompts: Literal["single", "generic7", "imagenet80"] = Field("single", description="The prompt set.")
+    prompts: Literal["single", "generic7", "imagenet80"] | None = Field(
+        None, description="The prompt set; single where no prompts are given at all."
+    )
+    template: list[Annotated[str, Field(max_length=_MAX_LINE)]] = Field(
+        [], description="A prompt template with {} for the class name; may be given several times.", max_length=100
+    )
+    descriptions: str | None = Field(
+        None, description="Prompts of each class: a JSON object of class names and lists of prompts."
+    )
+    unknown: str | None = Field(
+        None,
+        pattern=rf"^({'|'.join(SCORES)})(=[-+.0-9eE]{{1,40}})?$",
+        description="Answer none of these where a score is low, such as probability=0.3; a score alone is told.",
+    )
     top_k: int = Field(5, ge=1, le=100, description="How many of the most probable classes are told in `top`.")
 
 

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import combinations
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,15 +13,15 @@ import PIL.Image
 from starlette.datastructures import UploadFile
 
 from faircontext.backbones.base import ROW_MULTIPLE
-from faircontext.errors import ImageError, one_line
-from faircontext.imageio import DecodedImage, decode_image
+from faircontext.errors import one_line
 from faircontext.report.explain import describe_explanation, describe_map, draw_explanation, map_pixels, write_page
 from faircontext.report.explanation import Explanation, explain
 from faircontext.runs.answer import AnsweredImage, Item, PreparedImage, Question, answer_prepared, prepare_image
-from faircontext.runs.classify import describe_run, json_entries
+from faircontext.runs.exports import describe_run, exports_of
 from faircontext.serve.metrics import Metrics
 from faircontext.serve.queue import Job, Unit
 from faircontext.serve.service import Asked
+from faircontext.sources import Content
 from faircontext.system import usable_processors
 
 __all__ = ["ClassifyJob", "Computer", "ExplainJob"]
@@ -52,18 +51,17 @@ class ClassifyJob(Job):
 
     def prepare(self, index: int) -> tuple[Question, PreparedImage]:
         """Read an image and make its plain view."""
-        setup, file = self._asked.setup, self._files[index]
-        name = file_name(file)
-        item = Item(name, Path(name))
+        setup, options, content = self._asked.setup, self._asked.options, content_of(self._files[index])
         geometry = setup.labels.backbone.geometry
-        read = partial(read_upload, self._asked, file)
-        prepared = prepare_image(read, geometry, setup.recipe, self._asked.options.seed)
-        return Question(item, setup.labels, setup.methods), prepared
+        prepared = prepare_image(partial(options.reader(), content), geometry, setup.recipe, options.seed)
+        return Question(Item(content.name, content), setup.labels, setup.methods), prepared
 
     def put(self, index: int, answered: AnsweredImage) -> None:
         """Keep an image's entries, one for each method."""
-        labels = self._asked.setup.labels
-        entries = list(json_entries(answered, labels))
+        setup = self._asked.setup
+        (answered,) = setup.judge(iter([answered]))
+        labels = setup.labels
+        entries = [{**export.entry} for export in exports_of(answered, labels)]
         for entry, prediction in zip(entries, answered.predictions, strict=False):
             assert answered.reference is not None
             plain = answered.reference.probabilities
@@ -106,8 +104,8 @@ class ExplainJob(Job):
         Raises:
             ImageError: it cannot be read.
         """
-        asked, name = self._asked, file_name(self._file)
-        explanation = explain(asked.options, asked.setup, name, read_upload(asked, self._file))
+        asked, content = self._asked, content_of(self._file)
+        explanation = explain(asked.options, asked.setup, content.name, asked.options.reader()(content))
         pictures = {key: _png(pixels) for key, pixels in draw_explanation(explanation).items()}
         if self._html:
             self._document = {"html": write_page(explanation, pictures, beside=False)}
@@ -166,23 +164,11 @@ def _size(prepared: tuple[Question, PreparedImage]) -> int:
     return 0 if views is None else views.nbytes
 
 
-def file_name(file: UploadFile) -> str:
-    """Return what a file that was sent is called in answers."""
-    return one_line((file.filename or "").replace("\\", "/").rpartition("/")[2])[:_LONGEST_NAME] or "image"
-
-
-def read_upload(asked: Asked, file: UploadFile) -> DecodedImage:
-    """Decode a file that was sent.
-
-    Raises:
-        ImageError: it cannot be read as an image, or is too large.
-    """
+def content_of(file: UploadFile) -> Content:
+    """Return a file that was sent, by what it is called in answers."""
+    name = one_line((file.filename or "").replace("\\", "/").rpartition("/")[2])[:_LONGEST_NAME] or "image"
     file.file.seek(0)
-    content, options = file.file.read(), asked.options
-    name = file_name(file)
-    if not content:
-        raise ImageError(name, "an empty file")
-    return decode_image(content, name, max_pixels=options.max_pixels, exif=options.exif)
+    return Content(name, file.file.read())
 
 
 def _png(pixels: np.ndarray) -> str:

@@ -2,7 +2,7 @@
 
 import ipaddress
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +10,7 @@ from faircontext.errors import ArgumentError, check_minimum, reason_of
 from faircontext.names import class_names
 from faircontext.runs.options import ClassifyOptions, ModelOptions
 
-__all__ = ["DEFAULT_SET", "ServeOptions"]
+__all__ = ["DEFAULT_SET", "ServeOptions", "without_folders"]
 
 DEFAULT_SET = "default"
 """What the label set is called that `--labels` or `--labels-file` gives."""
@@ -117,19 +117,22 @@ class ServeOptions(ModelOptions):
         return sets
 
     def asked(self, **request: Any) -> ClassifyOptions:
-        """Return the options of `classify` that a request comes to: the service's, with those that it may choose.
-
-        Paths of this machine are left out of them, as they are told to whoever asks.
-        """
+        """Return the options of `classify` that a request comes to: the service's, with those that it may choose."""
         own: Mapping[str, Any] = {field.name: getattr(self, field.name) for field in fields(ModelOptions)}
-        shown = {"backbone": _without_folder(self.backbone), "pretrained": self.pretrained and _name(self.pretrained)}
-        return ClassifyOptions(**{**own, **shown, **request, "labels": None, "labels_file": None})
+        return ClassifyOptions(**{**own, **request, "labels": None, "labels_file": None})
+
+
+def without_folders(options: ClassifyOptions) -> ClassifyOptions:
+    """Return options as they are told to whoever asks: of this machine's files their names alone."""
+    return replace(
+        options,
+        backbone=_without_folder(options.backbone),
+        pretrained=options.pretrained and Path(options.pretrained).name,
+        adapter=options.adapter and Path(options.adapter.name),
+        context=options.context and Path(options.context.name),
+    )
 
 
 def _without_folder(backbone: str) -> str:
     scheme, colon, rest = backbone.partition(":")
-    return f"{scheme}:{_name(rest)}" if colon and scheme == "local-dir" else backbone
-
-
-def _name(path: str) -> str:
-    return Path(path).name
+    return f"{scheme}:{Path(rest).name}" if colon and scheme in ("local-dir", "transformers") else backbone

@@ -22,7 +22,7 @@ class Entry(BaseModel):
     path: str = Field(description="The name of the file that was sent.")
     label: str
     zero_shot: str
-    prediction: str = Field(description="The class; empty where the file cannot be read.")
+    prediction: str = Field(description="The class; empty where the file cannot be read, or none of these.")
     votes: int | None
     confidence: float | None
     method: str

@@ -2,20 +2,23 @@
 
 import threading
 from collections import OrderedDict
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
-from faircontext.backbones.prompts import prompt_set
 from faircontext.errors import ArgumentError
 from faircontext.labels import LabelSpace
 from faircontext.methods import list_methods
 from faircontext.methods.base import METHODS
 from faircontext.names import check_name, name_warnings, parse_labels, split_labels
-from faircontext.runs.options import ClassifyOptions, split_methods
+from faircontext.prompt_files import parse_descriptions
+from faircontext.runs.options import ClassifyOptions
 from faircontext.runs.plan import Model, Setup
-from faircontext.runs.records import method_of
+from faircontext.runs.prompt_options import PromptChoice, PromptOptions
+from faircontext.runs.records import method_of, split_methods
 from faircontext.serve.forms import ClassifyForm, ExplainForm, LabelFields
-from faircontext.serve.options import ServeOptions
+from faircontext.serve.options import ServeOptions, without_folders
 from faircontext.serve.refusals import Refused, blamed_on
 
 __all__ = ["MAX_LABELS", "MAX_LETTERS", "Asked", "Service"]
@@ -24,7 +27,7 @@ MAX_LABELS, MAX_LETTERS = 2_000, 200
 """Class names in a request, and letters of each."""
 
 _MAX_PROMPTS = 16_000
-"""Class names times templates: what is encoded before the first image of a new label set is answered."""
+"""Of all class names together: what is encoded before the first image of a new label set is answered."""
 
 _MAX_CACHED = 2 * _MAX_PROMPTS
 """Prompts whose features are kept for requests to come."""
@@ -70,15 +73,18 @@ class Service:
         options.check()
         self.options = options
         self.sets = options.read_label_sets()
-        self.model = options.load(split_methods(options.method))
+        model = options.load(split_methods(options.method))
+        self.model = replace(
+            model, context=model.context and replace(model.context, source=Path(model.context.source).name)
+        )
         self._lock = threading.Lock()
         self._pinned: dict[tuple[Any, ...], LabelSpace] = {}
         self._recent: OrderedDict[tuple[Any, ...], LabelSpace] = OrderedDict()
-        templates = prompt_set("single")
         for names in self.sets.values():
-            space = LabelSpace(names, self.model.backbone, templates, truncate=options.truncate)
+            choice = PromptOptions().choose_prompts(names)
+            space = self.model.space(names, choice, options.truncate)
             space.text  # noqa: B018 (encoded before the port opens)
-            self._pinned[names, templates, options.truncate] = space
+            self._pinned[names, choice, options.truncate] = space
 
     def describe_methods(self) -> list[dict[str, Any]]:
         """Return name, summary, default settings and use of views of each method that the backbone can run."""
@@ -99,7 +105,7 @@ class Service:
 
     def describe_model(self) -> dict[str, Any]:
         """Return what is told of the backbone."""
-        backbone, options = self.model.backbone, self.options.asked()
+        backbone, options = self.model.backbone, without_folders(self.options.asked())
         return {
             "backbone": options.backbone,
             "pretrained": options.pretrained,
@@ -119,14 +125,16 @@ class Service:
         """
         names, field = self._names(form)
         methods = ["fcl"] if isinstance(form, ExplainForm) else self._methods(form)
-        prompts = "single" if isinstance(form, ExplainForm) else form.prompts
-        options = self._options(form, ",".join(methods), prompts)
+        options = self._options(form, ",".join(methods))
         with blamed_on("settings"):
             model = self._model(form, options, methods)
+        choice = _prompts_of(form, options, names)
         with blamed_on(field):
-            space = self._space(names, prompts, options.truncate)
+            space = self._space(names, choice, options.truncate)
             setup = model.answering(space, options.regime)
-        return Asked(options, setup, (*name_warnings(names), *space.warnings()))
+        with blamed_on("unknown"):
+            setup = setup.with_unknown(options)
+        return Asked(without_folders(options), setup, (*name_warnings(names), *space.warnings()))
 
     def _names(self, form: LabelFields) -> tuple[tuple[str, ...], str]:
         """Return the class names of a request, and the field that gives them."""
@@ -175,14 +183,16 @@ class Service:
                 method.check(self.model.backbone)
         return methods
 
-    def _options(self, form: LabelFields, method: str, prompts: str) -> ClassifyOptions:
+    def _options(self, form: ClassifyForm | ExplainForm, method: str) -> ClassifyOptions:
         """Return the options of `classify` that a request comes to."""
         chosen: dict[str, Any] = {
             name: getattr(form, name) for name in ("preset", "seed", "truncate") if getattr(form, name) is not None
         }
         words = tuple(word for line in form.settings for word in line.split())
         chosen["set"] = words if form.settings else self._started_with(method)
-        return self.options.asked(method=method, prompts=prompts, **chosen)
+        if isinstance(form, ClassifyForm):
+            chosen |= {"prompts": form.prompts, "template": tuple(form.template), "unknown": form.unknown}
+        return self.options.asked(method=method, **chosen)
 
     def _started_with(self, methods: str) -> tuple[str, ...]:
         """Return the settings that the service was started with, where a request names no other methods and none."""
@@ -190,7 +200,7 @@ class Service:
 
     def _model(self, form: LabelFields, options: ClassifyOptions, methods: list[str]) -> Model:
         """Create the methods of a request, whose settings are bounded and name nothing outside it."""
-        model = options.on(self.model.backbone, methods)
+        model = options.on(self.model.backbone, methods, self.model.context)
         for label, method in model.methods.items() if form.settings else ():
             hints = get_type_hints(type(method))
             for name, value in method.settings().items():
@@ -202,24 +212,39 @@ class Service:
                     raise ArgumentError(f"invalid {name} {value} of {label}: must be at most {_MAX_SETTING:,}")
         return model
 
-    def _space(self, names: tuple[str, ...], prompts: str, truncate: bool) -> LabelSpace:
+    def _space(self, names: tuple[str, ...], choice: PromptChoice, truncate: bool) -> LabelSpace:
         """Return a label space: of a set, of the last requests, or a new one, whose features no disk gets."""
-        templates = prompt_set(prompts)
-        if len(names) * len(templates) > _MAX_PROMPTS:
-            most = _MAX_PROMPTS // len(templates)
-            raise ArgumentError(f"invalid prompts {prompts}: {len(names):,} class names, at most {most:,} with it")
-        key = (names, templates, truncate)
+        key = (names, choice, truncate)
         with self._lock:
             if (known := self._pinned.get(key) or self._recent.get(key)) is not None:
                 if key in self._recent:
                     self._recent.move_to_end(key)
                 return known
-        space = LabelSpace(names, self.model.backbone, templates, truncate=truncate, stored=False)
+        space = self.model.space(names, choice, truncate, stored=False)
         with self._lock:
             self._recent[key] = space
-            while sum(len(one) * len(one.templates) for one in self._recent.values()) > _MAX_CACHED:
+            while sum(_count(len(names), choice) for names, choice, _ in self._recent) > _MAX_CACHED:
                 self._recent.popitem(last=False)
         return space
+
+
+def _prompts_of(form: ClassifyForm | ExplainForm, options: ClassifyOptions, names: Sequence[str]) -> PromptChoice:
+    """Return the prompts of a request."""
+    described = None
+    if isinstance(form, ClassifyForm) and form.descriptions is not None:
+        with blamed_on("descriptions"):
+            described = parse_descriptions(form.descriptions, names, "invalid descriptions")
+    with blamed_on("template"):
+        choice = options.choose_prompts(names, described=described)
+    if (count := _count(len(names), choice)) > _MAX_PROMPTS:
+        message = f"invalid prompts: {count:,} of {len(names):,} class names, at most {_MAX_PROMPTS:,} in all"
+        raise Refused(422, "invalid", "prompts", message)
+    return choice
+
+
+def _count(names: int, choice: PromptChoice) -> int:
+    """Return how many prompts there are of some class names."""
+    return names * len(choice.templates) + sum(map(len, choice.descriptions or ()))
 
 
 def _takes_any_word(hint: Any) -> bool:

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from oracles.losses_of_baselines import entropies_of, kept_views, softmax
+from oracles.losses_of_baselines import kept_views, softmax, surest_first
 
 
 class Vote(NamedTuple):
@@ -27,10 +27,8 @@ def decide(votes: Sequence[float], cosines: np.ndarray, scale: float, kept: list
     """The class with most votes; where several have as many, the discarded views are asked, the surest first."""
     tied = [c for c in range(len(votes)) if votes[c] == max(votes)]
     if len(tied) > 1:
-        entropies = entropies_of(scale * cosines)
-        discarded = sorted(set(range(len(cosines))) - set(kept), key=lambda view: (entropies[view], view))
-        for view in discarded:
-            if int(cosines[view].argmax()) in tied:
+        for view in surest_first(scale * cosines):
+            if view not in kept and int(cosines[view].argmax()) in tied:
                 return int(cosines[view].argmax())
     return max(tied, key=lambda c: (cosines[kept[0], c], -c))
 

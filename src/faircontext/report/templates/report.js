@@ -3,8 +3,10 @@
 const data = JSON.parse(document.getElementById("data").textContent);
 const OUTCOMES = [
   ["0", "fixed", "Fixed"], ["1", "broke", "Broke"], ["3", "wrong", "Still wrong"], ["2", "right", "Still right"],
+  ["4", "unlabelled", "No label"],
 ];
-const WORDS = { 0: "Fixed: zero-shot was wrong", 1: "Broke: zero-shot was right", 2: "Still right", 3: "Still wrong" };
+const WORDS = { 0: "Fixed: zero-shot was wrong", 1: "Broke: zero-shot was right", 2: "Still right", 3: "Still wrong",
+  4: "No label" };
 const CHUNK = 60;
 const ALL = "all";
 const ANY = ""; // of classes, which may be called "all"
@@ -35,8 +37,8 @@ function fill(select, options, value) {
 
 // The images of a data set and method, those first that the method changed.
 function choose() {
-  const order = { 0: 0, 1: 1, 3: 2, 2: 3 };
-  const parts = [[], [], [], []];
+  const order = { 0: 0, 1: 1, 3: 2, 2: 3, 4: 4 };
+  const parts = [[], [], [], [], []];
   for (const panel of data.panels) {
     const found = panel.group === state.group && panel.methods[state.method];
     if (!found || (state.set !== ALL && panel.set !== Number(state.set))) continue;
@@ -59,7 +61,8 @@ function count(items, key) {
 
 function showOutcomes(items) {
   const counts = count(items, outcomeOf);
-  const wanted = OUTCOMES.filter(([sign]) => state.method !== "zero_shot" || sign > 1);
+  const wanted = OUTCOMES.filter(([sign]) => (state.method !== "zero_shot" || sign > 1)
+    && (sign !== "4" || counts.has("4")));
   if (!wanted.some(([sign]) => sign === state.outcome)) state.outcome = ALL;
   const kinds = [[ALL, ALL, "All"], ...wanted];
   at("outcomes").replaceChildren(...kinds.map(([sign, kind, text]) => {
@@ -125,12 +128,13 @@ function card(item) {
   const sign = found.outcome[position];
   const kind = OUTCOMES.find(([other]) => other === sign)[1];
   const zero = state.method === "zero_shot";
-  const truth = classOf(item);
+  const truth = classOf(item) ?? "not known";
   const made = element("li", `card ${kind}`);
   const top = element("div");
   const said = element("div", "said");
-  const mark = (index) => `${index === panel.labels[position] ? "✓" : "✗"} ${panel.names[index] ?? "no answer"}`;
-  said.append(element("strong", "", zero ? { 2: "Right", 3: "Wrong" }[sign] : WORDS[sign]));
+  const tick = (index) => (panel.labels[position] < 0 ? "" : index === panel.labels[position] ? "✓ " : "✗ ");
+  const mark = (index) => `${tick(index)}${panel.names[index] ?? "no answer"}`;
+  said.append(element("strong", "", zero ? { 2: "Right", 3: "Wrong", 4: "No label" }[sign] : WORDS[sign]));
   const rows = [["True class", truth], ["Zero-shot", mark(panel.zero[position])]];
   if (!zero) rows.push([title, mark(found.answers[position])]);
   if (found.confidence && found.confidence[position] !== null) {
@@ -182,7 +186,8 @@ function show() {
     heading.textContent = everything ? `${title} on each data set` : `All methods on ${group.sets[Number(state.set)]}`;
   }
   chosen = choose();
-  const classes = [...count(chosen, classOf)].sort(([one], [two]) => collator.compare(one, two));
+  const labelled = chosen.filter((item) => classOf(item) !== undefined);
+  const classes = [...count(labelled, classOf)].sort(([one], [two]) => collator.compare(one, two));
   const options = classes.map(([name, number]) => [name, `${name} (${number.toLocaleString("en")})`]);
   state.class = fill(at("class"), [[ANY, `all ${classes.length.toLocaleString("en")} classes`], ...options], state.class);
   const some = chosen.some(evidenceOf);

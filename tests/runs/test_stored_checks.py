@@ -5,6 +5,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -12,9 +13,9 @@ from hypothesis import given, settings, strategies as st
 
 from faircontext import FairContextError
 from faircontext.cli import main
+from faircontext.runs.analyses import analysis_rows
 from faircontext.runs.checks import read_document
 from faircontext.runs.records import SCHEMA
-from faircontext.runs.results import analysis_rows
 from faircontext.runs.store import RunStore, load_run
 from made_analyses import analysis_run
 from made_runs import write_run
@@ -148,7 +149,7 @@ def test_a_row_that_cannot_be_is_named_by_every_command_and_made_again(
         RunStore(run, document, METHODS, resume=True)
     (run / "rows.parquet").unlink()
     with RunStore(run, document, METHODS, resume=True) as store:
-        assert not store.done
+        assert not store.is_answered(np.arange(20)).any()
 
 
 @pytest.mark.parametrize(
@@ -187,6 +188,16 @@ def test_what_is_missing_by_right_is_no_fault(tmp_path: Path) -> None:
     assert load_run(run).rows["index"].null_count == 1
     analysis = analysis_run(tmp_path / "two", "margin", [{"a": 1.0}, {}], errors=(1,))
     assert load_run(analysis).rows["confidence"].null_count == 2
+
+
+def test_an_image_without_a_label_has_neither_its_index_nor_its_probability(run: Path) -> None:
+    for row in (4, 5):  # the third image, by both methods
+        for name, value in (("label", ""), ("label_index", None), ("label_probability", None)):
+            put_in_row(run, name, value, row)
+    assert load_run(run).rows["label_index"].null_count == 2
+    put_in_row(run, "label", "missile")
+    with pytest.raises(FairContextError, match=r"label_index is missing, in the row of 00002.png by fcl"):
+        load_run(run)
 
 
 @pytest.mark.parametrize("text", ["not json", "[1]", "[" * 100_000])

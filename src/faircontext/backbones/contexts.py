@@ -1,0 +1,203 @@
+"""Contexts that were learnt before, in files of CoOp's prompt learner, and saving one in the same form.
+
+A file of CoOp (Zhou et al., IJCV 2022) holds `ctx`, the learnt token embeddings: (tokens, width), or (classes, tokens,
+width) where each class has its own. It also holds the embeddings around them, which CoOp does not read again:
+`token_prefix`, of the start token, and `token_suffix`, of the class names and what follows. Here these two show whether
+the context was learnt for this model, and for these classes.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from faircontext.backbones.prompts import Placement, Prompts
+from faircontext.backbones.towers import hash_of_tensor
+from faircontext.backbones.weights import read_weights
+from faircontext.errors import ArgumentError, LabelError
+from faircontext.files import replacing
+
+if TYPE_CHECKING:
+    from faircontext.backbones.base import Backbone
+
+__all__ = ["LearntContext", "read_context", "save_context"]
+
+_LEARNER = "prompt_learner."
+_SAME = 0.01
+"""Embeddings that differ by less, relative to their length, are the same: files hold them in half precision."""
+
+
+@dataclass(frozen=True)
+class LearntContext:
+    """Token embeddings that were learnt, in place of the words before a class name.
+
+    Attributes:
+        tokens: shared by all classes, or of each class its own.
+        source: where they are from, for messages.
+        prefix: embedding of the start token of the model that they were learnt for, where it is known.
+        suffix: of each class that they were learnt for, the embeddings of its name and what follows, where known.
+    """
+
+    tokens: Float[Tensor, "*classes tokens width"]
+    source: str
+    prefix: Tensor | None = None
+    suffix: Tensor | None = None
+
+    @property
+    def per_class(self) -> bool:
+        """Whether each class has its own."""
+        return self.tokens.ndim == 3
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the tokens, in hexadecimal."""
+        return hash_of_tensor(self.tokens)
+
+    def check(self, backbone: "Backbone", prompts: Prompts, names: Sequence[str]) -> list[str]:
+        """Check that it is of a model and of some classes, and return what cannot be known of it, a line each.
+
+        Args:
+            backbone: the model.
+            prompts: of one template.
+            names: class names.
+
+        Raises:
+            ArgumentError: it was learnt for another model.
+            LabelError: it was learnt for other classes, or the template has no place for it.
+        """
+        embeddings = backbone.token_embeddings(prompts.ids).float().cpu()
+        if (width := self.tokens.shape[-1]) != embeddings.shape[-1]:
+            raise ArgumentError(
+                f"{self.source}: a context of width {width}, and tokens of {backbone.name} have "
+                f"{embeddings.shape[-1]}; give one that was learnt for this model"
+            )
+        if self.per_class and len(self.tokens) != len(names):
+            raise LabelError(
+                f"{self.source}: has contexts of {len(self.tokens)} classes of their own, and there are {len(names)} "
+                "class names; give the names that it was learnt for, in their order"
+            )
+        if prompts.fused is not None:
+            raise LabelError(
+                f"{self.source}: a context takes the place of the words before the class name, which in "
+                f"{prompts.fused[:60]!r} are no tokens of their own; put a blank between"
+            )
+        if self.prefix is None:
+            if not backbone.start:
+                return self._check_classes(backbone, prompts, names, embeddings)
+            unknown = f"{self.source}: has no token_prefix, by which to see that it was learnt for {backbone.name}"
+            return [unknown, *self._check_classes(backbone, prompts, names, embeddings)]
+        if backbone.start and not _alike(self.prefix.reshape(-1, width)[:1], embeddings[0, :1]):
+            raise ArgumentError(
+                f"{self.source}: learnt for another model than {backbone.name}, whose start token has another "
+                "embedding; give one that was learnt for this model"
+            )
+        return self._check_classes(backbone, prompts, names, embeddings)
+
+    def _check_classes(
+        self, backbone: "Backbone", prompts: Prompts, names: Sequence[str], embeddings: Tensor
+    ) -> list[str]:
+        """Compare the names that the contexts of single classes were learnt for with those that are given."""
+        if not self.per_class or self.suffix is None or len(self.suffix) != len(names):
+            return []
+        begin = prompts.start + prompts.length
+        lengths = [len(backbone._token_ids(name.replace("_", " "))) - backbone.start - 1 for name in names]
+        longest = max(lengths)
+        own = embeddings[:, begin : begin + longest]
+        theirs = self.suffix[:, :longest]
+
+        def matches(place: int, row: int) -> bool:
+            return _alike(theirs[place, : lengths[row]], own[row, : lengths[row]])
+
+        others = [place for place in range(len(names)) if not matches(place, place)]
+        if not others:
+            return []
+        first = others[0]
+        moved = next((row for row in range(len(names)) if matches(first, row)), None)
+        if moved is not None:
+            raise LabelError(
+                f"{self.source}: its context number {first + 1} is of class {names[moved]!r}, and class number "
+                f"{first + 1} is {names[first]!r}; give the class names in the order of the file"
+            )
+        return [
+            f"{self.source}: {len(others)} of the {len(names)} contexts were learnt for classes of other names (the "
+            f"first: number {first + 1}, now {names[first]!r})"
+        ]
+
+
+def _alike(first: Tensor, second: Tensor) -> bool:
+    if first.shape != second.shape:
+        return False
+    return bool((first.float() - second.float()).norm() <= _SAME * second.float().norm())
+
+
+def read_context(path: Path) -> LearntContext:
+    """Read a context from a checkpoint of CoOp's prompt learner, or of a model that has one.
+
+    Args:
+        path: of a PyTorch file with tensors alone, as CoOp's `model.pth.tar-50`, or of safetensors.
+
+    Raises:
+        ArgumentError: it cannot be read, holds no context, one that depends on more than the class, or numbers that
+            cannot be used.
+    """
+    if not path.is_file():
+        raise ArgumentError(f"context {path}: no such file; give a checkpoint of CoOp's prompt learner")
+    tensors, _ = read_weights(path)
+    if any(name.startswith(_LEARNER) for name in tensors):
+        tensors = {key.removeprefix(_LEARNER): tensors[key] for key in tensors if key.startswith(_LEARNER)}
+    tokens = tensors.get("ctx")
+    others = [name for name in tensors if name not in ("ctx", "token_prefix", "token_suffix")]
+    if tokens is None:
+        raise ArgumentError(f"{path}: holds {', '.join([*tensors][:4])}, and no context (ctx, or prompt_learner.ctx)")
+    if others:
+        raise ArgumentError(
+            f"{path}: beside the context there is {others[0]}, as of a method whose prompts depend on the image or "
+            "have tokens in deeper layers; only a context of CoOp can be used"
+        )
+    if tokens.ndim not in (2, 3) or 0 in tokens.shape:
+        raise ArgumentError(
+            f"{path}: ctx has shape {' x '.join(map(str, tokens.shape)) or 'of a number'}; a context is tokens x "
+            "width, or classes x tokens x width"
+        )
+    tokens = tokens.float()
+    if count := int((~tokens.isfinite()).sum()):
+        raise ArgumentError(f"{path}: {count:,} of the {tokens.numel():,} values of ctx are NaN or infinite")
+    if not tokens.any():
+        raise ArgumentError(f"{path}: all values of ctx are zero; take another checkpoint")
+    return LearntContext(tokens, str(path), tensors.get("token_prefix"), tensors.get("token_suffix"))
+
+
+def save_context(
+    path: Path,
+    tokens: Float[Tensor, "*classes tokens width"],
+    backbone: "Backbone",
+    prompts: Prompts,
+    placement: Placement = "replace",
+) -> None:
+    """Write a context in the form of CoOp's prompt learner, which `read_context` and CoOp read.
+
+    Args:
+        path: of the file; one that is there is replaced.
+        tokens: shared by all classes, or of each class its own.
+        backbone: the model that they were learnt for.
+        prompts: of its classes.
+        placement: whether they replace the words before the name, or stand before the prompt.
+
+    Raises:
+        ArgumentError: the file cannot be written, or there are contexts of other than these classes.
+    """
+    if tokens.ndim == 3 and len(tokens) != len(prompts):
+        raise ArgumentError(f"{path}: {len(tokens)} contexts of classes of their own, and {len(prompts)} prompts")
+    embeddings = backbone.token_embeddings(prompts.ids)
+    learner = {
+        "ctx": tokens,
+        "token_prefix": embeddings[:, : prompts.start],
+        "token_suffix": embeddings[:, prompts.start + (prompts.length if placement == "replace" else 0) :],
+    }
+    state = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in learner.items()}
+    with replacing(path) as made:
+        torch.save({"state_dict": state, "epoch": 0}, made)

@@ -1,0 +1,223 @@
+"""Images inside other files, found and not yet read: members of tar archives, as of WebDataset, and Parquet cells."""
+
+import json
+import tarfile
+from collections.abc import Callable, Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from faircontext.datasets.folder import clutter_in, is_hidden
+from faircontext.errors import ArgumentError, and_more, reason_of
+from faircontext.imageio import image_extensions
+from faircontext.sources import Cell, Member, Source
+
+__all__ = ["Found", "expand_braces", "hugging_face_names", "parquet_images", "tar_images"]
+
+
+class Found(NamedTuple):
+    """An image that was found.
+
+    Attributes:
+        key: what it is called in rows.
+        source: where it lies.
+        label: what its class is called, or the class's index; None where that is not known.
+    """
+
+    key: str
+    source: Source
+    label: str | int | None = None
+
+
+_LABEL_FIELDS = ("label", "cls", "class", "class_name")
+_MOST_LABEL_BYTES = 1 << 20
+_BLOCK = 512
+
+
+def expand_braces(pattern: str) -> list[str]:
+    """Return what a pattern such as `shards/{000..999}.tar` stands for, as WebDataset reads it.
+
+    Raises:
+        ArgumentError: webdataset is not installed.
+    """
+    _need_webdataset(pattern)
+    from webdataset.shardlists import expand_urls
+
+    return [str(name) for name in expand_urls(pattern)]
+
+
+def _need_webdataset(what: str) -> None:
+    if find_spec("webdataset") is None:
+        raise ArgumentError(f"{what}: needs webdataset: pip install 'faircontext[webdataset]'")
+
+
+def tar_images(archive: Path, say: Callable[[str], None], leave_out: Callable[[str], None]) -> Iterator[Found]:
+    """Yield the images of a tar archive, in its order; files of one name without its extensions are one sample.
+
+    A sample's label is what its file `cls` says, or a field of its file `json`, or its file `txt`. Every picture of a
+    sample is an image.
+
+    Args:
+        archive: an uncompressed tar file.
+        say: takes warnings, a line each.
+        leave_out: takes what is left out as clutter of a system.
+
+    Raises:
+        ArgumentError: it is no such archive, holds two files of one name, or webdataset is not installed.
+    """
+    _need_webdataset(str(archive))
+    from webdataset.tariterators import group_by_keys
+
+    samples = group_by_keys(_members(archive, say, leave_out))
+    while True:
+        try:
+            sample = next(samples, None)
+        except ArgumentError:
+            raise
+        except ValueError as error:  # of two files of one name
+            raise ArgumentError(f"{archive}: {str(error.args[0]).partition(' dict_keys')[0]}") from None
+        if sample is None:
+            return
+        label = _label_of(sample)
+        for value in sample.values():
+            if isinstance(value, Member):
+                yield Found(str(value), value, label)
+
+
+def _members(archive: Path, say: Callable[[str], None], leave_out: Callable[[str], None]) -> Iterator[dict[str, Any]]:
+    """Yield the files of an archive: pictures as where they lie, small text as its bytes, in WebDataset's form."""
+    try:
+        size = archive.stat().st_size
+        with tarfile.open(archive, "r:") as tar:
+            while (member := _next(archive, tar, say)) is not None:
+                tar.members = []  # type: ignore[attr-defined]  # they would be kept
+                if not member.isreg():
+                    continue
+                if (clutter := clutter_in(member.name)) is not None:
+                    leave_out(clutter)
+                    continue
+                if any(is_hidden(part) for part in member.name.split("/") if part not in (".", "..")):
+                    continue
+                suffix = Path(member.name).suffix.lower()
+                value: Member | bytes | None = None
+                if suffix in image_extensions():
+                    value = Member(str(archive), member.name, member.offset_data, member.size)
+                elif suffix in (".cls", ".json", ".txt") and member.size < _MOST_LABEL_BYTES:
+                    file = tar.extractfile(member)
+                    value = b"" if file is None else file.read()
+                if member.offset_data + member.size > size:
+                    say(f"{archive}: is cut short within {member.name}; what came after it is missing")
+                yield {"fname": member.name, "data": value, "__url__": str(archive)}
+    except tarfile.ReadError as error:
+        kind = "a compressed one is unpacked first" if _is_compressed(archive) else str(error)
+        raise ArgumentError(f"{archive}: is no tar archive that can be read: {kind}") from None
+    except OSError as error:
+        raise ArgumentError(f"{archive}: cannot be read: {reason_of(error)}") from None
+
+
+def _next(archive: Path, tar: tarfile.TarFile, say: Callable[[str], None]) -> tarfile.TarInfo | None:
+    """Return the next member; None at the end, also where the archive is cut short or damaged there."""
+    begin = tar.offset
+    try:
+        member = tar.next()
+    except tarfile.ReadError:
+        if not begin:
+            raise
+        return None  # within a member, which has been said
+    if member is None and begin:
+        with archive.open("rb") as file:
+            file.seek(begin)
+            block = file.read(_BLOCK)
+        if any(block) or len(block) < _BLOCK:
+            say(f"{archive}: has no end, as of an archive that is cut short or damaged; what came after is missing")
+    return member
+
+
+def _is_compressed(archive: Path) -> bool:
+    with archive.open("rb") as file:
+        return file.read(6).startswith((b"\x1f\x8b", b"BZh", b"\xfd7zXZ", b"\x28\xb5\x2f\xfd"))
+
+
+def _label_of(sample: dict[str, Any]) -> str | int | None:
+    """Return what a sample says of its class."""
+    if isinstance(content := sample.get("cls"), bytes):
+        return content.decode("utf-8", "replace").strip()
+    if isinstance(content := sample.get("json"), bytes):
+        try:
+            document = json.loads(content)
+        except ValueError:
+            document = None
+        for field in _LABEL_FIELDS if isinstance(document, dict) else ():
+            if isinstance(value := document.get(field), str | int) and not isinstance(value, bool):
+                return value
+    if isinstance(content := sample.get("txt"), bytes):
+        return content.decode("utf-8", "replace").strip()
+    return None
+
+
+def parquet_images(table: Path, image_column: str | None, label_column: str | None) -> Iterator[Found]:
+    """Yield the images of a Parquet table: a row each, known by the table's name and the row's number from 0.
+
+    Args:
+        table: the file.
+        image_column: holds bytes, or structures with `bytes` in them; None for `image`.
+        label_column: holds indices or names of classes; None for `label`, where there is one.
+
+    Raises:
+        ArgumentError: it is no Parquet table, or has no such column.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        with pq.ParquetFile(table) as file:
+            schema = file.schema_arrow
+            column = _image_column(table, schema, image_column)
+            label = label_column or ("label" if "label" in schema.names else None)
+            if label is not None and label not in schema.names:
+                raise _no_column(table, label, schema, "label")
+            names, number = hugging_face_names(schema, label), 0
+            for group in range(file.num_row_groups):
+                labels = None if label is None else file.read_row_group(group, [label]).column(0)
+                for row in range(file.metadata.row_group(group).num_rows):
+                    value: Any = None if labels is None else labels[row].as_py()
+                    cell = Cell(str(table), column, group, row, number)
+                    known = isinstance(value, int) and 0 <= value < len(names)
+                    yield Found(str(cell), cell, names[value] if known else _as_label(value))
+                    number += 1
+    except (OSError, pa.ArrowException) as error:
+        reason = str(error).splitlines()[0]
+        raise ArgumentError(f"{table}: is no Parquet table that can be read: {reason}") from None
+
+
+def _image_column(table: Path, schema: Any, asked: str | None) -> str:
+    import pyarrow as pa
+
+    column = asked or "image"
+    if column not in schema.names:
+        raise _no_column(table, column, schema, "image")
+    kind = schema.field(column).type
+    if pa.types.is_struct(kind):
+        kind = kind.field("bytes").type if kind.get_field_index("bytes") >= 0 else kind
+    if not (pa.types.is_binary(kind) or pa.types.is_large_binary(kind)):
+        raise ArgumentError(f"{table}: the column {column} holds {kind} and no bytes; name another with --image-column")
+    return column
+
+
+def _no_column(table: Path, column: str, schema: Any, option: str) -> ArgumentError:
+    return ArgumentError(
+        f"{table}: has no column {column!r}, but {and_more(schema.names)}; name one with --{option}-column"
+    )
+
+
+def _as_label(value: object) -> str | int | None:
+    return value if isinstance(value, str | int) and not isinstance(value, bool) else None
+
+
+def hugging_face_names(schema: Any, label: str | None) -> list[str]:
+    """Return the names of classes that the library datasets has written into a table, none where it has not."""
+    try:
+        features = json.loads((schema.metadata or {})[b"huggingface"])["info"]["features"]
+        return [str(name) for name in features[label]["names"]]
+    except (KeyError, ValueError, TypeError):
+        return []

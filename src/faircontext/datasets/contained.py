@@ -1,0 +1,132 @@
+"""A user's data set in tables and archives: Hugging Face's `metadata.csv`, Parquet, WebDataset's tar archives."""
+
+import os
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+from faircontext.datasets.archives import Found, parquet_images, tar_images
+from faircontext.datasets.class_folders import split_of
+from faircontext.datasets.folder import Walk
+from faircontext.datasets.image_tables import METADATA, ClassOf, listed_images
+from faircontext.datasets.layouts import NAMES, is_there
+from faircontext.datasets.listing import ImageList
+from faircontext.datasets.spec import Dataset, Sample
+from faircontext.errors import ArgumentError, LabelError
+from faircontext.names import compose, read_labels
+
+__all__ = ["read_archives", "read_metadata"]
+
+_SUFFIXES = (".parquet", ".tar")
+_ORDER = {"val": ("val",), "train": ("train",)}
+
+
+def read_metadata(folder: Path, name: str) -> Dataset | None:
+    """Read a folder of images with `metadata.csv` or `metadata.jsonl`, as the library datasets reads it.
+
+    Args:
+        folder: of the data set.
+        name: of the data set.
+
+    Returns:
+        The data set, or None where there is no such table.
+    """
+    table = next((folder / title for title in METADATA if is_there(folder / title)), None)
+    if table is None:
+        return None
+    missing: list[str] = []
+
+    def found() -> Iterator[Found]:
+        for path, label in listed_images(table):
+            if os.path.lexists(folder / path):
+                yield Found(path, folder / path, label)
+            else:
+                missing.append(path)
+
+    return _dataset(folder, name, f"the table {table}", found(), missing, [])
+
+
+def read_archives(folder: Path, name: str, split: str) -> Dataset | None:
+    """Read the Parquet tables or else the tar archives that lie in a folder, or in its `data`.
+
+    Of files that are named after splits, such as `test-00000-of-00001.parquet`, those of one split are taken.
+
+    Args:
+        folder: of the data set.
+        name: of the data set.
+        split: `val`, or else test images are taken, or where there are none validation images.
+
+    Returns:
+        The data set, or None where there is neither.
+    """
+    for place in (folder, folder / "data"):
+        for suffix in _SUFFIXES:
+            if files := sorted(path for path in place.glob(f"*{suffix}") if path.is_file()):
+                return _read_files(folder, name, files, split)
+    return None
+
+
+def _read_files(folder: Path, name: str, files: list[Path], split: str) -> Dataset:
+    by_split: dict[str | None, list[Path]] = {}
+    for file in files:
+        by_split.setdefault(split_of(file.stem.partition("-")[0]), []).append(file)
+    part = next((part for part in _ORDER.get(split, ("test", "val")) if part in by_split), None)
+    files = by_split.get(part, files if part is None and None in by_split else [])
+    if not files:
+        held = " and ".join(str(part) for part in by_split)
+        raise ArgumentError(f"{folder}: its tables are of the split {held}, and none of {split}")
+    walk, warnings = Walk([]), list[str]()
+
+    def found() -> Iterator[Found]:
+        for file in files:
+            if file.suffix == ".tar":
+                yield from tar_images(file, warnings.append, walk.leave_out)
+            else:
+                yield from parquet_images(file, None, None)
+
+    kind = "Parquet tables" if files[0].suffix == ".parquet" else "tar archives"
+    dataset = _dataset(folder, name, f"{len(files)} {kind} in {files[0].parent}", found(), [], warnings, part)
+    return replace(dataset, warnings=(*dataset.warnings, *walk.warnings()))
+
+
+def _dataset(
+    folder: Path,
+    name: str,
+    layout: str,
+    found: Iterator[Found],
+    missing: list[str],
+    warnings: list[str],
+    split: str | None = None,
+) -> Dataset:
+    """Return the data set of some images; classes are named by `classnames.txt`, or else by the labels themselves."""
+    given = read_labels(folder / NAMES) if is_there(folder / NAMES) else ()
+    class_of, words, images = ClassOf(given), dict[str, int](), ImageList()
+    for key, source, label in found:
+        if given or label is None:
+            index = class_of(label)
+        elif isinstance(label, int) or label.isdecimal():
+            raise ArgumentError(f"{key}: its class is {label}; name the classes, from 0, in {folder / NAMES}")
+        else:
+            index = words.setdefault(compose(label), len(words))
+        images.append(Sample(key.removeprefix(f"{folder}{os.sep}"), source, index))
+    names = given or tuple(sorted(words))
+    if not names:
+        raise LabelError(f"{folder}: no image has a label, and there is no {NAMES}; name the classes there")
+    if not given:
+        order = {words[word]: position for position, word in enumerate(names)}
+        for position, sample in enumerate(images):
+            if sample.label is not None:
+                images.set_label(position, order[sample.label])
+        warnings = [*warnings, f"labels are class names: {len(names)} classes, in sorted order"]
+    warnings += class_of.warnings()
+    return Dataset(
+        name,
+        folder,
+        layout,
+        split or "all",
+        names,
+        images,
+        tuple(missing),
+        warnings=tuple(warnings),
+        in_order=True,
+    )

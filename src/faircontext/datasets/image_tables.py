@@ -1,0 +1,176 @@
+"""Tables that list images: `metadata.csv` and `metadata.jsonl` as of Hugging Face, `labels.csv`, others of the kind."""
+
+import csv
+import json
+from array import array
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from faircontext.datasets.folder import clean_key
+from faircontext.datasets.listing import short_digest
+from faircontext.errors import ArgumentError, and_more, reason_of
+from faircontext.names import ClassIndex, as_integer, compose
+
+__all__ = ["LABELS", "METADATA", "ClassOf", "Listed", "TableLabels", "listed_images"]
+
+METADATA = ("metadata.csv", "metadata.jsonl")
+LABELS = ("labels.csv", *METADATA)
+"""Tables that say of which class the images beside them are."""
+
+_PATHS = ("path", "file_name", "filepath", "file_path", "filename", "image")
+_NAMES = ("label", "class_name", "class", "cls")
+
+
+class Listed(NamedTuple):
+    """An image that a table lists.
+
+    Attributes:
+        path: as it is written.
+        label: the same, None where the table has no such column, or an empty cell.
+    """
+
+    path: str
+    label: str | int | None
+
+
+def listed_images(table: Path, image_column: str | None = None, label_column: str | None = None) -> Iterator[Listed]:
+    """Yield the images that a table lists, which ends in `.csv` or `.jsonl`.
+
+    Args:
+        table: the file.
+        image_column: of paths; None for the first of the usual names.
+        label_column: of names or indices of classes; None for the first of the usual names, if there is one.
+
+    Raises:
+        ArgumentError: it cannot be read, or has no such column; the message names the line.
+    """
+    rows = _json_rows(table) if table.suffix.lower() == ".jsonl" else _csv_rows(table)
+    columns: tuple[str, str | None] | None = None
+    for where, row in rows:
+        columns = columns or _columns(table, [*row], image_column, label_column)
+        path, label = row.get(columns[0]), None if columns[1] is None else row.get(columns[1])
+        if not isinstance(path, str) or not path.strip():
+            raise ArgumentError(f"{where}: has no path in its column {columns[0]}")
+        label = label.strip() if isinstance(label, str) else label
+        yield Listed(path, label if isinstance(label, str | int) and label != "" else None)
+    if columns is None:
+        raise ArgumentError(f"{table}: lists no image")
+
+
+def _columns(table: Path, names: list[str], image: str | None, label: str | None) -> tuple[str, str | None]:
+    path_column = image or next((name for name in _PATHS if name in names), None)
+    label_column = label or next((name for name in _NAMES if name in names), None)
+    if path_column is None or path_column not in names:
+        asked = path_column or " or ".join(_PATHS[:2])
+        raise ArgumentError(
+            f"{table}: has no column {asked}, but {and_more(names)}; name the one of paths with --image-column"
+        )
+    if label is not None and label not in names:
+        raise ArgumentError(f"{table}: has no column {label}, but {and_more(names)}; name one with --label-column")
+    return path_column, label_column
+
+
+def _csv_rows(table: Path) -> Iterator[tuple[str, dict[str, object]]]:
+    try:
+        with table.open(encoding="utf-8-sig", newline="") as file:
+            reader = csv.reader(file)
+            head = [title.strip() for title in next(reader, [])]
+            for cells in reader:
+                if any(cell.strip() for cell in cells):
+                    yield f"{table}, line {reader.line_num}", dict(zip(head, cells, strict=False))
+    except UnicodeDecodeError:
+        raise ArgumentError(f"{table}: cannot be read: it is no text in UTF-8; save it as UTF-8") from None
+    except (OSError, csv.Error) as error:
+        raise ArgumentError(f"{table}: cannot be read: {reason_of(error)}") from None
+
+
+def _json_rows(table: Path) -> Iterator[tuple[str, dict[str, object]]]:
+    try:
+        with table.open(encoding="utf-8-sig") as file:
+            for number, line in enumerate(file, 1):
+                if line.strip():
+                    row = json.loads(line)
+                    if not isinstance(row, dict):
+                        raise ArgumentError(f"{table}, line {number}: is no JSON object")
+                    yield f"{table}, line {number}", row
+    except UnicodeDecodeError:
+        raise ArgumentError(f"{table}: cannot be read: it is no text in UTF-8; save it as UTF-8") from None
+    except (ValueError, RecursionError) as error:
+        if isinstance(error, ArgumentError):
+            raise
+        raise ArgumentError(f"{table}, line {number}: is no JSON object") from None
+    except OSError as error:
+        raise ArgumentError(f"{table}: cannot be read: {reason_of(error)}") from None
+
+
+class ClassOf:
+    """Which class a label is, by name or by index, and how many labels are none.
+
+    Args:
+        names: class names.
+    """
+
+    def __init__(self, names: tuple[str, ...]) -> None:
+        self._n, self._index = len(names), ClassIndex(names)
+        self._strange: dict[str, int] = {}
+
+    def __call__(self, label: str | int | None) -> int | None:
+        """Return the index of a label's class, or None where it is of none; words are names before they are indices."""
+        if label is None:
+            return None
+        named = self._index.find(compose(label)) if isinstance(label, str) and not label.isdecimal() else None
+        index = label if isinstance(label, int) else named if named is not None else as_integer(label)
+        if index is None or not 0 <= index < self._n:
+            if len(self._strange) < 1000 or str(label) in self._strange:
+                self._strange[str(label)] = self._strange.get(str(label), 0) + 1
+            return None
+        return index
+
+    def warnings(self) -> list[str]:
+        """Return the labels that are no class, as a line, where there are any."""
+        if not self._strange:
+            return []
+        n = sum(self._strange.values())
+        words = and_more([repr(word) for word in self._strange])
+        return [f"labels that are no class, whose {n:,} image{'s' * (n != 1)} count in no accuracy: {words}"]
+
+
+class TableLabels:
+    """The labels that a table in a folder gives to images below it; twelve bytes of memory for each.
+
+    Args:
+        table: the file.
+        class_of: see `ClassOf`.
+        image_column: see `listed_images`.
+        label_column: see there.
+    """
+
+    def __init__(self, table: Path, class_of: ClassOf, image_column: str | None, label_column: str | None) -> None:
+        self._table, digests, labels = table, array("Q"), array("i")
+        for path, label in listed_images(table, image_column, label_column):
+            key = clean_key(path.strip().replace("\\", "/"), [table.parent])
+            index = class_of(label)
+            if key is not None and index is not None:
+                digests.append(short_digest(compose(key)))
+                labels.append(index)
+        order = np.argsort(np.asarray(digests))
+        self._digests, self._labels = np.asarray(digests)[order], np.asarray(labels)[order]
+        self._used = 0
+
+    def find(self, key: str) -> int | None:
+        """Return the class of an image, known by its path below the folder."""
+        digest = np.uint64(short_digest(compose(key)))
+        position = int(np.searchsorted(self._digests, digest))
+        if position == len(self._digests) or self._digests[position] != digest:
+            return None
+        self._used += 1
+        return int(self._labels[position])
+
+    def warnings(self) -> list[str]:
+        """Return what the table says, as a line."""
+        missing = len(self._digests) - self._used
+        line = f"{self._table}: gives the class of {self._used:,} image{'s' * (self._used != 1)}"
+        return [line + (f"; {missing:,} more that it lists are not there" if missing > 0 else "")]

@@ -1,0 +1,320 @@
+"""Images as people name them: files, folders, patterns, lists, archives, tables, and addresses that fsspec knows."""
+
+import glob
+import os
+import re
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import IO, Any
+
+from faircontext.datasets.archives import Found, expand_braces, parquet_images, tar_images
+from faircontext.datasets.class_folders import depth_warnings, keys_below
+from faircontext.datasets.folder import Exclusion, Walk, clutter_in, is_hidden
+from faircontext.datasets.image_tables import LABELS, ClassOf, TableLabels, listed_images
+from faircontext.datasets.listing import ImageList
+from faircontext.datasets.spec import Sample
+from faircontext.errors import ArgumentError, reason_of
+from faircontext.imageio import image_extensions
+from faircontext.names import FolderTruth
+from faircontext.sources import Cell, Remote, file_system
+
+__all__ = ["Inputs", "InputOptions", "collect", "find_images"]
+
+_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
+_NOTHING = "give at least one image, folder, or - for file names on standard input"
+
+
+@dataclass(frozen=True)
+class InputOptions:
+    """How inputs are read.
+
+    Attributes:
+        exclude: patterns of what is left out, see `Exclusion`.
+        image_column: of tables, where it has no usual name.
+        label_column: the same.
+    """
+
+    exclude: tuple[str, ...] = ()
+    image_column: str | None = None
+    label_column: str | None = None
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """Images that were found.
+
+    Attributes:
+        images: in the order in which they were given; labels are set where they are known.
+        warnings: what was left out, a line each.
+        truth_warnings: what is odd about where labels come from, a line each.
+    """
+
+    images: ImageList
+    warnings: tuple[str, ...]
+    truth_warnings: tuple[str, ...]
+
+
+def collect(
+    paths: Sequence[str],
+    listed: Iterable[str],
+    names: Sequence[str],
+    roots: Sequence[str] = (),
+    options: InputOptions = InputOptions(),
+) -> Inputs:
+    """Return the images that some words name, without loading any, with their classes where these are known.
+
+    A label in a table or an archive counts before the name of the folder that holds an image, see `FolderTruth`.
+
+    Args:
+        paths: files, folders (see `Walk`), patterns with `*`, `{a,b}` or `{000..999}`, tar archives, Parquet tables,
+            tables in `.csv` or `.jsonl`, addresses with `://`, or `-` for `listed`.
+        listed: lines of file names or addresses that stand for `-`.
+        names: class names.
+        roots: folders of class folders.
+        options: how they are read.
+
+    Raises:
+        ArgumentError: something that is named is not there or cannot be read, or there is no image at all.
+    """
+    finder = _Finder(paths, ClassOf(tuple(names)), options)
+    images = finder.find(listed)
+    truth = FolderTruth(names, (path for _, path in _unlabelled(images)), roots)
+    for position, path in _unlabelled(images):
+        images.set_label(position, truth(path))
+    depth = depth_warnings(keys_below((Path(sample.key) for sample in images), roots)) if roots else []
+    return Inputs(images, (*finder.warnings(), *depth), (*finder.truth_warnings(), *truth.warnings()))
+
+
+def _unlabelled(images: ImageList) -> Iterator[tuple[int, Path]]:
+    """Yield the positions and paths of images whose label may be the name of their folder."""
+    for position, sample in enumerate(images):
+        if sample.label is None and not isinstance(sample.path, Cell):
+            yield position, Path(sample.key)
+
+
+def find_images(
+    paths: Sequence[str], listed: Iterable[str] = (), say: Callable[[str], None] | None = None
+) -> list[Path]:
+    """Return the image files under some paths, without loading any.
+
+    Folders are searched recursively and sorted, each real folder once, see `Walk`; hidden files and folders, and those
+    of the system, are left out. A file that is named is always taken, whatever its extension.
+
+    Args:
+        paths: files, folders, or `-` for `listed`.
+        listed: lines of file names that stand for `-`.
+        say: takes what was left out, a line each.
+
+    Raises:
+        ArgumentError: a path does not exist, or there is no image at all.
+    """
+    finder = _Finder(paths, ClassOf(()), InputOptions(), files_only=True)
+    images = [Path(sample.path) for sample in finder.find(listed) if isinstance(sample.path, Path)]
+    if say is not None:
+        for line in finder.warnings():
+            say(line)
+    return images
+
+
+class _Finder:
+    """Reads words one after the other."""
+
+    def __init__(
+        self, paths: Sequence[str], class_of: ClassOf, options: InputOptions, files_only: bool = False
+    ) -> None:
+        if not paths:
+            raise ArgumentError(_NOTHING)
+        self._paths, self._class_of, self._options, self._files_only = paths, class_of, options, files_only
+        # Unlike Path's, this answers for names that cannot exist.
+        self._folders = {path for path in paths if path not in ("", "-") and os.path.isdir(path)}  # noqa: PTH112
+        self._exclusion = Exclusion(options.exclude)
+        self._walk = Walk([Path(path) for path in paths if path in self._folders], exclusion=self._exclusion)
+        self._walks, self._tables, self._said = [self._walk], list[TableLabels](), list[str]()
+
+    def find(self, listed: Iterable[str]) -> ImageList:
+        images = ImageList()
+        try:
+            for path in self._paths:
+                for found in self._listed(listed) if path == "-" else self._word(path):
+                    label = found.label if self._files_only or found.label is None else self._class_of(found.label)
+                    images.append(Sample(found.key, found.source, label if isinstance(label, int) else None))
+        except RecursionError:
+            raise ArgumentError(f"{', '.join(self._paths)}: folders lie too deep in each other") from None
+        if not len(images) and {*self._paths} == {"-"}:
+            raise ArgumentError("standard input names no file; give one file name a line")
+        if not len(images):
+            extensions = " ".join(sorted(image_extensions()))
+            looked = f"no images in {', '.join(self._paths)}; looked for the extensions {extensions}"
+            raise ArgumentError("; ".join([looked, *self.warnings()]))
+        alone = len(self._paths) == 1 and self._paths[0] in self._folders  # where a walk visits each folder once
+        return images if alone else images.without_doubles()
+
+    def warnings(self) -> list[str]:
+        lines = [line for walk in self._walks for line in walk.warnings()]
+        return [*lines, *self._exclusion.warnings(), *self._said]
+
+    def truth_warnings(self) -> list[str]:
+        return [*(line for table in self._tables for line in table.warnings()), *self._class_of.warnings()]
+
+    def _word(self, word: str) -> Iterator[Found]:
+        """Yield what a word of the command line names."""
+        if word in self._folders:
+            yield from self._folder(Path(word))
+        elif self._files_only or not word or "\0" in word or os.path.lexists(word):
+            yield from self._file(_named_file(word))
+        elif _URL.match(word):
+            yield from self._address(word)
+        elif "{" in word:
+            for name in expand_braces(word):
+                yield from self._word(name) if "{" not in name else self._file(_named_file(name))
+        elif glob.has_magic(word):
+            yield from self._pattern(word)
+        else:
+            yield from self._file(_named_file(word))
+
+    def _folder(self, folder: Path) -> Iterator[Found]:
+        """Yield the images below a folder, with labels of a table that lies in it."""
+        table = next((folder / name for name in LABELS if (folder / name).is_file()), None)
+        labels = None
+        if table is not None and not self._files_only:
+            options = self._options
+            try:
+                labels = TableLabels(table, self._class_of, options.image_column, options.label_column)
+                self._tables.append(labels)
+            except ArgumentError as error:  # it may be there for something else
+                self._said.append(f"no labels are taken from {error}")
+        skip = len(folder.parts)
+        for path in self._walk.images(folder):
+            label = None if labels is None else labels.find("/".join(path.parts[skip:]))
+            yield Found(str(path), path, label)
+
+    def _file(self, path: Path) -> Iterator[Found]:
+        """Yield what a file holds: itself, or what lies in an archive or a table."""
+        suffix, options = path.suffix.lower(), self._options
+        if self._files_only or suffix not in (".tar", ".parquet", ".csv", ".jsonl"):
+            yield from self._kept([Found(str(path), path)])
+        elif suffix == ".tar":
+            yield from self._kept(tar_images(path, self._said.append, self._walk.leave_out))
+        elif suffix == ".parquet":
+            yield from parquet_images(path, options.image_column, options.label_column)
+        else:
+            for written, label in listed_images(path, options.image_column, options.label_column):
+                yield from self._kept([_located(written, path.parent, label)])
+
+    def _kept(self, found: Iterable[Found]) -> Iterator[Found]:
+        return (image for image in found if not self._exclusion.takes(image.key.strip("/")))
+
+    def _pattern(self, pattern: str) -> Iterator[Found]:
+        """Yield the images, archives and tables that a pattern names, sorted; folders are searched."""
+        paths = [Path(name) for name in sorted(glob.iglob(pattern, recursive=True))]  # noqa: PTH207 (of any depth)
+        asked, empty = Path(pattern), True
+        folders = [path for path in paths if path.is_dir() and "**" not in pattern]  # "**" names what is in them too
+        walk = Walk(folders, exclusion=self._exclusion)
+        self._walks.append(walk)
+        for path in paths:
+            found: Iterable[Found] = ()
+            if clutter := clutter_in("/".join(part for part in path.parts if part not in asked.parts)):
+                self._walk.leave_out(clutter, int(path.is_file()))
+            elif path in folders:
+                found = (Found(str(image), image) for image in walk.images(path))
+            elif path.is_file() and path.suffix.lower() in (*image_extensions(), ".tar", ".parquet"):
+                found = self._file(path)
+            for image in found:
+                empty = False
+                yield image
+        if empty:
+            raise ArgumentError(f"{pattern}: no image has such a name, and there is no such file or folder")
+
+    def _listed(self, lines: Iterable[str]) -> Iterator[Found]:
+        """Yield the images that lines name, one each or, as of `find -print0`, with a null character after each."""
+        with tempfile.TemporaryFile("w+", encoding="utf-8", errors="surrogateescape", newline="") as file:
+            null = False
+            for line in lines:
+                null = null or "\0" in line
+                file.write(line)
+            file.seek(0)
+            for number, name in enumerate(_split(file, "\0" if null else "\n")):
+                name = name if null else name.rstrip("\r")
+                name = name.removeprefix("\ufeff") if number == 0 else name
+                if name.strip():
+                    yield from self._name_in_list(name)
+
+    def _name_in_list(self, name: str) -> Iterator[Found]:
+        if not self._files_only and _URL.match(name):
+            return self._address(name)
+        path = Path(name)
+        archive = path.suffix.lower() in (".tar", ".parquet") and path.is_file()
+        return self._file(path) if archive else self._kept([Found(str(path), path)])
+
+    def _address(self, address: str) -> Iterator[Found]:
+        """Yield the images at an address: a file, all below a folder, or those that a pattern names."""
+        protocol = address.partition("://")[0]
+        try:
+            system = file_system(protocol)
+            for name in _names_at(system, address, self._walk.leave_out):
+                url = system.unstrip_protocol(name)
+                if not self._exclusion.takes(name.strip("/")):
+                    yield Found(url, Remote(url))
+        except (ArgumentError, KeyboardInterrupt):
+            raise
+        except Exception as error:  # each file system has errors of its own
+            reason = (reason_of(error).splitlines() or [type(error).__name__])[0]
+            raise ArgumentError(f"{address}: cannot be read: {reason}") from None
+
+
+def _names_at(system: Any, address: str, leave_out: Callable[[str], None]) -> list[str]:
+    """Return the names of images at an address, sorted, without hidden ones and clutter."""
+    if PurePosixPath(address).suffix.lower() in (".tar", ".parquet", ".csv", ".jsonl"):
+        raise ArgumentError(f"{address}: archives and tables are read from local disks alone; copy it there")
+    if system.isfile(address):
+        return [system._strip_protocol(address)]
+    if glob.has_magic(address):
+        names = [name for name in system.glob(address) if system.isfile(name)]
+    elif system.exists(address):
+        names = system.find(address)
+    else:
+        raise ArgumentError(f"{address}: no such file or folder")
+    images, extensions = list[str](), image_extensions()
+    for name in sorted(names):
+        below = PurePosixPath(name).parts[len(PurePosixPath(system._strip_protocol(address)).parts) :]
+        if clutter := clutter_in("/".join(below)):
+            leave_out(clutter)
+        elif PurePosixPath(name).suffix.lower() in extensions and not any(map(is_hidden, below)):
+            images.append(name)
+    if not images:
+        raise ArgumentError(f"{address}: no images there; looked for the extensions {' '.join(sorted(extensions))}")
+    return images
+
+
+def _located(written: str, folder: Path, label: str | int | None) -> Found:
+    """Return an image that a table lists, by its path below the table's folder or its address."""
+    if _URL.match(written):
+        return Found(written, Remote(written), label)
+    path = Path(written)
+    if not os.path.lexists(folder / path):
+        path = Path(written.strip().replace("\\", "/"))
+    path = folder / path
+    return Found(str(path), path, label)
+
+
+def _split(file: IO[str], mark: str) -> Iterator[str]:
+    """Yield the pieces of a text between marks, a block at a time."""
+    rest = ""
+    while block := file.read(1 << 16):
+        *pieces, rest = (rest + block).split(mark)
+        yield from pieces
+    yield rest
+
+
+def _named_file(path: str) -> Path:
+    if not path:
+        raise ArgumentError("a path is empty; give an image, a folder, or - for file names on standard input")
+    try:
+        os.lstat(path)
+    except PermissionError:
+        raise ArgumentError(f"{path}: permission denied") from None
+    except (OSError, ValueError):
+        raise ArgumentError(f"{path}: no such file or folder") from None
+    return Path(path)

@@ -1,0 +1,148 @@
+"""A long list of images at a few bytes of memory an image: it is kept in a file and read as it is walked through."""
+
+import json
+import os
+import tempfile
+import weakref
+import zlib
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import astuple
+from hashlib import blake2b, sha256
+from pathlib import Path
+from typing import Any, overload
+
+import numpy as np
+
+from faircontext.datasets.spec import Sample
+from faircontext.sources import Cell, Member, Remote, Source
+
+__all__ = ["ImageList", "short_digest", "size_of"]
+
+_KINDS: dict[str, Any] = {"member": Member, "cell": Cell, "remote": Remote}
+_NAMES = {kind: name for name, kind in _KINDS.items()}
+_READ_AT_ONCE = 1 << 16
+_NO_LABEL = -1
+
+
+class ImageList(Sequence[Sample]):
+    """Images in an order, in a file without a name that goes with the process; labels may be set later.
+
+    An image costs twelve bytes of memory: where its line begins, and its label.
+
+    Args:
+        samples: the first images.
+    """
+
+    def __init__(self, samples: Iterable[Sample] = ()) -> None:
+        self._file = tempfile.TemporaryFile()  # noqa: SIM115 (it lives as long as the list)
+        weakref.finalize(self, self._file.close)
+        self._starts, self._end = array("Q"), 0
+        self._labels = array("i")
+        for sample in samples:
+            self.append(sample)
+
+    def append(self, sample: Sample) -> None:
+        """Add an image at the end."""
+        line = _encode(sample.key, sample.path)
+        self._file.write(line)
+        self._starts.append(self._end)
+        self._end += len(line)
+        self._labels.append(_NO_LABEL if sample.label is None else sample.label)
+
+    def __len__(self) -> int:
+        return len(self._starts)
+
+    @overload
+    def __getitem__(self, index: int) -> Sample: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> list[Sample]: ...
+
+    def __getitem__(self, index: int | slice) -> Sample | list[Sample]:
+        if isinstance(index, slice):
+            return [self[position] for position in range(*index.indices(len(self)))]
+        position = range(len(self))[index]
+        self._file.flush()
+        start = self._starts[position]
+        stop = self._starts[position + 1] if position + 1 < len(self) else self._end
+        return self._decode(os.pread(self._file.fileno(), stop - start, start), position)
+
+    def __iter__(self) -> Iterator[Sample]:
+        position, rest, start = 0, b"", 0
+        self._file.flush()
+        while block := os.pread(self._file.fileno(), _READ_AT_ONCE, start):
+            start += len(block)
+            *lines, rest = (rest + block).split(b"\n")
+            for line in lines:
+                yield self._decode(line, position)
+                position += 1
+
+    def _decode(self, line: bytes, position: int) -> Sample:
+        key, kind, *facts = json.loads(line)
+        label = self._labels[position]
+        source = _KINDS[kind](*facts) if kind else Path(facts[0] if facts else key)
+        return Sample(key, source, None if label == _NO_LABEL else label)
+
+    def set_label(self, position: int, label: int | None) -> None:
+        """Say which class an image is of."""
+        self._labels[position] = _NO_LABEL if label is None else label
+
+    def without_doubles(self) -> "ImageList":
+        """Return the list with each name once, where it stands first; names are compared by 64-bit digests."""
+        digests = np.fromiter((short_digest(sample.key) for sample in self), np.uint64, len(self))
+        _, first = np.unique(digests, return_index=True)
+        if len(first) == len(self):
+            return self
+        keep = np.zeros(len(self), np.bool_)
+        keep[first] = True
+        return ImageList(sample for sample, kept in zip(self, keep, strict=True) if kept)
+
+    def digest(self) -> str:
+        """Return the SHA-256, in hexadecimal, over (name, size in bytes, label) of the images in their order."""
+        total = sha256()
+        for sample in self:
+            total.update(json.dumps([sample.key, size_of(sample.path), sample.label]).encode())
+        return total.hexdigest()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        self._file.flush()
+        content = zlib.compress(os.pread(self._file.fileno(), self._end, 0), 1)
+        return _restore, (content, self._labels.tobytes())
+
+
+def _restore(content: bytes, labels: bytes) -> ImageList:
+    images = ImageList()
+    plain = zlib.decompress(content)
+    images._file.write(plain)
+    ends = np.flatnonzero(np.frombuffer(plain, np.uint8) == 10).astype(np.uint64) + 1
+    images._starts = array("Q", [0, *ends[:-1].tolist()] if len(ends) else [])
+    images._end = len(plain)
+    images._labels = array("i", labels)
+    return images
+
+
+def _encode(key: str, source: Source) -> bytes:
+    """Return a line; JSON's escapes keep line breaks and stray bytes of names."""
+    if isinstance(source, Path):
+        facts = ["", *([] if str(source) == key and str(Path(key)) == key else [str(source)])]
+    else:
+        facts = [_NAMES[type(source)], *astuple(source)]
+    return json.dumps([key, *facts]).encode() + b"\n"
+
+
+def short_digest(key: str) -> int:
+    """Return a 64-bit digest of a name."""
+    return int.from_bytes(blake2b(key.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "little")
+
+
+def size_of(source: Source) -> int:
+    """Return how many bytes an image has, -1 where the file is not there: it will be a row with an error."""
+    if isinstance(source, Path):
+        try:
+            return os.stat(source).st_size  # noqa: PTH116 (three times as fast as through Path, for 50,000 files)
+        except (OSError, ValueError):
+            return -1
+    if isinstance(source, Member):
+        return source.size
+    return source.index if isinstance(source, Cell) else -1

@@ -1,0 +1,300 @@
+"""What is wrong with an installation: versions, extras, cache, device, precision, weights, known facts, data sets.
+
+Each check gives findings, and a problem comes with its fix. Nothing is changed, besides a file that is written into the
+cache and deleted.
+"""
+
+import platform
+import shutil
+import warnings
+from collections.abc import Generator, Iterator, Sequence
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, requires, version
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Literal
+from uuid import uuid4
+
+import torch
+from packaging.requirements import Requirement
+
+from faircontext import __version__
+from faircontext.backbones import Backbone
+from faircontext.backbones.towers import cache_folder, count_damaged
+from faircontext.datasets.load import check_dataset, load_dataset
+from faircontext.datasets.spec import Dataset
+from faircontext.episode import Episode
+from faircontext.errors import FairContextError, FairContextWarning, and_more, reason_of
+from faircontext.imageio import load_image
+from faircontext.labels import LabelSpace
+from faircontext.methods import ZeroShot
+from faircontext.runs.backbone_options import BackboneOptions
+from faircontext.system import usable_processors
+
+__all__ = ["DoctorOptions", "Finding", "confused_pairs", "describe_for_others", "examine"]
+
+EXTRAS = {
+    "checkpoints": ("peft", "sentencepiece"),
+    "demo": ("skimage",),
+    "ray": ("ray",),
+    "raw": ("rawpy",),
+    "webdataset": ("webdataset",),
+}
+"""Modules that an extra brings."""
+
+SPACE = 200 * 2**20
+"""Bytes that should be free where features are stored."""
+
+OPENAI = {"a diagram": 0.9927937, "a dog": 0.00421068, "a cat": 0.00299572}
+"""What OpenAI's README says that ViT-B/32 answers for its picture of a diagram, with the three texts as prompts."""
+
+_PER_CLASS = 5
+"""Images of each class that are answered to find swapped class folders."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DoctorOptions(BackboneOptions):
+    """What is to be looked at."""
+
+    picture: Path | None = None
+    """CLIP.png of OpenAI's repository, for which its README says what ViT-B/32 answers."""
+    root: Path | None = None
+    """Folder that holds data sets, each of which is checked."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One line of what was found.
+
+    Attributes:
+        topic: what was looked at.
+        state: ok, note (nothing to do, or perhaps) or problem.
+        text: what was found.
+        fix: what to do.
+    """
+
+    topic: str
+    state: Literal["ok", "note", "problem"]
+    text: str
+    fix: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.state:8} {self.topic}: {self.text}{f'; {self.fix}' if self.fix else ''}"
+
+
+def examine(options: DoctorOptions) -> Iterator[Finding]:
+    """Look at everything, and yield what is found as it is found."""
+    yield from _versions()
+    yield from _extras()
+    yield from _cache()
+    backbone = yield from _model(options)
+    if backbone is not None and options.picture is not None:
+        yield from _known_facts(backbone, options)
+    if options.root is not None:
+        yield from _datasets(options.root, backbone)
+
+
+def _versions() -> Iterator[Finding]:
+    """Compare the packages that are installed with those that are declared."""
+    declared = [Requirement(line) for line in requires("faircontext") or ()]
+    wrong = False
+    for requirement in declared:
+        if requirement.marker is not None and not requirement.marker.evaluate({"extra": ""}):
+            continue
+        try:
+            installed = version(requirement.name)
+        except PackageNotFoundError:
+            wrong = True
+            yield Finding("versions", "problem", f"{requirement.name} is missing", f"pip install '{requirement}'")
+            continue
+        if not requirement.specifier.contains(installed, prereleases=True):
+            wrong = True
+            needed = f"{requirement.name} {installed} is installed, and {requirement} is needed"
+            yield Finding("versions", "problem", needed, f"pip install --upgrade '{requirement}'")
+    if not wrong:
+        yield Finding("versions", "ok", f"faircontext {__version__}, torch {torch.__version__}, all that is needed")
+
+
+def _extras() -> Iterator[Finding]:
+    for extra, modules in EXTRAS.items():
+        if missing := [module for module in modules if find_spec(module) is None]:
+            text = f"{extra} is not installed ({', '.join(missing)})"
+            yield Finding("extras", "note", text, f"if you need it: pip install 'faircontext[{extra}]'")
+        else:
+            yield Finding("extras", "ok", extra)
+
+
+def _cache() -> Iterator[Finding]:
+    """Write a file where features are stored, read it, and look at the entries and at the free space."""
+    folder = cache_folder()
+    if folder is None:
+        yield Finding("cache", "note", "off: features are not stored", "FAIRCONTEXT_CACHE names a folder for them")
+        return
+    other = "set FAIRCONTEXT_CACHE to a folder that can be written, or to off"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        probe = folder / f"doctor-{uuid4().hex}.partial"
+        try:
+            probe.write_bytes(b"faircontext")
+            assert probe.read_bytes() == b"faircontext"
+        finally:
+            probe.unlink(missing_ok=True)
+        free = shutil.disk_usage(folder).free
+        entries, damaged = count_damaged(folder)
+    except OSError as error:
+        yield Finding("cache", "problem", f"{folder} cannot be used: {reason_of(error)}", other)
+        return
+    if free < SPACE:
+        text = f"{free / 2**20:,.0f} MB are free at {folder}"
+        yield Finding("cache", "problem", text, f"the disk is full: make room, or {other}")
+    if damaged:
+        text = f"{damaged} of {entries} entries cannot be read, and are computed each time"
+        yield Finding("cache", "problem", text, f"delete the folder {folder}")
+    if free >= SPACE and not damaged:
+        yield Finding("cache", "ok", f"{entries} entries in {folder}")
+
+
+def _model(options: DoctorOptions) -> Generator[Finding, None, Backbone | None]:
+    """Load the model, which checks device, precision, weights and features, and return it where that is possible."""
+    with warnings.catch_warnings(record=True) as heard:
+        warnings.simplefilter("always")
+        try:
+            backbone = options.create_backbone()
+            labels = LabelSpace(("cat", "dog"), backbone)
+            sizes = labels.text.shape[-1], _features_of_grey(backbone).shape[-1]
+        except FairContextError as error:
+            yield Finding("model", "problem", str(error))
+            return None
+    for warning in heard:
+        if issubclass(warning.category, FairContextWarning):
+            yield Finding("model", "note", str(warning.message))
+    if sizes[0] != sizes[1]:
+        text = f"text features have {sizes[0]} numbers and image features {sizes[1]}"
+        yield Finding("model", "problem", text, "take towers of one model")
+        return None
+    facts = ", ".join(map(str, backbone.facts.values())) if "warnings" not in backbone.facts else ""
+    yield Finding("model", "ok", f"{backbone.name} on {backbone.device}; weights can be used{facts and ', ' + facts}")
+    agrees = "computes in float32" if backbone.precision == "fp32" else "agrees with float32 on a test picture"
+    yield Finding("precision", "ok", f"{backbone.precision} {agrees}")
+    return backbone
+
+
+def _features_of_grey(backbone: Backbone) -> torch.Tensor:
+    return backbone.encode_image(torch.full((1, 3, backbone.image_size, backbone.image_size), 0.5))
+
+
+def _known_facts(backbone: Backbone, options: DoctorOptions) -> Iterator[Finding]:
+    """Compare the answer for OpenAI's picture with that of its README."""
+    assert options.picture is not None
+    try:
+        image = load_image(options.picture)
+        labels = LabelSpace(tuple(OPENAI), backbone, ("{}",))
+        probabilities = ZeroShot()(Episode(image, labels)).probabilities.tolist()
+    except FairContextError as error:
+        yield Finding("known facts", "problem", str(error))
+        return
+    shown = ", ".join(f"{name} {value:.4f}" for name, value in zip(OPENAI, probabilities, strict=True))
+    if not (options.backbone.replace("/", "-").startswith("ViT-B-32") and options.pretrained == "openai"):
+        text = f"{shown}; what is published is of ViT-B-32 with openai"
+        yield Finding("known facts", "note", text)
+        return
+    gap = max(abs(own - known) for own, known in zip(probabilities, OPENAI.values(), strict=True))
+    if gap <= 0.01:
+        yield Finding("known facts", "ok", f"{shown}, as published")
+    else:
+        fix = "take OpenAI's weights, with QuickGELU, and its picture CLIP.png"
+        yield Finding("known facts", "problem", f"{shown}, and published are {[*OPENAI.values()]}", fix)
+
+
+def _datasets(root: Path, backbone: Backbone | None) -> Iterator[Finding]:
+    """Check every data set below a folder, and whether class folders are swapped."""
+    if not root.is_dir():
+        yield Finding("data", "problem", f"{root}: no such folder", "give --root the folder that holds the data sets")
+        return
+    names = sorted(path.name for path in root.iterdir() if path.is_dir() and not path.name.startswith("."))
+    if not names:
+        yield Finding("data", "problem", f"{root}: no data sets in it", "put each into a folder of its own")
+    for name in names:
+        try:
+            report = check_dataset(name, root)
+            for problem in report.problems:
+                yield Finding("data", "problem", f"{name}: {problem}", f"see: faircontext data check {name} --root ...")
+            if not report.problems:
+                yield Finding("data", "ok", f"{name}: {report.summary[0]}")
+            if backbone is not None and report.usable:
+                yield from _swapped(load_dataset(name, root), backbone)
+        except FairContextError as error:
+            yield Finding("data", "problem", str(error))
+
+
+def _swapped(dataset: Dataset, backbone: Backbone) -> Iterator[Finding]:
+    """Find pairs of classes whose images are answered with each other's names."""
+    if len(dataset.names) < 2 or len({*dataset.names}) < len(dataset.names):
+        return
+    labels = LabelSpace(dataset.names, backbone, truncate=True)
+    answers: list[tuple[int, int]] = []
+    counts = [0] * len(dataset.names)
+    for sample in dataset.samples:
+        if sample.label is None or counts[sample.label] == _PER_CLASS:
+            continue
+        try:
+            answer = ZeroShot()(Episode(load_image(sample.path), labels)).index
+        except FairContextError:  # files that cannot be read have been told
+            continue
+        counts[sample.label] += 1
+        answers.append((sample.label, answer))
+    for first, second in confused_pairs(answers):
+        pair = f"{dataset.names[first]!r} and {dataset.names[second]!r}"
+        text = f"{dataset.name}: images of {pair} are answered with each other's name"
+        yield Finding("data", "problem", text, "see whether the two class folders are swapped")
+
+
+def confused_pairs(answers: Sequence[tuple[int, int]], least: int = 3) -> list[tuple[int, int]]:
+    """Return the pairs of classes of which more than half of the images are answered with the other, both ways.
+
+    Args:
+        answers: true class and answer of each image.
+        least: images that each of the two classes must have.
+    """
+    of: dict[int, list[int]] = {}
+    for label, answer in answers:
+        of.setdefault(label, []).append(answer)
+    enough = {label: given for label, given in of.items() if len(given) >= least}
+
+    def goes(label: int, other: int) -> bool:
+        return 2 * enough[label].count(other) > len(enough[label])
+
+    return [
+        (first, second)
+        for first in enough
+        for second in enough
+        if first < second and goes(first, second) and goes(second, first)
+    ]
+
+
+def describe_for_others(options: DoctorOptions, findings: Sequence[Finding]) -> list[str]:
+    """Return lines to paste into a bug report, without names of people, files or folders."""
+    scheme, colon, _ = options.backbone.partition(":")
+    tag = options.pretrained
+    shown = "" if tag is None else " with a file" if Path(tag).suffix or "/" in tag or "\\" in tag else f" with {tag}"
+    topics = dict.fromkeys(finding.topic for finding in findings)
+    states = {topic: [one.state for one in findings if one.topic == topic] for topic in topics}
+    counts = [
+        f"{topic}: {and_more([f'{given.count(kind)} {kind}' for kind in dict.fromkeys(given)])}"
+        for topic, given in states.items()
+    ]
+    packages = ("torch", "torchvision", "open-clip-torch", "transformers", "timm", "numpy", "pillow")
+    return [
+        f"faircontext {__version__}, Python {platform.python_version()}, {platform.system()} {platform.machine()}",
+        ", ".join(f"{package} {_version(package)}" for package in packages),
+        f"backbone {scheme}{colon}{'FOLDER' if colon else ''}{shown}, device {options.device}, precision "
+        f"{options.precision}, {usable_processors()} processors",
+        "; ".join(counts),
+    ]
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "missing"

@@ -1,0 +1,168 @@
+"""Carry out a plan: an engine answers its images, and a store keeps every row; rows are not held in memory."""
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any, overload
+
+import numpy as np
+import torch
+from jaxtyping import Int
+
+from faircontext.datasets.spec import Dataset
+from faircontext.imageio import DecodedImage
+from faircontext.runs.answer import answer_images
+from faircontext.runs.options import RunnerOptions, Say
+from faircontext.runs.plan import Model, Plan, plan_of
+from faircontext.runs.records import SCHEMA_VERSION, Record
+from faircontext.runs.sessions import start_session
+from faircontext.runs.store import Run, RunStore
+from faircontext.runs.watch import Watch
+from faircontext.sources import Source
+from faircontext.system import lifetime_peak_mb, usable_processors
+
+__all__ = ["Engine", "answer_here", "carry_out", "carry_out_in", "engine_of", "rebuild"]
+
+Engine = Callable[[Plan, Sequence[int]], Iterator[list[Record]]]
+"""Answers the images at some positions of a plan's data set, in any order."""
+
+
+def engine_of(options: RunnerOptions, model: Model) -> tuple[Engine, dict[str, Any]]:
+    """Return what answers images as options ask, and what `run.json` says of it."""
+    if options.engine == "ray":
+        from faircontext.runs.ray import answer_on_ray
+
+        build = partial(rebuild, replace(options, engine_image=model.backbone.engine))
+        return partial(answer_on_ray, build=build, workers=options.workers), {"engine": "ray"}
+    workers = options.workers
+    if workers is None:  # on a CPU, reading ahead only takes processors from the encoder
+        workers = 0 if model.backbone.device.type == "cpu" else min(8, max(1, usable_processors() - 1))
+    engine = partial(answer_here, read=options.reader(), workers=workers, features=options.features)
+    return engine, {"engine": "local", "workers": workers}
+
+
+def rebuild(options: RunnerOptions, dataset: Dataset, shard: tuple[int, int] | None) -> tuple[Plan, Engine]:
+    """Make a plan anew in another process, with an engine that carries it out there."""
+    plan = plan_of(options, dataset, options.load(options.labels_of_methods), shard)
+    return plan, partial(answer_here, read=options.reader(), workers=0, features=options.features)
+
+
+def answer_here(
+    plan: Plan,
+    positions: Sequence[int],
+    read: Callable[[Source], DecodedImage],
+    workers: int,
+    features: Path | None = None,
+) -> Iterator[list[Record]]:
+    """Answer images in this process; see `answer_images`."""
+    setup = plan.setup
+    items = map(plan.item, positions)
+    answers = answer_images(items, setup.labels, setup.methods, setup.recipe, plan.seed, read, workers, features)
+    for position, answered in zip(positions, setup.judge(answers), strict=True):
+        yield plan.records(answered, position)
+
+
+def carry_out(plan: Plan, out: Path, engine: Engine, resume: bool, facts: Mapping[str, Any], warn: Say) -> Run:
+    """Answer a plan's images and return the run, earlier rows included; see `carry_out_in`.
+
+    Args:
+        plan: what to do.
+        out: folder of the run's folder.
+        engine: what answers images.
+        resume: whether to go on with a run that is there.
+        facts: of the engine, for `run.json`.
+        warn: takes warnings, a line each.
+    """
+    run, _ = carry_out_in(out / plan.folder_name, plan, engine, resume, facts, warn)
+    return run
+
+
+def carry_out_in(
+    folder: Path, plan: Plan, engine: Engine, resume: bool, facts: Mapping[str, Any], warn: Say
+) -> tuple[Run, Watch]:
+    """Answer a plan's images and return the run, and what was counted of it; rows are not held in memory.
+
+    Args:
+        folder: of the run.
+        plan: what to do.
+        engine: what answers images.
+        resume: whether to go on with a run that is there.
+        facts: of the engine, for `run.json`.
+        warn: takes warnings, a line each.
+
+    Raises:
+        ArgumentError: see `RunStore`.
+        KeyboardInterrupt: the run was stopped; what was answered is stored.
+    """
+    document = {
+        "schema_version": SCHEMA_VERSION,
+        "config": plan.config,
+        "hashes": plan.hashes,
+        "folder": str(plan.dataset.folder),
+        "working_directory": str(Path.cwd()),
+        "layout": plan.dataset.layout,
+        "model": dict(plan.setup.labels.backbone.facts),
+    }
+    with RunStore(folder, document, [*plan.setup.methods], resume) as store:
+        run, watch = Run(folder, store.document), Watch(plan, warn)
+        for rows in run.tables():
+            watch.take(rows)
+        rest = plan.positions[~store.is_answered(plan.positions)]
+        if len(rest) or store.document["status"] != "complete":
+            _answer_rest(plan, rest, store, watch, engine, facts)
+            store.finish()
+        return run, watch
+
+
+def _answer_rest(
+    plan: Plan,
+    rest: Int[np.ndarray, " images"],
+    store: RunStore,
+    watch: Watch,
+    engine: Engine,
+    facts: Mapping[str, Any],
+) -> None:
+    session, begin = start_session(plan, facts), time.perf_counter()
+    earlier, n = store.document["sessions"], 0
+    store.update(sessions=[*earlier, session])
+    try:
+        for records in watch.follow(engine(plan, _Positions(rest)), len(rest)):
+            store.add(records)
+            n += 1
+    except KeyboardInterrupt as stop:
+        left = f"interrupted after {n} of {len(rest)} images; go on with --resume"
+        raise type(stop)(f"{store.folder}: {left}") from None
+    finally:
+        seconds = time.perf_counter() - begin
+        session |= {"images": n, "seconds": seconds, "images_per_second": n / seconds, **_peaks(plan)}
+        counts = {"images": watch.images, "unreadable": watch.unreadable}
+        store.flush()
+        store.update(sessions=[*earlier, session], counts=counts)
+
+
+class _Positions(Sequence[int]):
+    """Positions as integers, eight bytes each."""
+
+    def __init__(self, values: Int[np.ndarray, " images"]) -> None:
+        self._values = values
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    @overload
+    def __getitem__(self, index: int) -> int: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[int]: ...
+
+    def __getitem__(self, index: int | slice) -> int | Sequence[int]:
+        return _Positions(self._values[index]) if isinstance(index, slice) else int(self._values[index])
+
+
+def _peaks(plan: Plan) -> dict[str, float | None]:
+    """Return the largest resident size of this process so far and of device memory, in MB."""
+    device = plan.setup.labels.backbone.device
+    on_device = torch.cuda.max_memory_allocated(device) / 2**20 if device.type == "cuda" else None
+    return {"peak_memory_mb": lifetime_peak_mb(), "peak_device_memory_mb": on_device}

@@ -1,0 +1,185 @@
+"""Where an image's bytes lie if it is no file of its own: in a tar archive, in a Parquet table, on another file system.
+
+Each is known by what it is called in rows, is small, and goes to other processes as it is: bytes are read when the
+image's turn comes. What was sent to a service has been read already.
+"""
+
+import io
+import threading
+from collections import OrderedDict
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from faircontext.errors import reason_of
+from faircontext.imagefiles import BinaryFile, UnreadableError, open_regular
+
+__all__ = ["Cell", "Content", "Member", "Remote", "Source", "file_system", "open_source"]
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A member of an uncompressed tar archive.
+
+    Attributes:
+        archive: the archive's file.
+        name: of the member.
+        offset: where its bytes begin in the archive.
+        size: how many there are.
+    """
+
+    archive: str
+    name: str
+    offset: int
+    size: int
+
+    def __str__(self) -> str:
+        return f"{self.archive}/{self.name}"
+
+    def open(self) -> BinaryFile:
+        """Read the member.
+
+        Raises:
+            UnreadableError: the archive is not there any more, or ends before the member does.
+        """
+        with open_regular(Path(self.archive)) as file:
+            file.seek(self.offset)
+            content = file.read(self.size)
+        if len(content) < self.size:
+            raise UnreadableError(
+                f"the archive is cut short: it has {len(content):,} of the member's {self.size:,} bytes"
+            )
+        return io.BytesIO(content)
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """A cell of a Parquet table: bytes, or a structure with a field `bytes` as the library datasets writes them.
+
+    Attributes:
+        table: the table's file.
+        column: name of the column.
+        group: index of the row group.
+        row: index of the row in its group.
+        index: index of the row in the table.
+    """
+
+    table: str
+    column: str
+    group: int
+    row: int
+    index: int
+
+    def __str__(self) -> str:
+        return f"{self.table}/{self.index}"
+
+    def open(self) -> BinaryFile:
+        """Read the cell.
+
+        Raises:
+            UnreadableError: the table cannot be read, or the cell holds no bytes.
+        """
+        value = _GROUPS.column(self.table, self.group, self.column)[self.row].as_py()
+        content = value.get("bytes") if isinstance(value, dict) else value
+        if content is None:
+            raise UnreadableError("the cell holds no bytes")
+        return io.BytesIO(content)
+
+
+class _RowGroups:
+    """The column of the row groups read last: neighbours are read together, by several threads."""
+
+    _MOST = 2
+
+    def __init__(self) -> None:
+        self._lock, self._columns = threading.Lock(), OrderedDict[tuple[str, int, str], Any]()
+
+    def column(self, table: str, group: int, name: str) -> Any:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        key = table, group, name
+        with self._lock:
+            if key not in self._columns:
+                try:
+                    with pq.ParquetFile(table) as file:
+                        self._columns[key] = file.read_row_group(group, [name]).column(0)
+                except (OSError, pa.ArrowException) as error:
+                    raise UnreadableError(f"the table cannot be read: {str(error).splitlines()[0]}") from None
+                while len(self._columns) > self._MOST:
+                    self._columns.popitem(last=False)
+            return self._columns[key]
+
+
+_GROUPS = _RowGroups()
+
+
+@dataclass(frozen=True, slots=True)
+class Remote:
+    """A file of a file system that fsspec names.
+
+    Attributes:
+        url: with the file system's name before `://`.
+    """
+
+    url: str
+
+    def __str__(self) -> str:
+        return self.url
+
+    def open(self) -> BinaryFile:
+        """Read the file.
+
+        Raises:
+            UnreadableError: it cannot be read.
+        """
+        protocol, _, path = self.url.partition("://")
+        try:
+            return io.BytesIO(file_system(protocol).cat_file(path if protocol == "file" else self.url))
+        except FileNotFoundError:
+            raise UnreadableError("no such file") from None
+        except Exception as error:  # each file system has errors of its own
+            text = reason_of(error).splitlines()
+            raise UnreadableError(f"cannot be read: {text[0] if text else type(error).__name__}") from None
+
+
+@dataclass(frozen=True, slots=True)
+class Content:
+    """An image in memory, for example one that was sent.
+
+    Attributes:
+        name: what it is called.
+        content: of the file.
+    """
+
+    name: str
+    content: bytes = field(repr=False)
+
+    def __str__(self) -> str:
+        return self.name
+
+    def open(self) -> BinaryFile:
+        """Read the content."""
+        return io.BytesIO(self.content)
+
+
+@cache
+def file_system(protocol: str) -> Any:
+    """Return a file system that fsspec knows."""
+    import fsspec
+
+    return fsspec.filesystem(protocol)
+
+
+Source = Path | Cell | Content | Member | Remote
+"""Where an image lies."""
+
+
+def open_source(source: Source) -> BinaryFile:
+    """Open an image's bytes.
+
+    Raises:
+        UnreadableError: they cannot be read.
+    """
+    return open_regular(source) if isinstance(source, Path) else source.open()

@@ -1,0 +1,171 @@
+"""Adapters that peft wrote, merged by it: features are those of peft's own model, and what does not fit is one line."""
+
+import json
+import sys
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import peft
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from faircontext import Backbone, create_backbone
+from faircontext.cli import main
+from faircontext.errors import ArgumentError, FairContextWarning
+from helpers import same_bits
+from tiny_clip import native_model
+from tiny_transformers import load, native_text, write
+
+Folder = Callable[[str], Path]
+
+
+@pytest.fixture(scope="module")
+def clip(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write(tmp_path_factory.mktemp("models") / "clip", "clip")
+
+
+def train(model: Any, folder: Path, **settings: Any) -> Any:
+    """Write an adapter with drawn weights, and return peft's model."""
+    options = {"r": 4, "target_modules": ["q_proj", "v_proj"], "init_lora_weights": False, **settings}
+    torch.manual_seed(1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # peft reads what newer versions of transformers call otherwise
+        adapted = peft.get_peft_model(model, peft.LoraConfig(**options)).eval()
+        adapted.save_pretrained(str(folder))
+    return adapted
+
+
+def made(model: str, adapter: Path) -> tuple[Backbone, list[str]]:
+    with warnings.catch_warnings(record=True) as heard:
+        warnings.simplefilter("always")
+        backbone = create_backbone(model, precision="fp32", adapter=str(adapter))
+    return backbone, [str(one.message) for one in heard if issubclass(one.category, FairContextWarning)]
+
+
+def message(model: str, adapter: Path) -> str:
+    with pytest.raises(ArgumentError) as caught:
+        create_backbone(model, precision="fp32", adapter=str(adapter))
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"use_dora": True},
+        {"target_modules": ["q_proj", "fc1"], "modules_to_save": ["visual_projection"]},
+    ],
+    ids=["LoRA", "DoRA", "whole modules besides"],
+)
+def test_merged_features_are_those_of_pefts_model(settings: dict[str, Any], clip: Path, tmp_path: Path) -> None:
+    adapted = train(load(clip), tmp_path / "a", **settings)
+    backbone, lines = made(f"transformers:{clip}", tmp_path / "a")
+    assert lines == [f"{tmp_path / 'a'}: the adapter (LORA) is merged into the weights of transformers:{clip}"]
+    assert backbone.facts["warnings"] == lines
+    pixels = torch.rand(2, 3, 32, 32, generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        features = adapted.get_image_features(backbone._normalise(pixels))
+    features = features if isinstance(features, torch.Tensor) else features.pooler_output
+    expected = torch.nn.functional.normalize(features, dim=-1)
+    torch.testing.assert_close(backbone.encode_image(pixels), expected, rtol=0, atol=1e-5)
+    plain = create_backbone(f"transformers:{clip}", precision="fp32")
+    assert float((plain.encode_image(pixels) - expected).abs().max()) > 1e-3
+    text = backbone.encode_text(backbone.tokenize(("dog",), "a photo of a {}."))
+    assert float((text - native_text(clip, ("a photo of a dog.",))).abs().max()) > 1e-3
+    assert backbone.weights_hash != plain.weights_hash
+    assert not any("lora" in name for name in backbone.tower.state_dict())
+
+
+def test_models_of_open_clip_take_adapters_as_well(tiny_folder: Folder, tmp_path: Path) -> None:
+    adapted = train(native_model(tiny_folder("clip")), tmp_path / "a", target_modules=["c_fc", "c_proj"])
+    backbone, _ = made(f"local-dir:{tiny_folder('clip')}", tmp_path / "a")
+    pixels = torch.rand(2, 3, 32, 32, generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        expected = adapted.encode_image(backbone._normalise(pixels), normalize=True)
+    torch.testing.assert_close(backbone.encode_image(pixels), expected, rtol=0, atol=1e-5)
+
+
+def test_merging_draws_no_global_numbers(clip: Path, tmp_path: Path) -> None:
+    train(load(clip), tmp_path / "a")
+    torch.manual_seed(5)
+    before = torch.get_rng_state()
+    made(f"transformers:{clip}", tmp_path / "a")
+    assert same_bits(torch.get_rng_state(), before)
+
+
+def test_an_adapter_before_its_training_is_said_to_change_nothing(clip: Path, tmp_path: Path) -> None:
+    train(load(clip), tmp_path / "a", init_lora_weights=True)
+    backbone, lines = made(f"transformers:{clip}", tmp_path / "a")
+    assert lines[1].startswith(f"{tmp_path / 'a'}: the adapter changes nothing, as before its training: all values of ")
+    assert backbone.weights_hash == create_backbone(f"transformers:{clip}", precision="fp32").weights_hash
+
+
+# What cannot be merged
+
+
+def test_an_adapter_of_another_model_is_refused(clip: Path, tmp_path: Path) -> None:
+    other = write(tmp_path / "wide", "clip", hidden_size=48)
+    train(load(other), tmp_path / "wide-a")
+    assert message(f"transformers:{clip}", tmp_path / "wide-a").startswith(
+        f"{tmp_path / 'wide-a'}: cannot be read as an adapter of transformers:{clip}: "
+    )
+    deep = write(tmp_path / "deep", "clip", num_hidden_layers=6)
+    train(load(deep), tmp_path / "deep-a")
+    said = message(f"transformers:{clip}", tmp_path / "deep-a")
+    assert said.startswith(f"{tmp_path / 'deep-a'}: an adapter of another model than transformers:{clip}: tensors unkn")
+    train(load(clip), tmp_path / "a")
+    said = message(f"transformers:{deep}", tmp_path / "a")
+    assert "tensors missing: 8 (first base_model.model.vision_model.encoder.layers.4." in said
+    lite = "lite0 has its own weights; leave adapter out"
+    assert message("lite0", tmp_path / "a") == lite
+
+
+def test_a_folder_without_an_adapter_is_one_line(clip: Path, tmp_path: Path) -> None:
+    model, folder = f"transformers:{clip}", tmp_path / "a"
+    assert message(model, folder) == f"adapter='{folder}': no such folder; peft's save_pretrained writes it"
+    folder.mkdir()
+    assert message(model, folder).startswith(f"{folder / 'adapter_config.json'}: no such file; peft writes it")
+    (folder / "adapter_config.json").write_text("{}")
+    assert message(model, folder).startswith(f"{folder / 'adapter_config.json'}: not a configuration of an adapter: ")
+    train(load(clip), folder)
+    weights = load_file(folder / "adapter_model.safetensors")
+    next(iter(weights.values())).view(-1)[0] = np.nan
+    save_file(weights, folder / "adapter_model.safetensors")
+    assert f"adapter {folder}: the weights cannot be used: 1 of the " in message(model, folder)
+    (folder / "adapter_model.safetensors").unlink()
+    assert message(model, folder).startswith(f"{folder}: no adapter's tensors in it; looked for adapter_model.safet")
+
+
+def test_tokens_that_an_adapter_learns_are_no_change_of_weights(clip: Path, tmp_path: Path) -> None:
+    train(load(clip), tmp_path / "a")
+    config = {"peft_type": "PROMPT_TUNING", "num_virtual_tokens": 4, "task_type": "FEATURE_EXTRACTION"}
+    (tmp_path / "a" / "adapter_config.json").write_text(json.dumps(config))
+    assert "PROMPT_TUNING learns tokens and no weights, so that nothing can be merged" in message(
+        f"transformers:{clip}", tmp_path / "a"
+    )
+
+
+def test_without_peft_its_extra_is_named(clip: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    train(load(clip), tmp_path / "a")
+    monkeypatch.setitem(sys.modules, "peft", None)
+    said = message(f"transformers:{clip}", tmp_path / "a")
+    assert said == f"adapter='{tmp_path / 'a'}' needs peft: pip install 'faircontext[checkpoints]'"
+
+
+def test_commands_take_an_adapter_and_record_it(
+    clip: Path, picture_set: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    train(load(clip), tmp_path / "a")
+    shared = ("--datasets", "pictures", "--root", str(picture_set.parent), "--limit", "2", "--methods", "zero_shot")
+    model = ("--backbone", f"transformers:{clip}", "--precision", "fp32", "--adapter", str(tmp_path / "a"))
+    with warnings.catch_warnings():
+        warnings.simplefilter("default")
+        assert main(["evaluate", *shared, *model, "--out", str(tmp_path / "runs")]) in (0, 1)
+    config = json.loads((tmp_path / "runs" / "pictures" / "run.json").read_text())
+    assert config["config"]["adapter"] == str(tmp_path / "a")
+    assert "is merged into the weights" in capsys.readouterr().err

@@ -1,0 +1,339 @@
+"""Folders of transformers with something wrong, or with a choice: one line each, and never a silent change."""
+
+import json
+import shutil
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from faircontext import Backbone, create_backbone
+from faircontext.backbones import transformers_folder
+from faircontext.errors import ArgumentError, FairContextWarning
+from helpers import same_bits
+from tiny_transformers import KINDS, write
+
+Folder = Callable[[str], Path]
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("models")
+    for kind in KINDS:
+        write(folder / kind, kind)
+    return folder
+
+
+@pytest.fixture
+def copied(models: Path, tmp_path: Path) -> Folder:
+    return lambda kind: Path(shutil.copytree(models / kind, tmp_path / kind))
+
+
+def make(folder: Path, *rest: str, **options: Any) -> Backbone:
+    return create_backbone(f"transformers:{folder}", *rest, precision="fp32", **options)
+
+
+def message(folder: Path, *rest: str, **options: Any) -> str:
+    with pytest.raises(ArgumentError) as caught:
+        make(folder, *rest, **options)
+    text = str(caught.value)
+    assert "\n" not in text
+    return text
+
+
+def change(path: Path, **values: Any) -> None:
+    """Change values of a JSON file; a name with dots leads to one below; None takes it out."""
+    document = json.loads(path.read_text())
+    for name, value in values.items():
+        *above, last = name.split("__")
+        part = document
+        for key in above:
+            part = part[key]
+        part.pop(last, None)
+        if value is not None:
+            part[last] = value
+    path.write_text(json.dumps(document))
+
+
+def change_weights(folder: Path, alter: Callable[[dict[str, Tensor]], Any]) -> Path:
+    file = folder / "model.safetensors"
+    weights = load_file(file)
+    alter(weights)
+    save_file(weights, file)
+    return file
+
+
+# What there is not
+
+
+def test_what_is_missing_is_named(models: Path, copied: Folder, tmp_path: Path) -> None:
+    assert "no such folder; copy the model's files into one (nothing is fetched)" in message(tmp_path / "openai" / "x")
+    (tmp_path / "bare").mkdir()
+    assert message(tmp_path / "bare").endswith("config.json: no such file; save_pretrained writes it")
+    (tmp_path / "bare" / "open_clip_config.json").write_text("{}")
+    assert message(tmp_path / "bare").endswith(f"it is a model of open_clip: name it local-dir:{tmp_path / 'bare'}")
+    folder = copied("clip")
+    (folder / "model.safetensors").unlink()
+    assert message(folder).startswith(f"{folder}: no weights in it; looked for model.safetensors, ")
+    assert message(folder, "/no/such/file").startswith(
+        "pretrained='/no/such/file' is no file; give one, or leave it out"
+    )
+    shutil.copy(models / "clip" / "model.safetensors", folder)
+    for name in transformers_folder._TOKENIZERS:
+        (folder / name).unlink(missing_ok=True)
+    assert message(folder).startswith(f"{folder}: no tokenizer in it; looked for tokenizer.json, ")
+
+
+def test_siglips_vocabulary_needs_its_library(models: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transformers_folder, "find_spec", lambda _: None)
+    said = message(models / "siglip")
+    assert said.endswith("spiece.model: needs sentencepiece: pip install 'faircontext[checkpoints]'")
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({"model_type": "blip"}, "a model of type 'blip'; those that can be used are clip, siglip, siglip2, altclip, "),
+        ({"quantization_config": {"bits": 4}}, "a quantised model; take its weights from before"),
+        ({"vision_config__hidden_size": 33}, "transformers cannot make a model of it"),
+    ],
+)
+def test_a_configuration_that_cannot_be_used_is_one_line(values: Any, said: str, copied: Folder) -> None:
+    folder = copied("clip")
+    change(folder / "config.json", **values)
+    assert said in message(folder)
+    (folder / "config.json").write_text("[1]")
+    assert message(folder) == f"{folder / 'config.json'}: holds no JSON object"
+
+
+def test_options_that_do_not_apply_are_refused(models: Path) -> None:
+    assert message(models / "clip", resize_positions=True).endswith("are not resized; leave resize_positions out")
+
+
+# Weights
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_checkpoint_of_zeros_is_refused(kind: str, copied: Folder) -> None:
+    folder = copied(kind)
+    change_weights(folder, lambda weights: [tensor.zero_() for tensor in weights.values()])
+    said = message(folder)
+    assert said.startswith(f"transformers:{folder}: the weights cannot be used: the features of ")
+    assert "(all values of " in said
+    assert said.endswith("take another checkpoint")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("value", [torch.nan, torch.inf])
+def test_a_value_that_is_not_finite_is_named(value: float, kind: str, copied: Folder) -> None:
+    folder = copied(kind)
+    change_weights(folder, lambda weights: weights["vision_model.post_layernorm.weight"].view(-1)[:2].fill_(value))
+    assert "2 of the 32 values of vision_model.post_layernorm.weight are NaN or infinite" in message(folder)
+
+
+@pytest.mark.parametrize(
+    ("kind", "image", "text", "said"),
+    [
+        ("clip", 17, None, "has positions of 64 pixels, and config.json says 32 pixels; correct image_size"),
+        ("siglip", 9, None, "has positions of 48 pixels, and config.json says 32 pixels"),
+        ("altclip", None, 79, "has positions of 79 tokens, and config.json says 42 tokens"),
+        (
+            "chinese_clip",
+            10,
+            20,
+            "has positions of 20 tokens and 48 pixels, and config.json says 40 tokens and 32 pixels",
+        ),
+    ],
+)
+def test_positions_of_another_size_are_refused(
+    kind: str, image: int | None, text: int | None, said: str, copied: Folder
+) -> None:
+    folder = copied(kind)
+
+    def resize(weights: dict[str, Tensor]) -> None:
+        for key in list(weights):
+            count = image if "vision" in key else text
+            if "position_embedding" in key and count is not None:
+                weights[key] = torch.ones(count, 32)
+
+    change_weights(folder, resize)
+    assert message(folder).startswith(f"{folder}: {said}")
+
+
+def test_what_does_not_fit_is_counted_and_the_first_is_named(copied: Folder) -> None:
+    folder = copied("siglip")
+
+    def alter(weights: dict[str, Tensor]) -> None:
+        del weights["text_model.head.bias"]
+        weights["odd"] = torch.ones(2)
+        weights["text_model.head.weight"] = torch.ones(3, 32)
+
+    change_weights(folder, alter)
+    assert message(folder) == (
+        f"{folder}: cannot be read as weights of SiglipModel: tensors of another shape: 1 (first "
+        "text_model.head.weight: 3 x 32 and not 32 x 32), missing: 1 (first text_model.head.bias), unknown: 1 (first "
+        "odd); take config.json and weights of one model"
+    )
+    change_weights(folder, lambda weights: weights.update({"text_model.head.weight": torch.ones(32, 32).char()}))
+    assert "1 tensors are no floating-point numbers (first text_model.head.weight), as in a quantised" in message(
+        folder
+    )
+
+
+FORMS: dict[str, tuple[Callable[[dict[str, Tensor]], Any], str | None]] = {
+    "module.": (lambda w: {f"module.{name}": tensor for name, tensor in w.items()}, None),
+    "_orig_mod.model.": (
+        lambda w: {"state_dict": {f"_orig_mod.model.{name}": tensor for name, tensor in w.items()}},
+        "names of tensors are read without _orig_mod.model.",
+    ),
+    "model": (lambda w: {"model": w, "step": 7}, "the weights under model are taken"),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("kind", ["clip", "altclip"])
+def test_a_training_loops_file_takes_the_place_of_the_folders_weights(
+    form: str, kind: str, models: Path, tmp_path: Path
+) -> None:
+    wrap, said = FORMS[form]
+    doubled = {name: 2 * tensor for name, tensor in load_file(models / kind / "model.safetensors").items()}
+    doubled["logit_scale"] = torch.tensor(2.0)
+    torch.save(wrap(doubled), tmp_path / "epoch.pt")
+    with warnings.catch_warnings(record=True) as heard:
+        warnings.simplefilter("always")
+        backbone = make(models / kind, str(tmp_path / "epoch.pt"))
+    lines = [str(one.message) for one in heard if issubclass(one.category, FairContextWarning)]
+    assert lines == ([] if said is None else [f"{tmp_path / 'epoch.pt'}: {said}"])
+    assert backbone.name == f"transformers:{models / kind}:{tmp_path / 'epoch.pt'}"
+    assert same_bits(backbone.tower.projection.weight, doubled["visual_projection.weight"])
+
+
+def test_averaged_weights_are_taken_on_request_only(models: Path, tmp_path: Path) -> None:
+    plain = load_file(models / "clip" / "model.safetensors")
+    averaged = {**plain, "visual_projection.weight": 0.5 * plain["visual_projection.weight"]}
+    torch.save({"state_dict": plain, "model_ema": averaged}, tmp_path / "w.pt")
+    for key, weights in ((None, plain), ("model_ema", averaged)):
+        with pytest.warns(FairContextWarning) as heard:
+            backbone = make(models / "clip", str(tmp_path / "w.pt"), weights_key=key)
+        assert str(heard[0].message).endswith(f"the weights under {key or 'state_dict'} are taken")
+        assert same_bits(backbone.tower.projection.weight, weights["visual_projection.weight"])
+
+
+def test_weights_in_several_files_are_put_together(copied: Folder) -> None:
+    folder = copied("clip")
+    whole = make(folder)
+    weights = load_file(folder / "model.safetensors")
+    (folder / "model.safetensors").unlink()
+    places = {name: f"model-0000{1 + index % 2}-of-00002.safetensors" for index, name in enumerate(weights)}
+    for part in sorted({*places.values()}):
+        save_file({name: weights[name] for name in places if places[name] == part}, folder / part)
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": places}))
+    assert make(folder).weights_hash == whole.weights_hash
+    (folder / "model-00002-of-00002.safetensors").unlink()
+    assert "no such file, which model.safetensors.index.json names as a part of the weights" in message(folder)
+
+
+def test_the_pooler_of_bert_which_no_feature_uses_may_be_there(copied: Folder) -> None:
+    folder = copied("chinese_clip")
+    before = make(folder).weights_hash
+    change_weights(folder, lambda weights: weights.update({"text_model.pooler.dense.weight": torch.ones(32, 32)}))
+    assert make(folder).weights_hash == before
+
+
+def test_half_precision_weights_are_computed_with_in_float32(copied: Folder) -> None:
+    folder = copied("clip")
+    change_weights(folder, lambda weights: weights.update({name: weights[name].half() for name in weights}))
+    change(folder / "config.json", dtype="float16")
+    assert {parameter.dtype for parameter in make(folder).text_tower.parameters()} == {torch.float32}
+
+
+# Activation, preparation, tokenizer
+
+
+def test_gelu_under_openais_name_is_said(models: Path, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(models / "clip", tmp_path / "openai" / "clip-vit-base-patch32"))
+    make(folder)  # QuickGELU, as it should be
+    change(folder / "config.json", vision_config__hidden_act="gelu", text_config__hidden_act="gelu")
+    with pytest.warns(FairContextWarning, match=r"GELU is used, as config.json says, but the name suggests OpenAI's"):
+        backbone = make(folder)
+    assert backbone.facts["activation"] == "GELU"
+    (warning,) = backbone.facts["warnings"]
+    assert warning.endswith('write "hidden_act": "quick_gelu" into its text_config and vision_config')
+
+
+PREPARED = "preprocessor_config.json"
+
+
+def test_the_preparation_is_the_folders_own(copied: Folder) -> None:
+    folder = copied("clip")
+    assert (make(folder).interpolation, make(folder).resize_mode) == ("bicubic", "shortest")
+    whole = {"height": 32, "width": 32}
+    values = {"image_mean": [0.1, 0.2, 0.3], "image_std": [0.4, 0.5, 0.6], "resample": 2, "do_center_crop": False}
+    (folder / PREPARED).write_text(json.dumps({**values, "size": whole}))
+    backbone = make(folder)
+    assert (backbone.mean, backbone.std) == ((0.1, 0.2, 0.3), (0.4, 0.5, 0.6))
+    assert (backbone.interpolation, backbone.resize_mode, backbone.image_size) == ("bilinear", "squash", 32)
+    (folder / PREPARED).rename(folder / "processor_config.json")
+    change(folder / "processor_config.json", image_processor={**values, "size": whole, "do_normalize": False})
+    assert (make(folder).mean, make(folder).std) == ((0.0,) * 3, (1.0,) * 3)
+    (folder / "processor_config.json").unlink()
+    with pytest.warns(
+        FairContextWarning, match=r"no preprocessor_config.json in it; the usual preparation of CLIPModel"
+    ):
+        usual = make(folder)
+    assert usual.mean == (0.48145466, 0.4578275, 0.40821073)
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        (
+            {"crop_size": {"height": 48, "width": 48}},
+            "prepares pictures of 48 x 48 pixels, and the model reads 32 x 32",
+        ),
+        ({"size": 64, "do_center_crop": False}, "prepares pictures of 64 pixels, and the model reads 32 x 32"),
+        ({"resample": 5}, "resample=5; only nearest, bilinear, bicubic can be used"),
+        ({"image_mean": [120, 110, 100]}, "are not possible; std is above 0, mean from 0 to 1"),
+        ({"image_std": [0.1, 0.0, 0.1]}, "are not possible; std is above 0, mean from 0 to 1"),
+    ],
+)
+def test_a_preparation_that_cannot_be_used_is_one_line(values: Any, said: str, copied: Folder) -> None:
+    folder = copied("clip")
+    change(folder / PREPARED, **values)
+    assert message(folder).startswith(f"{folder / PREPARED}: ")
+    assert said in message(folder)
+
+
+def test_a_margin_that_is_not_cut_off_is_said(copied: Folder) -> None:
+    folder = copied("clip")
+    change(folder / PREPARED, size={"shortest_edge": 40})
+    with pytest.warns(FairContextWarning, match=r"resizes to 40 before cutting 32 out; here the whole side is kept"):
+        make(folder)
+
+
+def test_a_tokenizer_of_another_model_is_refused(models: Path, copied: Folder) -> None:
+    folder = copied("siglip2")
+    (folder / "tokenizer.json").write_bytes((models / "clip" / "tokenizer.json").read_bytes())
+    assert "and the weights have" in message(folder) or "its tokenizer" in message(folder)
+    folder = copied("clip")
+    document = json.loads((folder / "tokenizer.json").read_text())
+    (folder / "tokenizer.json").write_text("{")
+    assert "its tokenizer cannot be read" in message(folder)
+    assert document
+
+
+def test_openvino_runs_the_image_tower_as_well(models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("openvino", reason="needs the extra fast")
+    monkeypatch.setenv("FAIRCONTEXT_CACHE", str(tmp_path))
+    own = make(models / "clip", engine="torch")
+    with pytest.warns(FairContextWarning, match="converted for OpenVINO"):
+        other = make(models / "clip", engine="openvino")
+    assert (own.engine, other.engine) == ("torch", "openvino")
+    assert own.weights_hash == other.weights_hash
+    rows = torch.rand(3, 3, own.image_size, own.image_size, generator=torch.Generator().manual_seed(1))
+    torch.testing.assert_close(other.encode_image(rows), own.encode_image(rows), rtol=0, atol=1e-5)

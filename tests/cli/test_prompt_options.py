@@ -1,0 +1,142 @@
+"""Prompts on the command line: templates, files of them, and descriptions of classes, for classify and evaluate."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from faircontext.cli import main
+from faircontext.runs.groups import RunSettings
+from faircontext.runs.store import load_run
+
+Run = Callable[..., tuple[int, str, str]]
+NAMES = "red circle,blue square,猫"
+
+
+@pytest.fixture
+def command(tiny_folder: Callable[[str], Path], capsys: pytest.CaptureFixture[str]) -> Run:
+    """Return a function that runs a command with a tiny model and returns (code, output, errors)."""
+
+    def run(*words: object) -> tuple[int, str, str]:
+        model = ("--backbone", f"local-dir:{tiny_folder('clip')}", "--precision", "fp32", "--views", "count=8")
+        code = main([*map(str, words), *model])
+        shown = capsys.readouterr()
+        return code, shown.out, shown.err
+
+    return run
+
+
+@pytest.fixture
+def described(tmp_path: Path) -> Path:
+    path = tmp_path / "described.json"
+    names = {"red circle": ["Red and round.", "A {} is a disc."], "Blue square": ["Blue."], "猫": ["A cat."]}
+    path.write_text(json.dumps(names | {"dog": ["No class."]}))
+    return path
+
+
+@pytest.fixture
+def photo(picture_set: Path) -> Path:
+    return picture_set / "images" / "00.png"
+
+
+def test_templates_are_repeated_and_read_from_files(command: Run, photo: Path, tmp_path: Path) -> None:
+    (tmp_path / "more.txt").write_text("# two\n一张{}的照片\na sketch of a {}.\n", encoding="utf-8")
+    words = ("--template", "a sketch of a {}.", "--template", "art of the {c}.", "--templates", tmp_path / "more.txt")
+    code, out, _ = command("classify", photo, "--labels", NAMES, "--method", "zero_shot", *words)
+    assert code == 0
+    assert "prompts: a sketch of a {}. | art of the {}. | 一张{}的照片\n" in out
+
+
+@pytest.mark.parametrize("context", ["cl", "cl-hp"])
+def test_a_template_without_blanks_is_adapted(command: Run, photo: Path, tmp_path: Path, context: str) -> None:
+    words = ("--template", "一张{}的照片", "--set", "masks=8", f"context={context}", "--json", tmp_path / "run.json")
+    assert command("classify", photo, "--labels", NAMES, *words)[0] == 0
+    (answer,) = json.loads((tmp_path / "run.json").read_text())["answers"]
+    assert answer["fallback"] == ""
+    assert answer["diagnostics"]["context_shift"] > 0
+
+
+def test_descriptions_are_the_prompts_and_are_recorded(
+    command: Run, photo: Path, described: Path, tmp_path: Path
+) -> None:
+    words = ("--descriptions", described, "--set", "masks=8", "context=cl-hp", "--json", tmp_path / "run.json")
+    code, out, _ = command("classify", photo, "--labels", NAMES, *words)
+    assert code == 0
+    assert "prompts: 1 to 2 descriptions of each class\n" in out
+    run = json.loads((tmp_path / "run.json").read_text())["run"]
+    assert run["templates"] == []
+    assert run["descriptions"] == [["Red and round.", "A red circle is a disc."], ["Blue."], ["A cat."]]
+
+
+def evaluate(command: Run, picture_set: Path, out: Path, *words: object) -> tuple[int, str, str]:
+    where = ("--datasets", "pictures", "--root", picture_set.parent, "--out", out, "--methods", "zero_shot")
+    return command("evaluate", *where, *words)
+
+
+def test_runs_with_other_prompts_have_another_name_and_hash(command: Run, picture_set: Path, tmp_path: Path) -> None:
+    names = {key: ["A thing."] for key in (picture_set / "classnames.txt").read_text().splitlines()}
+    file = tmp_path / "d.json"
+    file.write_text(json.dumps({"pictures": names, "others": {"x": ["y"]}}))
+    cases = {
+        "single": (),
+        "a {}": ("--template", "a {}"),
+        "generic7+a {}": ("--prompts", "generic7", "--template", "a {}"),
+        "described": ("--descriptions", file),
+        "both": ("--descriptions", file, "--prompts", "single"),
+    }
+    runs = {}
+    for case, words in cases.items():
+        assert evaluate(command, picture_set, tmp_path / case, *words)[0] == 1  # one file is no picture
+        runs[case] = load_run(tmp_path / case / "pictures")
+    settings = {case: RunSettings.of(run).prompts for case, run in runs.items()}
+    assert [settings[case] for case in ("single", "a {}", "generic7+a {}")] == ["single", "a {}", "generic7+a {}"]
+    assert settings["described"].startswith("descriptions-")
+    assert settings["both"] == f"single+{settings['described']}"
+    assert len({run.document["hashes"]["zero_shot"] for run in runs.values()}) == len(cases)
+    config = runs["both"].document["config"]
+    assert config["templates"] == ["a photo of a {}."]
+    assert config["descriptions"]["prompts"] == len(config["names"])
+    assert "descriptions" not in runs["single"].document["config"]
+
+
+def test_a_run_goes_on_with_the_same_descriptions_alone(command: Run, picture_set: Path, tmp_path: Path) -> None:
+    names = (picture_set / "classnames.txt").read_text().splitlines()
+    file = tmp_path / "d.json"
+    file.write_text(json.dumps({key: ["A thing."] for key in names}))
+    words = ("--descriptions", file, "--resume")
+    for _ in range(2):
+        assert evaluate(command, picture_set, tmp_path / "runs", *words)[0] == 1
+    file.write_text(json.dumps({key: ["Another thing."] for key in names}))
+    code, _, err = evaluate(command, picture_set, tmp_path / "runs", *words)
+    assert code == 2
+    assert "is another run than the one that is asked for" in err
+    assert "descriptions.hash was" in err
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--template", "a photo"], "prompt template 'a photo' needs exactly one {} for the class name"),
+        (["--templates", "{tmp}/no.txt"], "no.txt: cannot be read: no such file or directory"),
+        (["--descriptions", "{tmp}/no.json"], "no.json: cannot be read: no such file or directory"),
+        (["--descriptions", "{tmp}/few.json"], "few.json: lacks prompts of '猫'; give each class at least one"),
+        (["--descriptions", "{tmp}/full.json"], "in common for context='cl' to learn; use context='cl-hp'"),
+        (["--template", "photo{}"], "runs into the class name, as in 'photored circle' (put a blank between)"),
+        (["--template", "{}照片"], "has no words before the class name for context='cl' to learn; use context='cl-hp'"),
+        (["--templates", ""], "--templates is empty; name a file or folder"),
+    ],
+)
+def test_prompts_that_cannot_be_used_are_one_line(
+    command: Run, photo: Path, tmp_path: Path, words: list[str], message: str
+) -> None:
+    few = {"red circle": ["a"], "blue square": ["b"]}
+    (tmp_path / "few.json").write_text(json.dumps(few))
+    (tmp_path / "full.json").write_text(json.dumps({**few, "猫": ["c"]}))
+    code, _, err = command(
+        "classify", photo, "--labels", NAMES, *(word.replace("{tmp}", str(tmp_path)) for word in words)
+    )
+    assert code == 2
+    assert err.startswith("faircontext: ")
+    assert message in err
+    assert err.count("\n") == 1

@@ -1,0 +1,103 @@
+"""A user's data set in tables and archives, measured by `evaluate`: class names, splits, labels, trouble in a line."""
+
+import io
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from PIL import Image
+
+from faircontext import FairContextError
+from faircontext.cli import main
+from faircontext.datasets import load_dataset
+from faircontext.runs.store import load_run
+
+
+@pytest.fixture
+def pngs(make_image: Callable[..., np.ndarray]) -> list[bytes]:
+    files = []
+    for number in range(6):
+        file = io.BytesIO()
+        Image.fromarray(make_image(number, 20, 30)).save(file, "PNG")
+        files.append(file.getvalue())
+    return files
+
+
+def labels_of(folder: Path, split: str = "test") -> list[tuple[str, str | None]]:
+    dataset = load_dataset(str(folder), folder.parent, split)
+    return [(sample.key, None if sample.label is None else dataset.names[sample.label]) for sample in dataset.samples]
+
+
+@pytest.mark.parametrize("kind", ["csv", "jsonl"])
+def test_metadata_of_hugging_face(kind: str, tmp_path: Path, pngs: list[bytes]) -> None:
+    rows = [("b.png", "dog"), ("sub/a.png", "cat"), ("gone.png", "dog")]
+    for name, content in zip(("b.png", "sub/a.png"), pngs, strict=False):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(content)
+    lines = [json.dumps({"file_name": name, "label": label}) for name, label in rows]
+    lines = lines if kind == "jsonl" else ["file_name,label", *(f"{name},{label}" for name, label in rows)]
+    (tmp_path / f"metadata.{kind}").write_text("\n".join(lines))
+    dataset = load_dataset(str(tmp_path), tmp_path)
+    assert (dataset.names, dataset.missing, dataset.in_order) == (("cat", "dog"), ("gone.png",), True)
+    assert labels_of(tmp_path) == [("b.png", "dog"), ("sub/a.png", "cat")]
+    (tmp_path / "classnames.txt").write_text("dog\nbird\ncat\n")
+    assert load_dataset(str(tmp_path), tmp_path).names == ("dog", "bird", "cat")
+    assert labels_of(tmp_path) == [("b.png", "dog"), ("sub/a.png", "cat")]
+
+
+def write_parquet(path: Path, pngs: list[bytes], labels: list[int], names: list[str] | None = None) -> None:
+    path.parent.mkdir(exist_ok=True)
+    facts = {"huggingface": json.dumps({"info": {"features": {"label": {"names": names}}}})} if names else None
+    schema = pa.schema([("image", pa.binary()), ("label", pa.int64())], metadata=facts)
+    pq.write_table(pa.table({"image": pngs, "label": labels}, schema), path)
+
+
+def test_parquet_tables_of_splits(tmp_path: Path, pngs: list[bytes]) -> None:
+    write_parquet(tmp_path / "data/train-00000-of-00001.parquet", pngs[:1], [0], ["cat", "dog"])
+    write_parquet(tmp_path / "data/test-00000-of-00002.parquet", pngs[:2], [0, 1], ["cat", "dog"])
+    write_parquet(tmp_path / "data/test-00001-of-00002.parquet", pngs[2:3], [1], ["cat", "dog"])
+    tables = [f"data/test-0000{part}-of-00002.parquet" for part in range(2)]
+    assert labels_of(tmp_path) == [(f"{tables[0]}/0", "cat"), (f"{tables[0]}/1", "dog"), (f"{tables[1]}/0", "dog")]
+    for path in (tmp_path / "data").glob("test*"):
+        path.unlink()
+    with pytest.raises(FairContextError, match=r"its tables are of the split train, and none of test"):
+        load_dataset(str(tmp_path), tmp_path)
+
+
+def test_indices_need_names(tmp_path: Path, pngs: list[bytes]) -> None:
+    write_parquet(tmp_path / "a.parquet", pngs[:2], [0, 1])
+    with pytest.raises(
+        FairContextError, match=r"a.parquet/0: its class is 0; name the classes, from 0, in .*classnames.txt"
+    ):
+        load_dataset(str(tmp_path), tmp_path)
+    (tmp_path / "classnames.txt").write_text("cat\ndog\n")
+    assert labels_of(tmp_path) == [("a.parquet/0", "cat"), ("a.parquet/1", "dog")]
+
+
+def test_archives_are_measured_with_shards_that_join(
+    tmp_path: Path, pngs: list[bytes], tiny_folder: Callable[[str], Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    webdataset = pytest.importorskip("webdataset")
+    folder = tmp_path / "mine"
+    folder.mkdir()
+    (folder / "classnames.txt").write_text("cat\ndog\n")
+    for shard in range(2):
+        with webdataset.TarWriter(str(folder / f"{shard:03}.tar")) as writer:
+            for number in range(3):
+                sample = {"__key__": f"{number}", "png": pngs[3 * shard + number]}
+                writer.write(sample | ({"cls": number % 2} if number or shard else {}))
+    common = ["evaluate", "--datasets", "mine", "--root", str(tmp_path), "--methods", "zero_shot"]
+    common += ["--backbone", f"local-dir:{tiny_folder('clip')}", "--precision", "fp32"]
+    assert main([*common, "--out", str(tmp_path / "whole")]) == 0
+    assert "1 images have no label, and count in no accuracy" in capsys.readouterr().out
+    for part in range(2):
+        assert main([*common, "--out", str(tmp_path / "parts"), "--shard", f"{part}/2"]) == 0
+    assert main(["merge", str(tmp_path / "parts"), "--out", str(tmp_path / "joined")]) == 0
+    whole, joined = (load_run(tmp_path / name / "mine").rows.drop_columns(["seconds"]) for name in ("whole", "joined"))
+    assert whole.equals(joined)
+    assert whole["path"].to_pylist() == [f"{shard:03}.tar/{number}.png" for shard in range(2) for number in range(3)]
+    assert whole["label_index"].to_pylist() == [None, 1, 0, 0, 1, 0]

@@ -1,0 +1,380 @@
+"""Images as people name them: what is found under each kind of word, with which labels; one line for what is wrong."""
+
+import io
+import json
+import tarfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import fsspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from PIL import Image
+
+from faircontext import FairContextError, load_image
+from faircontext.datasets.inputs import InputOptions, Inputs, collect
+
+NAMES = ("cat", "dog", "house")
+Draw = Callable[[str], bytes]
+
+
+@pytest.fixture(autouse=True)
+def in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture
+def draw(make_image: Callable[..., np.ndarray], tmp_path: Path) -> Draw:
+    """Return a function that writes a picture below the current folder, and returns its bytes."""
+
+    def write(name: str) -> bytes:
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(make_image(len(name), 20, 30)).save(path)
+        return path.read_bytes()
+
+    return write
+
+
+def png(make_image: Callable[..., np.ndarray], seed: int) -> bytes:
+    file = io.BytesIO()
+    Image.fromarray(make_image(seed, 20, 30)).save(file, "PNG")
+    return file.getvalue()
+
+
+def find(*words: str, listed: Sequence[str] = (), **options: Any) -> Inputs:
+    return collect(words, listed, NAMES, options=InputOptions(**options))
+
+
+def labelled(found: Inputs) -> list[tuple[str, str | None]]:
+    return [(sample.key, None if sample.label is None else NAMES[sample.label]) for sample in found.images]
+
+
+def write_tar(path: Path, files: dict[str, bytes]) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tarfile.open(path, "w") as tar:
+        for name, content in files.items():
+            info = tarfile.TarInfo(name)
+            info.size = len(content)
+            tar.addfile(info, io.BytesIO(content))
+    return path
+
+
+# Patterns, lists, what is left out
+
+
+def test_a_pattern_names_images_archives_and_folders(draw: Draw) -> None:
+    for name in ("a/1.png", "a/2.jpg", "a/deep/3.png", "b/4.png"):
+        draw(name)
+    Path("a/notes.txt").touch()
+    assert [key for key, _ in labelled(find("*/[12].*"))] == ["a/1.png", "a/2.jpg"]
+    assert [key for key, _ in labelled(find("a/*"))] == ["a/1.png", "a/2.jpg", "a/deep/3.png"]
+    assert [key for key, _ in labelled(find("**/*.png"))] == ["a/1.png", "a/deep/3.png", "b/4.png"]
+    with pytest.raises(FairContextError, match=r"^x/\*\.png: no image has such a name"):
+        find("x/*.png")
+
+
+def test_a_file_whose_name_looks_like_a_pattern_is_that_file(draw: Draw) -> None:
+    for name in ("a[1].png", "a1.png", "b{1}.png"):
+        draw(name)
+    assert [key for key, _ in labelled(find("a[1].png", "b{1}.png"))] == ["a[1].png", "b{1}.png"]
+
+
+def test_braces_are_those_of_webdataset(draw: Draw) -> None:
+    pytest.importorskip("webdataset")
+    for name in ("a/000.png", "a/001.png", "a/002.png"):
+        draw(name)
+    assert [key for key, _ in labelled(find("a/{000..002}.png"))] == ["a/000.png", "a/001.png", "a/002.png"]
+    with pytest.raises(FairContextError, match=r"^a/003\.png: no such file or folder$"):
+        find("a/{000..003}.png")
+
+
+def test_what_a_list_names_may_be_of_any_kind(draw: Draw) -> None:
+    draw("cat/1.png")
+    draw("2.png")
+    found = find("-", listed=["cat/1.png\n", "missing.png\n", f"file://{Path.cwd()}/2.png\n"])
+    assert labelled(found) == [
+        ("cat/1.png", "cat"),
+        ("missing.png", None),
+        (f"file://{Path.cwd()}/2.png", None),
+    ]
+
+
+def test_what_is_excluded_is_left_out_and_counted(draw: Draw) -> None:
+    for name in ("cat/1.png", "cat/1_small.png", "old/2.png", "old/deep/3.png", "dog/old.png"):
+        draw(name)
+    found = find(".", exclude=("*_small.*", "old"))
+    assert [key for key, _ in labelled(found)] == ["cat/1.png", "dog/old.png"]
+    assert "left out by --exclude: 3 files" in found.warnings
+    assert [key for key, _ in labelled(find(".", exclude=("*/deep/*", "dog/*")))] == [
+        "cat/1.png",
+        "cat/1_small.png",
+        "old/2.png",
+    ]
+    assert [key for key, _ in labelled(find("cat/1.png", "-", listed=["old/2.png"], exclude=("old",)))] == ["cat/1.png"]
+    with pytest.raises(FairContextError, match="--exclude is empty"):
+        find(".", exclude=("",))
+
+
+def test_clutter_is_left_out_and_counted_everywhere(draw: Draw) -> None:
+    for name in ("a/1.png", "a/@eaDir/x.png", "a/#recycle/y.png", "a/.thumbnails/z.png", "a/__MACOSX/1.png"):
+        draw(name)
+    Path("a/Thumbs.db").touch()
+    found = find("a")
+    assert [key for key, _ in labelled(found)] == ["a/1.png"]
+    assert found.warnings == ("left out: 5 files in #recycle, .thumbnails, @eaDir, Thumbs.db, __MACOSX",)
+    draw("a/b/2.png")
+    assert [key for key, _ in labelled(find("a/*/*.png"))] == ["a/b/2.png"]
+    assert find("a/*/*.png").warnings == ("left out: 3 files in #recycle, @eaDir, __MACOSX",)
+
+
+def test_files_that_hold_pictures_are_counted_by_kind_where_a_folder_is_searched(draw: Draw) -> None:
+    draw("a/1.png")
+    for name in ("2.cr2", "3.tar", "4.parquet", "5.mov"):
+        (Path("a") / name).touch()
+    (line,) = find("a").warnings
+    assert line == "passed over: 1 camera raw (.cr2), 1 video (.mov), 1 tar archive (.tar), 1 Parquet table (.parquet)"
+
+
+# Tables beside images
+
+
+@pytest.mark.parametrize("name", ["labels.csv", "metadata.csv", "metadata.jsonl"])
+def test_a_table_in_a_folder_gives_labels_before_folders_do(name: str, draw: Draw) -> None:
+    for key in ("photos/cat/1.png", "photos/cat/2.png", "photos/3.png"):
+        draw(key)
+    rows = [("cat/1.png", "dog"), ("3.png", "house"), ("gone.png", "cat"), ("cat/2.png", "snail")]
+    if name.endswith("jsonl"):
+        text = "".join(json.dumps({"file_name": path, "label": label, "more": 1}) + "\n" for path, label in rows)
+    else:
+        column = "path" if name == "labels.csv" else "file_name"
+        text = "".join(f"{path},{label}\n" for path, label in [(column, "label"), *rows])
+    (Path("photos") / name).write_text(text)
+    found = find("photos")
+    assert labelled(found) == [("photos/3.png", "house"), ("photos/cat/1.png", "dog"), ("photos/cat/2.png", "cat")]
+    assert found.truth_warnings[:2] == (
+        f"photos/{name}: gives the class of 2 images; 1 more that it lists are not there",
+        "labels that are no class, whose 1 image count in no accuracy: 'snail'",
+    )
+
+
+def test_a_table_that_is_named_lists_the_images(draw: Draw) -> None:
+    for key in ("photos/1.png", "photos/2.png", "photos/3.png"):
+        draw(key)
+    Path("photos/list.csv").write_text("picture,kind\n2.png,0\n1.png,dog\ngone.png,\n")
+    found = find("photos/list.csv", image_column="picture", label_column="kind")
+    assert labelled(found) == [("photos/2.png", "cat"), ("photos/1.png", "dog"), ("photos/gone.png", None)]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        (
+            "a.csv",
+            "x,y\n1,2\n",
+            r"a.csv: has no column path or file_name, but x, y; name the one of paths with --image",
+        ),
+        ("a.csv", "path,y\n,2\n", r"a.csv, line 2: has no path in its column path"),
+        ("a.csv", "path,label\n", r"a.csv: lists no image"),
+        ("a.jsonl", '{"file_name": "1.png"}\n[1]\n', r"a.jsonl, line 2: is no JSON object"),
+        ("a.jsonl", '{"file_name": "1.png"}\n{"file', r"a.jsonl, line 2: is no JSON object"),
+        ("a.jsonl", "", r"a.jsonl: lists no image"),
+    ],
+)
+def test_a_table_that_lists_nothing_is_one_line(name: str, text: str, message: str, draw: Draw, tmp_path: Path) -> None:
+    draw("1.png")
+    (tmp_path / name).write_text(text)
+    with pytest.raises(FairContextError, match=f"^{message}"):
+        find(name)
+
+
+def test_a_table_that_is_there_for_something_else_is_a_note(draw: Draw) -> None:
+    draw("photos/cat/1.png")
+    Path("photos/labels.csv").write_text("id,text\n1,2\n")
+    found = find("photos")
+    assert labelled(found) == [("photos/cat/1.png", "cat")]
+    assert found.warnings[0].startswith("no labels are taken from photos/labels.csv: has no column path or file_name")
+
+
+# Tar archives
+
+
+def test_archives_are_read_as_webdataset_writes_them(make_image: Callable[..., np.ndarray], tmp_path: Path) -> None:
+    webdataset = pytest.importorskip("webdataset")
+    pictures = [png(make_image, number) for number in range(5)]
+    samples = [
+        {"__key__": "0", "png": pictures[0], "cls": 2},
+        {"__key__": "a/1", "png": pictures[1], "json": {"label": "dog"}},
+        {"__key__": "a/2", "png": pictures[2], "txt": "cat"},
+        {"__key__": "dog/3", "png": pictures[3]},
+        {"__key__": "4", "left.png": pictures[4], "txt": "a caption of something"},
+    ]
+    for number in range(2):
+        with webdataset.TarWriter(str(tmp_path / f"{number:03}.tar")) as writer:
+            for sample in samples[number::2]:
+                writer.write(sample)
+    found = find("{000..001}.tar")
+    assert labelled(found) == [
+        ("000.tar/0.png", "house"),
+        ("000.tar/a/2.png", "cat"),
+        ("000.tar/4.left.png", None),
+        ("001.tar/a/1.png", "dog"),
+        ("001.tar/dog/3.png", "dog"),
+    ]
+    for sample, number in zip(found.images, (0, 2, 4, 1, 3), strict=True):
+        assert np.array_equal(load_image(sample.path), make_image(number, 20, 30))
+    assert any("a caption of something" in line for line in found.truth_warnings)
+
+
+def test_pictures_of_one_name_up_to_a_point_are_all_taken(make_image: Callable[..., np.ndarray]) -> None:
+    pytest.importorskip("webdataset")
+    write_tar(Path("a.tar"), {f"IMG.{number}.png": png(make_image, number) for number in range(3)})
+    assert [key for key, _ in labelled(find("a.tar"))] == [f"a.tar/IMG.{number}.png" for number in range(3)]
+
+
+def test_clutter_in_an_archive_is_left_out(make_image: Callable[..., np.ndarray]) -> None:
+    pytest.importorskip("webdataset")
+    picture = png(make_image, 0)
+    write_tar(Path("a.tar"), {"1.png": picture, "__MACOSX/1.png": picture, "x/._1.png": picture, "Thumbs.db": b""})
+    found = find("a.tar")
+    assert [key for key, _ in labelled(found)] == ["a.tar/1.png"]
+    assert found.warnings == ("left out: 2 files in Thumbs.db, __MACOSX",)
+
+
+def test_an_archive_that_is_cut_short_says_so_and_its_whole_members_are_read(
+    make_image: Callable[..., np.ndarray],
+) -> None:
+    pytest.importorskip("webdataset")
+    pictures = {f"{number}.png": png(make_image, number) for number in range(3)}
+    whole = write_tar(Path("whole.tar"), pictures).read_bytes()
+    Path("cut.tar").write_bytes(whole[: 512 + 2048 + 512 + 100])  # within the second member's bytes
+    found = find("cut.tar")
+    assert found.warnings == ("cut.tar: is cut short within 1.png; what came after it is missing",)
+    assert np.array_equal(load_image(found.images[0].path), make_image(0, 20, 30))
+    size = len(pictures["1.png"])
+    with pytest.raises(
+        FairContextError, match=f"^cut.tar/1.png: the archive is cut short: it has 100 of the member's {size:,} "
+    ):
+        load_image(found.images[1].path)
+    Path("header.tar").write_bytes(whole[: 512 + 2048 + 200])  # within the second member's header
+    assert find("header.tar").warnings[0].startswith("header.tar: has no end")
+    Path("garbage.tar").write_bytes(whole[: 512 + 2048] + b"x" * 1024)
+    assert find("garbage.tar").warnings[0].startswith("garbage.tar: has no end")
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "is no tar archive that can be read: empty file"),
+        (b"no archive" * 100, "is no tar archive that can be read"),
+        (b"\x1f\x8b" + bytes(600), "is no tar archive that can be read: a compressed one is unpacked first"),
+    ],
+)
+def test_what_is_no_archive_is_one_line(content: bytes, message: str) -> None:
+    pytest.importorskip("webdataset")
+    Path("a.tar").write_bytes(content)
+    with pytest.raises(FairContextError, match=f"^a.tar: {message}"):
+        find("a.tar")
+
+
+def test_two_files_of_one_name_are_one_line() -> None:
+    pytest.importorskip("webdataset")
+    with tarfile.open("a.tar", "w") as tar:
+        for _ in range(2):
+            info = tarfile.TarInfo("1.png")
+            info.size = 3
+            tar.addfile(info, io.BytesIO(b"abc"))
+    with pytest.raises(FairContextError, match=r"^a.tar: 1.png: duplicate file name in tar file"):
+        find("a.tar")
+
+
+def test_without_webdataset_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    Path("a.tar").touch()
+    monkeypatch.setattr("faircontext.datasets.archives.find_spec", lambda _: None)
+    with pytest.raises(FairContextError, match=r"^a.tar: needs webdataset: pip install 'faircontext\[webdataset\]'$"):
+        find("a.tar")
+
+
+# Parquet
+
+
+@pytest.fixture
+def table(make_image: Callable[..., np.ndarray]) -> Path:
+    """Five pictures in three row groups, as the library datasets writes them; one cell is empty."""
+    cells = [{"bytes": png(make_image, number), "path": f"{number}.png"} for number in range(5)]
+    cells[3]["bytes"] = None
+    features = {"image": {"_type": "Image"}, "label": {"names": ["house", "snail", "cat"], "_type": "ClassLabel"}}
+    facts = {"huggingface": json.dumps({"info": {"features": features}})}
+    kind = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
+    schema = pa.schema([("image", kind), ("label", pa.int64())], metadata=facts)
+    pq.write_table(pa.table({"image": cells, "label": [0, 1, 2, 2, 0]}, schema), "data.parquet", row_group_size=2)
+    return Path("data.parquet")
+
+
+@pytest.mark.usefixtures("table")
+def test_a_parquet_table_is_read_row_by_row(make_image: Callable[..., np.ndarray]) -> None:
+    found = find("data.parquet")
+    labels = ["house", None, "cat", "cat", "house"]
+    assert labelled(found) == [(f"data.parquet/{number}", label) for number, label in enumerate(labels)]
+    for number in (4, 0, 1, 2):
+        assert np.array_equal(load_image(found.images[number].path), make_image(number, 20, 30))
+    with pytest.raises(FairContextError, match=r"^data.parquet/3: the cell holds no bytes$"):
+        load_image(found.images[3].path)
+    assert found.truth_warnings[0].startswith("labels that are no class, whose 1 image count in no accuracy: 'snail'")
+
+
+def test_plain_bytes_and_names_as_labels_do_as_well(make_image: Callable[..., np.ndarray]) -> None:
+    pq.write_table(pa.table({"jpg": [png(make_image, 0)], "kind": ["dog"]}), "a.parquet")
+    assert labelled(find("a.parquet", image_column="jpg", label_column="kind")) == [("a.parquet/0", "dog")]
+    with pytest.raises(
+        FairContextError, match=r"a.parquet: has no column 'image', but jpg, kind; name one with --image"
+    ):
+        find("a.parquet")
+    with pytest.raises(
+        FairContextError, match=r"a.parquet: has no column 'class', but jpg, kind; name one with --label"
+    ):
+        find("a.parquet", image_column="jpg", label_column="class")
+    with pytest.raises(FairContextError, match=r"a.parquet: the column kind holds string and no bytes"):
+        find("a.parquet", image_column="kind")
+    Path("a.parquet").write_bytes(b"PAR1 and no more")
+    with pytest.raises(FairContextError, match=r"a.parquet: is no Parquet table that can be read"):
+        find("a.parquet")
+
+
+# Other file systems
+
+
+def test_addresses_of_files_folders_and_patterns(make_image: Callable[..., np.ndarray]) -> None:
+    memory = fsspec.filesystem("memory")
+    files = ("cat/1.png", "cat/2.png", "dog/3.png", "@eaDir/4.png", ".hidden/5.png", "notes.txt")
+    try:
+        for number, name in enumerate(files):
+            memory.pipe(f"/photos/{name}", png(make_image, number))
+        found = find("memory://photos", exclude=("2.*",))
+        assert labelled(found) == [("memory:///photos/cat/1.png", "cat"), ("memory:///photos/dog/3.png", "dog")]
+        assert found.warnings == ("left out: 1 file in @eaDir", "left out by --exclude: 1 file")
+        assert np.array_equal(load_image(found.images[1].path), make_image(2, 20, 30))
+        assert len(find("memory://photos/cat/*.png").images) == 2
+        assert [key for key, _ in labelled(find("memory://photos/dog/3.png"))] == ["memory:///photos/dog/3.png"]
+        with pytest.raises(FairContextError, match=r"^memory://photos/x: no such file or folder$"):
+            find("memory://photos/x")
+        with pytest.raises(FairContextError, match=r"^memory://photos/\*.tiff: no images there"):
+            find("memory://photos/*.tiff")
+        memory.rm("/photos/dog/3.png")
+        with pytest.raises(FairContextError, match=r"^memory:///photos/dog/3.png: no such file$"):
+            load_image(found.images[1].path)
+    finally:
+        memory.rm("/photos", recursive=True)
+
+
+def test_an_address_of_this_machine_and_those_that_nobody_knows(draw: Draw, tmp_path: Path) -> None:
+    draw("a b/1.png")
+    (image,) = find(f"file://{tmp_path}/a b").images
+    assert (image.key, load_image(image.path).shape) == (f"file://{tmp_path}/a b/1.png", (20, 30, 3))
+    with pytest.raises(FairContextError, match=r"^nowhere://x: cannot be read: .*nowhere"):
+        find("nowhere://x")
+    with pytest.raises(FairContextError, match=r"archives and tables are read from local disks alone; copy it there"):
+        find("memory://x/a.tar")
