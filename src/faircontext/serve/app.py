@@ -2,11 +2,11 @@
 
 import asyncio
 import traceback
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
 from importlib.resources import files
-from typing import Any, TypeVar
+from typing import Any
 
 from fastapi import FastAPI, Request, Response
 from fastapi.responses import HTMLResponse
@@ -15,20 +15,17 @@ from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp
 
 from faircontext import __version__
-from faircontext.errors import FairContextError, ImageError
 from faircontext.files import to_json
+from faircontext.serve.engines import Engine
 from faircontext.serve.forms import ClassifyForm, ExplainForm, form_body, read_form
 from faircontext.serve.guard import Guard
-from faircontext.serve.jobs import ClassifyJob, Computer, ExplainJob
 from faircontext.serve.metrics import Metrics
-from faircontext.serve.queue import Job, WorkQueue
+from faircontext.serve.options import ServeOptions
 from faircontext.serve.refusals import Refusal, Refused, refusal_response
 from faircontext.serve.schemas import Answers, Health, Labels, Methods, Models, WhyAnswer
-from faircontext.serve.service import MAX_LABELS, MAX_LETTERS, Service
+from faircontext.serve.service import MAX_LABELS, MAX_LETTERS
 
 __all__ = ["create_app"]
-
-F = TypeVar("F", ClassifyForm, ExplainForm)
 
 _REFUSALS: dict[int | str, dict[str, Any]] = {
     status: {"model": Refusal, "description": description}
@@ -72,30 +69,24 @@ _SWAGGER = {
 
 
 class Application:
-    """What the routes share: the model, the queue and the metrics.
+    """What the routes share: the engine, the options and the metrics; see `create_app`."""
 
-    Args:
-        service: the loaded model.
-    """
-
-    def __init__(self, service: Service) -> None:
-        self.service, self.options, self.metrics = service, service.options, Metrics()
-        self.queue = WorkQueue(Computer(self.metrics), self.options.queue, self.metrics)
+    def __init__(self, engine: Engine, options: ServeOptions, metrics: Metrics) -> None:
+        self.engine, self.options, self.metrics = engine, options, metrics
         self._token = self.options.read_token()
-        self.methods = service.describe_methods()
 
     @asynccontextmanager
     async def lifespan(self, _: FastAPI) -> AsyncIterator[None]:
         """Compute while the application runs."""
-        self.queue.start()
+        self.engine.start()
         yield
-        await asyncio.to_thread(self.queue.close)
+        await asyncio.to_thread(self.engine.close)
 
     def guarded(self, app: ASGIApp, paths: list[str]) -> Guard:
         """Return the application with what stands before it."""
         return Guard(app, self.options, self._token, self.metrics, paths)
 
-    async def answer(self, request: Request, form: type[F], job_of: Callable[[F], Awaitable[Job]]) -> dict[str, Any]:
+    async def answer(self, request: Request, form: type[ClassifyForm] | type[ExplainForm]) -> dict[str, Any]:
         """Read a request, compute it when its turn comes, and return the answer.
 
         Raises:
@@ -104,16 +95,14 @@ class Application:
         options = self.options
         fields, data = await read_form(request, form, options.max_images, options.max_file_mb)
         try:
-            job = await job_of(fields)
-            self.queue.submit(job)
-            return await self._wait(request, job)
+            return await self._wait(request, fields)
         finally:
             await data.close()  # with it goes all that was sent
 
-    async def _wait(self, request: Request, job: Job) -> dict[str, Any]:
-        """Wait for a job as long as the client does, and no longer than the time limit."""
-        done = asyncio.ensure_future(asyncio.wrap_future(job.done))
-        left = asyncio.ensure_future(_until_left(request))
+    async def _wait(self, request: Request, form: ClassifyForm | ExplainForm) -> dict[str, Any]:
+        """Wait for an answer as long as the client does, and no longer than the time limit."""
+        done = asyncio.create_task(self.engine.answer(form))
+        left = asyncio.create_task(_until_left(request))
         try:
             await asyncio.wait((done, left), timeout=self.options.timeout, return_when=asyncio.FIRST_COMPLETED)
             if not done.done():
@@ -124,18 +113,8 @@ class Application:
             return _result(done)
         finally:
             left.cancel()
-            if not done.done():  # also where the server gives up at its end
-                self.queue.leave(job)
-
-    async def classify_job(self, form: ClassifyForm) -> Job:
-        """Return the images of a request as they are to be answered."""
-        asked = await asyncio.to_thread(self.service.asked, form)
-        return ClassifyJob(asked, form.images, form.top_k)
-
-    async def explain_job(self, form: ExplainForm) -> Job:
-        """Return the image of a request as it is to be explained."""
-        asked = await asyncio.to_thread(self.service.asked, form)
-        return ExplainJob(asked, form.image, form.format == "html")
+            done.cancel()  # also where the server gives up at its end
+            await asyncio.gather(done, left, return_exceptions=True)
 
 
 def _result(done: "asyncio.Future[dict[str, Any]]") -> dict[str, Any]:
@@ -143,10 +122,8 @@ def _result(done: "asyncio.Future[dict[str, Any]]") -> dict[str, Any]:
     if done.cancelled():
         raise Refused(503, "closing", "", "the service ends; ask another one", 10)
     error = done.exception()
-    if isinstance(error, ImageError):
-        raise Refused(422, "unreadable", "image", str(error))
-    if isinstance(error, FairContextError):
-        raise Refused(422, "invalid", "method", str(error))
+    if isinstance(error, Refused):
+        raise error
     if error is not None:
         raise Refused(500, "defect", "", f"{error}; the log of the service says more")
     return done.result()
@@ -158,13 +135,15 @@ async def _until_left(request: Request) -> None:
         pass
 
 
-def create_app(service: Service) -> ASGIApp:
-    """Return the application of a loaded model, with what stands before it.
+def create_app(engine: Engine, options: ServeOptions, metrics: Metrics) -> ASGIApp:
+    """Return the application, with what stands before it.
 
     Args:
-        service: the model, its label sets and the service's options.
+        engine: answers forms.
+        options: of the service.
+        metrics: that are kept.
     """
-    shared = Application(service)
+    shared = Application(engine, options, metrics)
     app = FastAPI(
         title="faircontext",
         version=__version__,
@@ -187,26 +166,26 @@ def _add_answers(app: FastAPI, shared: Application) -> None:
     @app.post("/v1/classify", response_model=Answers, responses=_REFUSALS, openapi_extra=form_body(ClassifyForm))
     async def classify(request: Request) -> Response:
         """Answer images with one or several methods, zero-shot beside them."""
-        return _json(await shared.answer(request, ClassifyForm, shared.classify_job))
+        return _json(await shared.answer(request, ClassifyForm))
 
     html: dict[int | str, dict[str, Any]] = {200: {"content": {"text/html": {"schema": {"type": "string"}}}}}
 
     @app.post("/v1/explain", response_model=WhyAnswer, responses=_REFUSALS | html, openapi_extra=form_body(ExplainForm))
     async def explain(request: Request) -> Response:
         """Show why FCL answers an image as it does: votes, shares before and after, and maps of evidence."""
-        document = await shared.answer(request, ExplainForm, shared.explain_job)
+        document = await shared.answer(request, ExplainForm)
         return HTMLResponse(document["html"]) if "html" in document else _json(document)
 
 
 def _add_lists(app: FastAPI, shared: Application) -> None:
     """Add what a request may name."""
-    options, service = shared.options, shared.service
+    options, facts = shared.options, shared.engine.facts
     few: dict[int | str, dict[str, Any]] = {status: _REFUSALS[status] for status in (401, 403, 421)}
 
     @app.get("/v1/methods", response_model=Methods, responses=few)
     async def methods() -> Response:
         """List the methods that the model can run, with their settings."""
-        return _json({"methods": shared.methods})
+        return _json({"methods": facts["methods"]})
 
     @app.get("/v1/models", response_model=Models, responses=few)
     async def models() -> Response:
@@ -220,12 +199,12 @@ def _add_lists(app: FastAPI, shared: Application) -> None:
             "seconds": options.timeout,
             "queue": options.queue,
         }
-        return _json({"model": service.describe_model(), "limits": limits, "version": __version__})
+        return _json({"model": facts["model"], "limits": limits, "version": __version__})
 
     @app.get("/v1/labels", response_model=Labels, responses=few)
     async def labels() -> Response:
         """List the label sets that the service was started with."""
-        return _json({"label_sets": service.sets})
+        return _json({"label_sets": facts["label_sets"]})
 
 
 def _add_state(app: FastAPI, shared: Application) -> None:
@@ -239,7 +218,7 @@ def _add_state(app: FastAPI, shared: Application) -> None:
     @app.get("/readyz", response_model=Health, responses={503: {"model": Refusal}})
     async def ready() -> Response:
         """Tell whether the model is loaded and requests are taken."""
-        if not shared.queue.ready:
+        if not shared.engine.ready:
             raise Refused(503, "closing", "", "the service takes no requests", 10)
         return _json({"status": "ready"})
 

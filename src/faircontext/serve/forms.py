@@ -1,7 +1,8 @@
 """What a request holds: fields by name and type, read as they come, with files bounded before they are stored."""
 
+import io
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar, get_origin
 
 from fastapi import Request
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, WithJsonSchema
@@ -14,7 +15,7 @@ from starlette.requests import ClientDisconnect
 from faircontext.runs.unknown import SCORES
 from faircontext.serve.refusals import Refused
 
-__all__ = ["ClassifyForm", "ExplainForm", "LabelFields", "Upload", "form_body", "read_form"]
+__all__ = ["ClassifyForm", "ExplainForm", "LabelFields", "Upload", "form_body", "pack_form", "read_form", "unpack_form"]
 
 F = TypeVar("F", bound=BaseModel)
 
@@ -75,6 +76,31 @@ class ExplainForm(LabelFields):
 
     image: Upload = Field(description="An image file.")
     format: Literal["json", "html"] = Field("json", description="json, or html: the page of `faircontext explain`.")
+
+
+def pack_form(form: ClassifyForm | ExplainForm) -> dict[str, Any]:
+    """Return the fields of a form as they go to another process; files as their names and contents."""
+
+    def packed(value: Any) -> Any:
+        if isinstance(value, list):
+            return [packed(one) for one in value]
+        if not isinstance(value, UploadFile):
+            return value
+        value.file.seek(0)
+        return (value.filename, value.file.read())
+
+    return {name: packed(getattr(form, name)) for name in type(form).model_fields}
+
+
+def unpack_form(form: type[F], fields: Mapping[str, Any]) -> F:
+    """Return the form whose fields `pack_form` returned."""
+
+    def unpacked(value: Any) -> Any:
+        if isinstance(value, list):
+            return [unpacked(one) for one in value]
+        return UploadFile(io.BytesIO(value[1]), filename=value[0]) if isinstance(value, tuple) else value
+
+    return form.model_construct(**{name: unpacked(value) for name, value in fields.items()})
 
 
 def form_body(form: type[BaseModel]) -> dict[str, Any]:
@@ -163,7 +189,7 @@ def _parse(form: type[F], data: FormData, max_images: int) -> F:
     values: dict[str, Any] = {}
     for name in data:
         given = [value for value in data.getlist(name) if not (isinstance(value, UploadFile) and not value.filename)]
-        if name in ("images", "settings"):
+        if name in form.model_fields and get_origin(form.model_fields[name].annotation) is list:
             values[name] = given
         elif len(given) > 1:
             raise Refused(422, "invalid", name, f"invalid {name}: given {len(given)} times; give it once")

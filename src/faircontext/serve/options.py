@@ -4,7 +4,7 @@ import ipaddress
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from faircontext.errors import ArgumentError, check_minimum, reason_of
 from faircontext.names import class_names
@@ -37,7 +37,7 @@ class ServeOptions(ModelOptions):
     hosts: tuple[str, ...] = ()
     """Host names by which the service may be called besides its address, for example behind a proxy."""
     queue: int = 64
-    """Images that may wait; beyond it requests are told to come again."""
+    """Images that may wait (with --engine ray, for each replica); beyond it requests are told to come again."""
     max_images: int = 100
     """Images in a request, at most."""
     max_file_mb: float = 20.0
@@ -48,6 +48,10 @@ class ServeOptions(ModelOptions):
     """Seconds for the answer to a request, once it has been read."""
     upload_timeout: float = 60.0
     """Seconds for sending a request."""
+    engine: Literal["local", "ray"] = "local"
+    """local, or ray: replicas of the model on Ray Serve, on the cluster that RAY_ADDRESS names or on this machine."""
+    replicas: int = 2
+    """Of the model, at most, with --engine ray; as many run as the requests that wait ask for."""
 
     @property
     def is_local(self) -> bool:
@@ -65,7 +69,7 @@ class ServeOptions(ModelOptions):
         """
         if not 0 <= self.port <= 65_535:
             raise ArgumentError(f"invalid port {self.port}: must be between 0 and 65,535")
-        for name in ("queue", "max_images"):
+        for name in ("queue", "max_images", "replicas"):
             check_minimum(name, getattr(self, name), 1)
         for name in ("max_file_mb", "max_request_mb", "timeout", "upload_timeout"):
             check_minimum(name, getattr(self, name), 0.001)

@@ -19,7 +19,7 @@ from faircontext.errors import FairContextError
 from faircontext.serve.metrics import Metrics
 from faircontext.serve.refusals import Refused
 
-__all__ = ["Compute", "Job", "Unit", "WorkQueue"]
+__all__ = ["Compute", "Job", "Room", "Unit", "WorkQueue"]
 
 
 class Job(ABC):
@@ -56,21 +56,59 @@ Compute = Callable[[Sequence[Unit]], None]
 """Computes units: several of batched jobs, or one of another. It leaves the results with the jobs."""
 
 
+class Room:
+    """How many images are accepted and not answered, and how many may be.
+
+    Args:
+        size: how many may be; None for any number.
+        metrics: that are kept.
+    """
+
+    def __init__(self, size: int | None, metrics: Metrics) -> None:
+        self._size, self._metrics = size, metrics
+        self._images, self._seconds = 0, 0.1
+
+    def take(self, images: int) -> None:
+        """Accept images, where they find room; more than there is room for are accepted when there are no others.
+
+        Raises:
+            Refused: there is no room.
+        """
+        if self._size is not None and self._images and self._images + images > self._size:
+            message = (
+                f"{self._images} images wait, at most {self._size} may; come again after the seconds of Retry-After"
+            )
+            # There is likely to be room when half of what waits is done.
+            after = min(60, max(1, math.ceil(self._images * self._seconds / 2)))
+            raise Refused(429, "busy", "images", message, after)
+        self._count(images)
+
+    def leave(self, images: int) -> None:
+        """Give the places of images up."""
+        self._count(-images)
+
+    def took(self, seconds: float) -> None:
+        """Learn how long an image takes."""
+        self._seconds += 0.1 * (seconds - self._seconds)
+
+    def _count(self, change: int) -> None:
+        self._images += change
+        self._metrics.queue.set(self._images)
+
+
 class WorkQueue:
     """Jobs that wait, and the thread that computes them.
 
     Args:
         compute: what computes.
-        size: images that may be accepted and not answered.
+        room: for images that are accepted.
         metrics: that are kept.
     """
 
-    def __init__(self, compute: Compute, size: int, metrics: Metrics) -> None:
-        self._compute, self._size, self._metrics = compute, size, metrics
+    def __init__(self, compute: Compute, room: Room, metrics: Metrics) -> None:
+        self._compute, self._room, self._metrics = compute, room, metrics
         self._jobs: deque[Job] = deque()
         self._changed = threading.Condition()
-        self._images = 0
-        self._seconds = 0.1
         self._closed = False
         self._worker = threading.Thread(target=self._work, name="faircontext-worker", daemon=True)
 
@@ -102,18 +140,9 @@ class WorkQueue:
         with self._changed:
             if self._closed:
                 raise Refused(503, "closing", "", "the service ends; ask another one", 10)
-            if self._images and self._images + len(job.left) > self._size:
-                message = (
-                    f"{self._images} images wait, at most {self._size} may; come again after the seconds of Retry-After"
-                )
-                raise Refused(429, "busy", "images", message, self._retry_after())
-            self._count(len(job.left))
+            self._room.take(len(job.left))
             self._jobs.append(job)
             self._changed.notify()
-
-    def _retry_after(self) -> int:
-        """Return after how many seconds there is likely to be room: when half of what waits is done."""
-        return min(60, max(1, math.ceil(self._images * self._seconds / 2)))
 
     def leave(self, job: Job) -> None:
         """Give up what has not been begun of a job that nobody waits for."""
@@ -122,14 +151,10 @@ class WorkQueue:
 
     def _leave(self, job: Job) -> None:
         job.done.cancel()
-        self._count(-len(job.left))
+        self._room.leave(len(job.left))
         job.left.clear()
         if job in self._jobs:
             self._jobs.remove(job)
-
-    def _count(self, change: int) -> None:
-        self._images += change
-        self._metrics.queue.set(self._images)
 
     def _take(self) -> list[Unit]:
         """Return what is computed next: an image, or as many as make a batch; nothing at the end."""
@@ -160,9 +185,9 @@ class WorkQueue:
             begin = time.perf_counter()
             self._run(units)
             self._metrics.batches.observe(len(units))
-            self._seconds += 0.1 * ((time.perf_counter() - begin) / len(units) - self._seconds)
             with self._changed:
-                self._count(-len(units))
+                self._room.took((time.perf_counter() - begin) / len(units))
+                self._room.leave(len(units))
             for unit in units:
                 self._finish(unit.job)
 
@@ -179,6 +204,8 @@ class WorkQueue:
 
     def _fail(self, job: Job, error: Exception) -> None:
         self.leave_rest(job)
+        if job.done.cancelled():  # its files are closed, then
+            return
         if not isinstance(error, FairContextError):
             traceback.print_exception(error)
             error = RuntimeError(f"{type(error).__name__} while an image was answered")
@@ -188,7 +215,7 @@ class WorkQueue:
     def leave_rest(self, job: Job) -> None:
         """Give up the images of a job that have not been begun, and keep the job itself."""
         with self._changed:
-            self._count(-len(job.left))
+            self._room.leave(len(job.left))
             job.left.clear()
             if job in self._jobs:
                 self._jobs.remove(job)

@@ -46,6 +46,7 @@ class Refused(HTTPException):
         super().__init__(status, message, headers)
         self.reason = reason
         self.field = field
+        self.arguments = status, reason, field, message, retry_after
 
     def document(self) -> dict[str, Any]:
         """Return what is answered, see `Refusal`."""

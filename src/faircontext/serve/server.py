@@ -10,7 +10,10 @@ import uvicorn
 from faircontext.errors import ArgumentError, reason_of
 from faircontext.runs.options import Say
 from faircontext.serve.app import create_app
+from faircontext.serve.engines import Engine, LocalEngine
+from faircontext.serve.metrics import Metrics
 from faircontext.serve.options import ServeOptions
+from faircontext.serve.queue import Room
 from faircontext.serve.service import Service
 
 __all__ = ["serve"]
@@ -31,19 +34,35 @@ def serve(options: ServeOptions, say: Say) -> int:
     """
     options.check()
     with _bound(options) as listening:
-        app = create_app(Service(options))
-        config = uvicorn.Config(
-            app,
-            log_config=None,
-            access_log=False,
-            server_header=False,
-            timeout_graceful_shutdown=_GRACE,
-            lifespan="on",
-        )
-        with suppress(KeyboardInterrupt):  # uvicorn sends itself the signal again, once all is answered
-            _Server(config, partial(say, _opened(options.host, listening.getsockname()[1]))).run([listening])
+        metrics = Metrics()
+        with _engine(options, metrics) as engine:
+            config = uvicorn.Config(
+                create_app(engine, options, metrics),
+                log_config=None,
+                access_log=False,
+                server_header=False,
+                timeout_graceful_shutdown=_GRACE,
+                lifespan="on",
+            )
+            with suppress(KeyboardInterrupt):  # uvicorn sends itself the signal again, once all is answered
+                _Server(config, partial(say, _opened(options.host, listening.getsockname()[1]))).run([listening])
     say("faircontext: ended")
     return 0
+
+
+@contextmanager
+def _engine(options: ServeOptions, metrics: Metrics) -> Iterator[Engine]:
+    """Load the model, here or on a cluster."""
+    sets = options.read_label_sets()
+    if options.engine == "local":
+        yield LocalEngine(Service(options, sets), metrics, Room(options.queue, metrics))
+        return
+    try:
+        from faircontext.serve.ray import engine_on_ray
+    except ImportError:
+        raise ArgumentError("--engine ray needs Ray Serve: pip install 'faircontext[serve,ray]'") from None
+    with engine_on_ray(options, sets, metrics) as engine:
+        yield engine
 
 
 class _Server(uvicorn.Server):

@@ -2,7 +2,7 @@
 
 import threading
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
@@ -63,16 +63,15 @@ class Service:
     """A loaded model, its label sets, and the label spaces of the last requests.
 
     Args:
-        options: of the service.
+        options: of the service, checked.
+        sets: class names of the label sets.
 
     Raises:
         FairContextError: an option has a value that cannot be used.
     """
 
-    def __init__(self, options: ServeOptions) -> None:
-        options.check()
-        self.options = options
-        self.sets = options.read_label_sets()
+    def __init__(self, options: ServeOptions, sets: Mapping[str, tuple[str, ...]]) -> None:
+        self.options, self.sets = options, sets
         model = options.load(split_methods(options.method))
         self.model = replace(
             model, context=model.context and replace(model.context, source=Path(model.context.source).name)
