@@ -3,9 +3,10 @@ FROM python:3.12-slim AS build
 WORKDIR /source
 COPY pyproject.toml README.md LICENSE ./
 COPY src src
-# PyTorch's own index has the builds without CUDA, which are a tenth of the size.
+# PyTorch's own index has the builds without CUDA, which are a tenth of the size. No other index is asked for them: a newer
+# build with CUDA would be taken.
 RUN python -m venv /venv \
-    && /venv/bin/pip install --no-cache-dir --extra-index-url https://download.pytorch.org/whl/cpu torch torchvision \
+    && /venv/bin/pip install --no-cache-dir --index-url https://download.pytorch.org/whl/cpu torch torchvision \
     && /venv/bin/pip install --no-cache-dir '.[serve]'
 
 FROM python:3.12-slim

@@ -16,8 +16,8 @@ from services import NAMES, Running, running
 
 pytest.importorskip("ray.serve")
 
-from faircontext.serve.options import ServeOptions  # noqa: E402 (with the next)
-from faircontext.serve.ray import Replica  # noqa: E402 (only where Ray Serve is installed)
+from faircontext.serve.options import ServeOptions
+from faircontext.serve.ray import Replica
 
 METHODS = ("zero_shot", "fcl", "mta")
 
