@@ -3,10 +3,10 @@
 Usage: python scripts/load_service.py PHOTOS [--clients 200] [--seconds 60] [--backbone lite0] [--labels a,b] [--seed 0]
 
 PHOTOS is a folder of images. The service is started as a process on the loopback. Before the load, the answers of the
-library for the photos are computed, and the bare encoder is timed on batches of 16; then zero-shot's throughput is
-measured, with few clients that send good photos alone. Under load the clients mix good photos (zero_shot, and now and
-then MTA), 20 kinds of bad files, uploads that are too large, slow senders, and clients that leave. A 200 must hold what
-the library answers; whatever else must be a refusal of 4xx in JSON that names its field.
+library for the photos are computed; then the bare encoder is timed on batches of 16, and zero-shot's throughput with
+few clients that send good photos alone, in turn. Under load the clients mix good photos (zero_shot, and now and then
+MTA), 20 kinds of bad files, uploads that are too large, slow senders, and clients that leave. A 200 must hold what the
+library answers; whatever else must be a refusal of 4xx in JSON that names its field.
 Memory is the resident size of the service after a warm-up of the same kind and at the end. The exit code is 1 where an
 answer is wrong, a status is 5xx, or memory grew by more than 200 MB.
 """
@@ -23,6 +23,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -189,8 +190,10 @@ class Load:
             self.found.problems.append(f"no field: {response.text[:200]}")
 
 
-def expected_of(photos: list[Path], options: argparse.Namespace, bad: dict[str, bytes]) -> tuple[dict[Any, Any], float]:
-    """Return the library's answers for good photos, by name and method, and the bare encoder's images a second."""
+def expected_of(
+    photos: list[Path], options: argparse.Namespace, bad: dict[str, bytes]
+) -> tuple[dict[Any, Any], Callable[[], float]]:
+    """Return the library's answers for good photos, by name and method, and what times the bare encoder."""
     import torch
 
     from faircontext import LabelSpace, create_backbone, create_method
@@ -211,12 +214,17 @@ def expected_of(photos: list[Path], options: argparse.Namespace, bad: dict[str, 
                 expected[entry["path"], entry["method"]] = kept
     expected |= {(name.rpartition("/")[2], method): value for (name, method), value in expected.items()}
     pixels = torch.rand(16, 3, backbone.image_size, backbone.image_size)
-    times = []
-    for _ in range(8):
-        began = time.perf_counter()
-        backbone.encode_image(pixels)
-        times.append(time.perf_counter() - began)
-    return expected, 16 / statistics.median(times[1:])
+
+    def bare() -> float:
+        """Return images a second."""
+        times = []
+        for _ in range(12):
+            began = time.perf_counter()
+            backbone.encode_image(pixels)
+            times.append(time.perf_counter() - began)
+        return 16 / statistics.median(times[1:])
+
+    return expected, bare
 
 
 async def throughput(load: Load, seconds: float, clients: int = 4) -> float:
@@ -274,7 +282,7 @@ def main() -> int:
             url = re.search(r"http://\S+(?=/ )", process.stdout.readline())
             assert url is not None, "the service did not start"
             load = Load(url[0], photos, options.labels, expected)
-            rates = [asyncio.run(throughput(load, 5)) for _ in range(4)][1:]
+            rates = [(bare(), asyncio.run(throughput(load, 5))) for _ in range(6)][1:]
             asyncio.run(crowd(load, options.clients, min(10.0, options.seconds), options.seed + 1))
             before, problems = resident_mb(process.pid), load.found.problems
             asyncio.run(crowd(load, options.clients, options.seconds, options.seed))
@@ -283,16 +291,23 @@ def main() -> int:
             code = process.wait(60)
         finally:
             process.kill()
-    return report(load.found, problems, statistics.median(rates) / bare, bare, (before, after), code)
+    return report(load.found, problems, rates, (before, after), code)
 
 
-def report(found: Found, earlier: list[str], ratio: float, bare: float, memory: tuple[float, float], code: int) -> int:
+def report(
+    found: Found, earlier: list[str], rates: list[tuple[float, float]], memory: tuple[float, float], code: int
+) -> int:
     """Print what was found, and return 1 where something is wrong."""
+    bare, service = (statistics.median(one) for one in zip(*rates, strict=True))
+    ratios = sorted(answered / encoded for encoded, answered in rates)
     problems = [*earlier, *found.problems]
     print(f"answers: {dict(sorted(found.statuses.items()))}; {found.images} images answered")
     cuts = statistics.quantiles(found.seconds, n=100) if len(found.seconds) > 1 else [float("nan")] * 99
     print(f"seconds of a 200: p50 {cuts[49]:.2f}, p99 {cuts[98]:.2f} (n = {len(found.seconds)})")
-    print(f"zero-shot throughput: {ratio * bare:.1f} images/s, {ratio:.2f} of the bare encoder's {bare:.1f}")
+    print(
+        f"zero-shot throughput: {service:.1f} images/s, the bare encoder's {bare:.1f}, medians of {len(rates)} in turn"
+    )
+    print(f"ratio, median (min to max): {statistics.median(ratios):.2f} ({ratios[0]:.2f} to {ratios[-1]:.2f})")
     print(f"resident: {memory[0]:.0f} MB before, {memory[1]:.0f} MB after; exit code of the service: {code}")
     for line, count in Counter(problems).most_common(20):
         print(f"wrong: {count} x {line}")
