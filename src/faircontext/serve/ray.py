@@ -56,7 +56,10 @@ def engine_on_ray(
         FairContextError: an option has a value that cannot be used, or the cluster failed.
     """
     threads, name = torch.get_num_threads(), f"faircontext-{uuid.uuid4().hex[:8]}"
-    own = _start(threads * options.replicas)
+    try:
+        own = _start(threads * options.replicas)
+    except (RayError, RuntimeError, ValueError, OSError) as error:
+        raise FairContextError(f"Ray cannot be started or reached: {_reason(error)}") from None
     try:
         try:
             serve.start(proxy_location="Disabled", logging_config={"log_level": "ERROR"})
@@ -64,7 +67,7 @@ def engine_on_ray(
             handle = serve.run(deployment, name=name, route_prefix=None)
             described = handle.describe.remote().result()
         except (RayError, RuntimeError) as error:
-            raise FairContextError(f"Ray Serve: {str(error).strip().splitlines()[-1]}") from None
+            raise FairContextError(f"Ray Serve: {_reason(error)}") from None
         if problem := described.pop("problem", None):
             raise FairContextError(problem)
         yield RayEngine(handle, described, Room(options.queue * options.replicas, metrics), metrics)
@@ -169,6 +172,11 @@ class Replica:
             return {"answer": await self._engine.answer(unpack_form(form, fields))}
         except Refused as refused:
             return {"refused": refused.arguments}
+
+
+def _reason(error: Exception) -> str:
+    """Return the last line of what Ray says, which is the cause."""
+    return (str(error).strip() or type(error).__name__).splitlines()[-1]
 
 
 def _deployment(options: ServeOptions, threads: int) -> Any:
