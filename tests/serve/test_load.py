@@ -13,7 +13,7 @@ import pytest
 
 from faircontext.errors import FairContextError
 from faircontext.serve.metrics import Metrics
-from faircontext.serve.queue import Job, Unit, WorkQueue
+from faircontext.serve.queue import Job, Room, Unit, WorkQueue
 from faircontext.serve.refusals import Refused
 from services import Running, running
 
@@ -55,7 +55,8 @@ def recorder() -> Recorder:
 
 @pytest.fixture
 def queue(recorder: Recorder) -> Any:
-    queue = WorkQueue(recorder, 20, Metrics())
+    metrics = Metrics()
+    queue = WorkQueue(recorder, Room(20, metrics), metrics)
     queue.start()
     yield queue
     recorder.go.set()
