@@ -60,6 +60,15 @@ def test_what_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch, capsys:
     assert capsys.readouterr().err == line
 
 
+def test_ray_that_is_not_installed_is_named(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    assert main(["serve", "--engine", "ray", "--port", "0"]) == 2
+    line = "faircontext: --engine ray needs Ray Serve: pip install 'faircontext[serve,ray]'\n"
+    assert capsys.readouterr().err == line
+
+
 def test_help_needs_no_model(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["serve", "--help"]) == 0
     assert "--label-sets" in capsys.readouterr().out

@@ -14,12 +14,9 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-import ray
 import torch
-from ray import serve
-from ray.exceptions import RayActorError, RayError, RayTaskError
 
-from faircontext.errors import FairContextError
+from faircontext.errors import ArgumentError, FairContextError
 from faircontext.serve.engines import Engine, LocalEngine
 from faircontext.serve.forms import ClassifyForm, ExplainForm, pack_form, unpack_form
 from faircontext.serve.metrics import Metrics
@@ -53,17 +50,23 @@ def engine_on_ray(
         metrics: that are kept.
 
     Raises:
-        FairContextError: an option has a value that cannot be used, or the cluster failed.
+        FairContextError: Ray Serve is not installed, an option has a value that cannot be used, or the cluster failed.
     """
+    try:
+        import ray
+        from ray import serve
+        from ray.exceptions import RayError
+    except ImportError:
+        raise ArgumentError("--engine ray needs Ray Serve: pip install 'faircontext[serve,ray]'") from None
     threads, name = torch.get_num_threads(), f"faircontext-{uuid.uuid4().hex[:8]}"
     try:
-        own = _start(threads * options.replicas)
+        own = _start(ray, threads * options.replicas)
     except (RayError, RuntimeError, ValueError, OSError) as error:
         raise FairContextError(f"Ray cannot be started or reached: {_reason(error)}") from None
     try:
         try:
             serve.start(proxy_location="Disabled", logging_config={"log_level": "ERROR"})
-            deployment = _deployment(options, threads).bind(options, dict(sets), threads)
+            deployment = _deployment(serve, options, threads).bind(options, dict(sets), threads)
             handle = serve.run(deployment, name=name, route_prefix=None)
             described = handle.describe.remote().result()
         except (RayError, RuntimeError) as error:
@@ -128,6 +131,8 @@ class RayEngine(Engine):
 
     async def _ask(self, form: type[ClassifyForm | ExplainForm], fields: dict[str, Any]) -> dict[str, Any]:
         """Return what a replica answers; where one dies, another is asked."""
+        from ray.exceptions import RayActorError, RayTaskError
+
         for left in reversed(range(_TRIES)):
             response = self._handle.answer.remote(form, fields)
             try:
@@ -179,7 +184,7 @@ def _reason(error: Exception) -> str:
     return (str(error).strip() or type(error).__name__).splitlines()[-1]
 
 
-def _deployment(options: ServeOptions, threads: int) -> Any:
+def _deployment(serve: Any, options: ServeOptions, threads: int) -> Any:
     """Return the deployment, which grows with the requests that wait."""
     gpus = int(options.device.startswith("cuda"))
     return serve.deployment(
@@ -197,7 +202,7 @@ def _deployment(options: ServeOptions, threads: int) -> Any:
     )
 
 
-def _start(processors: int) -> bool:
+def _start(ray: Any, processors: int) -> bool:
     """Connect to the cluster that the environment names, or start one here; return whether one was started."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     own = not os.environ.get("RAY_ADDRESS")

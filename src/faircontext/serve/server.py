@@ -57,10 +57,8 @@ def _engine(options: ServeOptions, metrics: Metrics) -> Iterator[Engine]:
     if options.engine == "local":
         yield LocalEngine(Service(options, sets), metrics, Room(options.queue, metrics))
         return
-    try:
-        from faircontext.serve.ray import engine_on_ray
-    except ImportError:
-        raise ArgumentError("--engine ray needs Ray Serve: pip install 'faircontext[serve,ray]'") from None
+    from faircontext.serve.ray import engine_on_ray
+
     with engine_on_ray(options, sets, metrics) as engine:
         yield engine
 
