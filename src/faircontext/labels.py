@@ -37,6 +37,7 @@ class LabelSpace:
         truncate: whether prompts that are too long are cut, with their end token kept, instead of refused.
         context: a context that was learnt before, in place of the words before the class name; None for these words.
             Methods start from it, and zero-shot is then that of the context.
+        stored: whether text features are read from and written to the cache on disk.
 
     Attributes:
         names: as given.
@@ -60,6 +61,7 @@ class LabelSpace:
         descriptions: Mapping[str, Sequence[str]] | Sequence[Sequence[str]] | None = None,
         truncate: bool = False,
         context: LearntContext | None = None,
+        stored: bool = True,
     ) -> None:
         if templates is None:
             templates = PROMPT_SETS["single"] if descriptions is None else ()
@@ -80,6 +82,7 @@ class LabelSpace:
         check_type("context", context, (LearntContext, type(None)), "read one with read_context")
         self.context = context
         self._truncate = truncate
+        self._stored = stored
         self._constants: dict[Hashable, Tensor] = {}
         self._checked: set[Hashable] = set()
         self.others: dict[str, LabelSpace] = {}
@@ -276,7 +279,12 @@ class LabelSpace:
             except ArgumentError as error:
                 raise ArgumentError(f"the other backbone {name!r} (a name, or ARCHITECTURE:TAG): {error}") from None
             self.others[name] = LabelSpace(
-                self.names, backbone, self.templates, descriptions=self.descriptions, truncate=True
+                self.names,
+                backbone,
+                self.templates,
+                descriptions=self.descriptions,
+                truncate=True,
+                stored=self._stored,
             )
         return self.others[name]
 
@@ -328,7 +336,7 @@ class LabelSpace:
         }
         if tokens is not None and self.context is not None:
             key |= {"prepended": None, placement: self.context.digest}
-        folder = cache_folder()
+        folder = cache_folder() if self._stored else None
         folder = None if folder is None else folder / "text"
         return cached_features(folder, key, backbone.device, lambda: self._encode(prompts, tokens, placement))
 

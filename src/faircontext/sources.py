@@ -1,13 +1,13 @@
 """Where an image's bytes lie if it is no file: in a tar archive, a Parquet table, a NumPy array, another file system.
 
 Each is known by what it is called in rows, is small, and goes to other processes as it is: bytes are read when the
-image's turn comes.
+image's turn comes. What was sent to a service has been read already.
 """
 
 import io
 import threading
 from collections import OrderedDict
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,17 @@ from jaxtyping import UInt8
 from faircontext.errors import ArgumentError, reason_of
 from faircontext.imagefiles import BinaryFile, UnreadableError, open_regular
 
-__all__ = ["ArrayRow", "Cell", "Member", "Remote", "Source", "file_system", "map_pictures", "open_source"]
+__all__ = [
+    "ArrayRow",
+    "Cell",
+    "Content",
+    "Member",
+    "Remote",
+    "Source",
+    "file_system",
+    "map_pictures",
+    "open_source",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +157,26 @@ class Remote:
             raise UnreadableError(f"cannot be read: {text[0] if text else type(error).__name__}") from None
 
 
+@dataclass(frozen=True, slots=True)
+class Content:
+    """An image in memory, for example one that was sent.
+
+    Attributes:
+        name: what it is called.
+        content: of the file.
+    """
+
+    name: str
+    content: bytes = field(repr=False)
+
+    def __str__(self) -> str:
+        return self.name
+
+    def open(self) -> BinaryFile:
+        """Read the content."""
+        return io.BytesIO(self.content)
+
+
 @cache
 def file_system(protocol: str) -> Any:
     """Return a file system that fsspec knows."""
@@ -204,7 +234,7 @@ def map_pictures(path: Path) -> UInt8[np.ndarray, "pictures height width 3"]:
     return pictures
 
 
-Source = Path | Member | Cell | Remote | ArrayRow
+Source = Path | ArrayRow | Cell | Content | Member | Remote
 """Where an image lies."""
 
 

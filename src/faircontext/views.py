@@ -129,6 +129,11 @@ class Views:
         self.__dict__.update(state)
 
     @property
+    def nbytes(self) -> int:
+        """Bytes of the image's pixels."""
+        return self._image.nbytes
+
+    @property
     def _pixels(self) -> UInt8[Tensor, "3 height width"]:
         return torch.from_numpy(self._image).permute(2, 0, 1)
 

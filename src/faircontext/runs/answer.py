@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import islice, tee
 from pathlib import Path
 
@@ -40,7 +41,7 @@ from faircontext.system import usable_processors
 from faircontext.types import Prediction
 from faircontext.views import Geometry, ViewRecipe, Views
 
-__all__ = ["AnsweredImage", "Item", "answer_images"]
+__all__ = ["AnsweredImage", "Item", "PreparedImage", "Question", "answer_images", "answer_prepared", "prepare_image"]
 
 _ZERO_SHOT = ZeroShot()
 
@@ -117,7 +118,16 @@ class AnsweredImage:
 
 
 @dataclass(frozen=True)
-class _Prepared:
+class Question:
+    """An image, and what is to answer it."""
+
+    item: Item
+    labels: LabelSpace
+    methods: Mapping[str, Method]
+
+
+@dataclass(frozen=True)
+class PreparedImage:
     """An image that has been read, or why not."""
 
     views: Views | None
@@ -138,23 +148,46 @@ class _Reader:
     augment: bool
     corruption: Corruption | None = None
 
-    def __call__(self, item: Item) -> _Prepared:
+    def __call__(self, item: Item) -> PreparedImage:
+        prepared = prepare_image(partial(self.read, item.path), self.geometry, self.recipe, self.seed, self.corruption)
+        if prepared.views is None:
+            return prepared
         begin = time.perf_counter()
-        try:
-            image = self.read(item.path)
-            views = Views(image.pixels, self.geometry, self.recipe, self.seed)
-            if self.corruption is not None:
-                start = time.perf_counter()
-                views = corrupted_views(views, self.corruption)
-                begin += time.perf_counter() - start  # what makes the picture is no cost of a method
-        except ImageError as error:
-            return _Prepared(None, time.perf_counter() - begin, error.reason)
-        views.plain  # noqa: B018 (made here, as the others below)
         if self.cut:
-            views.all  # noqa: B018
+            prepared.views.all  # noqa: B018
         if self.augment:
-            views.augmented.all  # noqa: B018
-        return _Prepared(views, time.perf_counter() - begin, warnings=image.warnings)
+            prepared.views.augmented.all  # noqa: B018
+        return replace(prepared, seconds=prepared.seconds + time.perf_counter() - begin)
+
+
+def prepare_image(
+    read: Callable[[], DecodedImage],
+    geometry: Geometry,
+    recipe: ViewRecipe,
+    seed: int,
+    corruption: Corruption | None = None,
+) -> PreparedImage:
+    """Read an image and make its plain view.
+
+    Args:
+        read: decodes it; what it raises of `ImageError` is kept as the reason why there is no image.
+        geometry: the backbone's input.
+        recipe: how views are made.
+        seed: the run's seed.
+        corruption: what is done to the image first; its time counts as no method's.
+    """
+    begin = time.perf_counter()
+    try:
+        image = read()
+        views = Views(image.pixels, geometry, recipe, seed)
+        if corruption is not None:
+            start = time.perf_counter()
+            views = corrupted_views(views, corruption)
+            begin += time.perf_counter() - start
+    except ImageError as error:
+        return PreparedImage(None, time.perf_counter() - begin, error.reason)
+    views.plain  # noqa: B018 (made here, as the others when they are asked for)
+    return PreparedImage(views, time.perf_counter() - begin, warnings=image.warnings)
 
 
 def answer_images(
@@ -195,14 +228,14 @@ def answer_images(
     ahead = features is None and attack is None
     reader = _Reader(labels.backbone.geometry, recipe, seed, read, cut and ahead, augment and ahead, corruption)
     items, ahead_of_them = tee(items)
-    stream: Iterator[tuple[Item, _Prepared]] = zip(items, _prepare(reader, ahead_of_them, workers), strict=True)
+    stream: Iterator[tuple[Item, PreparedImage]] = zip(items, _prepare(reader, ahead_of_them, workers), strict=True)
     if attack is not None:
         stream = ((item, _attack(item, image, labels, attack)) for item, image in stream)
     while chunk := list(islice(stream, 1 if cut else ROW_MULTIPLE)):
-        yield from _answer_chunk(chunk, labels, methods, features)
+        yield from answer_prepared([(Question(item, labels, methods), image) for item, image in chunk], features)
 
 
-def _prepare(reader: _Reader, items: Iterator[Item], workers: int) -> Iterator[_Prepared]:
+def _prepare(reader: _Reader, items: Iterator[Item], workers: int) -> Iterator[PreparedImage]:
     """Yield prepared images in order: made when their turn comes, or ahead where there are workers."""
     if workers or reader.cut:
         yield from map_ahead(reader, items, workers) if workers else map(reader, items)
@@ -213,7 +246,7 @@ def _prepare(reader: _Reader, items: Iterator[Item], workers: int) -> Iterator[_
             yield from pool.map(reader, chunk)
 
 
-def _attack(item: Item, image: _Prepared, labels: LabelSpace, attack: Attack) -> _Prepared:
+def _attack(item: Item, image: PreparedImage, labels: LabelSpace, attack: Attack) -> PreparedImage:
     """Attack an image that has been read, where it has."""
     if image.views is None:
         return image
@@ -223,24 +256,33 @@ def _attack(item: Item, image: _Prepared, labels: LabelSpace, attack: Attack) ->
         return replace(image, views=None, error=str(error))
 
 
-def _answer_chunk(
-    chunk: Sequence[tuple[Item, _Prepared]], labels: LabelSpace, methods: Mapping[str, Method], features: Path | None
+def answer_prepared(
+    chunk: Sequence[tuple[Question, PreparedImage]], features: Path | None = None
 ) -> Iterator[AnsweredImage]:
-    """Answer some images; where there are several, their plain views are encoded in one batch."""
+    """Answer images on one backbone; where there are several, their plain views are encoded in one batch.
+
+    Args:
+        chunk: the images, of one label space or of several.
+        features: folder where image features are kept; None keeps none.
+    """
     begin = time.perf_counter()
-    episodes = [None if image.views is None else Episode.of(image.views, labels, features) for _, image in chunk]
+    episodes = [
+        None if image.views is None else Episode.of(image.views, question.labels, features) for question, image in chunk
+    ]
     read = [episode for episode in episodes if episode is not None]
     if len(read) > 1:
-        plain = torch.stack([episode.plain for episode in read]).to(labels.backbone.device)
+        backbone = read[0].backbone
+        plain = torch.stack([episode.plain for episode in read]).to(backbone.device)
         with suppress(FeatureError):  # of one of them: then each is encoded alone, and that one has no prediction
-            encoded = labels.backbone.encode_image(plain / 255.0)
+            encoded = backbone.encode_image(plain / 255.0)
             for episode, z in zip(read, encoded, strict=True):
                 episode.take_z(z)
     shared = (time.perf_counter() - begin) / len(chunk)
-    for (item, image), current in zip(chunk, episodes, strict=True):
+    for (question, image), current in zip(chunk, episodes, strict=True):
+        item, methods = question.item, question.methods
         error, seconds, begin = image.error, image.seconds + shared, time.perf_counter()
         true = item.labels if item.label is None else (item.label,)
-        row = Row(item.name, SEPARATOR.join(labels.names[index] for index in true or ()))
+        row = Row(item.name, SEPARATOR.join(question.labels.names[index] for index in true or ()))
         if current is not None:
             try:
                 answered = _answer(current, methods, row, item.label, seconds)

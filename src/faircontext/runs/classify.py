@@ -1,43 +1,37 @@
 """Classify a user's photos, beside zero-shot: printed and written as they come, or a run on disk as of `evaluate`."""
 
 import os
-import platform
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, replace
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from tqdm import tqdm
 
-from faircontext import __version__
 from faircontext.datasets.inputs import InputOptions, Inputs, collect
 from faircontext.datasets.spec import Dataset
 from faircontext.errors import ArgumentError, and_more, one_line
 from faircontext.files import check_folder, check_outputs
-from faircontext.imageio import MAX_PIXELS
 from faircontext.names import name_warnings
 from faircontext.runs.answer import AnsweredImage, Item, answer_images
-from faircontext.runs.exports import EntrySpool, Export, RowWriter, exports_of, exports_of_rows
+from faircontext.runs.exports import EntrySpool, Export, RowWriter, describe_run, exports_of, exports_of_rows
 from faircontext.runs.features import EmbeddingsWriter, ScoresWriter, manifest_of, manifest_path, write_classifier
 from faircontext.runs.label_totals import LabelTotals
 from faircontext.runs.options import ClassifyOptions, Say
 from faircontext.runs.plan import Plan, Setup, choose, parse_shard, plan_of
-from faircontext.runs.records import Record
+from faircontext.runs.records import Record, split_methods
 from faircontext.runs.runner import Engine, carry_out_in, describe_engine, engine_of
-from faircontext.runs.shift_options import check_shift, facts_of_shift
+from faircontext.runs.shift_options import check_shift
 from faircontext.runs.store import Run
 from faircontext.runs.totals import Totals
 from faircontext.runs.unknown import NONE
 from faircontext.sources import Remote
 
-__all__ = ["SCHEMA_VERSION", "classify"]
-
-SCHEMA_VERSION = 2
+__all__ = ["classify"]
 
 
 def classify(options: ClassifyOptions, inputs: Sequence[str], listed: Iterable[str], warn: Say) -> int:
@@ -157,7 +151,7 @@ def _answer(options: ClassifyOptions, names: Sequence[str], found: Inputs, warn:
             totals.print()
             for warning in totals.warnings():
                 warn(warning)
-            outputs.finish(_report(options, setup, totals))
+            outputs.finish(describe_run(options, setup, totals.summary()))
     if interruption is not None:
         raise type(interruption)(f"interrupted after {totals.images} of {len(positions)} images")
     return 1 if totals.unreadable else 0
@@ -230,7 +224,7 @@ def _name_of(inputs: Sequence[str]) -> str:
 def _export(options: ClassifyOptions, plan: Plan, folder: Path, warn: Say) -> Totals:
     """Count what a run holds, say it, and write files of answers from it."""
     run = Run(folder, {"config": plan.config})
-    asked = [*plan.setup.methods] if options.method == "all" else list(dict.fromkeys(options.method.split(",")))
+    asked = [*plan.setup.methods] if options.method == "all" else split_methods(options.method)
     setup = replace(plan.setup, methods={label: plan.setup.methods[label] for label in asked})
     totals = totals_of(setup, asked)
     files = options.csv or options.json or options.stored
@@ -240,7 +234,7 @@ def _export(options: ClassifyOptions, plan: Plan, folder: Path, warn: Say) -> To
             totals.add_rows(rows)
             if files:
                 outputs.add(exports_of_rows(rows, plan.dataset.names, asked, options.top, _threshold_of(setup)))
-        outputs.finish(_report(options, setup, totals))
+        outputs.finish(describe_run(options, setup, totals.summary()))
     totals.print()
     for warning in totals.warnings():
         warn(warning)
@@ -312,38 +306,3 @@ def _print_run(options: ClassifyOptions, setup: Setup, images: int) -> None:
     )
     if setup.label_rule is not None:
         print(setup.label_rule.summary)
-
-
-def _report(options: ClassifyOptions, setup: Setup, totals: Totals) -> dict[str, Any]:
-    """Return everything about the run but its answers: resolved settings, versions, accuracies."""
-    labels = setup.labels
-    return {
-        "schema_version": SCHEMA_VERSION,
-        "run": {
-            "backbone": options.backbone,
-            "pretrained": options.pretrained,
-            **options.facts_of_weights(),
-            "model": dict(labels.backbone.facts),
-            "precision": labels.backbone.precision,
-            **labels.backbone.engine_facts,
-            "device": str(labels.backbone.device),
-            "batch_size": labels.backbone.batch_size,
-            "threads": torch.get_num_threads(),
-            "logit_scale": labels.backbone.logit_scale,
-            "methods": {label: method.settings() for label, method in setup.methods.items()},
-            "preset": options.preset,
-            "views": asdict(setup.recipe),
-            "templates": labels.templates,
-            **({} if labels.descriptions is None else {"descriptions": labels.descriptions}),
-            "labels": labels.names,
-            "truncate": options.truncate,
-            "seed": options.seed,
-            **({} if (rule := setup.rejection) is None else {"unknown": asdict(rule)}),
-            **({} if setup.label_rule is None else {"multi_label": setup.label_rule.facts}),
-            "exif": options.exif,
-            "max_pixels": min(options.max_pixels, MAX_PIXELS),
-            **facts_of_shift(options.shift),
-        },
-        "versions": {"faircontext": __version__, "torch": torch.__version__, "python": platform.python_version()},
-        "summary": totals.summary(),
-    }

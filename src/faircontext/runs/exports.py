@@ -1,6 +1,7 @@
 """Files of answers: rows in CSV, a document in JSON; both take images one by one, as they come or from a stored run."""
 
 import csv
+import platform
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, suppress
@@ -12,16 +13,25 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import torch
 
+from faircontext import __version__
 from faircontext.datasets.image_tables import SEPARATOR
 from faircontext.files import to_json, write_whole, writing
+from faircontext.imageio import MAX_PIXELS
 from faircontext.labels import LabelSpace
 from faircontext.runs.answer import AnsweredImage
 from faircontext.runs.multi_label import given_labels
+from faircontext.runs.options import ClassifyOptions
+from faircontext.runs.plan import Setup
 from faircontext.runs.records import Row
+from faircontext.runs.shift_options import facts_of_shift
 from faircontext.types import read_diagnostics
 
-__all__ = ["EntrySpool", "Export", "RowWriter", "exports_of", "exports_of_rows"]
+__all__ = ["SCHEMA_VERSION", "EntrySpool", "Export", "RowWriter", "describe_run", "exports_of", "exports_of_rows"]
+
+SCHEMA_VERSION = 2
+"""Of the JSON document."""
 
 
 @dataclass(frozen=True)
@@ -237,3 +247,44 @@ class EntrySpool(AbstractContextManager["EntrySpool"]):
     def __exit__(self, *_: object) -> None:
         with suppress(OSError):  # what could not be written has been said already
             self._file.close()
+
+
+def describe_run(options: ClassifyOptions, setup: Setup, summary: Mapping[str, Any]) -> dict[str, Any]:
+    """Return everything that the JSON file says of a run but its answers: resolved settings, versions, accuracies.
+
+    Args:
+        options: what was asked.
+        setup: what answers.
+        summary: of each method, see `Totals.summary`.
+    """
+    labels = setup.labels
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "run": {
+            "backbone": options.backbone,
+            "pretrained": options.pretrained,
+            **options.facts_of_weights(),
+            "model": dict(labels.backbone.facts),
+            "precision": labels.backbone.precision,
+            **labels.backbone.engine_facts,
+            "device": str(labels.backbone.device),
+            "batch_size": labels.backbone.batch_size,
+            "threads": torch.get_num_threads(),
+            "logit_scale": labels.backbone.logit_scale,
+            "methods": {label: method.settings() for label, method in setup.methods.items()},
+            "preset": options.preset,
+            "views": asdict(setup.recipe),
+            "templates": labels.templates,
+            **({} if labels.descriptions is None else {"descriptions": labels.descriptions}),
+            "labels": labels.names,
+            "truncate": options.truncate,
+            "seed": options.seed,
+            **({} if (rule := setup.rejection) is None else {"unknown": asdict(rule)}),
+            **({} if setup.label_rule is None else {"multi_label": setup.label_rule.facts}),
+            "exif": options.exif,
+            "max_pixels": min(options.max_pixels, MAX_PIXELS),
+            **facts_of_shift(options.shift),
+        },
+        "versions": {"faircontext": __version__, "torch": torch.__version__, "python": platform.python_version()},
+        "summary": summary,
+    }

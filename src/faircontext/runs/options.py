@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from faircontext.datasets.class_folders import class_folders
+from faircontext.datasets.spec import Regime
 from faircontext.errors import ArgumentError, check_minimum
 from faircontext.imageio import MAX_PIXELS, DecodedImage, read_image
 from faircontext.names import class_names
@@ -14,13 +15,15 @@ from faircontext.runs.backbone_options import BackboneOptions
 from faircontext.runs.multi_label import MultiLabelOptions
 from faircontext.runs.process_options import ProcessOptions
 from faircontext.runs.prompt_options import PromptChoice, PromptOptions, digest_of_file
-from faircontext.runs.records import method_of, variant_of
+from faircontext.runs.records import method_of, split_methods, variant_of, with_zero_shot
 from faircontext.runs.shift_options import ShiftOptions
 from faircontext.runs.unknown import UnknownOptions
 from faircontext.sources import Source
 from faircontext.system import keep_freed_memory
 
 if TYPE_CHECKING:
+    from faircontext.backbones import Backbone
+    from faircontext.backbones.contexts import LearntContext
     from faircontext.runs.plan import Model, Setup
 
 __all__ = [
@@ -31,7 +34,6 @@ __all__ = [
     "RunOptions",
     "RunnerOptions",
     "Say",
-    "with_zero_shot",
 ]
 
 
@@ -78,32 +80,45 @@ class RunOptions(BackboneOptions):
             FairContextError: an option has a value that cannot be used.
         """
         from faircontext.backbones.contexts import read_context
-        from faircontext.methods import create_method, list_methods
-        from faircontext.methods.base import METHODS
-        from faircontext.runs.plan import Model
 
-        everything = [*methods] == ["all"]
-        if cut := next((label for label in methods if label.endswith("-") and not variant_of(label)), None):
-            raise ArgumentError(f"invalid method {cut!r}: must be {cut[:-1]}, or {cut}SUFFIX for a variant of it")
-        asked = {label: method_of(label) for label in (list_methods() if everything else methods)}
-        settings = self._settings(asked)
-        for label, name in asked.items():
-            create_method(name, **settings[label])
-        recipe = {**self._view_settings(), "augmix": self.augmix}
+        self._check_methods(methods)
+        self._view_settings()
         check_minimum("seed", self.seed, 0)
         context = None if self.context is None else read_context(self.context)
         backbone = self.create_backbone()
         keep_freed_memory()  # not before: what loading has freed is given back
+        return self.on(backbone, methods, context)
+
+    def on(self, backbone: "Backbone", methods: Sequence[str], context: "LearntContext | None" = None) -> "Model":
+        """Create the methods on a backbone that is loaded, from a context that is read; see `load`."""
+        from faircontext.methods import create_method
+        from faircontext.methods.base import METHODS
+        from faircontext.runs.plan import Model
+
+        everything = [*methods] == ["all"]
         created = {
-            label: create_method(name, preset=self.preset, backbone=backbone, **settings[label])
-            for label, name in asked.items()
-            if not everything or METHODS[name].needs <= backbone.capabilities
+            label: create_method(method_of(label), preset=self.preset, backbone=backbone, **settings)
+            for label, settings in self._check_methods(methods).items()
+            if not everything or METHODS[method_of(label)].needs <= backbone.capabilities
         }
+        recipe = {**self._view_settings(), "augmix": self.augmix}
         return Model(backbone, created, replace(backbone.view_recipe(self.preset), **recipe), context)
 
     def facts_of_weights(self) -> dict[str, Any]:
         """Return what records say of the choice of weights and of the context, where there was one."""
         return super().facts_of_weights() | ({} if self.context is None else {"context": str(self.context)})
+
+    def _check_methods(self, methods: Sequence[str]) -> dict[str, dict[str, Any]]:
+        """Check methods and their settings without a backbone; return the settings by what the methods are called."""
+        from faircontext.methods import create_method, list_methods
+
+        if cut := next((label for label in methods if label.endswith("-") and not variant_of(label)), None):
+            raise ArgumentError(f"invalid method {cut!r}: must be {cut[:-1]}, or {cut}SUFFIX for a variant of it")
+        asked = {label: method_of(label) for label in (list_methods() if [*methods] == ["all"] else methods)}
+        settings = self._settings(asked)
+        for label, name in asked.items():
+            create_method(name, **settings[label])
+        return settings
 
     def _view_settings(self) -> dict[str, Any]:
         from faircontext.methods.base import parse_fields
@@ -195,12 +210,6 @@ class RunnerOptions(MultiLabelOptions, ShiftOptions, UnknownOptions, PromptOptio
             import faircontext.analysis  # noqa: F401
 
 
-def with_zero_shot(words: Sequence[str]) -> list[str]:
-    """Return the methods that words name, commas between, zero-shot first; or `all` alone."""
-    labels = [label for word in words for label in word.split(",")]
-    return labels if labels == ["all"] else list(dict.fromkeys(["zero_shot", *labels]))
-
-
 @dataclass(frozen=True, kw_only=True)
 class ModelOptions(RunOptions):
     """Options of class names, backbone, methods and images."""
@@ -209,7 +218,7 @@ class ModelOptions(RunOptions):
     """Class names with commas between."""
     labels_file: Path | None = None
     """File with a class name a line."""
-    regime: Literal["natural", "fine-grained"] = "natural"
+    regime: Regime = "natural"
     """Kind of data, for --augmix auto: natural or fine-grained."""
 
     def names(self) -> tuple[str, ...]:
@@ -228,7 +237,7 @@ class ModelOptions(RunOptions):
             FairContextError: an option has a value that cannot be used.
         """
         choice = prompts or PromptOptions().choose_prompts(names)
-        return self.load(list(dict.fromkeys(methods.split(",")))).on(names, choice, self.regime, self.truncate)
+        return self.load(split_methods(methods)).on(names, choice, self.regime, self.truncate)
 
 
 @dataclass(frozen=True, kw_only=True)

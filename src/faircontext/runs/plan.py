@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
@@ -17,7 +17,7 @@ from faircontext.datasets.check import check_present
 from faircontext.datasets.corrupted import expand
 from faircontext.datasets.listing import data_hash
 from faircontext.datasets.load import load_dataset
-from faircontext.datasets.spec import Dataset
+from faircontext.datasets.spec import Dataset, Regime
 from faircontext.errors import ArgumentError
 from faircontext.files import digest_of_json, to_json
 from faircontext.imageio import MAX_PIXELS
@@ -82,26 +82,30 @@ class Model:
     recipe: ViewRecipe
     context: LearntContext | None = None
 
-    def on(
-        self,
-        names: Sequence[str],
-        prompts: PromptChoice,
-        regime: Literal["natural", "fine-grained"],
-        truncate: bool = False,
-    ) -> Setup:
+    def on(self, names: Sequence[str], prompts: PromptChoice, regime: Regime, truncate: bool = False) -> Setup:
         """Return what answers images of some classes.
 
         Raises:
             LabelError: a class name, a template or a method on them cannot be used.
         """
-        labels = LabelSpace(
+        return self.answering(self.space(names, prompts, truncate), regime)
+
+    def space(
+        self, names: Sequence[str], prompts: PromptChoice, truncate: bool = False, stored: bool = True
+    ) -> LabelSpace:
+        """Return the label space of some classes; see `on`, and `LabelSpace` for `stored`."""
+        return LabelSpace(
             names,
             self.backbone,
             prompts.templates,
             descriptions=prompts.descriptions,
             truncate=truncate,
             context=self.context,
+            stored=stored,
         )
+
+    def answering(self, labels: LabelSpace, regime: Regime) -> Setup:
+        """Return what answers images of a label space on this backbone; see `on`."""
         for method in self.methods.values():
             method.check_labels(labels)
         return Setup(labels, self.methods, replace(self.recipe, regime=regime))

@@ -26,9 +26,11 @@ __all__ = [
     "method_title",
     "run_name",
     "shift_of",
+    "split_methods",
     "to_numpy",
     "to_table",
     "variant_of",
+    "with_zero_shot",
 ]
 
 SCHEMA_VERSION = 2
@@ -65,6 +67,17 @@ def method_of(label: str) -> str:
 def variant_of(label: str) -> str:
     """Return the variant of a label, `50` of `fcl-50`; empty for the method itself."""
     return label.partition("-")[2]
+
+
+def split_methods(word: str) -> list[str]:
+    """Return the methods that a word names, commas between, each once."""
+    return list(dict.fromkeys(word.split(",")))
+
+
+def with_zero_shot(words: Sequence[str]) -> list[str]:
+    """Return the methods that words name, commas between, zero-shot first; or `all` alone."""
+    labels = split_methods(",".join(words))
+    return labels if labels == ["all"] else list(dict.fromkeys(["zero_shot", *labels]))
 
 
 def method_title(label: str) -> str:
