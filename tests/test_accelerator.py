@@ -23,7 +23,7 @@ def test_methods_and_commands_on_a_pretend_accelerator(pytestconfig: pytest.Conf
         env=environment,
         capture_output=True,
         text=True,
-        timeout=600,
+        timeout=1800,
         check=False,
     )
     assert ended.returncode == 0, f"{ended.stdout}\n{ended.stderr}"

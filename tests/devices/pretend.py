@@ -282,10 +282,10 @@ def assert_alike(found: Any, expected: Any, path: str = "") -> None:
 
 
 def test_evaluate(command: Callable[..., dict[str, Path]], photos: Path) -> None:
-    where = ("--datasets", "shapes", "--root", photos.parent, "--limit", 3, "--workers", 0)
+    where = ("--datasets", "shapes", "--root", photos.parent, "--limit", 2, "--workers", 0)
     words = ("evaluate", *where, "--methods", "all", "--set", "fcl.masks=16")
     expected, found = (load_run(path / "shapes").rows for path in command(*words, out="runs").values())
-    assert expected.num_rows == found.num_rows == 3 * len(list_methods())
+    assert expected.num_rows == found.num_rows == 2 * len(list_methods())
     for column in ("path", "method", "prediction", "zero_shot", "votes", "error", "fallback"):
         assert found[column].to_pylist() == expected[column].to_pylist(), column
     np.testing.assert_allclose(found["confidence"].to_numpy(), expected["confidence"].to_numpy(), rtol=0, atol=1e-5)
