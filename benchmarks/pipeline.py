@@ -25,8 +25,9 @@ from faircontext import Backbone, Episode, LabelSpace, ViewRecipe, ZeroShot
 from faircontext.datasets.load import load_dataset
 from faircontext.imageio import read_image
 from faircontext.runs.answer import Item, answer_images
-from faircontext.runs.plan import Plan, Setup
+from faircontext.runs.plan import Plan
 from faircontext.runs.runner import answer_here, carry_out
+from faircontext.runs.setup import Setup
 from faircontext.runs.store import RunStore
 from faircontext.views import Views
 

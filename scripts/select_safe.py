@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from faircontext.methods import FCL
 from faircontext.metrics.scores import Comparison
 from faircontext.metrics.stats import mcnemar_exact
-from faircontext.runs.plan import choose
+from faircontext.runs.orders import choose
 from faircontext.runs.store import load_runs
 
 Values = dict[str, float]

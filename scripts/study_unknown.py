@@ -21,7 +21,7 @@ from faircontext.files import to_json, write_whole
 from faircontext.imageio import load_image
 from faircontext.metrics import auroc, auroc_draws
 from faircontext.metrics.stats import ENDS
-from faircontext.runs.plan import choose
+from faircontext.runs.orders import choose
 from faircontext.runs.unknown import SCORES, Rejection
 
 SETS = ("caltech101_coop_test", "office_caltech10_amazon", "dtd10_all", "clothing10_test")

@@ -19,7 +19,8 @@ from PIL import Image
 
 from faircontext import FCL, Backbone, Episode, LabelSpace, ViewRecipe, ZeroShot, create_backbone, load_image
 from faircontext.datasets.spec import Dataset, Sample
-from faircontext.runs.plan import Plan, Setup
+from faircontext.runs.plan import Plan
+from faircontext.runs.setup import Setup
 from faircontext.system import resident_mb
 from helpers import CLASSES, give_memory_back
 from tiny_clip import write_model, write_narrow

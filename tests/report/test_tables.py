@@ -45,8 +45,9 @@ from faircontext.report.render import (
 from faircontext.report.table_metrics import METRICS
 from faircontext.report.tables import adjusted_p_values, long_table, paper_table
 from faircontext.runs.groups import find_runs, group_runs, incomplete, method_title
-from faircontext.runs.plan import Plan, Setup
+from faircontext.runs.plan import Plan
 from faircontext.runs.runner import answer_here, carry_out
+from faircontext.runs.setup import Setup
 from made_runs import write_run
 
 ALL = range(20)

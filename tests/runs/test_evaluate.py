@@ -166,7 +166,8 @@ from pathlib import Path
 from faircontext import FCL, LabelSpace, ViewRecipe, ZeroShot, create_backbone
 from faircontext.runs import store
 from faircontext.runs.runner import answer_here, carry_out
-from faircontext.runs.plan import Plan, Setup
+from faircontext.runs.plan import Plan
+from faircontext.runs.setup import Setup
 from faircontext.datasets.spec import Dataset, Sample
 from faircontext.imageio import read_image
 

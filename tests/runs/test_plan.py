@@ -11,7 +11,9 @@ from hypothesis import given, strategies as st
 from faircontext import FCL, Backbone, FairContextError, LabelSpace, ViewRecipe, ZeroShot
 from faircontext.datasets.listing import data_hash
 from faircontext.datasets.spec import Dataset, Sample
-from faircontext.runs.plan import Plan, Setup, choose, parse_shard
+from faircontext.runs.orders import choose, parse_shard
+from faircontext.runs.plan import Plan
+from faircontext.runs.setup import Setup
 
 
 @given(st.integers(0, 200), st.integers(0, 9), st.none() | st.integers(1, 250), st.integers(1, 7))

@@ -11,7 +11,7 @@ from faircontext.imageio import MAX_PIXELS, DecodedImage
 from faircontext.methods import ZeroShot
 from faircontext.methods.fcl import FCL, Adaptation
 from faircontext.runs.options import ModelOptions
-from faircontext.runs.plan import Setup
+from faircontext.runs.setup import Setup
 
 __all__ = ["Explanation", "explain", "explain_in_words", "is_reliable"]
 

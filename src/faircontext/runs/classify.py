@@ -22,9 +22,11 @@ from faircontext.runs.exports import EntrySpool, Export, RowWriter, describe_run
 from faircontext.runs.features import EmbeddingsWriter, ScoresWriter, manifest_of, manifest_path, write_classifier
 from faircontext.runs.label_totals import LabelTotals
 from faircontext.runs.options import ClassifyOptions, Say
-from faircontext.runs.plan import Plan, Setup, choose, parse_shard, plan_of
+from faircontext.runs.orders import choose, parse_shard
+from faircontext.runs.plan import Plan, plan_of
 from faircontext.runs.records import Record, split_methods
 from faircontext.runs.runner import Engine, carry_out_in, describe_engine, engine_of
+from faircontext.runs.setup import Setup
 from faircontext.runs.shift_options import check_shift
 from faircontext.runs.store import Run
 from faircontext.runs.totals import Totals

@@ -20,7 +20,8 @@ from faircontext.runs.analyses import analysis_rows, describe_analysis
 from faircontext.runs.checks import check_same
 from faircontext.runs.label_results import is_multi_label, read_label_result
 from faircontext.runs.options import EvaluateOptions, Say
-from faircontext.runs.plan import find_datasets, parse_shard, plan_of, prompts_of
+from faircontext.runs.orders import parse_shard
+from faircontext.runs.plan import find_datasets, plan_of, prompts_of
 from faircontext.runs.records import run_name
 from faircontext.runs.results import Result, read_results
 from faircontext.runs.runner import carry_out, describe_engine, engine_of

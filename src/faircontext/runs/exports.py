@@ -23,8 +23,8 @@ from faircontext.labels import LabelSpace
 from faircontext.runs.answer import AnsweredImage
 from faircontext.runs.multi_label import given_labels
 from faircontext.runs.options import ClassifyOptions
-from faircontext.runs.plan import Setup
 from faircontext.runs.records import Row
+from faircontext.runs.setup import Setup
 from faircontext.runs.shift_options import facts_of_shift
 from faircontext.types import read_diagnostics
 

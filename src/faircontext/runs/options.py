@@ -24,7 +24,7 @@ from faircontext.system import keep_freed_memory
 if TYPE_CHECKING:
     from faircontext.backbones import Backbone
     from faircontext.backbones.contexts import LearntContext
-    from faircontext.runs.plan import Model, Setup
+    from faircontext.runs.setup import Model, Setup
 
 __all__ = [
     "AnalysisOptions",
@@ -93,7 +93,7 @@ class RunOptions(BackboneOptions):
         """Create the methods on a backbone that is loaded, from a context that is read; see `load`."""
         from faircontext.methods import create_method
         from faircontext.methods.base import METHODS
-        from faircontext.runs.plan import Model
+        from faircontext.runs.setup import Model
 
         everything = [*methods] == ["all"]
         created = {

@@ -1,7 +1,7 @@
 """What a run is: which images in which order, which methods on which labels, and the configuration that is recorded."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -11,104 +11,31 @@ import torch
 from jaxtyping import Int
 
 from faircontext import __version__
-from faircontext.backbones import Backbone
-from faircontext.backbones.contexts import LearntContext
 from faircontext.datasets.check import check_present
 from faircontext.datasets.corrupted import expand
 from faircontext.datasets.listing import data_hash
 from faircontext.datasets.load import load_dataset
-from faircontext.datasets.spec import Dataset, Regime
+from faircontext.datasets.spec import Dataset
 from faircontext.errors import ArgumentError
 from faircontext.files import digest_of_json, to_json
 from faircontext.imageio import MAX_PIXELS
-from faircontext.labels import LabelSpace
-from faircontext.methods import Method
 from faircontext.names import list_warnings
 from faircontext.runs.answer import AnsweredImage, Item
-from faircontext.runs.multi_label import LabelRule
 from faircontext.runs.options import EvaluateOptions, RunnerOptions
+from faircontext.runs.orders import choose
 from faircontext.runs.prompt_options import PromptChoice
 from faircontext.runs.records import MultiLabelRecord, Record, ScoredRecord, run_name
+from faircontext.runs.setup import Model, Setup
 from faircontext.runs.shift_options import check_shift, facts_of_shift
-from faircontext.runs.unknown import Rejection
 from faircontext.shifts import Shift
 from faircontext.types import Prediction
-from faircontext.views import ViewRecipe
 
 __all__ = [
-    "Model",
     "Plan",
-    "Setup",
-    "choose",
     "find_datasets",
-    "parse_shard",
     "plan_of",
     "prompts_of",
 ]
-
-
-@dataclass(frozen=True)
-class Setup:
-    """What answers images; methods are known by what they are called in rows."""
-
-    labels: LabelSpace
-    methods: Mapping[str, Method]
-    recipe: ViewRecipe
-    rejection: Rejection | None = None
-    label_rule: LabelRule | None = None
-
-    def judged_by(self, options: RunnerOptions) -> "Setup":
-        """Return this set-up with what withholds predictions, or gives several, where options ask for it."""
-        if options.multi_label:
-            return replace(self, label_rule=options.label_rule(self.labels))
-        backbone = self.labels.backbone
-        facts = {"backbone": backbone.name, "prompts": options.prompts_name, "logit_scale": backbone.logit_scale}
-        facts |= {"weights": backbone.weights_hash} if options.unknown else {}
-        return replace(self, rejection=options.rejection(self.methods, facts))
-
-    def judge(self, answers: Iterator[AnsweredImage]) -> Iterator[AnsweredImage]:
-        """Return answers without the predictions that are withheld, or with several labels each."""
-        if self.label_rule is not None:
-            return self.label_rule.over(answers)
-        return answers if self.rejection is None else self.rejection.over(answers)
-
-
-@dataclass(frozen=True)
-class Model:
-    """A backbone and the methods that are to run on it, from a learnt context where there is one."""
-
-    backbone: Backbone
-    methods: Mapping[str, Method]
-    recipe: ViewRecipe
-    context: LearntContext | None = None
-
-    def on(self, names: Sequence[str], prompts: PromptChoice, regime: Regime, truncate: bool = False) -> Setup:
-        """Return what answers images of some classes.
-
-        Raises:
-            LabelError: a class name, a template or a method on them cannot be used.
-        """
-        return self.answering(self.space(names, prompts, truncate), regime)
-
-    def space(
-        self, names: Sequence[str], prompts: PromptChoice, truncate: bool = False, stored: bool = True
-    ) -> LabelSpace:
-        """Return the label space of some classes; see `on`, and `LabelSpace` for `stored`."""
-        return LabelSpace(
-            names,
-            self.backbone,
-            prompts.templates,
-            descriptions=prompts.descriptions,
-            truncate=truncate,
-            context=self.context,
-            stored=stored,
-        )
-
-    def answering(self, labels: LabelSpace, regime: Regime) -> Setup:
-        """Return what answers images of a label space on this backbone; see `on`."""
-        for method in self.methods.values():
-            method.check_labels(labels)
-        return Setup(labels, self.methods, replace(self.recipe, regime=regime))
 
 
 @dataclass(frozen=True)
@@ -275,36 +202,6 @@ class Plan:
             n = min(len(dataset.samples), self.limit or len(dataset.samples))
             yield f"shard {self.shard[0]}/{self.shard[1]} has no image, since there are only {n:,}"
         yield from (*dataset.warnings, *list_warnings(dataset.names), *self.setup.labels.warnings())
-
-
-def choose(
-    n: int, seed: int, limit: int | None = None, shard: tuple[int, int] | None = None
-) -> Int[np.ndarray, " images"]:
-    """Return which of some images a run answers, in its order: a permutation by the seed, its head, every n-th of it.
-
-    A run with a smaller limit answers a part of what one with a larger limit answers. The order is mixed because data
-    sets are sorted by class: what has been answered at any time is a sample of the whole.
-
-    Args:
-        n: how many images there are.
-        seed: of the run.
-        limit: how many of them.
-        shard: `(i, n)` for the i-th of n parts.
-    """
-    order = np.random.default_rng([seed, n]).permutation(n)[:limit]
-    return order if shard is None else order[shard[0] :: shard[1]]
-
-
-def parse_shard(text: str) -> tuple[int, int]:
-    """Read `i/n`.
-
-    Raises:
-        ArgumentError: it is not the i-th of n parts, counted from 0.
-    """
-    part, slash, parts = text.partition("/")
-    if not (slash and part.isdecimal() and parts.isdecimal() and int(part) < int(parts)):
-        raise ArgumentError(f"--shard {text} is not possible; write i/n with i from 0 to n - 1, for example 0/4")
-    return int(part), int(parts)
 
 
 def find_datasets(options: EvaluateOptions) -> list[Dataset]:

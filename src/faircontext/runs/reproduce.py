@@ -26,10 +26,11 @@ from faircontext.runs.evaluate import check_asked, evaluate_missing
 from faircontext.runs.experiment_options import ExperimentOptions, ReproduceOptions
 from faircontext.runs.experiments import Experiment, ExperimentRun, read_experiment
 from faircontext.runs.options import EvaluateOptions, Say
-from faircontext.runs.plan import Setup, plan_of
+from faircontext.runs.plan import plan_of
 from faircontext.runs.prompt_options import PromptOptions
 from faircontext.runs.records import method_of
 from faircontext.runs.sessions import start_session
+from faircontext.runs.setup import Setup
 from faircontext.runs.store import Run, load_run
 
 __all__ = ["Reproduced", "Scheduled", "estimate", "interpolate", "reproduce", "seconds_per_image"]

@@ -15,10 +15,11 @@ from faircontext.datasets.spec import Dataset
 from faircontext.imageio import DecodedImage
 from faircontext.runs.answer import answer_images
 from faircontext.runs.options import RunnerOptions, Say
-from faircontext.runs.plan import Model, Plan, plan_of
+from faircontext.runs.plan import Plan, plan_of
 from faircontext.runs.processes import answer_in_processes, processes_for
 from faircontext.runs.records import SCHEMA_VERSION, Record
 from faircontext.runs.sessions import start_session
+from faircontext.runs.setup import Model
 from faircontext.runs.store import Run, RunStore
 from faircontext.runs.watch import Watch
 from faircontext.sources import Source

@@ -14,9 +14,9 @@ from faircontext.methods.base import METHODS
 from faircontext.names import check_name, name_warnings, parse_labels, split_labels
 from faircontext.prompt_files import parse_descriptions
 from faircontext.runs.options import ClassifyOptions
-from faircontext.runs.plan import Model, Setup
 from faircontext.runs.prompt_options import PromptChoice, PromptOptions
 from faircontext.runs.records import method_of, split_methods
+from faircontext.runs.setup import Model, Setup
 from faircontext.serve.forms import ClassifyForm, ExplainForm, LabelFields
 from faircontext.serve.options import ServeOptions, without_folders
 from faircontext.serve.refusals import Refused, blamed_on
