@@ -17,7 +17,7 @@ bench: $(STAMP)  ## run the tests of how long things take, one after the other, 
 
 test-lowest:  ## run the tests against the lowest versions that are declared, in .venv-lowest
 	$(PYTHON) -m venv .venv-lowest
-	.venv-lowest/bin/pip install --quiet --editable '.[checkpoints,demo]' -c tests/lowest.txt beartype hypothesis pytest pytest-xdist scikit-learn torchcam torchmetrics
+	.venv-lowest/bin/pip install --quiet --editable '.[checkpoints,client,corruptions,demo,serve]' -c tests/lowest.txt beartype hypothesis jsonschema pytest pytest-xdist scikit-learn torchcam torchmetrics
 	.venv-lowest/bin/python -m pytest -o addopts= -o filterwarnings=default -m 'not timing'
 
 lint: $(STAMP)  ## style, formatting, types and who imports whom

@@ -24,8 +24,9 @@ from common import add_model_options, make_backbone
 from faircontext import Backbone, Episode, LabelSpace, ViewRecipe, ZeroShot
 from faircontext.datasets.load import load_dataset
 from faircontext.imageio import read_image
-from faircontext.runs.answer import Item, answer_images
+from faircontext.runs.answer import answer_images
 from faircontext.runs.plan import Plan
+from faircontext.runs.prepare import Item
 from faircontext.runs.runner import answer_here, carry_out
 from faircontext.runs.setup import Setup
 from faircontext.runs.store import RunStore

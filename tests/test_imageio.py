@@ -7,6 +7,7 @@ from PIL import Image
 
 from faircontext.errors import ArgumentError, ImageError
 from faircontext.imageio import MAX_PIXELS, load_image
+from faircontext.sources import Content
 
 COLOURS = np.arange(2 * 3 * 3, dtype=np.uint8).reshape(2, 3, 3) * 14
 RED, GREEN, BLUE, WHITE, BLACK = [255, 0, 0], [0, 255, 0], [0, 0, 255], [255, 255, 255], [0, 0, 0]
@@ -34,6 +35,16 @@ def test_a_lossless_colour_image_is_read_as_it_is(tmp_path, kind):
     pixels = load_image(save(tmp_path / f"a.{kind}", Image.fromarray(COLOURS), **options))
     assert pixels.dtype == np.uint8
     assert np.array_equal(pixels, COLOURS)
+
+
+def test_an_image_in_memory_is_read_as_its_file(tmp_path):
+    content = save(tmp_path / "a.png", Image.fromarray(COLOURS)).read_bytes()
+    assert np.array_equal(load_image(Content("sent.png", content)), COLOURS)
+    for broken, reason in ((b"", "the file is empty"), (content[:50], "cannot be decoded"), (b"text", "text")):
+        with pytest.raises(ImageError, match=rf"^sent\.png: .*{reason}"):
+            load_image(Content("sent.png", broken))
+    with pytest.raises(ImageError, match=r"^sent\.png: 3 x 2 pixels are more than the limit of 5"):
+        load_image(Content("sent.png", content), max_pixels=5)
 
 
 def test_a_jpeg_is_read_within_its_loss(tmp_path):

@@ -18,7 +18,7 @@ MODULES = [
 ]
 """Every module but the packages themselves, which are imported with their modules."""
 
-CORE = [name for name in MODULES if name.split(".")[1] not in ("report", "cli", "runs", "datasets")]
+CORE = [name for name in MODULES if name.split(".")[1] not in ("report", "cli", "runs", "serve", "datasets")]
 
 POSIX_MODULES = ("fcntl", "grp", "pty", "pwd", "resource", "syslog", "termios", "tty")
 

@@ -144,7 +144,7 @@ def minimise(
         with torch.enable_grad():  # also where the caller has switched gradients off
             value = loss()
         losses.append(value.item())
-        if not value.isfinite():
+        if not math.isfinite(losses[-1]):
             return Descent(tuple(losses), "the loss was not finite")
         slopes = torch.autograd.grad(value, parameters, allow_unused=True) if gradients is None else gradients()
         moved = [row for row, slope in enumerate(slopes) if slope is not None]

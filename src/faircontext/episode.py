@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import asdict
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
 from pathlib import Path
 from types import NoneType
 from typing import TypeVar, cast
@@ -17,7 +17,7 @@ from faircontext.errors import ArgumentError, check_minimum, check_type
 from faircontext.evidence import distinct_maps, importance
 from faircontext.files import digest
 from faircontext.labels import LabelSpace
-from faircontext.masks import Masks, Occluder, occlude, sample_masks
+from faircontext.masks import Filling, Masks, Occluder, occlude, sample_masks
 from faircontext.types import Image
 from faircontext.views import Purpose, ViewRecipe, Views
 
@@ -94,6 +94,7 @@ class Episode:
         rows: int,
         encode: Callable[[int, int], Tensor],
         known: Tensor | None = None,
+        step: int | None = None,
     ) -> Float[Tensor, "rows dim"]:
         """Encode pictures made from this image, batch by batch, or take their features from the folder of features.
 
@@ -101,15 +102,17 @@ class Episode:
             kind: what the pictures are.
             key: what they depend on besides image, seed and backbone, other than their number.
             rows: how many; the first ones of more are these.
-            encode: gives the features of those from one index to another.
+            encode: gives the features of those from one index to another, which are checked here, all together.
             known: features of the first ones, where some have been encoded.
+            step: how many are encoded by one call; None for the backbone's batch size.
         """
 
         def compute() -> Tensor:
-            size = self.backbone.batch_size
+            size = step or self.backbone.batch_size
             begin = 0 if known is None else len(known)
-            encoded = [encode(start, min(start + size, rows)) for start in range(begin, rows, size)]
-            return torch.cat(encoded if known is None else [known, *encoded])
+            encoded = torch.cat([encode(start, min(start + size, rows)) for start in range(begin, rows, size)])
+            encoded = self.backbone.check_features(encoded)
+            return encoded if known is None else torch.cat([known, encoded])
 
         if self._features is None:
             return compute()
@@ -158,10 +161,10 @@ class Episode:
     def view_features(self) -> Float[Tensor, "views dim"]:
         """Unit-norm image features of the views."""
         recipe = {**asdict(self.recipe), "count": None, "regime": None}  # neither changes the first views
-        device = self.backbone.device
+        views = cache(lambda: self.views.to(self.backbone.device))  # made where features are not stored, copied once
 
         def encode(start: int, stop: int) -> Tensor:
-            return self.backbone.encode_image(self.views[start:stop].to(device) / 255.0)
+            return self.backbone.encode_image(views()[start:stop] / 255.0, False)
 
         return self._encode("views", recipe, self.recipe.count, encode)
 
@@ -230,18 +233,22 @@ class Episode:
                 masks = masks.on_patches(self.backbone.patches, fraction)
             known = self._masked[key][1] if key in self._masked else None
             facts = {"grids": grids, "fraction": fraction, "occluder": occluder}
-            encode = partial(self._encode_masked, masks, occluder)
-            self._masked[key] = masks, self._encode("masked", facts, count, encode, known)
+            if occluder == "drop":  # in batches of its own, so that the picture's patches are embedded once
+                encode, step = partial(self._encode_without, masks), count
+            else:
+                encode, step = partial(self._encode_masked, masks.to(self.backbone.device), occluder), None
+            self._masked[key] = masks, self._encode("masked", facts, count, encode, known, step)
         masks, encoded = self._masked[key]  # the first masks of a longer run are the shorter run
         return masks.first(count), encoded[:count]
 
-    def _encode_masked(self, masks: Masks, occluder: Occluder, start: int, stop: int) -> Float[Tensor, "masks dim"]:
-        """Encode the copies of the image that masks `start` to `stop` give."""
-        if occluder == "drop":
-            return self.backbone.encode_without(self.x, torch.stack(masks.cells[start:stop]))
-        height, width = self.x.shape[1:]
-        pixels = occlude(self.x, masks.pixels(start, stop, height, width).to(self.x.device), occluder)
-        return self.backbone.encode_image(pixels)
+    def _encode_without(self, masks: Masks, start: int, stop: int) -> Float[Tensor, "masks dim"]:
+        """Encode the image without the patches that masks `start` to `stop` hide."""
+        return self.backbone.encode_without(self.x, torch.stack(masks.cells[start:stop]), False)
+
+    def _encode_masked(self, masks: Masks, occluder: Filling, start: int, stop: int) -> Float[Tensor, "masks dim"]:
+        """Encode the copies of the image that masks `start` to `stop` give, made where the image is."""
+        pixels = occlude(self.x, masks.pixels(start, stop, *self.x.shape[1:]), occluder)
+        return self.backbone.encode_image(pixels, False)
 
     def importance(
         self,
@@ -277,6 +284,6 @@ class Episode:
         key = {"maps": digest(maps.cpu().contiguous().numpy().data)} if self._features is not None else {}
 
         def encode(start: int, stop: int) -> Tensor:
-            return self.backbone.encode_image(self.x * maps[start:stop, None])
+            return self.backbone.encode_image(self.x * maps[start:stop, None], False)
 
         return self._encode("weighted", key, len(maps), encode)

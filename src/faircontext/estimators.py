@@ -73,18 +73,25 @@ class Evidence:
     def maps(self) -> Float[Tensor, "classes height width"]:
         """The maps `E_c`, in nats."""
         if self.estimator == "paper" and self.smoothing == 0.0:
-            return evidence_maps(self.importance, self.masks, self.height, self.width)
-        return self._estimate(torch.arange(len(self.masks)), self.height, self.width)
+            maps = evidence_maps(self._table, self.masks, self.height, self.width)
+        else:
+            maps = self._estimate(torch.arange(len(self.masks)), self.height, self.width)
+        return maps.to(self.importance.device)
+
+    @cached_property
+    def _table(self) -> Float[Tensor, "masks classes"]:
+        """The importance on the CPU, where the masks are: small sums, which would keep an accelerator waiting."""
+        return self.importance.cpu()
 
     @cached_property
     def _regression(self) -> "_Regression":
-        return _Regression.of(self.importance, self.masks)
+        return _Regression.of(self._table, self.masks)
 
     def _estimate(self, rows: Tensor, height: int, width: int) -> Float[Tensor, "classes height width"]:
-        """Estimate the maps from some of the masks."""
+        """Estimate the maps from some of the masks, on the CPU."""
         if self.estimator == "least-squares":
             return self._regression.maps(rows, height, width, self.smoothing)
-        chosen, masks = self.importance[rows.to(self.importance.device)], self.masks.select(rows.tolist())
+        chosen, masks = self._table[rows], self.masks.select(rows.tolist())
         return spread(_linear_weights(chosen, self.estimator), masks, height, width, self.smoothing)
 
     def contrast(self, first: int, second: int) -> "Evidence":
@@ -132,7 +139,7 @@ class Evidence:
         if count < 2 * BLOCKS:
             return self.importance.new_full((self.importance.shape[1], side, side), math.inf)
         groups = [self._estimate(torch.arange(start, count, BLOCKS), side, side) for start in range(BLOCKS)]
-        return torch.stack(groups).std(0) / math.sqrt(BLOCKS)
+        return (torch.stack(groups).std(0) / math.sqrt(BLOCKS)).to(self.importance)
 
 
 def _correlation(first: Float[Tensor, "rows n"], second: Float[Tensor, "rows n"]) -> Float[Tensor, " rows"]:

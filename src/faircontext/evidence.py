@@ -67,7 +67,7 @@ def evidence_maps(
     maps = importance.new_zeros(importance.shape[1], height, width)
     for grid, rows, chosen in masks.by_grid():
         per_cell = importance[rows.to(importance.device)].T @ chosen.to(importance)
-        maps += per_cell[:, cell_of_pixel(grid, height, width).to(importance.device)]
+        maps += per_cell[:, cell_of_pixel(grid, height, width, importance.device)]
     return maps / len(masks)
 
 

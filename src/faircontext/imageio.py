@@ -28,7 +28,7 @@ from faircontext.imagefiles import (
     without_bad_metadata,
 )
 from faircontext.raw import develop
-from faircontext.sources import Cell, Member, Remote, Source, open_source
+from faircontext.sources import ArrayRow, Cell, Content, Member, Remote, Source, open_source
 
 __all__ = ["EXTENSIONS", "MAX_PIXELS", "DecodedImage", "image_extensions", "load_image", "read_image"]
 
@@ -100,12 +100,12 @@ def read_image(path: Source | str, *, max_pixels: int = MAX_PIXELS, exif: bool =
     Raises:
         ImageError: the file cannot be read as an image, or is too large; the message names it and says why.
     """
-    check_type("path", path, (str, os.PathLike, Member, Cell, Remote))
+    check_type("path", path, (str, os.PathLike, ArrayRow, Cell, Content, Member, Remote))
     check_type("max_pixels", max_pixels, int)
     check_minimum("max_pixels", max_pixels, 1)
     limit, head = min(max_pixels, MAX_PIXELS), b""
     try:
-        source = path if isinstance(path, Member | Cell | Remote) else Path(path)
+        source = path if isinstance(path, ArrayRow | Cell | Content | Member | Remote) else Path(path)
         with open_source(source) as file, _QUIET:
             head = file.read(1024)
             file.seek(0)

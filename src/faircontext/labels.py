@@ -12,7 +12,7 @@ from torch import Tensor
 
 from faircontext.backbones import Backbone, create_backbone
 from faircontext.backbones.contexts import LearntContext, save_context
-from faircontext.backbones.prompts import CONTEXT, PROMPT_SETS, Placement, Prompts
+from faircontext.backbones.prompts import CONTEXT, PROMPT_SETS, Placement, Prompts, find_alike
 from faircontext.backbones.towers import cache_folder, cached_features
 from faircontext.errors import ArgumentError, LabelError, and_more, check_type
 from faircontext.files import digest_of_json
@@ -39,6 +39,7 @@ class LabelSpace:
         truncate: whether prompts that are too long are cut, with their end token kept, instead of refused.
         context: a context that was learnt before, in place of the words before the class name; None for these words.
             Methods start from it, and zero-shot is then that of the context.
+        stored: whether text features are read from and written to the cache on disk.
 
     Attributes:
         names: as given.
@@ -62,6 +63,7 @@ class LabelSpace:
         descriptions: Mapping[str, Sequence[str]] | Sequence[Sequence[str]] | None = None,
         truncate: bool = False,
         context: LearntContext | None = None,
+        stored: bool = True,
     ) -> None:
         if templates is None:
             templates = PROMPT_SETS["single"] if descriptions is None else ()
@@ -81,13 +83,16 @@ class LabelSpace:
         self.backbone = backbone
         check_type("context", context, (LearntContext, type(None)), "read one with read_context")
         self.context = context
+        self._truncate = truncate
+        self._stored = stored
         self._constants: dict[Hashable, Tensor] = {}
         self._checked: set[Hashable] = set()
         self.others: dict[str, LabelSpace] = {}
         self.templates = tuple(templates)
         self.descriptions = None if descriptions is None else arrange_descriptions(descriptions, self.names)
         self.prompts: tuple[Prompts, ...] = tuple(self._fit(prompts, truncate) for prompts in self._tokenize())
-        self._context_warnings = [] if context is None else self._check_context(context)
+        described = self.descriptions is not None
+        self._context_warnings = [] if context is None else context.check(backbone, self.prompts, self.names, described)
 
     def __len__(self) -> int:
         return len(self.names)
@@ -108,22 +113,6 @@ class LabelSpace:
         self.backbone.check_length(prompts)
         return prompts
 
-    def _check_context(self, context: LearntContext) -> list[str]:
-        """Refuse a context that is not of these prompts, and return what cannot be known of it."""
-        if self.descriptions is not None:
-            raise LabelError(
-                f"{context.source}: a context takes the place of the words before the class name, and descriptions of "
-                "the classes have none in common; leave one of the two out"
-            )
-        if len(self.prompts) > 1:
-            raise LabelError(
-                f"{context.source}: a context takes the place of the words of one template, and there are "
-                f"{len(self.prompts)}; give one, as with the prompt set single"
-            )
-        warnings = context.check(self.backbone, self.prompts[0], self.names)
-        self.backbone.check_length(self.prompts[0], context.tokens.shape[-2] - self.prompts[0].length)
-        return warnings
-
     def warnings(self) -> list[str]:
         """Return what a person should know about the prompts before a run, a line each."""
         return [*self._context_warnings, *self._prompt_warnings()]
@@ -132,20 +121,12 @@ class LabelSpace:
         shortened = [(prompts.rows, {*prompts.cut_rows}) for prompts in self.prompts if prompts.cut_rows]
         cut = sorted({self.names[index] for rows, some in shortened for index, own in enumerate(rows) if some & {*own}})
         lines = [f"cut to what {self.backbone.name} reads: {name[:60]} ..." for name in cut]
-        alike = [names for names in self._read_alike() if len({*map(normalise, names)}) > 1]
+        groups = [[self.names[index] for index in group] for group in find_alike(self.prompts)]
+        alike = [names for names in groups if len({*map(normalise, names)}) > 1]
         if alike:
-            groups = and_more([and_more(names) for names in alike], 3, "; ")
-            lines.append(f"{self.backbone.name} reads these class names alike: {groups}; they tie, and the first wins")
+            listed = and_more([and_more(names) for names in alike], 3, "; ")
+            lines.append(f"{self.backbone.name} reads these class names alike: {listed}; they tie, and the first wins")
         return lines
-
-    def _read_alike(self) -> list[list[str]]:
-        """Return the groups of classes whose prompts are the same tokens in every template."""
-        tokens = [(prompts.rows, [tuple(row) for row in prompts.ids.tolist()]) for prompts in self.prompts]
-        groups: dict[Hashable, list[str]] = {}
-        for index, name in enumerate(self.names):
-            read = tuple(frozenset(ids[row] for row in rows[index]) for rows, ids in tokens)
-            groups.setdefault(read, []).append(name)
-        return [names for names in groups.values() if len(names) > 1]
 
     @property
     def summary(self) -> str:
@@ -293,9 +274,33 @@ class LabelSpace:
             except ArgumentError as error:
                 raise ArgumentError(f"the other backbone {name!r} (a name, or ARCHITECTURE:TAG): {error}") from None
             self.others[name] = LabelSpace(
-                self.names, backbone, self.templates, descriptions=self.descriptions, truncate=True
+                self.names,
+                backbone,
+                self.templates,
+                descriptions=self.descriptions,
+                truncate=True,
+                stored=self._stored,
             )
         return self.others[name]
+
+    def of(self, names: Sequence[str], descriptions: Sequence[Sequence[str]] | None = None) -> "LabelSpace":
+        """Return other classes on the same backbone, with the same templates and from the same context.
+
+        Args:
+            names: of the classes.
+            descriptions: theirs, where they have any; without templates and descriptions, "a photo of a {}." is taken.
+
+        Raises:
+            LabelError: see `LabelSpace`.
+        """
+        return LabelSpace(
+            names,
+            self.backbone,
+            self.templates or (None if descriptions is None else ()),
+            descriptions=descriptions,
+            truncate=self._truncate,
+            context=self.context,
+        )
 
     def check_once(self, key: Hashable, check: Callable[[], None]) -> None:
         """Run a check of the label set that a method needs, for the first image only."""
@@ -326,7 +331,7 @@ class LabelSpace:
         }
         if tokens is not None and self.context is not None:
             key |= {"prepended": None, placement: self.context.digest}
-        folder = cache_folder()
+        folder = cache_folder() if self._stored else None
         folder = None if folder is None else folder / "text"
         return cached_features(folder, key, backbone.device, lambda: self._encode(prompts, tokens, placement))
 

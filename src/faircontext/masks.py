@@ -91,21 +91,31 @@ class Masks:
             rows = (sizes == grid).nonzero().flatten()
             yield grid, rows, torch.stack([self.cells[row].flatten() for row in rows.tolist()])
 
+    def to(self, device: torch.device) -> "Masks":
+        """Return the masks on a device, brought there by one copy."""
+        if not self.cells or self.cells[0].device == device:
+            return self
+        flat = torch.cat([cells.flatten() for cells in self.cells]).to(device)
+        parts = flat.split([cells.numel() for cells in self.cells])
+        return Masks(tuple(part.view(cells.shape) for part, cells in zip(parts, self.cells, strict=True)), self.drawn)
+
     def pixels(self, start: int, stop: int, height: int, width: int) -> Bool[Tensor, "masks height width"]:
-        """Return masks `start` to `stop` at pixel resolution: binary, no interpolation (unlike RISE)."""
-        return torch.stack(
-            [cells.flatten()[cell_of_pixel(len(cells), height, width)] for cells in self.cells[start:stop]]
-        )
+        """Return masks `start` to `stop` at pixel resolution, on their device: binary, not interpolated as RISE's."""
+        chosen = self.cells[start:stop]
+        index = {grid: cell_of_pixel(grid, height, width, chosen[0].device) for grid in {*map(len, chosen)}}
+        return torch.stack([cells.flatten()[index[len(cells)]] for cells in chosen])
 
 
-def cell_of_pixel(grid: int, height: int, width: int) -> Int[Tensor, "height width"]:
+def cell_of_pixel(
+    grid: int, height: int, width: int, device: torch.device | None = None
+) -> Int[Tensor, "height width"]:
     """Return the flat index of the cell `(floor(u g / H), floor(v g / W))` that pixel (u, v) lies in."""
-    return cell_of(grid, height)[:, None] * grid + cell_of(grid, width)
+    return cell_of(grid, height, device)[:, None] * grid + cell_of(grid, width, device)
 
 
-def cell_of(grid: int, side: int) -> Int[Tensor, " side"]:
+def cell_of(grid: int, side: int, device: torch.device | None = None) -> Int[Tensor, " side"]:
     """Return the cell that each pixel lies in along one axis: `floor(u g / H)`."""
-    return torch.arange(side) * grid // side
+    return torch.arange(side, device=device) * grid // side
 
 
 @lru_cache(maxsize=64)

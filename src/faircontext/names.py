@@ -25,6 +25,7 @@ __all__ = [
     "normalise",
     "parse_labels",
     "read_labels",
+    "split_labels",
 ]
 
 _NUMBERED = re.compile(r"(\d+|n\d{8})(?:[.:;,)\t]\s*|\s+)\D.*")
@@ -268,28 +269,46 @@ def class_names(text: str | None, file: Path | None) -> tuple[str, ...]:
     raise ArgumentError("give the class names either as --labels a,b,c or as --labels-file FILE")
 
 
-def parse_labels(text: str) -> tuple[str, ...]:
+def parse_labels(text: str, source: str = "--labels") -> tuple[str, ...]:
     """Read class names with commas between.
+
+    Args:
+        text: the names.
+        source: what gives them, for the message.
 
     Raises:
         LabelError: there are none.
     """
-    return _clean(text.split(","), "--labels")
+    return _clean(text.split(","), source)
+
+
+def split_labels(text: str, source: str) -> tuple[str, ...]:
+    """Read class names, one a line; blank lines and lines that start with # are left out.
+
+    Args:
+        text: the names.
+        source: what gives them, for the message.
+
+    Raises:
+        LabelError: there are none.
+    """
+    lines = text.split("\n")  # splitlines knows more ends than a file has
+    return _clean((line for line in lines if not line.lstrip().startswith("#")), source)
 
 
 def read_labels(path: Path) -> tuple[str, ...]:
-    """Read class names from a text file, one a line; blank lines and lines that start with # are left out.
+    """Read class names from a text file, see `split_labels`.
 
     Raises:
         LabelError: the file cannot be read, or has no names.
     """
     try:
-        lines = path.read_text(encoding="utf-8-sig").split("\n")  # splitlines knows more ends than a file has
+        text = path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError:
         raise LabelError(f"{path}: not a text file in UTF-8; save it as UTF-8") from None
     except OSError as error:
         raise LabelError(f"{path}: {reason_of(error)}") from None
-    return _clean((line for line in lines if not line.lstrip().startswith("#")), str(path))
+    return split_labels(text, str(path))
 
 
 def _clean(names: Iterable[str], source: str) -> tuple[str, ...]:

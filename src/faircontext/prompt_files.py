@@ -14,7 +14,15 @@ from unicodedata import category
 from faircontext.errors import LabelError, and_more, reason_of
 from faircontext.names import ClassIndex, normalise
 
-__all__ = ["arrange_descriptions", "as_template", "fill_template", "read_descriptions", "read_templates"]
+__all__ = [
+    "Descriptions",
+    "arrange_descriptions",
+    "as_template",
+    "fill_template",
+    "parse_descriptions",
+    "read_descriptions",
+    "read_templates",
+]
 
 Descriptions = tuple[tuple[str, ...], ...]
 """The prompts of each class, in the order of the classes."""
@@ -96,16 +104,31 @@ def read_descriptions(path: Path, names: Sequence[str], dataset: str | None = No
     Raises:
         LabelError: the file cannot be read, or lacks prompts of a class.
     """
-    document = _parse(path, _read(path))
+    return parse_descriptions(_read(path), names, path, dataset)
+
+
+def parse_descriptions(text: str, names: Sequence[str], source: Path | str, dataset: str | None = None) -> Descriptions:
+    """Return the prompts of each class from JSON text; see `read_descriptions`.
+
+    Args:
+        text: JSON.
+        names: class names.
+        source: what gives the text, for messages.
+        dataset: name of the data set.
+
+    Raises:
+        LabelError: it is no such JSON, or lacks prompts of a class.
+    """
+    document = _parse(source, text)
     if not isinstance(document, Mapping) or not document:
-        raise LabelError(f"{path}: is no JSON object of class names and lists of prompts")
+        raise LabelError(f"{source}: is no JSON object of class names and lists of prompts")
     if all(isinstance(entry, Mapping) for entry in document.values()):
-        document = _descriptions_of_set(path, document, names, dataset)
-    return arrange_descriptions(document, names, f"{path}: ")
+        document = _descriptions_of_set(source, document, names, dataset)
+    return arrange_descriptions(document, names, f"{source}: ")
 
 
 def _descriptions_of_set(
-    path: Path, document: Mapping[str, Mapping[str, Any]], names: Sequence[str], dataset: str | None
+    source: Path | str, document: Mapping[str, Mapping[str, Any]], names: Sequence[str], dataset: str | None
 ) -> Mapping[str, Any]:
     if len(document) == 1:
         return next(iter(document.values()))
@@ -117,7 +140,7 @@ def _descriptions_of_set(
         return document[whole[0]]
     which = f"{and_more(whole)} have all classes" if whole else "none has all classes"
     raise LabelError(
-        f"{path}: has prompts of {len(document)} data sets, of which {which}; copy the one you want to a "
+        f"{source}: has prompts of {len(document)} data sets, of which {which}; copy the one you want to a "
         "file of its own"
     )
 
@@ -180,11 +203,11 @@ def _read(path: Path) -> str:
         raise LabelError(f"{path}: is no UTF-8 text; save it as UTF-8") from None
 
 
-def _parse(path: Path, text: str) -> Any:
+def _parse(source: Path | str, text: str) -> Any:
     def build(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         keys = [key for key, _ in pairs]
         if doubled := next((key for key, count in _counts(keys).items() if count > 1), None):
-            raise LabelError(f"{path}: has {doubled!r} twice; join the two lists")
+            raise LabelError(f"{source}: has {doubled!r} twice; join the two lists")
         return dict(pairs)
 
     try:
@@ -192,7 +215,7 @@ def _parse(path: Path, text: str) -> Any:
     except (ValueError, RecursionError) as error:
         if isinstance(error, LabelError):
             raise
-        raise LabelError(f"{path}: is no JSON: {error}") from None
+        raise LabelError(f"{source}: is no JSON: {error}") from None
 
 
 def _counts(words: Sequence[str]) -> dict[str, int]:

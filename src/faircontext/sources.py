@@ -1,21 +1,34 @@
-"""Where an image's bytes lie if it is no file of its own: in a tar archive, in a Parquet table, on another file system.
+"""Where an image's bytes lie if it is no file: in a tar archive, a Parquet table, a NumPy array, another file system.
 
 Each is known by what it is called in rows, is small, and goes to other processes as it is: bytes are read when the
-image's turn comes.
+image's turn comes. What was sent to a service has been read already.
 """
 
 import io
 import threading
 from collections import OrderedDict
-from dataclasses import dataclass
-from functools import cache
+from dataclasses import dataclass, field
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
-from faircontext.errors import reason_of
+import numpy as np
+from jaxtyping import UInt8
+
+from faircontext.errors import ArgumentError, reason_of
 from faircontext.imagefiles import BinaryFile, UnreadableError, open_regular
 
-__all__ = ["Cell", "Member", "Remote", "Source", "file_system", "open_source"]
+__all__ = [
+    "ArrayRow",
+    "Cell",
+    "Content",
+    "Member",
+    "Remote",
+    "Source",
+    "file_system",
+    "map_pictures",
+    "open_source",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +157,26 @@ class Remote:
             raise UnreadableError(f"cannot be read: {text[0] if text else type(error).__name__}") from None
 
 
+@dataclass(frozen=True, slots=True)
+class Content:
+    """An image in memory, for example one that was sent.
+
+    Attributes:
+        name: what it is called.
+        content: of the file.
+    """
+
+    name: str
+    content: bytes = field(repr=False)
+
+    def __str__(self) -> str:
+        return self.name
+
+    def open(self) -> BinaryFile:
+        """Read the content."""
+        return io.BytesIO(self.content)
+
+
 @cache
 def file_system(protocol: str) -> Any:
     """Return a file system that fsspec knows."""
@@ -152,7 +185,56 @@ def file_system(protocol: str) -> Any:
     return fsspec.filesystem(protocol)
 
 
-Source = Path | Member | Cell | Remote
+@dataclass(frozen=True, slots=True)
+class ArrayRow:
+    """A picture of an array of pictures, in a file of NumPy.
+
+    Attributes:
+        array: the file.
+        row: index of the picture.
+    """
+
+    array: str
+    row: int
+
+    def __str__(self) -> str:
+        return f"{self.array}/{self.row}"
+
+    def open(self) -> BinaryFile:
+        """Read the picture, as a file of the format PPM, which holds pixels as they are.
+
+        Raises:
+            UnreadableError: the array cannot be read, or has no such picture.
+        """
+        try:
+            pixels = map_pictures(Path(self.array))[self.row]
+        except (ArgumentError, IndexError) as error:
+            raise UnreadableError(f"the array cannot be read: {error}") from None
+        height, width, _ = pixels.shape
+        return io.BytesIO(b"P6 %d %d 255\n" % (width, height) + pixels.tobytes())
+
+
+@lru_cache(maxsize=8)
+def map_pictures(path: Path) -> UInt8[np.ndarray, "pictures height width 3"]:
+    """Map a file of NumPy that holds RGB pictures into memory; it is never unpickled.
+
+    Raises:
+        ArgumentError: it cannot be read, or is no array of shape (pictures, height, width, 3) and type uint8.
+    """
+    try:
+        pictures: np.ndarray = np.lib.format.open_memmap(path, mode="r")
+    except (OSError, ValueError, EOFError) as error:
+        said = (reason_of(error).splitlines() or [type(error).__name__])[0]
+        raise ArgumentError(f"{path}: cannot be read as an array of NumPy: {said}") from None
+    if pictures.dtype != np.uint8 or pictures.ndim != 4 or pictures.shape[3] != 3 or 0 in pictures.shape:
+        raise ArgumentError(
+            f"{path}: has shape {pictures.shape} and type {pictures.dtype}; must be (pictures, height, width, 3) of "
+            "type uint8"
+        )
+    return pictures
+
+
+Source = Path | ArrayRow | Cell | Content | Member | Remote
 """Where an image lies."""
 
 

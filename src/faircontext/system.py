@@ -13,6 +13,7 @@ import sys
 from pathlib import Path
 
 __all__ = [
+    "available_mb",
     "forget_peak",
     "keep_freed_memory",
     "lifetime_peak_mb",
@@ -24,6 +25,9 @@ __all__ = [
 
 _CGROUP_LIMIT = Path("/sys/fs/cgroup/cpu.max")
 """A container's limit (cgroup v2): microseconds of processor time, and the period in which they may be used."""
+
+_CGROUP_MEMORY = Path("/sys/fs/cgroup")
+"""Folder of a container's limits (cgroup v2)."""
 
 
 def usable_processors() -> int:
@@ -76,6 +80,21 @@ def processor_name() -> str:
 def resident_mb() -> float:
     """Return the resident size of this process now, in MB (Linux)."""
     return _status_mb("VmRSS")
+
+
+def available_mb() -> float | None:
+    """Return how much memory processes may still take, in MB, within a container's limit; None but on Linux."""
+    try:
+        lines = Path("/proc/meminfo").read_text().splitlines()
+    except OSError:
+        return None
+    sizes = {name: int(value.split()[0]) * 2**10 for name, _, value in (line.partition(":") for line in lines)}
+    room = sizes["MemAvailable"]
+    try:
+        limit, used = (int((_CGROUP_MEMORY / name).read_text()) for name in ("memory.max", "memory.current"))
+    except (OSError, ValueError):  # no such file, or no limit: the limit is then the word "max"
+        return room / 2**20
+    return min(room, max(0, limit - used)) / 2**20
 
 
 def forget_peak() -> bool:

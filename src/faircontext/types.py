@@ -48,7 +48,8 @@ class Prediction:
         index: the predicted class, an index into the label space.
         ranking: all classes, best first; `ranking[0]` is `index`.
         probabilities: per class, summing to one; what ECE, Brier score and NLL are computed from. The predicted class
-            need not be the most probable one: a voting method predicts by votes.
+            need not be the most probable one: a voting method predicts by votes. Where an image may have several
+            labels, scores of their own stand here, which do not sum to one.
         votes: per class, for methods that vote, else None.
         candidates: the classes the method decided between, best first as explored; empty where it has no such step.
         fallback: None, or why the method predicted with less than its full procedure.

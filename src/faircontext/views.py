@@ -31,7 +31,7 @@ __all__ = ["Geometry", "Purpose", "ViewRecipe", "Views", "augmix", "image_id", "
 _MAX_ASPECT_RATIO = 5
 """Longer images than this, side to side, are cropped before they are resized."""
 
-Purpose = Literal["views", "masks", "augmix", "context", "lora", "order"]
+Purpose = Literal["views", "masks", "augmix", "context", "lora", "order", "corruption", "attack"]
 # A purpose's position is its key, so that results stay reproducible: append, never reorder.
 _PURPOSES = get_args(Purpose)
 
@@ -129,6 +129,11 @@ class Views:
         self.__dict__.update(state)
 
     @property
+    def nbytes(self) -> int:
+        """Bytes of the image's pixels."""
+        return self._image.nbytes
+
+    @property
     def _pixels(self) -> UInt8[Tensor, "3 height width"]:
         return torch.from_numpy(self._image).permute(2, 0, 1)
 
@@ -171,6 +176,10 @@ class Views:
         other = self._sibling(self.geometry, self.recipe, seed)
         other.__dict__["plain"] = self.plain
         return other
+
+    def of(self, image: Image) -> "Views":
+        """Return views of another picture, for the same backbone, by the same recipe and seed."""
+        return Views(image, self.geometry, self.recipe, self.seed)
 
     def _sibling(self, geometry: Geometry, recipe: ViewRecipe, seed: int | None = None) -> "Views":
         other = Views(self._image, geometry, recipe, self.seed if seed is None else seed)

@@ -7,13 +7,13 @@ import pytest
 from coop_trees import build_coop_trees, draw
 from faircontext.cli import main
 from faircontext.datasets.layouts import imagenet_wnids
-from faircontext.datasets.spec import CATALOGUE
+from faircontext.datasets.spec import CATALOGUE, CORRUPTED
 
 
 def test_the_list_has_every_set_with_its_counts(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["data", "list"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert [line.split()[0] for line in lines[1:]] == list(CATALOGUE)
+    assert [line.split()[0] for line in lines[1:]] == [*CATALOGUE, *CORRUPTED]
     assert "50,000" in lines[1]
     assert main(["data", "list", "oxford_*"]) == 0
     assert len(capsys.readouterr().out.splitlines()) == 3
@@ -86,7 +86,7 @@ def test_a_set_that_is_not_there_says_where_it_is_expected(tmp_path: Path, capsy
     assert f"expected: {tmp_path}/caltech-101/101_ObjectCategories/" in out
     assert "or, in place of caltech-101: Caltech101, caltech101" in out
     assert "PROBLEM: imagenet: no folders of images" in out
-    assert "0 of 15 can be evaluated" in out
+    assert "0 of 18 can be evaluated" in out
 
 
 def test_too_few_images_of_imagenet_are_a_problem(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -11,7 +11,7 @@ from coop_trees import build_coop_trees, draw, write_split
 from faircontext import FairContextError
 from faircontext.datasets.layouts import imagenet_names, imagenet_wnids
 from faircontext.datasets.load import load_dataset
-from faircontext.datasets.spec import CATALOGUE, list_datasets
+from faircontext.datasets.spec import CATALOGUE, CORRUPTED, list_datasets
 
 SPLIT_SETS = [name for name, entry in CATALOGUE.items() if entry.split_file]
 
@@ -333,5 +333,5 @@ PAPER_COUNTS = {
 
 def test_counts_are_those_of_the_paper() -> None:
     assert {name: (spec.classes, spec.paper) for name, spec in CATALOGUE.items()} == PAPER_COUNTS
-    assert list_datasets() == list(CATALOGUE)
-    assert list_datasets("imagenet_*") == ["imagenet_a", "imagenet_sketch", "imagenet_r", "imagenet_v2"]
+    assert list_datasets() == [*CATALOGUE, *CORRUPTED]
+    assert list_datasets("imagenet_*") == [f"imagenet_{name}" for name in ("a", "sketch", "r", "v2", "c")]

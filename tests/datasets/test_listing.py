@@ -19,11 +19,18 @@ SOURCES = st.one_of(
     st.builds(Cell, KEYS, KEYS, st.integers(0, 99), st.integers(0, 99), st.integers(0, 9999)),
     st.builds(Remote, KEYS),
 )
-SAMPLES = st.lists(st.builds(Sample, KEYS, SOURCES, st.none() | st.integers(0, 999)), max_size=8)
+TRUTHS = st.none() | st.integers(0, 999) | st.lists(st.integers(0, 999), max_size=3).map(tuple)
+FACTS = st.lists(st.tuples(KEYS, SOURCES, TRUTHS), max_size=8)
+"""Of samples, which are made in the test: what checks types in tests draws numbers that hypothesis must not see."""
 
 
-@given(SAMPLES)
-def test_what_goes_in_comes_out_here_and_in_another_process(samples: list[Sample]) -> None:
+def made(facts: list[tuple]) -> list[Sample]:
+    return [Sample.of(*each) for each in facts]
+
+
+@given(FACTS)
+def test_what_goes_in_comes_out_here_and_in_another_process(facts: list[tuple]) -> None:
+    samples = made(facts)
     images = ImageList(samples)
     assert len(images) == len(samples)
     for found in (images, pickle.loads(pickle.dumps(images))):
@@ -31,9 +38,9 @@ def test_what_goes_in_comes_out_here_and_in_another_process(samples: list[Sample
         assert found[1:] == samples[1:]
 
 
-@given(SAMPLES, st.data())
-def test_each_name_stays_once_where_it_stands_first(samples: list[Sample], data: st.DataObject) -> None:
-    doubled = [*samples, *data.draw(st.permutations(samples))]
+@given(FACTS, st.data())
+def test_each_name_stays_once_where_it_stands_first(facts: list[tuple], data: st.DataObject) -> None:
+    doubled = made([*facts, *data.draw(st.permutations(facts))])
     first = {sample.key: sample for sample in reversed(doubled)}
     expected = list(dict.fromkeys(sample.key for sample in doubled))
     assert [*ImageList(doubled).without_doubles()] == [first[key] for key in expected]
@@ -44,6 +51,11 @@ def test_labels_may_be_set_later() -> None:
     images.set_label(0, 2)
     images.set_label(1, None)
     assert [sample.label for sample in images] == [2, None]
+    images.set_label(0, (1, 4))
+    images.set_label(1, ())
+    assert [sample.labels for sample in images] == [(1, 4), ()]
+    assert [sample.label_set for sample in images] == [(1, 4), ()]
+    assert [sample.label for sample in images] == [None, None]
 
 
 def test_names_with_stray_bytes_and_paths_that_are_written_otherwise_stay_as_they_are() -> None:

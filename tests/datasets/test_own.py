@@ -8,7 +8,8 @@ import pytest
 
 from coop_trees import draw
 from faircontext import FairContextError
-from faircontext.datasets.load import check_present, load_dataset
+from faircontext.datasets.check import check_present
+from faircontext.datasets.load import load_dataset
 
 
 def table(

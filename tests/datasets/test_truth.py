@@ -5,9 +5,10 @@ from pathlib import Path
 import pytest
 
 from coop_trees import draw
+from faircontext.datasets.check import check_dataset
 from faircontext.datasets.class_folders import class_folders, read_imagenet
 from faircontext.datasets.inputs import find_images
-from faircontext.datasets.load import check_dataset, load_dataset
+from faircontext.datasets.load import load_dataset
 from faircontext.errors import ArgumentError
 from faircontext.names import FolderTruth, name_warnings
 

@@ -16,7 +16,8 @@ from faircontext.backbones.towers import probe_picture
 from faircontext.cli import main
 from faircontext.errors import FeatureError
 from faircontext.files import to_json
-from faircontext.runs.answer import AnsweredImage, Item, answer_images
+from faircontext.runs.answer import AnsweredImage, answer_images
+from faircontext.runs.prepare import Item
 from faircontext.runs.store import load_run
 from faircontext.types import Prediction, read_diagnostics
 from helpers import assert_identical, assert_valid

@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given, strategies as st
 
 from faircontext import FCL, Backbone, FairContextError, LabelSpace, ViewRecipe, ZeroShot
+from faircontext.datasets.listing import data_hash
 from faircontext.datasets.spec import Dataset, Sample
 from faircontext.runs.orders import choose, parse_shard
-from faircontext.runs.plan import Plan, data_hash
+from faircontext.runs.plan import Plan
 from faircontext.runs.setup import Setup
 
 

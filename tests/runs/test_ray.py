@@ -85,7 +85,7 @@ def test_ray_answers_alike_also_when_an_actor_is_killed(
         end = time.monotonic() + 60
         while not killed and time.monotonic() < end:
             for process in descendants():
-                if b"_Answerer" in _words(process):
+                if b"_Actor" in _words(process):
                     os.kill(process, signal.SIGKILL)
                     killed.append(process)
                     return

@@ -29,7 +29,8 @@ from faircontext import (
 )
 from faircontext.imageio import DecodedImage
 from faircontext.names import FolderTruth
-from faircontext.runs.answer import AnsweredImage, Item, answer_images
+from faircontext.runs.answer import AnsweredImage, answer_images
+from faircontext.runs.prepare import Item
 from faircontext.views import Geometry, Views
 from helpers import assert_identical, same_bits
 

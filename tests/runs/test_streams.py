@@ -20,9 +20,10 @@ from faircontext.errors import ArgumentError
 from faircontext.imageio import read_image
 from faircontext.methods.cache import ClassCache
 from faircontext.runs import store as store_module
-from faircontext.runs.answer import Item, answer_images
+from faircontext.runs.answer import answer_images
 from faircontext.runs.orders import ARRANGEMENTS, arrange
 from faircontext.runs.plan import Plan
+from faircontext.runs.prepare import Item
 from faircontext.runs.records import Record
 from faircontext.runs.runner import Engine, answer_here, carry_out
 from faircontext.runs.setup import Setup

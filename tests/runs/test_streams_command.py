@@ -124,6 +124,8 @@ def test_settings_that_authors_chose_for_a_set_are_marked(
     [
         (("--shard", "0/2"), "--shard is not possible with tda, which answers images one after another; "),
         (("--engine", "ray"), "--engine ray is not possible with tda, which answers images one after another; "),
+        (("--workers", "auto"), "--workers auto is not possible with tda, which answers images one after another; "),
+        (("--multi-label",), "--multi-label answers with zero_shot alone, since the other methods choose one class "),
         (("--orders", "-1"), "--orders -1 is not possible; give whole numbers from 0 to 999"),
     ],
 )

@@ -111,3 +111,17 @@ def test_unknown_images_are_summed_up_by_set_and_over_sets() -> None:
         "+0.500 (+0.500 to +0.500) |"
     )
     assert lines[-1] == f"| mean of {len(script.SETS)} sets | energy | {len(rows)} | | | +0.500 (+0.500 to +0.500) |"
+
+
+def test_the_study_of_robustness_is_the_one_that_is_registered(tmp_path: Path) -> None:
+    script = load("study_robustness")
+    page = (SCRIPTS.parent / "docs" / "results" / "robustness.md").read_text(encoding="utf-8")
+    parts = script.parts(tmp_path, tmp_path, "local-dir:MODEL")
+    assert [path.name for path in parts] == ["corruptions", "attacks", "attacks-trained"]
+    for options in parts.values():
+        assert all(f"`{name}`" in page for name in options.datasets)
+        shifts = [str(shift) for shift in options.shifts if shift is not None]
+        assert all(f"`{shift}`" in page or f"`{shift.removesuffix(':3')}`" in page for shift in shifts)
+        attacked = any(shift.startswith("pgd") for shift in shifts)
+        assert (options.engine_image, options.precision) == (("torch", "fp32") if attacked else ("auto", "auto"))
+        assert f"{options.limit} images" in page

@@ -44,6 +44,8 @@ class Backbone(ImageEncoder):
         interpolation: the filter of the plain view.
         resize_mode: how the plain view is made square, see `plain_view`.
         logit_scale: `exp(logit_scale)` of the model: what cosines are multiplied by for probabilities (100 for CLIP).
+        logit_bias: of a model that was trained with a sigmoid over pairs (SigLIP): what is added to a logit before it;
+            None where there is none.
         context_length: longest prompt, in tokens.
         start: number of start tokens of a prompt.
         pad: token id that fills prompts on the right.
@@ -62,10 +64,17 @@ class Backbone(ImageEncoder):
     pad: int = 0
     text_tower: Any
     context_length: int
+    logit_bias: float | None = None
     recommended: Mapping[str, Mapping[str, object]] = {}
     """Overrides of the preset "recommended", by method, and of the view recipe, under "views"."""
     facts: Mapping[str, object] = {}
     """What records say of the model besides: things that neither its name nor its weights tell, as the activation."""
+
+    def _read_scale(self, model: Any) -> None:
+        """Take the scale and the bias of the logits; a bias of zero stands in for one that weights lack."""
+        self.logit_scale = float(model.logit_scale.detach().exp())
+        bias = getattr(model, "logit_bias", None)
+        self.logit_bias = None if bias is None else float(bias.detach()) or None
 
     @cached_property
     def weights_hash(self) -> str:
@@ -153,7 +162,7 @@ class Backbone(ImageEncoder):
         # With a context of its own, a prompt is no other's, whatever its words.
         keys = [(text, row if own else 0) for row, text in enumerate(prompts.texts)]
         rows = {key: row for row, key in reversed(list(enumerate(keys)))}
-        lengths = prompts.mask.sum(1).tolist()
+        lengths = prompts.lengths
         firsts = sorted(rows.values(), key=lambda row: (lengths[row], row))  # like lengths together: little padding
         unique = prompts.select(firsts)
         groups = unique.split(TEXT_BATCH)
@@ -173,10 +182,9 @@ class Backbone(ImageEncoder):
 
     def check_length(self, prompts: Prompts, extra: int = 0) -> None:
         """Raise `LabelError`, naming the longest prompt, unless all prompts fit with `extra` tokens more (or fewer)."""
-        lengths = prompts.mask.sum(1)
-        longest = int(lengths.argmax())
-        tokens = int(lengths[longest]) + extra
+        tokens = max(prompts.lengths) + extra
         if tokens > self.context_length:
+            longest = prompts.lengths.index(max(prompts.lengths))
             raise LabelError(
                 f"prompt {prompts.texts[longest][:60]!r} has {tokens} tokens, more than the {self.context_length} that "
                 f"{self.name} reads{f' ({extra} of them learnable)' if extra > 0 else ''}; shorten "

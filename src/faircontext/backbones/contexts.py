@@ -57,18 +57,36 @@ class LearntContext:
         """SHA-256 of the tokens, in hexadecimal."""
         return hash_of_tensor(self.tokens)
 
-    def check(self, backbone: "Backbone", prompts: Prompts, names: Sequence[str]) -> list[str]:
+    def check(
+        self, backbone: "Backbone", templates: Sequence[Prompts], names: Sequence[str], described: bool
+    ) -> list[str]:
         """Check that it is of a model and of some classes, and return what cannot be known of it, a line each.
 
         Args:
             backbone: the model.
-            prompts: of one template.
+            templates: prompts of each template.
             names: class names.
+            described: whether the classes have descriptions.
 
         Raises:
             ArgumentError: it was learnt for another model.
-            LabelError: it was learnt for other classes, or the template has no place for it.
+            LabelError: it was learnt for other classes, or the prompts have no place for it.
         """
+        if described:
+            raise LabelError(
+                f"{self.source}: a context takes the place of the words before the class name, and descriptions of "
+                "the classes have none in common; leave one of the two out"
+            )
+        if len(templates) > 1:
+            raise LabelError(
+                f"{self.source}: a context takes the place of the words of one template, and there are "
+                f"{len(templates)}; give one, as with the prompt set single"
+            )
+        warnings = self._check_template(backbone, templates[0], names)
+        backbone.check_length(templates[0], self.tokens.shape[-2] - templates[0].length)
+        return warnings
+
+    def _check_template(self, backbone: "Backbone", prompts: Prompts, names: Sequence[str]) -> list[str]:
         embeddings = backbone.token_embeddings(prompts.ids).float().cpu()
         if (width := self.tokens.shape[-1]) != embeddings.shape[-1]:
             raise ArgumentError(

@@ -197,9 +197,18 @@ class ImageEncoder(ABC):
         raise ArgumentError(f"{self.name} has no {DROPPABLE_PATCHES}")
 
     def encode_without(
-        self, image: Float[Tensor, "3 height width"], hidden: Bool[Tensor, "masks patches patches"]
+        self,
+        image: Float[Tensor, "3 height width"],
+        hidden: Bool[Tensor, "masks patches patches"],
+        check: bool = True,  # noqa: ARG002
     ) -> Float[Tensor, "masks dim"]:
-        """Return unit-norm features of an image without its hidden patches, equally many in each mask, in PyTorch."""
+        """Return unit-norm features of an image without its hidden patches, equally many in each mask, in PyTorch.
+
+        Args:
+            image: values in [0, 1], of the backbone's image size.
+            hidden: True for patches that are left out.
+            check: see `encode_image`.
+        """
         raise ArgumentError(f"{self.name} has no {DROPPABLE_PATCHES} ({len(hidden)} masks, {image.shape[1]} pixels)")
 
     def encode_with(
@@ -214,11 +223,20 @@ class ImageEncoder(ABC):
         tower = partial(torch.func.functional_call, self.tower, dict(weights))
         return F.normalize(self._image_features(self._normalise(pixels), tower).float(), dim=-1)
 
-    def _normalise(self, pixels: Tensor) -> Tensor:
+    @cached_property
+    @torch.inference_mode(False)  # they may meet what gradients flow through
+    def _statistics(self) -> tuple[Tensor, Tensor]:
+        """Mean and standard deviation of the channels, brought to the device once."""
         mean, std = (torch.tensor(values, device=self.device)[:, None, None] for values in (self.mean, self.std))
+        return mean, std
+
+    def _normalise(self, pixels: Tensor) -> Tensor:
+        mean, std = self._statistics
         return (pixels.to(self.device) - mean).div_(std)  # in place: fresh pages of memory cost more than the division
 
-    def encode_image(self, pixels: Float[Tensor, "images 3 height width"]) -> Float[Tensor, "images dim"]:
+    def encode_image(
+        self, pixels: Float[Tensor, "images 3 height width"], check: bool = True
+    ) -> Float[Tensor, "images dim"]:
         """Return unit-norm image features, in float32.
 
         Rows are encoded in batches of `batch_size` (of 16 on a CPU), the last one padded to a multiple of 16, so that
@@ -226,6 +244,8 @@ class ImageEncoder(ABC):
 
         Args:
             pixels: values in [0, 1], of the backbone's image size.
+            check: whether features are checked here. Who encodes batch after batch checks them once, in the end, with
+                `check_features`: a check waits for the device.
 
         Raises:
             FeatureError: the features of a picture are NaN, infinite or all zero, as where they overflow in fp16.
@@ -241,11 +261,15 @@ class ImageEncoder(ABC):
             for chunk in pixels.split(size):
                 rows = encode(pad_rows(self._normalise(chunk), multiple).to(dtype))
                 features.append(F.normalize(rows.float(), dim=-1)[: len(chunk)])
-        return self._usable(features)
+        return self._joined(features, check)
 
-    def _usable(self, features: Sequence[Tensor]) -> Float[Tensor, "images dim"]:
-        """Join unit-norm features, fit for gradients; see `encode_image` for what is raised."""
+    def _joined(self, features: Sequence[Tensor], check: bool) -> Float[Tensor, "images dim"]:
+        """Join unit-norm features, fit for gradients."""
         encoded = torch.cat([*features]).clone()  # a copy made outside inference mode
+        return self.check_features(encoded) if check else encoded
+
+    def check_features(self, encoded: Float[Tensor, "images dim"]) -> Float[Tensor, "images dim"]:
+        """Return features of pictures, or raise what `encode_image` does."""
         if count := int(useless_rows(encoded).sum()):
             whose = "the picture" if len(encoded) == 1 else f"{count} of {len(encoded)} pictures"
             lower = "" if self.dtype is torch.float32 else f" in {self.precision}; use fp32"

@@ -242,7 +242,7 @@ class OpenClip(Backbone):
         super().__init__(device, precision, batch_size, engine)
         self.name = name
         self._read_preprocessing(open_clip.get_model_preprocess_cfg(model))
-        self.logit_scale = float(model.logit_scale.detach().exp())
+        self._read_scale(model)
         self._tokenizer = tokenizer
         self._read_tokenizer()
         weights = model.state_dict()
@@ -324,21 +324,21 @@ class OpenClip(Backbone):
         return int(cast(Any, self.tower).grid_size[0])
 
     def encode_without(
-        self, image: Float[Tensor, "3 height width"], hidden: Bool[Tensor, "masks patches patches"]
+        self, image: Float[Tensor, "3 height width"], hidden: Bool[Tensor, "masks patches patches"], check: bool = True
     ) -> Float[Tensor, "masks dim"]:
         """Return features of an image without its hidden patches, which are embedded once; see `Backbone`."""
         tower, side = cast(Any, self.tower), self.patches
-        seen = F.pad(~hidden.flatten(1).to(self.device), (1, 0), value=True)  # the class token comes first
+        seen = F.pad(~hidden.flatten(1), (1, 0), value=True)  # the class token comes first
         if hidden.shape[-1] != side or len(counts := seen.sum(1).unique()) != 1 or int(counts[0]) < 2:
             raise ArgumentError(f"invalid hidden: each mask must hide as many of {side} x {side} patches, and not all")
-        places = seen.nonzero()[:, 1].view(len(seen), -1)
+        places = seen.nonzero()[:, 1].view(len(seen), -1).to(self.device)
         features = []
         with torch.inference_mode():
             tokens = tower._embeds(self._normalise(image[None]).to(self.dtype))[0]
             for rows in places.split(self.batch_size):
                 pooled = _pool(tower, tower.transformer(tokens[pad_rows(rows)]))
                 features.append(F.normalize(pooled.float(), dim=-1)[: len(rows)])
-        return self._usable(features)
+        return self._joined(features, check)
 
     def _image_features(self, pixels: Tensor, tower: Callable[[Tensor], Any] | None = None) -> Tensor:
         features = (tower or self.tower)(pixels)

@@ -1,8 +1,9 @@
 """Prompts: named sets of templates, tokens with the position of the context, and gradients group by group."""
 
 import unicodedata
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import accumulate, pairwise
 from typing import Any, Literal
 
@@ -22,6 +23,7 @@ __all__ = [
     "Prompts",
     "contexts_of",
     "encode_groups",
+    "find_alike",
     "prompt_set",
 ]
 
@@ -93,6 +95,11 @@ class Prompts:
     def __len__(self) -> int:
         return len(self.texts)
 
+    @cached_property
+    def lengths(self) -> tuple[int, ...]:
+        """How many tokens each prompt has; read from the device once, and no more for prompts that are selected."""
+        return tuple(self.mask.sum(1).tolist())
+
     @property
     def rows(self) -> list[range]:
         """The rows of each class."""
@@ -117,11 +124,13 @@ class Prompts:
     def select(self, rows: Sequence[int]) -> "Prompts":
         """Return some of the prompts, cut to the longest of them; each then stands for itself."""
         index = torch.as_tensor(rows, device=self.ids.device)
-        mask = self.mask[index]
-        longest = int(mask.sum(1).max())
+        lengths = tuple(self.lengths[row] for row in rows)
+        longest = max(lengths)
         texts = tuple(self.texts[row] for row in rows)
-        ids = self.ids[index, :longest]
-        return replace(self, texts=texts, ids=ids, mask=mask[:, :longest], cut_rows=(), counts=None)
+        ids, mask = self.ids[index, :longest], self.mask[index, :longest]
+        selected = replace(self, texts=texts, ids=ids, mask=mask, cut_rows=(), counts=None)
+        selected.__dict__["lengths"] = lengths  # known, without waiting for the device
+        return selected
 
     def cut(self, limit: int) -> "Prompts":
         """Return the prompts with at most `limit` tokens each; the last one, which ends a prompt, stays."""
@@ -262,6 +271,16 @@ def _find_context(
 def _is_unspaced(*letters: str) -> bool:
     """Return whether one of some letters is of a script that puts no blanks between words."""
     return any(unicodedata.name(letter, "").startswith(_UNSPACED) for letter in letters if letter)
+
+
+def find_alike(templates: Sequence[Prompts]) -> list[list[int]]:
+    """Return the groups of classes, by index, whose prompts are the same tokens in every template."""
+    tokens = [(prompts.rows, [tuple(row) for row in prompts.ids.tolist()]) for prompts in templates]
+    groups: dict[Hashable, list[int]] = {}
+    for index in range(len(tokens[0][0])):
+        read = tuple(frozenset(ids[row] for row in rows[index]) for rows, ids in tokens)
+        groups.setdefault(read, []).append(index)
+    return [group for group in groups.values() if len(group) > 1]
 
 
 def contexts_of(context: Tensor, groups: Sequence[Prompts]) -> Sequence[Tensor]:

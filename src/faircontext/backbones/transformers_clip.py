@@ -191,7 +191,7 @@ class TransformersClip(Backbone):
         self.name = name
         self.image_size, self.mean, self.std = pixels["image_size"], pixels["mean"], pixels["std"]
         self.interpolation, self.resize_mode = pixels["interpolation"], pixels["resize_mode"]
-        self.logit_scale = float(model.logit_scale.detach().exp())
+        self._read_scale(model)
         self._tokenizer = tokenizer
         self.context_length = min(longest_prompt(model), self._tokenizer.model_max_length)
         self._read_tokenizer(kind.pool)

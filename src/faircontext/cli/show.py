@@ -24,8 +24,9 @@ class Tables:
 
     runs: Annotated[tuple[Path, ...], tyro.conf.Positional]
     """Folders with runs, searched with all folders below."""
-    style: Literal["paper", "long"] = "paper"
-    """paper: methods by data sets; long: a row per data set and method, with intervals and tests."""
+    style: Literal["paper", "long", "shift"] = "paper"
+    """paper: methods by data sets; long: a row per data set and method, with intervals and tests; shift: runs of
+    evaluate --corrupt and --attack side by side, with the mean corruption error."""
     format: Literal["md", "latex", "csv", "rich"] = "rich"
     """Markdown, LaTeX with booktabs, CSV (proportions, not percent), or drawn for a terminal."""
     compare: Literal["paper"] | None = None
@@ -39,8 +40,11 @@ class Tables:
 def tables(arguments: Sequence[str]) -> int:
     """Run `faircontext tables`."""
     options = parse_options(Tables, arguments, "tables")
-    if options.metric != "top1" and (options.style == "long" or options.compare):
-        what = "--style long shows all metrics" if options.style == "long" else "--compare paper is of top-1 accuracy"
+    if options.style == "shift" and options.compare:
+        raise ArgumentError("--compare paper is not possible with --style shift; leave it out")
+    if options.metric != "top1" and (options.style != "paper" or options.compare):
+        held = {"long": "--style long shows all metrics", "shift": "--style shift is of top-1 accuracy"}
+        what = held.get(options.style, "--compare paper is of top-1 accuracy")
         raise ArgumentError(f"--metric {options.metric} is not possible: {what}; leave --metric out")
     from faircontext.files import check_outputs, write_whole
     from faircontext.report.csv_tables import write_tables
@@ -65,7 +69,8 @@ class Threshold:
     """Choose, on a labelled run, the least score with which predictions are given; below it they are "none of these".
 
     Prints, for each method, the threshold, the share of images that it answers and the share of errors among these,
-    with 95% intervals. --out writes the file that classify and evaluate take as --unknown.
+    with 95% intervals. --out writes the file that classify and evaluate take as --unknown. On a run of --multi-label it
+    chooses from which score on labels are given, with the largest F1, or with --precision; that is for --threshold.
     """
 
     run: Annotated[Path, tyro.conf.Positional]
@@ -76,6 +81,8 @@ class Threshold:
     """Answer at least this share of the images."""
     risk: float | None = None
     """Answer as many as possible with at most this share of errors among the answers."""
+    precision: float | None = None
+    """Of a run of --multi-label: give as many labels as possible with at least this share of correct ones."""
     out: Path | None = None
     """File for the thresholds; it ends in .json."""
 
@@ -86,8 +93,17 @@ def threshold(arguments: Sequence[str]) -> int:
     if options.out is not None and options.out.suffix.lower() != ".json":
         raise ArgumentError(f"--out {options.out}: must end in .json")
     from faircontext.files import to_json, write_whole
-    from faircontext.runs.thresholds import choose_thresholds
+    from faircontext.runs.thresholds import choose_label_threshold, choose_thresholds, chooses_labels
 
+    by_label = options.coverage is None and options.risk is None and chooses_labels(options.run)
+    if options.precision is not None and not by_label:
+        raise ArgumentError("--precision is of runs of --multi-label; for others give --coverage or --risk")
+    if by_label:
+        if options.out is not None:
+            raise ArgumentError("--out is of thresholds for --unknown; pass that of labels as --threshold")
+        threshold, metrics = choose_label_threshold(options.run, options.precision)
+        say(f"--threshold {threshold!r}: {metrics}; it was chosen on these images")
+        return 0
     chosen = choose_thresholds(options.run, options.score, options.coverage, options.risk)
     for method, point in chosen.points.items():
         say(f"{method:14} {options.score} >= {point.threshold:.6g}: answers {point.coverage}; wrong {point.risk}")
@@ -180,6 +196,8 @@ class Data:
     """Decode every image, which takes a while."""
     partial: bool = field(default=False, kw_only=True)
     """Missing images are no problem."""
+    multi_label: bool = field(default=False, kw_only=True)
+    """An image may have several labels, see evaluate."""
     out: Path | None = field(default=None, kw_only=True)
     """For collage: folder to write the data set to, new or empty."""
     side: int = field(default=2, kw_only=True)
@@ -228,7 +246,8 @@ def _check_datasets(options: Data) -> int:
         print(f"{name} ({options.split})")
         for line in expected_tree(name, options.root):
             print(f"  expected: {line}")
-        report = check_dataset(name, options.root, options.split, options.read, options.partial)
+        several = options.multi_label
+        report = check_dataset(name, options.root, options.split, options.read, options.partial, several)
         for line in report.summary:
             print(f"  {one_line(line)}")
         for line in report.problems:

@@ -1,3 +1,4 @@
+from .check import Report as Report, check_dataset as check_dataset, check_present as check_present
 from .collages import Collages as Collages, cells_of as cells_of, write_collages as write_collages
 from .inputs import (
     InputOptions as InputOptions,
@@ -6,14 +7,10 @@ from .inputs import (
     find_images as find_images,
 )
 from .listing import ImageList as ImageList
-from .load import (
-    Report as Report,
-    check_dataset as check_dataset,
-    check_present as check_present,
-    load_dataset as load_dataset,
-)
+from .load import load_dataset as load_dataset
 from .spec import (
     CATALOGUE as CATALOGUE,
+    CORRUPTED as CORRUPTED,
     DATASETS as DATASETS,
     Dataset as Dataset,
     DatasetSpec as DatasetSpec,

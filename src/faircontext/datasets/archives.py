@@ -3,11 +3,13 @@
 import json
 import tarfile
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from faircontext.datasets.folder import clutter_in, is_hidden
+from faircontext.datasets.image_tables import SEVERAL, Written, label_words
 from faircontext.errors import ArgumentError, and_more, reason_of
 from faircontext.imageio import image_extensions
 from faircontext.sources import Cell, Member, Source
@@ -21,12 +23,13 @@ class Found(NamedTuple):
     Attributes:
         key: what it is called in rows.
         source: where it lies.
-        label: what its class is called, or the class's index; None where that is not known.
+        label: what its class is called, or the class's index, or a tuple of these where an image may have several; None
+            where that is not known.
     """
 
     key: str
     source: Source
-    label: str | int | None = None
+    label: Written = None
 
 
 _LABEL_FIELDS = ("label", "cls", "class", "class_name")
@@ -51,7 +54,9 @@ def _need_webdataset(what: str) -> None:
         raise ArgumentError(f"{what}: needs webdataset: pip install 'faircontext[webdataset]'")
 
 
-def tar_images(archive: Path, say: Callable[[str], None], leave_out: Callable[[str], None]) -> Iterator[Found]:
+def tar_images(
+    archive: Path, say: Callable[[str], None], leave_out: Callable[[str], None], several: bool = False
+) -> Iterator[Found]:
     """Yield the images of a tar archive, in its order; files of one name without its extensions are one sample.
 
     A sample's label is what its file `cls` says, or a field of its file `json`, or its file `txt`. Every picture of a
@@ -61,6 +66,7 @@ def tar_images(archive: Path, say: Callable[[str], None], leave_out: Callable[[s
         archive: an uncompressed tar file.
         say: takes warnings, a line each.
         leave_out: takes what is left out as clutter of a system.
+        several: whether an image may have several labels, see `label_words`.
 
     Raises:
         ArgumentError: it is no such archive, holds two files of one name, or webdataset is not installed.
@@ -78,7 +84,7 @@ def tar_images(archive: Path, say: Callable[[str], None], leave_out: Callable[[s
             raise ArgumentError(f"{archive}: {str(error.args[0]).partition(' dict_keys')[0]}") from None
         if sample is None:
             return
-        label = _label_of(sample)
+        label = _label_of(sample) if not several else _labels_of(sample, archive)
         for value in sample.values():
             if isinstance(value, Member):
                 yield Found(str(value), value, label)
@@ -155,13 +161,28 @@ def _label_of(sample: dict[str, Any]) -> str | int | None:
     return None
 
 
-def parquet_images(table: Path, image_column: str | None, label_column: str | None) -> Iterator[Found]:
+def _labels_of(sample: dict[str, Any], archive: Path) -> tuple[str | int, ...] | None:
+    """Return what a sample says of its classes: a field `labels`, or what says of the class in other archives."""
+    value: object = _label_of(sample)
+    if isinstance(content := sample.get("json"), bytes) and not isinstance(sample.get("cls"), bytes):
+        with suppress(ValueError):
+            document = json.loads(content)
+            fields = (SEVERAL, *_LABEL_FIELDS) if isinstance(document, dict) else ()
+            value = next((document[field] for field in fields if document.get(field) is not None), value)
+    return label_words(value, f"{archive}, {sample.get('__key__')}")
+
+
+def parquet_images(
+    table: Path, image_column: str | None, label_column: str | None, several: bool = False
+) -> Iterator[Found]:
     """Yield the images of a Parquet table: a row each, known by the table's name and the row's number from 0.
 
     Args:
         table: the file.
         image_column: holds bytes, or structures with `bytes` in them; None for `image`.
         label_column: holds indices or names of classes; None for `label`, where there is one.
+        several: whether an image may have several labels: then the column holds lists, or texts with `;` between, and
+            `labels` goes before `label`.
 
     Raises:
         ArgumentError: it is no Parquet table, or has no such column.
@@ -173,7 +194,8 @@ def parquet_images(table: Path, image_column: str | None, label_column: str | No
         with pq.ParquetFile(table) as file:
             schema = file.schema_arrow
             column = _image_column(table, schema, image_column)
-            label = label_column or ("label" if "label" in schema.names else None)
+            usual = (SEVERAL, "label") if several else ("label",)
+            label = label_column or next((name for name in usual if name in schema.names), None)
             if label is not None and label not in schema.names:
                 raise _no_column(table, label, schema, "label")
             names, number = hugging_face_names(schema, label), 0
@@ -182,8 +204,9 @@ def parquet_images(table: Path, image_column: str | None, label_column: str | No
                 for row in range(file.metadata.row_group(group).num_rows):
                     value: Any = None if labels is None else labels[row].as_py()
                     cell = Cell(str(table), column, group, row, number)
-                    known = isinstance(value, int) and 0 <= value < len(names)
-                    yield Found(str(cell), cell, names[value] if known else _as_label(value))
+                    words = label_words(value, str(cell)) if several else (_as_label(value),)
+                    found = tuple(_named(word, names) for word in words or ())
+                    yield Found(str(cell), cell, found[0] if not several else None if words is None else found)
                     number += 1
     except (OSError, pa.ArrowException) as error:
         reason = str(error).splitlines()[0]
@@ -210,6 +233,10 @@ def _no_column(table: Path, column: str, schema: Any, option: str) -> ArgumentEr
     )
 
 
+def _named(word: str | int | None, names: list[str]) -> Any:
+    return names[word] if isinstance(word, int) and 0 <= word < len(names) else word
+
+
 def _as_label(value: object) -> str | int | None:
     return value if isinstance(value, str | int) and not isinstance(value, bool) else None
 
@@ -217,7 +244,7 @@ def _as_label(value: object) -> str | int | None:
 def hugging_face_names(schema: Any, label: str | None) -> list[str]:
     """Return the names of classes that the library datasets has written into a table, none where it has not."""
     try:
-        features = json.loads((schema.metadata or {})[b"huggingface"])["info"]["features"]
-        return [str(name) for name in features[label]["names"]]
-    except (KeyError, ValueError, TypeError):
+        feature = json.loads((schema.metadata or {})[b"huggingface"])["info"]["features"][label]
+        return [str(name) for name in feature.get("feature", feature)["names"]]
+    except (KeyError, ValueError, TypeError, AttributeError):
         return []

@@ -15,6 +15,7 @@ import numpy as np
 from jaxtyping import Int, UInt8
 from PIL import Image, ImageOps
 
+from faircontext.datasets.image_tables import SEPARATOR, SEVERAL
 from faircontext.datasets.layouts import NAMES, TABLE
 from faircontext.datasets.spec import Dataset, Sample
 from faircontext.errors import ArgumentError, ImageError, check_minimum, reason_of
@@ -155,7 +156,8 @@ class _Hand:
 def write_collages(collages: Collages, out: Path, count: int) -> None:
     """Write collages as a data set: `images/`, `labels.csv` and `classnames.txt`.
 
-    The label of a collage is the class of its first cell, from the top and the left. The names of classes, and so the
+    The label of a collage is the class of its first cell, from the top and the left; its labels, in a column of their
+    own, are those of all cells. The names of classes, and so the
     indices in the files' names, are those of the data set that the photos are from.
 
     Args:
@@ -170,14 +172,15 @@ def write_collages(collages: Collages, out: Path, count: int) -> None:
         if out.is_dir() and any(out.iterdir()):
             raise ArgumentError(f"--out {out}: is not empty; name a new folder")
         (out / "images").mkdir(parents=True, exist_ok=True)
-        names, rows = collages.dataset.names, list[tuple[str, int, str]]()
+        names, rows = collages.dataset.names, list[tuple[str, int, str, str]]()
         for collage in collages.draw(count):
             Image.fromarray(collage.pixels).save(out / "images" / collage.name)
             label = int(collage.cells[0, 0])
-            rows.append((f"images/{collage.name}", label, names[label]))
+            every = SEPARATOR.join(map(str, sorted(collage.cells.ravel().tolist())))
+            rows.append((f"images/{collage.name}", label, names[label], every))
         (out / NAMES).write_text("".join(f"{name}\n" for name in names), encoding="utf-8")
         with (out / TABLE).open("w", encoding="utf-8", newline="") as file:
-            csv.writer(file, lineterminator="\n").writerows([("path", "label", "class_name"), *rows])
+            csv.writer(file, lineterminator="\n").writerows([("path", "label", "class_name", SEVERAL), *rows])
     except OSError as error:
         if isinstance(error, ImageError):
             raise

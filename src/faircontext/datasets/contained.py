@@ -11,7 +11,7 @@ from faircontext.datasets.folder import Walk
 from faircontext.datasets.image_tables import METADATA, ClassOf, listed_images
 from faircontext.datasets.layouts import NAMES, is_there
 from faircontext.datasets.listing import ImageList
-from faircontext.datasets.spec import Dataset, Sample
+from faircontext.datasets.spec import Dataset, Sample, Truth
 from faircontext.errors import ArgumentError, LabelError
 from faircontext.names import compose, read_labels
 
@@ -21,12 +21,13 @@ _SUFFIXES = (".parquet", ".tar")
 _ORDER = {"val": ("val",), "train": ("train",)}
 
 
-def read_metadata(folder: Path, name: str) -> Dataset | None:
+def read_metadata(folder: Path, name: str, several: bool = False) -> Dataset | None:
     """Read a folder of images with `metadata.csv` or `metadata.jsonl`, as the library datasets reads it.
 
     Args:
         folder: of the data set.
         name: of the data set.
+        several: whether an image may have several labels, see `label_words`.
 
     Returns:
         The data set, or None where there is no such table.
@@ -37,16 +38,16 @@ def read_metadata(folder: Path, name: str) -> Dataset | None:
     missing: list[str] = []
 
     def found() -> Iterator[Found]:
-        for path, label in listed_images(table):
+        for path, label in listed_images(table, several=several):
             if os.path.lexists(folder / path):
                 yield Found(path, folder / path, label)
             else:
                 missing.append(path)
 
-    return _dataset(folder, name, f"the table {table}", found(), missing, [])
+    return _dataset(folder, name, f"the table {table}", found(), missing, [], several=several)
 
 
-def read_archives(folder: Path, name: str, split: str) -> Dataset | None:
+def read_archives(folder: Path, name: str, split: str, several: bool = False) -> Dataset | None:
     """Read the Parquet tables or else the tar archives that lie in a folder, or in its `data`.
 
     Of files that are named after splits, such as `test-00000-of-00001.parquet`, those of one split are taken.
@@ -55,6 +56,7 @@ def read_archives(folder: Path, name: str, split: str) -> Dataset | None:
         folder: of the data set.
         name: of the data set.
         split: `val`, or else test images are taken, or where there are none validation images.
+        several: whether an image may have several labels, see `label_words`.
 
     Returns:
         The data set, or None where there is neither.
@@ -62,11 +64,11 @@ def read_archives(folder: Path, name: str, split: str) -> Dataset | None:
     for place in (folder, folder / "data"):
         for suffix in _SUFFIXES:
             if files := sorted(path for path in place.glob(f"*{suffix}") if path.is_file()):
-                return _read_files(folder, name, files, split)
+                return _read_files(folder, name, files, split, several)
     return None
 
 
-def _read_files(folder: Path, name: str, files: list[Path], split: str) -> Dataset:
+def _read_files(folder: Path, name: str, files: list[Path], split: str, several: bool) -> Dataset:
     by_split: dict[str | None, list[Path]] = {}
     for file in files:
         by_split.setdefault(split_of(file.stem.partition("-")[0]), []).append(file)
@@ -80,12 +82,12 @@ def _read_files(folder: Path, name: str, files: list[Path], split: str) -> Datas
     def found() -> Iterator[Found]:
         for file in files:
             if file.suffix == ".tar":
-                yield from tar_images(file, warnings.append, walk.leave_out)
+                yield from tar_images(file, warnings.append, walk.leave_out, several)
             else:
-                yield from parquet_images(file, None, None)
+                yield from parquet_images(file, None, None, several)
 
     kind = "Parquet tables" if files[0].suffix == ".parquet" else "tar archives"
-    dataset = _dataset(folder, name, f"{len(files)} {kind} in {files[0].parent}", found(), [], warnings, part)
+    dataset = _dataset(folder, name, f"{len(files)} {kind} in {files[0].parent}", found(), [], warnings, part, several)
     return replace(dataset, warnings=(*dataset.warnings, *walk.warnings()))
 
 
@@ -97,18 +99,19 @@ def _dataset(
     missing: list[str],
     warnings: list[str],
     split: str | None = None,
+    several: bool = False,
 ) -> Dataset:
     """Return the data set of some images; classes are named by `classnames.txt`, or else by the labels themselves."""
     given = read_labels(folder / NAMES) if is_there(folder / NAMES) else ()
     class_of, words, images = ClassOf(given), dict[str, int](), ImageList()
     for key, source, label in found:
-        if given or label is None:
-            index = class_of(label)
-        elif isinstance(label, int) or label.isdecimal():
-            raise ArgumentError(f"{key}: its class is {label}; name the classes, from 0, in {folder / NAMES}")
+        truth: Truth
+        if given or label is None or (isinstance(label, tuple) and not several):
+            truth = class_of.all_of(label) if several else class_of(label)
         else:
-            index = words.setdefault(compose(label), len(words))
-        images.append(Sample(key.removeprefix(f"{folder}{os.sep}"), source, index))
+            indices = [_index_of(key, word, words, folder) for word in (label if isinstance(label, tuple) else [label])]
+            truth = tuple(sorted({*indices})) if several else indices[0]
+        images.append(Sample.of(key.removeprefix(f"{folder}{os.sep}"), source, truth))
     names = given or tuple(sorted(words))
     if not names:
         raise LabelError(f"{folder}: no image has a label, and there is no {NAMES}; name the classes there")
@@ -117,6 +120,8 @@ def _dataset(
         for position, sample in enumerate(images):
             if sample.label is not None:
                 images.set_label(position, order[sample.label])
+            elif sample.labels is not None:
+                images.set_label(position, tuple(sorted(order[label] for label in sample.labels)))
         warnings = [*warnings, f"labels are class names: {len(names)} classes, in sorted order"]
     warnings += class_of.warnings()
     return Dataset(
@@ -130,3 +135,10 @@ def _dataset(
         warnings=tuple(warnings),
         in_order=True,
     )
+
+
+def _index_of(key: str, word: str | int, words: dict[str, int], folder: Path) -> int:
+    """Return the number of a word among those that have come so far."""
+    if isinstance(word, int) or word.isdecimal():
+        raise ArgumentError(f"{key}: its class is {word}; name the classes, from 0, in {folder / NAMES}")
+    return words.setdefault(compose(word), len(words))

@@ -3,9 +3,9 @@
 import csv
 import json
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -14,7 +14,18 @@ from faircontext.datasets.listing import short_digest
 from faircontext.errors import ArgumentError, and_more, reason_of
 from faircontext.names import ClassIndex, as_integer, compose
 
-__all__ = ["LABELS", "METADATA", "ClassOf", "Listed", "TableLabels", "listed_images"]
+__all__ = [
+    "LABELS",
+    "METADATA",
+    "SEPARATOR",
+    "SEVERAL",
+    "ClassOf",
+    "Listed",
+    "TableLabels",
+    "Written",
+    "label_words",
+    "listed_images",
+]
 
 METADATA = ("metadata.csv", "metadata.jsonl")
 LABELS = ("labels.csv", *METADATA)
@@ -22,6 +33,14 @@ LABELS = ("labels.csv", *METADATA)
 
 _PATHS = ("path", "file_name", "filepath", "file_path", "filename", "image")
 _NAMES = ("label", "class_name", "class", "cls")
+SEVERAL = "labels"
+"""The column that holds all labels of an image; where there is none, that of the label does."""
+
+SEPARATOR = ";"
+"""Between the labels of a cell."""
+
+Written = str | int | tuple[str | int, ...] | None
+"""A label as it is written, or all of an image that may have several; None where there is none."""
 
 
 class Listed(NamedTuple):
@@ -33,16 +52,43 @@ class Listed(NamedTuple):
     """
 
     path: str
-    label: str | int | None
+    label: Written
 
 
-def listed_images(table: Path, image_column: str | None = None, label_column: str | None = None) -> Iterator[Listed]:
+def label_words(value: object, where: str) -> tuple[str | int, ...] | None:
+    """Return the labels of a cell, with `;` between, or of a list; an empty one has none, and null is not known.
+
+    Args:
+        value: of the cell.
+        where: it stands, for the message.
+
+    Raises:
+        ArgumentError: it is something else.
+    """
+    if value is None:
+        return None
+    words: list[Any] = (
+        value.split(SEPARATOR) if isinstance(value, str) else value if isinstance(value, list) else [value]
+    )
+    if odd := [word for word in words if not isinstance(word, str | int) or isinstance(word, bool)]:
+        raise ArgumentError(
+            f"{where}: the label {str(odd[0])[:60]!r} is neither a name nor an index; give a list of these, or one "
+            f"text with {SEPARATOR} between"
+        )
+    stripped = (word.strip() if isinstance(word, str) else word for word in words)
+    return tuple(word for word in stripped if word != "")
+
+
+def listed_images(
+    table: Path, image_column: str | None = None, label_column: str | None = None, several: bool = False
+) -> Iterator[Listed]:
     """Yield the images that a table lists, which ends in `.csv` or `.jsonl`.
 
     Args:
         table: the file.
         image_column: of paths; None for the first of the usual names.
         label_column: of names or indices of classes; None for the first of the usual names, if there is one.
+        several: whether an image may have several labels, see `label_words`.
 
     Raises:
         ArgumentError: it cannot be read, or has no such column; the message names the line.
@@ -50,10 +96,15 @@ def listed_images(table: Path, image_column: str | None = None, label_column: st
     rows = _json_rows(table) if table.suffix.lower() == ".jsonl" else _csv_rows(table)
     columns: tuple[str, str | None] | None = None
     for where, row in rows:
+        if several and label_column is None and SEVERAL in row:
+            label_column = SEVERAL
         columns = columns or _columns(table, [*row], image_column, label_column)
         path, label = row.get(columns[0]), None if columns[1] is None else row.get(columns[1])
         if not isinstance(path, str) or not path.strip():
             raise ArgumentError(f"{where}: has no path in its column {columns[0]}")
+        if several:
+            yield Listed(path, label_words(label, where))
+            continue
         label = label.strip() if isinstance(label, str) else label
         yield Listed(path, label if isinstance(label, str | int) and label != "" else None)
     if columns is None:
@@ -116,10 +167,18 @@ class ClassOf:
     def __init__(self, names: tuple[str, ...]) -> None:
         self._n, self._index = len(names), ClassIndex(names)
         self._strange: dict[str, int] = {}
+        self._several = False
 
-    def __call__(self, label: str | int | None) -> int | None:
+    def all_of(self, label: Written) -> tuple[int, ...] | None:
+        """Return the indices of the classes of an image that may have several; labels that are no class are none."""
+        self._several = True
+        if label is None or not isinstance(label, tuple):
+            return None
+        return tuple(sorted({index for word in label if (index := self(word)) is not None}))
+
+    def __call__(self, label: Written) -> int | None:
         """Return the index of a label's class, or None where it is of none; words are names before they are indices."""
-        if label is None:
+        if label is None or isinstance(label, tuple):
             return None
         named = self._index.find(compose(label)) if isinstance(label, str) and not label.isdecimal() else None
         index = label if isinstance(label, int) else named if named is not None else as_integer(label)
@@ -135,6 +194,8 @@ class ClassOf:
             return []
         n = sum(self._strange.values())
         words = and_more([repr(word) for word in self._strange])
+        if self._several:
+            return [f"labels that are no class are left out, {n:,} in all: {words}"]
         return [f"labels that are no class, whose {n:,} image{'s' * (n != 1)} count in no accuracy: {words}"]
 
 
@@ -146,31 +207,59 @@ class TableLabels:
         class_of: see `ClassOf`.
         image_column: see `listed_images`.
         label_column: see there.
+        several: see there.
     """
 
-    def __init__(self, table: Path, class_of: ClassOf, image_column: str | None, label_column: str | None) -> None:
+    def __init__(
+        self,
+        table: Path,
+        class_of: ClassOf,
+        image_column: str | None,
+        label_column: str | None,
+        several: bool = False,
+    ) -> None:
         self._table, digests, labels = table, array("Q"), array("i")
-        for path, label in listed_images(table, image_column, label_column):
+        self._sets: list[tuple[int, ...]] | None = None
+        numbers: dict[tuple[int, ...], int] = {}
+        for path, label in listed_images(table, image_column, label_column, several):
             key = clean_key(path.strip().replace("\\", "/"), [table.parent])
-            index = class_of(label)
+            index: int | None
+            if several:
+                classes = class_of.all_of(label)
+                index = None if classes is None else numbers.setdefault(classes, len(numbers))
+            else:
+                index = None if isinstance(label, tuple) else class_of(label)
             if key is not None and index is not None:
                 digests.append(short_digest(compose(key)))
                 labels.append(index)
+        if several:
+            self._sets = [*numbers]
+            _check_once(table, digests)
         order = np.argsort(np.asarray(digests))
         self._digests, self._labels = np.asarray(digests)[order], np.asarray(labels)[order]
         self._used = 0
 
-    def find(self, key: str) -> int | None:
-        """Return the class of an image, known by its path below the folder."""
+    def find(self, key: str) -> int | tuple[int, ...] | None:
+        """Return the class or the classes of an image, known by its path below the folder."""
         digest = np.uint64(short_digest(compose(key)))
         position = int(np.searchsorted(self._digests, digest))
         if position == len(self._digests) or self._digests[position] != digest:
             return None
         self._used += 1
-        return int(self._labels[position])
+        found = int(self._labels[position])
+        return found if self._sets is None else self._sets[found]
 
     def warnings(self) -> list[str]:
         """Return what the table says, as a line."""
         missing = len(self._digests) - self._used
         line = f"{self._table}: gives the class of {self._used:,} image{'s' * (self._used != 1)}"
         return [line + (f"; {missing:,} more that it lists are not there" if missing > 0 else "")]
+
+
+def _check_once(table: Path, digests: Sequence[int]) -> None:
+    """Refuse a table that gives the labels of an image in several lines."""
+    if (n := len(digests) - len(set(digests))) > 0:
+        raise ArgumentError(
+            f"{table}: gives the labels of {n:,} image{'s' * (n != 1)} more than once; write all labels of an image in "
+            f"one cell, with {SEPARATOR} between"
+        )

@@ -12,9 +12,9 @@ from typing import IO, Any
 from faircontext.datasets.archives import Found, expand_braces, parquet_images, tar_images
 from faircontext.datasets.class_folders import depth_warnings, keys_below
 from faircontext.datasets.folder import Exclusion, Walk, clutter_in, is_hidden
-from faircontext.datasets.image_tables import LABELS, ClassOf, TableLabels, listed_images
+from faircontext.datasets.image_tables import LABELS, ClassOf, TableLabels, Written, listed_images
 from faircontext.datasets.listing import ImageList
-from faircontext.datasets.spec import Sample
+from faircontext.datasets.spec import Sample, Truth
 from faircontext.errors import ArgumentError, reason_of
 from faircontext.imageio import image_extensions
 from faircontext.names import FolderTruth
@@ -34,11 +34,13 @@ class InputOptions:
         exclude: patterns of what is left out, see `Exclusion`.
         image_column: of tables, where it has no usual name.
         label_column: the same.
+        several: whether an image may have several labels, see `label_words`.
     """
 
     exclude: tuple[str, ...] = ()
     image_column: str | None = None
     label_column: str | None = None
+    several: bool = False
 
 
 @dataclass(frozen=True)
@@ -90,7 +92,7 @@ def collect(
 def _unlabelled(images: ImageList) -> Iterator[tuple[int, Path]]:
     """Yield the positions and paths of images whose label may be the name of their folder."""
     for position, sample in enumerate(images):
-        if sample.label is None and not isinstance(sample.path, Cell):
+        if sample.truth is None and not isinstance(sample.path, Cell):
             yield position, Path(sample.key)
 
 
@@ -138,8 +140,7 @@ class _Finder:
         try:
             for path in self._paths:
                 for found in self._listed(listed) if path == "-" else self._word(path):
-                    label = found.label if self._files_only or found.label is None else self._class_of(found.label)
-                    images.append(Sample(found.key, found.source, label if isinstance(label, int) else None))
+                    images.append(Sample.of(found.key, found.source, self._truth_of(found)))
         except RecursionError:
             raise ArgumentError(f"{', '.join(self._paths)}: folders lie too deep in each other") from None
         if not len(images) and {*self._paths} == {"-"}:
@@ -150,6 +151,11 @@ class _Finder:
             raise ArgumentError("; ".join([looked, *self.warnings()]))
         alone = len(self._paths) == 1 and self._paths[0] in self._folders  # where a walk visits each folder once
         return images if alone else images.without_doubles()
+
+    def _truth_of(self, found: Found) -> Truth:
+        if self._files_only or found.label is None:
+            return None
+        return self._class_of.all_of(found.label) if self._options.several else self._class_of(found.label)
 
     def warnings(self) -> list[str]:
         lines = [line for walk in self._walks for line in walk.warnings()]
@@ -181,7 +187,8 @@ class _Finder:
         if table is not None and not self._files_only:
             options = self._options
             try:
-                labels = TableLabels(table, self._class_of, options.image_column, options.label_column)
+                columns = options.image_column, options.label_column
+                labels = TableLabels(table, self._class_of, *columns, options.several)
                 self._tables.append(labels)
             except ArgumentError as error:  # it may be there for something else
                 self._said.append(f"no labels are taken from {error}")
@@ -196,11 +203,12 @@ class _Finder:
         if self._files_only or suffix not in (".tar", ".parquet", ".csv", ".jsonl"):
             yield from self._kept([Found(str(path), path)])
         elif suffix == ".tar":
-            yield from self._kept(tar_images(path, self._said.append, self._walk.leave_out))
+            yield from self._kept(tar_images(path, self._said.append, self._walk.leave_out, options.several))
         elif suffix == ".parquet":
-            yield from parquet_images(path, options.image_column, options.label_column)
+            yield from parquet_images(path, options.image_column, options.label_column, options.several)
         else:
-            for written, label in listed_images(path, options.image_column, options.label_column):
+            columns = options.image_column, options.label_column
+            for written, label in listed_images(path, *columns, options.several):
                 yield from self._kept([_located(written, path.parent, label)])
 
     def _kept(self, found: Iterable[Found]) -> Iterator[Found]:
@@ -288,7 +296,7 @@ def _names_at(system: Any, address: str, leave_out: Callable[[str], None]) -> li
     return images
 
 
-def _located(written: str, folder: Path, label: str | int | None) -> Found:
+def _located(written: str, folder: Path, label: Written) -> Found:
     """Return an image that a table lists, by its path below the table's folder or its address."""
     if _URL.match(written):
         return Found(written, Remote(written), label)

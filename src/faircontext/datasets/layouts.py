@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from faircontext.datasets.folder import clean_key, roots_of
+from faircontext.datasets.image_tables import SEPARATOR, SEVERAL
 from faircontext.errors import ArgumentError, reason_of
 from faircontext.names import ClassIndex, compose, count_from_one, normalise, read_labels
 
@@ -23,6 +24,9 @@ TABLE, NAMES = "labels.csv", "classnames.txt"
 
 Rows = tuple[tuple[str, int], ...]
 """(path, label) of each image."""
+
+TableRows = tuple[tuple[str, int | tuple[int, ...]], ...]
+"""The same, of which an image may have several labels."""
 
 
 class Split(NamedTuple):
@@ -202,32 +206,56 @@ class _Row(NamedTuple):
         return None if match is None else int(match[1])
 
 
-def read_table(folder: Path) -> tuple[tuple[str, ...], Rows, list[str]]:
+def read_table(folder: Path, several: bool = False) -> tuple[tuple[str, ...], TableRows, list[str]]:
     """Read `labels.csv`: columns `path` and `label`, perhaps `class_name`; others are left out.
 
     Paths are relative to the folder; how they may be written otherwise see `find_listed`. A label is the index of a
     class, or its name. Class names come from `classnames.txt`, one a line, or else from the table.
+
+    Args:
+        folder: of the data set.
+        several: whether an image may have several labels, with `;` between in its cell; an empty cell has none. They
+            stand in the column `labels`, or else in those of the label and its name.
     """
     path = folder / TABLE
-    rows = _read_rows(path)
+    rows = _read_rows(path, several)
+    parts = {row.where: _labels_in(row) if several else (row,) for row in rows}
+    single = [part for own in parts.values() for part in own]
     if is_there(folder / NAMES):
         names = read_labels(folder / NAMES)
-        warnings = _check_start(path, rows, names)
+        warnings = _check_start(path, single, names)
+    elif not single:
+        raise ArgumentError(
+            f"{path}: gives no image a label, and there is no {NAMES} beside it; name the classes there"
+        )
     else:
-        names, warnings = _names_of(path, rows)
+        names, warnings = _names_of(path, single)
     index, roots = ClassIndex(names), roots_of(folder)
-    labels: dict[str, int] = {}
+    labels: dict[str, int | tuple[int, ...]] = {}
     for row in rows:
         key = clean_key(row.path, roots)
         if key is None:
             raise ArgumentError(f"{row.where}: the path {row.path!r} does not lie below the folder")
         if key in labels:
-            raise ArgumentError(f"{row.where}: {key} is there twice")
-        labels[key] = _label_of(row, names, index)
+            hint = f"; write all its labels in one cell, with {SEPARATOR} between" if several else ""
+            raise ArgumentError(f"{row.where}: {key} is there twice{hint}")
+        indices = [_label_of(part, names, index) for part in parts[row.where]]
+        labels[key] = tuple(sorted({*indices})) if several else indices[0]
+    if none := sum(label == () for label in labels.values()):
+        warnings.append(f"{none:,} image{'s have' if none != 1 else ' has'} none of the classes: an empty cell")
     return names, tuple(labels.items()), warnings
 
 
-def _read_rows(path: Path) -> list[_Row]:
+def _labels_in(row: _Row) -> list[_Row]:
+    """Return a line for each label of a line's cell."""
+    labels, titles = ([word.strip() for word in text.split(SEPARATOR)] for text in (row.label, row.class_name))
+    if row.class_name and len(titles) != len(labels):
+        raise ArgumentError(f"{row.where}: has {len(labels)} labels and {len(titles)} class names; name each, or none")
+    titles = titles if row.class_name else [""] * len(labels)
+    return [row._replace(label=label, class_name=title) for label, title in zip(labels, titles, strict=True) if label]
+
+
+def _read_rows(path: Path, several: bool = False) -> list[_Row]:
     """Return the lines that are not blank."""
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
@@ -243,6 +271,8 @@ def _read_rows(path: Path) -> list[_Row]:
         raise ArgumentError(f"{path}: cannot be read: {reason_of(error)}") from None
     head = lines.pop(0)[1] if lines else []
     columns = [title.strip() for title in head]
+    if several and SEVERAL in columns:  # then those of a single label are for others
+        columns = [{SEVERAL: "label", "label": "", "class_name": ""}.get(column, column) for column in columns]
     for column in ("path", "label"):
         if column not in columns:
             raise ArgumentError(
@@ -269,8 +299,9 @@ def _label_of(row: _Row, names: Sequence[str], index: ClassIndex) -> int:
     named = () if row.label.isdecimal() else index.find_all(row.label)  # first, as a name may be 1.0
     label = named[0] if named else row.integer
     if label is None or label >= len(names):
+        hint = "; several labels in a cell are read with --multi-label" if SEPARATOR in row.label else ""
         raise ArgumentError(
-            f"{row.where}: the label {row.label[:60]!r} is no class; use 0 to {len(names) - 1}, or a class name"
+            f"{row.where}: the label {row.label[:60]!r} is no class; use 0 to {len(names) - 1}, or a class name{hint}"
         )
     if row.class_name and label not in index.find_all(row.class_name):
         raise ArgumentError(f"{row.where}: class {label} is {names[label]!r}, but is called {row.class_name!r}")

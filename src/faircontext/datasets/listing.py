@@ -14,21 +14,25 @@ from typing import Any, overload
 
 import numpy as np
 
-from faircontext.datasets.spec import Sample
-from faircontext.sources import Cell, Member, Remote, Source
+from faircontext.datasets.spec import Dataset, Sample, Truth
+from faircontext.files import digest_of_json
+from faircontext.sources import ArrayRow, Cell, Member, Remote, Source
 
-__all__ = ["ImageList", "short_digest", "size_of"]
+__all__ = ["ImageList", "data_hash", "short_digest", "size_of"]
 
-_KINDS: dict[str, Any] = {"member": Member, "cell": Cell, "remote": Remote}
+_KINDS: dict[str, Any] = {"member": Member, "cell": Cell, "remote": Remote, "array": ArrayRow}
 _NAMES = {kind: name for name, kind in _KINDS.items()}
 _READ_AT_ONCE = 1 << 16
 _NO_LABEL = -1
+_FIRST_SET = -2
+"""Stands for the first set of labels, the number below for the second."""
 
 
 class ImageList(Sequence[Sample]):
     """Images in an order, in a file without a name that goes with the process; labels may be set later.
 
-    An image costs twelve bytes of memory: where its line begins, and its label.
+    An image costs twelve bytes of memory: where its line begins, and its label, or which of the sets of labels that
+    occur is its own.
 
     Args:
         samples: the first images.
@@ -39,6 +43,8 @@ class ImageList(Sequence[Sample]):
         weakref.finalize(self, self._file.close)
         self._starts, self._end = array("Q"), 0
         self._labels = array("i")
+        self._sets: dict[tuple[int, ...], int] = {}
+        self._ordered: list[tuple[int, ...]] = []
         for sample in samples:
             self.append(sample)
 
@@ -48,7 +54,7 @@ class ImageList(Sequence[Sample]):
         self._file.write(line)
         self._starts.append(self._end)
         self._end += len(line)
-        self._labels.append(_NO_LABEL if sample.label is None else sample.label)
+        self._labels.append(self._number_of(sample.truth))
 
     def __len__(self) -> int:
         return len(self._starts)
@@ -82,11 +88,22 @@ class ImageList(Sequence[Sample]):
         key, kind, *facts = json.loads(line)
         label = self._labels[position]
         source = _KINDS[kind](*facts) if kind else Path(facts[0] if facts else key)
-        return Sample(key, source, None if label == _NO_LABEL else label)
+        return Sample.of(key, source, None if label == _NO_LABEL else label if label >= 0 else self._set_of(label))
 
-    def set_label(self, position: int, label: int | None) -> None:
-        """Say which class an image is of."""
-        self._labels[position] = _NO_LABEL if label is None else label
+    def _number_of(self, truth: Truth) -> int:
+        """Return the number that stands for a class, none, or a set of classes."""
+        if truth is None:
+            return _NO_LABEL
+        return truth if isinstance(truth, int) else _FIRST_SET - self._sets.setdefault(truth, len(self._sets))
+
+    def _set_of(self, number: int) -> tuple[int, ...]:
+        if len(self._ordered) < len(self._sets):
+            self._ordered = [*self._sets]
+        return self._ordered[_FIRST_SET - number]
+
+    def set_label(self, position: int, label: Truth) -> None:
+        """Say which class or classes an image is of."""
+        self._labels[position] = self._number_of(label)
 
     def without_doubles(self) -> "ImageList":
         """Return the list with each name once, where it stands first; names are compared by 64-bit digests."""
@@ -102,17 +119,18 @@ class ImageList(Sequence[Sample]):
         """Return the SHA-256, in hexadecimal, over (name, size in bytes, label) of the images in their order."""
         total = sha256()
         for sample in self:
-            total.update(json.dumps([sample.key, size_of(sample.path), sample.label]).encode())
+            total.update(json.dumps([sample.key, size_of(sample.path), sample.truth]).encode())
         return total.hexdigest()
 
     def __reduce__(self) -> tuple[Any, ...]:
         self._file.flush()
         content = zlib.compress(os.pread(self._file.fileno(), self._end, 0), 1)
-        return _restore, (content, self._labels.tobytes())
+        return _restore, (content, self._labels.tobytes(), [*self._sets])
 
 
-def _restore(content: bytes, labels: bytes) -> ImageList:
+def _restore(content: bytes, labels: bytes, sets: Sequence[tuple[int, ...]]) -> ImageList:
     images = ImageList()
+    images._sets = {classes: number for number, classes in enumerate(sets)}
     plain = zlib.decompress(content)
     images._file.write(plain)
     ends = np.flatnonzero(np.frombuffer(plain, np.uint8) == 10).astype(np.uint64) + 1
@@ -131,6 +149,16 @@ def _encode(key: str, source: Source) -> bytes:
     return json.dumps([key, *facts]).encode() + b"\n"
 
 
+def data_hash(dataset: Dataset) -> str:
+    """Return the SHA-256, in hexadecimal, over the sorted (key, size in bytes, label) of the images.
+
+    Those of an `ImageList` count in their own order: they are too many to sort.
+    """
+    if isinstance(dataset.samples, ImageList):
+        return dataset.samples.digest()
+    return digest_of_json(sorted((sample.key, size_of(sample.path), sample.truth) for sample in dataset.samples))
+
+
 def short_digest(key: str) -> int:
     """Return a 64-bit digest of a name."""
     return int.from_bytes(blake2b(key.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "little")
@@ -145,4 +173,6 @@ def size_of(source: Source) -> int:
             return -1
     if isinstance(source, Member):
         return source.size
+    if isinstance(source, ArrayRow):
+        return source.row
     return source.index if isinstance(source, Cell) else -1

@@ -1,21 +1,19 @@
-"""Finding a data set on disk, in whichever layout it is, and checking whether it can be evaluated."""
+"""Finding a data set on disk, in whichever layout it is."""
 
 import os
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 
-from faircontext.datasets import class_folders, contained, layouts
+from faircontext.datasets import class_folders, contained, corrupted, layouts
 from faircontext.datasets.folder import Walk, find_listed, folders_in, is_folder, list_entries
-from faircontext.datasets.layouts import NAMES, TABLE, Rows, Split
-from faircontext.datasets.spec import CATALOGUE, DATASETS, Dataset, DatasetSpec, Sample, locate
-from faircontext.errors import ArgumentError, FairContextError, ImageError, LabelError, and_more, check_choice
-from faircontext.imageio import read_image
-from faircontext.names import check_name, name_warnings
+from faircontext.datasets.layouts import NAMES, TABLE, Rows, Split, TableRows
+from faircontext.datasets.spec import CATALOGUE, CORRUPTED, DATASETS, Dataset, DatasetSpec, Sample, locate
+from faircontext.errors import ArgumentError, check_choice
 
-__all__ = ["SPLITS", "Report", "check_dataset", "check_present", "load_dataset"]
+__all__ = ["SPLITS", "load_dataset"]
 
 SPLITS = ("test", "val", "official")
 
@@ -23,7 +21,7 @@ _SPLIT_FOLDERS = ("data_splits", "splits", "data/data_splits")
 """Where split files may lie below the root, besides the data set's own folder."""
 
 
-def load_dataset(name: str, root: Path, split: str = "test") -> Dataset:
+def load_dataset(name: str, root: Path, split: str = "test", several: bool = False) -> Dataset:
     """Find a data set on disk.
 
     A folder that is no known data set is a user's: a table `labels.csv`, see `read_table`, or `metadata.csv`, see
@@ -33,10 +31,12 @@ def load_dataset(name: str, root: Path, split: str = "test") -> Dataset:
     same names, to integer folders as positions in the list, else in the order of folders.
 
     Args:
-        name: see `list_datasets`; or a folder below the root, or a path to one.
+        name: see `list_datasets`, of a corrupted data set with a part, as in `imagenet_c:fog:3`; or a folder below the
+            root, or a path to one.
         root: the folder that holds the data sets.
         split: `test` or `val`, which are CoOp's, or `official`: the data set's own test images. Where a user's folder
             has but one set of images it is taken, and is called `all`; a warning says where there is no such split.
+        several: whether an image may have several labels, in tables and archives of a user's folder.
 
     Raises:
         FairContextError: it is not there, or not as it must be; the message names the folder or the file.
@@ -44,12 +44,14 @@ def load_dataset(name: str, root: Path, split: str = "test") -> Dataset:
     check_choice("split", split, SPLITS)
     location = locate(name, root)
     try:
-        return _load_user(location, split) if isinstance(location, Path) else _load_known(location, root, split)
+        if isinstance(location, Path):
+            return _load_user(location, split, several)
+        return _load_known(location, root, split, name.partition(":")[2])
     except RecursionError:
         raise ArgumentError(f"{name}: folders lie too deep in each other") from None
 
 
-def _load_known(name: str, root: Path, split: str) -> Dataset:
+def _load_known(name: str, root: Path, split: str, part: str) -> Dataset:
     if not is_folder(root):
         raise ArgumentError(f"{root}: no such folder; --root is the folder that holds the data sets")
     spec = DATASETS[name]
@@ -60,6 +62,9 @@ def _load_known(name: str, root: Path, split: str) -> Dataset:
         dataset = _load_aircraft(spec, root, split)
     elif name in CATALOGUE:
         dataset = _load_imagenet(spec, root)
+    elif name in CORRUPTED:
+        folder = _first_folder(spec, root, is_folder, "no such folder")
+        dataset = corrupted.read_part(spec, root / folder, _layout(spec, folder), part)
     else:
         folder = _first_folder(spec, root, is_folder, "no such folder")
         with DATASETS.blamed(name):
@@ -168,30 +173,30 @@ def _layout(spec: DatasetSpec, folder: str, inner: str = "") -> str:
     return f"{kind}: {Path(folder, inner).as_posix()}"
 
 
-def _listed(name: str, folder: Path, layout: str, names: tuple[str, ...], rows: Rows, where: str = "") -> Dataset:
+def _listed(name: str, folder: Path, layout: str, names: tuple[str, ...], rows: TableRows, where: str = "") -> Dataset:
     """Return the data set of some listed images."""
     there = find_listed(folder, (key for key, _ in rows), where or name)
-    samples = tuple(Sample(there[key], folder / there[key], label) for key, label in rows if key in there)
+    samples = tuple(Sample.of(there[key], folder / there[key], label) for key, label in rows if key in there)
     missing = tuple(key for key, _ in rows if key not in there)
     return Dataset(name, folder, layout, "test", names, samples, missing)
 
 
-def _load_user(folder: Path, split: str) -> Dataset:
+def _load_user(folder: Path, split: str, several: bool = False) -> Dataset:
     """Read a user's folder; see `load_dataset`."""
     name = Path(os.path.abspath(folder)).name or "data"  # noqa: PTH100 (keeps the name of a link, unlike resolve)
     warnings = _misnamed(folder)
     if layouts.is_there(folder / TABLE):
-        names, rows, more = layouts.read_table(folder)
+        names, rows, more = layouts.read_table(folder, several)
         where = str(folder / TABLE)
         dataset = replace(_listed(name, folder, f"the table {where}", names, rows, where), split="all")
-    elif (listed := contained.read_metadata(folder, name)) is not None:
+    elif (listed := contained.read_metadata(folder, name, several)) is not None:
         dataset, more = listed, []
     elif class_dirs := class_folders.find_class_folders(folder, split):
         names, samples, more = class_folders.read_class_folders(folder, class_dirs)
         dataset = Dataset(name, folder, f"class folders in {class_dirs.folder}", class_dirs.split, names, samples)
         if class_dirs.split not in ("all", split):
             more.append(_no_split(split, f"its folder {class_dirs.folder.relative_to(folder).as_posix()} is taken"))
-    elif (packed := contained.read_archives(folder, name, split)) is not None:
+    elif (packed := contained.read_archives(folder, name, split, several)) is not None:
         dataset = packed
         more = [] if dataset.split in ("all", split) else [_no_split(split, "that of its files is taken")]
     elif warnings:
@@ -227,105 +232,3 @@ def _no_class_folders(folder: Path, split: str) -> ArgumentError:
     return ArgumentError(
         "; ".join([f"{what} below val" if split == "val" and test else what, *hints, "see docs, Data sets"])
     )
-
-
-@dataclass(frozen=True)
-class Report:
-    """What a check of a data set shows.
-
-    Attributes:
-        summary: what is there, a line each.
-        problems: why the data set cannot be evaluated in full, a line each.
-        usable: whether there is an image that can be evaluated, with class names that can.
-    """
-
-    summary: tuple[str, ...]
-    problems: tuple[str, ...]
-    usable: bool
-
-
-def check_present(dataset: Dataset, partial: bool) -> None:
-    """Raise `ArgumentError` unless a data set's images are there: all of them, or some where `partial` is set."""
-    example = f", for example {dataset.missing[0]}" if dataset.missing else ""
-    if not dataset.samples:
-        raise ArgumentError(f"{dataset.name}: none of its {dataset.listed:,} images is in {dataset.folder}{example}")
-    absent = dataset.listed - len(dataset.samples)
-    if absent and not partial:
-        raise ArgumentError(
-            f"{dataset.name}: {absent:,} of {dataset.listed:,} images are not in {dataset.folder}{example}; complete "
-            "it, or measure on those that are there with --partial"
-        )
-
-
-def check_dataset(name: str, root: Path, split: str = "test", read: bool = False, partial: bool = False) -> Report:
-    """Look at a data set on disk.
-
-    Args:
-        name: see `load_dataset`.
-        root: the folder that holds the data sets.
-        split: see `load_dataset`.
-        read: whether every image is decoded; without it files are only looked for, and empty ones found.
-        partial: whether missing images are no problem, as for `evaluate --partial`.
-
-    Raises:
-        ArgumentError: it is neither known nor a folder. What is wrong with one that is goes into the report.
-    """
-    locate(name, root)
-    try:
-        dataset = load_dataset(name, root, split)
-    except FairContextError as error:
-        return Report((), (str(error),), False)
-    labels = {sample.label for sample in dataset.samples}
-    empty = [title for label, title in enumerate(dataset.names) if label not in labels]
-    first = ", ".join(f"{label} {title}" for label, title in enumerate(dataset.names[:5]))
-    summary = [
-        f"found: {dataset.layout}",
-        f"{len(dataset.names)} classes, {len(labels)} with images; in this order: {first}, ...",
-        *name_warnings(dataset.names),
-        _count(dataset, split),
-    ]
-    absent, listed = list[str](), len(dataset.samples) + len(dataset.missing)
-    if dataset.missing:
-        absent.append(f"{len(dataset.missing):,} images of the list are not there: {and_more(dataset.missing)}")
-    if dataset.reference not in (None, listed):
-        absent.append(f"{listed:,} images where {dataset.reference:,} are expected")
-    if empty and not dataset.missing:
-        line = f"{len(empty)} of {len(dataset.names)} classes have no image: {and_more(empty)}"
-        (summary if dataset.reference is None else absent).append(line)
-    unreadable, unusable = [*_unreadable(dataset, read)], [*_unusable_names(dataset.names)]
-    problems = [f"{len(unreadable)} files cannot be read: {and_more(unreadable, separator='; ')}"] * bool(unreadable)
-    if dataset.reference is not None and len(dataset.names) != DATASETS[dataset.name].classes:
-        problems.append(f"{len(dataset.names)} classes where {DATASETS[dataset.name].classes} are expected")
-    if unusable:
-        problems.append(f"{len(unusable)} class names cannot be used: {and_more(unusable, separator='; ')}")
-    (summary if partial else problems).extend(absent)
-    return Report((*summary, *dataset.warnings), tuple(problems), bool(dataset.samples) and not unusable)
-
-
-def _count(dataset: Dataset, split: str) -> str:
-    line = f"{len(dataset.samples):,} images"
-    if dataset.reference is not None:
-        line += f" of {dataset.reference:,} in the reference"
-        paper = DATASETS[dataset.name].paper
-        if paper not in (0, dataset.reference) and split != "val":
-            line += f"; the paper counts {paper:,}"
-    return line
-
-
-def _unusable_names(names: Sequence[str]) -> Iterator[str]:
-    for position, name in enumerate(names, 1):
-        try:
-            check_name(position, name)
-        except LabelError as error:
-            yield str(error)
-
-
-def _unreadable(dataset: Dataset, read: bool) -> Iterator[str]:
-    for sample in dataset.samples:
-        try:
-            if read:
-                read_image(sample.path)
-            elif isinstance(sample.path, Path) and sample.path.stat().st_size == 0:
-                yield f"{sample.path}: the file is empty"
-        except (ImageError, OSError) as error:
-            yield str(error)

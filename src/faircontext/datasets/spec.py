@@ -1,4 +1,4 @@
-"""What a labelled data set is, and which are known: the paper's fifteen, read from `catalogue.csv`, and third parties'.
+"""What a labelled data set is, and which are known: those of `catalogue.csv` and `corrupted.csv`, and third parties'.
 
 A third party names its data sets by an entry point of the group `faircontext.datasets`, whose object is a
 `DatasetSpec`, or a function without arguments that returns several. The command line then knows them by name.
@@ -13,11 +13,27 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from faircontext.errors import ArgumentError, Registry, check_choice, check_type
+from faircontext.shifts import Corruption
 from faircontext.sources import Source
 
-__all__ = ["CATALOGUE", "DATASETS", "Dataset", "DatasetSpec", "Sample", "expected_tree", "list_datasets", "locate"]
+__all__ = [
+    "CATALOGUE",
+    "CORRUPTED",
+    "DATASETS",
+    "Dataset",
+    "DatasetSpec",
+    "Sample",
+    "Truth",
+    "expected_tree",
+    "known_name",
+    "list_datasets",
+    "locate",
+]
 
 Regime = Literal["natural", "fine-grained"]
+
+Truth = int | tuple[int, ...] | None
+"""A class, or all classes of an image that may have several, by index; None where it is not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,11 +44,29 @@ class Sample:
         key: what the image is known by in records: its path below the data set's image folder, with `/` between.
         path: the file, or where else it lies.
         label: index of its class, None where it is not known.
+        labels: indices of all its classes, in their order, where an image may have several; None where it has one at
+            most, or they are not known.
     """
 
     key: str
     path: Source
     label: int | None
+    labels: tuple[int, ...] | None = None
+
+    @classmethod
+    def of(cls, key: str, path: Source, truth: Truth) -> "Sample":
+        """Return an image with its class or its classes."""
+        return cls(key, path, None, truth) if isinstance(truth, tuple) else cls(key, path, truth)
+
+    @property
+    def truth(self) -> Truth:
+        """Its classes where an image may have several, or else its class; None where it is not known."""
+        return self.label if self.labels is None else self.labels
+
+    @property
+    def label_set(self) -> tuple[int, ...] | None:
+        """Its classes, also where an image has one; None where they are not known."""
+        return self.labels if self.label is None else (self.label,)
 
 
 @dataclass(frozen=True)
@@ -52,6 +86,7 @@ class Dataset:
         warnings: what a person should know before a run, a line each.
         reference: how many images the split has by its authors; None where that is not known.
         in_order: whether a run answers the images in that order, as of archives, which are read from front to back.
+        corruption: what has been done to the images as they lie on disk, as in ImageNet-C.
     """
 
     name: str
@@ -66,6 +101,7 @@ class Dataset:
     warnings: tuple[str, ...] = ()
     reference: int | None = None
     in_order: bool = False
+    corruption: Corruption | None = None
 
     @property
     def listed(self) -> int:
@@ -140,9 +176,9 @@ class DatasetSpec:
         return self.images.get(split, self.images["test"])
 
 
-def _read_catalogue() -> dict[str, DatasetSpec]:
-    """Read `catalogue.csv`; several folders have `|` between them."""
-    text = files("faircontext.datasets").joinpath("catalogue.csv").read_text(encoding="utf-8")
+def _read_catalogue(file: str) -> dict[str, DatasetSpec]:
+    """Read a file of data sets; several folders have `|` between them."""
+    text = files("faircontext.datasets").joinpath(file).read_text(encoding="utf-8")
     return {row["name"]: _spec(row) for row in csv.DictReader(text.splitlines())}
 
 
@@ -166,13 +202,16 @@ def _unpack(_: str, loaded: Any) -> dict[str, DatasetSpec]:
     return {spec.name: spec for spec in specs}
 
 
-CATALOGUE: Mapping[str, DatasetSpec] = _read_catalogue()
+CATALOGUE: Mapping[str, DatasetSpec] = _read_catalogue("catalogue.csv")
 """The paper's, in the order of its tables."""
 
-DATASETS: Registry[DatasetSpec] = Registry("data set", "faircontext.datasets", _unpack)
-"""All that are known by name: the paper's, and those of third parties."""
+CORRUPTED: Mapping[str, DatasetSpec] = _read_catalogue("corrupted.csv")
+"""Those whose images lie corrupted on disk; a part of one is called `NAME:CORRUPTION:SEVERITY`, see `corrupted`."""
 
-for _name, _known in CATALOGUE.items():
+DATASETS: Registry[DatasetSpec] = Registry("data set", "faircontext.datasets", _unpack)
+"""All that are known by name: the paper's, corrupted ones, and those of third parties."""
+
+for _name, _known in (*CATALOGUE.items(), *CORRUPTED.items()):
     DATASETS.register(_name)(_known)
 
 
@@ -181,22 +220,33 @@ def list_datasets(pattern: str = "*") -> list[str]:
     return DATASETS.names(pattern)
 
 
-def locate(name: str, root: Path) -> str | Path:
-    """Return the name by which a data set is known, or else the folder that is meant.
+def known_name(word: str) -> str | None:
+    """Return the name by which a data set is known, None where it is none of those.
 
-    Case and `-` for `_` do not matter, and CoOp's names of folders stand for the paper's data sets. `./NAME`, `../NAME`
-    and absolute paths are folders wherever the root is.
+    Case and `-` for `_` do not matter, and CoOp's names of folders stand for the paper's data sets. What follows `:` in
+    the name of a corrupted data set is left out.
+    """
+    form = word.lower().replace("-", "_")
+    for known in DATASETS:
+        spec = CATALOGUE.get(known) or CORRUPTED.get(known)
+        usual = known if spec is None else spec.folders[0].partition("/")[0].lower().replace("-", "_")
+        if (form.partition(":")[0] if known in CORRUPTED else form) in (known, usual):
+            return known
+    return None
+
+
+def locate(name: str, root: Path) -> str | Path:
+    """Return the name by which a data set is known, see `known_name`, or else the folder that is meant.
+
+    `./NAME`, `../NAME` and absolute paths are folders wherever the root is.
 
     Raises:
         ArgumentError: it is neither.
     """
     from faircontext.datasets.folder import is_folder  # imports Pillow
 
-    word = name.lower().replace("-", "_")
-    for known in DATASETS:
-        usual = CATALOGUE[known].folders[0].partition("/")[0] if known in CATALOGUE else known
-        if word in (known, usual.lower().replace("-", "_")):
-            return known
+    if (known := known_name(name)) is not None:
+        return known
     free = name in (".", "..") or name.startswith(("./", "../"))
     folder = Path(name) if free else root / name  # which is the name itself where that is an absolute path
     if not name.strip() or not is_folder(folder):
@@ -223,6 +273,8 @@ def expected_tree(name: str, root: Path) -> list[str]:
     lines = [f"{root / usual}{'/' if spec.inner[0] else ''}{spec.inner[0]}/"]
     if spec.split_file:
         lines.append(f"{root / usual}/{spec.split_file} (or in {root}/data_splits/)")
+    elif location in CORRUPTED:
+        lines.append(f"{root / usual}/CORRUPTION/SEVERITY/CLASS/, or CORRUPTION.npy, labels.npy and classnames.txt")
     elif location == "fgvc_aircraft":
         lines.append(f"{root / usual}/variants.txt and images_variant_test.txt")
     if others:

@@ -5,6 +5,7 @@
 from faircontext.methods.base import Method, create_method, list_methods, parse_settings, register_method
 from faircontext.methods.evidence import EvidenceMethod
 from faircontext.methods.predict import ZeroShot
+from faircontext.methods.multi_label import LabelScorer
 from faircontext.methods.tpt import CTPT, TPT
 from faircontext.methods.rlcf import RLCF, RLCFEncoder
 from faircontext.methods.mta import MTA
@@ -37,6 +38,7 @@ __all__ = [
     "ZERO",
     "BoostAdapter",
     "EvidenceMethod",
+    "LabelScorer",
     "Method",
     "OnZeta",
     "RLCFEncoder",

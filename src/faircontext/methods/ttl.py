@@ -77,9 +77,8 @@ class TTL(Tuning):
         backbone, text = episode.backbone, episode.labels.zero_shot_text
         self.check(backbone)
         tower = backbone.split_tower(self.blocks)
-        tokens = torch.cat(
-            [tower.below(rows.to(backbone.device) / 255.0) for rows in episode.views.split(backbone.batch_size)]
-        )
+        views = episode.views.to(backbone.device)
+        tokens = torch.cat([tower.below(rows / 255.0) for rows in views.split(backbone.batch_size)])
         a, b = self._initial(tower.blocks, tower.width, episode.seed, backbone.device)
         gradients: list[Tensor] = []
 
@@ -118,11 +117,11 @@ class TTL(Tuning):
     def _differentiate(self, episode: Episode, tokens: Tensor, a: Tensor, b: Tensor) -> tuple[Tensor, list[Tensor]]:
         """Return the loss and its gradients by `A` and `B`, summed over some views at a time."""
         tower, text = episode.backbone.split_tower(self.blocks), episode.labels.zero_shot_text
-        gradients, total = [torch.zeros_like(a), torch.zeros_like(b)], 0.0
+        gradients, total = [torch.zeros_like(a), torch.zeros_like(b)], a.new_zeros((), dtype=torch.float64)
         for rows in tokens.split(ROW_MULTIPLE):
             features = tower.above(rows, low_rank_update(a, b, self.alpha / self.rank))
             entropies = entropy(view_log_posteriors(features, text, episode.backbone.logit_scale))
             part = weighted_entropy(entropies, self.threshold).sum() / len(tokens)
             gradients = [sum_ + own for sum_, own in zip(gradients, torch.autograd.grad(part, (a, b)), strict=True)]
-            total += part.item()
-        return torch.tensor(total, dtype=torch.float64), gradients
+            total += part.detach()
+        return total, gradients

@@ -3,6 +3,18 @@ from .calibration import (
     expected_calibration_error as expected_calibration_error,
     reliability as reliability,
 )
+from .corruption import corruption_errors as corruption_errors, mean_corruption_error as mean_corruption_error
+from .multi_label import (
+    LabelDecisions as LabelDecisions,
+    LabelThreshold as LabelThreshold,
+    MeanAveragePrecision as MeanAveragePrecision,
+    average_precision as average_precision,
+    label_decisions as label_decisions,
+    mean_average_precision as mean_average_precision,
+    score_of as score_of,
+    threshold_for_f1 as threshold_for_f1,
+    threshold_for_precision as threshold_for_precision,
+)
 from .saliency import (
     Curve as Curve,
     Localisation as Localisation,

@@ -5,12 +5,8 @@ from .csv_tables import (
     write_tables as write_tables,
 )
 from .demo import EvidenceRow as EvidenceRow, evidence_figure as evidence_figure, evidence_row as evidence_row
-from .explain import (
-    Explanation as Explanation,
-    explain_image as explain_image,
-    explain_in_words as explain_in_words,
-    write_explanation as write_explanation,
-)
+from .explain import explain_image as explain_image, write_explanation as write_explanation
+from .explanation import Explanation as Explanation, explain_in_words as explain_in_words
 from .figures import FIGURES as FIGURES, draw_figures as draw_figures, load_groups as load_groups
 from .page import Page as Page, build_page as build_page
 from .paper import (

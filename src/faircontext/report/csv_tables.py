@@ -13,11 +13,14 @@ from faircontext.datasets.spec import CATALOGUE
 from faircontext.errors import ArgumentError
 from faircontext.metrics.stats import Interval
 from faircontext.report import paper
+from faircontext.report.label_tables import class_records, class_table, label_records, label_table
 from faircontext.report.paper import Column, TableGroup, columns_of, dataset_title
 from faircontext.report.render import Cell, Table, to_csv, to_latex, to_markdown, to_terminal
+from faircontext.report.shift_tables import shift_records, shift_tables
 from faircontext.report.table_metrics import METRICS, TOP1
 from faircontext.report.tables import adjusted_p_values, long_table, paper_table
 from faircontext.runs.groups import group_runs, incomplete, method_title
+from faircontext.runs.label_results import is_multi_label, read_label_result
 from faircontext.runs.records import method_of
 from faircontext.runs.results import Result
 from faircontext.runs.store import Run
@@ -164,10 +167,11 @@ def long_records(groups: Sequence[TableGroup], compared: bool = False) -> list[R
 
 
 def _settings(group: TableGroup, groups: Sequence[TableGroup]) -> Record:
-    """Return what a group's runs share; the order of images only where a method of some group has a memory."""
+    """Return what a group's runs share; of shifts and orders of images only those that some group has."""
     settings = group.settings._asdict()
-    if not any(one.settings.stream for one in groups):
-        del settings["stream"]
+    for name in ("shift", "stream"):
+        if not any(getattr(one.settings, name) for one in groups):
+            del settings[name]
     return {**settings, "benchmark": group.benchmark}
 
 
@@ -228,7 +232,8 @@ def write_tables(
 
     Args:
         runs: what was measured.
-        style: `paper` (methods by data sets) or `long` (a row per data set and method).
+        style: `paper` (methods by data sets), `long` (a row per data set and method) or `shift` (runs whose images
+            were corrupted or attacked, side by side).
         layout: `md`, `latex`, `csv`, or `rich` for a terminal.
         metric: what style `paper` shows, one of `METRICS`.
         warn: takes warnings.
@@ -238,12 +243,31 @@ def write_tables(
     Raises:
         ArgumentError: runs contradict each other, or hold no predictions of methods.
     """
+    several = [run for run in runs if is_multi_label(run)]
+    if several and layout == "csv" and len(several) < len(runs):
+        others = next(run for run in runs if run not in several)
+        raise ArgumentError(
+            f"{several[0].folder} has several labels an image and {others.folder} one: a CSV has columns of one kind; "
+            "name runs of one kind"
+        )
+    runs = [run for run in runs if run not in several]
+    if several and not runs:
+        if metric != "top1" or compared:
+            what = "--compare paper" if compared else f"--metric {metric}"
+            raise ArgumentError(f"{several[0].folder}: {what} is of runs with one label an image; leave it out")
+        return _label_tables(several, style, layout, width)
+    if several:
+        return f"{_label_tables(several, style, layout, width)}\n" + write_tables(
+            runs, style, layout, metric, warn, compared=compared, width=width
+        )
     groups = paper.split_by_benchmark(group_runs(runs))
     folders = ", ".join(str(run.folder) for run in runs)
     if not groups:
         raise ArgumentError(f"{folders}: hold analyses only, no answers of methods; draw them with faircontext figures")
     for line in dict.fromkeys(line for group in groups for line in incomplete(group)):
         warn(line)
+    if style == "shift":
+        return to_csv(shift_records(groups)) if layout == "csv" else _laid_out(shift_tables(groups), layout, width)
     if layout == "csv":
         records = long_records(groups, compared) if style == "long" else paper_records(groups, metric, compared)
         if not records:
@@ -256,6 +280,21 @@ def write_tables(
             tables.append(comparison)
         elif compared:
             warn(str(comparison))
+    return _laid_out(tables, layout, width)
+
+
+def _laid_out(tables: Sequence[Table], layout: str, width: int | None) -> str:
     if layout == "rich":
         return "\n".join(to_terminal(table, width) for table in tables)
     return "\n".join(map(to_markdown if layout == "md" else to_latex, tables))
+
+
+def _label_tables(runs: Sequence[Run], style: str, layout: str, width: int | None) -> str:
+    """Return tables of runs whose images may have several labels; style `long` has a row per class."""
+    results = [*map(read_label_result, runs)]
+    if layout == "csv":
+        return to_csv(class_records(results) if style == "long" else label_records(results))
+    tables = [label_table(results)]
+    if style == "long":
+        tables += [class_table(result) for result in results]
+    return _laid_out(tables, layout, width)

@@ -21,7 +21,8 @@ from faircontext.labels import LabelSpace
 from faircontext.methods import FCL, ZeroShot, create_method
 from faircontext.methods.fcl import Adaptation
 from faircontext.metrics.scores import Comparison
-from faircontext.report.explain import common_pixels, image_pixels, is_reliable, map_pixels
+from faircontext.report.explain import common_pixels, image_pixels, map_pixels
+from faircontext.report.explanation import is_reliable
 from faircontext.report.pictures import strongest
 from faircontext.report.style import BLUE, name_within
 from faircontext.system import keep_freed_memory

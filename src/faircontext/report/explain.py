@@ -1,10 +1,9 @@
-"""One image's adaptation explained: maps of its evidence, sentences, a page, and files that a program reads."""
+"""One image's adaptation explained: maps of its evidence, a page, and files that a program reads."""
 
 import json
 import platform
 import re
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -17,33 +16,34 @@ from torch import Tensor
 
 from faircontext import __version__
 from faircontext.episode import Episode
-from faircontext.errors import ArgumentError, FeatureError, ImageError
+from faircontext.errors import ArgumentError
 from faircontext.estimators import Evidence
-from faircontext.evidence import Proxy
 from faircontext.files import check_folder, to_json, writing
-from faircontext.imageio import MAX_PIXELS, DecodedImage
-from faircontext.methods import ZeroShot
+from faircontext.imageio import DecodedImage
 from faircontext.methods.contexts import write_context
-from faircontext.methods.fcl import FCL, Adaptation
+from faircontext.methods.fcl import Adaptation
 from faircontext.names import name_warnings
+from faircontext.report.explanation import Explanation, explain, explain_in_words, is_reliable
 from faircontext.report.pictures import overlay, overlay_weights, strongest
 from faircontext.report.render import render
 from faircontext.runs.options import ModelOptions
 from faircontext.types import is_flat
 
-__all__ = ["SCHEMA_VERSION", "Explanation", "explain_image", "explain_in_words", "write_explanation"]
+__all__ = [
+    "SCHEMA_VERSION",
+    "describe_explanation",
+    "describe_map",
+    "draw_explanation",
+    "explain_image",
+    "map_pixels",
+    "write_explanation",
+    "write_page",
+]
 
 SCHEMA_VERSION = 2
-_CONTROLS = {"image": "the picture itself", "mean": "the picture's mean colour"}
-"""What a pair is made alike on in place of its common evidence, by `FCL.proxy`; else a picture of that colour."""
 _PACKAGES = ("torch", "torchvision", "numpy", "pillow", "timm", "transformers", "matplotlib")
 
 Pixels = UInt8[np.ndarray, "height width 3"]
-
-
-def is_reliable(reliability: float) -> bool:
-    """Tell whether a map says something: at least half of what it shows would come out again with other masks."""
-    return reliability >= 0.5
 
 
 def image_pixels(episode: Episode) -> Float[np.ndarray, "height width 3"]:
@@ -67,29 +67,6 @@ def common_pixels(episode: Episode, adaptation: Adaptation) -> Pixels:
     assert adaptation.best_common is not None
     common = adaptation.best_common.cpu().numpy()
     return overlay_weights(image_pixels(episode), common / common.max())
-
-
-@dataclass(frozen=True)
-class Explanation:
-    """What is explained.
-
-    Attributes:
-        source: the image, as it was given.
-        episode: the image.
-        method: FCL with its settings.
-        adaptation: its run on the image.
-        zero_shot: the index of zero-shot's prediction.
-        run: what else determines the prediction (backbone, precision, preset), for the manifest.
-        warnings: about the file.
-    """
-
-    source: str
-    episode: Episode
-    method: FCL
-    adaptation: Adaptation
-    zero_shot: int
-    run: dict[str, Any]
-    warnings: Sequence[str] = ()
 
 
 def explain_image(
@@ -120,82 +97,13 @@ def explain_image(
     with writing(folder):
         _check_folder(folder, Path(source))
     setup = options.create(names, "fcl")
-    method, backbone = setup.methods["fcl"], setup.labels.backbone
-    assert isinstance(method, FCL)
     for line in [*name_warnings(names), *setup.labels.warnings()]:
         warn(line)
-    episode = Episode(image.pixels, setup.labels, setup.recipe, options.seed)
-    try:
-        adaptation, zero_shot = method.adapt(episode), ZeroShot()(episode)
-    except FeatureError as error:
-        raise ImageError(source, str(error)) from None
-    run = {
-        "backbone": backbone.name,
-        **options.facts_of_weights(),
-        "model": dict(backbone.facts),
-        "precision": backbone.precision,
-        **backbone.engine_facts,
-        "preset": options.preset,
-        "masks": method.masks,
-        "seed": options.seed,
-        "truncate": options.truncate,
-        "exif": options.exif,
-        "max_pixels": min(options.max_pixels, MAX_PIXELS),
-    }
-    shown = source.encode(errors="replace").decode()
-    explanation = Explanation(shown, episode, method, adaptation, zero_shot.index, run, image.warnings)
-    write_context(save_context, adaptation, method, setup.labels, warn)
+    explanation = explain(options, setup, source, image)
+    write_context(save_context, explanation.adaptation, explanation.method, setup.labels, warn)
     say(explain_in_words(explanation))  # first: what was computed is not lost with a full disk
     with writing(folder):
         return write_explanation(explanation, folder)
-
-
-def explain_in_words(explanation: Explanation) -> str:
-    """Return two or three sentences, for a person who knows neither the method nor its words."""
-    adaptation, names = explanation.adaptation, explanation.episode.labels.names
-    exploration, prediction = adaptation.exploration, names[adaptation.prediction.index]
-    order = exploration.votes.sort(descending=True, stable=True).indices.tolist()
-    voted = [f"{exploration.votes[i]} for {names[i]}" for i in order if exploration.votes[i]]
-    shown = f"{'all ' if len(voted) == 1 else ''}{', '.join(voted[:4])}{' and others' if len(voted) > 4 else ''}"
-    sentences = [
-        f"The model looked at {len(exploration.entropies)} crops of the picture, and the {len(exploration.selected)} "
-        f"it was surest about voted: {shown}."
-    ]
-    first = int(adaptation.candidates[adaptation.before.ranking[0]])
-    if first != int(exploration.ranking[0]):
-        count = len(adaptation.candidates)
-        sentences.append(f"Asked to choose among the {count} candidates alone, they voted for {names[first]}.")
-    if adaptation.not_learnt is None:
-        sentences.append(_what_changed(adaptation, names, explanation.method.proxy))
-    else:
-        sentences.append(f"Nothing was learnt ({adaptation.not_learnt}).")
-        if adaptation.prediction.index != first:  # CL-HP's initial tokens are new to the prompt, learnt or not
-            sentences.append(
-                f"The tokens put before the prompt changed the answer from {names[first]} to {prediction}."
-            )
-    if explanation.zero_shot != adaptation.prediction.index:
-        plain = names[explanation.zero_shot]
-        sentences.append(f"Without any of this, on the plain picture, the answer would be {plain}.")
-    return " ".join(sentences)
-
-
-def _what_changed(adaptation: Adaptation, names: Sequence[str], proxy: Proxy) -> str:
-    """Say what calibration did to the prediction, in a sentence."""
-    index, ranking = adaptation.prediction.index, adaptation.after.ranking
-    position = int((adaptation.candidates == index).nonzero())
-    before, after = float(adaptation.before.posterior[position]), float(adaptation.after.posterior[position])
-    explored, rival = (names[int(adaptation.candidates[i])] for i in (adaptation.before.ranking[0], ranking[1]))
-    alike = f"{_CONTROLS.get(proxy, f'a {proxy} picture')} favours neither {names[index]} nor {rival}"
-    if proxy == "evidence":
-        alike = f"what the picture has of both {names[index]} and {rival} favours neither"
-    shared = f"The prompt was then adjusted so that {alike}"
-    if explored != names[index]:
-        return f"{shared}: this changed the answer from {explored} to {names[index]}."
-    others = ", likewise for every other pair of candidates" if len(adaptation.candidates) > 2 else ""
-    return (
-        f"{shared}{others}: the share of {names[index]} among the candidates went from "
-        f"{before:.1%} to {after:.1%}, and the answer stayed."
-    )
 
 
 def write_explanation(explanation: Explanation, folder: Path) -> Path:
@@ -210,15 +118,28 @@ def write_explanation(explanation: Explanation, folder: Path) -> Path:
     pieces.mkdir(parents=True, exist_ok=True)
     for name in _earlier_files(folder):
         (folder / name).unlink(missing_ok=True)
-    pictures = _pictures(explanation)
+    pictures = draw_explanation(explanation)
     for name, pixels in pictures.items():
         PIL.Image.fromarray(pixels).save(pieces / f"{name}.png")
     np.savez_compressed(pieces / "arrays.npz", **_arrays(explanation))
-    manifest = _manifest(explanation, sorted(pictures))
+    files = ["index.html", "pieces/arrays.npz", *(f"pieces/{name}.png" for name in sorted(pictures))]
+    manifest = _manifest(explanation, {"files": files})
     (folder / "manifest.json").write_text(to_json(manifest), encoding="utf-8")
     page = folder / "index.html"
-    page.write_text(render("explain.html", **manifest, **_shown(explanation)), encoding="utf-8")
+    page.write_text(write_page(explanation, {name: f"pieces/{name}.png" for name in pictures}), encoding="utf-8")
     return page
+
+
+def write_page(explanation: Explanation, addresses: Mapping[str, str], beside: bool = True) -> str:
+    """Return the page as HTML.
+
+    Args:
+        explanation: what it shows.
+        addresses: of the pictures that `draw_explanation` returns, by name.
+        beside: whether the arrays and the manifest lie beside it.
+    """
+    shown = {**describe_explanation(explanation), "addresses": addresses, "beside": beside}
+    return render("explain.html", **shown)
 
 
 def _check_folder(folder: Path, image: Path) -> None:
@@ -241,8 +162,8 @@ def _earlier_files(folder: Path) -> list[str]:
     return [name for name in files if re.fullmatch(r"pieces/\w+\.(png|npz)", str(name))]
 
 
-def _pictures(explanation: Explanation) -> dict[str, Pixels]:
-    """Return the pictures by file name: what the model sees, its evidence, and the views that voted."""
+def draw_explanation(explanation: Explanation) -> dict[str, Pixels]:
+    """Return the pictures by name: what the model sees, its evidence, and the views that voted."""
     adaptation, episode = explanation.adaptation, explanation.episode
     pictures = {"image": np.rint(255 * image_pixels(episode)).astype(np.uint8)}
     if adaptation.evidence is not None:
@@ -277,7 +198,7 @@ def _arrays(explanation: Explanation) -> dict[str, Any]:
     return {name: tensor.cpu().numpy() for name, tensor in arrays.items() if tensor is not None}
 
 
-def _manifest(explanation: Explanation, pictures: Sequence[str]) -> dict[str, Any]:
+def _manifest(explanation: Explanation, files: Mapping[str, Any]) -> dict[str, Any]:
     episode, prediction = explanation.episode, explanation.adaptation.prediction
     return {
         "schema_version": SCHEMA_VERSION,
@@ -292,7 +213,7 @@ def _manifest(explanation: Explanation, pictures: Sequence[str]) -> dict[str, An
         "diagnostics": dict(prediction.diagnostics),
         "fallback": prediction.fallback,
         "labels": list(episode.labels.names),
-        "files": ["index.html", "pieces/arrays.npz", *(f"pieces/{name}.png" for name in pictures)],
+        **files,
         "versions": {
             "faircontext": __version__,
             "python": platform.python_version(),
@@ -301,8 +222,8 @@ def _manifest(explanation: Explanation, pictures: Sequence[str]) -> dict[str, An
     }
 
 
-def _shown(explanation: Explanation) -> dict[str, Any]:
-    """Return what the page's template shows besides the manifest."""
+def describe_explanation(explanation: Explanation) -> dict[str, Any]:
+    """Return all that is said of an explanation, as the page shows it; pictures by their names."""
     adaptation, names = explanation.adaptation, explanation.episode.labels.names
     before, after, exploration = adaptation.before, adaptation.after, adaptation.exploration
     evidence, order = adaptation.evidence, after.ranking.tolist()
@@ -313,13 +234,13 @@ def _shown(explanation: Explanation) -> dict[str, Any]:
             "after": float(after.posterior[index]),
             "votes_before": int(before.votes[index]),
             "votes_after": int(after.votes[index]),
-            **({} if evidence is None else _map(f"evidence_{rank:02}", evidence.reliability[index])),
+            **({} if evidence is None else describe_map(f"evidence_{rank:02}", evidence.reliability[index])),
         }
         for rank, index in enumerate(order)
     ]
     views = [
         {
-            "picture": f"pieces/view_{rank:02}.png",
+            "picture": f"view_{rank:02}",
             "vote": names[int(exploration.choices[rank])],
             "entropy": float(exploration.entropies[view]),
             "plain": view == 0,
@@ -327,12 +248,13 @@ def _shown(explanation: Explanation) -> dict[str, Any]:
         for rank, view in enumerate(exploration.selected.tolist())
     ]
     return {
+        **_manifest(explanation, {}),
         "confidence": adaptation.prediction.confidence,
         "candidates": candidates,
         "learnt": adaptation.not_learnt is None,
         "compared": not torch.equal(before.posterior, after.posterior),
-        "common": "pieces/common.png" if adaptation.common is not None else None,
-        "contrast": None if evidence is None else _map("contrast", evidence.contrast(*order[:2]).reliability),
+        "common": "common" if adaptation.common is not None else None,
+        "contrast": None if evidence is None else describe_map("contrast", evidence.contrast(*order[:2]).reliability),
         "flat": is_flat(adaptation.prediction.diagnostics),
         "views": views,
         "all_views": len(exploration.entropies),
@@ -341,7 +263,7 @@ def _shown(explanation: Explanation) -> dict[str, Any]:
     }
 
 
-def _map(name: str, reliability: Tensor) -> dict[str, Any]:
-    """Return where a map is, and how far it can be trusted."""
+def describe_map(name: str, reliability: Tensor) -> dict[str, Any]:
+    """Return which picture shows a map, and how far it can be trusted."""
     value = float(reliability)
-    return {"picture": f"pieces/{name}.png", "reliability": value, "reliable": is_reliable(value)}
+    return {"picture": name, "reliability": value, "reliable": is_reliable(value)}

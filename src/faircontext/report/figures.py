@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from faircontext.errors import unknown_name
+from faircontext.errors import ArgumentError, unknown_name
 from faircontext.files import to_json, write_whole, writing
 from faircontext.report.accuracy_figures import draw_ablations, draw_gain, draw_masks, draw_pareto, draw_reliability
 from faircontext.report.evidence_figures import draw_decomposition, draw_ecec, draw_entropy, draw_gallery, draw_scores
@@ -19,6 +19,7 @@ from faircontext.report.render import to_csv
 from faircontext.report.selective_figures import draw_risk_coverage
 from faircontext.report.style import FigureResult, save_figure, styled
 from faircontext.runs.groups import RunGroup, RunSettings, Sidecars, find_runs, find_sidecars, group_runs, incomplete
+from faircontext.runs.label_results import is_multi_label
 
 __all__ = ["FIGURES", "Written", "draw_figures", "draw_from", "load_groups"]
 
@@ -52,7 +53,13 @@ def load_groups(paths: Sequence[Path]) -> tuple[list[RunGroup], Sidecars]:
     """
     folders, sidecars = find_sidecars(paths)
     nothing = RunGroup(RunSettings("", "", "", "", "", 0), ())
-    return (group_runs(find_runs(folders)) if folders else [nothing]), sidecars
+    runs = find_runs(folders) if folders else []
+    if several := [run for run in runs if is_multi_label(run)]:
+        raise ArgumentError(
+            f"{several[0].folder}: its images may have several labels, and figures are of one label an image; see "
+            "faircontext tables --style long for the average precision of each class"
+        )
+    return (group_runs(runs) if folders else [nothing]), sidecars
 
 
 def draw_from(
@@ -137,7 +144,7 @@ def draw_figures(groups: Sequence[RunGroup], sidecars: Sidecars, names: Sequence
 
 def _stems(name: str, groups: Sequence[RunGroup]) -> list[str]:
     """Return names of files, which hold the settings in which the groups differ."""
-    rows = [(*map(str, group.settings[:5]), f"seed{group.settings.seed}", group.settings.stream) for group in groups]
+    rows = [(*map(str, s[:5]), f"seed{s.seed}", s.shift, s.stream) for s in (group.settings for group in groups)]
     differs = [len({*column}) > 1 for column in zip(*rows, strict=True)]
     stems = []
     for row in rows:

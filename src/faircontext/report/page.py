@@ -16,12 +16,14 @@ import pyarrow.compute as pc
 from faircontext import __version__
 from faircontext.errors import ArgumentError, and_more
 from faircontext.files import to_json
+from faircontext.report.label_tables import class_table, label_table
 from faircontext.report.page_charts import charts_of
 from faircontext.report.paper import TableGroup, dataset_title, split_by_benchmark
 from faircontext.report.pictures import RunImages, add_pictures, image_folder
 from faircontext.report.render import Cell, Table, render
 from faircontext.report.tables import long_table, pooled_table
 from faircontext.runs.groups import group_runs, incomplete, method_title
+from faircontext.runs.label_results import is_multi_label, read_label_result
 from faircontext.runs.results import has_analyses
 from faircontext.runs.store import Run
 
@@ -57,11 +59,13 @@ def build_page(runs: Sequence[Run], most: int = 1000) -> Page:
         ArgumentError: no run has answered an image, or runs contradict each other; see `group_runs`.
     """
     answers = [run for run in runs if not has_analyses(run)]
-    groups = [group for group in split_by_benchmark(group_runs(answers)) if group.answered]
-    if not groups:
+    several = [run for run in answers if is_multi_label(run)]
+    groups = split_by_benchmark(group_runs([run for run in answers if run not in several]))
+    groups = [group for group in groups if group.answered]
+    if not groups and not several:
         raise ArgumentError("no run has answered an image; name a folder that faircontext evaluate --out has made")
     panels = [panel for index, group in enumerate(groups) for panel in _panels_of(index, group)]
-    images = len({key for panel in panels for key in panel.keys})
+    images = len({key for panel in panels for key in panel.keys}) + sum(len(run.rows) for run in several)
     pictures = add_pictures(panels, [run for run in runs if has_analyses(run)], most)
     warnings = (*(line for group in groups for line in incomplete(group)), *pictures.warnings)
     titles = [
@@ -86,11 +90,18 @@ def build_page(runs: Sequence[Run], most: int = 1000) -> Page:
         runs=len(answers),
         warnings=warnings,
         unreadable=_unreadable_files(answers),
+        label_tables=_label_tables(several),
         data=_embedded(data),
         version=__version__,
     )
     # A name may hold what is no text: bytes of a file name, or half of a pair of code units.
     return Page(html.encode("utf-8", "backslashreplace").decode(), images, len(pictures.thumbnails), warnings)
+
+
+def _label_tables(runs: Sequence[Run]) -> list[Table]:
+    """Return the tables of runs whose images may have several labels: of all, and of the classes of each."""
+    results = [*map(read_label_result, runs)]
+    return [label_table(results), *map(class_table, results), _runs_table(runs)] if results else []
 
 
 def _embedded(data: dict[str, Any]) -> str:
@@ -232,6 +243,8 @@ def _facts(group: TableGroup, runs: Sequence[Run]) -> list[tuple[str, str]]:
         ("Preset", [group.settings.preset]),
         ("Prompts", [f"{group.settings.prompts}: {_templates(c['templates'])}" for c in configs if c.get("templates")]),
         ("Seed", [str(group.settings.seed)]),
+        ("Shift of the images", [group.settings.shift]),
+        ("Order of the images", [group.settings.stream]),
         ("Views", [_views(c["views"]) for c in configs if "views" in c]),
         ("Versions", [_versions(c, run) for c, run in zip(configs, runs, strict=True)]),
         ("Machine", [_machine(session) for session in sessions]),

@@ -146,7 +146,8 @@ class TableGroup(RunGroup):
         weights = ", ".join(word for word in (settings.pretrained, settings.precision) if word)
         return (
             f"{settings.backbone} ({weights}) on {kinds[self.benchmark]}; preset {settings.preset}, prompts "
-            f"{settings.prompts}, seed {settings.seed}{settings.stream and f', {settings.stream}'}"
+            f"{settings.prompts}, seed {settings.seed}{settings.shift and f'; {settings.shift}'}"
+            f"{settings.stream and f', {settings.stream}'}"
         )
 
 

@@ -17,7 +17,15 @@ from faircontext.report.table_metrics import METRICS, MISSING, TOP1, Metric
 from faircontext.runs.groups import method_title
 from faircontext.runs.results import Result
 
-__all__ = ["adjusted_p_values", "long_table", "paper_table", "pooled_bins", "pooled_comparison", "pooled_table"]
+__all__ = [
+    "adjusted_p_values",
+    "coverage",
+    "long_table",
+    "paper_table",
+    "pooled_bins",
+    "pooled_comparison",
+    "pooled_table",
+]
 
 
 def paper_table(group: TableGroup, metric_name: str = "top1") -> Table:
@@ -41,7 +49,7 @@ def paper_table(group: TableGroup, metric_name: str = "top1") -> Table:
         foot=_foot(group, columns, values, metric),
         footnotes=(
             *_explanations(group, columns, metric),
-            *_coverage(group),
+            *coverage(group),
             *_unreadable(group, metric),
             *_gains(group, metric),
         ),
@@ -105,7 +113,7 @@ def long_table(group: TableGroup) -> Table:
         title=group.title,
         columns=("Data set", "Method", *headings),
         rows=tuple(rows),
-        footnotes=(footnote, *_coverage(group), *_unreadable(group, TOP1)),
+        footnotes=(footnote, *coverage(group), *_unreadable(group, TOP1)),
         text_columns=2,
         rules=frozenset(ends),
         bars=frozenset({1}),
@@ -210,7 +218,7 @@ def _explanations(group: TableGroup, columns: Sequence[Column], metric: Metric) 
         yield f"Not ranked, as methods answered different images: {', '.join(apart)}."
 
 
-def _coverage(group: TableGroup) -> Iterator[str]:
+def coverage(group: TableGroup) -> Iterator[str]:
     """Yield, for each data set that was not measured in full, how much of it was; or that the split is another."""
     for name, results in group.results.items():
         by_run = {id(result.run): result for result in results.values()}

@@ -1,9 +1,6 @@
 from .analyses import analysis_rows as analysis_rows, read_analysis as read_analysis
-from .answer import (
-    AnsweredImage as AnsweredImage,
-    Item as Item,
-    answer_images as answer_images,
-)
+from .answer import AnsweredImage as AnsweredImage, answer_images as answer_images
+from .classify_options import ClassifyOptions as ClassifyOptions
 from .costs import Efficiency as Efficiency, measure as measure
 from .experiments import (
     Experiment as Experiment,
@@ -26,7 +23,8 @@ from .groups import (
     group_runs as group_runs,
 )
 from .merging import merge as merge
-from .options import ClassifyOptions as ClassifyOptions, EvaluateOptions as EvaluateOptions
+from .options import EvaluateOptions as EvaluateOptions
+from .prepare import Item as Item
 from .records import AnalysisRow as AnalysisRow, Record as Record, Row as Row
 from .results import Result as Result, read_results as read_results
 from .store import Run as Run, load_run as load_run, load_runs as load_runs

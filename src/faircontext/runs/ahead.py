@@ -13,7 +13,7 @@ import traceback
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from itertools import islice
+from itertools import count, islice
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from typing import Generic, TypeVar
@@ -34,13 +34,21 @@ Argument = TypeVar("Argument")
 Result = TypeVar("Result")
 
 
-def map_ahead(function: Callable[[Argument], Result], arguments: Iterable[Argument], workers: int) -> Iterator[Result]:
+def map_ahead(
+    function: Callable[[Argument], Result],
+    arguments: Iterable[Argument],
+    workers: int,
+    does: str = "reads",
+    patient: bool = False,
+) -> Iterator[Result]:
     """Yield a function's results in order, made in other processes.
 
     Args:
         function: what is called; it is pickled once for each process.
         arguments: what it is called with, one after the other.
         workers: number of processes, at least 1; they end when the iterator does.
+        does: what a process does with an image, for messages.
+        patient: whether a result may take as long as it takes.
 
     Raises:
         FairContextError: a process cannot be started, has ended, or has stayed silent for `PATIENCE` seconds.
@@ -52,7 +60,7 @@ def map_ahead(function: Callable[[Argument], Result], arguments: Iterable[Argume
         rest = iter(arguments)
         first = [*islice(rest, _AHEAD * workers)]
         pickled = pickle.dumps(function)
-        processes.extend(_Process(pickled) for _ in range(min(workers, len(first))))
+        processes.extend(_Process(pickled, does, patient) for _ in range(min(workers, len(first))))
         free: queue.SimpleQueue[_Process[Argument, Result]] = queue.SimpleQueue()
         for process in processes:
             free.put(process)
@@ -80,16 +88,15 @@ def map_ahead(function: Callable[[Argument], Result], arguments: Iterable[Argume
 class _Process(Generic[Argument, Result]):
     """A process that calls a pickled function on what it is sent."""
 
-    def __init__(self, function: bytes) -> None:
+    def __init__(self, function: bytes, does: str, patient: bool) -> None:
+        self._name, self._patient = f"a process that {does} images", patient
         context = get_context("spawn")  # a fork of a process with threads may never come to life
         self._connection, theirs = context.Pipe()
         self._process = context.Process(target=_serve, args=(theirs, function), daemon=True)
         try:
             self._process.start()
         except OSError as error:
-            raise FairContextError(
-                f"a process that reads images cannot be started: {reason_of(error)}{_ADVICE}"
-            ) from None
+            raise FairContextError(f"{self._name} cannot be started: {reason_of(error)}{_ADVICE}") from None
         theirs.close()  # so that its end is seen here when the process ends
 
     def call(self, argument: Argument) -> Result:
@@ -97,14 +104,12 @@ class _Process(Generic[Argument, Result]):
         try:
             self._connection.send(argument)
             # Seconds are waited for one by one: those in which this process is stopped itself do not count.
-            if not any(self._connection.poll(1) for _ in range(PATIENCE)):
-                raise FairContextError(
-                    f"a process that reads images has been silent for {PATIENCE} s, at {argument}{_ADVICE}"
-                )
+            if not any(self._connection.poll(1) for _ in (count() if self._patient else range(PATIENCE))):
+                raise FairContextError(f"{self._name} has been silent for {PATIENCE} s, at {argument}{_ADVICE}")
             result: Result | _Raised = self._connection.recv()
         except (EOFError, OSError):
             raise FairContextError(
-                f"a process that reads images was killed, perhaps for want of memory, at {argument}{_ADVICE}"
+                f"{self._name} was killed, perhaps for want of memory, at {argument}{_ADVICE}"
             ) from None
         if isinstance(result, _Raised):
             result.error.add_note(result.trace)

@@ -3,17 +3,16 @@
 Nor does a picture whose features are NaN or infinite, as they may be in half precision: where zero-shot has no answer
 it is a row with an error, and where a method alone has none, the method falls back to zero-shot.
 
-Files are decoded and views cut ahead, in other processes where that is asked for; features are computed in this one.
-Where no method uses views, the plain views of `ROW_MULTIPLE` images are encoded in one batch.
+Features are computed in this process; what is done before (`runs/prepare.py`) may be done in others. Where no method
+uses views, the plain views of `ROW_MULTIPLE` images are encoded in one batch.
 """
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from itertools import islice, tee
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -22,42 +21,25 @@ from jaxtyping import Float
 from torch import Tensor
 
 from faircontext.backbones.base import ROW_MULTIPLE
+from faircontext.datasets.image_tables import SEPARATOR
 from faircontext.episode import Episode
-from faircontext.errors import FeatureError, ImageError
+from faircontext.errors import FeatureError
 from faircontext.explore import scores
 from faircontext.imageio import DecodedImage, read_image
 from faircontext.labels import LabelSpace
 from faircontext.methods import Method, StreamMethod, ZeroShot
 from faircontext.methods.base import METHODS
-from faircontext.runs.ahead import map_ahead
+from faircontext.runs.prepare import Item, PreparedImage, Reader, attack_image, prepare_images
 from faircontext.runs.records import Row
 from faircontext.runs.streams import Streams
+from faircontext.shifts import Attack, Corruption, Shift
 from faircontext.sources import Source
-from faircontext.system import usable_processors
 from faircontext.types import Prediction
-from faircontext.views import Geometry, ViewRecipe, Views
+from faircontext.views import ViewRecipe
 
-__all__ = ["AnsweredImage", "Item", "answer_images"]
+__all__ = ["AnsweredImage", "Question", "answer_images", "answer_prepared"]
 
 _ZERO_SHOT = ZeroShot()
-
-
-@dataclass(frozen=True)
-class Item:
-    """An image to be answered.
-
-    Attributes:
-        name: what it is called in its rows.
-        path: the file, or where else it lies.
-        label: index of its class, or None where it is not known.
-    """
-
-    name: str
-    path: Source
-    label: int | None = None
-
-    def __str__(self) -> str:
-        return self.name
 
 
 @dataclass(frozen=True)
@@ -70,6 +52,8 @@ class AnsweredImage:
         reference: zero-shot's prediction.
         warnings: what was decided when the file was read, see `DecodedImage`.
         label: index of the true class, None where it is not known.
+        labels: indices of all true classes where an image may have several, None where they are not known.
+        label_logits: log-odds of every class where an image may have several; None where they were not asked for.
         features: of the plain view, unit norm; None where the file is unreadable.
     """
 
@@ -78,6 +62,8 @@ class AnsweredImage:
     reference: Prediction | None = None
     warnings: tuple[str, ...] = ()
     label: int | None = None
+    labels: tuple[int, ...] | None = None
+    label_logits: Float[np.ndarray, " classes"] | None = None
     features: Float[Tensor, " dim"] | None = None
 
     @property
@@ -103,39 +89,12 @@ class AnsweredImage:
 
 
 @dataclass(frozen=True)
-class _Prepared:
-    """An image that has been read, or why not."""
+class Question:
+    """An image, and what is to answer it."""
 
-    views: Views | None
-    seconds: float
-    error: str = ""
-    warnings: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class _Reader:
-    """Reads an image and makes its views; this is what runs in other processes."""
-
-    geometry: Geometry
-    recipe: ViewRecipe
-    seed: int
-    read: Callable[[Source], DecodedImage]
-    cut: bool
-    augment: bool
-
-    def __call__(self, item: Item) -> _Prepared:
-        begin = time.perf_counter()
-        try:
-            image = self.read(item.path)
-        except ImageError as error:
-            return _Prepared(None, time.perf_counter() - begin, error.reason)
-        views = Views(image.pixels, self.geometry, self.recipe, self.seed)
-        views.plain  # noqa: B018 (made here, as the others below)
-        if self.cut:
-            views.all  # noqa: B018
-        if self.augment:
-            views.augmented.all  # noqa: B018
-        return _Prepared(views, time.perf_counter() - begin, warnings=image.warnings)
+    item: Item
+    labels: LabelSpace
+    methods: Mapping[str, Method]
 
 
 def answer_images(
@@ -147,6 +106,7 @@ def answer_images(
     read: Callable[[Source], DecodedImage] = read_image,
     workers: int = 0,
     features: Path | None = None,
+    shift: Shift | None = None,
     streams: Streams | None = None,
 ) -> Iterator[AnsweredImage]:
     """Yield one answer per image, in order; each image is read and encoded once for all methods.
@@ -162,10 +122,12 @@ def answer_images(
         read: how a file is decoded.
         workers: processes that read files and cut views ahead; with 0 this one does it when an image's turn comes.
         features: folder where image features are kept, for other runs on the same images; None keeps none.
+        shift: what is done to each image before any method sees it; its time counts as no method's.
         streams: states of methods with a memory, which are changed; None for a new stream.
 
     Raises:
         FairContextError: a worker process was killed, or has been silent for too long.
+        ArgumentError: the shift is an attack, and an image has no label or the image tower no gradient.
     """
     labels.text  # noqa: B018 (encoded here, so that it does not count in the first image's seconds)
     if streams is None:
@@ -174,23 +136,16 @@ def answer_images(
     augment = recipe.augmix == "auto" and recipe.regime == "fine-grained"
     augment = augment and any(method.fine_grained_augmix for method in methods.values())
     # Where features are kept, pixels are made only for those that are missing.
-    ahead = features is None
-    reader = _Reader(labels.backbone.geometry, recipe, seed, read, cut and ahead, augment and ahead)
-    items, ahead_of_them = tee(items)
-    stream = zip(items, _prepare(reader, ahead_of_them, workers), strict=True)
-    while chunk := list(islice(stream, 1 if cut else ROW_MULTIPLE)):
-        yield from _answer_chunk(chunk, labels, methods, features, streams)
-
-
-def _prepare(reader: _Reader, items: Iterator[Item], workers: int) -> Iterator[_Prepared]:
-    """Yield prepared images in order: made when their turn comes, or ahead where there are workers."""
-    if workers or reader.cut:
-        yield from map_ahead(reader, items, workers) if workers else map(reader, items)
-        return
-    # All processors read, then, once a batch has been read, encode: on a CPU both need them.
-    with ThreadPoolExecutor(min(ROW_MULTIPLE, usable_processors())) as pool:
-        while chunk := [*islice(items, ROW_MULTIPLE)]:
-            yield from pool.map(reader, chunk)
+    attack = shift if isinstance(shift, Attack) else None
+    corruption = shift if isinstance(shift, Corruption) else None
+    ahead = features is None and attack is None
+    reader = Reader(labels.backbone.geometry, recipe, seed, read, cut and ahead, augment and ahead, corruption)
+    prepared = prepare_images(reader, items, workers)
+    if attack is not None:
+        prepared = ((item, attack_image(item, image, labels, attack)) for item, image in prepared)
+    while chunk := list(islice(prepared, 1 if cut else ROW_MULTIPLE)):
+        questions = [(Question(item, labels, methods), image) for item, image in chunk]
+        yield from answer_prepared(questions, features, streams)
 
 
 class _Batch:
@@ -210,16 +165,20 @@ class _Batch:
         return self._encoded[index : index + 1]
 
 
-def _answer_chunk(
-    chunk: Sequence[tuple[Item, _Prepared]],
-    labels: LabelSpace,
-    methods: Mapping[str, Method],
-    features: Path | None,
-    streams: Streams,
+def answer_prepared(
+    chunk: Sequence[tuple[Question, PreparedImage]], features: Path | None = None, streams: Streams | None = None
 ) -> Iterator[AnsweredImage]:
-    """Answer some images; where there are several, their plain views are encoded in one batch."""
+    """Answer images on one backbone; where there are several, their plain views are encoded in one batch.
+
+    Args:
+        chunk: the images, of one label space or of several.
+        features: folder where image features are kept; None keeps none.
+        streams: states of methods with a memory, which are changed; None where no method has one.
+    """
     begin = time.perf_counter()
-    episodes = [None if image.views is None else Episode.of(image.views, labels, features) for _, image in chunk]
+    episodes = [
+        None if image.views is None else Episode.of(image.views, question.labels, features) for question, image in chunk
+    ]
     read = [episode for episode in episodes if episode is not None]
     if len(read) > 1:
         with suppress(FeatureError):  # of one of them: then each is encoded alone, and that one has no prediction
@@ -227,18 +186,20 @@ def _answer_chunk(
             for index, episode in enumerate(read):
                 episode.encode_z(partial(batch.row, index))
     shared = (time.perf_counter() - begin) / len(chunk)
-    for (item, image), current in zip(chunk, episodes, strict=True):
+    for (question, image), current in zip(chunk, episodes, strict=True):
+        item, methods = question.item, question.methods
         error, seconds, begin = image.error, image.seconds + shared, time.perf_counter()
-        row = Row(item.name, "" if item.label is None else labels.names[item.label])
+        true = item.labels if item.label is None else (item.label,)
+        row = Row(item.name, SEPARATOR.join(question.labels.names[index] for index in true or ()))
         if current is not None:
             try:
                 answered = _answer(current, methods, row, item.label, seconds, streams)
-                yield replace(answered, warnings=image.warnings)
+                yield replace(answered, labels=item.labels, warnings=image.warnings)
                 continue
             except FeatureError as caught:
                 error, seconds = str(caught), seconds + time.perf_counter() - begin
         rows = tuple(replace(row, method=name, error=error, seconds=seconds) for name in methods)
-        yield AnsweredImage(rows, warnings=image.warnings, label=item.label)
+        yield AnsweredImage(rows, warnings=image.warnings, label=item.label, labels=item.labels)
 
 
 def _rank(method: Method) -> int:
@@ -247,7 +208,12 @@ def _rank(method: Method) -> int:
 
 
 def _answer(
-    episode: Episode, methods: Mapping[str, Method], row: Row, label: int | None, seconds: float, streams: Streams
+    episode: Episode,
+    methods: Mapping[str, Method],
+    row: Row,
+    label: int | None,
+    seconds: float,
+    streams: Streams | None,
 ) -> AnsweredImage:
     """Answer one image; raise `FeatureError` where zero-shot has no prediction."""
     made: dict[Method, tuple[Prediction | str, float]] = {}
@@ -278,11 +244,14 @@ def _answer(
     return AnsweredImage(rows, predictions, reference, label=label, features=episode.z)
 
 
-def _try(method: Method, episode: Episode, streams: Streams) -> Prediction | str:
+def _try(method: Method, episode: Episode, streams: Streams | None) -> Prediction | str:
     """Return a method's prediction, or why there is none."""
     try:
         with METHODS.blamed(getattr(method, "name", "")):
-            prediction = streams.step(method, episode) if isinstance(method, StreamMethod) else method(episode)
+            if streams is not None and isinstance(method, StreamMethod):
+                prediction = streams.step(method, episode)
+            else:
+                prediction = method(episode)
             if not isinstance(prediction, Prediction):
                 raise TypeError(f"it returns {type(prediction).__name__}, not Prediction")
     except FeatureError as error:

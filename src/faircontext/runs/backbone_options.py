@@ -7,11 +7,19 @@ from typing import TYPE_CHECKING, Any, Literal
 if TYPE_CHECKING:
     from faircontext.backbones import Backbone
 
-__all__ = ["BackboneOptions"]
+__all__ = ["BackboneOptions", "DeviceOptions"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class BackboneOptions:
+class DeviceOptions:
+    """Option of the device."""
+
+    device: str = "cpu"
+    """Torch device of the backbone."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class BackboneOptions(DeviceOptions):
     """Options of the backbone."""
 
     backbone: str = "lite0"
@@ -24,8 +32,6 @@ class BackboneOptions:
     """Which weights of a checkpoint with several are taken, for example model_ema; else those not averaged."""
     adapter: Path | None = None
     """Folder of a LoRA that peft wrote, which is merged into the weights (pip install 'faircontext[checkpoints]')."""
-    device: str = "cpu"
-    """Torch device of the backbone."""
     precision: str = "auto"
     """Of the image tower: auto (bf16 where the processor computes in it), fp32, bf16 or fp16."""
     engine_image: Literal["auto", "torch", "openvino"] = "auto"

@@ -57,6 +57,7 @@ _WHOLE = _Kind("a whole number of at least 0", lambda value: _is_whole(value, 0)
 _POSITIVE = _Kind("a whole number of at least 1", lambda value: _is_whole(value, 1))
 _COUNT = _Kind("a whole number between 0 and 1e12", lambda value: _is_whole(value, 0, 1e12))
 _STATUS = _Kind('"running" or "complete"', lambda value: value in ("running", "complete"))
+_SHIFT = _Kind('"corruption" or "attack"', lambda value: value in ("corruption", "attack"))
 _SHARD = _Kind("two whole numbers [i, n] with i below n", _is_shard)
 
 _SHAPE: Mapping[str, Any] = {
@@ -85,10 +86,12 @@ _SHAPE: Mapping[str, Any] = {
         "preset": _TEXT,
         "prompts": _TEXT,
         "exif?": _FLAG,
+        "shift?": {"kind": _SHIFT, "name": _TEXT, "severity?": _POSITIVE, "eps?": _POSITIVE},
         "max_pixels?": _POSITIVE,
         "templates?": [_TEXT],
         "views?": {"scale?": [_NUMBER]},
         "methods": {"*": {}},
+        "multi_label?": {"threshold": _NUMBER, "scores": _TEXT},
         "versions?": {},
     },
 }
@@ -225,6 +228,9 @@ _OF_METHODS = ("confidence", "label_index", "label_probability", "probability_no
 _OF_ANSWERS = ("zero_shot_index", "index", *_OF_METHODS)
 """Columns of which rows of unreadable files have no value."""
 
+_OF_ONE_LABEL = ("label_index", "label_probability", "probability_norm")
+"""Columns of which rows of images that may have several labels have no value."""
+
 _OF_LABELS = ("label_index", "label_probability")
 """Columns of which rows of images without a label have no value."""
 
@@ -252,7 +258,8 @@ def check_rows(file: Path, config: Mapping[str, Any], rows: pa.Table) -> None:
 
 def _impossible(config: Mapping[str, Any], rows: pa.Table) -> Iterator[tuple[int, str]]:
     """Yield row and, in words, the fault of values that no run writes."""
-    for name in (name for name in rows.column_names if name != "votes" and rows[name].null_count):
+    free = {"votes", *(_OF_ONE_LABEL if "multi_label" in config else ())}
+    for name in (name for name in rows.column_names if name not in free and rows[name].null_count):
         absent = rows[name].is_null()
         if name in _OF_ANSWERS:
             absent = pc.and_(absent, pc.equal(rows["error"], ""))

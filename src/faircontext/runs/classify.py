@@ -1,45 +1,43 @@
 """Classify a user's photos, beside zero-shot: printed and written as they come, or a run on disk as of `evaluate`."""
 
 import os
-import platform
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from tqdm import tqdm
 
-from faircontext import __version__
 from faircontext.datasets.inputs import InputOptions, Inputs, collect
 from faircontext.datasets.spec import Dataset
 from faircontext.errors import ArgumentError, and_more, one_line
 from faircontext.files import check_folder, check_outputs
-from faircontext.imageio import MAX_PIXELS
 from faircontext.names import name_warnings
-from faircontext.runs.answer import AnsweredImage, Item, answer_images
-from faircontext.runs.exports import EntrySpool, Export, RowWriter, exports_of, exports_of_rows
+from faircontext.runs.answer import AnsweredImage, answer_images
+from faircontext.runs.classify_options import ClassifyOptions
+from faircontext.runs.exports import EntrySpool, Export, RowWriter, describe_run, exports_of, exports_of_rows
 from faircontext.runs.features import EmbeddingsWriter, ScoresWriter, manifest_of, manifest_path, write_classifier
-from faircontext.runs.options import ClassifyOptions, Say
+from faircontext.runs.label_totals import LabelTotals
+from faircontext.runs.options import Say
 from faircontext.runs.orders import choose, parse_shard
 from faircontext.runs.plan import Plan, plan_of
-from faircontext.runs.records import Record
-from faircontext.runs.runner import Engine, carry_out_in, engine_of
+from faircontext.runs.prepare import Item
+from faircontext.runs.records import Record, split_methods
+from faircontext.runs.runner import Engine, carry_out_in, describe_engine, engine_of
 from faircontext.runs.setup import Setup
+from faircontext.runs.shift_options import check_shift
 from faircontext.runs.store import Run
 from faircontext.runs.stream_options import check_one_stream
 from faircontext.runs.streams import Streams
-from faircontext.runs.totals import Totals, summary_of
+from faircontext.runs.totals import Totals
 from faircontext.runs.unknown import NONE
 from faircontext.sources import Remote
 
-__all__ = ["SCHEMA_VERSION", "classify"]
-
-SCHEMA_VERSION = 2
+__all__ = ["classify"]
 
 
 def classify(options: ClassifyOptions, inputs: Sequence[str], listed: Iterable[str], warn: Say) -> int:
@@ -60,10 +58,9 @@ def classify(options: ClassifyOptions, inputs: Sequence[str], listed: Iterable[s
     shard = None if options.shard is None else parse_shard(options.shard)
     names = options.names_for(inputs)
     options.check_top(len(names))
-    if options.threads is not None:
-        torch.set_num_threads(options.threads)
+    options.set_threads(options.uses_views)
     roots = inputs if options.labels_from_folders else ()
-    how = InputOptions(options.exclude, options.image_column, options.label_column)
+    how = InputOptions(options.exclude, options.image_column, options.label_column, options.multi_label)
     found = collect(inputs, listed, names, roots, how)
     if options.out is not None:
         _check_out(options.out, inputs)
@@ -87,7 +84,8 @@ class _Outputs:
 
     def __init__(self, options: ClassifyOptions, setup: Setup, stack: ExitStack) -> None:
         facts = manifest_of(setup.labels) if options.stored or options.classifier else {}
-        self._rows = stack.enter_context(RowWriter(options.csv, options.top)) if options.csv else None
+        columns = ("scores",) if options.multi_label else ()
+        self._rows = stack.enter_context(RowWriter(options.csv, options.top, columns)) if options.csv else None
         self._spool = stack.enter_context(EntrySpool(options.json)) if options.json else None
         self._numbers: list[ScoresWriter | EmbeddingsWriter] = []
         if options.scores:
@@ -100,7 +98,7 @@ class _Outputs:
         taken = [*exports]
         for export in taken if self._rows else ():
             assert self._rows is not None
-            self._rows.write(export.row, export.top)
+            self._rows.write(export.row, export.top, export.cells)
         if self._spool:
             self._spool.add(export.entry for export in taken)
         for writer in self._numbers:
@@ -124,7 +122,7 @@ def _check_files(options: ClassifyOptions, found: Inputs) -> None:
 def _answer(options: ClassifyOptions, names: Sequence[str], found: Inputs, warn: Say) -> int:
     """Answer images and show each as it comes; nothing is stored but the files that are asked for."""
     read = options.reader()
-    setup = options.create(names, options.method, options.choose_prompts(names)).with_unknown(options)
+    setup = options.create(names, options.method, options.choose_prompts(names)).judged_by(options)
     _check_files(options, found)
     images = found.images
     positions = np.arange(len(images))
@@ -138,25 +136,28 @@ def _answer(options: ClassifyOptions, names: Sequence[str], found: Inputs, warn:
         _print_run(options, setup, len(positions))
         for warning in [*found.warnings, *name_warnings(names), *setup.labels.warnings(), *found.truth_warnings]:
             warn(warning)
-        totals = Totals([*setup.methods])
-        items = (Item(sample.key, sample.path, sample.label) for sample in map(images.__getitem__, positions.tolist()))
-        workers, features = options.workers or 0, options.features
+        totals = totals_of(setup, [*setup.methods])
+        several = setup.label_rule is not None
+        items = (Item.of(images[position], several) for position in positions.tolist())
+        workers, features = options.count_of_workers or 0, options.features
+        shift = options.shift
+        check_shift(shift, setup.labels.backbone, map(images.__getitem__, positions.tolist()))
         streams = Streams(setup.methods, setup.labels, max(1, len(positions)))
-        how = (setup.labels, setup.methods, setup.recipe, options.seed, read, workers, features, streams)
-        stream = answer_images(items, *how)
-        stream = setup.judge(stream)
+        how = (setup.labels, setup.methods, setup.recipe, options.seed, read, workers, features, shift, streams)
+        stream = setup.judge(answer_images(items, *how))
         interruption: KeyboardInterrupt | None = None
         try:
             for answered in _until_unreadable(_with_progress(stream, len(positions), setup), options.strict):
                 totals.add(answered)
-                outputs.add(exports_of(answered, setup.labels, options.top, options.stored))
+                threshold = _threshold_of(setup)
+                outputs.add(exports_of(answered, setup.labels, options.top, options.stored, threshold))
         except KeyboardInterrupt as caught:
             interruption = caught
         finally:
             totals.print()
             for warning in totals.warnings():
                 warn(warning)
-            outputs.finish(_report(options, setup, totals))
+            outputs.finish(describe_run(options, setup, totals.summary(), totals.images))
     if interruption is not None:
         raise type(interruption)(f"interrupted after {totals.images} of {len(positions)} images")
     return 1 if totals.unreadable else 0
@@ -181,11 +182,11 @@ def _store(
     _check_files(options, found)
     if options.classifier:
         write_classifier(options.classifier, plan.setup.labels)
-    for line in plan.describe():
+    engine, facts = engine_of(options, model)
+    for line in [*plan.describe(), *describe_engine(facts)]:
         print(line, flush=True)
     for warning in [*found.warnings, *name_warnings(names), *plan.setup.labels.warnings(), *found.truth_warnings]:
         warn(warning)
-    engine, facts = engine_of(options, model)
     folder = out if shard is None else out / f"shard-{shard[0]}-of-{shard[1]}"
     strict, interruption = _Strict(engine), None
     try:
@@ -231,21 +232,32 @@ def _name_of(inputs: Sequence[str]) -> str:
 def _export(options: ClassifyOptions, plan: Plan, folder: Path, warn: Say) -> Totals:
     """Count what a run holds, say it, and write files of answers from it."""
     run = Run(folder, {"config": plan.config})
-    asked = [*plan.setup.methods] if options.method == "all" else list(dict.fromkeys(options.method.split(",")))
-    totals = Totals(asked)
-    setup = Setup(plan.setup.labels, {label: plan.setup.methods[label] for label in asked}, plan.setup.recipe)
+    asked = [*plan.setup.methods] if options.method == "all" else split_methods(options.method)
+    setup = replace(plan.setup, methods={label: plan.setup.methods[label] for label in asked})
+    totals = totals_of(setup, asked)
     files = options.csv or options.json or options.stored
     with ExitStack() as stack:
         outputs = _Outputs(options, setup, stack)
         for rows in run.tables():
             totals.add_rows(rows)
             if files:
-                outputs.add(exports_of_rows(rows, plan.dataset.names, asked, options.top))
-        outputs.finish(_report(options, setup, totals))
+                outputs.add(exports_of_rows(rows, plan.dataset.names, asked, options.top, _threshold_of(setup)))
+        outputs.finish(describe_run(options, setup, totals.summary(), totals.images))
     totals.print()
     for warning in totals.warnings():
         warn(warning)
     return totals
+
+
+def totals_of(setup: Setup, methods: Sequence[str]) -> Totals:
+    """Return what counts the answers of a set-up."""
+    if (rule := setup.label_rule) is None:
+        return Totals(methods)
+    return LabelTotals(methods, len(setup.labels), rule.threshold)
+
+
+def _threshold_of(setup: Setup) -> float | None:
+    return None if setup.label_rule is None else setup.label_rule.threshold
 
 
 def _until_unreadable(stream: Iterator[AnsweredImage], strict: bool) -> Iterator[AnsweredImage]:
@@ -262,12 +274,17 @@ def _with_progress(answers: Iterator[AnsweredImage], total: int, setup: Setup) -
     names = [*setup.methods]
     single = len(names) == 1
     head = f"{'zero-shot':24} {'prediction':24} {'votes':>5} {'prob.':>6}" if single else _columns(names)
+    if setup.label_rule is not None:
+        head = f"{'labels and their scores':62}"
     print(f"{head}  image")
     for answered in tqdm(answers, total=total, unit="image", disable=not sys.stderr.isatty(), leave=False):
         row = answered.rows[0]
         votes = "" if row.votes is None else str(row.votes)
         if answered.error:
             cells = f"{'unreadable: ' + answered.error:{len(head)}}"
+        elif setup.label_rule is not None:
+            given = setup.label_rule.given(answered)
+            cells = f"{', '.join(f'{name} {score:.2f}' for name, score in given) or '(none)':{len(head)}}"
         elif single:
             cells = f"{row.zero_shot:24.24} {row.prediction or NONE:24.24} {votes:>5} {row.confidence:6.3f}"
         else:
@@ -295,37 +312,5 @@ def _print_run(options: ClassifyOptions, setup: Setup, images: int) -> None:
         f"{images} image{'s' * (images != 1)}, {len(labels)} class{'es' * (len(labels) != 1)}, "
         f"prompts: {labels.summary}"
     )
-
-
-def _report(options: ClassifyOptions, setup: Setup, totals: Totals) -> dict[str, Any]:
-    """Return everything about the run but its answers: resolved settings, versions, accuracies."""
-    labels = setup.labels
-    return {
-        "schema_version": SCHEMA_VERSION,
-        "run": {
-            "backbone": options.backbone,
-            "pretrained": options.pretrained,
-            **options.facts_of_weights(),
-            "model": dict(labels.backbone.facts),
-            "precision": labels.backbone.precision,
-            **labels.backbone.engine_facts,
-            "device": str(labels.backbone.device),
-            "batch_size": labels.backbone.batch_size,
-            "threads": torch.get_num_threads(),
-            "logit_scale": labels.backbone.logit_scale,
-            "methods": {label: method.settings() for label, method in setup.methods.items()},
-            "preset": options.preset,
-            "views": asdict(setup.recipe),
-            "templates": labels.templates,
-            **({} if labels.descriptions is None else {"descriptions": labels.descriptions}),
-            "labels": labels.names,
-            "truncate": options.truncate,
-            "seed": options.seed,
-            **({"stream": {"images": totals.images}} if options.stream else {}),
-            **({} if (rule := setup.rejection) is None else {"unknown": asdict(rule)}),
-            "exif": options.exif,
-            "max_pixels": min(options.max_pixels, MAX_PIXELS),
-        },
-        "versions": {"faircontext": __version__, "torch": torch.__version__, "python": platform.python_version()},
-        "summary": {name: summary_of(compared) for name, compared in totals.comparisons().items()},
-    }
+    if setup.label_rule is not None:
+        print(setup.label_rule.summary)

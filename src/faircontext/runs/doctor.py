@@ -21,8 +21,9 @@ from packaging.requirements import Requirement
 from faircontext import __version__
 from faircontext.backbones import Backbone
 from faircontext.backbones.towers import cache_folder, count_damaged
-from faircontext.datasets.load import check_dataset, load_dataset
-from faircontext.datasets.spec import Dataset
+from faircontext.datasets.check import check_dataset
+from faircontext.datasets.load import load_dataset
+from faircontext.datasets.spec import CORRUPTED, Dataset, known_name
 from faircontext.episode import Episode
 from faircontext.errors import FairContextError, FairContextWarning, and_more, reason_of
 from faircontext.imageio import load_image
@@ -221,7 +222,7 @@ def _datasets(root: Path, backbone: Backbone | None) -> Iterator[Finding]:
                 yield Finding("data", "problem", f"{name}: {problem}", f"see: faircontext data check {name} --root ...")
             if not report.problems:
                 yield Finding("data", "ok", f"{name}: {report.summary[0]}")
-            if backbone is not None and report.usable:
+            if backbone is not None and report.usable and known_name(name) not in CORRUPTED:
                 yield from _swapped(load_dataset(name, root), backbone)
         except FairContextError as error:
             yield Finding("data", "problem", str(error))

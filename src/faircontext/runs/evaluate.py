@@ -8,19 +8,21 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow.compute as pc
-import torch
 
+from faircontext.datasets.corrupted import expand
+from faircontext.datasets.spec import CORRUPTED, known_name
 from faircontext.errors import lines_and_more
 from faircontext.files import check_folder
 from faircontext.metrics.calibration import expected_calibration_error
 from faircontext.metrics.stats import Accuracy
 from faircontext.runs.analyses import analysis_rows, describe_analysis
 from faircontext.runs.checks import check_same
+from faircontext.runs.label_results import is_multi_label, read_label_result
 from faircontext.runs.options import EvaluateOptions, Say
 from faircontext.runs.orders import parse_shard
 from faircontext.runs.plan import find_datasets, plan_of, prompts_of
 from faircontext.runs.results import TUNED, Result, read_results
-from faircontext.runs.runner import carry_out, engine_of
+from faircontext.runs.runner import carry_out, describe_engine, engine_of
 from faircontext.runs.store import Run, load_run
 from faircontext.runs.stream_options import check_streams
 from faircontext.types import describe_flat, is_flat, read_diagnostics
@@ -49,25 +51,25 @@ def evaluate(options: EvaluateOptions, say: Say, warn: Say) -> int:
     options.check()
     streams = check_streams(options)
     datasets = find_datasets(options)
-    if options.threads is not None:
-        torch.set_num_threads(options.threads)
+    options.set_threads(options.uses_views)
     if options.features is not None:
         check_folder(options.features)
     for dataset in datasets:  # what is wrong with these is told before the model is loaded
         prompts_of(options, dataset)
-        for name in options.run_names(dataset.name, shard, streams):
-            check_folder(options.out / name)
+        for shift in options.shifts:
+            for name in options.run_names(dataset.name, shard, shift or dataset.corruption, streams):
+                check_folder(options.out / name)
     model = options.load(options.labels_of_methods)
-    orders = [*dict.fromkeys(options.orders)] if streams else [0]
     plans = [
-        replace(plan, order=order, arrangement=options.arrangement)
-        for plan in (plan_of(options, dataset, model, shard) for dataset in datasets)
-        for order in orders
+        (one, replace(plan, order=order, arrangement=options.arrangement))
+        for one in options.each_shift()
+        for plan in [plan_of(one, dataset, model, shard) for dataset in datasets]
+        for order in options.each_order(streams)
     ]
-    engine, facts = engine_of(options, model)
     unreadable = False
-    for plan in plans:
-        for line in plan.describe():
+    for one, plan in plans:
+        engine, facts = engine_of(one, model)
+        for line in [*plan.describe(), *describe_engine(facts)]:
             say(line)
         for warning in plan.warnings():
             warn(f"{plan.dataset.name}: {warning}")
@@ -85,8 +87,7 @@ def evaluate_missing(options: EvaluateOptions, say: Say, warn: Say) -> list[Run]
         ArgumentError: a run that is there is not what is asked for.
     """
     streams = check_streams(options)
-    names = {name: options.run_names(Path(name).name, None, streams)[0] for name in options.datasets}
-    folders = {name: options.out / folder for name, folder in names.items()}
+    folders = {word: options.out / _folder_name(options, word, streams) for word in expand(options.datasets)}
     runs = {folder: load_run(folder) for folder in folders.values() if (folder / "run.json").exists()}
     for run in runs.values():
         check_asked(run, options)
@@ -98,6 +99,13 @@ def evaluate_missing(options: EvaluateOptions, say: Say, warn: Say) -> list[Run]
             raise type(stop)(str(stop).replace("go on with --resume", "the same command goes on")) from None
         runs |= {path: load_run(path) for path in unfinished.values()}
     return [runs[path] for path in sorted(runs)]
+
+
+def _folder_name(options: EvaluateOptions, word: str, streams: bool) -> str:
+    """Return the name of the folder of the first run on what a word names."""
+    known = known_name(word) or ""
+    name, shift = (known, word.partition(":")[2]) if known in CORRUPTED else (Path(word).name, "")
+    return options.run_names(name, None, shift, streams)[0]
 
 
 def check_asked(run: Run, options: EvaluateOptions, **more: Any) -> None:
@@ -112,6 +120,9 @@ def check_asked(run: Run, options: EvaluateOptions, **more: Any) -> None:
 
 def _describe_results(run: Run, warn: Say) -> Iterator[str]:
     """Say what a run has measured, and where common evidence is flat."""
+    if is_multi_label(run):
+        yield f"  {'zero_shot':14} {read_label_result(run).describe()}"
+        return
     results = read_results(run)
     for result in (result for result in results if result.n):
         yield f"  {result.method:14} {describe_result(result)}{f'; {TUNED}' if result.tuned else ''}"

@@ -4,11 +4,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from faircontext.runs.process_options import ProcessOptions
+
 __all__ = ["ExperimentOptions", "ReproduceOptions"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class ExperimentOptions:
+class ExperimentOptions(ProcessOptions):
     """Options of an experiment, which may consist of many runs."""
 
     root: Path | None = None
@@ -19,18 +21,10 @@ class ExperimentOptions:
     """In place of the experiment's."""
     pretrained: str | None = None
     """Weights, in place of the experiment's: a tag or a checkpoint file."""
-    device: str = "cpu"
-    """Torch device of the backbone."""
     precision: str = "auto"
     """Of the image tower: auto, fp32, bf16 or fp16."""
     engine_image: Literal["auto", "torch", "openvino"] = "auto"
     """What runs the image tower: torch, openvino, or auto, the faster one here."""
-    workers: int | None = None
-    """Processes that read images ahead (default: none on a CPU); with --engine ray, models that answer."""
-    threads: int | None = None
-    """Of a model, on a CPU; default: PyTorch's own."""
-    engine: Literal["local", "ray"] = "local"
-    """local, or ray: models on a Ray cluster, the one that RAY_ADDRESS names or this machine."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import Bool, Int
 
 from faircontext.errors import ArgumentError, reason_of
-from faircontext.runs.records import METHOD_TITLES, method_of, method_title
+from faircontext.runs.records import METHOD_TITLES, method_of, method_title, shift_of
 from faircontext.runs.results import Result, has_analyses, read_results
 from faircontext.runs.store import Run, load_run, run_folders
 
@@ -40,10 +40,10 @@ T = TypeVar("T")
 
 
 class RunSettings(NamedTuple):
-    """What runs of a group share.
+    """What runs of a group share; `pretrained` is empty for a backbone's own weights, `precision` names an engine.
 
-    `pretrained` is empty for a backbone's own weights, `precision` names an engine, and `stream` is the order of images
-    in runs of methods with a memory.
+    `shift` is what was done to the images, such as fog:3, and `stream` their order where a method has a memory; both
+    are empty in other runs.
     """
 
     backbone: str
@@ -52,6 +52,7 @@ class RunSettings(NamedTuple):
     preset: str
     prompts: str
     seed: int
+    shift: str = ""
     stream: str = ""
 
     @classmethod
@@ -60,8 +61,8 @@ class RunSettings(NamedTuple):
         config = run.document["config"]
         backbone, weights = config["backbone"], config.get("pretrained") or ""
         precision = backbone["precision"] + (f", {backbone['engine']['name']}" if "engine" in backbone else "")
-        facts = (backbone["name"], weights, precision, config["preset"], config["prompts"], config["seed"])
-        return cls(*facts, _describe_stream(config.get("stream")))
+        shared = (config["preset"], config["prompts"], config["seed"], shift_of(config))
+        return cls(backbone["name"], weights, precision, *shared, _describe_stream(config.get("stream")))
 
 
 def _describe_stream(stream: Mapping[str, Any] | None) -> str:
@@ -115,7 +116,8 @@ class RunGroup:
         settings = self.settings
         model = ", ".join(filter(None, (settings.backbone, Path(settings.pretrained).name, settings.precision)))
         prompts = "" if settings.prompts == "single" else f", prompts {settings.prompts}"
-        return f"{model}, preset {settings.preset}{prompts}{settings.stream and f', {settings.stream}'}"
+        images = "".join(f", {words}" for words in (settings.shift, settings.stream) if words)
+        return f"{model}, preset {settings.preset}{prompts}{images}"
 
 
 def find_runs(folders: Sequence[Path]) -> list[Run]:

@@ -10,6 +10,8 @@ import pyarrow.compute as pc
 
 from faircontext.errors import ArgumentError
 from faircontext.runs.checks import check_same, check_same_origin
+from faircontext.runs.orders import run_name
+from faircontext.runs.records import shift_of
 from faircontext.runs.rows import in_order
 from faircontext.runs.store import Run, load_runs, write_run
 
@@ -32,13 +34,14 @@ def merge(folders: Sequence[Path], out: Path) -> Iterator[Path]:
             raise ArgumentError(f"{out}: lies in {folder}, where its shards are; name another --out")
     shards: dict[str, list[Run]] = defaultdict(list)
     for run in (run for folder in folders for run in load_runs(folder)):
-        if run.document["config"]["shard"] is not None:
-            if stream := run.document["config"].get("stream"):
+        config = run.document["config"]
+        if config["shard"] is not None:
+            if stream := config.get("stream"):
                 raise ArgumentError(
                     f"{run.folder}: {stream['methods'][0]} answered this shard as a stream of its own, and streams "
                     "are not joined; run it without --shard"
                 )
-            shards[run.document["config"]["dataset"]["name"]].append(run)
+            shards[run_name(config["dataset"]["name"], shift=shift_of(config))].append(run)
     if not shards:
         raise ArgumentError(f"{', '.join(map(str, folders))}: no shard of a run; make some with --shard i/n")
     joined = {name: _join(name, runs) for name, runs in shards.items()}  # all are checked before one is written
@@ -61,7 +64,8 @@ def _join(name: str, shards: Sequence[Run]) -> tuple[dict[str, Any], pa.Table]:
     if doubled := [index for index in indices if indices.count(index) > 1]:
         where = " and ".join(str(run.folder) for run, index in zip(shards, indices, strict=True) if index == doubled[0])
         raise ArgumentError(f"shard {doubled[0]} of {n} is there more than once: {where}")
-    rows, methods = pa.concat_tables([run.rows for run in shards]), list(config["methods"])
+    tables = [table for run in shards for table in run.tables()]  # with all columns that are stored
+    rows, methods = pa.concat_tables(tables or [first.rows]), list(config["methods"])
     _check_images(name, config, rows)
     document = {
         **first.document,

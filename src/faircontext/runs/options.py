@@ -6,30 +6,33 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from faircontext.datasets.class_folders import class_folders
+from faircontext.datasets.spec import Regime
 from faircontext.errors import ArgumentError, check_minimum
 from faircontext.imageio import MAX_PIXELS, DecodedImage, read_image
 from faircontext.names import class_names
 from faircontext.runs.backbone_options import BackboneOptions
+from faircontext.runs.multi_label import MultiLabelOptions
+from faircontext.runs.process_options import ProcessOptions
 from faircontext.runs.prompt_options import PromptChoice, PromptOptions, digest_of_file
-from faircontext.runs.records import method_of, variant_of
+from faircontext.runs.records import method_of, split_methods, variant_of, with_zero_shot
+from faircontext.runs.shift_options import ShiftOptions
 from faircontext.runs.stream_options import StreamOptions
 from faircontext.runs.unknown import UnknownOptions
 from faircontext.sources import Source
-from faircontext.system import keep_freed_memory, usable_processors
+from faircontext.system import keep_freed_memory
 
 if TYPE_CHECKING:
+    from faircontext.backbones import Backbone
+    from faircontext.backbones.contexts import LearntContext
     from faircontext.runs.setup import Model, Setup
 
 __all__ = [
     "AnalysisOptions",
-    "ClassifyOptions",
     "EvaluateOptions",
     "ModelOptions",
     "RunOptions",
     "RunnerOptions",
     "Say",
-    "with_zero_shot",
 ]
 
 
@@ -76,35 +79,47 @@ class RunOptions(BackboneOptions):
             FairContextError: an option has a value that cannot be used.
         """
         from faircontext.backbones.contexts import read_context
-        from faircontext.methods import create_method, list_methods
-        from faircontext.methods.base import METHODS
-        from faircontext.methods.stream import is_stream
-        from faircontext.runs.setup import Model
 
-        everything = [*methods] == ["all"]
-        if cut := next((label for label in methods if label.endswith("-") and not variant_of(label)), None):
-            raise ArgumentError(f"invalid method {cut!r}: must be {cut[:-1]}, or {cut}SUFFIX for a variant of it")
-        labels = [name for name in list_methods() if not is_stream(name)] if everything else methods
-        asked = {label: method_of(label) for label in labels}
-        settings = self._settings(asked)
-        for label, name in asked.items():
-            create_method(name, **settings[label])
-        recipe = {**self._view_settings(), "augmix": self.augmix}
+        self._check_methods(methods)
+        self._view_settings()
         check_minimum("seed", self.seed, 0)
         context = None if self.context is None else read_context(self.context)
         backbone = self.create_backbone()
         keep_freed_memory()  # not before: what loading has freed is given back
+        return self.on(backbone, methods, context)
+
+    def on(self, backbone: "Backbone", methods: Sequence[str], context: "LearntContext | None" = None) -> "Model":
+        """Create the methods on a backbone that is loaded, from a context that is read; see `load`."""
+        from faircontext.methods import create_method
+        from faircontext.methods.base import METHODS
+        from faircontext.runs.setup import Model
+
+        everything, checked = [*methods] == ["all"], self._check_methods(methods)
         created = {
-            label: create_method(name, preset=self.preset, backbone=backbone, **settings[label])
-            for label, name in asked.items()
-            if not everything or METHODS[name].needs <= backbone.capabilities
+            label: create_method(method_of(label), preset=self.preset, backbone=backbone, **settings)
+            for label, settings in checked.items()
+            if not everything or METHODS[method_of(label)].needs <= backbone.capabilities
         }
-        recipes = replace(backbone.view_recipe(self.preset), **recipe)
-        return Model(backbone, created, recipes, context, self.preset, settings)
+        recipe = replace(backbone.view_recipe(self.preset), **self._view_settings(), augmix=self.augmix)
+        return Model(backbone, created, recipe, context, self.preset, checked)
 
     def facts_of_weights(self) -> dict[str, Any]:
         """Return what records say of the choice of weights and of the context, where there was one."""
         return super().facts_of_weights() | ({} if self.context is None else {"context": str(self.context)})
+
+    def _check_methods(self, methods: Sequence[str]) -> dict[str, dict[str, Any]]:
+        """Check methods and their settings without a backbone; return the settings by what the methods are called."""
+        from faircontext.methods import create_method, list_methods
+        from faircontext.methods.stream import is_stream
+
+        if cut := next((label for label in methods if label.endswith("-") and not variant_of(label)), None):
+            raise ArgumentError(f"invalid method {cut!r}: must be {cut[:-1]}, or {cut}SUFFIX for a variant of it")
+        labels = [name for name in list_methods() if not is_stream(name)] if [*methods] == ["all"] else methods
+        asked = {label: method_of(label) for label in labels}
+        settings = self._settings(asked)
+        for label, name in asked.items():
+            create_method(name, **settings[label])
+        return settings
 
     def _view_settings(self) -> dict[str, Any]:
         from faircontext.methods.base import parse_fields
@@ -136,7 +151,7 @@ class RunOptions(BackboneOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunnerOptions(UnknownOptions, PromptOptions, RunOptions):
+class RunnerOptions(MultiLabelOptions, ShiftOptions, UnknownOptions, PromptOptions, ProcessOptions, RunOptions):
     """Options of how a run is carried out and stored."""
 
     analyses: ClassVar[bool] = False
@@ -146,12 +161,6 @@ class RunnerOptions(UnknownOptions, PromptOptions, RunOptions):
     """At most this many images (of each data set), drawn by the seed."""
     shard: str | None = None
     """i/n: only the i-th of n parts, counted from 0; faircontext merge joins them."""
-    workers: int | None = None
-    """Processes that read images ahead (default: none on a CPU); with --engine ray, models that answer."""
-    threads: int | None = None
-    """Of a model, on a CPU; default: PyTorch's own."""
-    engine: Literal["local", "ray"] = "local"
-    """local, or ray: models on a Ray cluster, the one that RAY_ADDRESS names or this machine."""
     features: Path | None = None
     """Folder to keep image features in: runs with other settings on the same images then encode only what is new."""
     resume: bool = False
@@ -174,29 +183,32 @@ class RunnerOptions(UnknownOptions, PromptOptions, RunOptions):
 
     def check(self) -> None:
         """Check what can be checked before anything is read; raise `ArgumentError` where a value cannot be used."""
-        for name in ("limit", "threads"):
-            if getattr(self, name) is not None:
-                check_minimum(name, getattr(self, name), 1)
-        check_minimum("workers", self.workers or 0, 0)
-        usable = usable_processors()
-        if self.engine == "local" and (self.workers or 0) > usable:
-            allowed = f"{usable} processor{'s' * (usable != 1)}"
-            raise ArgumentError(f"workers={self.workers} is not possible; this process may use {allowed}")
+        check_minimum("limit", 1 if self.limit is None else self.limit, 1)
+        self.check_processes()
         self.check_unknown()
+        if self.analyses and self.multi_label:
+            raise ArgumentError("--multi-label is of evaluate and classify: analyses measure what speaks for one class")
+        self.check_multi_label(self.labels_of_methods, self.unknown)
+        self.check_shifts()
         self.reader()  # checks its options
 
-    def load(self, methods: Sequence[str]) -> "Model":
-        """Load the backbone and create the methods; see `RunOptions.load`. Analyses are registered first."""
-        if self.analyses:
-            import faircontext.analysis  # noqa: F401
+    @property
+    def uses_views(self) -> bool:
+        """Whether a method of the run sees more of an image than its plain view."""
+        from faircontext.methods.base import METHODS
 
+        self._register()
+        labels = self.labels_of_methods
+        return labels == ["all"] or any(METHODS[method_of(label)].uses_views for label in labels)
+
+    def load(self, methods: Sequence[str]) -> "Model":
+        """Load the backbone and create the methods; see `RunOptions.load`."""
+        self._register()
         return super().load(methods)
 
-
-def with_zero_shot(words: Sequence[str]) -> list[str]:
-    """Return the methods that words name, commas between, zero-shot first; or `all` alone."""
-    labels = [label for word in words for label in word.split(",")]
-    return labels if labels == ["all"] else list(dict.fromkeys(["zero_shot", *labels]))
+    def _register(self) -> None:
+        if self.analyses:
+            import faircontext.analysis  # noqa: F401
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -207,7 +219,7 @@ class ModelOptions(RunOptions):
     """Class names with commas between."""
     labels_file: Path | None = None
     """File with a class name a line."""
-    regime: Literal["natural", "fine-grained"] = "natural"
+    regime: Regime = "natural"
     """Kind of data, for --augmix auto: natural or fine-grained."""
 
     def names(self) -> tuple[str, ...]:
@@ -226,82 +238,7 @@ class ModelOptions(RunOptions):
             FairContextError: an option has a value that cannot be used.
         """
         choice = prompts or PromptOptions().choose_prompts(names)
-        return self.load(list(dict.fromkeys(methods.split(",")))).on(names, choice, self.regime, self.truncate)
-
-
-@dataclass(frozen=True, kw_only=True)
-class ClassifyOptions(ModelOptions, RunnerOptions):
-    """Options of `classify` besides the images."""
-
-    labels_from_folders: bool = False
-    """Take the names of the folders right below PATHS as class names."""
-    method: str = "fcl"
-    """See: faircontext list methods; several with commas between, or all."""
-    strict: bool = False
-    """Stop at the first file that is unreadable."""
-    csv: Path | None = None
-    """Write a row per image to this file, as they come; with --out at the end."""
-    json: Path | None = None
-    """Write the run, its settings and all answers to this file, at the end."""
-    top: int = 0
-    """With --csv: columns of the so many best classes and their probabilities."""
-    scores: Path | None = None
-    """Write every class's probability and cosine to this Parquet file."""
-    embeddings: Path | None = None
-    """Write the images' features to this file, which ends in .npy (with a manifest beside it) or .parquet."""
-    classifier: Path | None = None
-    """Write the text features of the classes to this file, which ends in .safetensors."""
-    exclude: tuple[str, ...] = ()
-    """Leave out what matches a pattern, such as '*_small.jpg' or 'old/*'; may be given several times."""
-    image_column: str | None = None
-    """Column of tables that holds images or their paths, where it has no usual name (image, path, file_name)."""
-    label_column: str | None = None
-    """Column of tables that holds labels, where it is not called label."""
-    stream: bool = False
-    """Let methods with a memory answer the images as one stream, in the order in which they are named and found."""
-    out: Path | None = None
-    """Folder for a run as of evaluate: stored as it goes, it goes on with --resume after whatever stopped it."""
-
-    @property
-    def labels_of_methods(self) -> list[str]:
-        """What the methods of a stored run are called; see `EvaluateOptions.labels_of_methods`."""
-        return with_zero_shot([self.method])
-
-    def check(self) -> None:
-        """Check what can be checked before anything is read; see `RunnerOptions.check`."""
-        stored = {"shard": self.shard, "resume": self.resume, "engine": self.engine != "local"}
-        if self.out is None and (given := [name for name, value in stored.items() if value]):
-            raise ArgumentError(f"--{given[0]} is of a stored run; give its folder with --out")
-        suffixes = {"scores": (".parquet",), "embeddings": (".npy", ".parquet"), "classifier": (".safetensors",)}
-        for name, allowed in suffixes.items():
-            path = getattr(self, name)
-            if path is not None and path.suffix.lower() not in allowed:
-                raise ArgumentError(f"--{name} {path}: must end in {' or '.join(allowed)}")
-        super().check()
-
-    def check_top(self, classes: int) -> None:
-        """Check how many of the best classes are asked for, of so many classes."""
-        check_minimum("top", self.top, 0)
-        if self.top and self.csv is None:
-            raise ArgumentError("--top adds columns to the CSV file; name it with --csv")
-        most = classes if self.out is None else min(5, classes)
-        if self.top > most:
-            stored = "a run on disk holds the five best; --scores has all"
-            why = stored if classes > most else f"there are {classes} classes"
-            raise ArgumentError(f"--top {self.top} is not possible: {why}")
-
-    @property
-    def stored(self) -> tuple[str, ...]:
-        """What rows hold besides: `scores` and `embeddings`."""
-        return tuple(name for name in ("scores", "embeddings") if getattr(self, name) is not None)
-
-    def names_for(self, paths: Sequence[str]) -> tuple[str, ...]:
-        """Return the class names, of the folders right below some paths where that is asked for."""
-        if not self.labels_from_folders:
-            return self.names()
-        if self.labels is not None or self.labels_file is not None:
-            raise ArgumentError("--labels-from-folders leaves no place for --labels or --labels-file; give one of them")
-        return class_folders(paths)
+        return self.load(split_methods(methods)).on(names, choice, self.regime, self.truncate)
 
 
 @dataclass(frozen=True, kw_only=True)

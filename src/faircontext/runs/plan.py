@@ -11,26 +11,30 @@ import torch
 from jaxtyping import Int
 
 from faircontext import __version__
-from faircontext.datasets.listing import ImageList, size_of
-from faircontext.datasets.load import check_present, load_dataset
+from faircontext.datasets.check import check_present
+from faircontext.datasets.corrupted import expand
+from faircontext.datasets.listing import data_hash
+from faircontext.datasets.load import load_dataset
 from faircontext.datasets.spec import Dataset
 from faircontext.errors import ArgumentError
 from faircontext.files import digest_of_json, to_json
 from faircontext.imageio import MAX_PIXELS
 from faircontext.methods import StreamMethod
 from faircontext.names import list_warnings
-from faircontext.runs.answer import AnsweredImage, Item
+from faircontext.runs.answer import AnsweredImage
 from faircontext.runs.options import EvaluateOptions, RunnerOptions, Say
 from faircontext.runs.orders import Arrangement, arrange, choose, run_name
+from faircontext.runs.prepare import Item
 from faircontext.runs.prompt_options import PromptChoice
-from faircontext.runs.records import Record, ScoredRecord
+from faircontext.runs.records import MultiLabelRecord, Record, ScoredRecord
 from faircontext.runs.setup import Model, Setup
+from faircontext.runs.shift_options import check_shift, facts_of_shift
 from faircontext.runs.streams import Streams
+from faircontext.shifts import Shift
 from faircontext.types import Prediction
 
 __all__ = [
     "Plan",
-    "data_hash",
     "find_datasets",
     "plan_of",
     "prompts_of",
@@ -49,6 +53,7 @@ class Plan:
         shard: `(i, n)` for the i-th of n parts, counted from 0; None for all.
         facts: what else `run.json` says of the configuration: preset, prompt set, reading.
         stored: what rows hold besides, of `scores` and `embeddings`; see `ScoredRecord`.
+        shift: what is done to the images before any method sees them.
         order: of the images, where a method has a memory; without one, it and the arrangement change nothing.
         arrangement: see `arrange`.
         tuned: methods whose settings their authors chose for this data set.
@@ -61,6 +66,7 @@ class Plan:
     shard: tuple[int, int] | None
     facts: Mapping[str, Any]
     stored: tuple[str, ...] = ()
+    shift: Shift | None = None
     order: int = 0
     arrangement: Arrangement = "shuffled"
     tuned: tuple[str, ...] = ()
@@ -74,7 +80,7 @@ class Plan:
     def folder_name(self) -> str:
         """Name of the run's folder."""
         order = self.order if self.stream_methods else None
-        return run_name(self.dataset.name, self.shard, order, self.arrangement)
+        return run_name(self.dataset.name, self.shard, self.shift or self.dataset.corruption, order, self.arrangement)
 
     @cached_property
     def positions(self) -> Int[np.ndarray, " images"]:
@@ -102,7 +108,7 @@ class Plan:
     def item(self, position: int) -> Item:
         """Return the image at a position of the data set."""
         sample = self.dataset.samples[position]
-        return Item(sample.key, sample.path, sample.label)
+        return Item.of(sample, self.setup.label_rule is not None)
 
     @cached_property
     def config(self) -> dict[str, Any]:
@@ -137,6 +143,7 @@ class Plan:
             **self.facts,
             "methods": {name: method.settings() for name, method in self.setup.methods.items()},
             **({"stored": list(self.stored)} if self.stored else {}),  # only then: hashes of other runs stay
+            **facts_of_shift(self.shift or dataset.corruption, stored=self.shift is None),
             "versions": {"faircontext": __version__, "torch": torch.__version__},
         }
 
@@ -147,6 +154,8 @@ class Plan:
             facts["descriptions"] = {"prompts": sum(map(len, descriptions)), "hash": digest_of_json(descriptions)}
         if (rejection := self.setup.rejection) is not None:
             facts["unknown"] = {"score": rejection.score, "thresholds": dict(rejection.thresholds)}
+        if (rule := self.setup.label_rule) is not None:
+            facts["multi_label"] = rule.facts
         if self.stream_methods:
             facts["stream"] = {
                 "methods": list(self.stream_methods),
@@ -179,6 +188,8 @@ class Plan:
         common: dict[str, Any] = {"dataset": self.dataset.name, "position": position, "label_index": label}
         common["warnings"] = answered.warnings
         kind: type[Record] = ScoredRecord if self.stored else Record
+        if self.setup.label_rule is not None:
+            kind, common = MultiLabelRecord, {**common, "targets": answered.labels}
         if answered.reference is None:
             return [kind(**asdict(row), **common, config=self.hashes[row.method]) for row in answered.rows]
         records: list[Record] = []
@@ -194,7 +205,7 @@ class Plan:
                 top5=tuple(top.tolist()),
                 top5_probabilities=tuple(exact[top].tolist()),
                 label_probability=None if label is None else float(exact[label]),
-                probability_norm=float((exact**2).sum()),
+                probability_norm=None if answered.label_logits is not None else float((exact**2).sum()),
                 candidates=prediction.candidates,
                 diagnostics=to_json(dict(prediction.diagnostics), indent=None, ensure_ascii=True),
                 **self._stored(answered, prediction, first=not records),
@@ -205,6 +216,8 @@ class Plan:
     def _stored(self, answered: AnsweredImage, prediction: Prediction, first: bool) -> dict[str, Any]:
         """Return what rows hold besides; features once for each image, in its first row."""
         values: dict[str, Any] = {}
+        if answered.label_logits is not None:
+            values["label_logits"] = answered.label_logits
         if "scores" in self.stored:
             values["probabilities"] = prediction.probabilities.float().numpy()
             values["cosines"] = answered.cosines(self.setup.labels)
@@ -218,7 +231,8 @@ class Plan:
         n = len(self.positions)
         of = f" of {dataset.listed:,}" if n < dataset.listed else ""
         part = "" if self.shard is None else f", shard {self.shard[0]}/{self.shard[1]}"
-        yield f"{dataset.name} ({dataset.split}): {dataset.layout}"
+        shift = self.shift or dataset.corruption
+        yield f"{dataset.name} ({dataset.split}{'' if shift is None else f', {shift}'}): {dataset.layout}"
         if self.stream_methods:
             words = "" if self.arrangement == "shuffled" else f", {self.arrangement} by class"
             part += f" in order {self.order}{words}"
@@ -226,6 +240,8 @@ class Plan:
             f"  {n:,}{of} images{part}, {len(labels)} classes; {labels.backbone.name} ({labels.backbone.arithmetic}), "
             f"preset {self.facts['preset']}, seed {self.seed}; {', '.join(self.setup.methods)}"
         )
+        if self.setup.label_rule is not None:
+            yield f"  {self.setup.label_rule.summary}"
 
     def warnings(self) -> Iterator[str]:
         """Say what is odd about the images, the classes and the prompts."""
@@ -236,31 +252,25 @@ class Plan:
         yield from (*dataset.warnings, *list_warnings(dataset.names), *self.setup.labels.warnings())
 
 
-def data_hash(dataset: Dataset) -> str:
-    """Return the SHA-256, in hexadecimal, over the sorted (key, size in bytes, label) of the images.
-
-    Those of an `ImageList` count in their own order: they are too many to sort.
-    """
-    if isinstance(dataset.samples, ImageList):
-        return dataset.samples.digest()
-    return digest_of_json(sorted((sample.key, size_of(sample.path), sample.label) for sample in dataset.samples))
-
-
 def find_datasets(options: EvaluateOptions) -> list[Dataset]:
     """Find all data sets before anything is run on one.
 
     Raises:
         ArgumentError: one cannot be found or is not complete, two have one name, or output would lie in one.
     """
-    datasets = [load_dataset(name, options.root, options.split) for name in dict.fromkeys(options.datasets)]
+    words = expand(options.datasets)
+    datasets = [load_dataset(word, options.root, options.split, options.multi_label) for word in words]
     folders: dict[str, Path] = {}
     for dataset in datasets:
-        if dataset.name in folders:
+        name = run_name(dataset.name, shift=dataset.corruption)
+        if name in folders:
             raise ArgumentError(
-                f"--datasets names {dataset.name} twice: {folders[dataset.name]} and {dataset.folder}; measure them "
+                f"--datasets names {dataset.name} twice: {folders[name]} and {dataset.folder}; measure them "
                 "with another --out each"
             )
-        folders[dataset.name] = dataset.folder
+        folders[name] = dataset.folder
+        if dataset.corruption is not None and options.shifts != (None,):
+            raise ArgumentError(f"{name}: its images are corrupted as they are; leave --corrupt and --attack out")
         for name, folder in (("out", options.out), ("features", options.features)):
             if folder is not None and dataset.folder.resolve() in (folder.resolve(), *folder.resolve().parents):
                 raise ArgumentError(f"--{name} {folder}: lies in the data set {dataset.folder}; name another folder")
@@ -283,9 +293,12 @@ def plan_of(options: RunnerOptions, dataset: Dataset, model: Model, shard: tuple
     setup = model.for_dataset(dataset.name).on(
         dataset.names, prompts_of(options, dataset), dataset.regime, options.truncate
     )
-    setup = setup.with_unknown(options)
+    setup = setup.judged_by(options)
     tuned = tuple(model.tuned(dataset.name))
-    return Plan(dataset, setup, options.seed, options.limit, shard, facts, options.stored, tuned=tuned)
+    how = (options.seed, options.limit, shard, facts, options.stored, options.shift)
+    plan = Plan(dataset, setup, *how, tuned=tuned)
+    check_shift(plan.shift, model.backbone, (dataset.samples[position] for position in plan.positions.tolist()))
+    return plan
 
 
 def prompts_of(options: RunnerOptions, dataset: Dataset) -> PromptChoice:

@@ -9,7 +9,7 @@ import tyro
 
 from faircontext.errors import LabelError, reason_of
 from faircontext.files import digest
-from faircontext.prompt_files import as_template, read_descriptions, read_templates
+from faircontext.prompt_files import Descriptions, as_template, read_descriptions, read_templates
 
 __all__ = ["PromptChoice", "PromptOptions", "digest_of_file"]
 
@@ -58,7 +58,11 @@ class PromptOptions:
         return "+".join(names) or "single"
 
     def choose_prompts(
-        self, names: Sequence[str], dataset: str | None = None, template: str | None = None
+        self,
+        names: Sequence[str],
+        dataset: str | None = None,
+        template: str | None = None,
+        described: Descriptions | None = None,
     ) -> PromptChoice:
         """Return the prompts of some classes.
 
@@ -66,6 +70,7 @@ class PromptOptions:
             names: class names.
             dataset: name of the data set, None for images that are of none.
             template: the data set's own template.
+            described: descriptions that have been read, in place of those of the file.
 
         Raises:
             FairContextError: there is no such prompt set, a file cannot be read, a template has no place for the class
@@ -74,7 +79,8 @@ class PromptOptions:
         templates = [as_template(text) for text in self.template]
         if self.templates is not None:
             templates += read_templates(self.templates, dataset)
-        described = None if self.descriptions is None else read_descriptions(self.descriptions, names, dataset)
+        if described is None and self.descriptions is not None:
+            described = read_descriptions(self.descriptions, names, dataset)
         if self.prompts is not None or (not templates and described is None):
             templates = [*self._named(template), *templates]
         return PromptChoice(tuple(dict.fromkeys(templates)), described)

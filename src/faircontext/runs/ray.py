@@ -7,32 +7,25 @@ threads as the process that asks, so its features are the same.
 import json
 import logging
 import os
-from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import torch
 
 from faircontext.backbones.base import ROW_MULTIPLE
-from faircontext.datasets.spec import Dataset
 from faircontext.errors import ArgumentError, FairContextError
-from faircontext.runs.checks import check_same
 from faircontext.runs.plan import Plan
-from faircontext.runs.records import Record, ScoredRecord
+from faircontext.runs.processes import Answerer, Build, uses_views
+from faircontext.runs.records import MultiLabelRecord, Record, ScoredRecord
 from faircontext.system import usable_processors
 
-if TYPE_CHECKING:
-    from faircontext.runs.runner import Engine
-
-__all__ = ["Build", "answer_on_ray"]
+__all__ = ["answer_on_ray"]
 
 FEW = 4
 """Images that an actor takes at once where methods use views; what is lost with it."""
 
-_ARRAYS = ("probabilities", "cosines", "embedding")
-
-Build = Callable[[Dataset, tuple[int, int] | None], "tuple[Plan, Engine]"]
-"""Makes a plan and its engine anew, in another process."""
+_ARRAYS = ("probabilities", "cosines", "embedding", "label_logits")
 
 
 def answer_on_ray(plan: Plan, positions: Sequence[int], build: Build, workers: int | None) -> Iterator[list[Record]]:
@@ -58,14 +51,14 @@ def answer_on_ray(plan: Plan, positions: Sequence[int], build: Build, workers: i
     _start(ray)
     room = ray.cluster_resources().get("GPU" if gpus else "CPU", 1) // (1 if gpus else threads)
     actors = max(1, int(room) if workers is None else min(int(room), workers))
-    size = FEW if any(method.sees_views for method in plan.setup.methods.values()) else ROW_MULTIPLE
+    size = FEW if uses_views(plan) else ROW_MULTIPLE
     rows = ray.data.from_items([{"position": position} for position in positions]).map_batches(
-        _Answerer,
+        _Actor,
         batch_size=size,
         num_cpus=threads,
         num_gpus=gpus,
         compute=ray.data.ActorPoolStrategy(min_size=1, max_size=actors),
-        fn_constructor_args=(build, plan.dataset, plan.shard, json.dumps(plan.config), threads),
+        fn_constructor_args=(Answerer(plan, build, threads, "Ray actor"),),
     )
     try:
         for row in rows.iter_rows():
@@ -89,18 +82,15 @@ def _start(ray: Any) -> None:
     logging.getLogger("ray.data").setLevel(logging.ERROR)
 
 
-class _Answerer:
-    """An actor: a model in a process of its own."""
+class _Actor:
+    """Answers for Ray, which hands over columns."""
 
-    def __init__(
-        self, build: Build, dataset: Dataset, shard: tuple[int, int] | None, config: str, threads: int
-    ) -> None:
-        torch.set_num_threads(threads)
-        self._plan, self._engine = build(dataset, shard)
-        check_same("Ray actor", json.loads(config), json.loads(json.dumps(self._plan.config)))
+    def __init__(self, answer: Answerer) -> None:
+        self._answer = answer
+        answer.made  # noqa: B018 (here, so that what is wrong with it is wrong with the actor)
 
     def __call__(self, batch: dict[str, Any]) -> dict[str, list[str]]:
-        answered = self._engine(self._plan, [int(position) for position in batch["position"]])
+        answered = self._answer([int(position) for position in batch["position"]])
         return {"records": [json.dumps([vars(record) for record in records], default=_as_list) for records in answered]}
 
 
@@ -110,7 +100,7 @@ def _as_list(values: np.ndarray) -> list[float]:
 
 
 def _to_record(values: dict[str, Any]) -> Record:
-    kind = ScoredRecord if "embedding" in values else Record
+    kind = MultiLabelRecord if "label_logits" in values else ScoredRecord if "embedding" in values else Record
     taken: dict[str, Any] = {name: tuple(value) for name, value in values.items() if isinstance(value, list)}
     taken |= {name: np.array(values[name], np.float32) for name in _ARRAYS if name in values}
     return kind(**{**values, **taken})

@@ -12,19 +12,24 @@ __all__ = [
     "ANALYSES",
     "FORMER_COLUMNS",
     "METHOD_TITLES",
+    "MULTI_LABEL_SCHEMA",
     "SCHEMA",
     "SCHEMA_VERSION",
     "SCORED_SCHEMA",
     "AnalysisRow",
+    "MultiLabelRecord",
     "Record",
     "Row",
     "ScoredRecord",
     "is_analysis",
     "method_of",
     "method_title",
+    "shift_of",
+    "split_methods",
     "to_numpy",
     "to_table",
     "variant_of",
+    "with_zero_shot",
 ]
 
 SCHEMA_VERSION = 2
@@ -64,6 +69,17 @@ def variant_of(label: str) -> str:
     return label.partition("-")[2]
 
 
+def split_methods(word: str) -> list[str]:
+    """Return the methods that a word names, commas between, each once."""
+    return list(dict.fromkeys(word.split(",")))
+
+
+def with_zero_shot(words: Sequence[str]) -> list[str]:
+    """Return the methods that words name, commas between, zero-shot first; or `all` alone."""
+    labels = split_methods(",".join(words))
+    return labels if labels == ["all"] else list(dict.fromkeys(["zero_shot", *labels]))
+
+
 def method_title(label: str) -> str:
     """Return what the paper calls a method; `fcl-50` becomes `FCL-50`."""
     name = method_of(label)
@@ -73,6 +89,12 @@ def method_title(label: str) -> str:
 def is_analysis(label: str) -> bool:
     """Return whether rows of this label are of an analysis, or a variant of one, and not of a method."""
     return method_of(label) in ANALYSES
+
+
+def shift_of(config: Mapping[str, Any]) -> str:
+    """Return how a run's shift is written, `fog:3` or `pgd:4`; empty where there is none."""
+    facts = config.get("shift")
+    return "" if facts is None else f"{facts['name']}:{facts['severity' if facts['kind'] == 'corruption' else 'eps']}"
 
 
 @dataclass(frozen=True)
@@ -162,6 +184,22 @@ class ScoredRecord(Record):
     embedding: np.ndarray = field(default_factory=lambda: np.zeros(0, np.float32))
 
 
+@dataclass(frozen=True, kw_only=True, eq=False)
+class MultiLabelRecord(ScoredRecord):
+    """A row of an image that may have several labels; a score is the sigmoid of log-odds.
+
+    In `label`, `zero_shot` and `prediction` stand names with `;` between; `index` is the label with the highest score,
+    `confidence` that score, and `top5_probabilities` and `probabilities` are scores, which do not sum to one.
+
+    Attributes:
+        targets: the true classes, None where they are not known.
+        label_logits: log-odds of every class, none where the file is unreadable.
+    """
+
+    targets: tuple[int, ...] | None = None
+    label_logits: np.ndarray = field(default_factory=lambda: np.zeros(0, np.float32))
+
+
 @dataclass(frozen=True)
 class AnalysisRow:
     """What an analysis measured on one image.
@@ -201,6 +239,7 @@ _TYPES: Mapping[Any, pa.DataType] = {
     int | None: pa.int64(),
     float | None: pa.float64(),
     tuple[int, ...]: pa.list_(pa.int64()),
+    tuple[int, ...] | None: pa.list_(pa.int64()),
     tuple[float, ...]: pa.list_(pa.float64()),
     tuple[str, ...]: pa.list_(pa.string()),
     np.ndarray: pa.list_(pa.float32()),
@@ -212,10 +251,20 @@ SCHEMA = pa.schema([(column.name, _TYPES[column.type]) for column in fields(Reco
 SCORED_SCHEMA = pa.schema([(column.name, _TYPES[column.type]) for column in fields(ScoredRecord)])
 """The same, of rows with numbers for every class."""
 
+MULTI_LABEL_SCHEMA = pa.schema([(column.name, _TYPES[column.type]) for column in fields(MultiLabelRecord)])
+"""The same, of rows of images that may have several labels."""
+
+_SCHEMAS: dict[type[Record], pa.Schema] = {
+    Record: SCHEMA,
+    ScoredRecord: SCORED_SCHEMA,
+    MultiLabelRecord: MULTI_LABEL_SCHEMA,
+}
+
 
 def to_table(records: Sequence[Record]) -> pa.Table:
     """Return records as a table; bytes of file names that are no UTF-8 become escapes."""
-    schema = SCORED_SCHEMA if any(isinstance(record, ScoredRecord) for record in records) else SCHEMA
+    kinds = {type(record) for record in records}
+    schema = next((schema for kind, schema in reversed(_SCHEMAS.items()) if kind in kinds), SCHEMA)
     columns: dict[str, list[Any]] = {name: [] for name in schema.names}
     for record in records:
         for name in schema.names:

@@ -11,7 +11,9 @@ import numpy as np
 
 import faircontext.analysis  # noqa: F401 (registers the analyses)
 from faircontext.backbones import create_backbone
-from faircontext.datasets.load import check_present, load_dataset
+from faircontext.datasets.check import check_present
+from faircontext.datasets.listing import data_hash
+from faircontext.datasets.load import load_dataset
 from faircontext.datasets.spec import CATALOGUE, Dataset
 from faircontext.episode import Episode
 from faircontext.errors import ArgumentError, FairContextError, check_minimum
@@ -24,7 +26,7 @@ from faircontext.runs.evaluate import check_asked, evaluate_missing
 from faircontext.runs.experiment_options import ExperimentOptions, ReproduceOptions
 from faircontext.runs.experiments import Experiment, ExperimentRun, read_experiment
 from faircontext.runs.options import EvaluateOptions, Say
-from faircontext.runs.plan import data_hash, plan_of
+from faircontext.runs.plan import plan_of
 from faircontext.runs.prompt_options import PromptOptions
 from faircontext.runs.records import method_of
 from faircontext.runs.sessions import start_session
@@ -102,7 +104,7 @@ def reproduce(name: str, out: Path, options: ReproduceOptions, say: Say, warn: S
         raise ArgumentError("reproduce needs --root, the folder that holds the data sets")
     check_minimum("trials", options.trials, 2)
     check_minimum("limit", 1 if options.limit is None else options.limit, 1)
-    check_minimum("workers", options.workers or 0, 0)
+    options.check_processes()
     counting = bool(wanted.counted)
     datasets = _present(wanted, options.root, options.partial or counting, options.available or counting, warn)
     say(f"{name}: {wanted.title}")

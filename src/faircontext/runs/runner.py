@@ -17,6 +17,7 @@ from faircontext.imageio import DecodedImage
 from faircontext.runs.answer import answer_images
 from faircontext.runs.options import RunnerOptions, Say
 from faircontext.runs.plan import Plan, plan_of
+from faircontext.runs.processes import answer_in_processes, processes_for
 from faircontext.runs.records import SCHEMA_VERSION, Record
 from faircontext.runs.sessions import start_session
 from faircontext.runs.setup import Model
@@ -26,7 +27,7 @@ from faircontext.runs.watch import Watch
 from faircontext.sources import Source
 from faircontext.system import lifetime_peak_mb, usable_processors
 
-__all__ = ["Engine", "answer_here", "carry_out", "carry_out_in", "engine_of", "rebuild"]
+__all__ = ["Engine", "answer_here", "carry_out", "carry_out_in", "describe_engine", "engine_of", "rebuild"]
 
 
 @runtime_checkable
@@ -41,16 +42,31 @@ class Engine(Protocol):
 
 def engine_of(options: RunnerOptions, model: Model) -> tuple[Engine, dict[str, Any]]:
     """Return what answers images as options ask, and what `run.json` says of it."""
+    build = partial(rebuild, replace(options, engine_image=model.backbone.engine))
+    workers = options.count_of_workers
     if options.engine == "ray":
         from faircontext.runs.ray import answer_on_ray
 
-        build = partial(rebuild, replace(options, engine_image=model.backbone.engine))
-        return partial(answer_on_ray, build=build, workers=options.workers), {"engine": "ray"}
-    workers = options.workers
+        return partial(answer_on_ray, build=build, workers=workers), {"engine": "ray"}
     if workers is None:  # on a CPU, reading ahead only takes processors from the encoder
         workers = 0 if model.backbone.device.type == "cpu" else min(8, max(1, usable_processors() - 1))
-    engine = partial(answer_here, read=options.reader(), workers=workers, features=options.features)
-    return engine, {"engine": "local", "workers": workers}
+    engine: Engine = partial(answer_here, read=options.reader(), workers=workers, features=options.features)
+    if not options.several_models:
+        return engine, {"engine": "local", "workers": workers}
+    processes = processes_for(usable_processors(), torch.get_num_threads())
+    return partial(answer_in_processes, build=build, here=engine, processes=processes), {
+        "engine": "local",
+        "processes": processes,
+    }
+
+
+def describe_engine(facts: Mapping[str, Any]) -> Iterator[str]:
+    """Say what was chosen where the choice was left to the command; `facts` as of `engine_of`."""
+    if (processes := facts.get("processes")) is not None:
+        threads = torch.get_num_threads()
+        model = f"with a model and {threads} thread{'s' * (threads != 1)}"
+        several = f"up to {processes} processes {model} each answer images"
+        yield several if processes > 1 else f"1 process {model} answers images"
 
 
 def rebuild(options: RunnerOptions, dataset: Dataset, shard: tuple[int, int] | None) -> tuple[Plan, Engine]:
@@ -70,7 +86,7 @@ def answer_here(
     """Answer images in this process; see `answer_images`."""
     setup = plan.setup
     items = map(plan.item, positions)
-    how = (setup.labels, setup.methods, setup.recipe, plan.seed, read, workers, features)
+    how = (setup.labels, setup.methods, setup.recipe, plan.seed, read, workers, features, plan.shift)
     answers = answer_images(items, *how, streams or plan.start_streams())
     for position, answered in zip(positions, setup.judge(answers), strict=True):
         yield plan.records(answered, position)

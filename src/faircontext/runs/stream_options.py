@@ -9,9 +9,10 @@ from faircontext.runs.orders import Arrangement, run_name
 from faircontext.runs.records import method_of
 
 if TYPE_CHECKING:
-    from faircontext.runs.options import ClassifyOptions, RunnerOptions
+    from faircontext.runs.classify_options import ClassifyOptions
+    from faircontext.runs.options import RunnerOptions
 
-__all__ = ["StreamOptions", "check_one_stream", "check_streams", "stream_labels"]
+__all__ = ["StreamOptions", "check_no_stream", "check_one_stream", "check_streams", "stream_labels"]
 
 _MOST_ORDERS = 1000
 
@@ -35,16 +36,21 @@ class StreamOptions:
                 f"{_MOST_ORDERS - 1}"
             )
 
-    def run_names(self, dataset: str, shard: tuple[int, int] | None, streams: bool) -> list[str]:
+    def each_order(self, streams: bool) -> list[int]:
+        """Return the orders to run, each once; a single one where no method has a memory (`streams`)."""
+        return [*dict.fromkeys(self.orders)] if streams else [0]
+
+    def run_names(self, dataset: str, shard: tuple[int, int] | None, shift: object, streams: bool) -> list[str]:
         """Return the names of the folders of the runs on a data set.
 
         Args:
             dataset: its name.
             shard: see `run_name`.
+            shift: see there.
             streams: whether a method has a memory.
         """
-        orders = dict.fromkeys(self.orders) if streams else [None]
-        return [run_name(dataset, shard, order, self.arrangement) for order in orders]
+        orders = self.each_order(streams) if streams else [None]
+        return [run_name(dataset, shard, shift, order, self.arrangement) for order in orders]
 
 
 def stream_labels(labels: Iterable[str]) -> list[str]:
@@ -62,13 +68,31 @@ def check_streams(options: "RunnerOptions") -> bool:
         ArgumentError: images would not be answered one after another by one process.
     """
     labels = stream_labels(options.labels_of_methods)
-    for name, given in (("shard", options.shard is not None), ("engine ray", options.engine == "ray")):
+    refused = {
+        "shard": options.shard is not None,
+        "engine ray": options.engine == "ray",
+        "workers auto": options.several_models,
+    }
+    for name, given in refused.items():
         if labels and given:
             raise ArgumentError(
                 f"--{name} is not possible with {labels[0]}, which answers images one after another; encode with "
                 f"other methods and --{name} into a folder of --features, then evaluate {labels[0]} with that folder"
             )
     return bool(labels)
+
+
+def check_no_stream(labels: Iterable[str]) -> None:
+    """Check that no method has a memory, where images are answered each by itself, as of requests to a service.
+
+    Raises:
+        ArgumentError: one has.
+    """
+    if named := stream_labels(labels):
+        raise ArgumentError(
+            f"invalid method {named[0]!r}: its answers depend on the images before, and each request is answered by "
+            "itself; use faircontext classify --stream, or evaluate"
+        )
 
 
 def check_one_stream(options: "ClassifyOptions") -> None:

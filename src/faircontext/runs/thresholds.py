@@ -1,4 +1,4 @@
-"""Thresholds of "none of these", chosen on a labelled run so that they answer a share of images or risk a share."""
+"""Thresholds chosen on a labelled run: of "none of these" by coverage or risk, of several labels by F1 or precision."""
 
 from dataclasses import dataclass
 from functools import partial
@@ -10,14 +10,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from faircontext.errors import ArgumentError
+from faircontext.metrics.multi_label import score_of, threshold_for_f1, threshold_for_precision
 from faircontext.metrics.selective import OperatingPoint, threshold_for_coverage, threshold_for_risk
 from faircontext.metrics.stats import Accuracy
+from faircontext.runs.label_results import LabelMetrics, is_multi_label, read_label_result
 from faircontext.runs.records import is_analysis, to_numpy
 from faircontext.runs.store import Run, load_run, run_folders
 from faircontext.runs.unknown import SCHEMA_VERSION, SCORES
 from faircontext.types import read_diagnostics
 
-__all__ = ["Thresholds", "choose_thresholds"]
+__all__ = ["Thresholds", "choose_label_threshold", "chooses_labels", "choose_thresholds"]
 
 
 @dataclass(frozen=True)
@@ -44,12 +46,46 @@ def choose_thresholds(folder: Path, score: str, coverage: float | None, risk: fl
     if (coverage is None) == (risk is None):
         raise ArgumentError("give either --coverage, the share of images to answer, or --risk, the share of errors")
     run = _only_run(folder)
+    if is_multi_label(run):
+        raise ArgumentError(
+            f"{run.folder}: its images may have several labels, whose threshold is chosen by --precision, or by the "
+            "largest F1 where nothing is given; --coverage and --risk are of one label an image"
+        )
     points = {}
     for method in (name for name in run.document["config"]["methods"] if not is_analysis(name)):
         values, correct = _scores(run, method, score)
         choose = partial(threshold_for_coverage, values, correct)
         points[method] = choose(coverage) if coverage is not None else threshold_for_risk(values, correct, risk or 0.0)
     return Thresholds(points, _document(run, score, points, {"coverage": coverage, "risk": risk}))
+
+
+def choose_label_threshold(folder: Path, precision: float | None) -> tuple[float, LabelMetrics]:
+    """Choose from which score on labels are given, on a run whose images may have several: with the largest F1.
+
+    Returns the threshold, and the metrics of the run with it.
+
+    Args:
+        folder: of the run, or one above it.
+        precision: least share of correct labels among those given, in place of the largest F1; None for that.
+
+    Raises:
+        ArgumentError: the run has no labels, or no threshold is so precise.
+    """
+    run = _only_run(folder)
+    metrics = read_label_result(run).metrics
+    if not metrics.targets.any():
+        raise ArgumentError(f"{run.folder}: has no labelled image that was answered; choose on a labelled run")
+    scores = score_of(metrics.logits)
+    if precision is None:
+        threshold = threshold_for_f1(scores, metrics.targets).threshold
+    else:
+        threshold = threshold_for_precision(scores, metrics.targets, precision).threshold
+    return threshold, LabelMetrics(metrics.logits, metrics.targets, threshold)
+
+
+def chooses_labels(folder: Path) -> bool:
+    """Return whether the images of a run may have several labels, so that its threshold is one of labels."""
+    return is_multi_label(_only_run(folder))
 
 
 def _only_run(folder: Path) -> Run:

@@ -107,6 +107,10 @@ class Totals:
         """Compare each method with zero-shot; None where no image has a truth."""
         return {label: tally.comparison() for label, tally in self._tallies.items()}
 
+    def summary(self) -> dict[str, Any]:
+        """Return the comparisons as the JSON file holds them."""
+        return {name: summary_of(compared) for name, compared in self.comparisons().items()}
+
     def print(self) -> None:
         """Print the counts, and the accuracies where images have a truth."""
         answered, fallbacks, seconds = self.images - self.unreadable, self._fallbacks, self._seconds

@@ -83,6 +83,8 @@ class Watch:
 
     def status(self, intervals: bool = True) -> str:
         """Return the accuracies so far."""
+        if self._plan.setup.label_rule is not None:
+            return f"{self.images - self.unreadable} answered"
         if not self._labelled:
             return "no label is known" if self.images > self.unreadable else "nothing answered yet"
         rates = {name: Accuracy(correct, self._labelled) for name, correct in self._correct.items()}

@@ -1,0 +1,131 @@
+"""Checking whether a data set that is on disk can be evaluated: its images, classes and files."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from faircontext.datasets.corrupted import expand
+from faircontext.datasets.load import load_dataset
+from faircontext.datasets.spec import CORRUPTED, DATASETS, Dataset, locate
+from faircontext.errors import ArgumentError, FairContextError, ImageError, LabelError, and_more, lines_and_more
+from faircontext.imageio import read_image
+from faircontext.names import check_name, name_warnings
+
+__all__ = ["Report", "check_dataset", "check_present"]
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a check of a data set shows.
+
+    Attributes:
+        summary: what is there, a line each.
+        problems: why the data set cannot be evaluated in full, a line each.
+        usable: whether there is an image that can be evaluated, with class names that can.
+    """
+
+    summary: tuple[str, ...]
+    problems: tuple[str, ...]
+    usable: bool
+
+
+def check_present(dataset: Dataset, partial: bool) -> None:
+    """Raise `ArgumentError` unless a data set's images are there: all of them, or some where `partial` is set."""
+    example = f", for example {dataset.missing[0]}" if dataset.missing else ""
+    if not dataset.samples:
+        raise ArgumentError(f"{dataset.name}: none of its {dataset.listed:,} images is in {dataset.folder}{example}")
+    absent = dataset.listed - len(dataset.samples)
+    if absent and not partial:
+        raise ArgumentError(
+            f"{dataset.name}: {absent:,} of {dataset.listed:,} images are not in {dataset.folder}{example}; complete "
+            "it, or measure on those that are there with --partial"
+        )
+
+
+def check_dataset(
+    name: str, root: Path, split: str = "test", read: bool = False, partial: bool = False, several: bool = False
+) -> Report:
+    """Look at a data set on disk.
+
+    Args:
+        name: see `load_dataset`.
+        root: the folder that holds the data sets.
+        split: see `load_dataset`.
+        read: whether every image is decoded; without it files are only looked for, and empty ones found.
+        partial: whether missing images are no problem, as for `evaluate --partial`.
+        several: see `load_dataset`.
+
+    Raises:
+        ArgumentError: it is neither known nor a folder. What is wrong with one that is goes into the report.
+    """
+    if locate(name, root) in CORRUPTED and name.count(":") < 2:
+        return _check_parts(name, root, split, read, partial)
+    try:
+        dataset = load_dataset(name, root, split, several)
+    except FairContextError as error:
+        return Report((), (str(error),), False)
+    labels = {label for sample in dataset.samples for label in sample.label_set or ()}
+    empty = [title for label, title in enumerate(dataset.names) if label not in labels]
+    first = ", ".join(f"{label} {title}" for label, title in enumerate(dataset.names[:5]))
+    summary = [
+        f"found: {dataset.layout}",
+        f"{len(dataset.names)} classes, {len(labels)} with images; in this order: {first}, ...",
+        *name_warnings(dataset.names),
+        _count(dataset, split),
+    ]
+    absent, listed = list[str](), len(dataset.samples) + len(dataset.missing)
+    if dataset.missing:
+        absent.append(f"{len(dataset.missing):,} images of the list are not there: {and_more(dataset.missing)}")
+    if dataset.reference not in (None, listed):
+        absent.append(f"{listed:,} images where {dataset.reference:,} are expected")
+    if empty and not dataset.missing:
+        line = f"{len(empty)} of {len(dataset.names)} classes have no image: {and_more(empty)}"
+        (summary if dataset.reference is None else absent).append(line)
+    unreadable, unusable = [*_unreadable(dataset, read)], [*_unusable_names(dataset.names)]
+    problems = [f"{len(unreadable)} files cannot be read: {and_more(unreadable, separator='; ')}"] * bool(unreadable)
+    if dataset.reference is not None and len(dataset.names) != DATASETS[dataset.name].classes:
+        problems.append(f"{len(dataset.names)} classes where {DATASETS[dataset.name].classes} are expected")
+    if unusable:
+        problems.append(f"{len(unusable)} class names cannot be used: {and_more(unusable, separator='; ')}")
+    (summary if partial else problems).extend(absent)
+    return Report((*summary, *dataset.warnings), tuple(problems), bool(dataset.samples) and not unusable)
+
+
+def _check_parts(name: str, root: Path, split: str, read: bool, partial: bool) -> Report:
+    """Look at all parts of a corrupted data set."""
+    reports = {word: check_dataset(word, root, split, read, partial) for word in expand([name])}
+    good = [report for report in reports.values() if report.usable and not report.problems]
+    bad = [f"{word}: {problem}" for word, report in reports.items() for problem in report.problems]
+    summary = f"{len(good)} of {len(reports)} corruptions and severities can be evaluated"
+    problems = lines_and_more(bad, 3, str, "{} more of the kind")
+    classes = dict.fromkeys(report.summary[1] for report in good)
+    return Report((summary, *classes), tuple(problems), bool(good))
+
+
+def _count(dataset: Dataset, split: str) -> str:
+    line = f"{len(dataset.samples):,} images"
+    if dataset.reference is not None:
+        line += f" of {dataset.reference:,} in the reference"
+        paper = DATASETS[dataset.name].paper
+        if paper not in (0, dataset.reference) and split != "val":
+            line += f"; the paper counts {paper:,}"
+    return line
+
+
+def _unusable_names(names: Sequence[str]) -> Iterator[str]:
+    for position, name in enumerate(names, 1):
+        try:
+            check_name(position, name)
+        except LabelError as error:
+            yield str(error)
+
+
+def _unreadable(dataset: Dataset, read: bool) -> Iterator[str]:
+    for sample in dataset.samples:
+        try:
+            if read:
+                read_image(sample.path)
+            elif isinstance(sample.path, Path) and sample.path.stat().st_size == 0:
+                yield f"{sample.path}: the file is empty"
+        except (ImageError, OSError) as error:
+            yield str(error)

@@ -1,0 +1,143 @@
+"""Read images and make their views, corrupted or attacked where that is asked for, before any method sees them.
+
+Files are decoded and views cut ahead, in other processes where that is asked for.
+"""
+
+import time
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import islice, tee
+
+from faircontext.attacks import attacked_views
+from faircontext.backbones.base import ROW_MULTIPLE
+from faircontext.corruptions import corrupted_views
+from faircontext.datasets.spec import Sample
+from faircontext.errors import FeatureError, ImageError
+from faircontext.imageio import DecodedImage
+from faircontext.labels import LabelSpace
+from faircontext.runs.ahead import map_ahead
+from faircontext.shifts import Attack, Corruption
+from faircontext.sources import Source
+from faircontext.system import usable_processors
+from faircontext.views import Geometry, ViewRecipe, Views
+
+__all__ = ["Item", "PreparedImage", "Reader", "attack_image", "prepare_image", "prepare_images"]
+
+
+@dataclass(frozen=True)
+class Item:
+    """An image to be answered.
+
+    Attributes:
+        name: what it is called in its rows.
+        path: the file, or where else it lies.
+        label: index of its class, or None where it is not known.
+        labels: indices of all its classes where it may have several, None where they are not known.
+    """
+
+    name: str
+    path: Source
+    label: int | None = None
+    labels: tuple[int, ...] | None = None
+
+    @classmethod
+    def of(cls, sample: Sample, several: bool) -> "Item":
+        """Return an image of a data set, with its class, or with all its classes where it may have several."""
+        return cls(sample.key, sample.path, *((None, sample.label_set) if several else (sample.label,)))
+
+    def __str__(self) -> str:
+        return self.name
+
+
+@dataclass(frozen=True)
+class PreparedImage:
+    """An image that has been read, or why not."""
+
+    views: Views | None
+    seconds: float
+    error: str = ""
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Reader:
+    """Reads an image and makes its views; this is what runs in other processes."""
+
+    geometry: Geometry
+    recipe: ViewRecipe
+    seed: int
+    read: Callable[[Source], DecodedImage]
+    cut: bool
+    augment: bool
+    corruption: Corruption | None = None
+
+    def __call__(self, item: Item) -> PreparedImage:
+        """Return what is made of an image."""
+        prepared = prepare_image(partial(self.read, item.path), self.geometry, self.recipe, self.seed, self.corruption)
+        if prepared.views is None:
+            return prepared
+        begin = time.perf_counter()
+        if self.cut:
+            prepared.views.all  # noqa: B018
+        if self.augment:
+            prepared.views.augmented.all  # noqa: B018
+        return replace(prepared, seconds=prepared.seconds + time.perf_counter() - begin)
+
+
+def prepare_image(
+    read: Callable[[], DecodedImage],
+    geometry: Geometry,
+    recipe: ViewRecipe,
+    seed: int,
+    corruption: Corruption | None = None,
+) -> PreparedImage:
+    """Read an image and make its plain view.
+
+    Args:
+        read: decodes it; what it raises of `ImageError` is kept as the reason why there is no image.
+        geometry: the backbone's input.
+        recipe: how views are made.
+        seed: the run's seed.
+        corruption: what is done to the image first; its time counts as no method's.
+    """
+    begin = time.perf_counter()
+    try:
+        image = read()
+        views = Views(image.pixels, geometry, recipe, seed)
+        if corruption is not None:
+            start = time.perf_counter()
+            views = corrupted_views(views, corruption)
+            begin += time.perf_counter() - start
+    except ImageError as error:
+        return PreparedImage(None, time.perf_counter() - begin, error.reason)
+    views.plain  # noqa: B018 (made here, as the others when they are asked for)
+    return PreparedImage(views, time.perf_counter() - begin, warnings=image.warnings)
+
+
+def prepare_images(reader: Reader, items: Iterable[Item], workers: int) -> Iterator[tuple[Item, PreparedImage]]:
+    """Yield images in order, each with what was made of it; `workers` processes do it ahead."""
+    items, ahead_of_them = tee(items)
+    yield from zip(items, _prepare(reader, ahead_of_them, workers), strict=True)
+
+
+def _prepare(reader: Reader, items: Iterator[Item], workers: int) -> Iterator[PreparedImage]:
+    """Yield prepared images in order: made when their turn comes, or ahead where there are workers."""
+    if workers or reader.cut:
+        yield from map_ahead(reader, items, workers) if workers else map(reader, items)
+        return
+    # All processors read, then, once a batch has been read, encode: on a CPU both need them.
+    with ThreadPoolExecutor(min(ROW_MULTIPLE, usable_processors())) as pool:
+        while chunk := [*islice(items, ROW_MULTIPLE)]:
+            yield from pool.map(reader, chunk)
+
+
+def attack_image(item: Item, image: PreparedImage, labels: LabelSpace, attack: Attack) -> PreparedImage:
+    """Attack an image that has been read, where it has."""
+    if image.views is None:
+        return image
+    try:
+        return replace(image, views=attacked_views(image.views, item.label, labels, attack))
+    except FeatureError as error:
+        return replace(image, views=None, error=str(error))

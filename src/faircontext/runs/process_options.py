@@ -1,0 +1,54 @@
+"""Options of where images are answered: processes, threads, and the engine that shares them out."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from faircontext.errors import ArgumentError, check_minimum
+from faircontext.runs.backbone_options import DeviceOptions
+from faircontext.system import usable_processors
+
+__all__ = ["ProcessOptions"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProcessOptions(DeviceOptions):
+    """Options of where images are answered."""
+
+    workers: int | Literal["auto"] | None = None
+    """Processes that read images ahead (default: none on a CPU); with --engine ray, models that answer; auto: on a CPU,
+    as many models that answer as there is room for."""
+    threads: int | None = None
+    """Of a model, on a CPU; default: PyTorch's own, with --workers auto two where a method uses views, else one."""
+    engine: Literal["local", "ray"] = "local"
+    """local, or ray: models on a Ray cluster, the one that RAY_ADDRESS names or this machine."""
+
+    @property
+    def count_of_workers(self) -> int | None:
+        """How many workers are asked for; None where that is left to the command."""
+        return None if self.workers == "auto" else self.workers
+
+    @property
+    def several_models(self) -> bool:
+        """Whether several processes of this machine answer, each with a model."""
+        return self.workers == "auto" and self.engine == "local" and self.device.partition(":")[0] == "cpu"
+
+    def check_processes(self) -> None:
+        """Raise `ArgumentError` where a number cannot be used here."""
+        workers, usable = self.count_of_workers or 0, usable_processors()
+        check_minimum("threads", 1 if self.threads is None else self.threads, 1)
+        check_minimum("workers", workers, 0)
+        if self.engine == "local" and workers > usable:
+            allowed = f"{usable} processor{'s' * (usable != 1)}"
+            raise ArgumentError(f"workers={workers} is not possible; this process may use {allowed}")
+
+    def set_threads(self, views: bool) -> None:
+        """Give the model of this process its threads; `views` tells whether a method uses views.
+
+        A model that encodes many views of an image at once makes good use of two threads; where each image is encoded
+        once, as much time goes to reading, which does not (`benchmarks/processes.py`).
+        """
+        import torch
+
+        threads = min(usable_processors(), 1 + views) if self.threads is None and self.several_models else self.threads
+        if threads is not None:
+            torch.set_num_threads(threads)

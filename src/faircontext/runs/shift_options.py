@@ -1,0 +1,91 @@
+"""Options of what is done to images before any method sees them, and what a run's configuration says of it."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Self
+
+from faircontext.datasets.spec import Sample
+from faircontext.errors import ArgumentError
+from faircontext.shifts import Attack, Corruption, Shift, parse_attack, parse_corruptions
+
+if TYPE_CHECKING:
+    from faircontext.backbones import Backbone
+
+__all__ = ["ShiftOptions", "check_shift", "facts_of_shift"]
+
+_OPTION = {Corruption: "corrupt", Attack: "attack", type(None): "corrupt"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShiftOptions:
+    """Options of shifts; each is a run of its own."""
+
+    corrupt: tuple[str, ...] = ()
+    """Corruptions of ImageNet-C, NAME:SEVERITY as in fog:3; NAME for severities 1 to 5, a kind (noise, blur, weather,
+    digital, extra) or all in place of NAME, none for the images as they are."""
+    attack: tuple[str, ...] = ()
+    """Attack on zero-shot, pgd:EPS with EPS in 1/255, as in pgd:4; needs labels, and the image tower in PyTorch in
+    fp32. none for the images as they are."""
+
+    @property
+    def shifts(self) -> tuple[Shift | None, ...]:
+        """What is asked for, a run each; None is the images as they are, where nothing is asked for it alone.
+
+        Raises:
+            ArgumentError: there is no such corruption, severity or attack.
+        """
+        asked: list[Shift | None] = [*parse_corruptions(self.corrupt), *map(parse_attack, self.attack)]
+        return tuple(dict.fromkeys(asked)) or (None,)
+
+    def check_shifts(self) -> None:
+        """Check what is asked for, and that what makes it is installed; raise `ArgumentError` where it is not."""
+        if any(isinstance(shift, Corruption) for shift in self.shifts):
+            from faircontext.corruptions import check_library
+
+            check_library()
+
+    def each_shift(self) -> Iterator[Self]:
+        """Yield the options of each run."""
+        for shift in self.shifts:
+            words = () if shift is None else (str(shift),)
+            yield replace(self, **{"corrupt": (), "attack": ()} | {_OPTION[type(shift)]: words})
+
+    @property
+    def shift(self) -> Shift | None:
+        """The one that is asked for; raise `ArgumentError` where there are several."""
+        if len(self.shifts) > 1:
+            asked = " and ".join("none" if shift is None else str(shift) for shift in self.shifts[:2])
+            raise ArgumentError(f"one corruption or attack is possible here, not {asked}; evaluate takes several")
+        return self.shifts[0]
+
+
+def check_shift(shift: Shift | None, backbone: "Backbone", samples: Iterable[Sample]) -> None:
+    """Raise `ArgumentError` where a model or some images do not allow what is asked for to be done to the images."""
+    if isinstance(shift, Corruption):
+        from faircontext.corruptions import check_size
+
+        check_size(backbone.image_size)
+    if isinstance(shift, Attack):
+        from faircontext.attacks import check_attackable
+
+        check_attackable(backbone)
+        if (unknown := next((one.key for one in samples if one.label is None), None)) is not None:
+            raise ArgumentError(f"--attack {shift} needs the true class of every image, and {unknown} has no label")
+
+
+def facts_of_shift(shift: Shift | None, stored: bool = False) -> dict[str, Any]:
+    """Return what a run's configuration says of a shift; nothing of none, so that hashes of other runs stay.
+
+    Args:
+        shift: what is done to the images.
+        stored: whether the images lie corrupted on disk.
+    """
+    if shift is None:
+        return {}
+    if not isinstance(shift, Corruption):
+        return {"shift": shift.facts}
+    if stored:
+        return {"shift": {**shift.facts, "stored": True}}
+    from faircontext.corruptions import library_versions
+
+    return {"shift": {**shift.facts, "versions": library_versions()}}

@@ -1,0 +1,145 @@
+"""What stands before the application: headers of safety, who may ask, how long sending may take, and counting."""
+
+import asyncio
+import hmac
+import time
+from collections.abc import Iterable
+from urllib.parse import urlsplit
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from faircontext.serve.metrics import Metrics
+from faircontext.serve.options import ServeOptions
+from faircontext.serve.refusals import Refused, refusal_response
+
+__all__ = ["Guard"]
+
+_PAGE_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; connect-src 'self'; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+_ANSWER_POLICY = (
+    "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'; "
+    "frame-ancestors 'none'; sandbox"
+)
+"""Of answers; a page of `explain` has its styles and pictures in it, and no script."""
+
+_HEADERS = {
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Permissions-Policy": "geolocation=(), microphone=(), camera=(self)",
+}
+
+_MB = 10**6
+
+
+class Guard:
+    """An ASGI application around another.
+
+    Args:
+        app: the other.
+        options: of the service.
+        token: that requests must bring; None for none.
+        metrics: that are kept.
+        paths: that are counted by their own names.
+    """
+
+    def __init__(
+        self, app: ASGIApp, options: ServeOptions, token: str | None, metrics: Metrics, paths: Iterable[str]
+    ) -> None:
+        self._app, self._options, self._metrics = app, options, metrics
+        self._token = None if token is None else token.encode()
+        self._paths = frozenset(paths)
+        self._hosts = {"localhost", "127.0.0.1", "[::1]", "::1", options.host, *options.hosts}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        began, path = time.perf_counter(), scope["path"] if scope["path"] in self._paths else "other"
+        status = 0
+
+        async def sending(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                _add_headers(scope["path"], MutableHeaders(scope=message))
+            await send(message)
+
+        try:
+            self._check(scope)
+            await self._app(scope, _Bounded(receive, self._options), sending)
+        except Refused as refused:  # before the application had it
+            self._metrics.refusals.labels(refused.reason).inc()
+            await refusal_response(refused)(scope, receive, sending)
+        finally:
+            self._metrics.requests.labels(path, str(status)).inc()
+            self._metrics.seconds.labels(path).observe(time.perf_counter() - began)
+
+    def _check(self, scope: Scope) -> None:
+        """Raise `Refused` where a request is not to be read at all."""
+        headers = Headers(scope=scope)
+        # A page of another site whose name is made to lead here must not ask in a visitor's place.
+        if self._options.is_local and (host := _host_name(headers.get("host", ""))) not in self._hosts:
+            message = f"invalid Host {host[:60]!r}: must be one of {', '.join(sorted(self._hosts))}; see --hosts"
+            raise Refused(421, "host", "Host", message)
+        if headers.get("sec-fetch-site") == "cross-site" and scope["path"].startswith("/v1/"):
+            raise Refused(403, "cross_site", "Sec-Fetch-Site", "invalid request: it comes from a page of another site")
+        if self._token is not None and (scope["path"].startswith("/v1/") or scope["path"] == "/metrics"):
+            scheme, _, word = headers.get("authorization", "").partition(" ")
+            given = word.strip().encode("latin-1", "replace")
+            if not hmac.compare_digest(given, self._token) or scheme.lower() != "bearer":
+                message = "invalid Authorization: must be Bearer and the token of the service"
+                raise Refused(401, "token", "Authorization", message)
+        length = headers.get("content-length", "")
+        if length.isdecimal() and int(length) > self._options.max_request_mb * _MB:
+            raise _too_large(self._options)
+
+
+class _Bounded:
+    """Receives a request's body within its time and size."""
+
+    def __init__(self, receive: Receive, options: ServeOptions) -> None:
+        self._receive, self._options = receive, options
+        self._end = time.monotonic() + options.upload_timeout
+        self._size = 0
+        self._complete = False
+
+    async def __call__(self) -> Message:
+        if self._complete:  # what comes now is that the client leaves
+            return await self._receive()
+        try:
+            message = await asyncio.wait_for(self._receive(), max(0.0, self._end - time.monotonic()))
+        except TimeoutError:
+            seconds = self._options.upload_timeout
+            raise Refused(408, "slow", "body", f"the request was not sent within {seconds:g} seconds") from None
+        self._size += len(message.get("body", b""))
+        self._complete = not message.get("more_body", False)
+        if self._size > self._options.max_request_mb * _MB:
+            raise _too_large(self._options)
+        return message
+
+
+def _too_large(options: ServeOptions) -> Refused:
+    return Refused(413, "too_large", "body", f"invalid body: a request is larger than {options.max_request_mb:g} MB")
+
+
+def _host_name(host: str) -> str:
+    try:
+        name = urlsplit(f"//{host}").hostname or ""
+    except ValueError:
+        return host
+    return name.lower()
+
+
+def _add_headers(path: str, headers: MutableHeaders) -> None:
+    for name, value in _HEADERS.items():
+        headers.setdefault(name, value)
+    answer = path.startswith("/v1/")
+    headers.setdefault("Content-Security-Policy", _ANSWER_POLICY if answer else _PAGE_POLICY)
+    headers.setdefault("Cache-Control", "no-store" if answer else "no-cache")

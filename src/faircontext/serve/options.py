@@ -1,0 +1,146 @@
+"""Options of the service: where it listens, who may ask, and how much."""
+
+import ipaddress
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from faircontext.errors import ArgumentError, check_minimum, reason_of
+from faircontext.names import class_names
+from faircontext.runs.classify_options import ClassifyOptions
+from faircontext.runs.options import ModelOptions
+from faircontext.runs.records import split_methods
+from faircontext.runs.stream_options import check_no_stream
+
+__all__ = ["DEFAULT_SET", "ServeOptions", "without_folders"]
+
+DEFAULT_SET = "default"
+"""What the label set is called that `--labels` or `--labels-file` gives."""
+
+_SHORTEST_TOKEN = 16
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServeOptions(ModelOptions):
+    """Options of `faircontext serve`."""
+
+    host: str = "127.0.0.1"
+    """Address to listen on; another than the loopback needs --token, or --insecure."""
+    port: int = 8000
+    """Port to listen on; 0 takes one that is free."""
+    label_sets: tuple[str, ...] = ()
+    """More label sets to pick from: NAME=FILE, each file with a class name a line."""
+    method: str = "fcl"
+    """What answers where a request names no method."""
+    token: Path | None = None
+    """File with a word that requests must bring, as `Authorization: Bearer WORD`."""
+    insecure: bool = False
+    """Listen on another address than the loopback without a token."""
+    hosts: tuple[str, ...] = ()
+    """Host names by which the service may be called besides its address, for example behind a proxy."""
+    queue: int = 64
+    """Images that may wait (with --engine ray, for each replica); beyond it requests are told to come again."""
+    max_images: int = 100
+    """Images in a request, at most."""
+    max_file_mb: float = 20.0
+    """Size of a file, at most, in MB."""
+    max_request_mb: float = 256.0
+    """Size of a request, at most, in MB."""
+    timeout: float = 120.0
+    """Seconds for the answer to a request, once it has been read."""
+    upload_timeout: float = 60.0
+    """Seconds for sending a request."""
+    engine: Literal["local", "ray"] = "local"
+    """local, or ray: replicas of the model on Ray Serve, on the cluster that RAY_ADDRESS names or on this machine."""
+    replicas: int = 2
+    """Of the model, at most, with --engine ray; as many run as the requests that wait ask for."""
+
+    @property
+    def is_local(self) -> bool:
+        """Whether only this machine can reach the service."""
+        try:
+            return self.host == "localhost" or ipaddress.ip_address(self.host).is_loopback
+        except ValueError:
+            return False
+
+    def check(self) -> None:
+        """Check what can be checked before a model is loaded.
+
+        Raises:
+            FairContextError: an option has a value that cannot be used.
+        """
+        if not 0 <= self.port <= 65_535:
+            raise ArgumentError(f"invalid port {self.port}: must be between 0 and 65,535")
+        for name in ("queue", "max_images", "replicas"):
+            check_minimum(name, getattr(self, name), 1)
+        for name in ("max_file_mb", "max_request_mb", "timeout", "upload_timeout"):
+            check_minimum(name, getattr(self, name), 0.001)
+        if not self.is_local and self.token is None and not self.insecure:
+            raise ArgumentError(
+                f"invalid host {self.host}: other machines could ask without a token; give --token FILE, or --insecure "
+                "where a proxy or a firewall decides who may ask"
+            )
+        check_no_stream(split_methods(self.method))
+        self.read_token()
+        self.read_label_sets()
+        self.reader()
+
+    def read_token(self) -> str | None:
+        """Return the token, or None where none is asked for.
+
+        Raises:
+            ArgumentError: the file cannot be read, or its word is too short or no word.
+        """
+        if self.token is None:
+            return None
+        try:
+            word = self.token.read_text(encoding="ascii").strip()
+        except UnicodeDecodeError:
+            raise ArgumentError(f"invalid token in {self.token}: must be of ASCII letters, digits and signs") from None
+        except OSError as error:
+            raise ArgumentError(f"{self.token}: {reason_of(error)}") from None
+        if len(word) < _SHORTEST_TOKEN or len(word.split()) != 1:
+            raise ArgumentError(
+                f"invalid token in {self.token}: must be one word of at least {_SHORTEST_TOKEN} characters"
+            )
+        return word
+
+    def read_label_sets(self) -> dict[str, tuple[str, ...]]:
+        """Return the class names of the label sets, by the sets' names.
+
+        Raises:
+            FairContextError: a set has no name, one is given twice, or a file cannot be used.
+        """
+        sets: dict[str, tuple[str, ...]] = {}
+        if self.labels is not None or self.labels_file is not None:
+            sets[DEFAULT_SET] = class_names(self.labels, self.labels_file)
+        for word in self.label_sets:
+            name, equals, file = word.partition("=")
+            if not (name and equals and file) or not name.isprintable():
+                raise ArgumentError(f"invalid label set {word!r}: must be NAME=FILE, for example pets=pets.txt")
+            if name in sets:
+                raise ArgumentError(f"invalid label set {word!r}: the name {name} is taken; give it another")
+            sets[name] = class_names(None, Path(file))
+        return sets
+
+    def asked(self, **request: Any) -> ClassifyOptions:
+        """Return the options of `classify` that a request comes to: the service's, with those that it may choose."""
+        own: Mapping[str, Any] = {field.name: getattr(self, field.name) for field in fields(ModelOptions)}
+        return ClassifyOptions(**{**own, **request, "labels": None, "labels_file": None})
+
+
+def without_folders(options: ClassifyOptions) -> ClassifyOptions:
+    """Return options as they are told to whoever asks: of this machine's files their names alone."""
+    return replace(
+        options,
+        backbone=_without_folder(options.backbone),
+        pretrained=options.pretrained and Path(options.pretrained).name,
+        adapter=options.adapter and Path(options.adapter.name),
+        context=options.context and Path(options.context.name),
+    )
+
+
+def _without_folder(backbone: str) -> str:
+    scheme, colon, rest = backbone.partition(":")
+    return f"{scheme}:{Path(rest).name}" if colon and scheme in ("local-dir", "transformers") else backbone

@@ -1,0 +1,220 @@
+"""The model on Ray Serve: replicas, as many as the requests that wait ask for; what stands before them stays here.
+
+Each replica has a model, a queue and a worker of its own, and computes with as many threads as this process, so its
+answers are the same. A replica that dies is started again, and what it was computing is given to another.
+"""
+
+import asyncio
+import logging
+import os
+import signal
+import time
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+from faircontext.errors import ArgumentError, FairContextError
+from faircontext.serve.engines import Engine, LocalEngine
+from faircontext.serve.forms import ClassifyForm, ExplainForm, pack_form, unpack_form
+from faircontext.serve.metrics import Metrics
+from faircontext.serve.options import ServeOptions
+from faircontext.serve.queue import Room
+from faircontext.serve.refusals import Refused
+from faircontext.serve.service import Service
+from faircontext.system import usable_processors
+
+__all__ = ["engine_on_ray"]
+
+_TRIES = 3
+"""How many replicas are asked, where one after the other dies."""
+
+_HELD = 32
+"""Requests that a replica holds, at most: two batches of one image each. The others wait here."""
+
+_PER_REPLICA = 4
+"""Requests under way for which there is one replica; more start others."""
+
+
+@contextmanager
+def engine_on_ray(
+    options: ServeOptions, sets: Mapping[str, tuple[str, ...]], metrics: Metrics
+) -> Iterator["RayEngine"]:
+    """Start replicas, and end them afterwards.
+
+    Args:
+        options: of the service, checked.
+        sets: class names of the label sets.
+        metrics: that are kept.
+
+    Raises:
+        FairContextError: Ray Serve is not installed, an option has a value that cannot be used, or the cluster failed.
+    """
+    try:
+        import ray
+        from ray import serve
+        from ray.exceptions import RayError
+    except ImportError:
+        raise ArgumentError("--engine ray needs Ray Serve: pip install 'faircontext[serve,ray]'") from None
+    threads, name = torch.get_num_threads(), f"faircontext-{uuid.uuid4().hex[:8]}"
+    try:
+        own = _start(ray, threads * options.replicas)
+    except (RayError, RuntimeError, ValueError, OSError) as error:
+        raise FairContextError(f"Ray cannot be started or reached: {_reason(error)}") from None
+    try:
+        try:
+            serve.start(proxy_location="Disabled", logging_config={"log_level": "ERROR"})
+            deployment = _deployment(serve, options, threads).bind(options, dict(sets), threads)
+            handle = serve.run(deployment, name=name, route_prefix=None)
+            described = handle.describe.remote().result()
+        except (RayError, RuntimeError) as error:
+            raise FairContextError(f"Ray Serve: {_reason(error)}") from None
+        if problem := described.pop("problem", None):
+            raise FairContextError(problem)
+        yield RayEngine(handle, described, Room(options.queue * options.replicas, metrics), metrics)
+    finally:
+        if own:
+            ray.shutdown()
+        else:
+            serve.delete(name)
+
+
+class RayEngine(Engine):
+    """A model on a cluster.
+
+    Args:
+        handle: of the deployment.
+        facts: what is told of the model.
+        room: for images that are accepted.
+        metrics: that are kept.
+    """
+
+    def __init__(self, handle: Any, facts: dict[str, Any], room: Room, metrics: Metrics) -> None:
+        self.facts = facts
+        self._handle, self._room, self._metrics = handle, room, metrics
+        self._open = False
+        self._last = 0.0
+
+    @property
+    def ready(self) -> bool:
+        """Whether forms are answered."""
+        return self._open
+
+    def start(self) -> None:
+        """Begin to answer; the replicas run already."""
+        self._open = True
+
+    def close(self) -> None:
+        """Take no more forms."""
+        self._open = False
+
+    async def answer(self, form: ClassifyForm | ExplainForm) -> dict[str, Any]:
+        """Have a replica compute a form; see `Engine.answer`."""
+        images = len(form.images) if isinstance(form, ClassifyForm) else 1
+        self._room.take(images)
+        began = time.perf_counter()
+        try:
+            outcome = await self._ask(type(form), pack_form(form))
+            now = time.perf_counter()
+            self._room.took((now - max(began, self._last)) / images)
+            self._last = now
+        finally:
+            self._room.leave(images)
+        if "refused" in outcome:
+            raise Refused(*outcome["refused"])
+        kind = "explained" if isinstance(form, ExplainForm) else "answered"
+        self._metrics.images.labels(kind).inc(images)
+        answer: dict[str, Any] = outcome["answer"]
+        return answer
+
+    async def _ask(self, form: type[ClassifyForm | ExplainForm], fields: dict[str, Any]) -> dict[str, Any]:
+        """Return what a replica answers; where one dies, another is asked."""
+        from ray.exceptions import RayActorError, RayTaskError
+
+        for left in reversed(range(_TRIES)):
+            response = self._handle.answer.remote(form, fields)
+            try:
+                outcome: dict[str, Any] = await response
+                return outcome
+            except asyncio.CancelledError:
+                response.cancel()
+                raise
+            except RayActorError as error:
+                if not left:
+                    raise RuntimeError(f"{_TRIES} replicas died: {type(error).__name__}") from None
+            except RayTaskError as error:
+                raise RuntimeError(f"{type(error.cause).__name__} in a replica") from error
+        raise AssertionError("the last try answers or raises")
+
+
+class Replica:
+    """A model in a process of its own.
+
+    Args:
+        options: of the service.
+        sets: class names of the label sets.
+        threads: with which it computes.
+    """
+
+    def __init__(self, options: ServeOptions, sets: dict[str, tuple[str, ...]], threads: int) -> None:
+        torch.set_num_threads(threads)
+        self._problem, metrics = "", Metrics()
+        try:
+            self._engine = LocalEngine(Service(options, sets), metrics, Room(None, metrics))
+            self._engine.start()
+        except FairContextError as error:  # Ray would try again
+            self._problem = str(error)
+
+    def describe(self) -> dict[str, Any]:
+        """Return what is told of the model, or as `problem` why there is none."""
+        return {"problem": self._problem} if self._problem else self._engine.facts
+
+    async def answer(self, form: type[ClassifyForm] | type[ExplainForm], fields: dict[str, Any]) -> dict[str, Any]:
+        """Return the answer to a form, or as `refused` why there is none."""
+        try:
+            return {"answer": await self._engine.answer(unpack_form(form, fields))}
+        except Refused as refused:
+            return {"refused": refused.arguments}
+
+
+def _reason(error: Exception) -> str:
+    """Return the last line of what Ray says, which is the cause."""
+    return (str(error).strip() or type(error).__name__).splitlines()[-1]
+
+
+def _deployment(serve: Any, options: ServeOptions, threads: int) -> Any:
+    """Return the deployment, which grows with the requests that wait."""
+    gpus = int(options.device.startswith("cuda"))
+    return serve.deployment(
+        Replica,
+        name="model",
+        ray_actor_options={"num_cpus": 0 if gpus else threads, "num_gpus": gpus},
+        max_ongoing_requests=_HELD,
+        graceful_shutdown_timeout_s=5,
+        autoscaling_config={
+            "min_replicas": 1,
+            "max_replicas": options.replicas,
+            "target_ongoing_requests": _PER_REPLICA,
+            "upscale_delay_s": 5,
+        },
+    )
+
+
+def _start(ray: Any, processors: int) -> bool:
+    """Connect to the cluster that the environment names, or start one here; return whether one was started."""
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    own = not os.environ.get("RAY_ADDRESS")
+    here = {
+        "num_cpus": max(usable_processors(), processors),
+        "include_dashboard": False,
+        "object_store_memory": 512 * 2**20,
+    }
+    kinds = (signal.SIGTERM, signal.SIGINT)
+    handlers = [signal.getsignal(kind) for kind in kinds]
+    ray.init(log_to_driver=False, logging_level=logging.ERROR, **(here if own else {}))
+    for kind, handler in zip(kinds, handlers, strict=True):  # Ray has its own, which exit at once
+        signal.signal(kind, handler)
+    logging.getLogger("ray.serve").setLevel(logging.ERROR)
+    return own

@@ -1,0 +1,176 @@
+"""What is answered, as OpenAPI describes it."""
+
+from typing import Any
+
+from pydantic import BaseModel, Field
+
+__all__ = ["Answers", "Health", "Labels", "Methods", "Models", "WhyAnswer"]
+
+
+class Ranked(BaseModel):
+    """A class among the most probable ones."""
+
+    index: int
+    name: str
+    probability: float = Field(description="By the method.")
+    zero_shot: float = Field(description="By zero-shot, from the same prompts.")
+
+
+class Entry(BaseModel):
+    """An image's answer by a method, or why it has none; the fields are those of `faircontext classify --json`."""
+
+    path: str = Field(description="The name of the file that was sent.")
+    label: str
+    zero_shot: str
+    prediction: str = Field(description="The class; empty where the file cannot be read, or none of these.")
+    votes: int | None
+    confidence: float | None
+    method: str
+    fallback: str
+    error: str = Field(description="Why the file cannot be read, or empty.")
+    seconds: float
+    label_index: int | None
+    warnings: list[str]
+    zero_shot_index: int | None = None
+    index: int | None = None
+    top5: list[tuple[str, float]] | None = None
+    candidates: list[str] | None = None
+    diagnostics: dict[str, Any] | None = None
+    top: list[Ranked] | None = Field(None, description="The `top_k` most probable classes, beside zero-shot.")
+
+
+class Answers(BaseModel):
+    """What `faircontext classify --json` writes, and what is odd about the class names."""
+
+    schema_version: int
+    run: dict[str, Any]
+    versions: dict[str, str]
+    summary: dict[str, Any]
+    warnings: list[str]
+    answers: list[Entry] = Field(description="One for each image and method, in the order in which they were sent.")
+
+
+class DescribedMap(BaseModel):
+    """A picture of evidence, and how far it would come out the same with other masks."""
+
+    picture: str
+    reliability: float | None
+    reliable: bool
+
+
+class Candidate(BaseModel):
+    """A candidate before and after calibration; shares are among the candidates."""
+
+    name: str
+    before: float
+    after: float
+    votes_before: int
+    votes_after: int
+    picture: str | None = None
+    reliability: float | None = None
+    reliable: bool | None = None
+
+
+class View(BaseModel):
+    """A view that voted."""
+
+    picture: str
+    vote: str
+    entropy: float
+    plain: bool
+
+
+class Contrast(DescribedMap):
+    """The evidence of one candidate against another."""
+
+    first: str
+    second: str
+
+
+class GreyMap(BaseModel):
+    """A candidate's evidence in 8 bits: black is `low`, white is `high`, in nats."""
+
+    name: str
+    picture: str
+    low: float
+    high: float
+
+
+class WhyAnswer(BaseModel):
+    """What `faircontext explain` shows; pictures are PNG files of 8 bits by name, each in base64 as a data address."""
+
+    schema_version: int
+    source: str
+    image_id: str
+    answer: str
+    zero_shot: str
+    in_words: str
+    warnings: list[str]
+    run: dict[str, Any]
+    settings: dict[str, Any]
+    diagnostics: dict[str, Any]
+    fallback: str | None
+    labels: list[str]
+    versions: dict[str, str]
+    confidence: float
+    candidates: list[Candidate]
+    learnt: bool
+    compared: bool
+    common: str | None
+    contrast: DescribedMap | None
+    flat: bool
+    views: list[View]
+    all_views: int
+    classes: int
+    version: str
+    contrasts: list[Contrast]
+    maps: list[GreyMap]
+    pictures: dict[str, str]
+
+
+class MethodFacts(BaseModel):
+    """A method that a request may name."""
+
+    name: str
+    summary: str
+    uses_views: bool
+    default: bool
+    settings: dict[str, Any]
+
+
+class Limits(BaseModel):
+    """How much a request may hold."""
+
+    images: int
+    file_mb: float
+    request_mb: float
+    labels: int
+    letters: int
+    seconds: float
+    queue: int
+
+
+class Methods(BaseModel):
+    """Methods by name, with the settings that they have where a request gives none."""
+
+    methods: list[MethodFacts]
+
+
+class Models(BaseModel):
+    """The model that answers, and what a request may hold."""
+
+    model: dict[str, Any]
+    limits: Limits
+    version: str
+
+
+class Labels(BaseModel):
+    """Label sets that a request may name."""
+
+    label_sets: dict[str, list[str]]
+
+
+class Health(BaseModel):
+    """The state of the service."""
+
+    status: str

@@ -1,0 +1,97 @@
+"""The server: binds its port, loads the model, answers until it is told to end, and finishes what it has accepted."""
+
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
+
+import uvicorn
+
+from faircontext.errors import ArgumentError, reason_of
+from faircontext.runs.options import Say
+from faircontext.serve.app import create_app
+from faircontext.serve.engines import Engine, LocalEngine
+from faircontext.serve.metrics import Metrics
+from faircontext.serve.options import ServeOptions
+from faircontext.serve.queue import Room
+from faircontext.serve.service import Service
+
+__all__ = ["serve"]
+
+_GRACE = 30
+"""Seconds for what has been accepted, when the server is told to end."""
+
+
+def serve(options: ServeOptions, say: Say) -> int:
+    """Answer requests until the process is told to end, and return the exit code.
+
+    Args:
+        options: of the service.
+        say: takes lines of the log.
+
+    Raises:
+        FairContextError: an option has a value that cannot be used, or the port is taken.
+    """
+    options.check()
+    with _bound(options) as listening:
+        metrics = Metrics()
+        with _engine(options, metrics) as engine:
+            config = uvicorn.Config(
+                create_app(engine, options, metrics),
+                log_config=None,
+                access_log=False,
+                server_header=False,
+                timeout_graceful_shutdown=_GRACE,
+                lifespan="on",
+            )
+            with suppress(KeyboardInterrupt):  # uvicorn sends itself the signal again, once all is answered
+                _Server(config, partial(say, _opened(options.host, listening.getsockname()[1]))).run([listening])
+    say("faircontext: ended")
+    return 0
+
+
+@contextmanager
+def _engine(options: ServeOptions, metrics: Metrics) -> Iterator[Engine]:
+    """Load the model, here or on a cluster."""
+    sets = options.read_label_sets()
+    if options.engine == "local":
+        yield LocalEngine(Service(options, sets), metrics, Room(options.queue, metrics))
+        return
+    from faircontext.serve.ray import engine_on_ray
+
+    with engine_on_ray(options, sets, metrics) as engine:
+        yield engine
+
+
+class _Server(uvicorn.Server):
+    """A server that says when it listens."""
+
+    def __init__(self, config: uvicorn.Config, started: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._say_started = started
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Listen, and say so."""
+        await super().startup(sockets)
+        if self.started:
+            self._say_started()
+
+
+def _opened(host: str, port: int) -> str:
+    """Return the line that says where a browser finds the service."""
+    shown = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, f"[{host}]" if ":" in host else host)
+    return f"faircontext: open http://{shown}:{port}/ in a browser; Ctrl-C ends it"
+
+
+@contextmanager
+def _bound(options: ServeOptions) -> Iterator[socket.socket]:
+    """Take the port, so that it is known to be free before the model is loaded; nobody can connect yet."""
+    family = socket.AF_INET6 if ":" in options.host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as listening:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listening.bind((options.host, options.port))
+        except (OSError, UnicodeError) as error:
+            where = f"{options.host}:{options.port}"
+            raise ArgumentError(f"{where}: cannot listen there: {reason_of(error)}; choose another --port") from None
+        yield listening

@@ -1,0 +1,201 @@
+"""Runs on corrupted and attacked images: rows do not depend on how they were made, and the configuration tells."""
+
+import json
+import shutil
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from faircontext import Backbone, Episode, FairContextError, LabelSpace, ViewRecipe, ZeroShot, load_image
+from faircontext.attacks import attacked_views
+from faircontext.cli import main
+from faircontext.corruptions import corrupted_views
+from faircontext.imageio import read_image
+from faircontext.runs.answer import answer_images
+from faircontext.runs.orders import run_name
+from faircontext.runs.prepare import Item
+from faircontext.runs.records import shift_of
+from faircontext.runs.shift_options import ShiftOptions
+from faircontext.runs.store import load_run
+from faircontext.shifts import Attack, Corruption, Shift
+from faircontext.views import Views
+
+pytest.importorskip("imagecorruptions")
+Run = Callable[..., tuple[int, str, str]]
+ZERO = ("--methods", "zero_shot")
+
+
+@pytest.fixture
+def evaluate(tiny_folder: Callable[[str], Path], picture_set: Path, capsys: pytest.CaptureFixture[str]) -> Run:
+    """Return a function that runs the command on the pictures and returns (code, output, errors)."""
+
+    def run(out: Path, *more: str, root: Path = picture_set.parent, datasets: str = "pictures") -> tuple[int, str, str]:
+        model = ("--backbone", f"local-dir:{tiny_folder('clip')}", "--precision", "fp32", "--preset", "paper")
+        code = main(["evaluate", "--datasets", datasets, "--root", str(root), "--out", str(out), *model, *more])
+        return code, *capsys.readouterr()
+
+    return run
+
+
+def rows_of(folder: Path) -> pa.Table:
+    return load_run(folder).rows.drop_columns(["seconds"])
+
+
+def test_each_shift_is_a_run_of_its_own(evaluate: Run, tmp_path: Path) -> None:
+    shifts = ("--corrupt", "none", "contrast:3", "contrast:5", "--attack", "pgd:4")
+    code, out, _ = evaluate(tmp_path, *ZERO, *shifts)
+    assert code == 1  # a file is unreadable
+    names = ["pictures", "pictures-contrast-3", "pictures-contrast-5", "pictures-pgd-4"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == names
+    assert "pictures (all, contrast:3): the table" in out
+    configs = [load_run(tmp_path / name).document["config"] for name in names]
+    assert [shift_of(config) for config in configs] == ["", "contrast:3", "contrast:5", "pgd:4"]
+    assert "shift" not in configs[0]
+    assert configs[1]["shift"]["versions"]["pillow"]
+    assert configs[3]["shift"] == {"kind": "attack", "name": "pgd", "eps": 4, "steps": 7, "step": 1.0}
+    hashes = {load_run(tmp_path / name).document["hashes"]["zero_shot"] for name in names}
+    assert len(hashes) == 4
+
+
+SHIFTS: tuple[Shift, ...] = (Corruption("gaussian_noise", 2), Attack(4))
+
+
+@pytest.mark.parametrize("shift", SHIFTS, ids=str)
+def test_answers_are_those_of_the_shifted_picture(
+    shift: Shift, tiny: Callable[[str], Backbone], photo_files: dict[str, Path]
+) -> None:
+    labels = LabelSpace((*photo_files,), tiny("clip"))
+    items = [Item(name, path, index) for index, (name, path) in enumerate(photo_files.items())]
+    recipe = ViewRecipe(count=4)
+    for item, answered in zip(
+        items, answer_images(items, labels, {"zero_shot": ZeroShot()}, recipe, 7, shift=shift), strict=True
+    ):
+        views = Views(load_image(item.path), labels.backbone.geometry, recipe, 7)
+        made = (
+            corrupted_views(views, shift)
+            if isinstance(shift, Corruption)
+            else attacked_views(views, item.label, labels, shift)
+        )
+        expected = ZeroShot()(Episode.of(made, labels))
+        assert np.allclose(answered.predictions[0].probabilities, expected.probabilities, atol=1e-6)
+
+
+@pytest.mark.parametrize("shift", SHIFTS, ids=str)
+def test_an_answer_is_the_same_alone_in_any_order_and_made_ahead(
+    shift: Shift, tiny: Callable[[str], Backbone], photo_files: dict[str, Path]
+) -> None:
+    labels = LabelSpace((*photo_files,), tiny("clip"))
+    items = [Item(name, path, index) for index, (name, path) in enumerate(photo_files.items())]
+    run = partial(answer_images, labels=labels, methods={"zero_shot": ZeroShot()}, recipe=ViewRecipe(count=4))
+
+    def answer(items: list[Item], workers: int = 0) -> dict[str, list[float]]:
+        answers = run(items, read=read_image, workers=workers, shift=shift)
+        return {one.path: one.predictions[0].probabilities.tolist() for one in answers}
+
+    whole = answer(items)
+    assert answer(items[::-1]) == whole
+    assert answer(items[2:3]) == {items[2].name: whole[items[2].name]}
+    assert answer(items, workers=1) == whole
+
+
+def test_a_run_is_resumed_only_with_the_same_shift(evaluate: Run, tmp_path: Path) -> None:
+    evaluate(tmp_path, *ZERO, "--corrupt", "contrast:3")
+    folder = tmp_path / "pictures-contrast-3"
+    rows = rows_of(folder)
+    assert evaluate(tmp_path, *ZERO, "--corrupt", "contrast:3", "--resume")[0] == 1
+    assert rows_of(folder).equals(rows)
+    document = json.loads((folder / "run.json").read_text())
+    document["config"]["shift"]["versions"]["pillow"] = "1.0"
+    (folder / "run.json").write_text(json.dumps(document))
+    code, _, err = evaluate(tmp_path, *ZERO, "--corrupt", "contrast:3", "--resume")
+    assert code == 2
+    assert "pillow" in err
+
+
+def test_shards_of_several_shifts_are_joined_each_to_its_run(
+    evaluate: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shifts = ("--corrupt", "none", "contrast:3", "--attack", "pgd:4")
+    evaluate(tmp_path / "whole", *ZERO, *shifts)
+    for part in range(2):
+        evaluate(tmp_path / "shards", *ZERO, *shifts, "--shard", f"{part}/2")
+    assert main(["merge", str(tmp_path / "shards"), "--out", str(tmp_path / "joined")]) == 0
+    capsys.readouterr()
+    for name in ("pictures", "pictures-contrast-3", "pictures-pgd-4"):
+        assert rows_of(tmp_path / "joined" / name).equals(rows_of(tmp_path / "whole" / name))
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--corrupt", "fog:6"), "invalid severity 6 of fog: must be 1, 2, 3, 4 or 5\n"),
+        (("--corrupt", "fog:-2"), "invalid severity -2 of fog: must be 1, 2, 3, 4 or 5\n"),
+        (("--corrupt", "fgo"), "unknown corruption 'fgo'; did you mean 'fog' or 'frost'?\n"),
+        (
+            ("--attack", "pgd:256"),
+            "invalid eps 256 of pgd: must be a whole number from 1 to 255, in 1/255\n",
+        ),
+    ],
+)
+def test_what_is_not_possible_is_one_line(words: tuple[str, ...], message: str, evaluate: Run, tmp_path: Path) -> None:
+    assert evaluate(tmp_path / "out", *words) == (2, "", f"faircontext: {message}")
+    assert not (tmp_path / "out").exists()
+
+
+def test_half_precision_cannot_be_attacked(evaluate: Run, tmp_path: Path) -> None:
+    code, _, err = evaluate(tmp_path / "out", *ZERO, "--attack", "pgd:4", "--precision", "bf16")
+    assert code == 2
+    assert err.endswith("which gives no exact gradient; add --engine-image torch --precision fp32\n")
+    assert not (tmp_path / "out").exists()
+
+
+def test_images_without_a_label_cannot_be_attacked(
+    tiny_folder: Callable[[str], Path], white_among: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = ["--labels", "cat,dog", "--backbone", f"local-dir:{tiny_folder('clip')}", "--precision", "fp32"]
+    words = ["classify", str(white_among), *model, "--method", "zero_shot", "--attack", "pgd:4"]
+    for more in ([], ["--out", str(tmp_path / "run")]):
+        assert main([*words, *more]) == 2
+        assert "--attack pgd:4 needs the true class of every image, and " in capsys.readouterr().err
+
+
+def test_photos_are_corrupted_and_attacked_by_classify(
+    tiny_folder: Callable[[str], Path], white_among: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, label in (("0.png", "cat"), ("1.png", "dog")):
+        (tmp_path / "mine" / label).mkdir(parents=True)
+        shutil.copy(white_among / name, tmp_path / "mine" / label / name)
+    model = ["--labels", "cat,dog", "--backbone", f"local-dir:{tiny_folder('clip')}", "--precision", "fp32"]
+    words = ["classify", str(tmp_path / "mine"), *model, "--method", "zero_shot", "--json", str(tmp_path / "a.json")]
+    confidences = []
+    for more in ([], ["--corrupt", "contrast:5"], ["--attack", "pgd:8"]):
+        assert main([*words, *more]) == 0
+        document = json.loads((tmp_path / "a.json").read_text())
+        confidences.append([answer["confidence"] for answer in document["answers"]])
+        assert shift_of(document["run"]) == (more[1] if more else "")
+    assert len({*map(tuple, confidences)}) == 3
+    capsys.readouterr()
+    assert main([*words, "--corrupt", "fog"]) == 2
+    assert capsys.readouterr().err == (
+        "faircontext: one corruption or attack is possible here, not fog:1 and fog:2; evaluate takes several\n"
+    )
+
+
+def test_options_are_split_into_those_of_each_run() -> None:
+    asked = ShiftOptions(corrupt=("none", "fog:3"), attack=("pgd:4", "none"))
+    assert asked.shifts == (None, Corruption("fog", 3), Attack(4))
+    each = [*asked.each_shift()]
+    assert [one.shift for one in each] == [None, Corruption("fog", 3), Attack(4)]
+    assert ShiftOptions().shift is None
+    with pytest.raises(FairContextError, match="not none and fog:3; evaluate takes several"):
+        _ = asked.shift
+
+
+def test_folders_are_called_after_set_shift_and_shard() -> None:
+    assert run_name("dtd") == "dtd"
+    assert run_name("dtd", None, Corruption("fog", 3)) == "dtd-fog-3"
+    assert run_name("dtd", (0, 2), Attack(4)) == "dtd-pgd-4-shard-0-of-2"

@@ -1,0 +1,74 @@
+"""What the command refuses before a model is loaded."""
+
+import socket
+import sys
+from pathlib import Path
+
+import pytest
+
+from faircontext.cli import main
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--host", "0.0.0.0"), "invalid host 0.0.0.0: other machines could ask without a token; give --token FILE"),
+        (("--host", "::"), "invalid host ::: other machines could ask without a token"),
+        (("--host", "example.org"), "invalid host example.org: other machines could ask"),
+        (("--token", "none.txt"), "none.txt: no such file or directory"),
+        (("--token", "short.txt"), "invalid token in short.txt: must be one word of at least 16 characters"),
+        (("--token", "words.txt"), "invalid token in words.txt: must be one word of at least 16 characters"),
+        (("--token", "odd.txt"), "invalid token in odd.txt: must be of ASCII letters, digits and signs"),
+        (("--label-sets", "pets.txt"), "invalid label set 'pets.txt': must be NAME=FILE, for example pets=pets.txt"),
+        (("--label-sets", "a=pets.txt", "a=pets.txt"), "invalid label set 'a=pets.txt': the name a is taken"),
+        (("--label-sets", "a=none.txt"), "none.txt: no such file or directory"),
+        (("--port", "70000"), "invalid port 70000: must be between 0 and 65,535"),
+        (("--replicas", "0"), "replicas=0 is not possible; it must be a number of at least 1"),
+        (("--queue", "0"), "queue=0 is not possible; it must be a number of at least 1"),
+        (("--timeout", "0"), "timeout=0.0 is not possible"),
+        (("--max-pixels", "0"), "max_pixels=0 is not possible"),
+        (("--port", "TAKEN"), "127.0.0.1:TAKEN: cannot listen there: address already in use; choose another --port"),
+        (("--host", "192.0.2.1", "--insecure", "--port", "0"), "192.0.2.1:0: cannot listen there: "),
+    ],
+)
+def test_it_is_one_line(
+    words: tuple[str, ...],
+    message: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("pets.txt").write_text("cat\ndog\n")
+    Path("short.txt").write_text("short")
+    Path("words.txt").write_text("several words of a sentence")
+    Path("odd.txt").write_text("wörter mit umlauten")
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        assert main(["serve", *(word.replace("TAKEN", port) for word in words)]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith(f"faircontext: {message.replace('TAKEN', port)}")
+    assert captured.err.count("\n") == 1
+
+
+def test_what_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setitem(sys.modules, "uvicorn", None)
+    monkeypatch.setattr("faircontext.cli.serve.find_spec", lambda name: None if name == "uvicorn" else object())
+    assert main(["serve"]) == 2
+    line = "faircontext: serve needs uvicorn, which is not installed: pip install 'faircontext[serve]'\n"
+    assert capsys.readouterr().err == line
+
+
+def test_ray_that_is_not_installed_is_named(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    assert main(["serve", "--engine", "ray", "--port", "0"]) == 2
+    line = "faircontext: --engine ray needs Ray Serve: pip install 'faircontext[serve,ray]'\n"
+    assert capsys.readouterr().err == line
+
+
+def test_help_needs_no_model(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["serve", "--help"]) == 0
+    assert "--label-sets" in capsys.readouterr().out
