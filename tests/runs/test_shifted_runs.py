@@ -16,7 +16,6 @@ from faircontext.cli import main
 from faircontext.corruptions import corrupted_views
 from faircontext.imageio import read_image
 from faircontext.runs.answer import answer_images
-from faircontext.runs.orders import run_name
 from faircontext.runs.prepare import Item
 from faircontext.runs.records import shift_of
 from faircontext.runs.shift_options import ShiftOptions
@@ -193,9 +192,3 @@ def test_options_are_split_into_those_of_each_run() -> None:
     assert ShiftOptions().shift is None
     with pytest.raises(FairContextError, match="not none and fog:3; evaluate takes several"):
         _ = asked.shift
-
-
-def test_folders_are_called_after_set_shift_and_shard() -> None:
-    assert run_name("dtd") == "dtd"
-    assert run_name("dtd", None, Corruption("fog", 3)) == "dtd-fog-3"
-    assert run_name("dtd", (0, 2), Attack(4)) == "dtd-pgd-4-shard-0-of-2"

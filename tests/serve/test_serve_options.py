@@ -22,6 +22,7 @@ from faircontext.cli import main
         (("--label-sets", "pets.txt"), "invalid label set 'pets.txt': must be NAME=FILE, for example pets=pets.txt"),
         (("--label-sets", "a=pets.txt", "a=pets.txt"), "invalid label set 'a=pets.txt': the name a is taken"),
         (("--label-sets", "a=none.txt"), "none.txt: no such file or directory"),
+        (("--method", "fcl,tda"), "invalid method 'tda': its answers depend on the images before, and each request is"),
         (("--port", "70000"), "invalid port 70000: must be between 0 and 65,535"),
         (("--replicas", "0"), "replicas=0 is not possible; it must be a number of at least 1"),
         (("--queue", "0"), "queue=0 is not possible; it must be a number of at least 1"),

@@ -14,7 +14,7 @@ from faircontext.errors import ArgumentError
 from faircontext.metrics.stats import Interval
 from faircontext.report import paper
 from faircontext.report.label_tables import class_records, class_table, label_records, label_table
-from faircontext.report.paper import Column, TableGroup, columns_of, dataset_title
+from faircontext.report.paper import Column, TableGroup, columns_of, dataset_title, settings_record
 from faircontext.report.render import Cell, Table, to_csv, to_latex, to_markdown, to_terminal
 from faircontext.report.shift_tables import shift_records, shift_tables
 from faircontext.report.table_metrics import METRICS, TOP1
@@ -167,12 +167,7 @@ def long_records(groups: Sequence[TableGroup], compared: bool = False) -> list[R
 
 
 def _settings(group: TableGroup, groups: Sequence[TableGroup]) -> Record:
-    """Return what a group's runs share; of shifts and orders of images only those that some group has."""
-    settings = group.settings._asdict()
-    for name in ("shift", "stream"):
-        if not any(getattr(one.settings, name) for one in groups):
-            del settings[name]
-    return {**settings, "benchmark": group.benchmark}
+    return {**settings_record(group.settings, groups), "benchmark": group.benchmark}
 
 
 def _facts(result: Result) -> Record:

@@ -5,11 +5,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from importlib.resources import files
+from typing import Any
 
 from faircontext.errors import ArgumentError, unknown_name
 from faircontext.metrics.stats import Interval
 from faircontext.report.table_metrics import Metric
-from faircontext.runs.groups import RunGroup
+from faircontext.runs.groups import RunGroup, RunSettings
 from faircontext.runs.results import Result
 
 __all__ = [
@@ -23,6 +24,7 @@ __all__ = [
     "list_reported",
     "read_reported",
     "reported_accuracies",
+    "settings_record",
     "split_by_benchmark",
 ]
 
@@ -162,6 +164,15 @@ def split_by_benchmark(groups: Sequence[RunGroup]) -> list[TableGroup]:
                 key = (group.settings.backbone, index, *map(str, group.settings[1:]))
                 tables.append((key, TableGroup(group.settings, group.runs, benchmark, names)))
     return [table for _, table in sorted(tables, key=lambda keyed: keyed[0])]
+
+
+def settings_record(settings: RunSettings, groups: Sequence[RunGroup]) -> dict[str, Any]:
+    """Return what a group's runs share, for CSV; shift and order of images only where some group has any."""
+    record = settings._asdict()
+    for name in ("shift", "stream"):
+        if not any(getattr(group.settings, name) for group in groups):
+            del record[name]
+    return record
 
 
 @dataclass(frozen=True)

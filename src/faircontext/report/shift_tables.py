@@ -14,7 +14,7 @@ from jaxtyping import Bool, Int
 from faircontext.errors import ArgumentError
 from faircontext.metrics.corruption import Outcomes, mean_corruption_error
 from faircontext.metrics.stats import Accuracy, Interval, bootstrap_mean
-from faircontext.report.paper import TableGroup, dataset_title
+from faircontext.report.paper import TableGroup, dataset_title, settings_record
 from faircontext.report.render import Cell, Table
 from faircontext.report.table_metrics import MISSING, TOP1
 from faircontext.report.tables import coverage, pooled_table
@@ -257,7 +257,7 @@ def shift_records(groups: Sequence[TableGroup]) -> list[dict[str, Any]]:
             name = datasets[0] if len(datasets) == 1 else title
             for method in runs.methods:
                 if (mean := _mean(runs, datasets, method)) is not None:
-                    settings = {**_plain(runs)._asdict(), "shift": " ".join(runs.corruptions)}
+                    settings = settings_record(runs.first.settings, groups) | {"shift": " ".join(runs.corruptions)}
                     record = {**settings, "dataset": name, "method": method, "n": mean.n}
                     parts = {"top1": mean.accuracy, "delta": mean.difference, "mce": mean.error}
                     for part, interval in parts.items():

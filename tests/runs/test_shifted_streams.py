@@ -1,0 +1,80 @@
+"""Methods with a memory on shifted images: each shift is a stream of its own; tables tell shifts and orders apart."""
+
+import csv
+import io
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from faircontext import TDA, Backbone, Episode, LabelSpace, ViewRecipe, load_image
+from faircontext.attacks import attacked_views
+from faircontext.cli import main
+from faircontext.corruptions import corrupted_views
+from faircontext.runs.answer import answer_images
+from faircontext.runs.groups import find_runs, group_runs
+from faircontext.runs.prepare import Item
+from faircontext.runs.store import load_run
+from faircontext.shifts import Attack, Corruption, Shift
+from faircontext.views import Views
+
+pytest.importorskip("imagecorruptions")
+
+SHIFTS: tuple[Shift, ...] = (Corruption("gaussian_noise", 2), Attack(4))
+
+
+@pytest.mark.parametrize("shift", SHIFTS, ids=str)
+def test_a_stream_learns_from_the_shifted_pictures(
+    shift: Shift, tiny: Callable[[str], Backbone], photo_files: dict[str, Path]
+) -> None:
+    labels, method, recipe = LabelSpace((*photo_files,), tiny("clip")), TDA(), ViewRecipe(count=4)
+    items = [Item(name, path, index) for index, (name, path) in enumerate(photo_files.items())]
+    state = method.start(labels)
+    for item, answered in zip(
+        items, answer_images(items, labels, {"tda": method}, recipe, 7, shift=shift), strict=True
+    ):
+        views = Views(load_image(item.path), labels.backbone.geometry, recipe, 7)
+        made = (
+            corrupted_views(views, shift)
+            if isinstance(shift, Corruption)
+            else attacked_views(views, item.label, labels, shift)
+        )
+        expected, state = method.step(Episode.of(made, labels), state)
+        assert answered.predictions[0].diagnostics["t"] == expected.diagnostics["t"] == state.seen
+        assert np.allclose(answered.predictions[0].probabilities, expected.probabilities, atol=1e-6)
+
+
+def test_each_shift_and_order_is_a_stream_of_its_own(
+    tiny_folder: Callable[[str], Path], picture_set: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def evaluate(out: Path, *more: str) -> list[str]:
+        model = ("--backbone", f"local-dir:{tiny_folder('clip')}", "--precision", "fp32", "--preset", "paper")
+        where = ("--datasets", "pictures", "--root", str(picture_set.parent), "--out", str(out))
+        assert main(["evaluate", *where, *model, "--methods", "tda", *more]) == 1  # a file is unreadable
+        capsys.readouterr()
+        return sorted(path.name for path in out.iterdir())
+
+    both, alone = tmp_path / "both", tmp_path / "alone"
+    names = [f"pictures{shift}-order-{order}" for shift in ("-contrast-3", "") for order in (0, 2)]
+    assert evaluate(both, "--corrupt", "none", "contrast:3", "--orders", "0", "2") == names
+    assert evaluate(alone, "--corrupt", "contrast:3", "--orders", "2") == [names[1]]
+    runs = [load_run(folder / names[1]) for folder in (both, alone)]
+    first, second = (run.rows.drop_columns(["seconds"]) for run in runs)
+    assert first.equals(second)
+    assert runs[0].document["states"] == runs[1].document["states"]
+    times = [json.loads(text).get("t") for text in first["diagnostics"].to_pylist()]
+    assert sorted(time for time in times if time)[0] == 1
+    assert len({load_run(both / name).document["hashes"]["tda"] for name in names}) == 4
+    settings = [(group.settings.shift, group.settings.stream) for group in group_runs(find_runs([both]))]
+    assert sorted(settings) == [(shift, f"order {order}") for shift in ("", "contrast:3") for order in (0, 2)]
+
+    assert main(["tables", str(both), "--style", "long", "--format", "csv"]) == 0
+    rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
+    assert {(row["shift"], row["stream"]) for row in rows} == {*settings}
+    assert main(["tables", str(both), "--style", "shift", "--format", "csv"]) == 0
+    rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
+    assert {(row["shift"], row["stream"]) for row in rows} == {("contrast:3", "order 0"), ("contrast:3", "order 2")}
+    assert main(["tables", str(alone), "--style", "shift", "--format", "md"]) == 0
+    assert "seed 0, order 2" in capsys.readouterr().out
