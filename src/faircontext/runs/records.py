@@ -55,6 +55,11 @@ METHOD_TITLES = {
     "rtpt": "R-TPT",
     "fcl": "FCL",
     "tda": "TDA",
+    "dmn": "DMN-ZS",
+    "onzeta": "OnZeta",
+    "boostadapter": "BoostAdapter",
+    "dpe": "DPE",
+    "ecalp": "ECALP",
 }
 """Methods in the order of the paper's rows, then those with a memory."""
 
