@@ -52,9 +52,9 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=7)
     options = parser.parse_args()
     words = ("serve", "--port", "0", "--backbone", options.backbone, "--labels", LABELS, "--method", options.method)
-    words += ("--engine-image", options.engine_image)
+
     began = time.perf_counter()
-    command = [sys.executable, "-m", "faircontext", *words]
+    command = [sys.executable, "-m", "faircontext", *words, "--engine-image", options.engine_image]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=dict(os.environ)) as process:
         try:
             assert process.stdout is not None

@@ -274,8 +274,7 @@ def main() -> int:
     photos = [*{path.name: path for path in photos}.values()]
     expected, bare = expected_of(photos, options, bad_files(photos[0].read_bytes()))
     words = ("--port", "0", "--backbone", options.backbone, "--engine-image", options.engine_image)
-    words += ("--max-file-mb", "2")
-    command = [sys.executable, "-m", "faircontext", "serve", *words]
+    command = [sys.executable, "-m", "faircontext", "serve", "--max-file-mb", "2", *words]
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, text=True, env=os.environ | {"FAIRCONTEXT_CACHE": "off"}
     ) as process:
