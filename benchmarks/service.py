@@ -52,7 +52,6 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=7)
     options = parser.parse_args()
     words = ("serve", "--port", "0", "--backbone", options.backbone, "--labels", LABELS, "--method", options.method)
-
     began = time.perf_counter()
     command = [sys.executable, "-m", "faircontext", *words, "--engine-image", options.engine_image]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=dict(os.environ)) as process:
