@@ -211,6 +211,7 @@ def _start(ray: Any, processors: int) -> bool:
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     own = not os.environ.get("RAY_ADDRESS")
     here = {
+        "address": "local",  # not a cluster that somebody has started here
         "num_cpus": max(usable_processors(), processors),
         "include_dashboard": False,
         "object_store_memory": 512 * 2**20,
