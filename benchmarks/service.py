@@ -31,7 +31,7 @@ def library(options: argparse.Namespace) -> Callable[[], object]:
     from faircontext.runs.prepare import Item
     from faircontext.sources import Content
 
-    backbone = create_backbone(options.backbone)
+    backbone = create_backbone(options.backbone, engine=options.engine_image)
     space = LabelSpace(LABELS.split(","), backbone)
     methods = {options.method: create_method(options.method, preset="recommended", backbone=backbone)}
     recipe, content = backbone.view_recipe("recommended"), options.photo.read_bytes()
@@ -49,11 +49,12 @@ def main() -> int:
     parser.add_argument("photo", type=Path)
     parser.add_argument("--backbone", default="lite0")
     parser.add_argument("--method", default="fcl")
+    parser.add_argument("--engine-image", default="torch", help="of both, as auto may choose another for each")
     parser.add_argument("--rounds", type=int, default=7)
     options = parser.parse_args()
     words = ("serve", "--port", "0", "--backbone", options.backbone, "--labels", LABELS, "--method", options.method)
     began = time.perf_counter()
-    command = [sys.executable, "-m", "faircontext", *words]
+    command = [sys.executable, "-m", "faircontext", *words, "--engine-image", options.engine_image]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=dict(os.environ)) as process:
         try:
             assert process.stdout is not None

@@ -202,7 +202,7 @@ def expected_of(
     from faircontext.runs.prepare import Item
     from faircontext.sources import Content
 
-    backbone = create_backbone(options.backbone)
+    backbone = create_backbone(options.backbone, engine=options.engine_image)
     space = LabelSpace(options.labels.split(","), backbone)
     methods = {name: create_method(name, preset="recommended", backbone=backbone) for name in METHODS}
     contents = {path.name: path.read_bytes() for path in photos} | bad
@@ -268,13 +268,14 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--backbone", default="lite0")
     parser.add_argument("--labels", default="dog,elephant,giraffe,guitar,horse,house,person")
+    parser.add_argument("--engine-image", default="torch", help="of both, as auto may choose another for each")
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
     photos = sorted(path for path in options.photos.rglob("*") if path.suffix.lower() in (".jpg", ".jpeg", ".png"))[:48]
     photos = [*{path.name: path for path in photos}.values()]
     expected, bare = expected_of(photos, options, bad_files(photos[0].read_bytes()))
-    words = ("--port", "0", "--backbone", options.backbone, "--max-file-mb", "2")
-    command = [sys.executable, "-m", "faircontext", "serve", *words]
+    words = ("--port", "0", "--backbone", options.backbone, "--engine-image", options.engine_image)
+    command = [sys.executable, "-m", "faircontext", "serve", "--max-file-mb", "2", *words]
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, text=True, env=os.environ | {"FAIRCONTEXT_CACHE": "off"}
     ) as process:

@@ -18,9 +18,9 @@ NAMES = ("cat", "dog", "horse", "house")
 
 
 def linear(seed: int, side: int = 6) -> tuple[Tensor, Tensor]:
-    """Return a picture in [0, 1] and the weights of two classes, small enough for no probability to round to one."""
+    """Return a picture in [0, 1] and the weights of two classes, so small that no softmax is saturated."""
     generator = torch.Generator().manual_seed(seed)
-    return torch.rand(3, side, side, generator=generator), torch.randn(2, 3, side, side, generator=generator) / 10
+    return torch.rand(3, side, side, generator=generator), 0.1 * torch.randn(2, 3, side, side, generator=generator)
 
 
 def cross_entropy(weights: Tensor) -> Callable[[Tensor], Tensor]:

@@ -143,7 +143,8 @@ def test_what_was_accepted_is_finished_at_the_end(cluster: Running, sent: list[P
         processes = descendants(cluster.process.pid)
         assert cluster.end() == 0
         assert len(asked.result()) == 4
-    assert cluster.log.read_text() == ""
+    ours = [line for line in cluster.log.read_text().splitlines() if line.startswith(("faircontext", "note"))]
+    assert not ours  # Ray itself may complain where a machine is busy
     end = time.monotonic() + 30
     while any("ray" in title(process) for process in processes):
         assert time.monotonic() < end

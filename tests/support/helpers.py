@@ -76,9 +76,10 @@ DEFAULT_SIGNALS = (
     sys.executable,
     "-c",
     "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); "
+    "hasattr(signal, 'SIGHUP') and signal.signal(signal.SIGHUP, signal.SIG_DFL); "
     "from faircontext.cli import main; sys.exit(main())",
 )
-"""The command in a process that heeds SIGINT, also where the tests run in the background and it is ignored."""
+"""The command in a process that heeds SIGINT and SIGHUP, also where the tests run in the background and ignore them."""
 
 
 def descendants(process: int | None = None) -> set[int]:

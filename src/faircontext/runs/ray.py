@@ -74,7 +74,12 @@ def _start(ray: Any) -> None:
     if ray.is_initialized():
         return
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    here = {"num_cpus": usable_processors(), "include_dashboard": False, "object_store_memory": 256 * 2**20}
+    here = {
+        "address": "local",  # else Ray would take a cluster of somebody else's that runs on this machine
+        "num_cpus": usable_processors(),
+        "include_dashboard": False,
+        "object_store_memory": 256 * 2**20,
+    }
     ray.init(log_to_driver=False, logging_level=logging.ERROR, **({} if os.environ.get("RAY_ADDRESS") else here))
     context = ray.data.DataContext.get_current()
     context.enable_progress_bars = False

@@ -1,7 +1,8 @@
 """The model on Ray Serve: replicas, as many as the requests that wait ask for; what stands before them stays here.
 
 Each replica has a model, a queue and a worker of its own, and computes with as many threads as this process, so its
-answers are the same. A replica that dies is started again, and what it was computing is given to another.
+answers are the same. The image tower's engine is PyTorch where none is named: each replica would measure which is the
+faster one. A replica that dies is started again, and what it was computing is given to another.
 """
 
 import asyncio
@@ -12,6 +13,7 @@ import time
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -58,6 +60,8 @@ def engine_on_ray(
         from ray.exceptions import RayError
     except ImportError:
         raise ArgumentError("--engine ray needs Ray Serve: pip install 'faircontext[serve,ray]'") from None
+    if options.engine_image == "auto":
+        options = replace(options, engine_image="torch")
     threads, name = torch.get_num_threads(), f"faircontext-{uuid.uuid4().hex[:8]}"
     try:
         own = _start(ray, threads * options.replicas)
@@ -207,6 +211,7 @@ def _start(ray: Any, processors: int) -> bool:
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     own = not os.environ.get("RAY_ADDRESS")
     here = {
+        "address": "local",  # else Ray would take a cluster of somebody else's that runs on this machine
         "num_cpus": max(usable_processors(), processors),
         "include_dashboard": False,
         "object_store_memory": 512 * 2**20,
