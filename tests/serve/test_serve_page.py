@@ -217,6 +217,7 @@ def test_a_batch_is_stopped_and_goes_on(page: Any, sent: list[Path]) -> None:
 
 
 def test_the_keyboard_is_enough(page: Any, sent: list[Path]) -> None:
+    page.on("filechooser", lambda _: None)  # from now on the browser hands choosers over, which takes it a moment
     page.keyboard.press("Tab")
     assert page.evaluate("document.activeElement.className") == "skip"
     page.keyboard.press("Tab")
@@ -236,6 +237,7 @@ def test_the_keyboard_is_enough(page: Any, sent: list[Path]) -> None:
         if page.evaluate("document.activeElement.id") == "photo-file":
             break
         page.keyboard.press("Tab")
+    expect(page.locator("#photo-file")).to_be_focused()
     with page.expect_file_chooser() as chooser:
         page.keyboard.press("Enter")
     chooser.value.set_files(sent[0])
