@@ -224,8 +224,8 @@ def _read_features(path: Path) -> Tensor | None:
 
 
 def count_damaged(folder: Path) -> tuple[int, int]:
-    """Return how many entries a folder of features has, and how many of them cannot be read."""
-    entries = [*folder.rglob("*.safetensors")]
+    """Return how many entries of features a folder has, and how many of them cannot be read."""
+    entries = [path for path in folder.rglob("*.safetensors") if path.parent.name != "engines"]
     return len(entries), sum(_read_features(path) is None for path in entries)
 
 

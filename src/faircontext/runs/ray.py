@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from faircontext.backbones.base import ROW_MULTIPLE
-from faircontext.errors import ArgumentError, FairContextError
+from faircontext.errors import ArgumentError, FairContextError, one_line
 from faircontext.runs.plan import Plan
 from faircontext.runs.processes import Answerer, Build, uses_views
 from faircontext.runs.records import MultiLabelRecord, Record, ScoredRecord
@@ -70,7 +70,11 @@ def answer_on_ray(plan: Plan, positions: Sequence[int], build: Build, workers: i
 
 
 def _start(ray: Any) -> None:
-    """Connect to the cluster that the environment names, or start one here."""
+    """Connect to the cluster that the environment names, or start one here.
+
+    Raises:
+        FairContextError: neither can be done.
+    """
     if ray.is_initialized():
         return
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
@@ -80,7 +84,10 @@ def _start(ray: Any) -> None:
         "include_dashboard": False,
         "object_store_memory": 256 * 2**20,
     }
-    ray.init(log_to_driver=False, logging_level=logging.ERROR, **({} if os.environ.get("RAY_ADDRESS") else here))
+    try:
+        ray.init(log_to_driver=False, logging_level=logging.ERROR, **({} if os.environ.get("RAY_ADDRESS") else here))
+    except Exception as error:  # Ray has no class of its own for all that can be wrong
+        raise FairContextError(f"Ray cannot be started or reached: {one_line(str(error))}") from None
     context = ray.data.DataContext.get_current()
     context.enable_progress_bars = False
     context.print_on_execution_start = False
