@@ -136,16 +136,16 @@ def _answer(options: ClassifyOptions, names: Sequence[str], found: Inputs, warn:
         items = (Item.of(images[position], several) for position in positions.tolist())
         workers, features = options.count_of_workers or 0, options.features
         shift = options.shift
-        check_shift(shift, setup.labels.backbone, map(images.__getitem__, positions.tolist()))
+        check_shift(shift, setup.labels.backbone, (images[int(position)] for position in positions))
         stream = answer_images(
             items, setup.labels, setup.methods, setup.recipe, options.seed, read, workers, features, shift
         )
         stream = setup.judge(stream)
         interruption: KeyboardInterrupt | None = None
+        threshold = _threshold_of(setup)
         try:
             for answered in _until_unreadable(_with_progress(stream, len(positions), setup), options.strict):
                 totals.add(answered)
-                threshold = _threshold_of(setup)
                 outputs.add(exports_of(answered, setup.labels, options.top, options.stored, threshold))
         except KeyboardInterrupt as caught:
             interruption = caught

@@ -4,7 +4,6 @@ import json
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
-from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -59,10 +58,9 @@ def evaluate(options: EvaluateOptions, say: Say, warn: Say) -> int:
         for shift in options.shifts:
             check_folder(options.out / run_name(dataset.name, shard, shift or dataset.corruption))
     model = options.load(options.labels_of_methods)
-    each = [one for one in options.each_shift() for _ in datasets]
-    plans = [plan_of(one, dataset, model, shard) for one, dataset in zip(each, cycle(datasets), strict=False)]
+    plans = [(one, plan_of(one, dataset, model, shard)) for one in options.each_shift() for dataset in datasets]
     unreadable = False
-    for one, plan in zip(each, plans, strict=True):
+    for one, plan in plans:
         engine, facts = engine_of(one, model)
         for line in [*plan.describe(), *describe_engine(facts)]:
             say(line)

@@ -245,7 +245,7 @@ def plan_of(options: RunnerOptions, dataset: Dataset, model: Model, shard: tuple
     setup = model.on(dataset.names, prompts_of(options, dataset), dataset.regime, options.truncate)
     setup = setup.judged_by(options)
     plan = Plan(dataset, setup, options.seed, options.limit, shard, facts, options.stored, options.shift)
-    check_shift(plan.shift, model.backbone, (dataset.samples[position] for position in plan.positions.tolist()))
+    check_shift(plan.shift, model.backbone, (dataset.samples[int(position)] for position in plan.positions))
     return plan
 
 
