@@ -26,6 +26,7 @@ __all__ = [
     "check_interval",
     "check_minimum",
     "check_type",
+    "first_reason",
     "in_one_line",
     "lines_and_more",
     "one_line",
@@ -81,6 +82,11 @@ class ImageError(FairContextError, OSError):
 def reason_of(error: Exception) -> str:
     """Return what the operating system says about a file, in lower case, or else what the error says."""
     return str(getattr(error, "strerror", None) or error).lower()
+
+
+def first_reason(error: Exception) -> str:
+    """Return the first line of `reason_of`, or the kind of an error that says nothing."""
+    return (reason_of(error).splitlines() or [type(error).__name__])[0]
 
 
 def one_line(text: str) -> str:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import UInt8
 
-from faircontext.errors import ArgumentError, reason_of
+from faircontext.errors import ArgumentError, first_reason
 from faircontext.imagefiles import BinaryFile, UnreadableError, open_regular
 
 __all__ = [
@@ -153,8 +153,7 @@ class Remote:
         except FileNotFoundError:
             raise UnreadableError("no such file") from None
         except Exception as error:  # each file system has errors of its own
-            text = reason_of(error).splitlines()
-            raise UnreadableError(f"cannot be read: {text[0] if text else type(error).__name__}") from None
+            raise UnreadableError(f"cannot be read: {first_reason(error)}") from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,8 +223,7 @@ def map_pictures(path: Path) -> UInt8[np.ndarray, "pictures height width 3"]:
     try:
         pictures: np.ndarray = np.lib.format.open_memmap(path, mode="r")
     except (OSError, ValueError, EOFError) as error:
-        said = (reason_of(error).splitlines() or [type(error).__name__])[0]
-        raise ArgumentError(f"{path}: cannot be read as an array of NumPy: {said}") from None
+        raise ArgumentError(f"{path}: cannot be read as an array of NumPy: {first_reason(error)}") from None
     if pictures.dtype != np.uint8 or pictures.ndim != 4 or pictures.shape[3] != 3 or 0 in pictures.shape:
         raise ArgumentError(
             f"{path}: has shape {pictures.shape} and type {pictures.dtype}; must be (pictures, height, width, 3) of "

@@ -11,7 +11,7 @@ import torch
 
 from faircontext import Backbone, LabelSpace, create_backbone
 from faircontext.backbones.open_clip import TextTower
-from faircontext.backbones.towers import cache_folder, cached_features
+from faircontext.backbones.towers import cache_folder, cached_features, count_damaged, write_tensors
 from helpers import same_bits
 
 NAMES = ("cat", "dog", "three-toed sloth")
@@ -149,3 +149,11 @@ def test_a_second_process_answers_without_running_the_text_tower(
         assert done.returncode == 0, done.stderr
         outputs.append(done.stdout.splitlines()[:4])
     assert outputs[0] == outputs[1]
+
+
+def test_a_converted_tower_is_no_damaged_entry(cache: Path) -> None:
+    cached_features(cache / "text", {"a": 1}, CPU, lambda: torch.ones(2, 3))
+    write_tensors(cache / "engines" / "tower.safetensors", {"weights": torch.ones(2)}, {})
+    assert count_damaged(cache) == (1, 0)
+    (cache / "text" / "b.safetensors").write_bytes(b"cut")
+    assert count_damaged(cache) == (2, 1)

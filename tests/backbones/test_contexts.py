@@ -190,6 +190,8 @@ def test_contexts_of_other_classes_are_refused_or_said(backbone: Backbone, tiny_
 def test_a_context_without_the_embeddings_around_it_is_used_with_a_word(backbone: Backbone) -> None:
     (line,) = LabelSpace(NAMES, backbone, context=LearntContext(drawn(4, 32), "c.pth")).warnings()
     assert line.startswith("c.pth: has no token_prefix, by which to see that it was learnt for local-dir:")
+    narrow = LearntContext(drawn(4, 32), "c.pth", prefix=torch.ones(4, 1, 16))
+    assert "its token_prefix is 16 wide and its context 32" in refused(ArgumentError, backbone, narrow)
 
 
 def test_a_context_needs_one_template_with_a_place_for_it(backbone: Backbone, words: LearntContext) -> None:
@@ -355,3 +357,11 @@ def test_explain_saves_what_classify_starts_from(
     run("explain", *shared, *settings, "calibrate=false", "--out", str(tmp_path / "two"), "--save-context", "no.pth")
     assert "no.pth: not written, as nothing was learnt (calibration is off)" in capsys.readouterr().err
     assert not Path("no.pth").exists()
+    photo = (tmp_path / "a.png").read_bytes()
+    for path, reason in ((tmp_path / "a.png", "a.png"), (tmp_path / "none" / "c.pth", "c.pth")):
+        assert main(["explain", *shared, *settings, "--out", str(tmp_path / "three"), "--save-context", str(path)]) == 2
+        err = capsys.readouterr().err
+        assert reason in err
+        assert err.count("\n") == 1
+    assert (tmp_path / "a.png").read_bytes() == photo
+    assert not (tmp_path / "three").exists()

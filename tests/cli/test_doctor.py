@@ -19,7 +19,7 @@ from faircontext.backbones.towers import cached_features
 from faircontext.cli import main
 from faircontext.files import to_json
 from faircontext.runs import doctor
-from faircontext.runs.doctor import Finding, confused_pairs
+from faircontext.runs.doctor import DoctorOptions, Finding, confused_pairs, describe_for_others
 from tiny_clip import TINY, write_model, write_narrow
 
 Capture = pytest.CaptureFixture[str]
@@ -52,6 +52,24 @@ def test_nothing_is_wrong_and_nobody_is_named(
     assert "/" not in block.replace("local-dir:FOLDER", "")
     assert f"torch {torch.__version__.partition('+')[0]}" in block
     assert "cache: 1 ok" in block
+
+
+@pytest.mark.parametrize(
+    ("backbone", "pretrained", "shown"),
+    [
+        ("/home/alice/clip", None, "backbone NAME, "),
+        ("alice", None, "backbone NAME, "),
+        ("transformers:alice", None, "backbone transformers:FOLDER, "),
+        ("lite0", None, "backbone lite0, "),
+        ("ViT-B/32", "openai", "backbone ViT-B/32 with openai, "),
+        ("ViT-B-32", "alice", "backbone ViT-B-32 with a file, "),
+        ("ViT-B-32", "/home/alice/weights", "backbone ViT-B-32 with a file, "),
+    ],
+)
+def test_the_block_names_models_that_anybody_knows(backbone: str, pretrained: str | None, shown: str) -> None:
+    block = "\n".join(describe_for_others(DoctorOptions(backbone=backbone, pretrained=pretrained), []))
+    assert shown in block
+    assert "alice" not in block
 
 
 def test_no_weights(capsys: Capture, tmp_path: Path) -> None:

@@ -106,7 +106,7 @@ def test_predictions_below_a_threshold_are_empty_with_the_reason(
     assert "0 fell back" in printed[1]
     assert "(unknown)" in printed[1]
     assert "none of these: " not in printed[0]
-    assert {row["prediction"] for row in rows("all.csv", "--unknown", "cosine=2")} == {""}
+    assert {row["prediction"] for row in rows("all.csv", "--unknown", "cosine=1")} == {""}
     kept = rows("none.csv", "--unknown", "energy")
     assert [row["prediction"] for row in kept] == [row["prediction"] for row in plain]
 
@@ -164,7 +164,7 @@ def test_a_run_with_a_chosen_threshold_goes_through_tables_figures_and_the_page(
 
 
 def test_a_stored_run_of_photos_withholds_too(command: Run, picture_set: Path, tmp_path: Path) -> None:
-    words = ("classify", picture_set / "images", "--labels", "a,b", "--method", "zero_shot", "--unknown", "cosine=2")
+    words = ("classify", picture_set / "images", "--labels", "a,b", "--method", "zero_shot", "--unknown", "cosine=1")
     printed = [
         command(*words, "--csv", tmp_path / f"{out}.csv", *more)
         for out, more in (("plain", ()), ("stored", ("--out", tmp_path / "run")))
@@ -182,6 +182,9 @@ def test_any_run_has_the_probability_and_a_risk_may_be_asked_for(evaluate: Run, 
     code, _, err = command("threshold", tmp_path, "--score", "cosine", "--risk", 1)
     assert code == 2
     assert err.endswith("pictures: has no cosine of its predictions; make the run with --unknown cosine\n")
+    document = (tmp_path / "pictures" / "run.json").read_bytes()
+    assert command("threshold", tmp_path, "--risk", 1, "--out", tmp_path / "pictures" / "run.json")[0] == 2
+    assert (tmp_path / "pictures" / "run.json").read_bytes() == document
 
 
 @pytest.mark.parametrize(
@@ -192,7 +195,13 @@ def test_any_run_has_the_probability_and_a_risk_may_be_asked_for(evaluate: Run, 
             "write SCORE=THRESHOLD with one of probability, cosine, energy, or name a file",
         ),
         (["--unknown", "cosine=high"], "invalid threshold 'high' of --unknown cosine: must be a number"),
-        (["--unknown", "cosine=nan"], "invalid threshold 'nan' of --unknown cosine: must be a number"),
+        (["--unknown", "cosine=nan"], "invalid threshold 'nan' of --unknown cosine: must be a number from -1 to 1"),
+        (["--unknown", "cosine=5"], "invalid threshold '5' of --unknown cosine: must be a number from -1 to 1"),
+        (
+            ["--unknown", "probability=2"],
+            "invalid threshold '2' of --unknown probability: must be a number from 0 to 1",
+        ),
+        (["--unknown", "energy=inf"], "invalid threshold 'inf' of --unknown energy: must be a number"),
         (["--unknown", "{tmp}/no.json"], "no.json: cannot be read: no such file or directory"),
         (["--unknown", "{tmp}/list.json"], "list.json: is no file of thresholds (TypeError)"),
         (["--unknown", "{tmp}/other.json"], "other.json: was chosen for backbone x, and this run has "),

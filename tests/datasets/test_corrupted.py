@@ -189,6 +189,8 @@ def test_words_stand_for_several_parts() -> None:
     assert expand(["imagenet_c:fog:3", "pets"]) == ["imagenet_c:fog:3", "pets"]
     assert expand(["ImageNet-C:fog"]) == [f"imagenet_c:fog:{severity}" for severity in range(1, 6)]
     assert len(expand(["cifar10_c"])) == 75
+    with pytest.raises(FairContextError, match=r"cifar10_c:none: has no images as they are"):
+        expand(["cifar10_c:none"])
     assert expand(["cifar10_c:extra:1"])[-1] == "cifar10_c:saturate:1"
 
 

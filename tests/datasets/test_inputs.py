@@ -90,6 +90,10 @@ def test_braces_are_those_of_webdataset(draw: Draw) -> None:
     assert [key for key, _ in labelled(find("a/{000..002}.png"))] == ["a/000.png", "a/001.png", "a/002.png"]
     with pytest.raises(FairContextError, match=r"^a/003\.png: no such file or folder$"):
         find("a/{000..003}.png")
+    with pytest.raises(
+        FairContextError, match=r"^a/\{000\.png: a brace is not closed; write a range as \{000\.\.999\}$"
+    ):
+        find("a/{000.png")
 
 
 def test_what_a_list_names_may_be_of_any_kind(draw: Draw) -> None:

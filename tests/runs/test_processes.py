@@ -4,7 +4,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from multiprocessing import active_children
@@ -14,13 +14,12 @@ import pyarrow as pa
 import pytest
 import torch
 
-from faircontext.datasets.spec import Dataset
 from faircontext.errors import ArgumentError, FairContextError
 from faircontext.imageio import read_image
 from faircontext.runs import processes as module, runner
 from faircontext.runs.classify_options import ClassifyOptions
 from faircontext.runs.options import EvaluateOptions
-from faircontext.runs.plan import Plan, plan_of
+from faircontext.runs.plan import Plan
 from faircontext.runs.processes import answer_in_processes, processes_for
 from faircontext.runs.runner import answer_here, carry_out, describe_engine, engine_of, rebuild
 from faircontext.system import resident_mb
@@ -33,24 +32,6 @@ def threads() -> Iterator[None]:
     before = torch.get_num_threads()
     yield
     torch.set_num_threads(before)
-
-
-@pytest.fixture(scope="module")
-def options(tiny_folder: Callable[[str], Path], picture_set: Path) -> EvaluateOptions:
-    return EvaluateOptions(
-        datasets=("pictures",),
-        root=picture_set.parent,
-        backbone=f"local-dir:{tiny_folder('clip')}",
-        precision="fp32",
-        preset="paper",
-        set=("fcl.masks=8", "fcl.k=3"),
-        workers="auto",
-    )
-
-
-@pytest.fixture(scope="module")
-def plan(options: EvaluateOptions, pictures: Dataset) -> Plan:
-    return plan_of(options, pictures, options.load(["zero_shot", "fcl"]), None)
 
 
 @pytest.fixture(autouse=True)
@@ -145,7 +126,7 @@ def test_auto_gives_every_processor_a_model_and_says_so(
         ("fcl", 1, 1, 4),
         ("zero_shot", 3, 3, 1),
     ):
-        run = replace(options, methods=(methods,), threads=asked)
+        run = replace(options, workers="auto", methods=(methods,), threads=asked)
         run.set_threads(run.uses_views)
         _, facts = engine_of(run, model)
         assert (torch.get_num_threads(), facts) == (threads, {"engine": "local", "processes": processes})
@@ -160,7 +141,7 @@ def test_auto_gives_every_processor_a_model_and_says_so(
 def test_several_models_answer_on_a_processor_alone(
     change: dict[str, str], several: bool, options: EvaluateOptions
 ) -> None:
-    assert replace(options, **change).several_models == several
+    assert replace(options, workers="auto", **change).several_models == several
 
 
 def test_auto_is_of_a_stored_run(tmp_path: Path) -> None:

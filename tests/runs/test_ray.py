@@ -4,7 +4,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
@@ -14,10 +14,9 @@ import torch
 
 from faircontext import FairContextError
 from faircontext.cli import main
-from faircontext.datasets.spec import Dataset
 from faircontext.imageio import read_image
 from faircontext.runs.options import EvaluateOptions
-from faircontext.runs.plan import Plan, plan_of
+from faircontext.runs.plan import Plan
 from faircontext.runs.runner import answer_here, carry_out, rebuild
 from faircontext.runs.store import load_run
 from helpers import descendants
@@ -34,23 +33,6 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::FutureWarning"),
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
 ]
-
-
-@pytest.fixture(scope="module")
-def options(tiny_folder: Callable[[str], Path], picture_set: Path) -> EvaluateOptions:
-    return EvaluateOptions(
-        datasets=("pictures",),
-        root=picture_set.parent,
-        backbone=f"local-dir:{tiny_folder('clip')}",
-        precision="fp32",
-        preset="paper",
-        set=("fcl.masks=8", "fcl.k=3"),
-    )
-
-
-@pytest.fixture(scope="module")
-def plan(options: EvaluateOptions, pictures: Dataset) -> Plan:
-    return plan_of(options, pictures, options.load(["zero_shot", "fcl"]), None)
 
 
 @pytest.fixture(scope="module")

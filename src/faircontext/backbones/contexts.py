@@ -6,6 +6,7 @@ width) where each class has its own. It also holds the embeddings around them, w
 the context was learnt for this model, and for these classes.
 """
 
+import io
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -108,6 +109,11 @@ class LearntContext:
                 return self._check_classes(backbone, prompts, names, embeddings)
             unknown = f"{self.source}: has no token_prefix, by which to see that it was learnt for {backbone.name}"
             return [unknown, *self._check_classes(backbone, prompts, names, embeddings)]
+        if self.prefix.shape[-1] != width:
+            raise ArgumentError(
+                f"{self.source}: its token_prefix is {self.prefix.shape[-1]} wide and its context {width}; give a file "
+                "as CoOp writes it"
+            )
         if backbone.start and not _alike(self.prefix.reshape(-1, width)[:1], embeddings[0, :1]):
             raise ArgumentError(
                 f"{self.source}: learnt for another model than {backbone.name}, whose start token has another "
@@ -217,5 +223,7 @@ def save_context(
         "token_suffix": embeddings[:, prompts.start + (prompts.length if placement == "replace" else 0) :],
     }
     state = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in learner.items()}
+    content = io.BytesIO()
+    torch.save({"state_dict": state, "epoch": 0}, content)
     with replacing(path) as made:
-        torch.save({"state_dict": state, "epoch": 0}, made)
+        made.write_bytes(content.getvalue())  # PyTorch's own writing says of a full disk what is no OSError

@@ -5,7 +5,6 @@ causal with the feature at the end token (CLIP), and not causal with the feature
 untouched context its features are those of the model's own `encode_text`.
 """
 
-import copy
 import math
 from collections.abc import Callable, Mapping
 from functools import cached_property
@@ -18,7 +17,8 @@ from jaxtyping import Bool, Float
 from open_clip.transformer import QuickGELU, ResidualAttentionBlock, VisionTransformer
 from torch import Tensor
 
-from faircontext.backbones.base import ROW_MULTIPLE, Backbone
+from faircontext.backbones.base import Backbone
+from faircontext.backbones.split import SplitTower
 from faircontext.backbones.towers import (
     ADAPTABLE_BLOCKS,
     DROPPABLE_PATCHES,
@@ -29,7 +29,7 @@ from faircontext.backbones.towers import (
 )
 from faircontext.errors import ArgumentError, check_choice
 
-__all__ = ["OpenClip", "SplitTower", "TextTower"]
+__all__ = ["OpenClip", "SplitVisionTransformer", "TextTower"]
 
 _LONG = 1024
 """Prompts are tokenised with room for this many tokens: one that is too long for the model must be seen to be."""
@@ -158,47 +158,29 @@ def _finish_block(block: Any, hidden: Tensor, attended: Tensor) -> Tensor:
     return finished
 
 
-class SplitTower:
-    """The vision transformer of an open_clip model, cut below its last attention blocks.
-
-    Blocks below run in the tower's precision and their tokens can be stored; blocks above run in float32.
-
-    Attributes:
-        blocks: how many blocks are above the cut.
-        width: of the tokens.
-    """
+class SplitVisionTransformer(SplitTower):
+    """The vision transformer of an open_clip model, cut below its last attention blocks."""
 
     def __init__(self, backbone: "OpenClip", blocks: int) -> None:
-        tower: Any = backbone.tower
-        total = len(tower.transformer.resblocks)
-        if blocks > total:
-            raise ArgumentError(f"blocks={blocks} is not possible; the image tower of {backbone.name} has {total}")
-        self.blocks = blocks
-        self.width = int(tower.transformer.width)
-        self._backbone = backbone
-        self._lower = tower
-        self._upper: Any = tower if backbone.dtype is torch.float32 else copy.deepcopy(tower).float()
+        super().__init__(backbone, blocks)
+        self.width = int(self._lower.transformer.width)
 
-    def below(self, pixels: Float[Tensor, "images 3 height width"]) -> Float[Tensor, "images tokens width"]:
-        """Return the tokens at the cut, in float32, for pixels in [0, 1]."""
-        chunks = []
-        with torch.inference_mode():
-            for rows in pixels.split(ROW_MULTIPLE):
-                hidden = self._lower._embeds(pad_rows(self._backbone._normalise(rows).to(self._backbone.dtype)))
-                for block in self._lower.transformer.resblocks[: -self.blocks]:
-                    hidden = block(hidden)
-                chunks.append(hidden[: len(rows)].float())
-        return torch.cat(chunks).clone()
+    @staticmethod
+    def _layers(tower: Any) -> Any:
+        return tower.transformer.resblocks
 
-    def above(
-        self, tokens: Float[Tensor, "images tokens width"], updates: Float[Tensor, "blocks rows width"]
-    ) -> Float[Tensor, "images dim"]:
-        """Return unit-norm image features; `updates` are added to the blocks' projections of queries, keys, values."""
-        hidden = tokens
-        for block, update in zip(self._upper.transformer.resblocks[-self.blocks :], updates, strict=True):
-            weight = {"attn.in_proj_weight": block.attn.in_proj_weight + update}
-            hidden = torch.func.functional_call(block, weight, (hidden,))
-        return F.normalize(_pool(self._upper, hidden), dim=-1)
+    def _embed(self, pixels: Tensor) -> Tensor:
+        return cast(Tensor, self._lower._embeds(pixels))
+
+    def _run(self, layer: Any, hidden: Tensor) -> Tensor:
+        return cast(Tensor, layer(hidden))
+
+    def _run_changed(self, layer: Any, update: Tensor, hidden: Tensor) -> Tensor:
+        weight = {"attn.in_proj_weight": layer.attn.in_proj_weight + update}
+        return cast(Tensor, torch.func.functional_call(layer, weight, (hidden,)))
+
+    def _pool(self, hidden: Tensor) -> Tensor:
+        return _pool(self._upper, hidden)
 
 
 def _pool(tower: Any, hidden: Float[Tensor, "images tokens width"]) -> Float[Tensor, "images dim"]:
@@ -313,7 +295,7 @@ class OpenClip(Backbone):
         if ADAPTABLE_BLOCKS not in self.capabilities:
             super().split_tower(blocks)
         if blocks not in self._splits:
-            self._splits[blocks] = SplitTower(self, blocks)
+            self._splits[blocks] = SplitVisionTransformer(self, blocks)
         return self._splits[blocks]
 
     @property

@@ -1,28 +1,89 @@
-"""The interface of an image tower that is cut below its last attention blocks, so that these can be adapted."""
+"""An image tower that is cut below its last attention blocks, so that these can be adapted."""
 
-from typing import Protocol
+import copy
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Any
 
+import torch
+import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
+
+from faircontext.backbones.towers import ROW_MULTIPLE, pad_rows
+from faircontext.errors import ArgumentError
+
+if TYPE_CHECKING:
+    from faircontext.backbones.base import Backbone
 
 __all__ = ["SplitTower"]
 
 
-class SplitTower(Protocol):
+class SplitTower(ABC):
     """A vision transformer, cut; blocks below run in the tower's precision, blocks above in float32.
 
-    Attributes:
+    The tokens at the cut can be stored.
+
+    Args:
+        backbone: whose image tower it is.
         blocks: how many blocks are above the cut.
+
+    Attributes:
+        blocks: as given.
         width: of the tokens.
+
+    Raises:
+        ArgumentError: the tower has fewer blocks.
     """
 
-    blocks: int
     width: int
+
+    def __init__(self, backbone: "Backbone", blocks: int) -> None:
+        tower: Any = backbone.tower
+        total = len(self._layers(tower))
+        if blocks > total:
+            raise ArgumentError(f"blocks={blocks} is not possible; the image tower of {backbone.name} has {total}")
+        self.blocks = blocks
+        self._backbone = backbone
+        self._lower = tower
+        self._upper: Any = tower if backbone.dtype is torch.float32 else copy.deepcopy(tower).float()
 
     def below(self, pixels: Float[Tensor, "images 3 height width"]) -> Float[Tensor, "images tokens features"]:
         """Return the tokens at the cut, in float32, for pixels in [0, 1]."""
+        chunks = []
+        with torch.inference_mode():
+            for rows in pixels.split(ROW_MULTIPLE):
+                hidden = self._embed(pad_rows(self._backbone._normalise(rows).to(self._backbone.dtype)))
+                for layer in self._layers(self._lower)[: -self.blocks]:
+                    hidden = self._run(layer, hidden)
+                chunks.append(hidden[: len(rows)].float())
+        return torch.cat(chunks).clone()
 
     def above(
         self, tokens: Float[Tensor, "images tokens features"], updates: Float[Tensor, "blocks rows features"]
     ) -> Float[Tensor, "images dim"]:
         """Return unit-norm image features; `updates` are added to the blocks' projections of queries, keys, values."""
+        hidden = tokens
+        for layer, update in zip(self._layers(self._upper)[-self.blocks :], updates, strict=True):
+            hidden = self._run_changed(layer, update, hidden)
+        return F.normalize(self._pool(hidden), dim=-1)
+
+    @staticmethod
+    @abstractmethod
+    def _layers(tower: Any) -> Any:
+        """Return the attention blocks of a tower."""
+
+    @abstractmethod
+    def _embed(self, pixels: Tensor) -> Tensor:
+        """Return the tokens that enter the first block of the lower part."""
+
+    @abstractmethod
+    def _run(self, layer: Any, hidden: Tensor) -> Tensor:
+        """Run a block."""
+
+    @abstractmethod
+    def _run_changed(self, layer: Any, update: Tensor, hidden: Tensor) -> Tensor:
+        """Run a block with a change of its projections of queries, keys and values."""
+
+    @abstractmethod
+    def _pool(self, hidden: Tensor) -> Tensor:
+        """Return the features, not of unit length, of what leaves the last block of the upper part."""

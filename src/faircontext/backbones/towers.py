@@ -61,7 +61,7 @@ USELESS = "NaN, infinite or all zero"
 """What features must not be: a softmax over them gives NaN, or the same probability for all classes."""
 
 ADAPTABLE_BLOCKS = "attention blocks that can be adapted (a vision transformer, such as ViT-B-16)"
-"""Capability: the image tower is a vision transformer, see `split_tower` of `OpenClip`."""
+"""Capability: the image tower is a vision transformer, see `Backbone.split_tower`."""
 
 DROPPABLE_PATCHES = "patches that can be left out (a vision transformer of open_clip, such as ViT-B-16)"
 """Capability: the image tower runs on some of an image's patches, see `Backbone.encode_without`."""
@@ -224,8 +224,8 @@ def _read_features(path: Path) -> Tensor | None:
 
 
 def count_damaged(folder: Path) -> tuple[int, int]:
-    """Return how many entries a folder of features has, and how many of them cannot be read."""
-    entries = [*folder.rglob("*.safetensors")]
+    """Return how many entries of features a folder has, and how many of them cannot be read."""
+    entries = [path for path in folder.rglob("*.safetensors") if path.parent.name != "engines"]
     return len(entries), sum(_read_features(path) is None for path in entries)
 
 

@@ -6,16 +6,14 @@ SigLIP 2); and an encoder as BERT or RoBERTa with the feature at the first token
 untouched context its features are those of the model's own `get_text_features`.
 """
 
-import copy
 import inspect
 from typing import TYPE_CHECKING, Any, Literal
 
 import torch
-import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from faircontext.backbones.towers import ROW_MULTIPLE, pad_rows
+from faircontext.backbones.split import SplitTower
 from faircontext.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -163,41 +161,27 @@ def _output(given: Any) -> Tensor:
     return hidden
 
 
-class SplitImageTower:
-    """An image tower, cut below its last attention blocks; see `SplitTower`."""
+class SplitImageTower(SplitTower):
+    """An image tower of a model of transformers, cut below its last attention blocks."""
 
     def __init__(self, backbone: "Backbone", blocks: int) -> None:
-        tower: Any = backbone.tower
-        if blocks > len(tower.layers):
-            raise ArgumentError(
-                f"blocks={blocks} is not possible; the image tower of {backbone.name} has {len(tower.layers)}"
-            )
-        self.blocks = blocks
-        self.width = int(tower.layers[-1].self_attn.q_proj.in_features)
-        self._backbone = backbone
-        self._lower = tower
-        self._upper: Any = tower if backbone.dtype is torch.float32 else copy.deepcopy(tower).float()
+        super().__init__(backbone, blocks)
+        self.width = int(self._lower.layers[-1].self_attn.q_proj.in_features)
 
-    def below(self, pixels: Float[Tensor, "images 3 height width"]) -> Float[Tensor, "images tokens features"]:
-        """Return the tokens at the cut, in float32, for pixels in [0, 1]."""
-        chunks = []
-        with torch.inference_mode():
-            for rows in pixels.split(ROW_MULTIPLE):
-                hidden = self._lower.embed(pad_rows(self._backbone._normalise(rows).to(self._backbone.dtype)))
-                for layer in self._lower.layers[: -self.blocks]:
-                    hidden = _output(layer(hidden, **_masks(layer)))
-                chunks.append(hidden[: len(rows)].float())
-        return torch.cat(chunks).clone()
+    @staticmethod
+    def _layers(tower: Any) -> Any:
+        return tower.layers
 
-    def above(
-        self, tokens: Float[Tensor, "images tokens features"], updates: Float[Tensor, "blocks rows features"]
-    ) -> Float[Tensor, "images dim"]:
-        """Return unit-norm image features; `updates` are added to the blocks' projections of queries, keys, values."""
-        hidden = tokens
-        for layer, update in zip(self._upper.layers[-self.blocks :], updates, strict=True):
-            parts = zip(("q_proj", "k_proj", "v_proj"), update.split(self.width), strict=True)
-            weights = {
-                f"self_attn.{part}.weight": getattr(layer.self_attn, part).weight + change for part, change in parts
-            }
-            hidden = _output(torch.func.functional_call(layer, weights, (hidden,), _masks(layer)))
-        return F.normalize(self._upper.pool(hidden), dim=-1)
+    def _embed(self, pixels: Tensor) -> Tensor:
+        return self._lower.embed(pixels)  # type: ignore[no-any-return]
+
+    def _run(self, layer: Any, hidden: Tensor) -> Tensor:
+        return _output(layer(hidden, **_masks(layer)))
+
+    def _run_changed(self, layer: Any, update: Tensor, hidden: Tensor) -> Tensor:
+        parts = zip(("q_proj", "k_proj", "v_proj"), update.split(self.width), strict=True)
+        weights = {f"self_attn.{part}.weight": getattr(layer.self_attn, part).weight + change for part, change in parts}
+        return _output(torch.func.functional_call(layer, weights, (hidden,), _masks(layer)))
+
+    def _pool(self, hidden: Tensor) -> Tensor:
+        return self._upper.pool(hidden)  # type: ignore[no-any-return]

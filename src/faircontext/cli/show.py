@@ -92,9 +92,11 @@ def threshold(arguments: Sequence[str]) -> int:
     options = parse_options(Threshold, arguments, "threshold")
     if options.out is not None and options.out.suffix.lower() != ".json":
         raise ArgumentError(f"--out {options.out}: must end in .json")
-    from faircontext.files import to_json, write_whole
+    from faircontext.files import check_outputs, to_json, write_whole
     from faircontext.runs.thresholds import choose_label_threshold, choose_thresholds, chooses_labels
 
+    if options.out is not None:
+        check_outputs([options.out], options.run.rglob("*") if options.run.is_dir() else [])
     by_label = options.coverage is None and options.risk is None and chooses_labels(options.run)
     if options.precision is not None and not by_label:
         raise ArgumentError("--precision is of runs of --multi-label; for others give --coverage or --risk")
@@ -106,7 +108,7 @@ def threshold(arguments: Sequence[str]) -> int:
         return 0
     chosen = choose_thresholds(options.run, options.score, options.coverage, options.risk)
     for method, point in chosen.points.items():
-        say(f"{method:14} {options.score} >= {point.threshold:.6g}: answers {point.coverage}; wrong {point.risk}")
+        say(f"{method:14} {options.score} >= {point.threshold!r}: answers {point.coverage}; wrong {point.risk}")
     if options.out is not None:
         write_whole(options.out, to_json(chosen.document) + "\n")
     return 0

@@ -41,12 +41,15 @@ def expand_braces(pattern: str) -> list[str]:
     """Return what a pattern such as `shards/{000..999}.tar` stands for, as WebDataset reads it.
 
     Raises:
-        ArgumentError: webdataset is not installed.
+        ArgumentError: webdataset is not installed, or braces are not closed.
     """
     _need_webdataset(pattern)
     from webdataset.shardlists import expand_urls
 
-    return [str(name) for name in expand_urls(pattern)]
+    try:
+        return [str(name) for name in expand_urls(pattern)]
+    except ValueError:
+        raise ArgumentError(f"{pattern}: a brace is not closed; write a range as {{000..999}}") from None
 
 
 def _need_webdataset(what: str) -> None:

@@ -46,7 +46,9 @@ def expand(words: Iterable[str]) -> list[str]:
     for word in words:
         if (known := known_name(word)) in CORRUPTED:
             parts = parse_corruptions([word.partition(":")[2] or "all"])
-            found |= dict.fromkeys(f"{known}:{part}" for part in parts if part is not None)
+            if None in parts:
+                raise ArgumentError(f"{word}: has no images as they are; name {known}:fog, {known}:fog:3 or {known}")
+            found |= dict.fromkeys(f"{known}:{part}" for part in parts)
         else:
             found[word] = None
     return [*found]

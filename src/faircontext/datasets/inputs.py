@@ -15,7 +15,7 @@ from faircontext.datasets.folder import Exclusion, Walk, clutter_in, is_hidden
 from faircontext.datasets.image_tables import LABELS, ClassOf, TableLabels, Written, listed_images
 from faircontext.datasets.listing import ImageList
 from faircontext.datasets.spec import Sample, Truth
-from faircontext.errors import ArgumentError, reason_of
+from faircontext.errors import ArgumentError, first_reason
 from faircontext.imageio import image_extensions
 from faircontext.names import FolderTruth
 from faircontext.sources import Cell, Remote, file_system
@@ -268,8 +268,7 @@ class _Finder:
         except (ArgumentError, KeyboardInterrupt):
             raise
         except Exception as error:  # each file system has errors of its own
-            reason = (reason_of(error).splitlines() or [type(error).__name__])[0]
-            raise ArgumentError(f"{address}: cannot be read: {reason}") from None
+            raise ArgumentError(f"{address}: cannot be read: {first_reason(error)}") from None
 
 
 def _names_at(system: Any, address: str, leave_out: Callable[[str], None]) -> list[str]:

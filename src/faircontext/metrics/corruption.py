@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from faircontext.errors import ArgumentError, check_minimum
-from faircontext.metrics.stats import ENDS, Interval
+from faircontext.metrics.stats import Interval, percentile_interval
 
 __all__ = ["Outcomes", "corruption_errors", "mean_corruption_error"]
 
@@ -59,8 +59,7 @@ def mean_corruption_error(correct: Outcomes, reference: Outcomes, resamples: int
     finite = ratios[np.isfinite(ratios)]
     if np.isnan(value) or not len(finite):
         return Interval(value, float("nan"), float("nan"))
-    low, high = np.quantile(finite, ENDS)
-    return Interval(value, float(low), float(high))
+    return percentile_interval(value, finite)
 
 
 def _ratio(own: float, other: float) -> float:

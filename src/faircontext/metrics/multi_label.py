@@ -18,7 +18,7 @@ from jaxtyping import Bool, Float, Int
 
 from faircontext.errors import ArgumentError, check_interval, check_minimum
 from faircontext.metrics.checks import check_lengths
-from faircontext.metrics.stats import ENDS, Accuracy, Interval
+from faircontext.metrics.stats import Accuracy, Interval, percentile_interval
 
 __all__ = [
     "LabelDecisions",
@@ -195,8 +195,7 @@ def _corrected_interval(value: float, draws: Float[np.ndarray, " draws"]) -> Int
 
 def _interval(value: float, draws: Float[np.ndarray, " draws"]) -> Interval:
     known = draws[~np.isnan(draws)]
-    low, high = np.quantile(known, ENDS) if len(known) else (np.nan, np.nan)
-    return Interval(value, float(low), float(high))
+    return percentile_interval(value, known) if len(known) else Interval(value, np.nan, np.nan)
 
 
 def label_decisions(predicted: Labels, targets: Labels, resamples: int = 999, seed: int = 0) -> LabelDecisions:

@@ -12,7 +12,7 @@ from jaxtyping import Bool, Float
 
 from faircontext.errors import ArgumentError, check_interval
 from faircontext.metrics.checks import check_lengths
-from faircontext.metrics.stats import ENDS, Accuracy, Interval
+from faircontext.metrics.stats import Accuracy, Interval, percentile_interval
 
 __all__ = [
     "OperatingPoint",
@@ -181,7 +181,7 @@ def auroc(known: Scores, unknown: Float[np.ndarray, " others"], resamples: int =
     Raises:
         ArgumentError: there are no images of either kind, or a score is NaN.
     """
-    return _interval(float(_wins(known, unknown).mean()), auroc_draws(known, unknown, resamples, seed))
+    return percentile_interval(float(_wins(known, unknown).mean()), auroc_draws(known, unknown, resamples, seed))
 
 
 def auroc_difference(
@@ -199,7 +199,7 @@ def auroc_difference(
         seed: of the draws.
     """
     value = float(_wins(*first).mean() - _wins(*second).mean())
-    return _interval(value, auroc_draws(*first, resamples, seed) - auroc_draws(*second, resamples, seed))
+    return percentile_interval(value, auroc_draws(*first, resamples, seed) - auroc_draws(*second, resamples, seed))
 
 
 def _wins(known: Scores, unknown: Float[np.ndarray, " others"]) -> Float[np.ndarray, "known unknown"]:
@@ -219,8 +219,3 @@ def auroc_draws(
     wins, rng = _wins(known, unknown), np.random.default_rng(seed)
     rows, columns = (rng.multinomial(n, np.full(n, 1 / n), resamples) / n for n in wins.shape)
     return np.asarray(((rows @ wins) * columns).sum(1))
-
-
-def _interval(value: float, draws: Float[np.ndarray, " resamples"]) -> Interval:
-    low, high = np.quantile(draws, ENDS)
-    return Interval(value, float(low), float(high))

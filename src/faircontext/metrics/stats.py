@@ -217,8 +217,13 @@ def average_interval(scores: Sequence[Shaped[np.ndarray, " _"]], resamples: int 
         value, means = _resampled_means(outcomes.astype(np.float64), resamples, rng)
         values.append(value)
         drawn.append(means)
-    low, high = np.quantile(np.mean(drawn, axis=0), ENDS)
-    return Interval(float(np.mean(values)), float(low), float(high))
+    return percentile_interval(float(np.mean(values)), np.mean(drawn, axis=0))
+
+
+def percentile_interval(value: float, draws: Shaped[np.ndarray, " resamples"]) -> Interval:
+    """Return a value with the 95% interval between percentiles of what resamples give."""
+    low, high = np.quantile(draws, ENDS)
+    return Interval(value, float(low), float(high))
 
 
 def _resampled_means(

@@ -18,7 +18,7 @@ from faircontext import __version__
 from faircontext.episode import Episode
 from faircontext.errors import ArgumentError
 from faircontext.estimators import Evidence
-from faircontext.files import check_folder, to_json, writing
+from faircontext.files import check_folder, check_outputs, to_json, writing
 from faircontext.imageio import DecodedImage
 from faircontext.methods.contexts import write_context
 from faircontext.methods.fcl import Adaptation
@@ -96,12 +96,14 @@ def explain_image(
     """
     with writing(folder):
         _check_folder(folder, Path(source))
+    if save_context is not None:
+        check_outputs([save_context], filter(None, [Path(source), options.context, options.labels_file]))
     setup = options.create(names, "fcl")
     for line in [*name_warnings(names), *setup.labels.warnings()]:
         warn(line)
     explanation = explain(options, setup, source, image)
-    write_context(save_context, explanation.adaptation, explanation.method, setup.labels, warn)
     say(explain_in_words(explanation))  # first: what was computed is not lost with a full disk
+    write_context(save_context, explanation.adaptation, explanation.method, setup.labels, warn)
     with writing(folder):
         return write_explanation(explanation, folder)
 

@@ -9,7 +9,7 @@ from jaxtyping import Int
 from matplotlib.figure import Figure
 
 from faircontext.metrics.selective import RiskCoverage, aurc, aurc_draws, risk_coverage
-from faircontext.metrics.stats import ENDS, Interval
+from faircontext.metrics.stats import Interval, percentile_interval
 from faircontext.report.style import COLUMN, FigureResult, colours_of, interval_columns, new_figure
 from faircontext.runs.groups import RunGroup, Sidecars, method_title
 from faircontext.runs.results import Result
@@ -31,8 +31,8 @@ def pooled_selective(results: Sequence[Result]) -> Selective | None:
     if not known:
         return None
     score, correct = (np.concatenate([getattr(r, name) for r in known]) for name in ("confidence", "correct"))
-    low, high = np.quantile(aurc_draws(score, correct), ENDS)
-    return Selective(risk_coverage(score, correct), Interval(aurc(score, correct), float(low), float(high)))
+    area = percentile_interval(aurc(score, correct), aurc_draws(score, correct))
+    return Selective(risk_coverage(score, correct), area)
 
 
 def draw_risk_coverage(group: RunGroup, _: Sidecars) -> FigureResult | str:

@@ -13,7 +13,7 @@ from jaxtyping import Bool, Float
 from faircontext.metrics.calibration import expected_calibration_error
 from faircontext.metrics.scores import Comparison, brier_scores, log_losses
 from faircontext.metrics.selective import aurc, aurc_draws
-from faircontext.metrics.stats import ENDS, Interval, average_interval, wilson_interval
+from faircontext.metrics.stats import Interval, average_interval, percentile_interval, wilson_interval
 from faircontext.runs.results import Result
 
 __all__ = ["METRICS", "MISSING", "TOP1", "Metric"]
@@ -106,8 +106,7 @@ class Metric:
     @staticmethod
     def _interval(values: Sequence[float], draws: Sequence[Float[np.ndarray, " resamples"]]) -> Interval:
         """Return the mean over data sets, with the interval that resamples of each give."""
-        low, high = np.quantile(np.mean(draws, axis=0), ENDS)
-        return Interval(float(np.mean(values)), float(low), float(high))
+        return percentile_interval(float(np.mean(values)), np.mean(draws, axis=0))
 
     @property
     def _resamples(self) -> int:

@@ -141,15 +141,15 @@ def _answer(options: ClassifyOptions, names: Sequence[str], found: Inputs, warn:
         items = (Item.of(images[position], several) for position in positions.tolist())
         workers, features = options.count_of_workers or 0, options.features
         shift = options.shift
-        check_shift(shift, setup.labels.backbone, map(images.__getitem__, positions.tolist()))
+        check_shift(shift, setup.labels.backbone, (images[int(position)] for position in positions))
         streams = Streams(setup.methods, setup.labels, max(1, len(positions)))
         how = (setup.labels, setup.methods, setup.recipe, options.seed, read, workers, features, shift, streams)
         stream = setup.judge(answer_images(items, *how))
         interruption: KeyboardInterrupt | None = None
+        threshold = _threshold_of(setup)
         try:
             for answered in _until_unreadable(_with_progress(stream, len(positions), setup), options.strict):
                 totals.add(answered)
-                threshold = _threshold_of(setup)
                 outputs.add(exports_of(answered, setup.labels, options.top, options.stored, threshold))
         except KeyboardInterrupt as caught:
             interruption = caught

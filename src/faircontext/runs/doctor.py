@@ -1,7 +1,7 @@
 """What is wrong with an installation: versions, extras, cache, device, precision, weights, known facts, data sets.
 
-Each check gives findings, and a problem comes with its fix. Nothing is changed, besides a file that is written into the
-cache and deleted.
+Each check gives findings, and a problem comes with its fix. Nothing is changed but the cache, which keeps what loading
+the model leaves there, as every command does.
 """
 
 import platform
@@ -19,7 +19,7 @@ import torch
 from packaging.requirements import Requirement
 
 from faircontext import __version__
-from faircontext.backbones import Backbone
+from faircontext.backbones import Backbone, list_backbones, list_pretrained
 from faircontext.backbones.towers import cache_folder, count_damaged
 from faircontext.datasets.check import check_dataset
 from faircontext.datasets.load import load_dataset
@@ -275,9 +275,10 @@ def confused_pairs(answers: Sequence[tuple[int, int]], least: int = 3) -> list[t
 
 def describe_for_others(options: DoctorOptions, findings: Sequence[Finding]) -> list[str]:
     """Return lines to paste into a bug report, without names of people, files or folders."""
-    scheme, colon, _ = options.backbone.partition(":")
-    tag = options.pretrained
-    shown = "" if tag is None else " with a file" if Path(tag).suffix or "/" in tag or "\\" in tag else f" with {tag}"
+    shown, tag = _public_name(options.backbone), options.pretrained
+    if tag is not None:
+        published = {known for _, known in list_pretrained(options.backbone.replace("/", "-"))}
+        shown += f" with {tag if tag in published else 'a file'}"
     topics = dict.fromkeys(finding.topic for finding in findings)
     states = {topic: [one.state for one in findings if one.topic == topic] for topic in topics}
     counts = [
@@ -288,10 +289,17 @@ def describe_for_others(options: DoctorOptions, findings: Sequence[Finding]) -> 
     return [
         f"faircontext {__version__}, Python {platform.python_version()}, {platform.system()} {platform.machine()}",
         ", ".join(f"{package} {_version(package)}" for package in packages),
-        f"backbone {scheme}{colon}{'FOLDER' if colon else ''}{shown}, device {options.device}, precision "
-        f"{options.precision}, {usable_processors()} processors",
+        f"backbone {shown}, device {options.device}, precision {options.precision}, {usable_processors()} processors",
         "; ".join(counts),
     ]
+
+
+def _public_name(backbone: str) -> str:
+    """Return a backbone's name where it is one that anybody knows; folders are somebody's own."""
+    scheme, colon, _ = backbone.partition(":")
+    if colon:
+        return f"{scheme}:FOLDER"
+    return backbone if backbone.replace("/", "-") in list_backbones() else "NAME"
 
 
 def _version(package: str) -> str:

@@ -229,11 +229,12 @@ def write_classifier(path: Path, labels: LabelSpace) -> None:
     Raises:
         ArgumentError: it cannot be written.
     """
-    from safetensors.numpy import save_file
+    from safetensors.numpy import save
 
     weight = np.ascontiguousarray(labels.zero_shot_text.float().cpu().numpy())
     with replacing(path) as made:
-        save_file({"weight": weight}, made, metadata={"faircontext": to_json(manifest_of(labels), indent=None)})
+        # Written here, as the library's own writing says of a full disk what is no OSError.
+        made.write_bytes(save({"weight": weight}, {"faircontext": to_json(manifest_of(labels), indent=None)}))
 
 
 def read_classifier(path: Path) -> Classifier:

@@ -297,7 +297,7 @@ def plan_of(options: RunnerOptions, dataset: Dataset, model: Model, shard: tuple
     tuned = tuple(model.tuned(dataset.name))
     how = (options.seed, options.limit, shard, facts, options.stored, options.shift)
     plan = Plan(dataset, setup, *how, tuned=tuned)
-    check_shift(plan.shift, model.backbone, (dataset.samples[position] for position in plan.positions.tolist()))
+    check_shift(plan.shift, model.backbone, (dataset.samples[int(position)] for position in plan.positions))
     return plan
 
 

@@ -20,7 +20,7 @@ from faircontext.runs.processes import Answerer, Build, uses_views
 from faircontext.runs.records import MultiLabelRecord, Record, ScoredRecord
 from faircontext.system import usable_processors
 
-__all__ = ["answer_on_ray"]
+__all__ = ["answer_on_ray", "cause_of", "connect"]
 
 FEW = 4
 """Images that an actor takes at once where methods use views; what is lost with it."""
@@ -64,23 +64,46 @@ def answer_on_ray(plan: Plan, positions: Sequence[int], build: Build, workers: i
         for row in rows.iter_rows():
             yield [_to_record(values) for values in json.loads(row["records"])]
     except ray.exceptions.RayError as error:
-        cause = error.__cause__ if isinstance(error.__cause__, FairContextError) else None
-        reason = str(cause or error).strip().splitlines()[-1]
-        raise FairContextError(f"Ray: {reason}; what was answered is kept, go on with --resume") from None
+        cause = error.__cause__ if isinstance(error.__cause__, FairContextError) else error
+        raise FairContextError(f"Ray: {cause_of(cause)}; what was answered is kept, go on with --resume") from None
+
+
+def connect(ray: Any, processors: int, store_mb: int) -> bool:
+    """Connect to the cluster that the environment names, or start one here; return whether one was started.
+
+    Args:
+        ray: the module.
+        processors: of a cluster that is started.
+        store_mb: memory of its object store, in MB.
+
+    Raises:
+        FairContextError: neither can be done.
+    """
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    own = not os.environ.get("RAY_ADDRESS")
+    here = {
+        "address": "local",  # else Ray would take a cluster of somebody else's that runs on this machine
+        "num_cpus": processors,
+        "include_dashboard": False,
+        "object_store_memory": store_mb * 2**20,
+    }
+    try:
+        ray.init(log_to_driver=False, logging_level=logging.ERROR, **(here if own else {}))
+    except Exception as error:  # Ray has no class of its own for all that can be wrong
+        raise FairContextError(f"Ray cannot be started or reached: {cause_of(error)}") from None
+    return own
+
+
+def cause_of(error: Exception) -> str:
+    """Return the last line of what Ray says, which is the cause."""
+    return (str(error).strip() or type(error).__name__).splitlines()[-1]
 
 
 def _start(ray: Any) -> None:
-    """Connect to the cluster that the environment names, or start one here."""
+    """Have a cluster, and keep Ray Data quiet."""
     if ray.is_initialized():
         return
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    here = {
-        "address": "local",  # else Ray would take a cluster of somebody else's that runs on this machine
-        "num_cpus": usable_processors(),
-        "include_dashboard": False,
-        "object_store_memory": 256 * 2**20,
-    }
-    ray.init(log_to_driver=False, logging_level=logging.ERROR, **({} if os.environ.get("RAY_ADDRESS") else here))
+    connect(ray, usable_processors(), 256)
     context = ray.data.DataContext.get_current()
     context.enable_progress_bars = False
     context.print_on_execution_start = False

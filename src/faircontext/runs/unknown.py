@@ -7,7 +7,7 @@ class, and the negative free energy `log sum_c exp(s cos_c)` at the backbone's o
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from math import isfinite
+from math import inf, isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +22,9 @@ __all__ = ["NONE", "SCORES", "WITHHELD", "Rejection", "UnknownOptions", "is_with
 
 SCORES = ("probability", "cosine", "energy")
 """What a prediction can be judged by."""
+
+_RANGES = {"probability": (0.0, 1.0), "cosine": (-1.0, 1.0), "energy": (-inf, inf)}
+"""Of each score."""
 
 NONE = "(unknown)"
 """What is shown to a person in place of a class's name."""
@@ -107,7 +110,16 @@ def read_thresholds(path: Path) -> dict[str, Any]:
         raise ArgumentError(
             f"{path}: is no file of thresholds ({type(error).__name__}); make it with faircontext threshold RUN --out"
         ) from None
+    for name, value in thresholds.items():
+        _check_threshold(value, str(value), f"{path}, of {name},", document["score"])
     return {**document, "thresholds": thresholds}
+
+
+def _check_threshold(value: float, written: str, where: str, score: str) -> None:
+    low, high = _RANGES[score]
+    if not isfinite(value) or not low <= value <= high:
+        within = "" if high == inf else f" from {low:g} to {high:g}"
+        raise ArgumentError(f"invalid threshold {written!r} of {where} {score}: must be a number{within}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -160,8 +172,7 @@ class UnknownOptions:
             value = float(number)
         except ValueError:
             value = float("nan")
-        if not isfinite(value):
-            raise ArgumentError(f"invalid threshold {number!r} of --unknown {score}: must be a number")
+        _check_threshold(value, number, "--unknown", score)
         return score, value
 
     def check_unknown(self) -> None:

@@ -7,7 +7,6 @@ faster one. A replica that dies is started again, and what it was computing is g
 
 import asyncio
 import logging
-import os
 import signal
 import time
 import uuid
@@ -19,6 +18,7 @@ from typing import Any
 import torch
 
 from faircontext.errors import ArgumentError, FairContextError
+from faircontext.runs.ray import cause_of, connect
 from faircontext.serve.engines import Engine, LocalEngine
 from faircontext.serve.forms import ClassifyForm, ExplainForm, pack_form, unpack_form
 from faircontext.serve.metrics import Metrics
@@ -63,10 +63,7 @@ def engine_on_ray(
     if options.engine_image == "auto":
         options = replace(options, engine_image="torch")
     threads, name = torch.get_num_threads(), f"faircontext-{uuid.uuid4().hex[:8]}"
-    try:
-        own = _start(ray, threads * options.replicas)
-    except (RayError, RuntimeError, ValueError, OSError) as error:
-        raise FairContextError(f"Ray cannot be started or reached: {_reason(error)}") from None
+    own = _start(ray, threads * options.replicas)
     try:
         try:
             serve.start(proxy_location="Disabled", logging_config={"log_level": "ERROR"})
@@ -74,7 +71,7 @@ def engine_on_ray(
             handle = serve.run(deployment, name=name, route_prefix=None)
             described = handle.describe.remote().result()
         except (RayError, RuntimeError) as error:
-            raise FairContextError(f"Ray Serve: {_reason(error)}") from None
+            raise FairContextError(f"Ray Serve: {cause_of(error)}") from None
         if problem := described.pop("problem", None):
             raise FairContextError(problem)
         yield RayEngine(handle, described, Room(options.queue * options.replicas, metrics), metrics)
@@ -183,11 +180,6 @@ class Replica:
             return {"refused": refused.arguments}
 
 
-def _reason(error: Exception) -> str:
-    """Return the last line of what Ray says, which is the cause."""
-    return (str(error).strip() or type(error).__name__).splitlines()[-1]
-
-
 def _deployment(serve: Any, options: ServeOptions, threads: int) -> Any:
     """Return the deployment, which grows with the requests that wait."""
     gpus = int(options.device.startswith("cuda"))
@@ -207,18 +199,10 @@ def _deployment(serve: Any, options: ServeOptions, threads: int) -> Any:
 
 
 def _start(ray: Any, processors: int) -> bool:
-    """Connect to the cluster that the environment names, or start one here; return whether one was started."""
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    own = not os.environ.get("RAY_ADDRESS")
-    here = {
-        "address": "local",  # else Ray would take a cluster of somebody else's that runs on this machine
-        "num_cpus": max(usable_processors(), processors),
-        "include_dashboard": False,
-        "object_store_memory": 512 * 2**20,
-    }
+    """Have a cluster, and leave this process's signals to it; return whether the cluster was started here."""
     kinds = (signal.SIGTERM, signal.SIGINT)
     handlers = [signal.getsignal(kind) for kind in kinds]
-    ray.init(log_to_driver=False, logging_level=logging.ERROR, **(here if own else {}))
+    own = connect(ray, max(usable_processors(), processors), 512)
     for kind, handler in zip(kinds, handlers, strict=True):  # Ray has its own, which exit at once
         signal.signal(kind, handler)
     logging.getLogger("ray.serve").setLevel(logging.ERROR)
