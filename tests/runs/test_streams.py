@@ -11,7 +11,6 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import torch
-from hypothesis import given, settings, strategies as st
 from PIL import Image
 
 from faircontext import MTA, TDA, ZERO, Backbone, LabelSpace, Method, ViewRecipe, ZeroShot
@@ -21,7 +20,6 @@ from faircontext.imageio import read_image
 from faircontext.methods.cache import ClassCache
 from faircontext.runs import store as store_module
 from faircontext.runs.answer import Item, answer_images
-from faircontext.runs.orders import ARRANGEMENTS, arrange
 from faircontext.runs.plan import Plan
 from faircontext.runs.records import Record
 from faircontext.runs.runner import Engine, answer_here, carry_out
@@ -33,7 +31,6 @@ from faircontext.types import read_diagnostics
 NAMES = ("cat", "dog", "missile")
 N, BROKEN = 24, 7
 HERE = partial(answer_here, read=read_image, workers=0)
-SEEDS = st.integers(0, 2**32 - 1)
 
 
 @pytest.fixture(scope="module")
@@ -334,36 +331,6 @@ def test_the_weights_of_a_state_are_known(
     other = LabelSpace(NAMES, tiny("siglip"))
     with pytest.raises(ArgumentError, match=r"invalid state: it is of backbone .*clip"):
         read_state(path, TDA(), other)
-
-
-@given(SEEDS, st.integers(1, 60), st.integers(0, 9), st.sampled_from(ARRANGEMENTS))
-@settings(deadline=None)
-def test_every_order_has_the_same_images(seed: int, n: int, order: int, arrangement: str) -> None:
-    rng = np.random.default_rng(seed)
-    positions, labels = rng.permutation(1000)[:n], rng.integers(0, 4, n)
-    arranged = arrange(positions, order, arrangement, labels)
-    assert sorted(arranged.tolist()) == sorted(positions.tolist())
-    assert arranged.tolist() == arrange(positions, order, arrangement, labels).tolist()
-    if arrangement == "shuffled":
-        assert (arranged.tolist() == positions.tolist()) or order > 0
-    if arrangement == "sorted":
-        label = dict(zip(positions.tolist(), labels.tolist(), strict=True))
-        runs = 1 + np.count_nonzero(np.diff([label[position] for position in arranged.tolist()]))
-        assert runs == len({*labels.tolist()})
-
-
-def test_correlated_streams_lie_between_sorted_and_shuffled() -> None:
-    labels = np.repeat(np.arange(20), 50)
-    positions = np.random.default_rng(0).permutation(1000)
-    changes = {
-        name: np.mean(
-            [np.count_nonzero(np.diff(labels[arrange(positions, r, name, labels[positions])])) for r in range(5)]
-        )
-        for name in ARRANGEMENTS
-    }
-    assert changes["sorted"] == 19
-    assert 100 < changes["correlated"] < 0.9 * changes["shuffled"]
-    assert changes["shuffled"] == pytest.approx(999 * 19 / 20, rel=0.02)
 
 
 def test_arrangements_need_classes(make: Callable[..., Plan], files: Dataset) -> None:
