@@ -3,6 +3,7 @@ from .calibration import (
     expected_calibration_error as expected_calibration_error,
     reliability as reliability,
 )
+from .orders import OrdersDifference as OrdersDifference, difference_over_orders as difference_over_orders
 from .saliency import (
     Curve as Curve,
     Localisation as Localisation,
