@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -14,17 +15,21 @@ from made_streams import episode_of, labels_of, make_stream, take_steps
 from oracles import tda as oracle
 
 
-@pytest.mark.parametrize("views", [1, 12])
+@pytest.mark.parametrize(("views", "label"), [(1, "zero-shot"), (12, "zero-shot"), (12, "fcl-vote"), (1, "fcl-vote")])
 @pytest.mark.parametrize("classes", [2, 3, 10])
-def test_a_stream_is_answered_as_by_lists_and_loops(tiny: Callable[[str], Backbone], classes: int, views: int) -> None:
+def test_a_stream_is_answered_as_by_lists_and_loops(
+    tiny: Callable[[str], Backbone], classes: int, views: int, label: Literal["zero-shot", "fcl-vote"]
+) -> None:
     backbone = tiny("clip")
     features, text = make_stream(classes, views=views)
     labels = labels_of(text, backbone)
-    method = TDA(views="plain" if views == 1 else "confident", rho=0.25)
+    method = TDA(views="plain" if views == 1 else "confident", rho=0.25, label=label)
     state, memory = method.start(labels), oracle.Memory()
     wrong = gap = answered = 0
     for views_of_image, prediction in zip(features, take_steps(method, features, labels, state), strict=True):
-        expected = oracle.answer(memory, views_of_image.numpy(), text.numpy(), backbone.logit_scale, rho=0.25)
+        expected = oracle.answer(
+            memory, views_of_image.numpy(), text.numpy(), backbone.logit_scale, rho=0.25, voted=label == "fcl-vote"
+        )
         assert (prediction is None) == (expected is None)
         if prediction is not None:
             answered += 1

@@ -1,5 +1,6 @@
 """The scripts of the study: what goes into its page, and what a rule lets calibration change."""
 
+import sys
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
@@ -7,6 +8,7 @@ from types import ModuleType
 import numpy as np
 import pytest
 
+from faircontext.backbones.lite import Lite
 from faircontext.methods import FCL
 
 SCRIPTS = Path(__file__).parents[2] / "scripts"
@@ -15,6 +17,7 @@ SCRIPTS = Path(__file__).parents[2] / "scripts"
 def load(name: str) -> ModuleType:
     spec = spec_from_file_location(name, SCRIPTS / f"{name}.py")
     module = module_from_spec(spec)
+    sys.modules[name] = module  # where dataclasses look for their own annotations
     spec.loader.exec_module(module)
     return module
 
@@ -125,3 +128,47 @@ def test_the_study_of_robustness_is_the_one_that_is_registered(tmp_path: Path) -
         attacked = any(shift.startswith("pgd") for shift in shifts)
         assert (options.engine_image, options.precision) == (("torch", "fp32") if attacked else ("auto", "auto"))
         assert f"{options.limit} images" in page
+
+
+def study_of(script: ModuleType, images: int = 8) -> dict:
+    """Answers in three orders; methods with a memory are right on the second half of each stream."""
+    keys = [("mine", position) for position in range(images)]
+    study = {}
+    for method in ("zero_shot", *script.METHODS):
+        study[method] = {}
+        for order in script.ORDERS:
+            turn = [keys[(number + order) % images] for number in range(images)]
+            memory = method not in ("zero_shot", *script.EPISODIC)
+            right = {key: memory and 2 * number >= images for number, key in enumerate(turn)}
+            seen = {key: number for number, key in enumerate(turn)} if memory else {}
+            filed = dict.fromkeys(turn, "vote" in method) if memory else {}
+            sizes = {"mine": 2.5} if memory else {}
+            study[method][order] = script.Answers(right, filed, seen, [0.5] * images, sizes)
+    return study
+
+
+def test_online_methods_are_summed_up_over_orders() -> None:
+    script = load("study_online")
+    study = study_of(script)
+    lines = [*script.table(study)]
+    assert len(lines) == 2 + 1 + len(script.METHODS)
+    assert lines[2].startswith("| zero_shot | 8 | 0.0 (0.0 to 32.4) |  |  |  | +0.0 (+0.0 to +0.0) |  | 0 |")
+    tda = next(line for line in lines if line.startswith("| tda |"))
+    assert tda.startswith("| tda | 8 | 50.0 (21.5 to 78.5) | 0.0, 50.0 to 50.0 | +50.0 (")
+    assert tda.endswith(" | 4 | 2.5 | 0.500 |")
+    votes = [*script.votes(study)][2:]
+    assert [line.split(" | ")[2:5] for line in votes] == [["0.0", "100.0", "+0.0 (+0.0 to +0.0)"]] * 3
+    thirds = [*script.positions(study)][2:]
+    assert len(thirds) == len(script.METHODS) - len(script.EPISODIC)
+    assert thirds[0].endswith("| +0.0 (n = 9) | +66.7 (n = 9) | +100.0 (n = 6) |")
+    primary = [*script.registered({"lite0": study, "trained": study})]
+    assert len(primary) == 2 + 4
+    assert primary[2] == "| lite0 | tda | +0.0 (+0.0 to +0.0) | 0.0 | 1 | 1 |"
+
+
+def test_the_online_study_has_one_setting_for_all_sets() -> None:
+    """What is run with the preset recommended is what the page says, the preset paper."""
+    script = load("study_online")
+    assert set(script.KNOWN) | set(script.FEW) <= set(script.SETS)
+    assert len(set(script.SETS)) == 19
+    assert not set(script.ONLINE) & set(Lite.recommended)

@@ -9,13 +9,14 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from faircontext.episode import Episode
-from faircontext.errors import FeatureError, check_interval, check_minimum
+from faircontext.errors import check_interval, check_minimum
 from faircontext.explore import rank_classes, scores
 from faircontext.labels import LabelSpace
 from faircontext.methods.base import register_method
 from faircontext.methods.cache import ClassCache, summarise
 from faircontext.methods.predict import predict_by_probabilities
 from faircontext.methods.stream import Commit, StreamMethod, StreamState, on_cpu, text_on_cpu
+from faircontext.methods.vote_labels import LabelRule, check_summary, summarise_vote
 from faircontext.types import Diagnostic, Prediction
 
 __all__ = ["DMN", "read_out"]
@@ -70,6 +71,9 @@ class DMN(StreamMethod):
         rho: fraction of the views, those of lowest entropy, that give an image its pseudo-label.
         mix: weight of the memory's posterior, over zero-shot's. The repository searches it on the labels of the test
             set; the preset `official` has what it found.
+        label: how an image is filed in the memory, and what is stored of it: `"zero-shot"`, the mean posterior of
+            the confident views and the plain view's feature (DMN); `"fcl-vote"`, the winner of FCL's exploration and
+            the mean of the views that voted for it, see `summarise_vote`.
     """
 
     fine_grained_augmix: ClassVar[bool] = True
@@ -98,6 +102,7 @@ class DMN(StreamMethod):
     slots: int = 50
     rho: float = 0.1
     mix: float = 1.0
+    label: LabelRule = "zero-shot"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -120,11 +125,14 @@ class DMN(StreamMethod):
         """Remember the plain view under the pseudo-label of the views, then answer from text and memory."""
         views, text, scale = on_cpu(episode.view_features), text_on_cpu(episode.labels), episode.backbone.logit_scale
         memory, z = state.tensors, views[0]
-        seen = summarise(views, text, scale, self.rho)
-        if not seen.entropy.isfinite():
-            raise FeatureError("the features of a view are NaN or infinite")
-        label = int(rank_classes(seen.probabilities.float())[0])
-        inserted = self.memory.insert(memory, label, h=seen.entropy, x=z)
+        if self.label == "fcl-vote":
+            kept = summarise_vote(episode, text)
+            label, feature = kept.label, kept.feature
+        else:
+            kept = summarise(views, text, scale, self.rho)
+            label, feature = int(rank_classes(kept.probabilities.float())[0]), z
+        check_summary(kept)
+        inserted = self.memory.insert(memory, label, h=kept.entropy, x=feature)
         cosines = read_out(memory["memory_x"], memory["memory_count"], z, text, self.beta)
         for changed, rows in inserted.items():  # of this class it is the memory with the image in it
             one = slice(changed, changed + 1)
@@ -133,7 +141,7 @@ class DMN(StreamMethod):
         mixed = (of_text + self.mix * (scale * cosines).softmax(-1)) / (1.0 + self.mix)
         diagnostics: dict[str, Diagnostic] = {
             "memory": len(self.memory.read(memory, inserted)),
-            "entropy": float(seen.entropy),
+            "entropy": float(kept.entropy),
             "pseudo_label": label,
         }
         return predict_by_probabilities(mixed, diagnostics), lambda: self.memory.store(memory, inserted)

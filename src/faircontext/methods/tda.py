@@ -15,6 +15,7 @@ from faircontext.labels import LabelSpace
 from faircontext.methods.base import register_method
 from faircontext.methods.cache import ClassCache, Entries, Overlay, affinity, relative_entropy, summarise
 from faircontext.methods.stream import Commit, StreamMethod, StreamState, on_cpu, predict_by_sums, text_on_cpu
+from faircontext.methods.vote_labels import LabelRule, check_summary, summarise_vote
 from faircontext.types import Diagnostic, Prediction
 
 __all__ = ["TDA", "per_dataset"]
@@ -65,6 +66,9 @@ class TDA(StreamMethod):
         mask: between which probabilities of a stored uncertain image a class is lowered.
         views: `"plain"`: the plain view alone; `"confident"`: the mean of the confident views.
         rho: fraction of the views, those of lowest entropy, that are confident.
+        label: how an image is filed in the caches, and what is stored of it: `"zero-shot"`, the largest logit and the
+            feature that is answered (TDA); `"fcl-vote"`, the winner of FCL's exploration and the mean of the views
+            that voted for it, see `summarise_vote`.
     """
 
     uses_views: ClassVar[bool] = False
@@ -83,6 +87,7 @@ class TDA(StreamMethod):
     mask: tuple[float, ...] = (0.03, 1.0)
     views: Literal["plain", "confident"] = "plain"
     rho: float = 0.1
+    label: LabelRule = "zero-shot"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -97,7 +102,7 @@ class TDA(StreamMethod):
     @property
     def sees_views(self) -> bool:
         """Whether it is set to look at more than the plain view."""
-        return self.views == "confident"
+        return self.uses_views or self.views == "confident" or self.label == "fcl-vote"
 
     @property
     def positive(self) -> ClassCache:
@@ -118,14 +123,16 @@ class TDA(StreamMethod):
     def respond(self, episode: Episode, state: StreamState) -> tuple[Prediction, Commit]:
         """Insert the image into the caches, then answer from both."""
         text, memory = text_on_cpu(episode.labels), state.tensors
-        views = on_cpu(episode.view_features if self.sees_views else episode.z[None])
+        views = on_cpu(episode.view_features if self.views == "confident" else episode.z[None])
         seen = summarise(views, text, episode.backbone.logit_scale, self.rho)
-        entropy = relative_entropy(float(seen.entropy), len(text))
-        inserted = self.positive.insert(memory, seen.label, h=seen.entropy, x=seen.feature)
+        kept = summarise_vote(episode, text) if self.label == "fcl-vote" else seen
+        check_summary(kept)
+        entropy = relative_entropy(float(kept.entropy), len(text))
+        inserted = self.positive.insert(memory, kept.label, h=kept.entropy, x=kept.feature)
         added: Overlay = {}
         if self.uncertain[0] < entropy < self.uncertain[1]:
-            lowered = _lowered(seen.probabilities, self.mask, memory["negative_mask"].shape[-1])
-            added = self.negative.insert(memory, seen.label, h=seen.entropy, x=seen.feature, mask=lowered)
+            lowered = _lowered(kept.probabilities, self.mask, memory["negative_mask"].shape[-1])
+            added = self.negative.insert(memory, kept.label, h=kept.entropy, x=kept.feature, mask=lowered)
         lent = self.lend(episode, memory, inserted)
         positive, negative = self.positive.read(memory, lent), self.negative.read(memory, added)
         classes, x = len(text), seen.feature
@@ -133,7 +140,7 @@ class TDA(StreamMethod):
         diagnostics: dict[str, Diagnostic] = {
             "memory": len(positive) + len(negative),
             "entropy": entropy,
-            "pseudo_label": seen.label,
+            "pseudo_label": kept.label,
         }
 
         def commit() -> None:

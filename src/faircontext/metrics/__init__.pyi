@@ -15,6 +15,7 @@ from .multi_label import (
     threshold_for_f1 as threshold_for_f1,
     threshold_for_precision as threshold_for_precision,
 )
+from .orders import OrdersDifference as OrdersDifference, difference_over_orders as difference_over_orders
 from .saliency import (
     Curve as Curve,
     Localisation as Localisation,

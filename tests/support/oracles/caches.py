@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from oracles.losses_of_baselines import entropy, kept_views, softmax, unit
-from oracles.streams import Array, affinity, first_of_largest, logits, summarise
+from oracles.streams import Array, affinity, first_of_largest, logits, summarise, summarise_vote
 
 
 class Entry(NamedTuple):
@@ -37,13 +37,23 @@ def insert_if_surer(entries: list[Entry], entry: Entry, capacity: int) -> None:
 
 
 class DMN:
-    """Dynamic memory of DMN-ZS: the plain view of an image, under the pseudo-label of its views."""
+    """Dynamic memory of DMN-ZS: the plain view of an image, under the pseudo-label of its views.
+
+    Where FCL votes, the mean of the views that voted for the winner, under the winner.
+    """
 
     def __init__(
-        self, text: Array, scale: float, beta: float = 5.5, slots: int = 50, rho: float = 0.1, mix: float = 1.0
+        self,
+        text: Array,
+        scale: float,
+        beta: float = 5.5,
+        slots: int = 50,
+        rho: float = 0.1,
+        mix: float = 1.0,
+        label: str = "zero-shot",
     ) -> None:
         self.text, self.scale, self.beta, self.slots = np.float64(text), scale, beta, slots
-        self.rho, self.mix = rho, mix
+        self.rho, self.mix, self.label = rho, mix, label
         self.memory: list[list[Entry]] = [[] for _ in text]
 
     def answer(self, views: Array) -> Array:
@@ -51,7 +61,11 @@ class DMN:
         kept = kept_views(rows, self.rho)
         q = sum(softmax(rows[k]) for k in kept) / len(kept)
         z = np.float64(views[0])
-        insert_if_surer(self.memory[first_of_largest(q)], stored(z, entropy(q)), self.slots)
+        label, entry = first_of_largest(q), stored(z, entropy(q))
+        if self.label == "fcl-vote":
+            image = summarise_vote(views, self.text, self.scale)
+            label, entry = image.label, stored(image.feature, image.entropy)
+        insert_if_surer(self.memory[label], entry, self.slots)
         cosines = []
         for c, tau in enumerate(self.text):
             slots = [*(entry.feature for entry in self.memory[c]), tau]

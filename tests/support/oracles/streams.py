@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from oracles.exploration import explore
 from oracles.losses_of_baselines import entropy, kept_views, softmax
 
 Array = np.ndarray
@@ -50,6 +51,18 @@ def summarise(views: Array, text: Array, scale: float, rho: float | None) -> Sum
     scores = sum(rows[k] for k in chosen) / len(chosen)
     posterior = sum(softmax(rows[k]) for k in chosen) / len(chosen)
     return Summary(feature, scores, first_of_largest(scores), posterior, entropy(posterior))
+
+
+def summarise_vote(views: Array, text: Array, scale: float) -> Summary:
+    """Summarise what FCL's exploration keeps: the class with most votes, the views for it, the posterior of all."""
+    table = [np.float32(logits(view, text, 0.2 * scale)).tolist() for view in views]
+    vote = explore(table, 1)
+    rows = [logits(view, text, scale) for view in views]
+    voters = [view for view, choice in zip(vote.kept, vote.choices, strict=True) if choice == vote.ranking[0]]
+    feature = sum(np.float64(views[k]) for k in voters) / len(voters)
+    posterior = sum(softmax(rows[k]) for k in vote.kept) / len(vote.kept)
+    scores = sum(rows[k] for k in voters) / len(voters)
+    return Summary(feature, scores, vote.ranking[0], posterior, entropy(posterior))
 
 
 def affinity(cosine: float, a: float, b: float) -> float:

@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from oracles.streams import summarise_vote
+
 __all__ = ["Memory", "answer"]
 
 
@@ -35,6 +37,7 @@ def answer(
     beta: float = 5.0,
     rho: float = 0.1,
     sizes: tuple[int, int] = (3, 2),
+    voted: bool = False,
 ) -> tuple[int, np.ndarray] | None:
     """Answer an image, in place in the memory; None where a number that is used is not finite."""
     views, text = views.astype(np.float64), text.astype(np.float64)
@@ -45,14 +48,17 @@ def answer(
     if not (np.isfinite(mean).all() and np.isfinite(views[0]).all()):
         return None
     p = np.mean([softmax(logits[k]) for k in chosen], 0)
-    label, h = int(np.argmax(mean.astype(np.float32))), np.float32(entropy_of(p))
+    label, h, kept = int(np.argmax(mean.astype(np.float32))), np.float32(entropy_of(p)), x
+    if voted:
+        kept, _, label, p, value = summarise_vote(views, text, scale)
+        kept, h = np.float64(np.float32(kept)), np.float32(value)
 
     def insert(cache: dict[int, list[tuple]], entry: tuple, size: int) -> None:
         cache[label] = sorted([*cache.get(label, []), entry], key=lambda one: one[0])[:size]
 
-    insert(memory.positive, (h, x), sizes[0])
+    insert(memory.positive, (h, kept), sizes[0])
     if 0.2 < float(h) / math.log2(len(text)) < 0.5:
-        insert(memory.negative, (h, x, p), sizes[1])
+        insert(memory.negative, (h, kept, p), sizes[1])
     final = mean.copy()
     for c, entries in memory.positive.items():
         for _, other in entries:

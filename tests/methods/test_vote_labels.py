@@ -1,0 +1,114 @@
+"""What FCL's exploration makes a memory keep: known by hand, and what it leaves as it was."""
+
+import math
+from collections.abc import Callable
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from faircontext import DMN, TDA, Backbone, BoostAdapter, create_method
+from faircontext.errors import ArgumentError
+from faircontext.methods.stream import StreamMethod
+from faircontext.methods.vote_labels import summarise_vote
+from made_streams import episode_of, labels_of, make_stream, take_steps
+
+BOTH = pytest.mark.parametrize("name", ["tda", "dmn"])
+
+ANGLES = (40, 30, 28, 32, 90, 90, 90, 75, 60, 60)
+"""Of ten views between two classes, at 0 and 90 degrees; the plain view is the first."""
+
+
+@pytest.fixture(scope="module")
+def backbone(tiny: Callable[[str], Backbone]) -> Backbone:
+    return tiny("clip")
+
+
+def views_at(*degrees: float) -> Tensor:
+    return torch.tensor([[math.cos(math.radians(a)), math.sin(math.radians(a)), 0.0] for a in degrees])
+
+
+def test_the_confident_views_vote_and_those_for_the_winner_are_kept(backbone: Backbone) -> None:
+    text = torch.eye(2, 3)
+    views = views_at(*ANGLES)
+    views[7] = views_at(0)[0]  # of ten views three vote; four are at an end, the first three of them count
+    image = summarise_vote(episode_of(views, labels_of(text, backbone)), text.double())
+    assert (image.label, image.selected.tolist()) == (1, [4, 5, 6])
+    torch.testing.assert_close(image.feature, views[4].double())
+
+    views[5] = views_at(0)[0]  # 4, 5 and 6: two votes to one
+    image = summarise_vote(episode_of(views, labels_of(text, backbone)), text.double())
+    sure = (backbone.logit_scale * torch.tensor([0.0, 1.0])).softmax(0).double()
+    mean = (2 * sure + sure.flip(0)) / 3
+    assert image.label == 1
+    torch.testing.assert_close(image.feature, views[[4, 6]].double().mean(0))  # not the view that voted otherwise
+    torch.testing.assert_close(image.probabilities, mean, rtol=0, atol=1e-6)  # which counts here
+    assert float(image.entropy) == pytest.approx(-float((mean * mean.log()).sum()), abs=1e-5)
+
+
+def test_the_mean_of_the_voters_is_not_at_unit_length(backbone: Backbone) -> None:
+    text, views = torch.eye(2, 3), views_at(*[10.0] * 10)
+    views[:, 2] = torch.tensor([-0.5, 0.5] * 5)  # half of the views on either side
+    views = F.normalize(views, dim=-1)
+    method = TDA(label="fcl-vote")
+    labels = labels_of(text, backbone)
+    _, state = method.step(episode_of(views, labels), method.start(labels))
+    kept = state.tensors["positive_x"][0, 0]
+    torch.testing.assert_close(kept, views[:3].mean(0))
+    assert float(kept.norm()) < 0.99
+
+
+def test_a_memory_files_an_image_where_the_views_vote_and_answers_its_plain_view(backbone: Backbone) -> None:
+    views = views_at(*ANGLES)
+    labels = labels_of(torch.eye(2, 3), backbone)
+    plain, voted = TDA(negative_capacity=0), TDA(negative_capacity=0, label="fcl-vote")
+    before, _ = plain.step(episode_of(views, labels), plain.start(labels))
+    answer, state = voted.step(episode_of(views, labels), voted.start(labels))
+    assert (before.diagnostics["pseudo_label"], answer.diagnostics["pseudo_label"]) == (0, 1)
+    assert state.tensors["positive_count"].tolist() == [0, 1]
+    logits = backbone.logit_scale * views[0, :2].double()
+    logits[1] += 2.0 * math.exp(-5.0 * (1.0 - float(views[0] @ views[4])))
+    torch.testing.assert_close(answer.probabilities, logits.softmax(0).float(), rtol=0, atol=1e-6)
+
+
+@BOTH
+def test_with_one_view_nothing_changes(backbone: Backbone, name: str) -> None:
+    features, text = make_stream(4, 60)
+    labels = labels_of(text, backbone)
+    answers = []
+    for rule in ("zero-shot", "fcl-vote"):
+        method = create_method(name, label=rule)
+        assert isinstance(method, StreamMethod)
+        seen = [*take_steps(method, features, labels, method.start(labels))]
+        answers.append(torch.stack([one.probabilities for one in seen if one is not None]))
+    torch.testing.assert_close(*answers, rtol=0, atol=1e-6)
+
+
+@BOTH
+def test_views_that_are_not_finite_leave_no_trace(backbone: Backbone, name: str) -> None:
+    features, text = make_stream(3, 20, 12)
+    features[1, 1:] = torch.nan
+    labels, method = labels_of(text, backbone), create_method(name, label="fcl-vote")
+    assert isinstance(method, StreamMethod)
+    prediction, state = method.step(episode_of(features[1], labels), method.start(labels))
+    assert prediction.fallback == "the features of a view are NaN or infinite: answered by zero-shot"
+    assert state.seen == 0
+
+
+@BOTH
+def test_a_memory_by_one_rule_is_refused_by_the_other(backbone: Backbone, name: str) -> None:
+    features, text = make_stream(3, 1, 12)
+    labels = labels_of(text, backbone)
+    old, new = create_method(name), create_method(name, label="fcl-vote")
+    assert isinstance(old, StreamMethod)
+    assert isinstance(new, StreamMethod)
+    with pytest.raises(ArgumentError, match="invalid state: it is of settings"):
+        new.step(episode_of(features[0], labels), old.start(labels))
+
+
+def test_which_settings_need_views() -> None:
+    assert not TDA().sees_views
+    assert TDA(label="fcl-vote").sees_views
+    assert BoostAdapter().sees_views
+    assert DMN().sees_views
