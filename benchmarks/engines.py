@@ -8,8 +8,8 @@ masks and pairs, with the text of its classes cached, in bf16 (where the process
 floor is the bare tower of the same engine on as many pictures. One photo: `classify` with FCL in a process of its own,
 from its start to its exit, with the converted tower and the text in the cache; with --before beside the package in
 another folder (a git worktree's `src`), in turn. As commands do, this process keeps the memory that it frees, from
-which PyTorch's tower gains more than OpenVINO's; with --give-back it does not. Figures are medians, ratios those of medians.
-With --cpu seconds are those of the processor, of all threads, so that other jobs of the machine count little.
+which PyTorch's tower gains more than OpenVINO's; with --give-back it does not. Figures are medians, ratios those of
+medians. With --cpu seconds are those of the processor, of all threads, so that other jobs of the machine count little.
 """
 
 import argparse
