@@ -86,7 +86,7 @@ def fcl(backbones: Mapping[str, Backbone], masks: int, runs: int, clock: Clock) 
         method = create_method("fcl", preset="recommended", backbone=backbone, masks=masks)
         assert isinstance(method, FCL)
         recipe = backbone.view_recipe("recommended")
-        counts[name] = recipe.number + masks + method.k * (method.k - 1) // 2
+        counts[name] = recipe.count + masks + method.k * (method.k - 1) // 2
         works[name] = lambda labels=labels, method=method, recipe=recipe: method(Episode(image, labels, recipe))
         works[f"{name} bare"] = lambda one=backbone, count=counts[name]: bare(one, count)
     medians = {name: statistics.median(taken) for name, taken in in_turn(works, runs, clock).items()}
