@@ -21,7 +21,7 @@ from torch import Tensor
 from faircontext.errors import ArgumentError
 from faircontext.imagefiles import ZEROS, known_kind
 
-__all__ = ["keep_archive", "keep_tensors", "read_content", "read_weights"]
+__all__ = ["keep_archive", "keep_tensors", "read_content", "read_weights", "weights_in"]
 
 _KEYS = ("state_dict", "model_state_dict", "model")
 """Where training loops put the weights; the first that is there is taken."""
@@ -53,7 +53,11 @@ def read_weights(path: Path, key: str | None = None) -> tuple[dict[str, Tensor],
         ArgumentError: it is damaged, or holds more than tensors, no weights (or none under the key), weights twice, or
             changes to weights.
     """
-    content = read_content(path)
+    return weights_in(path, read_content(path), key)
+
+
+def weights_in(path: Path, content: Any, key: str | None = None) -> tuple[dict[str, Tensor], list[str]]:
+    """Return the weights in what a file holds; see `read_weights`."""
     tensors, warnings = _unwrap(path, content) if key is None else _part(path, content, key)
     averaged = [name for name in tensors if "." in name and _is_averaged(name.partition(".")[0])]
     if averaged and len(averaged) < len(tensors):

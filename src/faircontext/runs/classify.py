@@ -134,7 +134,7 @@ def _answer(options: ClassifyOptions, names: Sequence[str], found: Inputs, warn:
         if options.classifier:
             write_classifier(options.classifier, setup.labels)
         _print_run(options, setup, len(positions))
-        for warning in [*found.warnings, *name_warnings(names), *setup.labels.warnings(), *found.truth_warnings]:
+        for warning in [*found.warnings, *name_warnings(names), *setup.warnings(), *found.truth_warnings]:
             warn(warning)
         totals = totals_of(setup, [*setup.methods])
         several = setup.label_rule is not None
@@ -185,7 +185,7 @@ def _store(
     engine, facts = engine_of(options, model)
     for line in [*plan.describe(), *describe_engine(facts)]:
         print(line, flush=True)
-    for warning in [*found.warnings, *name_warnings(names), *plan.setup.labels.warnings(), *found.truth_warnings]:
+    for warning in [*found.warnings, *name_warnings(names), *plan.setup.warnings(), *found.truth_warnings]:
         warn(warning)
     folder = out if shard is None else out / f"shard-{shard[0]}-of-{shard[1]}"
     strict, interruption = _Strict(engine), None
