@@ -117,7 +117,7 @@ def read_content(path: Path) -> Any:
     if not safetensors and not head.startswith((b"PK\3\4", b"\x80")):
         what = "is empty" if not head else f"holds {ZEROS}" if not any(head) else ""
         what = what or f"holds {known_kind(head) or 'neither safetensors nor what PyTorch writes'}"
-        raise ArgumentError(f"{path}: no file of weights: it {what}")
+        raise ArgumentError(f"{path}: no file of weights: it {what}{'' if head else '; fetch it again'}")
     try:
         if safetensors:
             return load_file(path)
@@ -164,7 +164,7 @@ def _unwrap(path: Path, content: Any) -> tuple[dict[str, Tensor], list[str]]:
         return tensors, warnings
     listed = ", ".join(map(str, list(content)[:8])) or "nothing"
     named = next(iter([*parts, *_key_paths(content)]), None)
-    hint = "" if named is None else f"; {_to_take('.'.join([*above, named]))}"
+    hint = "; take another checkpoint" if named is None else f"; {_to_take('.'.join([*above, named]))}"
     raise ArgumentError(f"{path}: holds {listed}, and no weights under {', '.join(_KEYS)}{hint}")
 
 
