@@ -248,10 +248,10 @@ def test_images_with_several_labels_are_no_fault(
     (folder / "classnames.txt").write_text("cat\ndog\n")
     capsys.readouterr()
     assert main(["doctor", *model, "--root", str(tmp_path / "sets")]) == 0
-    (line,) = [line for line in capsys.readouterr().out.splitlines() if " data: " in line]
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if line[9:].startswith("data: ")]
     assert line.startswith("ok       data: many: found: ")
     assert line.endswith("; its images have several labels, for --multi-label")
-    (folder / table).write_text("\n".join(lines[table]).replace("dog", "fox"))  # no class
+    (folder / "labels.csv").write_text("\n".join(lines["labels.csv"]).replace("dog", "fox"))  # no class
     _, problems, _ = look(capsys, *model, "--root", str(tmp_path / "sets"))
     assert problems
 

@@ -22,13 +22,13 @@ class Report:
         summary: what is there, a line each.
         problems: why the data set cannot be evaluated in full, a line each.
         usable: whether there is an image that can be evaluated, with class names that can.
-        several: whether an image has more than one label.
+        most_labels: of one image.
     """
 
     summary: tuple[str, ...]
     problems: tuple[str, ...]
     usable: bool
-    several: bool = False
+    most_labels: int = 0
 
 
 def check_present(dataset: Dataset, partial: bool) -> None:
@@ -91,8 +91,8 @@ def check_dataset(
     if unusable:
         problems.append(f"{len(unusable)} class names cannot be used: {and_more(unusable, separator='; ')}")
     (summary if partial else problems).extend(absent)
-    usable, several = bool(dataset.samples) and not unusable, any(len(own) > 1 for own in label_sets)
-    return Report((*summary, *dataset.warnings), tuple(problems), usable, several)
+    usable = bool(dataset.samples) and not unusable
+    return Report((*summary, *dataset.warnings), tuple(problems), usable, max(map(len, label_sets), default=0))
 
 
 def _check_parts(name: str, root: Path, split: str, read: bool, partial: bool) -> Report:

@@ -253,9 +253,9 @@ def _datasets(root: Path, backbone: Backbone | None) -> Iterator[Finding]:
 def _read(name: str, root: Path) -> tuple[Report, bool]:
     """Return what a check of a data set shows, and whether it was read as one whose images have several labels."""
     report = check_dataset(name, root)
-    if report.problems and known_name(name) is None:
+    if known_name(name) is None and (report.problems or not report.most_labels):
         whole = check_dataset(name, root, several=True)
-        if whole.several and not whole.problems:
+        if whole.most_labels > 1 and not whole.problems:
             return whole, True
     return report, False
 
