@@ -164,8 +164,8 @@ def test_the_name_of_coops_folder_tells_of_another_place_of_the_class(
         []
         if above.endswith("end")
         else [
-            f"{context.source}: its folder's name, {above}, says that it was learnt with the class name {where}; here "
-            "the name comes after it, as with CoOp's setting end"
+            f"{context.source}: {above[-9:].strip('_')} in its folder's name says that it was learnt with the class "
+            f"name {where}; here the name comes after it, as with CoOp's setting end"
         ]
     )
 

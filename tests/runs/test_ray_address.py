@@ -1,8 +1,10 @@
 """A cluster that cannot be reached is one line, before a model is loaded."""
 
 import socket
+import socketserver
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -10,13 +12,36 @@ from faircontext.cli import main
 from faircontext.errors import FairContextError
 from faircontext.runs.ray_address import check_address
 
+SETTINGS = b"\0\0\x18\4" + bytes(5) + bytes(24)
+"""What a server of gRPC begins with."""
+
 FIX = "; start it, correct the address, or unset RAY_ADDRESS for a cluster on this machine"
 
 
+Server = Callable[[bytes], int]
+
+
 @pytest.fixture
-def listening() -> Iterator[int]:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        yield server.getsockname()[1]
+def server() -> Iterator[Server]:
+    """Return a function that starts a server which answers every connection with some bytes, and returns its port."""
+    started: list[socketserver.TCPServer] = []
+
+    def start(answer: bytes) -> int:
+        class Handler(socketserver.BaseRequestHandler):
+            def handle(self) -> None:
+                self.request.sendall(answer)
+                while self.request.recv(100):
+                    pass
+
+        started.append(socketserver.ThreadingTCPServer(("127.0.0.1", 0), Handler))
+        threading.Thread(target=started[-1].serve_forever, args=(0.05,), daemon=True).start()
+        port: int = started[-1].server_address[1]
+        return port
+
+    yield start
+    for one in started:
+        one.shutdown()
+        one.server_close()
 
 
 @pytest.fixture
@@ -71,10 +96,25 @@ def test_what_is_no_address_is_refused(address: str, monkeypatch: pytest.MonkeyP
     )
 
 
-def test_what_can_be_reached_or_is_not_named_is_left_to_ray(listening: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    for address in ("", "auto", "local", "anyscale://x", f"127.0.0.1:{listening}", f"ray://localhost:{listening}"):
+def test_what_answers_as_ray_or_is_not_named_is_left_to_ray(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    port = server(SETTINGS)
+    for address in ("", "auto", "local", "anyscale://x", f"127.0.0.1:{port}", f"ray://localhost:{port}"):
         monkeypatch.setenv("RAY_ADDRESS", address)
         check_address(2.0)
+    port = server(b"\x15\x03\x03\x00\x02\x02\x46")  # an alert of TLS
+    monkeypatch.setenv("RAY_ADDRESS", f"127.0.0.1:{port}")
+    monkeypatch.setenv("RAY_USE_TLS", "1")
+    check_address(2.0)
+
+
+def test_another_server_is_refused(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("faircontext.runs.ray_address._own_address", lambda _: [])
+    for answer in (b"-ERR unknown command\r\n", b"SSH-2.0-OpenSSH_9.6\r\n"):
+        line = said(f"127.0.0.1:{server(answer)}", monkeypatch)
+        assert "there: something else listens there; " in line
+    monkeypatch.setenv("RAY_ADDRESS", f"127.0.0.1:{server(b'')}")  # accepts, and is silent
+    with pytest.raises(FairContextError, match="there: timed out; "):
+        check_address(0.3)
 
 
 def test_commands_say_it_before_a_model_is_loaded(

@@ -246,7 +246,7 @@ def _doubts(path: Path) -> tuple[str, ...]:
         return ()
     where = {"front": "before it", "middle": "in the midst of it"}[match[1]]
     return (
-        f"its folder's name, {match.string}, says that it was learnt with the class name {where}; here the name comes "
+        f"ctp{match[1]} in its folder's name says that it was learnt with the class name {where}; here the name comes "
         "after it, as with CoOp's setting end",
     )
 

@@ -1,4 +1,8 @@
-"""The address of a Ray cluster: whether something listens there, which Ray itself tries for minutes without a word."""
+"""The address of a Ray cluster: whether a server answers there, which Ray itself tries for minutes without a word.
+
+Ray's servers speak gRPC, whose connections are of HTTP/2: either side begins with a frame of settings (RFC 9113, Sec.
+3.4).
+"""
 
 import os
 import socket
@@ -13,6 +17,9 @@ ADDRESS = "RAY_ADDRESS"
 """Variable of the environment that names a cluster."""
 
 _SECONDS = 10.0
+_OPENING = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(3) + b"\4" + bytes(5)
+"""What a client of HTTP/2 begins with: the preface, and empty settings, a frame of type 4."""
+
 _CLIENT_PORT = 10_001
 """Of Ray's client server, where `ray://` names none."""
 
@@ -20,14 +27,14 @@ _LOOPBACK = ("127.", "localhost", "::1")
 
 
 def check_address(seconds: float = _SECONDS) -> None:
-    """Raise `FairContextError` where the environment names a cluster at whose address nothing listens.
+    """Raise `FairContextError` where the environment names a cluster, and no server answers at its address.
 
     Args:
-        seconds: for a connection.
+        seconds: for a connection, and for its first bytes.
 
     Raises:
         ArgumentError: what it names is no address.
-        FairContextError: nothing listens there, or no host is called so.
+        FairContextError: nothing listens there, or what is no server of gRPC, or no host is called so.
     """
     address = os.environ.get(ADDRESS, "")
     scheme, _, place = address.rpartition("://")
@@ -42,7 +49,7 @@ def check_address(seconds: float = _SECONDS) -> None:
     problem: Exception = OSError("no such host")
     for one in (host, *_own_address(host)):
         try:
-            socket.create_connection((one, port), seconds).close()
+            _greet(one, port, seconds)
         except (OSError, UnicodeError) as error:
             problem = error
         else:
@@ -51,6 +58,18 @@ def check_address(seconds: float = _SECONDS) -> None:
         f"{ADDRESS} {address}: no Ray cluster can be reached there: {first_reason(problem)}; start it, correct the "
         f"address, or unset {ADDRESS} for a cluster on this machine"
     )
+
+
+def _greet(host: str, port: int, seconds: float) -> None:
+    """Open a connection as a client of gRPC does; raise `OSError` where no server of gRPC answers."""
+    with socket.create_connection((host, port), seconds) as connection:
+        if os.environ.get("RAY_USE_TLS", "0").lower() not in ("", "0", "false"):
+            return  # the settings are encrypted
+        connection.sendall(_OPENING)
+        with connection.makefile("rb") as answer:
+            head = answer.read(9)
+    if len(head) < 9 or head[3] != 4:
+        raise OSError("something else listens there")
 
 
 def _own_address(host: str) -> list[str]:
