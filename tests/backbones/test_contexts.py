@@ -416,7 +416,23 @@ def test_explain_saves_what_classify_starts_from(
     assert same_bits(context.tokens, FCL(masks=16, k=3).adapt(episode).calibration.context)
     run("classify", *shared, *settings, "--context", str(saved), "--json", str(tmp_path / "rows.json"))
     assert json.loads((tmp_path / "rows.json").read_text())["run"]["context"] == str(saved)
+    prepended, hp = str(tmp_path / "hp.pth"), (*settings, "context=cl-hp")
+    run("explain", *shared, *hp, "--out", str(tmp_path / "hp"), "--save-context", prepended)
+    run("classify", *shared, *hp, "--context", prepended)
+    run("classify", *shared, "--method", "zero_shot", "--context", prepended)
     capsys.readouterr()
+    run("classify", *shared, *hp, "--context", str(saved))
+    assert (
+        "learnt.pth: learnt in place of the words before the class name; context='cl-hp' starts from it before the "
+        in (capsys.readouterr().err)
+    )
+    for method, fix in (("fcl", "; use context='cl-hp'\n"), ("tpt", "it takes a context of CL or of CoOp\n")):
+        assert main(["classify", *shared, "--method", method, "--context", prepended]) == 2
+        err = capsys.readouterr().err
+        assert err.startswith(
+            f"faircontext: {prepended}: learnt before the whole prompt, as with context='cl-hp', and "
+        )
+        assert err.endswith(fix)
     run("explain", *shared, *settings, "calibrate=false", "--out", str(tmp_path / "two"), "--save-context", "no.pth")
     assert "no.pth: not written, as nothing was learnt (calibration is off)" in capsys.readouterr().err
     assert not Path("no.pth").exists()
