@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import Any
 
 from faircontext.backbones import Backbone
@@ -39,6 +40,11 @@ class Setup:
         facts = {"backbone": backbone.name, "prompts": options.prompts_name, "logit_scale": backbone.logit_scale}
         facts |= {"weights": backbone.weights_hash} if options.unknown else {}
         return replace(self, rejection=options.rejection(self.methods, facts))
+
+    def warnings(self) -> list[str]:
+        """Return what a person should know about prompts and methods before a run, a line each."""
+        methods = (method.label_warnings(self.labels) for method in self.methods.values())
+        return list(dict.fromkeys([*self.labels.warnings(), *chain.from_iterable(methods)]))
 
     def judge(self, answers: Iterator[AnsweredImage]) -> Iterator[AnsweredImage]:
         """Return answers without the predictions that are withheld, or with several labels each."""
