@@ -17,7 +17,7 @@ from faircontext.datasets.layouts import imagenet_wnids
 from faircontext.datasets.spec import CATALOGUE
 from faircontext.runs.answer import answer_images
 from faircontext.runs.experiments import experiment_names, read_experiment
-from faircontext.runs.groups import find_sidecars
+from faircontext.runs.sidecars import find_sidecars
 from faircontext.runs.reproduce import interpolate
 from faircontext.runs.store import load_runs
 
