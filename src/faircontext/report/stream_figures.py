@@ -12,6 +12,7 @@ from matplotlib.lines import Line2D
 
 from faircontext.metrics.orders import means_by_part
 from faircontext.metrics.stats import Interval
+from faircontext.report.paper import dataset_title
 from faircontext.report.style import BLUE, COLUMN, GREY, PAGE, FigureResult, interval_columns, new_figure
 from faircontext.report.tables import marked_title, tuned_note
 from faircontext.runs.groups import RunGroup, group_runs, method_title
@@ -85,8 +86,8 @@ def draw_positions(group: RunGroup, _: Sidecars) -> FigureResult | str:
         )
     figure = positions_figure(group.title, curves)
     rows = [row for curve in curves for row in _rows(curve)]
-    notes = tuned_note((method_title(c.found.method), name) for c in curves for name in c.found.tuned)
-    return FigureResult(figure, rows, tuple(notes))
+    tuned = ((method_title(c.found.method), dataset_title(name)) for c in curves for name in c.found.tuned)
+    return FigureResult(figure, rows, tuple(tuned_note(tuned)))
 
 
 def _rows(curve: PositionCurve) -> list[dict[str, Any]]:

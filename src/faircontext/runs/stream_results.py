@@ -99,7 +99,7 @@ class StreamResult:
 
     def cost(self, name: str) -> float | None:
         """Return the largest of a number that runs record of their states, None where one has not."""
-        known = [float(result.state[name]) for result in self.all if name in result.state]
+        known: list[float] = [result.state[name] for result in self.all if name in result.state]
         return max(known) if len(known) == len(self.all) else None
 
     def paired(self, other: Mapping[str, Result]) -> tuple["StreamResult", Bool[np.ndarray, "orders images"]] | None:
