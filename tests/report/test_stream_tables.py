@@ -140,6 +140,30 @@ def test_data_sets_are_pooled_in_the_orders_that_all_have(tmp_path: Path) -> Non
     ]
 
 
+def test_what_is_not_a_whole_data_set_says_so_once(tmp_path: Path) -> None:
+    orders(tmp_path, images=20, listed=40, unreadable=[19], limit=20)
+    notes = stream_tables(block_of(tmp_path))[0].footnotes
+    assert [note for note in notes if note.startswith("DTD")] == [
+        "DTD: 50% of 40 images, 20 of them are there.",
+        "DTD: 1 of 20 files unreadable and left out.",
+    ]
+    for order in range(2):
+        right = {"zero_shot": range(10), "tda": range(12)}
+        write_stream(tmp_path / "stopped", "dtd", right, order, answered=5 * (order > 0))
+    text = write_tables(find_runs([tmp_path / "stopped"]), "paper", "md", "top1", lambda _: None)
+    assert "not complete (5 of 20 so far)" in text
+    (row,) = (
+        line for line in text.splitlines() if line.startswith("| DTD ") and "| TDA " in line and "Zero" not in line
+    )
+    assert "|      1 |   5 |" in row  # the order that has an answer
+
+
+def test_without_an_answer_the_table_is_empty_and_is_there(tmp_path: Path) -> None:
+    write_stream(tmp_path, "dtd", {"zero_shot": range(10), "tda": range(12)}, 0, answered=0)
+    text = write_tables(find_runs([tmp_path]), "paper", "md", "top1", lambda _: None)
+    assert text.startswith("**Top-1 accuracy (%) of ViT-B-16")
+
+
 def test_arrangements_are_blocks_of_their_own(tmp_path: Path) -> None:
     orders(tmp_path, right=TDA[:2])
     orders(tmp_path, right=TDA[:2], arrangement="sorted")
@@ -244,6 +268,9 @@ def test_the_figure_is_of_all_orders_and_is_drawn_once(tmp_path: Path, capsys: p
     assert ends == sorted(ends)
     pixels = matplotlib.image.imread(out / "stream.png")
     assert len(np.unique(pixels.reshape(-1, pixels.shape[-1]), axis=0)) > 20
+    again = tmp_path / "again"
+    assert main(["figures", str(tmp_path / "runs"), "--only", "stream", "--out", str(again)]) == 0
+    assert all((again / path.name).read_bytes() == path.read_bytes() for path in out.iterdir())
     capsys.readouterr()
     write_run(tmp_path / "others", "dtd", {"zero_shot": range(10), "zero": range(11)})
     assert main(["figures", str(tmp_path / "others"), "--only", "stream", "--out", str(out)]) == 1

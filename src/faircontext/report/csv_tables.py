@@ -278,9 +278,9 @@ def write_tables(
         return to_csv(_with_same_columns(records))
     tables = list[Table | str]()
     for group in groups:
-        if group.memory or group.methods != ["zero_shot"]:  # zero-shot is the first row of those with a memory, too
+        if group.memory or group.methods != ["zero_shot"] or not blocks:  # else it is the first row of a block
             tables.append(long_table(group) if style == "long" else paper_table(group, metric))
-            tables += [comparison_table(group)] if compared else []
+        tables += [comparison_table(group)] if compared else []
     for block in blocks:
         tables += stream_tables(block, style == "long", METRICS[metric])
         tables += [published_table(block)] if compared else []

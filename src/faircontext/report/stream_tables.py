@@ -18,7 +18,7 @@ from faircontext.metrics.stats import Interval, holm
 from faircontext.report.paper import dataset_title, sets_by_benchmark, settings_title
 from faircontext.report.render import Cell, Table
 from faircontext.report.table_metrics import MISSING, TOP1, Metric
-from faircontext.report.tables import marked_title, tuned_note
+from faircontext.report.tables import marked_title, shortfalls, tuned_note
 from faircontext.runs.groups import method_title
 from faircontext.runs.results import Result
 from faircontext.runs.stream_results import StreamResult, StreamRuns
@@ -101,8 +101,13 @@ def _notes(block: StreamBlock) -> Iterator[str]:
         "These methods have seen unlabelled test images before; the others have not. Early images meet an empty "
         "memory, so that accuracies of streams of other lengths do not compare."
     )
-    results = [result for (_, _), found in block.results.items() for result in found.all]
-    yield from tuned_note(dict.fromkeys((method_title(r.method), dataset_title(r.dataset)) for r in results if r.tuned))
+    yield from tuned_note(_tuned(block))
+    results = [result for method in block.runs.methods for result in _results(block, method)]
+    whole = dict.fromkeys((result.dataset, ", ".join(shortfalls(result))) for result in results)
+    yield from (f"{dataset_title(name)}: {parts}." for name, parts in whole if parts)
+    unreadable = dict.fromkeys((r.dataset, r.unreadable, r.unreadable + r.n) for r in results if r.unreadable)
+    for name, count, files in unreadable:
+        yield f"{dataset_title(name)}: {count:,} of {files:,} files unreadable and left out."
     if left := [name for name in block.runs.methods if (block.scopes[-1][0], name) not in block.results]:
         yield f"Not of all data sets in one order, and left out there: {', '.join(map(method_title, left))}."
 

@@ -28,6 +28,7 @@ __all__ = [
     "pooled_bins",
     "pooled_comparison",
     "pooled_table",
+    "shortfalls",
     "tuned_note",
 ]
 
@@ -266,12 +267,13 @@ def coverage(group: TableGroup) -> Iterator[str]:
     for name, results in group.results.items():
         by_run = {id(result.run): result for result in results.values()}
         for result in by_run.values():
-            if parts := ", ".join(_parts(result)):
+            if parts := ", ".join(shortfalls(result)):
                 where = f" ({result.run.folder})" if len(by_run) > 1 else ""
                 yield f"{dataset_title(name)}{where}: {parts}."
 
 
-def _parts(result: Result) -> Iterator[str]:
+def shortfalls(result: Result) -> Iterator[str]:
+    """Yield in what a result is not of a whole data set of the test split."""
     config, seen = result.config, result.seen
     listed, images = config["dataset"]["listed"], config["dataset"]["images"]
     if seen < listed:
