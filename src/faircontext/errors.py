@@ -26,6 +26,7 @@ __all__ = [
     "check_interval",
     "check_minimum",
     "check_type",
+    "counted",
     "first_reason",
     "in_one_line",
     "lines_and_more",
@@ -97,6 +98,11 @@ def one_line(text: str) -> str:
 def _raised(error: BaseException) -> str:
     """Return what a stranger's code has raised, in one line."""
     return one_line(f"{type(error).__name__}: {error}")
+
+
+def counted(n: int, noun: str) -> str:
+    """Return a count with its noun, in the plural unless it is one: `1 image`, `2,000 images`, `3 classes`."""
+    return f"{n:,} {noun if n == 1 else f'{noun}es' if noun.endswith(('s', 'x', 'ch', 'sh')) else f'{noun}s'}"
 
 
 def and_more(items: Sequence[str], limit: int = 5, separator: str = ", ") -> str:

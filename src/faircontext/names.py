@@ -205,11 +205,17 @@ class FolderTruth:
         return f"{head}, taken as positions in the list of classes, from 0: {and_more(pairs, 20)}{doubt}"
 
 
-def list_warnings(names: Sequence[str]) -> list[str]:
-    """Return what is odd in a whole list of class names, a line each."""
+def list_warnings(names: Sequence[str], several: bool = False) -> list[str]:
+    """Return what is odd in a whole list of class names, a line each.
+
+    Args:
+        names: of all classes.
+        several: whether an image may have several labels: then one label is decided upon as any other.
+    """
     lines = []
     if len(names) == 1:
-        lines.append(f"with one class, {names[0]}, nothing is decided: every image is answered with it")
+        if not several:
+            lines.append(f"with one class, {names[0]}, nothing is decided: every image is answered with it")
         if "," in names[0]:
             lines.append("the one class name has commas in it; a file of class names has one a line")
         elif other := next((mark for mark in _OTHER_COMMAS if mark in names[0]), None):
@@ -217,12 +223,12 @@ def list_warnings(names: Sequence[str]) -> list[str]:
     return lines + _odd_forms(names)
 
 
-def name_warnings(names: Sequence[str]) -> list[str]:
+def name_warnings(names: Sequence[str], several: bool = False) -> list[str]:
     """Return what a person should know about class names before a run, a line each.
 
     Besides `list_warnings`: which names are equal or nearly so. In a known data set that is as it should be.
     """
-    lines = list_warnings(names)
+    lines = list_warnings(names, several)
     equal, alike = Counter(map(compose, names)), Counter(map(normalise, names))
     doubled = sorted({name for name in names if equal[compose(name)] > 1})
     if doubled:

@@ -2,9 +2,11 @@
 
 import json
 import tarfile
-from collections.abc import Callable, Iterator
+from bisect import bisect_right
+from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
 from importlib.util import find_spec
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,7 +16,7 @@ from faircontext.errors import ArgumentError, and_more, reason_of
 from faircontext.imageio import image_extensions
 from faircontext.sources import Cell, Member, Source
 
-__all__ = ["Found", "expand_braces", "hugging_face_names", "parquet_images", "tar_images"]
+__all__ = ["Found", "expand_braces", "find_cells", "find_members", "hugging_face_names", "parquet_images", "tar_images"]
 
 
 class Found(NamedTuple):
@@ -91,6 +93,16 @@ def tar_images(
         for value in sample.values():
             if isinstance(value, Member):
                 yield Found(str(value), value, label)
+
+
+def find_members(archive: Path, names: Collection[str]) -> dict[str, Member]:
+    """Return where some pictures lie in a tar archive, by name; those that are not in it are left out.
+
+    Raises:
+        ArgumentError: it is no such archive.
+    """
+    pictures = (sample["data"] for sample in _members(archive, lambda _: None, lambda _: None))
+    return {one.name: one for one in pictures if isinstance(one, Member) and one.name in names}
 
 
 def _members(archive: Path, say: Callable[[str], None], leave_out: Callable[[str], None]) -> Iterator[dict[str, Any]]:
@@ -212,8 +224,31 @@ def parquet_images(
                     yield Found(str(cell), cell, found[0] if not several else None if words is None else found)
                     number += 1
     except (OSError, pa.ArrowException) as error:
-        reason = str(error).splitlines()[0]
-        raise ArgumentError(f"{table}: is no Parquet table that can be read: {reason}") from None
+        raise _no_table(table, error) from None
+
+
+def find_cells(table: Path, image_column: str | None, rows: Collection[int]) -> dict[int, Cell]:
+    """Return some cells of a Parquet table by the number of their row, from 0; those that it lacks are left out.
+
+    Raises:
+        ArgumentError: it is no Parquet table, or has no such column.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        with pq.ParquetFile(table) as file:
+            column = _image_column(table, file.schema_arrow, image_column)
+            sizes = [file.metadata.row_group(group).num_rows for group in range(file.num_row_groups)]
+    except (OSError, pa.ArrowException) as error:
+        raise _no_table(table, error) from None
+    starts = [0, *accumulate(sizes)]
+    groups = {row: bisect_right(starts, row) - 1 for row in rows if 0 <= row < starts[-1]}
+    return {row: Cell(str(table), column, group, row - starts[group], row) for row, group in groups.items()}
+
+
+def _no_table(table: Path, error: Exception) -> ArgumentError:
+    return ArgumentError(f"{table}: is no Parquet table that can be read: {str(error).splitlines()[0]}")
 
 
 def _image_column(table: Path, schema: Any, asked: str | None) -> str:

@@ -70,7 +70,7 @@ def check_dataset(
     summary = [
         f"found: {dataset.layout}",
         f"{len(dataset.names)} classes, {len(labels)} with images; in this order: {first}, ...",
-        *name_warnings(dataset.names),
+        *name_warnings(dataset.names, several),
         _count(dataset, split),
     ]
     absent, listed = list[str](), len(dataset.samples) + len(dataset.missing)

@@ -2,7 +2,6 @@
 
 import glob
 import os
-import re
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -18,11 +17,10 @@ from faircontext.datasets.spec import Sample, Truth
 from faircontext.errors import ArgumentError, first_reason
 from faircontext.imageio import image_extensions
 from faircontext.names import FolderTruth
-from faircontext.sources import Cell, Remote, file_system
+from faircontext.sources import Cell, Remote, file_system, is_address
 
 __all__ = ["Inputs", "InputOptions", "collect", "find_images"]
 
-_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 _NOTHING = "give at least one image, folder, or - for file names on standard input"
 
 
@@ -170,7 +168,7 @@ class _Finder:
             yield from self._folder(Path(word))
         elif self._files_only or not word or "\0" in word or os.path.lexists(word):
             yield from self._file(_named_file(word))
-        elif _URL.match(word):
+        elif is_address(word):
             yield from self._address(word)
         elif "{" in word:
             for name in expand_braces(word):
@@ -250,7 +248,7 @@ class _Finder:
                     yield from self._name_in_list(name)
 
     def _name_in_list(self, name: str) -> Iterator[Found]:
-        if not self._files_only and _URL.match(name):
+        if not self._files_only and is_address(name):
             return self._address(name)
         path = Path(name)
         archive = path.suffix.lower() in (".tar", ".parquet") and path.is_file()
@@ -297,7 +295,7 @@ def _names_at(system: Any, address: str, leave_out: Callable[[str], None]) -> li
 
 def _located(written: str, folder: Path, label: Written) -> Found:
     """Return an image that a table lists, by its path below the table's folder or its address."""
-    if _URL.match(written):
+    if is_address(written):
         return Found(written, Remote(written), label)
     path = Path(written)
     if not os.path.lexists(folder / path):

@@ -64,6 +64,7 @@ _SHAPE: Mapping[str, Any] = {
     "status": _STATUS,
     "folder?": _TEXT,
     "working_directory?": _TEXT,
+    "image_column?": _TEXT,
     "model?": {},
     "sessions": [{"versions?": {}, "seconds?": _or_null(_NUMBER)}],
     "hashes": {"*": _TEXT},

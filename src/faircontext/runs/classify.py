@@ -134,7 +134,12 @@ def _answer(options: ClassifyOptions, names: Sequence[str], found: Inputs, warn:
         if options.classifier:
             write_classifier(options.classifier, setup.labels)
         _print_run(options, setup, len(positions))
-        for warning in [*found.warnings, *name_warnings(names), *setup.labels.warnings(), *found.truth_warnings]:
+        for warning in [
+            *found.warnings,
+            *name_warnings(names, options.multi_label),
+            *setup.labels.warnings(),
+            *found.truth_warnings,
+        ]:
             warn(warning)
         totals = totals_of(setup, [*setup.methods])
         several = setup.label_rule is not None
@@ -176,7 +181,15 @@ def _store(
     model = options.load(options.labels_of_methods)
     name = _name_of(inputs)
     dataset = Dataset(
-        name, Path.cwd(), and_more(inputs), "all", tuple(names), found.images, regime=options.regime, in_order=True
+        name,
+        Path.cwd(),
+        and_more(inputs),
+        "all",
+        tuple(names),
+        found.images,
+        regime=options.regime,
+        in_order=True,
+        image_column=options.image_column,
     )
     plan = plan_of(options, dataset, model, shard)
     _check_files(options, found)
@@ -185,7 +198,12 @@ def _store(
     engine, facts = engine_of(options, model)
     for line in [*plan.describe(), *describe_engine(facts)]:
         print(line, flush=True)
-    for warning in [*found.warnings, *name_warnings(names), *plan.setup.labels.warnings(), *found.truth_warnings]:
+    for warning in [
+        *found.warnings,
+        *name_warnings(names, options.multi_label),
+        *plan.setup.labels.warnings(),
+        *found.truth_warnings,
+    ]:
         warn(warning)
     folder = out if shard is None else out / f"shard-{shard[0]}-of-{shard[1]}"
     strict, interruption = _Strict(engine), None

@@ -249,7 +249,11 @@ class Plan:
         if self.shard is not None and not len(self.positions):
             n = min(len(dataset.samples), self.limit or len(dataset.samples))
             yield f"shard {self.shard[0]}/{self.shard[1]} has no image, since there are only {n:,}"
-        yield from (*dataset.warnings, *list_warnings(dataset.names), *self.setup.labels.warnings())
+        yield from (
+            *dataset.warnings,
+            *list_warnings(dataset.names, self.setup.label_rule is not None),
+            *self.setup.labels.warnings(),
+        )
 
 
 def find_datasets(options: EvaluateOptions) -> list[Dataset]:

@@ -147,6 +147,7 @@ def carry_out_in(
         "folder": str(plan.dataset.folder),
         "working_directory": str(Path.cwd()),
         "layout": plan.dataset.layout,
+        **({} if plan.dataset.image_column is None else {"image_column": plan.dataset.image_column}),
         "model": dict(plan.setup.labels.backbone.facts),
     }
     streams = plan.start_streams(warn)
