@@ -195,7 +195,7 @@ def test_descriptions_that_are_a_filled_template_are_that_template(lite0: Backbo
     ("descriptions", "message"),
     [
         ({"cat": ["A cat."]}, "lacks prompts of 'snail'; give each class at least one"),
-        ([["a"]], "has prompts of 1 classes"),
+        ([["a"]], "has prompts of 1 class, and"),
         (
             [["a"], ["word " * 200]],
             "prompt 'word word .* more than the 128 that lite0 reads; shorten it, or truncate it",

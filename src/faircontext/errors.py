@@ -20,6 +20,7 @@ __all__ = [
     "FeatureError",
     "ImageError",
     "LabelError",
+    "LongPromptError",
     "Registry",
     "and_more",
     "check_choice",
@@ -61,6 +62,21 @@ class FeatureError(FairContextError, ArithmeticError):
 
 class LabelError(FairContextError, ValueError):
     """A class name or a prompt template cannot be used."""
+
+
+class LongPromptError(LabelError):
+    """A prompt has more tokens than a text tower reads.
+
+    Attributes:
+        prompt: its text.
+    """
+
+    def __init__(self, message: str, prompt: str) -> None:
+        super().__init__(message)
+        self.prompt = prompt
+
+    def __reduce__(self) -> tuple[type["LongPromptError"], tuple[str, str]]:
+        return LongPromptError, (str(self), self.prompt)
 
 
 class ImageError(FairContextError, OSError):

@@ -288,22 +288,27 @@ def parse_labels(text: str, source: str = "--labels") -> tuple[str, ...]:
     return _clean(text.split(","), source)
 
 
-def split_labels(text: str, source: str) -> tuple[str, ...]:
+def split_labels(text: str, source: str, what: str = "class names") -> tuple[str, ...]:
     """Read class names, one a line; blank lines and lines that start with # are left out.
 
     Args:
         text: the names.
         source: what gives them, for the message.
+        what: they are, for the message.
 
     Raises:
         LabelError: there are none.
     """
     lines = text.split("\n")  # splitlines knows more ends than a file has
-    return _clean((line for line in lines if not line.lstrip().startswith("#")), source)
+    return _clean((line for line in lines if not line.lstrip().startswith("#")), source, what)
 
 
-def read_labels(path: Path) -> tuple[str, ...]:
+def read_labels(path: Path, what: str = "class names") -> tuple[str, ...]:
     """Read class names from a text file, see `split_labels`.
+
+    Args:
+        path: of the file.
+        what: they are, for the message.
 
     Raises:
         LabelError: the file cannot be read, or has no names.
@@ -314,11 +319,11 @@ def read_labels(path: Path) -> tuple[str, ...]:
         raise LabelError(f"{path}: not a text file in UTF-8; save it as UTF-8") from None
     except OSError as error:
         raise LabelError(f"{path}: {reason_of(error)}") from None
-    return split_labels(text, str(path))
+    return split_labels(text, str(path), what)
 
 
-def _clean(names: Iterable[str], source: str) -> tuple[str, ...]:
+def _clean(names: Iterable[str], source: str, what: str = "class names") -> tuple[str, ...]:
     cleaned = tuple(compose(name.strip()) for name in names if name.strip())
     if not cleaned:
-        raise LabelError(f"{source}: no class names; give at least one")
+        raise LabelError(f"{source}: no {what}; give at least one")
     return cleaned

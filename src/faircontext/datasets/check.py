@@ -7,7 +7,15 @@ from pathlib import Path
 from faircontext.datasets.corrupted import expand
 from faircontext.datasets.load import load_dataset
 from faircontext.datasets.spec import CORRUPTED, DATASETS, Dataset, locate
-from faircontext.errors import ArgumentError, FairContextError, ImageError, LabelError, and_more, lines_and_more
+from faircontext.errors import (
+    ArgumentError,
+    FairContextError,
+    ImageError,
+    LabelError,
+    and_more,
+    counted,
+    lines_and_more,
+)
 from faircontext.imageio import read_image
 from faircontext.names import check_name, name_warnings
 
@@ -69,7 +77,7 @@ def check_dataset(
     first = ", ".join(f"{label} {title}" for label, title in enumerate(dataset.names[:5]))
     summary = [
         f"found: {dataset.layout}",
-        f"{len(dataset.names)} classes, {len(labels)} with images; in this order: {first}, ...",
+        f"{counted(len(dataset.names), 'class')}, {len(labels)} with images; in this order: {first}, ...",
         *name_warnings(dataset.names, several),
         _count(dataset, split),
     ]
@@ -103,7 +111,7 @@ def _check_parts(name: str, root: Path, split: str, read: bool, partial: bool) -
 
 
 def _count(dataset: Dataset, split: str) -> str:
-    line = f"{len(dataset.samples):,} images"
+    line = counted(len(dataset.samples), "image")
     if dataset.reference is not None:
         line += f" of {dataset.reference:,} in the reference"
         paper = DATASETS[dataset.name].paper

@@ -14,10 +14,11 @@ from tqdm import tqdm
 
 from faircontext.datasets.inputs import InputOptions, Inputs, collect
 from faircontext.datasets.spec import Dataset
-from faircontext.errors import ArgumentError, and_more, one_line
+from faircontext.errors import ArgumentError, and_more, counted, one_line
 from faircontext.files import check_folder, check_outputs
 from faircontext.names import name_warnings
 from faircontext.runs.answer import AnsweredImage, answer_images
+from faircontext.runs.checks import read_document
 from faircontext.runs.classify_options import ClassifyOptions
 from faircontext.runs.exports import EntrySpool, Export, RowWriter, describe_run, exports_of, exports_of_rows
 from faircontext.runs.features import EmbeddingsWriter, ScoresWriter, manifest_of, manifest_path, write_classifier
@@ -137,7 +138,7 @@ def _answer(options: ClassifyOptions, names: Sequence[str], found: Inputs, warn:
         for warning in [
             *found.warnings,
             *name_warnings(names, options.multi_label),
-            *setup.labels.warnings(),
+            *setup.warnings(),
             *found.truth_warnings,
         ]:
             warn(warning)
@@ -195,17 +196,18 @@ def _store(
     _check_files(options, found)
     if options.classifier:
         write_classifier(options.classifier, plan.setup.labels)
+    folder = out if shard is None else out / f"shard-{shard[0]}-of-{shard[1]}"
+    plan = _going_on(plan, folder) if options.resume else plan
     engine, facts = engine_of(options, model)
     for line in [*plan.describe(), *describe_engine(facts)]:
         print(line, flush=True)
     for warning in [
         *found.warnings,
         *name_warnings(names, options.multi_label),
-        *plan.setup.labels.warnings(),
+        *plan.setup.warnings(),
         *found.truth_warnings,
     ]:
         warn(warning)
-    folder = out if shard is None else out / f"shard-{shard[0]}-of-{shard[1]}"
     strict, interruption = _Strict(engine), None
     try:
         carry_out_in(folder, plan, strict if options.strict else engine, options.resume, facts, warn)
@@ -218,6 +220,14 @@ def _store(
     if interruption is not None:
         raise interruption
     return 1 if totals.unreadable else 0
+
+
+def _going_on(plan: Plan, folder: Path) -> Plan:
+    """Return a plan whose rows hold what those of an earlier call hold: scores and embeddings that it asked for."""
+    if not (folder / "run.json").is_file():
+        return plan
+    held = read_document(folder / "run.json")["config"].get("stored", ())
+    return replace(plan, stored=tuple(held)) if {*plan.stored} < {*held} else plan
 
 
 class _Strict:
@@ -327,7 +337,7 @@ def _print_run(options: ClassifyOptions, setup: Setup, images: int) -> None:
         f"{labels.backbone.name} ({labels.backbone.arithmetic}, {labels.backbone.device}), preset {options.preset}; "
         f"{recipe.count} views of scale {recipe.scale[0]:g} to {recipe.scale[1]:g}; seed {options.seed}\n"
         f"{', '.join(summaries)}\n"
-        f"{images} image{'s' * (images != 1)}, {len(labels)} class{'es' * (len(labels) != 1)}, "
+        f"{counted(images, 'image')}, {counted(len(labels), 'class')}, "
         f"prompts: {labels.summary}"
     )
     if setup.label_rule is not None:

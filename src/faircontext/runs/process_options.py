@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from faircontext.errors import ArgumentError, check_minimum
+from faircontext.errors import ArgumentError, check_minimum, counted
 from faircontext.runs.backbone_options import DeviceOptions
 from faircontext.system import usable_processors
 
@@ -38,7 +38,7 @@ class ProcessOptions(DeviceOptions):
         check_minimum("threads", 1 if self.threads is None else self.threads, 1)
         check_minimum("workers", workers, 0)
         if self.engine == "local" and workers > usable:
-            allowed = f"{usable} processor{'s' * (usable != 1)}"
+            allowed = f"{counted(usable, 'processor')}"
             raise ArgumentError(f"workers={workers} is not possible; this process may use {allowed}")
 
     def set_threads(self, views: bool) -> None:

@@ -136,7 +136,7 @@ class Service:
             setup = model.answering(space, options.regime)
         with blamed_on("unknown"):
             setup = setup.judged_by(options)
-        return Asked(without_folders(options), setup, (*name_warnings(names), *space.warnings()))
+        return Asked(without_folders(options), setup, (*name_warnings(names), *setup.warnings()))
 
     def _names(self, form: LabelFields) -> tuple[tuple[str, ...], str]:
         """Return the class names of a request, and the field that gives them."""
