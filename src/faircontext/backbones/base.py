@@ -193,13 +193,13 @@ class Backbone(ImageEncoder):
             longest = prompts.lengths.index(max(prompts.lengths))
             text, described = prompts.texts[longest], prompts.counts is not None
             owners = [name for name, rows in zip(names, prompts.rows, strict=False) if longest in rows]
-            what = "it" if described else "the class name"
-            if tokens - extra <= self.context_length:  # it fits without what is learnt
-                what = f"the context, or {what}"
+            cure = f"shorten {'it' if described else 'the class name'}, or truncate it (--truncate)"
+            if extra > max(prompts.lengths):  # what is learnt is the longer part
+                cure = "the context is too long, take a shorter one"
             raise LongPromptError(
                 f"{f'class {owners[0]!r}: ' if described and owners else ''}prompt {text[:60]!r} has {tokens} tokens, "
                 f"more than the {self.context_length} that {self.name} reads"
-                f"{f' ({extra} of them learnable)' if extra > 0 else ''}; shorten {what}, or truncate it (--truncate)",
+                f"{f' ({extra} of them learnable)' if extra > 0 else ''}; {cure}",
                 text,
             )
 
