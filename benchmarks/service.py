@@ -30,7 +30,9 @@ def library(options: argparse.Namespace) -> Callable[[], object]:
     from faircontext.runs.exports import exports_of
     from faircontext.runs.prepare import Item
     from faircontext.sources import Content
+    from faircontext.system import keep_freed_memory
 
+    keep_freed_memory()  # as the service does
     backbone = create_backbone(options.backbone, engine=options.engine_image)
     space = LabelSpace(LABELS.split(","), backbone)
     methods = {options.method: create_method(options.method, preset="recommended", backbone=backbone)}

@@ -36,7 +36,11 @@ def test_what_is_written_is_read_as_it_was() -> None:
         ("fog:", "invalid severity '' of fog: must be 1, 2, 3, 4 or 5"),
         ("noise:2.5", "invalid severity '2.5' of noise: must be 1, 2, 3, 4 or 5"),
         ("fgo:3", "unknown corruption 'fgo'; did you mean 'fog' or 'frost'?"),
-        ("none:3", "unknown corruption 'none'"),
+        ("none:3", "invalid corruption 'none:3': none has no severity; write none, or NAME:SEVERITY"),
+        (
+            "fog:\N{ARABIC-INDIC DIGIT THREE}",
+            "invalid severity '\N{ARABIC-INDIC DIGIT THREE}' of fog: must be 1, 2, 3, 4 or 5",
+        ),
     ],
 )
 def test_what_is_no_corruption_is_refused(word: str, message: str) -> None:
@@ -52,7 +56,12 @@ def test_what_is_no_corruption_is_refused(word: str, message: str) -> None:
         ("pgd:-4", "invalid eps -4 of pgd: must be a whole number from 1 to 255, in 1/255"),
         ("pgd:256", "invalid eps 256 of pgd: must be a whole number from 1 to 255, in 1/255"),
         ("pgd:0.5", "invalid eps '0.5' of pgd: must be a whole number from 1 to 255, in 1/255, as in pgd:4"),
-        ("pgd", "invalid eps that is missing of pgd: must be a whole number from 1 to 255, in 1/255, as in pgd:4"),
+        ("pgd", "invalid attack 'pgd': has no eps, which must be a whole number from 1 to 255, in 1/255, as in pgd:4"),
+        (
+            "pgd:\N{SUPERSCRIPT TWO}",
+            "invalid eps '\N{SUPERSCRIPT TWO}' of pgd: must be a whole number from 1 to 255, in 1/255, as in pgd:4",
+        ),
+        ("none:4", "invalid attack 'none:4': none has no eps; write none, or pgd:EPS"),
         ("fgsm:4", "unknown attack 'fgsm'; known: none, pgd"),
     ],
 )

@@ -9,7 +9,14 @@ import numpy as np
 import pytest
 
 from faircontext import system
-from faircontext.system import forget_peak, lifetime_peak_mb, peak_mb, resident_mb, usable_processors
+from faircontext.system import (
+    call_in_own_thread,
+    forget_peak,
+    lifetime_peak_mb,
+    peak_mb,
+    resident_mb,
+    usable_processors,
+)
 
 SOURCE = Path(system.__file__).parent
 
@@ -112,3 +119,24 @@ def test_another_c_library_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> Non
     for name in [name for name in os.environ if name.startswith(("MALLOC_", "GLIBC_"))]:
         monkeypatch.delenv(name)
     assert system.keep_freed_memory() is False
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="the system does not list a process's threads")
+def test_what_computes_in_a_thread_of_its_own_leaves_no_threads_behind() -> None:
+    script = (
+        "import os, time, torch; from faircontext.system import call_in_own_thread\n"
+        "torch.set_num_threads(2)\n"
+        "count = lambda: len(os.listdir('/proc/self/task'))\n"
+        "compute = lambda factor: float((torch.ones(2000, 2000) * factor).sin().sum()) and factor\n"
+        "before = count(); print(call_in_own_thread(compute, factor=3))\n"
+        "end = time.monotonic() + 20\n"
+        "while count() > before and time.monotonic() < end: time.sleep(0.01)\n"  # they take a moment to end
+        "print(count() - before); compute(1); print(count() - before)"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout == "3\n0\n1\n"
+
+
+def test_an_error_in_a_thread_of_its_own_is_raised() -> None:
+    with pytest.raises(ValueError, match=r"^invalid literal for int\(\) with base 10: 'x'$"):
+        call_in_own_thread(int, "x")

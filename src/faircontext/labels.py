@@ -163,7 +163,7 @@ class LabelSpace:
             learner: what would learn it, for the message.
         """
         if self.context is not None:
-            return None
+            return self.context.why_not(learner)
         if self.descriptions is not None:
             return f"descriptions of the classes have no words before the class name in common for {learner} to learn"
         prompts, title = self.prompts[template], f"prompt template {self.templates[template]!r}"
@@ -225,7 +225,8 @@ class LabelSpace:
         """Text features `tau_c(delta_0)` of every template."""
         if self.context is None:
             return self.hard_text
-        return torch.stack([self._cached(self.prompts[0], self.initial_context(0), "replace")])
+        tokens, placement = self.context.tokens.to(self.backbone.device), self.context.placement or "replace"
+        return torch.stack([self._cached(prompts, tokens, placement) for prompts in self.prompts])
 
     @cached_property
     def hard_text(self) -> Float[Tensor, "templates classes dim"]:

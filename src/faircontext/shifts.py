@@ -28,6 +28,9 @@ COMMON = tuple(name for kind, names in KINDS.items() if kind != "extra" for name
 
 SEVERITIES = (1, 2, 3, 4, 5)
 
+_INTEGER = re.compile("-?[0-9]{1,9}")
+"""A number as it is written, in digits of ASCII; those of other scripts are digits for Python as well."""
+
 _ALL = tuple(name for names in KINDS.values() for name in names)
 
 
@@ -55,6 +58,11 @@ class Corruption:
 
     def __str__(self) -> str:
         return f"{self.name}:{self.severity}"
+
+    @property
+    def summary(self) -> str:
+        """What is done to the images, for a person."""
+        return f"the images are corrupted first: {self.name}, severity {self.severity} of {SEVERITIES[-1]}"
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -88,6 +96,11 @@ class Attack:
         return f"pgd:{self.eps}"
 
     @property
+    def summary(self) -> str:
+        """What is done to the images, for a person."""
+        return f"the images are attacked first: PGD against zero-shot, by at most {self.eps}/255, {self.steps} steps"
+
+    @property
     def facts(self) -> dict[str, Any]:
         """What records say of it."""
         return {"kind": "attack", "name": "pgd", "eps": self.eps, "steps": self.steps, "step": self.eps / 4}
@@ -113,7 +126,9 @@ def parse_corruptions(words: Iterable[str]) -> list[Corruption | None]:
         if word == "none":
             found[None] = None
             continue
-        if colon and not re.fullmatch(r"-?\d{1,9}", severity):
+        if name == "none":
+            raise ArgumentError(f"invalid corruption {word!r}: none has no severity; write none, or NAME:SEVERITY")
+        if colon and not _INTEGER.fullmatch(severity):
             raise ArgumentError(f"invalid severity {severity!r} of {name}: must be 1, 2, 3, 4 or 5")
         names = COMMON if name == "all" else KINDS.get(name, (name,))
         if names == (name,) and name not in _ALL:
@@ -132,9 +147,11 @@ def parse_attack(word: str) -> Attack | None:
     if word == "none":
         return None
     name, colon, eps = word.partition(":")
+    if name == "none":
+        raise ArgumentError(f"invalid attack {word!r}: none has no eps; write none, or pgd:EPS")
     if name != "pgd":
         raise unknown_name("attack", name, ("pgd", "none"))
-    if not colon or not re.fullmatch(r"-?\d{1,9}", eps):
-        given = repr(eps) if colon else "that is missing"
-        raise ArgumentError(f"invalid eps {given} of pgd: must be a whole number from 1 to 255, in 1/255, as in pgd:4")
+    if not _INTEGER.fullmatch(eps):
+        given = f"invalid eps {eps!r} of pgd" if colon else f"invalid attack {word!r}: has no eps, which"
+        raise ArgumentError(f"{given}{':' * bool(colon)} must be a whole number from 1 to 255, in 1/255, as in pgd:4")
     return Attack(int(eps))

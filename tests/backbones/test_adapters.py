@@ -111,18 +111,38 @@ def test_an_adapter_before_its_training_is_said_to_change_nothing(clip: Path, tm
 def test_an_adapter_of_another_model_is_refused(clip: Path, tmp_path: Path) -> None:
     other = write(tmp_path / "wide", "clip", hidden_size=48)
     train(load(other), tmp_path / "wide-a")
-    assert message(f"transformers:{clip}", tmp_path / "wide-a").startswith(
-        f"{tmp_path / 'wide-a'}: cannot be read as an adapter of transformers:{clip}: "
+    said = message(f"transformers:{clip}", tmp_path / "wide-a")
+    assert said.startswith(f"{tmp_path / 'wide-a'}: an adapter of another model: tensors of another shape: ")
+    assert ".lora_A.weight: 4 x 48 and not 4 x 32)" in said
+    assert said.endswith(
+        f"; it was made for {other} (target_modules q_proj, v_proj), and layers of "
+        f"transformers:{clip} are fc1, fc2, k_proj, out_proj, patch_embedding, position_embedding, q_proj, "
+        "text_projection and 3 more; give the model that it was trained on"
     )
     deep = write(tmp_path / "deep", "clip", num_hidden_layers=6)
     train(load(deep), tmp_path / "deep-a")
     said = message(f"transformers:{clip}", tmp_path / "deep-a")
-    assert said.startswith(f"{tmp_path / 'deep-a'}: an adapter of another model than transformers:{clip}: tensors unkn")
+    assert said.startswith(f"{tmp_path / 'deep-a'}: an adapter of another model: tensors unknown: ")
     train(load(clip), tmp_path / "a")
     said = message(f"transformers:{deep}", tmp_path / "a")
     assert "tensors missing: 8 (first base_model.model.vision_model.encoder.layers.4." in said
     lite = "lite0 has its own weights; leave adapter out"
     assert message("lite0", tmp_path / "a") == lite
+
+
+def test_the_model_that_an_adapter_was_made_for_is_named(clip: Path, tiny_folder: Folder, tmp_path: Path) -> None:
+    config = tmp_path / "a" / "adapter_config.json"
+    train(native_model(tiny_folder("clip")), tmp_path / "a", target_modules=["c_fc", "c_proj"])
+    facts = json.loads(config.read_text())
+    config.write_text(json.dumps({**facts, "base_model_name_or_path": "them/bert", "task_type": "SEQ_CLS"}))
+    assert message(f"transformers:{clip}", tmp_path / "a").startswith(
+        f"{tmp_path / 'a'}: an adapter of another model: no layer that it changes is there; it was made for them/bert "
+        f"(task SEQ_CLS, target_modules c_fc, c_proj), and layers of transformers:{clip} are fc1, fc2, "
+    )
+    config.write_text(json.dumps({**facts, "peft_type": "FOO"}))
+    assert message(f"transformers:{clip}", tmp_path / "a") == (
+        f"{config}: invalid peft_type 'FOO': must be LORA, or another kind that the installed peft has"
+    )
 
 
 def test_a_folder_without_an_adapter_is_one_line(clip: Path, tmp_path: Path) -> None:

@@ -325,7 +325,7 @@ def test_a_torchscript_archive_is_refused_with_the_conversion(tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        (b"", "no file of weights: it is empty"),
+        (b"", "no file of weights: it is empty; fetch it again"),
         (b"not weights", "no file of weights: it holds neither safetensors nor what PyTorch writes"),
         (bytes(600), "no file of weights: it holds nothing but zeros, as an interrupted copy"),
         (b"<!DOCTYPE html>", "no file of weights: it holds a web page"),

@@ -118,7 +118,7 @@ def test_a_saved_context_is_read_again(shape: tuple[int, ...], backbone: Backbon
     prompts = LabelSpace(NAMES, backbone).prompts[0]
     save_context(tmp_path / "c.pth", drawn(*shape), backbone, prompts)
     content = torch.load(tmp_path / "c.pth", weights_only=True)
-    assert {*content} == {"state_dict", "epoch"}  # what CoOp's load_model looks at
+    assert {*content} == {"state_dict", "epoch", "placement"}  # CoOp's load_model looks at the first two
     assert {*content["state_dict"]} == {"ctx", "token_prefix", "token_suffix"}
     context = read_context(tmp_path / "c.pth")
     assert same_bits(context.tokens, drawn(*shape))
@@ -131,7 +131,10 @@ def test_a_saved_context_is_read_again(shape: tuple[int, ...], backbone: Backbon
     ("content", "said"),
     [
         ({"ctx": torch.zeros(4, 32)}, "all values of ctx are zero"),
-        ({"ctx": torch.full((4, 32), torch.nan)}, "128 of the 128 values of ctx are NaN or infinite"),
+        (
+            {"ctx": torch.full((4, 32), torch.nan)},
+            "128 of the 128 values of ctx are NaN or infinite; take another checkpoint",
+        ),
         ({"ctx": torch.ones(32)}, "ctx has shape 32; a context is tokens x width, or classes x tokens x width"),
         ({"weight": torch.ones(2, 2)}, "holds weight, and no context (ctx, or prompt_learner.ctx)"),
         ({"ctx": torch.ones(4, 32), "meta_net.linear1.weight": torch.ones(2, 2)}, "there is meta_net.linear1.weight"),
@@ -146,6 +149,34 @@ def test_a_file_that_holds_no_usable_context_is_one_line(content: dict[str, Tens
     assert said in str(caught.value)
     with pytest.raises(ArgumentError, match=r"context .*missing.pth: no such file; give a checkpoint of CoOp"):
         read_context(tmp_path / "missing.pth")
+
+
+@pytest.mark.parametrize("above", ["nctx16_cscFalse_ctpmiddle", "nctx4_cscTrue_ctpfront", "nctx4_cscTrue_ctpend"])
+def test_the_name_of_coops_folder_tells_of_another_place_of_the_class(
+    above: str, backbone: Backbone, tiny_folder: Folder, tmp_path: Path
+) -> None:
+    folder = tmp_path / above / "seed1" / "prompt_learner"
+    folder.mkdir(parents=True)
+    context = read_context(coop_file(folder / "model.pth.tar-50", tiny_folder("clip"), NAMES, drawn(4, 32)))
+    lines = LabelSpace(NAMES, backbone, context=context).warnings()
+    where = "in the midst of it" if "middle" in above else "before it"
+    assert lines == (
+        []
+        if above.endswith("end")
+        else [
+            f"{context.source}: {above[-9:].strip('_')} in its folder's name says that it was learnt with the class "
+            f"name {where}; here the name comes after it, as with CoOp's setting end"
+        ]
+    )
+
+
+def test_a_placement_that_is_none_is_refused(tmp_path: Path) -> None:
+    for said in ("middle", 7):
+        torch.save({"state_dict": {"ctx": drawn(4, 32)}, "placement": said}, tmp_path / "c.pth")
+        with pytest.raises(
+            ArgumentError, match=rf"invalid placement {said!r}: must be replace or prepend, or left out"
+        ):
+            read_context(tmp_path / "c.pth")
 
 
 # What a context must fit
@@ -299,6 +330,38 @@ def test_cl_hp_starts_from_a_shared_context_and_refuses_those_of_classes(
         method.check_labels(LabelSpace(NAMES, backbone, context=LearntContext(drawn(4, 4, 32), "c.pth")))
 
 
+def test_a_context_that_was_learnt_before_the_prompt_stands_there(
+    backbone: Backbone, make_image: Callable[..., np.ndarray], tmp_path: Path
+) -> None:
+    hp, plain = FCL(masks=16, k=3, context="cl-hp", lr=0.05), LabelSpace(NAMES, backbone)
+    learnt = hp.adapt(Episode(make_image(5), plain, ViewRecipe(count=8)))
+    assert learnt.calibration is not None
+    plain.save_context(tmp_path / "c.pth", learnt.calibration.context, placement="prepend")
+    context = read_context(tmp_path / "c.pth")
+    assert context.placement == "prepend"
+    assert context.digest.endswith("-prepend")
+    labels = LabelSpace(NAMES, backbone, context=context)
+    assert labels.warnings() == []
+    torch.testing.assert_close(labels.text[0][learnt.candidates], learnt.calibration.text, rtol=0, atol=1e-6)
+    hp.check_labels(labels)
+    assert hp.label_warnings(labels) == []
+    assert same_bits(labels.initial_tokens, context.tokens)
+    again = hp.adapt(Episode(make_image(5), labels, ViewRecipe(count=8)))
+    assert_valid(again.prediction, len(NAMES))
+    several = LabelSpace(NAMES, backbone, ("a photo of a {}.", "art of the {}."), context=context)
+    assert several.text.shape[0] == 2
+    for method in (FCL(), create_method("tpt"), create_method("rlcf")):
+        with pytest.raises(LabelError, match=r"c.pth: learnt before the whole prompt, as with context='cl-hp', and"):
+            method.check_labels(labels)
+
+
+def test_cl_hp_says_that_it_starts_from_a_context_of_another_place(backbone: Backbone, words: LearntContext) -> None:
+    labels = LabelSpace(NAMES, backbone, context=words)
+    (line,) = FCL(context="cl-hp").label_warnings(labels)
+    assert line.startswith("words: learnt in place of the words before the class name; context='cl-hp' starts from it")
+    assert FCL().label_warnings(labels) == FCL(context="cl-hp").label_warnings(LabelSpace(NAMES, backbone)) == []
+
+
 def test_the_cache_tells_contexts_apart(
     backbone: Backbone, words: LearntContext, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -353,7 +416,23 @@ def test_explain_saves_what_classify_starts_from(
     assert same_bits(context.tokens, FCL(masks=16, k=3).adapt(episode).calibration.context)
     run("classify", *shared, *settings, "--context", str(saved), "--json", str(tmp_path / "rows.json"))
     assert json.loads((tmp_path / "rows.json").read_text())["run"]["context"] == str(saved)
+    prepended, hp = str(tmp_path / "hp.pth"), (*settings, "context=cl-hp")
+    run("explain", *shared, *hp, "--out", str(tmp_path / "hp"), "--save-context", prepended)
+    run("classify", *shared, *hp, "--context", prepended)
+    run("classify", *shared, "--method", "zero_shot", "--context", prepended)
     capsys.readouterr()
+    run("classify", *shared, *hp, "--context", str(saved))
+    assert (
+        "learnt.pth: learnt in place of the words before the class name; context='cl-hp' starts from it before the "
+        in (capsys.readouterr().err)
+    )
+    for method, fix in (("fcl", "; use context='cl-hp'\n"), ("tpt", "it takes a context of CL or of CoOp\n")):
+        assert main(["classify", *shared, "--method", method, "--context", prepended]) == 2
+        err = capsys.readouterr().err
+        assert err.startswith(
+            f"faircontext: {prepended}: learnt before the whole prompt, as with context='cl-hp', and "
+        )
+        assert err.endswith(fix)
     run("explain", *shared, *settings, "calibrate=false", "--out", str(tmp_path / "two"), "--save-context", "no.pth")
     assert "no.pth: not written, as nothing was learnt (calibration is off)" in capsys.readouterr().err
     assert not Path("no.pth").exists()

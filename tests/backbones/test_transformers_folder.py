@@ -5,6 +5,7 @@ import shutil
 import warnings
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -267,6 +268,7 @@ def test_gelu_under_openais_name_is_said(models: Path, tmp_path: Path) -> None:
 
 
 PREPARED = "preprocessor_config.json"
+CONFIG = SimpleNamespace(model_type="clip", vision_config=SimpleNamespace(image_size=32, patch_size=8))
 
 
 def test_the_preparation_is_the_folders_own(copied: Folder) -> None:
@@ -307,6 +309,53 @@ def test_a_preparation_that_cannot_be_used_is_one_line(values: Any, said: str, c
     change(folder / PREPARED, **values)
     assert message(folder).startswith(f"{folder / PREPARED}: ")
     assert said in message(folder)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "wanted"),
+    [
+        ("size", "big", "a count of pixels, or {"),
+        ("size", {"shortest_edge": "32"}, "a count of pixels, or {"),
+        ("size", [32, 32], "a count of pixels, or {"),
+        ("crop_size", True, "a count of pixels, or {"),
+        ("image_mean", "x", "three numbers"),
+        ("image_mean", 0.5, "three numbers"),
+        ("image_mean", [0.5, 0.5], "three numbers"),
+        ("image_std", [0.5, 0.5, "0.5"], "three numbers"),
+        ("resample", [3], "one of 0, 2, 3"),
+        ("resample", "bicubic", "one of 0, 2, 3"),
+        ("do_normalize", "false", "true or false"),
+        ("do_center_crop", 1, "true or false"),
+        ("image_processor", "CLIPImageProcessor", "an object of JSON"),
+    ],
+)
+def test_a_value_of_another_type_is_named_with_its_key(key: str, value: Any, wanted: str, models: Path) -> None:
+    folder = models / "clip"
+    earlier = (folder / PREPARED).read_text()
+    try:
+        change(folder / PREPARED, **{key: value})
+        with pytest.raises(ArgumentError) as caught:
+            transformers_folder.read_preprocessing(folder, transformers_folder.KINDS["clip"], CONFIG)
+    finally:
+        (folder / PREPARED).write_text(earlier)
+    assert str(caught.value).startswith(f"{folder / PREPARED}: invalid {key} ")
+    assert f": must be {wanted}" in str(caught.value)
+
+
+def test_what_a_preparation_leaves_open_is_as_if_it_were_not_there(copied: Folder) -> None:
+    folder = copied("clip")
+    whole = json.loads((folder / PREPARED).read_text())
+    (folder / PREPARED).write_text(
+        json.dumps({**whole, "do_normalize": None, "size": {"shortest_edge": 32, "longest_edge": None}})
+    )
+    assert make(folder).image_size == 32
+
+
+def test_a_folder_may_be_the_one_where_one_stands(models: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(models / "clip")
+    with pytest.raises(ArgumentError, match=r"^'transformers:' names no folder; write transformers:FOLDER$"):
+        create_backbone("transformers:")
+    assert make(Path()).name == "transformers:."
 
 
 def test_a_margin_that_is_not_cut_off_is_said(copied: Folder) -> None:

@@ -86,6 +86,7 @@ def test_a_set_that_is_not_there_says_where_it_is_expected(tmp_path: Path, capsy
     assert f"expected: {tmp_path}/caltech-101/101_ObjectCategories/" in out
     assert "or, in place of caltech-101: Caltech101, caltech101" in out
     assert "PROBLEM: imagenet: no folders of images" in out
+    assert "data check" not in out  # which is what was asked
     assert "0 of 18 can be evaluated" in out
 
 

@@ -3,6 +3,7 @@
 import importlib.metadata
 import json
 import shutil
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -107,21 +108,69 @@ def test_quick_gelu_under_a_plain_name(capsys: Capture, tmp_path: Path, monkeypa
     )
 
 
-def test_missing_extra(model: tuple[str, ...], capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doctor, "find_spec", lambda name: None if name == "peft" else True)
-    main(["doctor", *model])
-    line = (
-        "note     extras: checkpoints is not installed (peft); if you need it: pip install 'faircontext[checkpoints]'"
+PROJECT: dict[str, Any] = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
+
+
+@pytest.fixture
+def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Return a function that puts the metadata which pyproject.toml stands for before all others."""
+
+    def install(extras: dict[str, list[str]], needed: list[str]) -> None:
+        folder = tmp_path / "site" / "faircontext-9.9.dist-info"
+        folder.mkdir(parents=True)
+        lines = ["Metadata-Version: 2.4", "Name: faircontext", "Version: 9.9"]
+        lines += [f"Requires-Dist: {line}" for line in needed]
+        for extra, own in extras.items():
+            lines += [f"Provides-Extra: {extra}", *(f"Requires-Dist: {line} ; extra == '{extra}'" for line in own)]
+        (folder / "METADATA").write_text("\n".join([*lines, ""]))
+        monkeypatch.syspath_prepend(str(folder.parent))
+
+    return install
+
+
+def test_extras_are_those_of_pyproject(installed: Callable[..., None], monkeypatch: pytest.MonkeyPatch) -> None:
+    extras = PROJECT["optional-dependencies"]
+    installed(extras, PROJECT["dependencies"])
+    found = {"peft": None, "sentencepiece": "0.3", "openvino": "2024.1", "httpx": None}
+    own = doctor._found
+    monkeypatch.setattr(doctor, "_found", lambda one: found[one.name] if one.name in found else own(one) or "999")
+    findings = {
+        str(one.text).partition(" ")[0]: one for one in doctor._extras(importlib.metadata.distribution("faircontext"))
+    }
+    assert [*findings] == [extra for extra in extras if extra not in doctor.DEVELOPERS]
+    assert {"fast", "corruptions", "serve", "client"} < findings.keys()
+    assert {*doctor.DEVELOPERS} <= extras.keys()
+    assert str(findings["checkpoints"]) == (
+        "note     extras: checkpoints is not installed in full (peft); if you need it: pip install "
+        "'faircontext[checkpoints]'"
     )
-    assert line in capsys.readouterr().out
+    assert findings["fast"].text == "fast is not installed in full (openvino 2024.1, needed >=2025.2)"
+    assert findings["client"].text == "client is not installed (httpx)"
+    assert {one.state for name, one in findings.items() if name not in ("checkpoints", "fast", "client")} == {"ok"}
 
 
-def test_old_torch(model: tuple[str, ...], capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
-    own = importlib.metadata.version
+def test_old_torch(
+    model: tuple[str, ...], installed: Callable[..., None], capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = doctor.version
     monkeypatch.setattr(doctor, "version", lambda name: "2.3.0" if name == "torch" else own(name))
-    monkeypatch.setattr(doctor, "requires", lambda _: ["torch>=2.9", "scikit-image>=99; extra == 'demo'"])
-    _, (line,), _ = look(capsys, *model)
-    assert line.endswith("torch 2.3.0 is installed, and torch>=2.9 is needed; pip install --upgrade 'torch>=2.9'")
+    installed({"demo": ["scikit-image>=99"]}, ["torch>=2.9", "nothing-of-this-name>=1"])
+    _, lines, _ = look(capsys, *model)
+    assert lines == [
+        "problem  versions: torch 2.3.0 is installed, and torch>=2.9 is needed; pip install --upgrade 'torch>=2.9'",
+        "problem  versions: nothing-of-this-name is missing; pip install 'nothing-of-this-name>=1'",
+    ]
+
+
+def test_a_copy_that_is_not_installed_is_looked_at_as_well(
+    model: tuple[str, ...], capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def missing(name: str) -> Any:
+        raise importlib.metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(doctor, "distribution", missing)
+    assert main(["doctor", *model]) == 0
+    assert "note     versions: faircontext is run without being installed" in capsys.readouterr().out
 
 
 def test_unreadable_cache(
@@ -180,6 +229,31 @@ def test_swapped_class_folders(swapped: Path, capsys: Capture) -> None:
     assert len(lines) == 2
     assert "empty" in lines[0]
     assert "things" not in block
+
+
+@pytest.mark.parametrize("table", ["labels.csv", "metadata.jsonl"])
+def test_images_with_several_labels_are_no_fault(
+    table: str, model: tuple[str, ...], white_among: Path, tmp_path: Path, capsys: Capture
+) -> None:
+    folder = tmp_path / "sets" / "many"
+    folder.mkdir(parents=True)
+    for name in ("0.png", "1.png"):
+        shutil.copy(white_among / name, folder / name)
+    given = {"0.png": ["cat", "dog"], "1.png": ["dog"]}
+    lines = {
+        "labels.csv": ["path,labels", *(f"{name},{';'.join(own)}" for name, own in given.items())],
+        "metadata.jsonl": [json.dumps({"file_name": name, "labels": own}) for name, own in given.items()],
+    }
+    (folder / table).write_text("\n".join(lines[table]))
+    (folder / "classnames.txt").write_text("cat\ndog\n")
+    capsys.readouterr()
+    assert main(["doctor", *model, "--root", str(tmp_path / "sets")]) == 0
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if line[9:].startswith("data: ")]
+    assert line.startswith("ok       data: many: found: ")
+    assert line.endswith("; its images have several labels, for --multi-label")
+    (folder / "labels.csv").write_text("\n".join(lines["labels.csv"]).replace("dog", "fox"))  # no class
+    _, problems, _ = look(capsys, *model, "--root", str(tmp_path / "sets"))
+    assert problems
 
 
 def test_pairs_are_those_that_go_both_ways() -> None:

@@ -191,12 +191,18 @@ def test_words_stand_for_several_parts() -> None:
     assert len(expand(["cifar10_c"])) == 75
     with pytest.raises(FairContextError, match=r"cifar10_c:none: has no images as they are"):
         expand(["cifar10_c:none"])
+    with pytest.raises(FairContextError, match=r"cifar10_c:none:3: has no images as they are; name cifar10_c:fog"):
+        expand(["cifar10_c:none:3"])
     assert expand(["cifar10_c:extra:1"])[-1] == "cifar10_c:saturate:1"
 
 
 def test_a_check_looks_at_all_parts(cifar: Path) -> None:
     report = check_dataset("cifar10_c:fog:1", cifar.parent, partial=True)
     assert report.problems == ()
+    assert report.summary[0] == "found: the usual layout: CIFAR-10-C, fog:1"
+    counts = check_dataset("cifar10_c", cifar.parent).problems  # a line for each part, whatever is wrong with it
+    assert len(counts) == 4
+    assert counts[-1] == "72 more of the kind"
     report = check_dataset("cifar10_c", cifar.parent, partial=True)
     assert report.summary[0] == "10 of 75 corruptions and severities can be evaluated"
     assert report.usable

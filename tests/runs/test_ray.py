@@ -23,7 +23,8 @@ from helpers import descendants
 
 ray = pytest.importorskip("ray")
 
-from faircontext.runs.ray import answer_on_ray  # noqa: E402 (only where Ray is installed)
+from faircontext.runs.ray import answer_on_ray, connect  # noqa: E402 (only where Ray is installed)
+from faircontext.runs.ray_address import check_address  # noqa: E402
 
 FLOATS = ("confidence", "top5_probabilities", "label_probability", "probability_norm", "diagnostics", "seconds")
 
@@ -103,6 +104,15 @@ def test_a_picture_that_overflows_is_a_row_with_an_error_here_too(
         assert runs[0].rows[name].equals(runs[1].rows[name])
     errors = {row["path"] for row in runs[1].rows.to_pylist() if row["error"]}
     assert errors == {"2.png"}
+
+
+def test_a_cluster_that_runs_is_reached(monkeypatch: pytest.MonkeyPatch) -> None:
+    if not ray.is_initialized():
+        connect(ray, 1, 128)
+    monkeypatch.setenv("RAY_ADDRESS", ray.get_runtime_context().gcs_address)
+    check_address()
+    monkeypatch.setenv("RAY_ADDRESS", f"127.0.0.1:{ray.get_runtime_context().gcs_address.rpartition(':')[2]}")
+    check_address()
 
 
 def test_an_actor_that_plans_something_else_is_refused(options: EvaluateOptions, plan: Plan, tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """Runs on corrupted and attacked images: rows do not depend on how they were made, and the configuration tells."""
 
+import csv
 import json
 import shutil
 from collections.abc import Callable
@@ -16,6 +17,7 @@ from faircontext.cli import main
 from faircontext.corruptions import corrupted_views
 from faircontext.imageio import read_image
 from faircontext.runs.answer import answer_images
+from faircontext.runs.features import read_embeddings
 from faircontext.runs.prepare import Item
 from faircontext.runs.records import shift_of
 from faircontext.runs.shift_options import ShiftOptions
@@ -145,10 +147,24 @@ def test_what_is_not_possible_is_one_line(words: tuple[str, ...], message: str, 
     assert not (tmp_path / "out").exists()
 
 
-def test_half_precision_cannot_be_attacked(evaluate: Run, tmp_path: Path) -> None:
+def test_what_has_no_gradient_or_several_labels_cannot_be_attacked(
+    evaluate: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     code, _, err = evaluate(tmp_path / "out", *ZERO, "--attack", "pgd:4", "--precision", "bf16")
     assert code == 2
-    assert err.endswith("which gives no exact gradient; add --engine-image torch --precision fp32\n")
+    needs = "faircontext: --attack pgd:4 needs the exact gradient of the image tower, which "
+    fix = " does not give; add --engine-image torch --precision fp32\n"
+    assert err == f"{needs}bf16{fix}"
+    monkeypatch.setattr("faircontext.backbones.create_backbone", None)  # said before a model is loaded
+    assert evaluate(tmp_path / "out", *ZERO, "--attack", "pgd:4", "--precision", "fp16") == (2, "", f"{needs}fp16{fix}")
+    asked = ("--attack", "pgd:4", "--engine-image", "openvino")
+    assert evaluate(tmp_path / "out", *ZERO, *asked) == (2, "", f"{needs}openvino{fix}")
+    code, _, err = evaluate(tmp_path / "out", *ZERO, "--attack", "pgd:4", "--multi-label")
+    assert code == 2
+    assert err == (
+        "faircontext: --attack pgd:4 moves an image away from its one true class, and with --multi-label it may have "
+        "several; leave one of the two out\n"
+    )
     assert not (tmp_path / "out").exists()
 
 
@@ -169,13 +185,29 @@ def test_photos_are_corrupted_and_attacked_by_classify(
         (tmp_path / "mine" / label).mkdir(parents=True)
         shutil.copy(white_among / name, tmp_path / "mine" / label / name)
     model = ["--labels", "cat,dog", "--backbone", f"local-dir:{tiny_folder('clip')}", "--precision", "fp32"]
-    words = ["classify", str(tmp_path / "mine"), *model, "--method", "zero_shot", "--json", str(tmp_path / "a.json")]
+    files = {name: tmp_path / f"a.{name}" for name in ("json", "csv", "parquet")}
+    written = ["--json", str(files["json"]), "--csv", str(files["csv"]), "--embeddings", str(files["parquet"])]
+    words = ["classify", str(tmp_path / "mine"), *model, "--method", "zero_shot", *written]
     confidences = []
+    said = {
+        "contrast:5": "the images are corrupted first: contrast, severity 5 of 5\n",
+        "pgd:8": "the images are attacked first: PGD against zero-shot, by at most 8/255, 7 steps\n",
+    }
     for more in ([], ["--corrupt", "contrast:5"], ["--attack", "pgd:8"]):
-        assert main([*words, *more]) == 0
-        document = json.loads((tmp_path / "a.json").read_text())
+        shift = more[1] if more else ""
+        for stored in ([], ["--out", str(tmp_path / f"run{shift}")]):
+            capsys.readouterr()
+            assert main([*words, *more, *stored]) == 0
+            out = capsys.readouterr().out
+            if not stored:
+                assert [line for line in said.values() if line in out] == [said[one] for one in more[1:]]
+            document = json.loads(files["json"].read_text())
+            assert shift_of(document["run"]) == shift
+            rows = [*csv.DictReader(files["csv"].read_text().splitlines())]
+            assert [row.get("shift", "") for row in rows] == [shift] * 2
+            assert ("shift" in rows[0]) == bool(shift)
+            assert shift_of(read_embeddings(files["parquet"])[2]) == shift
         confidences.append([answer["confidence"] for answer in document["answers"]])
-        assert shift_of(document["run"]) == (more[1] if more else "")
     assert len({*map(tuple, confidences)}) == 3
     capsys.readouterr()
     assert main([*words, "--corrupt", "fog"]) == 2

@@ -4,13 +4,17 @@ A file of CoOp (Zhou et al., IJCV 2022) holds `ctx`, the learnt token embeddings
 width) where each class has its own. It also holds the embeddings around them, which CoOp does not read again:
 `token_prefix`, of the start token, and `token_suffix`, of the class names and what follows. Here these two show whether
 the context was learnt for this model, and for these classes.
+
+Such a file does not say where the tokens stand: for CoOp that is a setting, and before the class name unless another is
+chosen. Files that are written here say it beside `state_dict`, under `placement`, which CoOp does not look at.
 """
 
 import io
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast, get_args
 
 import torch
 from jaxtyping import Float
@@ -18,8 +22,8 @@ from torch import Tensor
 
 from faircontext.backbones.prompts import Placement, Prompts
 from faircontext.backbones.towers import hash_of_tensor
-from faircontext.backbones.weights import read_weights
-from faircontext.errors import ArgumentError, LabelError
+from faircontext.backbones.weights import read_content, weights_in
+from faircontext.errors import ArgumentError, LabelError, LongPromptError
 from faircontext.files import replacing
 
 if TYPE_CHECKING:
@@ -28,6 +32,10 @@ if TYPE_CHECKING:
 __all__ = ["LearntContext", "read_context", "save_context"]
 
 _LEARNER = "prompt_learner."
+_PLACEMENT = "placement"
+_POSITION = re.compile(r"(?:^|_)ctp(middle|front)(?:_|$)")
+"""In the names of folders to which CoOp's scripts write, where the class name does not come last."""
+
 _SAME = 0.01
 """Embeddings that differ by less, relative to their length, are the same: files hold them in half precision."""
 
@@ -41,12 +49,21 @@ class LearntContext:
         source: where they are from, for messages.
         prefix: embedding of the start token of the model that they were learnt for, where it is known.
         suffix: of each class that they were learnt for, the embeddings of its name and what follows, where known.
+        placement: where they stand; None where the file does not say, and they then replace the words.
+        doubts: what is odd about the file, a line each, without its name.
     """
 
     tokens: Float[Tensor, "*classes tokens width"]
     source: str
     prefix: Tensor | None = None
     suffix: Tensor | None = None
+    placement: Placement | None = None
+    doubts: tuple[str, ...] = ()
+
+    @property
+    def prepended(self) -> bool:
+        """Whether they stand before the whole prompt (CL-HP), and not in place of the words before the class name."""
+        return self.placement == "prepend"
 
     @property
     def per_class(self) -> bool:
@@ -55,8 +72,17 @@ class LearntContext:
 
     @property
     def digest(self) -> str:
-        """SHA-256 of the tokens, in hexadecimal."""
-        return hash_of_tensor(self.tokens)
+        """SHA-256 of the tokens, in hexadecimal, and `-prepend` where they stand before the prompt."""
+        return hash_of_tensor(self.tokens) + ("-prepend" if self.prepended else "")
+
+    def why_not(self, learner: str) -> str | None:
+        """Return why a learner of the words before the class name cannot start from it, or None where it can."""
+        if not self.prepended:
+            return None
+        return (
+            f"{self.source}: learnt before the whole prompt, as with context='cl-hp', and {learner} learns the words "
+            "before the class name: it takes a context of CL or of CoOp"
+        )
 
     def check(
         self, backbone: "Backbone", templates: Sequence[Prompts], names: Sequence[str], described: bool
@@ -73,6 +99,18 @@ class LearntContext:
             ArgumentError: it was learnt for another model.
             LabelError: it was learnt for other classes, or the prompts have no place for it.
         """
+        if not self.prepended:
+            self._check_place(templates, described)
+        warnings = self._check_template(backbone, templates[0], names)
+        for prompts in templates:
+            try:
+                backbone.check_length(prompts, self.tokens.shape[-2] - (0 if self.prepended else prompts.length))
+            except LongPromptError as error:
+                raise LabelError(f"{self.source}: {error}") from None
+        return [*(f"{self.source}: {doubt}" for doubt in self.doubts), *warnings]
+
+    def _check_place(self, templates: Sequence[Prompts], described: bool) -> None:
+        """Raise `LabelError` unless the prompts have words before the class name that it can replace."""
         if described:
             raise LabelError(
                 f"{self.source}: a context takes the place of the words before the class name, and descriptions of "
@@ -83,9 +121,11 @@ class LearntContext:
                 f"{self.source}: a context takes the place of the words of one template, and there are "
                 f"{len(templates)}; give one, as with the prompt set single"
             )
-        warnings = self._check_template(backbone, templates[0], names)
-        backbone.check_length(templates[0], self.tokens.shape[-2] - templates[0].length)
-        return warnings
+        if (fused := templates[0].fused) is not None:
+            raise LabelError(
+                f"{self.source}: a context takes the place of the words before the class name, which in "
+                f"{fused[:60]!r} are no tokens of their own; put a blank between"
+            )
 
     def _check_template(self, backbone: "Backbone", prompts: Prompts, names: Sequence[str]) -> list[str]:
         embeddings = backbone.token_embeddings(prompts.ids).float().cpu()
@@ -98,11 +138,6 @@ class LearntContext:
             raise LabelError(
                 f"{self.source}: has contexts of {len(self.tokens)} classes of their own, and there are {len(names)} "
                 "class names; give the names that it was learnt for, in their order"
-            )
-        if prompts.fused is not None:
-            raise LabelError(
-                f"{self.source}: a context takes the place of the words before the class name, which in "
-                f"{prompts.fused[:60]!r} are no tokens of their own; put a blank between"
             )
         if self.prefix is None:
             if not backbone.start:
@@ -125,7 +160,7 @@ class LearntContext:
         self, backbone: "Backbone", prompts: Prompts, names: Sequence[str], embeddings: Tensor
     ) -> list[str]:
         """Compare the names that the contexts of single classes were learnt for with those that are given."""
-        if not self.per_class or self.suffix is None or len(self.suffix) != len(names):
+        if not self.per_class or self.prepended or self.suffix is None or len(self.suffix) != len(names):
             return []
         begin = prompts.start + prompts.length
         lengths = [len(backbone._token_ids(name.replace("_", " "))) - backbone.start - 1 for name in names]
@@ -170,7 +205,8 @@ def read_context(path: Path) -> LearntContext:
     """
     if not path.is_file():
         raise ArgumentError(f"context {path}: no such file; give a checkpoint of CoOp's prompt learner")
-    tensors, _ = read_weights(path)
+    content = read_content(path)
+    tensors, _ = weights_in(path, content)
     if any(name.startswith(_LEARNER) for name in tensors):
         tensors = {key.removeprefix(_LEARNER): tensors[key] for key in tensors if key.startswith(_LEARNER)}
     tokens = tensors.get("ctx")
@@ -189,10 +225,33 @@ def read_context(path: Path) -> LearntContext:
         )
     tokens = tokens.float()
     if count := int((~tokens.isfinite()).sum()):
-        raise ArgumentError(f"{path}: {count:,} of the {tokens.numel():,} values of ctx are NaN or infinite")
+        raise ArgumentError(
+            f"{path}: {count:,} of the {tokens.numel():,} values of ctx are NaN or infinite; take another checkpoint"
+        )
     if not tokens.any():
         raise ArgumentError(f"{path}: all values of ctx are zero; take another checkpoint")
-    return LearntContext(tokens, str(path), tensors.get("token_prefix"), tensors.get("token_suffix"))
+    around = tensors.get("token_prefix"), tensors.get("token_suffix")
+    return LearntContext(tokens, str(path), *around, _placement_of(path, content), _doubts(path))
+
+
+def _placement_of(path: Path, content: object) -> Placement | None:
+    """Return where the tokens of a file stand, where it says so."""
+    said = content.get(_PLACEMENT) if isinstance(content, Mapping) else None
+    if said is not None and said not in (known := get_args(Placement)):
+        raise ArgumentError(f"{path}: invalid placement {said!r}: must be {' or '.join(known)}, or left out")
+    return cast("Placement | None", said)
+
+
+def _doubts(path: Path) -> tuple[str, ...]:
+    """Return what the names of its folders say against a file, which does not say it itself."""
+    match = next(filter(None, map(_POSITION.search, path.resolve().parts)), None)
+    if match is None:
+        return ()
+    where = {"front": "before it", "middle": "in the midst of it"}[match[1]]
+    return (
+        f"ctp{match[1]} in its folder's name says that it was learnt with the class name {where}; here the name comes "
+        "after it, as with CoOp's setting end",
+    )
 
 
 def save_context(
@@ -224,6 +283,6 @@ def save_context(
     }
     state = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in learner.items()}
     content = io.BytesIO()
-    torch.save({"state_dict": state, "epoch": 0}, content)
+    torch.save({"state_dict": state, "epoch": 0, _PLACEMENT: placement}, content)
     with replacing(path) as made:
         made.write_bytes(content.getvalue())  # PyTorch's own writing says of a full disk what is no OSError

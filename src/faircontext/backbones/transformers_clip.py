@@ -61,7 +61,10 @@ def load_transformers(
 
     Warnings and errors are those of `create_backbone`.
     """
-    folder = Path(name.partition(":")[2]).expanduser()
+    given = name.partition(":")[2]
+    if not given:
+        raise ArgumentError(f"{name!r} names no folder; write transformers:FOLDER")
+    folder = Path(given).expanduser()
     config = read_config(folder)
     kind = KINDS[config["model_type"]]
     tensors, lines = read_tensors(folder, pretrained, weights_key)

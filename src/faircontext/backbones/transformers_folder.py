@@ -7,7 +7,7 @@ Nothing is fetched or unpickled.
 import json
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -57,6 +57,33 @@ _OPENAI = re.compile(r"openai|clip-vit-(?:base|large)-patch\d+", re.IGNORECASE)
 """In the names of OpenAI's own checkpoints, which were trained with QuickGELU."""
 
 
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and value == value // 1 and value > 0
+
+
+def _is_size(value: Any) -> bool:
+    return _is_whole(value) or (
+        isinstance(value, dict) and all(side is None or _is_whole(side) for side in value.values())
+    )
+
+
+def _are_channels(value: Any) -> bool:
+    return isinstance(value, list) and len(value) == 3 and all(type(one) in (int, float) for one in value)
+
+
+_PREPARED: Mapping[str, tuple[Callable[[Any], bool], str]] = {
+    "do_normalize": (lambda value: isinstance(value, bool), "true or false"),
+    "do_center_crop": (lambda value: isinstance(value, bool), "true or false"),
+    "image_mean": (_are_channels, "three numbers"),
+    "image_std": (_are_channels, "three numbers"),
+    "resample": (lambda value: type(value) is int, f"one of {', '.join(map(str, _FILTERS))}"),
+    "size": (_is_size, 'a count of pixels, or {"shortest_edge": PIXELS}, or {"height": PIXELS, "width": PIXELS}'),
+    "crop_size": (_is_size, 'a count of pixels, or {"height": PIXELS, "width": PIXELS}'),
+    "max_num_patches": (_is_whole, "a count of patches"),
+}
+"""What is read of `preprocessor_config.json`: whether a value can be used, and which can."""
+
+
 def _read_json(path: Path) -> dict[str, Any]:
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
@@ -70,7 +97,7 @@ def _read_json(path: Path) -> dict[str, Any]:
 def read_config(folder: Path) -> dict[str, Any]:
     """Return a folder's configuration, of a model that is known here."""
     path = folder / "config.json"
-    if not folder.name or not folder.is_dir():
+    if not folder.is_dir():
         raise ArgumentError(
             f"transformers:{folder}: no such folder; copy the model's files into one (nothing is fetched)"
         )
@@ -153,8 +180,7 @@ def read_preprocessing(folder: Path, kind: Kind, config: Any) -> tuple[dict[str,
     path = next(
         (folder / n for n in ("preprocessor_config.json", "processor_config.json") if (folder / n).is_file()), None
     )
-    said = {} if path is None else _read_json(path)
-    said = said.get("image_processor") or said
+    said = {} if path is None else _read_prepared(path)
     lines = []
     if path is None:
         lines.append(f"{folder}: no preprocessor_config.json in it; the usual preparation of {kind.model} is taken")
@@ -176,10 +202,26 @@ def read_preprocessing(folder: Path, kind: Kind, config: Any) -> tuple[dict[str,
     return whole, lines
 
 
+def _read_prepared(path: Path) -> dict[str, Any]:
+    """Return what a folder says of the preparation of pictures, without what it leaves open (null)."""
+    whole = _read_json(path)
+    inner = whole.get("image_processor") or whole
+    if not isinstance(inner, dict):
+        raise ArgumentError(f"{path}: invalid image_processor {str(inner)[:60]!r}: must be an object of JSON")
+    said = {key: value for key, value in inner.items() if value is not None}
+    for key, (fits, what) in _PREPARED.items():
+        if key in said and not fits(said[key]):
+            raise ArgumentError(
+                f"{path}: invalid {key} {json.dumps(said[key])[:60]}: must be {what}; take the file that belongs to "
+                "the model"
+            )
+    return said
+
+
 def _size(said: Mapping[str, Any], kind: Kind, config: Any) -> tuple[int, str]:
     """Return the side of the square that is read, and how a picture is made square."""
     if kind.model == "Siglip2Model":  # reads any ratio of sides; a square has all of the patches
-        return math.isqrt(said.get("max_num_patches", 256)) * int(config.vision_config.patch_size), "shortest"
+        return math.isqrt(int(said.get("max_num_patches", 256))) * int(config.vision_config.patch_size), "shortest"
     sides = said.get("size")
     both = isinstance(sides, dict) and "height" in sides if said else kind.model == "SiglipModel"
     return int(config.vision_config.image_size), "squash" if both else "shortest"
@@ -191,6 +233,7 @@ def _check_size(path: Path, said: Mapping[str, Any], size: int, config: Any) -> 
         return []
     whole = said.get("size", size)
     sides: dict[str, Any] = whole if isinstance(whole, dict) else {"shortest_edge": whole}
+    sides = {key: side for key, side in sides.items() if side is not None}
     crop: Any = said.get("crop_size", size) if said.get("do_center_crop") else None
     crop = crop if isinstance(crop, dict) or crop is None else {"height": crop, "width": crop}
     final = crop or {key: side for key, side in sides.items() if key in ("height", "width")} or sides

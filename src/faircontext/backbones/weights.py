@@ -21,7 +21,7 @@ from torch import Tensor
 from faircontext.errors import ArgumentError
 from faircontext.imagefiles import ZEROS, known_kind
 
-__all__ = ["keep_archive", "keep_tensors", "read_content", "read_weights"]
+__all__ = ["keep_archive", "keep_tensors", "read_content", "read_weights", "weights_in"]
 
 _KEYS = ("state_dict", "model_state_dict", "model")
 """Where training loops put the weights; the first that is there is taken."""
@@ -53,7 +53,11 @@ def read_weights(path: Path, key: str | None = None) -> tuple[dict[str, Tensor],
         ArgumentError: it is damaged, or holds more than tensors, no weights (or none under the key), weights twice, or
             changes to weights.
     """
-    content = read_content(path)
+    return weights_in(path, read_content(path), key)
+
+
+def weights_in(path: Path, content: Any, key: str | None = None) -> tuple[dict[str, Tensor], list[str]]:
+    """Return the weights in what a file holds; see `read_weights`."""
     tensors, warnings = _unwrap(path, content) if key is None else _part(path, content, key)
     averaged = [name for name in tensors if "." in name and _is_averaged(name.partition(".")[0])]
     if averaged and len(averaged) < len(tensors):
@@ -113,7 +117,7 @@ def read_content(path: Path) -> Any:
     if not safetensors and not head.startswith((b"PK\3\4", b"\x80")):
         what = "is empty" if not head else f"holds {ZEROS}" if not any(head) else ""
         what = what or f"holds {known_kind(head) or 'neither safetensors nor what PyTorch writes'}"
-        raise ArgumentError(f"{path}: no file of weights: it {what}")
+        raise ArgumentError(f"{path}: no file of weights: it {what}{'' if head else '; fetch it again'}")
     try:
         if safetensors:
             return load_file(path)
@@ -160,7 +164,7 @@ def _unwrap(path: Path, content: Any) -> tuple[dict[str, Tensor], list[str]]:
         return tensors, warnings
     listed = ", ".join(map(str, list(content)[:8])) or "nothing"
     named = next(iter([*parts, *_key_paths(content)]), None)
-    hint = "" if named is None else f"; {_to_take('.'.join([*above, named]))}"
+    hint = "; take another checkpoint" if named is None else f"; {_to_take('.'.join([*above, named]))}"
     raise ArgumentError(f"{path}: holds {listed}, and no weights under {', '.join(_KEYS)}{hint}")
 
 

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from faircontext.datasets.corrupted import expand
-from faircontext.datasets.load import load_dataset
-from faircontext.datasets.spec import CORRUPTED, DATASETS, Dataset, locate
+from faircontext.datasets.load import check_hint, load_dataset
+from faircontext.datasets.spec import CORRUPTED, DATASETS, Dataset, known_name, locate
 from faircontext.errors import (
     ArgumentError,
     FairContextError,
@@ -30,11 +30,13 @@ class Report:
         summary: what is there, a line each.
         problems: why the data set cannot be evaluated in full, a line each.
         usable: whether there is an image that can be evaluated, with class names that can.
+        most_labels: of one image.
     """
 
     summary: tuple[str, ...]
     problems: tuple[str, ...]
     usable: bool
+    most_labels: int = 0
 
 
 def check_present(dataset: Dataset, partial: bool) -> None:
@@ -71,8 +73,9 @@ def check_dataset(
     try:
         dataset = load_dataset(name, root, split, several)
     except FairContextError as error:
-        return Report((), (str(error),), False)
-    labels = {label for sample in dataset.samples for label in sample.label_set or ()}
+        return Report((), (str(error).removesuffix(check_hint(known_name(name) or name, root)),), False)
+    label_sets = [sample.label_set or () for sample in dataset.samples]
+    labels = {label for own in label_sets for label in own}
     empty = [title for label, title in enumerate(dataset.names) if label not in labels]
     first = ", ".join(f"{label} {title}" for label, title in enumerate(dataset.names[:5]))
     summary = [
@@ -96,14 +99,15 @@ def check_dataset(
     if unusable:
         problems.append(f"{len(unusable)} class names cannot be used: {and_more(unusable, separator='; ')}")
     (summary if partial else problems).extend(absent)
-    return Report((*summary, *dataset.warnings), tuple(problems), bool(dataset.samples) and not unusable)
+    usable = bool(dataset.samples) and not unusable
+    return Report((*summary, *dataset.warnings), tuple(problems), usable, max(map(len, label_sets), default=0))
 
 
 def _check_parts(name: str, root: Path, split: str, read: bool, partial: bool) -> Report:
     """Look at all parts of a corrupted data set."""
     reports = {word: check_dataset(word, root, split, read, partial) for word in expand([name])}
     good = [report for report in reports.values() if report.usable and not report.problems]
-    bad = [f"{word}: {problem}" for word, report in reports.items() for problem in report.problems]
+    bad = [f"{word}: {'; '.join(report.problems)}" for word, report in reports.items() if report.problems]
     summary = f"{len(good)} of {len(reports)} corruptions and severities can be evaluated"
     problems = lines_and_more(bad, 3, str, "{} more of the kind")
     classes = dict.fromkeys(report.summary[1] for report in good)

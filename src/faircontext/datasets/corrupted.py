@@ -45,10 +45,10 @@ def expand(words: Iterable[str]) -> list[str]:
     found: dict[str, None] = {}
     for word in words:
         if (known := known_name(word)) in CORRUPTED:
-            parts = parse_corruptions([word.partition(":")[2] or "all"])
-            if None in parts:
+            part = word.partition(":")[2] or "all"
+            if part.partition(":")[0] == "none":
                 raise ArgumentError(f"{word}: has no images as they are; name {known}:fog, {known}:fog:3 or {known}")
-            found |= dict.fromkeys(f"{known}:{part}" for part in parts)
+            found |= dict.fromkeys(f"{known}:{one}" for one in parse_corruptions([part]))
         else:
             found[word] = None
     return [*found]

@@ -14,7 +14,7 @@ from faircontext.datasets.layouts import NAMES, TABLE, Rows, Split, TableRows
 from faircontext.datasets.spec import CATALOGUE, CORRUPTED, DATASETS, Dataset, DatasetSpec, Sample, locate
 from faircontext.errors import ArgumentError, check_choice
 
-__all__ = ["SPLITS", "load_dataset"]
+__all__ = ["SPLITS", "check_hint", "load_dataset"]
 
 SPLITS = ("test", "val", "official")
 
@@ -116,9 +116,12 @@ def _not_found(spec: DatasetSpec, root: Path, what: str) -> ArgumentError:
     """Build the error for a data set that is not there."""
     others = f" (or {', '.join(spec.folders[1:3])})" if spec.folders[1:] else ""
     expected = f"expected {root / spec.folders[0]}{others}"
-    return ArgumentError(
-        f"{spec.name}: {what} in {root}; {expected}; see faircontext data check {spec.name} --root {root}"
-    )
+    return ArgumentError(f"{spec.name}: {what} in {root}; {expected}{check_hint(spec.name, root)}")
+
+
+def check_hint(name: str, root: Path) -> str:
+    """Return the end of a message that names the command which looks at a data set."""
+    return f"; see faircontext data check {name} --root {root}"
 
 
 def _load_imagenet(spec: DatasetSpec, root: Path) -> Dataset:
@@ -170,7 +173,8 @@ def _part(spec: DatasetSpec, folder: Path, read: Split, split: str, path: Path) 
 
 
 def _layout(spec: DatasetSpec, folder: str, inner: str = "") -> str:
-    kind = "CoOp's layout" if folder == spec.folders[0] and inner == spec.inner[0] else "another layout"
+    usual = "CoOp's layout" if spec.name in CATALOGUE else "the usual layout"  # CoOp has those of its papers
+    kind = usual if folder == spec.folders[0] and inner == spec.inner[0] else "another layout"
     return f"{kind}: {Path(folder, inner).as_posix()}"
 
 

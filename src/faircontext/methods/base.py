@@ -83,6 +83,10 @@ class Method(ABC):
     def check_labels(self, labels: LabelSpace) -> None:  # noqa: B027 (most methods take any)
         """Raise `LabelError` where the method cannot run on a label space, before any image is read."""
 
+    def label_warnings(self, labels: LabelSpace) -> list[str]:  # noqa: ARG002
+        """Return what a person should know about the method on a label space before a run, a line each."""
+        return []
+
     @property
     def sees_views(self) -> bool:
         """Whether it looks at more than the plain view, with its settings."""

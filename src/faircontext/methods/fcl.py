@@ -104,6 +104,15 @@ class FCL(StudySwitches, EvidenceMethod):
         elif reason := labels.missing_context(template, "context='cl'"):
             raise LabelError(f"{reason}; use context='cl-hp'")
 
+    def label_warnings(self, labels: LabelSpace) -> list[str]:
+        """Return that CL-HP starts from a context that was learnt in another place, where it does."""
+        if self.context == "cl" or labels.context is None or labels.context.prepended:
+            return []
+        return [
+            f"{labels.context.source}: learnt in place of the words before the class name; context='cl-hp' starts from "
+            "it before the whole prompt, and zero-shot has it in place of the words"
+        ]
+
     @torch.inference_mode(False)  # calibration differentiates, also where the caller has switched that off
     def adapt(self, episode: Episode, template: int = 0) -> Adaptation:
         """Run exploration and calibration on one image with one template, and return every intermediate result."""

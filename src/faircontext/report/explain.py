@@ -99,7 +99,7 @@ def explain_image(
     if save_context is not None:
         check_outputs([save_context], filter(None, [Path(source), options.context, options.labels_file]))
     setup = options.create(names, "fcl")
-    for line in [*name_warnings(names), *setup.labels.warnings()]:
+    for line in [*name_warnings(names), *setup.warnings()]:
         warn(line)
     explanation = explain(options, setup, source, image)
     say(explain_in_words(explanation))  # first: what was computed is not lost with a full disk

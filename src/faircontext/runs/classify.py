@@ -30,7 +30,7 @@ from faircontext.runs.prepare import Item
 from faircontext.runs.records import Record, split_methods
 from faircontext.runs.runner import Engine, carry_out_in, describe_engine, engine_of
 from faircontext.runs.setup import Setup
-from faircontext.runs.shift_options import check_shift
+from faircontext.runs.shift_options import check_shift, facts_of_shift
 from faircontext.runs.store import Run
 from faircontext.runs.stream_options import check_one_stream
 from faircontext.runs.streams import Streams
@@ -84,8 +84,9 @@ class _Outputs:
     """The files that options ask for; opened together, so that a wrong argument leaves earlier files as they were."""
 
     def __init__(self, options: ClassifyOptions, setup: Setup, stack: ExitStack) -> None:
-        facts = manifest_of(setup.labels) if options.stored or options.classifier else {}
-        columns = ("scores",) if options.multi_label else ()
+        self._shift = {} if options.shift is None else {"shift": str(options.shift)}
+        facts = {**manifest_of(setup.labels), **facts_of_shift(options.shift)} if options.stored else {}
+        columns = (*["scores"] * options.multi_label, *self._shift)
         self._rows = stack.enter_context(RowWriter(options.csv, options.top, columns)) if options.csv else None
         self._spool = stack.enter_context(EntrySpool(options.json)) if options.json else None
         self._numbers: list[ScoresWriter | EmbeddingsWriter] = []
@@ -99,7 +100,7 @@ class _Outputs:
         taken = [*exports]
         for export in taken if self._rows else ():
             assert self._rows is not None
-            self._rows.write(export.row, export.top, export.cells)
+            self._rows.write(export.row, export.top, {**export.cells, **self._shift})
         if self._spool:
             self._spool.add(export.entry for export in taken)
         for writer in self._numbers:
@@ -120,6 +121,12 @@ def _check_files(options: ClassifyOptions, found: Inputs) -> None:
     check_outputs(filter(None, outputs), chain(paths, filter(None, [options.labels_file])))
 
 
+def _warnings(found: Inputs, names: Sequence[str], setup: Setup) -> list[str]:
+    """Return what a person should know before a run, a line each."""
+    odd = name_warnings(names, several=setup.label_rule is not None)
+    return [*found.warnings, *odd, *setup.warnings(), *found.truth_warnings]
+
+
 def _answer(options: ClassifyOptions, names: Sequence[str], found: Inputs, warn: Say) -> int:
     """Answer images and show each as it comes; nothing is stored but the files that are asked for."""
     read = options.reader()
@@ -135,12 +142,7 @@ def _answer(options: ClassifyOptions, names: Sequence[str], found: Inputs, warn:
         if options.classifier:
             write_classifier(options.classifier, setup.labels)
         _print_run(options, setup, len(positions))
-        for warning in [
-            *found.warnings,
-            *name_warnings(names, options.multi_label),
-            *setup.warnings(),
-            *found.truth_warnings,
-        ]:
+        for warning in _warnings(found, names, setup):
             warn(warning)
         totals = totals_of(setup, [*setup.methods])
         several = setup.label_rule is not None
@@ -201,12 +203,7 @@ def _store(
     engine, facts = engine_of(options, model)
     for line in [*plan.describe(), *describe_engine(facts)]:
         print(line, flush=True)
-    for warning in [
-        *found.warnings,
-        *name_warnings(names, options.multi_label),
-        *plan.setup.warnings(),
-        *found.truth_warnings,
-    ]:
+    for warning in _warnings(found, names, plan.setup):
         warn(warning)
     strict, interruption = _Strict(engine), None
     try:
@@ -340,5 +337,7 @@ def _print_run(options: ClassifyOptions, setup: Setup, images: int) -> None:
         f"{counted(images, 'image')}, {counted(len(labels), 'class')}, "
         f"prompts: {labels.summary}"
     )
+    if options.shift is not None:
+        print(options.shift.summary)
     if setup.label_rule is not None:
         print(setup.label_rule.summary)

@@ -1,7 +1,8 @@
 """What is wrong with an installation: versions, extras, cache, device, precision, weights, known facts, data sets.
 
-Each check gives findings, and a problem comes with its fix. Nothing is changed but the cache, which keeps what loading
-the model leaves there, as every command does.
+Each check gives findings, and a problem comes with its fix. Nothing is mended or deleted. The cache is made where there
+is none, and keeps what loading the model leaves there, as after every command; weights of a tag or of `hf-hub:` that
+are not on this machine are fetched, as by every command.
 """
 
 import platform
@@ -9,8 +10,7 @@ import shutil
 import warnings
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, requires, version
-from importlib.util import find_spec
+from importlib.metadata import Distribution, PackageNotFoundError, distribution, version
 from pathlib import Path
 from typing import Literal
 from uuid import uuid4
@@ -21,7 +21,7 @@ from packaging.requirements import Requirement
 from faircontext import __version__
 from faircontext.backbones import Backbone, list_backbones, list_pretrained
 from faircontext.backbones.towers import cache_folder, count_damaged
-from faircontext.datasets.check import check_dataset
+from faircontext.datasets.check import Report, check_dataset
 from faircontext.datasets.load import load_dataset
 from faircontext.datasets.spec import CORRUPTED, Dataset, known_name
 from faircontext.episode import Episode
@@ -34,14 +34,8 @@ from faircontext.system import usable_processors
 
 __all__ = ["DoctorOptions", "Finding", "confused_pairs", "describe_for_others", "examine"]
 
-EXTRAS = {
-    "checkpoints": ("peft", "sentencepiece"),
-    "demo": ("skimage",),
-    "ray": ("ray",),
-    "raw": ("rawpy",),
-    "webdataset": ("webdataset",),
-}
-"""Modules that an extra brings."""
+DEVELOPERS = ("benchmark", "dev", "docs")
+"""Extras for work on faircontext itself, which are not looked at."""
 
 SPACE = 200 * 2**20
 """Bytes that should be free where features are stored."""
@@ -85,8 +79,14 @@ class Finding:
 
 def examine(options: DoctorOptions) -> Iterator[Finding]:
     """Look at everything, and yield what is found as it is found."""
-    yield from _versions()
-    yield from _extras()
+    try:
+        installed = distribution("faircontext")
+    except PackageNotFoundError:
+        text = "faircontext is run without being installed: what it needs is not known"
+        yield Finding("versions", "note", text, "pip install faircontext")
+    else:
+        yield from _versions(installed)
+        yield from _extras(installed)
     yield from _cache()
     backbone = yield from _model(options)
     if backbone is not None and options.picture is not None:
@@ -95,34 +95,55 @@ def examine(options: DoctorOptions) -> Iterator[Finding]:
         yield from _datasets(options.root, backbone)
 
 
-def _versions() -> Iterator[Finding]:
-    """Compare the packages that are installed with those that are declared."""
-    declared = [Requirement(line) for line in requires("faircontext") or ()]
+def _versions(installed: Distribution) -> Iterator[Finding]:
+    """Compare the packages that are there with those that are declared."""
     wrong = False
-    for requirement in declared:
-        if requirement.marker is not None and not requirement.marker.evaluate({"extra": ""}):
-            continue
-        try:
-            installed = version(requirement.name)
-        except PackageNotFoundError:
+    for requirement in _declared(installed, ""):
+        found = _found(requirement)
+        if found is None:
             wrong = True
             yield Finding("versions", "problem", f"{requirement.name} is missing", f"pip install '{requirement}'")
-            continue
-        if not requirement.specifier.contains(installed, prereleases=True):
+        elif not requirement.specifier.contains(found, prereleases=True):
             wrong = True
-            needed = f"{requirement.name} {installed} is installed, and {requirement} is needed"
+            needed = f"{requirement.name} {found} is installed, and {requirement} is needed"
             yield Finding("versions", "problem", needed, f"pip install --upgrade '{requirement}'")
     if not wrong:
         yield Finding("versions", "ok", f"faircontext {__version__}, torch {torch.__version__}, all that is needed")
 
 
-def _extras() -> Iterator[Finding]:
-    for extra, modules in EXTRAS.items():
-        if missing := [module for module in modules if find_spec(module) is None]:
-            text = f"{extra} is not installed ({', '.join(missing)})"
+def _extras(installed: Distribution) -> Iterator[Finding]:
+    """Look for what each extra brings, by the package's own metadata."""
+    always = {*map(str, _declared(installed, ""))}
+    for extra in installed.metadata.get_all("Provides-Extra") or ():
+        if extra in DEVELOPERS:
+            continue
+        own = [one for one in _declared(installed, extra) if str(one) not in always]
+        found = [(one, _found(one)) for one in own]
+        missing = [one.name for one, there in found if there is None]
+        old = [
+            f"{one.name} {there}, needed {one.specifier}"
+            for one, there in found
+            if there is not None and not one.specifier.contains(there, prereleases=True)
+        ]
+        if missing or old:
+            text = f"{extra} is not installed{' in full' * (len(missing) < len(own))} ({', '.join([*missing, *old])})"
             yield Finding("extras", "note", text, f"if you need it: pip install 'faircontext[{extra}]'")
         else:
             yield Finding("extras", "ok", extra)
+
+
+def _declared(installed: Distribution, extra: str) -> list[Requirement]:
+    """Return what is needed with an extra, or without any."""
+    lines = map(Requirement, installed.requires or ())
+    return [one for one in lines if one.marker is None or one.marker.evaluate({"extra": extra})]
+
+
+def _found(requirement: Requirement) -> str | None:
+    """Return the version of a package that is installed, or None."""
+    try:
+        return version(requirement.name)
+    except PackageNotFoundError:
+        return None
 
 
 def _cache() -> Iterator[Finding]:
@@ -217,15 +238,26 @@ def _datasets(root: Path, backbone: Backbone | None) -> Iterator[Finding]:
         yield Finding("data", "problem", f"{root}: no data sets in it", "put each into a folder of its own")
     for name in names:
         try:
-            report = check_dataset(name, root)
+            report, several = _read(name, root)
             for problem in report.problems:
                 yield Finding("data", "problem", f"{name}: {problem}", f"see: faircontext data check {name} --root ...")
             if not report.problems:
-                yield Finding("data", "ok", f"{name}: {report.summary[0]}")
-            if backbone is not None and report.usable and known_name(name) not in CORRUPTED:
+                labels = "; its images have several labels, for --multi-label" * several
+                yield Finding("data", "ok", f"{name}: {report.summary[0]}{labels}")
+            if backbone is not None and report.usable and not several and known_name(name) not in CORRUPTED:
                 yield from _swapped(load_dataset(name, root), backbone)
         except FairContextError as error:
             yield Finding("data", "problem", str(error))
+
+
+def _read(name: str, root: Path) -> tuple[Report, bool]:
+    """Return what a check of a data set shows, and whether it was read as one whose images have several labels."""
+    report = check_dataset(name, root)
+    if known_name(name) is None and (report.problems or not report.most_labels):
+        whole = check_dataset(name, root, several=True)
+        if whole.most_labels > 1 and not whole.problems:
+            return whole, True
+    return report, False
 
 
 def _swapped(dataset: Dataset, backbone: Backbone) -> Iterator[Finding]:
@@ -303,7 +335,4 @@ def _public_name(backbone: str) -> str:
 
 
 def _version(package: str) -> str:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return "missing"
+    return _found(Requirement(package)) or "missing"

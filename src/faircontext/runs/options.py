@@ -190,6 +190,7 @@ class RunnerOptions(MultiLabelOptions, ShiftOptions, UnknownOptions, PromptOptio
             raise ArgumentError("--multi-label is of evaluate and classify: analyses measure what speaks for one class")
         self.check_multi_label(self.labels_of_methods, self.unknown)
         self.check_shifts()
+        self.check_attack(self, self.multi_label)
         self.reader()  # checks its options
 
     @property

@@ -5,6 +5,7 @@ from typing import Literal
 
 from faircontext.errors import ArgumentError, check_minimum, counted
 from faircontext.runs.backbone_options import DeviceOptions
+from faircontext.runs.ray_address import check_address
 from faircontext.system import usable_processors
 
 __all__ = ["ProcessOptions"]
@@ -33,13 +34,15 @@ class ProcessOptions(DeviceOptions):
         return self.workers == "auto" and self.engine == "local" and self.device.partition(":")[0] == "cpu"
 
     def check_processes(self) -> None:
-        """Raise `ArgumentError` where a number cannot be used here."""
+        """Raise `FairContextError` where a number cannot be used here, or a Ray cluster cannot be reached."""
         workers, usable = self.count_of_workers or 0, usable_processors()
         check_minimum("threads", 1 if self.threads is None else self.threads, 1)
         check_minimum("workers", workers, 0)
         if self.engine == "local" and workers > usable:
             allowed = f"{counted(usable, 'processor')}"
             raise ArgumentError(f"workers={workers} is not possible; this process may use {allowed}")
+        if self.engine == "ray":
+            check_address()
 
     def set_threads(self, views: bool) -> None:
         """Give the model of this process its threads; `views` tells whether a method uses views.

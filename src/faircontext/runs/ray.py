@@ -17,6 +17,7 @@ from faircontext.backbones.base import ROW_MULTIPLE
 from faircontext.errors import ArgumentError, FairContextError
 from faircontext.runs.plan import Plan
 from faircontext.runs.processes import Answerer, Build, uses_views
+from faircontext.runs.ray_address import ADDRESS, check_address
 from faircontext.runs.records import MultiLabelRecord, Record, ScoredRecord
 from faircontext.system import usable_processors
 
@@ -77,10 +78,11 @@ def connect(ray: Any, processors: int, store_mb: int) -> bool:
         store_mb: memory of its object store, in MB.
 
     Raises:
-        FairContextError: neither can be done.
+        FairContextError: neither can be done; see `check_address`.
     """
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    own = not os.environ.get("RAY_ADDRESS")
+    check_address()
+    own = not os.environ.get(ADDRESS)
     here = {
         "address": "local",  # else Ray would take a cluster of somebody else's that runs on this machine
         "num_cpus": processors,

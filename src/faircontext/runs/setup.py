@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import Any
 
 from faircontext.backbones import Backbone
@@ -53,7 +54,8 @@ class Setup:
 
     def warnings(self) -> list[str]:
         """Return what a person should know about prompts and methods before a run, a line each."""
-        return [*self.labels.warnings(), *self.left_out]
+        methods = (method.label_warnings(self.labels) for method in self.methods.values())
+        return list(dict.fromkeys([*self.labels.warnings(), *self.left_out, *chain.from_iterable(methods)]))
 
     def judge(self, answers: Iterator[AnsweredImage]) -> Iterator[AnsweredImage]:
         """Return answers without the predictions that are withheld, or with several labels each."""

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from faircontext.datasets.spec import Sample
 from faircontext.errors import ArgumentError
+from faircontext.runs.backbone_options import BackboneOptions
 from faircontext.shifts import Attack, Corruption, Shift, parse_attack, parse_corruptions
 
 if TYPE_CHECKING:
@@ -43,6 +44,31 @@ class ShiftOptions:
             from faircontext.corruptions import check_library
 
             check_library()
+
+    def check_attack(self, backbone: BackboneOptions, multi_label: bool) -> None:
+        """Raise `ArgumentError` where it is known before a model is loaded that an attack cannot be made.
+
+        Args:
+            backbone: options of the model.
+            multi_label: whether an image may have several labels.
+        """
+        attack = next((shift for shift in self.shifts if isinstance(shift, Attack)), None)
+        if attack is None:
+            return
+        if multi_label:
+            raise ArgumentError(
+                f"--attack {attack} moves an image away from its one true class, and with --multi-label it may have "
+                "several; leave one of the two out"
+            )
+        from faircontext.backbones.towers import resolve_precision, usable_device
+
+        precision = resolve_precision(backbone.precision, usable_device(backbone.device))
+        if precision != "fp32" or backbone.engine_image == "openvino":
+            runs = "openvino" if backbone.engine_image == "openvino" else precision
+            raise ArgumentError(
+                f"--attack {attack} needs the exact gradient of the image tower, which {runs} does not give; add "
+                "--engine-image torch --precision fp32"
+            )
 
     def each_shift(self) -> Iterator[Self]:
         """Yield the options of each run."""

@@ -11,6 +11,7 @@ from faircontext.serve.metrics import Metrics
 from faircontext.serve.queue import Job, Room, WorkQueue
 from faircontext.serve.refusals import Refused
 from faircontext.serve.service import Service
+from faircontext.system import call_in_own_thread
 
 __all__ = ["Engine", "LocalEngine"]
 
@@ -79,7 +80,7 @@ class LocalEngine(Engine):
 
     async def answer(self, form: ClassifyForm | ExplainForm) -> dict[str, Any]:
         """Compute a form when its turn comes; see `Engine.answer`."""
-        asked = await asyncio.to_thread(self._service.asked, form)
+        asked = await asyncio.to_thread(call_in_own_thread, self._service.asked, form)
         job: Job
         if isinstance(form, ExplainForm):
             job = ExplainJob(asked, form.image, form.format == "html")

@@ -129,7 +129,6 @@ class Computer:
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
         self._processors = usable_processors()
-        self._readers = ThreadPoolExecutor(min(ROW_MULTIPLE, self._processors), "faircontext-reader")
 
     def __call__(self, units: Sequence[Unit]) -> None:
         """Compute units, and leave the results with their jobs."""
@@ -144,9 +143,11 @@ class Computer:
     def _answer_some(self, units: list[Unit]) -> list[Unit]:
         """Answer units together as far as their pixels find room, and return the others."""
         prepared: list[tuple[Question, PreparedImage]] = []
-        while len(prepared) < len(units) and sum(map(_size, prepared)) < _MAX_DECODED:
-            window = units[len(prepared) : len(prepared) + self._processors]
-            prepared += self._readers.map(_prepare, window)
+        # Readers end before images are encoded; see `call_in_own_thread`.
+        with ThreadPoolExecutor(min(ROW_MULTIPLE, self._processors), "faircontext-reader") as readers:
+            while len(prepared) < len(units) and sum(map(_size, prepared)) < _MAX_DECODED:
+                window = units[len(prepared) : len(prepared) + self._processors]
+                prepared += readers.map(_prepare, window)
         # An image's features, and with them its answer, do not depend on the images beside it.
         for unit, answered in zip(units, answer_prepared(prepared), strict=False):
             assert isinstance(unit.job, ClassifyJob)

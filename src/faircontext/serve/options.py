@@ -10,6 +10,7 @@ from faircontext.errors import ArgumentError, check_minimum, reason_of
 from faircontext.names import class_names
 from faircontext.runs.classify_options import ClassifyOptions
 from faircontext.runs.options import ModelOptions
+from faircontext.runs.ray_address import check_address
 from faircontext.runs.records import split_methods
 from faircontext.runs.stream_options import check_no_stream
 
@@ -82,6 +83,8 @@ class ServeOptions(ModelOptions):
                 "where a proxy or a firewall decides who may ask"
             )
         check_no_stream(split_methods(self.method))
+        if self.engine == "ray":
+            check_address()
         self.read_token()
         self.read_label_sets()
         self.reader()

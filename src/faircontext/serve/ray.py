@@ -26,7 +26,7 @@ from faircontext.serve.options import ServeOptions
 from faircontext.serve.queue import Room
 from faircontext.serve.refusals import Refused
 from faircontext.serve.service import Service
-from faircontext.system import usable_processors
+from faircontext.system import call_in_own_thread, usable_processors
 
 __all__ = ["engine_on_ray"]
 
@@ -163,7 +163,7 @@ class Replica:
         torch.set_num_threads(threads)
         self._problem, metrics = "", Metrics()
         try:
-            self._engine = LocalEngine(Service(options, sets), metrics, Room(None, metrics))
+            self._engine = LocalEngine(call_in_own_thread(Service, options, sets), metrics, Room(None, metrics))
             self._engine.start()
         except FairContextError as error:  # Ray would try again
             self._problem = str(error)

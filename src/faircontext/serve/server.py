@@ -15,6 +15,7 @@ from faircontext.serve.metrics import Metrics
 from faircontext.serve.options import ServeOptions
 from faircontext.serve.queue import Room
 from faircontext.serve.service import Service
+from faircontext.system import call_in_own_thread
 
 __all__ = ["serve"]
 
@@ -55,7 +56,7 @@ def _engine(options: ServeOptions, metrics: Metrics) -> Iterator[Engine]:
     """Load the model, here or on a cluster."""
     sets = options.read_label_sets()
     if options.engine == "local":
-        yield LocalEngine(Service(options, sets), metrics, Room(options.queue, metrics))
+        yield LocalEngine(call_in_own_thread(Service, options, sets), metrics, Room(options.queue, metrics))
         return
     from faircontext.serve.ray import engine_on_ray
 
