@@ -16,11 +16,13 @@ from faircontext.errors import (
     FairContextError,
     ImageError,
     LabelError,
+    LongPromptError,
     and_more,
     check_choice,
     check_interval,
     check_minimum,
     check_type,
+    counted,
     lines_and_more,
     unknown_name,
 )
@@ -190,3 +192,15 @@ def wrong_calls():
 def test_a_wrong_call_from_python_is_named(message, labels):
     with unchecked(), pytest.raises(FairContextError, match=f"^{re.escape(message)}"):
         wrong_calls()[message](labels)
+
+
+def test_counts_have_their_nouns_in_the_plural_unless_they_are_one() -> None:
+    assert [counted(n, "image") for n in (0, 1, 2, 12345)] == ["0 images", "1 image", "2 images", "12,345 images"]
+    assert [counted(1, noun) for noun in ("class", "batch")] == ["1 class", "1 batch"]
+    assert [counted(2, noun) for noun in ("class", "batch")] == ["2 classes", "2 batches"]
+
+
+def test_a_long_prompt_comes_through_processes_as_it_was() -> None:
+    error = LongPromptError("prompt 'a' has 99 tokens", "a b c")
+    back = pickle.loads(pickle.dumps(error))
+    assert (type(back), str(back), back.prompt) == (LongPromptError, str(error), "a b c")

@@ -1,10 +1,13 @@
 """Label spaces: what is refused, and features that do not depend on where a class stands."""
 
+from collections.abc import Callable
+
 import pytest
 import torch
 import torch.nn.functional as F
 
 from faircontext import Backbone, LabelSpace
+from faircontext.backbones.contexts import LearntContext
 from faircontext.backbones.lite import Lite
 from faircontext.backbones.prompts import CONTEXT, PROMPT_SETS
 from faircontext.errors import LabelError
@@ -195,7 +198,7 @@ def test_descriptions_that_are_a_filled_template_are_that_template(lite0: Backbo
     ("descriptions", "message"),
     [
         ({"cat": ["A cat."]}, "lacks prompts of 'snail'; give each class at least one"),
-        ([["a"]], "has prompts of 1 classes"),
+        ([["a"]], "has prompts of 1 class, and"),
         (
             [["a"], ["word " * 200]],
             "prompt 'word word .* more than the 128 that lite0 reads; shorten it, or truncate it",
@@ -221,3 +224,14 @@ def test_descriptions_go_along_to_another_backbone(lite0: Backbone, tiny_folder)
     labels = LabelSpace(("dog", "cat"), lite0, descriptions=DESCRIBED)
     other = labels.on(f"local-dir:{tiny_folder('clip')}")
     assert other.prompts[0].texts == labels.prompts[0].texts
+
+
+def test_of_what_is_learnt_and_a_name_the_longer_part_is_too_long(tiny: Callable[[str], Backbone]) -> None:
+    backbone = tiny("clip")
+    tokens = torch.randn(90, 32, generator=torch.Generator().manual_seed(0))
+    with pytest.raises(
+        LabelError, match=r"^long\.pth: .*\(86 of them learnable\); the context is too long, take a shorter one$"
+    ):
+        LabelSpace(("cat",), backbone, context=LearntContext(tokens, "long.pth"))
+    with pytest.raises(LabelError, match=r"shorten the class name, or truncate it \(--truncate\)$"):
+        LabelSpace(("very " * 60 + "long",), backbone, context=LearntContext(tokens[:16], "some.pth"))

@@ -1,6 +1,7 @@
 """Templates and descriptions as files: the formats of CuPL and CLIP_benchmark, and what is refused."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -93,7 +94,7 @@ def test_joiners_of_scripts_that_need_them_are_text() -> None:
 
 def test_lists_in_order_must_be_one_for_each_class() -> None:
     assert arrange_descriptions([["a", "b", "a"], ["c"]], ["x", "y"]) == (("a", "b"), ("c",))
-    with pytest.raises(LabelError, match="prompts of 1 classes, and there are 2 class names"):
+    with pytest.raises(LabelError, match="prompts of 1 class, and there are 2 class names"):
         arrange_descriptions([["a"]], ["x", "y"])
 
 
@@ -118,6 +119,12 @@ def test_templates_are_json_too(tmp_path: Path, content: object, dataset: str | 
     ("content", "name", "message"),
     [
         ("a photo", "t.txt", r"t.txt: prompt template 'a photo' needs exactly one \{\} for the class name"),
+        (
+            "a {c}, {}",
+            "t.txt",
+            r"t.txt: prompt template 'a \{c\}, \{\}' has \{c\} besides the place of the class name; leave",
+        ),
+        ("a {name}, {c}", "t.txt", r"has \{name\} besides the place of the class name; leave it out"),
         ("# nothing", "t.txt", "has no prompt template"),
         ([], "t.json", "has no prompt template"),
         ({"a": [3]}, "t.json", "is no JSON list of prompt templates"),
@@ -134,7 +141,7 @@ def test_a_template_file_that_cannot_be_used_is_refused(
 
 @given(st.text(), st.text())
 def test_either_mark_stands_for_the_name(before: str, after: str) -> None:
-    if "{}" in before + after or "{c}" in before + after:
+    if "{}" in before + after or re.search(r"\{[^{}\s]+\}", before + after):
         return
     assert as_template(before + "{c}" + after) == before + "{}" + after
     assert fill_template(before + "{c}" + after, "big_dog") == before + "big dog" + after

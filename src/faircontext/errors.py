@@ -20,12 +20,14 @@ __all__ = [
     "FeatureError",
     "ImageError",
     "LabelError",
+    "LongPromptError",
     "Registry",
     "and_more",
     "check_choice",
     "check_interval",
     "check_minimum",
     "check_type",
+    "counted",
     "first_reason",
     "in_one_line",
     "lines_and_more",
@@ -60,6 +62,21 @@ class FeatureError(FairContextError, ArithmeticError):
 
 class LabelError(FairContextError, ValueError):
     """A class name or a prompt template cannot be used."""
+
+
+class LongPromptError(LabelError):
+    """A prompt has more tokens than a text tower reads.
+
+    Attributes:
+        prompt: its text.
+    """
+
+    def __init__(self, message: str, prompt: str) -> None:
+        super().__init__(message)
+        self.prompt = prompt
+
+    def __reduce__(self) -> tuple[type["LongPromptError"], tuple[str, str]]:
+        return LongPromptError, (str(self), self.prompt)
 
 
 class ImageError(FairContextError, OSError):
@@ -97,6 +114,11 @@ def one_line(text: str) -> str:
 def _raised(error: BaseException) -> str:
     """Return what a stranger's code has raised, in one line."""
     return one_line(f"{type(error).__name__}: {error}")
+
+
+def counted(n: int, noun: str) -> str:
+    """Return a count with its noun, in the plural unless it is one: `1 image`, `2,000 images`, `3 classes`."""
+    return f"{n:,} {noun if n == 1 else f'{noun}es' if noun.endswith(('s', 'x', 'ch', 'sh')) else f'{noun}s'}"
 
 
 def and_more(items: Sequence[str], limit: int = 5, separator: str = ", ") -> str:

@@ -110,7 +110,7 @@ class LabelSpace:
         if truncate:
             # One prompt for all methods: CL-HP's learnable tokens must find room as well.
             prompts = prompts.cut(self.backbone.context_length - len(self.initial_tokens))
-        self.backbone.check_length(prompts)
+        self.backbone.check_length(prompts, names=self.names)
         return prompts
 
     def warnings(self) -> list[str]:

@@ -205,11 +205,17 @@ class FolderTruth:
         return f"{head}, taken as positions in the list of classes, from 0: {and_more(pairs, 20)}{doubt}"
 
 
-def list_warnings(names: Sequence[str]) -> list[str]:
-    """Return what is odd in a whole list of class names, a line each."""
+def list_warnings(names: Sequence[str], several: bool = False) -> list[str]:
+    """Return what is odd in a whole list of class names, a line each.
+
+    Args:
+        names: of all classes.
+        several: whether an image may have several labels: then one label is decided upon as any other.
+    """
     lines = []
     if len(names) == 1:
-        lines.append(f"with one class, {names[0]}, nothing is decided: every image is answered with it")
+        if not several:
+            lines.append(f"with one class, {names[0]}, nothing is decided: every image is answered with it")
         if "," in names[0]:
             lines.append("the one class name has commas in it; a file of class names has one a line")
         elif other := next((mark for mark in _OTHER_COMMAS if mark in names[0]), None):
@@ -217,12 +223,12 @@ def list_warnings(names: Sequence[str]) -> list[str]:
     return lines + _odd_forms(names)
 
 
-def name_warnings(names: Sequence[str]) -> list[str]:
+def name_warnings(names: Sequence[str], several: bool = False) -> list[str]:
     """Return what a person should know about class names before a run, a line each.
 
     Besides `list_warnings`: which names are equal or nearly so. In a known data set that is as it should be.
     """
-    lines = list_warnings(names)
+    lines = list_warnings(names, several)
     equal, alike = Counter(map(compose, names)), Counter(map(normalise, names))
     doubled = sorted({name for name in names if equal[compose(name)] > 1})
     if doubled:
@@ -282,22 +288,27 @@ def parse_labels(text: str, source: str = "--labels") -> tuple[str, ...]:
     return _clean(text.split(","), source)
 
 
-def split_labels(text: str, source: str) -> tuple[str, ...]:
+def split_labels(text: str, source: str, what: str = "class names") -> tuple[str, ...]:
     """Read class names, one a line; blank lines and lines that start with # are left out.
 
     Args:
         text: the names.
         source: what gives them, for the message.
+        what: they are, for the message.
 
     Raises:
         LabelError: there are none.
     """
     lines = text.split("\n")  # splitlines knows more ends than a file has
-    return _clean((line for line in lines if not line.lstrip().startswith("#")), source)
+    return _clean((line for line in lines if not line.lstrip().startswith("#")), source, what)
 
 
-def read_labels(path: Path) -> tuple[str, ...]:
+def read_labels(path: Path, what: str = "class names") -> tuple[str, ...]:
     """Read class names from a text file, see `split_labels`.
+
+    Args:
+        path: of the file.
+        what: they are, for the message.
 
     Raises:
         LabelError: the file cannot be read, or has no names.
@@ -308,11 +319,11 @@ def read_labels(path: Path) -> tuple[str, ...]:
         raise LabelError(f"{path}: not a text file in UTF-8; save it as UTF-8") from None
     except OSError as error:
         raise LabelError(f"{path}: {reason_of(error)}") from None
-    return split_labels(text, str(path))
+    return split_labels(text, str(path), what)
 
 
-def _clean(names: Iterable[str], source: str) -> tuple[str, ...]:
+def _clean(names: Iterable[str], source: str, what: str = "class names") -> tuple[str, ...]:
     cleaned = tuple(compose(name.strip()) for name in names if name.strip())
     if not cleaned:
-        raise LabelError(f"{source}: no class names; give at least one")
+        raise LabelError(f"{source}: no {what}; give at least one")
     return cleaned

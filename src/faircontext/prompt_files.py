@@ -6,12 +6,13 @@ of data sets and lists, in which the place of the name is `{c}`.
 """
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from unicodedata import category
 
-from faircontext.errors import LabelError, and_more, reason_of
+from faircontext.errors import LabelError, and_more, counted, reason_of
 from faircontext.names import ClassIndex, normalise
 
 __all__ = [
@@ -27,6 +28,9 @@ __all__ = [
 Descriptions = tuple[tuple[str, ...], ...]
 """The prompts of each class, in the order of the classes."""
 
+_FIELD = re.compile(r"\{[^{}\s]+\}")
+"""A word in braces, as of a template with names for what is put in."""
+
 _CONTROL = {"Cc", "Cs", "Zl", "Zp"}
 """Unicode categories of control characters, bytes that are not UTF-8, and line breaks."""
 
@@ -35,11 +39,16 @@ def as_template(text: str) -> str:
     """Return a template with `{}` for the class name, which may be written `{c}` as well.
 
     Raises:
-        LabelError: it does not have exactly one place for the name.
+        LabelError: it does not have exactly one place for the name, or other words in braces.
     """
     template = text if "{}" in text else text.replace("{c}", "{}")
     if template.count("{}") != 1:
         raise LabelError(f"prompt template {text!r} needs exactly one {{}} for the class name")
+    if field := _FIELD.search(template):
+        raise LabelError(
+            f"prompt template {text!r} has {field[0]} besides the place of the class name; leave it out, as "
+            "nothing is put there"
+        )
     return template
 
 
@@ -178,7 +187,8 @@ def arrange_descriptions(
     else:
         lists = [*descriptions]
         if len(lists) != len(names):
-            raise LabelError(f"{where}has prompts of {len(lists)} classes, and there are {len(names)} class names")
+            has = f"has prompts of {counted(len(lists), 'class')}"
+            raise LabelError(f"{where}{has}, and there are {len(names)} class names")
     return tuple(_prompts_of(name, prompts, where) for name, prompts in zip(names, lists, strict=True))
 
 

@@ -5,6 +5,7 @@ image's turn comes. What was sent to a service has been read already.
 """
 
 import io
+import re
 import threading
 from collections import OrderedDict
 from dataclasses import dataclass, field
@@ -26,6 +27,7 @@ __all__ = [
     "Remote",
     "Source",
     "file_system",
+    "is_address",
     "map_pictures",
     "open_source",
 ]
@@ -174,6 +176,14 @@ class Content:
     def open(self) -> BinaryFile:
         """Read the content."""
         return io.BytesIO(self.content)
+
+
+_ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
+
+
+def is_address(word: str) -> bool:
+    """Return whether a word begins with the name of a file system and `://`."""
+    return _ADDRESS.match(word) is not None
 
 
 @cache

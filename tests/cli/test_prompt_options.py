@@ -114,6 +114,42 @@ def test_a_run_goes_on_with_the_same_descriptions_alone(command: Run, picture_se
     assert "descriptions.hash was" in err
 
 
+def test_all_leaves_out_what_cannot_run_on_descriptions(
+    command: Run, photo: Path, described: Path, tmp_path: Path
+) -> None:
+    words = ("--descriptions", described, "--views", "count=4", "--set", "fcl.masks=2")
+    for more, left in (
+        ((), {"fcl", "tpt", "ctpt", "rtpt", "rlcf"}),
+        (("fcl.context=cl-hp",), {"tpt", "ctpt", "rtpt", "rlcf"}),
+    ):
+        json_file = tmp_path / "run.json"
+        code, _, err = command(
+            "classify", photo, "--labels", NAMES, *words, *more, "--method", "all", "--json", json_file
+        )
+        assert code == 0
+        notes = [
+            line for line in err.splitlines() if " is left out of all: descriptions of the classes have no" in line
+        ]
+        assert {line.removeprefix("note: ").partition(" ")[0] for line in notes} == left
+        ran = {answer["method"] for answer in json.loads(json_file.read_text())["answers"]}
+        assert {"zero_shot", "mta", "zero"} <= ran
+        assert not ran & left
+    code, _, err = command("classify", photo, "--labels", NAMES, "--descriptions", described, "--method", "tpt")
+    assert code == 2
+    assert "for tpt to learn; use other prompts, or a method that does without, as zero_shot does" in err
+
+
+def test_a_description_that_is_too_long_is_told_by_file_and_class(command: Run, photo: Path, tmp_path: Path) -> None:
+    file = tmp_path / "long.json"
+    file.write_text(json.dumps({"red circle": ["a"], "blue square": ["b", "word " * 200], "猫": ["c"]}))
+    words = ("classify", photo, "--labels", NAMES, "--descriptions", file, "--method", "zero_shot")
+    code, _, err = command(*words)
+    assert (code, err.count("\n")) == (2, 1)
+    assert f"{file}: class 'blue square': prompt 'word word " in err
+    assert err.endswith("shorten it, or truncate it (--truncate)\n")
+    assert command(*words, "--truncate")[0] == 0
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [

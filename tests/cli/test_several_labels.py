@@ -287,7 +287,7 @@ def test_from_python(tiny_folder: Callable[[str], Path], photos: Path, tmp_path:
         ((*ZERO, "--threshold", "1.5"), "invalid threshold 1.5: must be between 0 and 1"),
         ((*ZERO, "--unknown", "cosine"), "--unknown is not possible with --multi-label: an image of which no label"),
         ((*ZERO, "--negatives", "{tmp}/none.txt"), "{tmp}/none.txt: no such file or directory"),
-        ((*ZERO, "--negatives", "{tmp}/empty.txt"), "{tmp}/empty.txt: no class names; give at least one"),
+        ((*ZERO, "--negatives", "{tmp}/empty.txt"), "{tmp}/empty.txt: no negatives; give at least one"),
         ((*ZERO, "--negatives", "{tmp}/same.txt"), "the negative 'dog' is the class 'dog' too, which could never be"),
     ],
 )

@@ -18,8 +18,10 @@ import pytest
 from PIL import Image
 
 from faircontext.cli import main
-from faircontext.runs.features import read_classifier, read_embeddings
-from faircontext.runs.records import SCHEMA
+from faircontext.errors import ArgumentError
+from faircontext.runs.exports import Export, RowWriter
+from faircontext.runs.features import EmbeddingsWriter, ScoresWriter, read_classifier, read_embeddings
+from faircontext.runs.records import SCHEMA, Row
 from faircontext.runs.results import read_results
 from faircontext.runs.store import load_run
 from helpers import DEFAULT_SIGNALS
@@ -152,6 +154,56 @@ def test_tables_report_and_figures_take_a_run_with_and_without_labels(
     assert "3 images" in (tmp_path / "report").read_text()
 
 
+def test_a_run_with_scores_goes_on_without_naming_them_again(classify: Callable[..., Result], tmp_path: Path) -> None:
+    scores = tmp_path / "s.parquet"
+    assert classify("--out", tmp_path / "run", "--limit", "4", "--scores", scores).code in (0, 1)
+    rows = load_run(tmp_path / "run").rows.drop_columns(["seconds"])
+    again = classify("--out", tmp_path / "run", "--limit", "4", "--resume", "--csv", tmp_path / "a.csv")
+    assert again.code in (0, 1)
+    assert load_run(tmp_path / "run").rows.drop_columns(["seconds"]).equals(rows)
+    document = json.loads((tmp_path / "run" / "run.json").read_text())
+    assert document["config"]["stored"] == ["scores"]
+    more = classify("--out", tmp_path / "run", "--limit", "4", "--resume", "--embeddings", tmp_path / "e.npy")
+    assert more.code == 2
+    assert "its rows hold scores, and --embeddings is asked for; name another --out" in more.err
+    assert classify("--out", tmp_path / "bare", "--limit", "4").code in (0, 1)
+    more = classify("--out", tmp_path / "bare", "--limit", "4", "--resume", "--scores", scores)
+    assert more.code == 2
+    assert "its rows hold neither scores nor embeddings, and --scores is asked for; name another --out" in more.err
+
+
+@pytest.mark.skipif(os.name != "posix", reason="a limit on files stands for a full disk")
+def test_a_full_disk_leaves_no_part_of_a_file(tmp_path: Path) -> None:
+    import resource
+
+    row = Row("a", "", "cat", "cat", None, 0.5, "zero_shot", "", "", 0.1)
+    export = Export(
+        row,
+        {},
+        probabilities=np.ones(9, np.float32),
+        cosines=np.ones(9, np.float32),
+        embedding=np.ones(999, np.float32),
+    )
+    earlier = resource.getrlimit(resource.RLIMIT_FSIZE)
+    writers = (
+        lambda: EmbeddingsWriter(tmp_path / "e.npy", {}),
+        lambda: EmbeddingsWriter(tmp_path / "e.parquet", {}),
+        lambda: ScoresWriter(tmp_path / "s.parquet", {}),
+        lambda: RowWriter(tmp_path / "a.csv"),
+    )
+    for make in writers:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (0, earlier[1]))
+        try:
+            with pytest.raises(ArgumentError, match=r"cannot be written: .*file too large"), make() as writer:
+                writer.add(export) if not isinstance(writer, RowWriter) else None
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, earlier)
+        assert [*tmp_path.iterdir()] == []
+    with pytest.raises(ArgumentError, match="another output"), RowWriter(tmp_path / "a.csv"):
+        raise ArgumentError("another output cannot be opened")
+    assert [*tmp_path.iterdir()] == []
+
+
 def test_shards_join_to_the_whole(classify: Callable[..., Result], tmp_path: Path) -> None:
     assert classify("--out", tmp_path / "whole").code == 1
     for part in range(3):
@@ -209,8 +261,8 @@ def test_goes_on_where_it_was_stopped_and_exports_all(
     before = (tmp_path / "run" / "rows.parquet").read_bytes()
     assert classify(*files_in(tmp_path / "second"), "--out", tmp_path / "run", "--resume").code == 1
     assert (tmp_path / "run" / "rows.parquet").read_bytes() == before
-    other = classify("--out", tmp_path / "run", "--resume")
-    assert (other.code, 'stored was ["scores", "embeddings"] and is null' in other.err) == (2, True)
+    assert classify("--out", tmp_path / "run", "--resume").code == 1  # it need not ask for scores and features again
+    assert (tmp_path / "run" / "rows.parquet").read_bytes() == before
 
 
 def test_another_list_of_images_is_another_run(classify: Callable[..., Result], tmp_path: Path) -> None:

@@ -20,6 +20,8 @@ from faircontext.runs.unknown import Rejection
 Run = Callable[..., tuple[int, str, str]]
 FILES = {
     "{tmp}/list.json": "[]",
+    "{tmp}/empty.json": "{}",
+    "{tmp}/text.json": "no JSON",
     "{tmp}/other.json": json.dumps({"score": "cosine", "thresholds": {}, "run": {"backbone": "x"}}),
 }
 
@@ -203,7 +205,12 @@ def test_any_run_has_the_probability_and_a_risk_may_be_asked_for(evaluate: Run, 
         ),
         (["--unknown", "energy=inf"], "invalid threshold 'inf' of --unknown energy: must be a number"),
         (["--unknown", "{tmp}/no.json"], "no.json: cannot be read: no such file or directory"),
-        (["--unknown", "{tmp}/list.json"], "list.json: is no file of thresholds (TypeError)"),
+        (
+            ["--unknown", "{tmp}/list.json"],
+            "list.json: is no file of thresholds: its entries are of another kind; make it",
+        ),
+        (["--unknown", "{tmp}/empty.json"], "empty.json: is no file of thresholds: it lacks 'score'; make it with"),
+        (["--unknown", "{tmp}/text.json"], "text.json: is no file of thresholds: it is no JSON; make it with"),
         (["--unknown", "{tmp}/other.json"], "other.json: was chosen for backbone x, and this run has "),
     ],
 )

@@ -93,7 +93,7 @@ def test_archives_are_measured_with_shards_that_join(
     common = ["evaluate", "--datasets", "mine", "--root", str(tmp_path), "--methods", "zero_shot"]
     common += ["--backbone", f"local-dir:{tiny_folder('clip')}", "--precision", "fp32"]
     assert main([*common, "--out", str(tmp_path / "whole")]) == 0
-    assert "1 images have no label, and count in no accuracy" in capsys.readouterr().out
+    assert "1 image has no label, and counts in no accuracy" in capsys.readouterr().out
     for part in range(2):
         assert main([*common, "--out", str(tmp_path / "parts"), "--shard", f"{part}/2"]) == 0
     assert main(["merge", str(tmp_path / "parts"), "--out", str(tmp_path / "joined")]) == 0

@@ -15,6 +15,7 @@ import pytest
 from PIL import Image
 
 from faircontext import FairContextError, load_image
+from faircontext.datasets import load_dataset
 from faircontext.datasets.inputs import InputOptions, Inputs, collect
 
 NAMES = ("cat", "dog", "house")
@@ -161,7 +162,7 @@ def test_a_table_in_a_folder_gives_labels_before_folders_do(name: str, draw: Dra
     assert labelled(found) == [("photos/3.png", "house"), ("photos/cat/1.png", "dog"), ("photos/cat/2.png", "cat")]
     assert found.truth_warnings[:2] == (
         f"photos/{name}: gives the class of 2 images; 1 more that it lists are not there",
-        "labels that are no class, whose 1 image count in no accuracy: 'snail'",
+        "labels that are no class, whose 1 image counts in no accuracy: 'snail'",
     )
 
 
@@ -193,6 +194,52 @@ def test_a_table_that_lists_nothing_is_one_line(name: str, text: str, message: s
     (tmp_path / name).write_text(text)
     with pytest.raises(FairContextError, match=f"^{message}"):
         find(name)
+
+
+def test_a_column_that_is_asked_for_and_not_there_is_one_line(draw: Draw) -> None:
+    draw("photos/cat/1.png")
+    for name in ("photos/labels.csv", "list.csv"):
+        Path(name).write_text("path,class\nphotos/cat/1.png,dog\n")
+    for words in (["photos"], ["list.csv"]):
+        with pytest.raises(FairContextError, match=r"csv: has no column kind, but path, class; name one with --label-"):
+            find(*words, label_column="kind")
+    Path("photos/labels.csv").unlink()
+    for options, said in (
+        (
+            {"image_column": "x"},
+            "--image-column x: no table was read (.parquet, .csv, .jsonl, or labels.csv in a folder)",
+        ),
+        ({"image_column": "x", "label_column": "y"}, "--image-column x and --label-column y: no table was read"),
+    ):
+        assert any(line.startswith(said) for line in find("photos", **options).warnings)
+    assert find("list.csv", label_column="class").warnings == ()
+
+
+def test_of_two_tables_in_a_folder_it_is_said_which_is_taken(draw: Draw) -> None:
+    draw("photos/1.png")
+    Path("photos/labels.csv").write_text("path,label\n1.png,dog\n")
+    Path("photos/metadata.csv").write_text("file_name,label\n1.png,cat\n")
+    said = "photos/labels.csv: is taken, and metadata.csv beside it is not read"
+    found = find("photos")
+    assert labelled(found) == [("photos/1.png", "dog")]
+    assert said in found.warnings
+    assert said in load_dataset("photos", Path()).warnings
+
+
+def test_a_range_that_is_too_long_and_compressed_archives_are_one_line(draw: Draw) -> None:
+    pytest.importorskip("webdataset")
+    for pattern in ("a/{000000000..099999999}.tar", "{0..999}/{0..999}/{0..9}.png"):
+        with pytest.raises(
+            FairContextError, match=r"stands for 10+,?[\d,]* names, at most 1,000,000 are possible; write"
+        ):
+            find(pattern)
+    draw("a.png")
+    for name in ("a.tar.gz", "b.TGZ"):
+        Path(name).write_bytes(b"\x1f\x8b")
+        with pytest.raises(
+            FairContextError, match=f"^{name}: it is compressed; unpack it into a folder, or pack it again"
+        ):
+            find("a.png", name)
 
 
 def test_a_table_that_is_there_for_something_else_is_a_note(draw: Draw) -> None:
@@ -274,7 +321,10 @@ def test_an_archive_that_is_cut_short_says_so_and_its_whole_members_are_read(
     [
         (b"", "is no tar archive that can be read: empty file"),
         (b"no archive" * 100, "is no tar archive that can be read"),
-        (b"\x1f\x8b" + bytes(600), "is no tar archive that can be read: a compressed one is unpacked first"),
+        (
+            b"\x1f\x8b" + bytes(600),
+            "is no tar archive that can be read: it is compressed; unpack it into a folder, or pack",
+        ),
     ],
 )
 def test_what_is_no_archive_is_one_line(content: bytes, message: str) -> None:
@@ -291,7 +341,7 @@ def test_two_files_of_one_name_are_one_line() -> None:
             info = tarfile.TarInfo("1.png")
             info.size = 3
             tar.addfile(info, io.BytesIO(b"abc"))
-    with pytest.raises(FairContextError, match=r"^a.tar: 1.png: duplicate file name in tar file"):
+    with pytest.raises(FairContextError, match=r"^a\.tar: has two files called 1\.png; rename one of them$"):
         find("a.tar")
 
 
@@ -327,7 +377,7 @@ def test_a_parquet_table_is_read_row_by_row(make_image: Callable[..., np.ndarray
         assert np.array_equal(load_image(found.images[number].path), make_image(number, 20, 30))
     with pytest.raises(FairContextError, match=r"^data.parquet/3: the cell holds no bytes$"):
         load_image(found.images[3].path)
-    assert found.truth_warnings[0].startswith("labels that are no class, whose 1 image count in no accuracy: 'snail'")
+    assert found.truth_warnings[0].startswith("labels that are no class, whose 1 image counts in no accuracy: 'snail'")
 
 
 def test_plain_bytes_and_names_as_labels_do_as_well(make_image: Callable[..., np.ndarray]) -> None:

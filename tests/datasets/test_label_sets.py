@@ -200,9 +200,46 @@ def test_what_cannot_be_read_is_one_line(folder: Path, text: str, said: str) -> 
 def test_lines_of_one_image_are_refused_in_inputs_too(folder: Path) -> None:
     (folder / "labels.csv").write_text("path,label\na.png,cat\na.png,dog\n")
     found = collect([str(folder)], (), NAMES, options=InputOptions(several=True))
-    said = "gives the labels of 1 image more than once; write all labels of an image in one cell, with ; between"
+    said = "labels.csv: a.png is there twice; write all its labels in one cell, with ; between"
     assert any(said in line for line in found.warnings)
     assert all(sample.labels is None for sample in found.images)
+
+
+def test_a_table_of_several_labels_names_the_option_that_reads_it(folder: Path, png: bytes) -> None:
+    hint = "2 images have labels in a column labels, which is not read: add --multi-label"
+    (folder / "labels.csv").write_text("path,labels\na.png,cat;dog\nb.png,dog\nc.png,\n")
+    for paths in ([folder], [folder / "labels.csv"]):
+        assert hint in collect([*map(str, paths)], (), NAMES).truth_warnings
+        assert hint not in collect([*map(str, paths)], (), NAMES, options=InputOptions(several=True)).truth_warnings
+    with pytest.raises(FairContextError, match=r"is 'path,labels'; its column labels is read with --multi-label$"):
+        load_dataset("mine", folder.parent)
+    pq.write_table(pa.table({"image": [png] * 3, "labels": [["cat", "dog"], ["dog"], []]}), folder / "t.parquet")
+    assert hint in collect([str(folder / "t.parquet")], (), NAMES).truth_warnings
+    (folder / "labels.csv").rename(folder / "metadata.csv")
+    with pytest.raises(FairContextError, match=f"no image has a label, and there is no classnames.txt; {hint}$"):
+        load_dataset("mine", folder.parent)
+    (folder / "one.csv").write_text("path,label\na.png,cat;dog\nb.png,dog\n")
+    (line,) = collect([str(folder / "one.csv")], (), NAMES).truth_warnings
+    assert line.endswith("'cat;dog'; several labels, with ; between, are read with --multi-label")
+
+
+def test_labels_that_make_names_of_classes_say_so_where_they_are_several(folder: Path) -> None:
+    (folder / "labels.csv").write_text("path,label\na.png,cat;dog\nb.png,dog\n")
+    (line,) = load_dataset("mine", folder.parent).warnings
+    assert line.endswith(
+        "2 classes, in sorted order; 'cat;dog' is one of them: several labels in a cell are read with --multi-label"
+    )
+
+
+def test_few_images_with_few_of_the_labels_are_no_sign_that_they_count_from_one(folder: Path) -> None:
+    (folder / "classnames.txt").write_text("\n".join(NAMES))
+    (folder / "labels.csv").write_text("path,label\na.png,1\nb.png,1;2\n")
+    assert load_dataset("mine", folder.parent, several=True).warnings == ()
+    (folder / "labels.csv").write_text("path,label\na.png,1\nb.png,2\n")
+    assert "labels may count from 1" in load_dataset("mine", folder.parent).warnings[0]
+    (folder / "labels.csv").write_text("path,label\na.png,1;3\n")
+    with pytest.raises(FairContextError, match="labels count from 1"):
+        load_dataset("mine", folder.parent, several=True)
 
 
 def test_a_cell_with_several_labels_says_how_it_is_read(folder: Path) -> None:

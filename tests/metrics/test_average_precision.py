@@ -1,6 +1,7 @@
 """Average precision against scikit-learn and torchmetrics, ties included; decisions and thresholds by definition."""
 
 from collections.abc import Callable
+from hashlib import blake2b
 
 import numpy as np
 import pytest
@@ -68,17 +69,29 @@ def test_the_mean_is_that_of_torchmetrics_and_leaves_out_classes_without_an_imag
         assert found.mean.value == pytest.approx(float(theirs.mean()), abs=1e-6)
 
 
+def drawn_in_their_own_order(values: np.ndarray, targets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return images as they are drawn: sorted by a digest of their values and labels, which knows nothing of rows."""
+    order = sorted(
+        range(len(values)),
+        key=lambda i: int.from_bytes(
+            blake2b((values[i] + 0.0).tobytes() + targets[i].tobytes(), digest_size=8).digest(), "little"
+        ),
+    )
+    return values[order], targets[order]
+
+
 def test_the_interval_is_that_of_images_drawn_again() -> None:
     rng = np.random.default_rng(5)
     scores = rng.integers(0, 9, (20, 3)).astype(np.float32)
     targets = rng.random((20, 3)) < 0.3
     targets[:2, 2], targets[2:, 2] = True, False  # some resamples have none of it
     found, again = mean_average_precision(scores, targets, 200, seed=3), np.random.default_rng(3)
+    scores, targets = drawn_in_their_own_order(scores, targets)
     means, last = [], []
     for _ in range(200):
         rows = again.integers(0, 20, 20)
         each = [average_precision_score(targets[rows, c], scores[rows, c]) for c in range(3) if targets[rows, c].any()]
-        means.append(np.mean(each))
+        means += [np.mean(each)] if each else []
         if targets[rows, 2].any():
             last.append(average_precision_score(targets[rows, 2], scores[rows, 2]))
     assert len(last) < 200
@@ -114,7 +127,36 @@ def test_more_resamples_begin_with_those_of_fewer_and_large_sets_are_drawn_in_bl
 def test_what_is_printed() -> None:
     targets = np.array([[True, False], [False, False]])
     said = str(mean_average_precision(np.array([[0.2, 0.1], [0.1, 0.3]]), targets, 20))
-    assert said == "mAP 100.0% (n = 2, 1 of 2 classes, as the others have no image, 95% interval 100.0 to 100.0)"
+    assert said == (
+        "mAP 100.0% (n = 2, 1 of 2 classes, as the others have no image, no interval: every resample of the images has "
+        "this value)"
+    )
+    said = str(mean_average_precision(np.array([[0.1], [0.2], [0.3]]), np.array([[True], [False], [True]]), 50))
+    assert said.startswith("mAP 83.3% (n = 3, 1 class, 95% interval ")
+
+
+@given(SETS)
+def test_the_order_of_rows_changes_no_interval(rng: np.random.Generator) -> None:
+    scores, targets = some_classes(rng)
+    targets[0, 0] = True
+    order = rng.permutation(len(scores))
+    first, second = (mean_average_precision(scores[rows], targets[rows], 20) for rows in (slice(None), order))
+    assert repr(first) == repr(second)
+    first, second = (label_decisions(scores[rows] >= 3, targets[rows], 20) for rows in (slice(None), order))
+    assert repr(first) == repr(second)
+
+
+@given(SETS)
+def test_no_interval_is_of_zero_width(rng: np.random.Generator) -> None:
+    scores, targets = some_classes(rng)
+    targets[0, 0] = True
+    mean, decisions = mean_average_precision(scores, targets, 20), label_decisions(scores >= 3, targets, 20)
+    shares = [mean.mean, *filter(None, mean.per_class), decisions.precision, decisions.recall, decisions.f1]
+    for share in shares:
+        assert share.low < share.high or (np.isnan(share.low) and np.isnan(share.high))
+        assert np.isnan(share.low) or share.low <= share.value <= share.high
+    if len(scores) == 1:
+        assert all(np.isnan(share.low) for share in shares if not np.isnan(share.value))
 
 
 @given(SETS)
@@ -134,6 +176,7 @@ def test_intervals_of_decisions_are_those_of_images_drawn_again() -> None:
     rng = np.random.default_rng(0)
     predicted, targets = rng.random((30, 4)) < 0.4, rng.random((30, 4)) < 0.4
     found, again = label_decisions(predicted, targets, 100, seed=7), np.random.default_rng(7)
+    predicted, targets = drawn_in_their_own_order(predicted, targets)
     rows = [again.integers(0, 30, 30) for _ in range(100)]
     shares = [(predicted[row] & targets[row]).sum() / predicted[row].sum() for row in rows]
     np.testing.assert_allclose([found.precision.low, found.precision.high], np.quantile(shares, (0.025, 0.975)))

@@ -17,8 +17,8 @@ from faircontext import FairContextError
 from faircontext.cli import main
 from faircontext.report.accuracy_figures import gain_row, gains_figure, reliability_figure
 from faircontext.report.page import OUTCOMES, Page, build_page, outcome_of
+from faircontext.report.page_pictures import choose
 from faircontext.report.paper import split_by_benchmark
-from faircontext.report.pictures import choose
 from faircontext.report.style import inline_svg, styled
 from faircontext.report.tables import pooled_bins, pooled_table
 from faircontext.runs.groups import find_runs, group_runs
@@ -153,15 +153,18 @@ def test_files_that_are_gone_get_a_placeholder_and_one_note(run: Path, images: P
     page = page_of(run)
     (panel,) = data_of(page)["panels"]
     assert [place for place, number in enumerate(panel["pictures"]) if number == -2] == [5, 6]
-    assert page.warnings == ("2 of 20 images are no longer where they were, and have no picture",)
-    assert page.html.count(page.warnings[0]) == 1
+    assert page.warnings == (
+        "1 of 20 images has no picture: no such file (00005.png)",
+        "1 of 20 images has no picture: not an image but text (00006.png)",
+    )
+    assert all(page.html.count(line) == 1 for line in page.warnings)
 
 
 def test_a_run_that_does_not_say_where_its_images_are_still_gets_its_page(tmp_path: Path) -> None:
     write_run(tmp_path, "mine", RIGHT)
     page = page_of(tmp_path)
     assert page.pictures == 0
-    assert page.warnings == ("20 of 20 images are no longer where they were, and have no picture",)
+    assert page.warnings == ("20 of 20 images have no picture: the run does not say where its images are (00000.png)",)
 
 
 def test_changed_images_get_pictures_first_and_others_evenly() -> None:

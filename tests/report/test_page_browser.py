@@ -154,7 +154,7 @@ def test_evidence_and_what_is_missing_are_shown(open_page: Open, runs: Path, tmp
     assert page.locator(".maps").first.locator("figcaption").all_inner_texts() == names
     assert all_pictures_show(page)
     page.uncheck("#evidence")
-    assert page.locator(".none").all_inner_texts() == ["the file is gone"] * 2
+    assert page.locator(".none").all_inner_texts() == ["no picture: see the notes"] * 2
 
 
 @pytest.fixture

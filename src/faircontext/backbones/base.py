@@ -21,7 +21,7 @@ from faircontext.backbones.towers import (
     refuse_features,
     useless_rows,
 )
-from faircontext.errors import LabelError, check_choice
+from faircontext.errors import LongPromptError, check_choice
 from faircontext.files import digest
 from faircontext.views import ViewRecipe
 
@@ -180,15 +180,27 @@ class Backbone(ImageEncoder):
         index = {keys[first]: row for row, first in enumerate(firsts)}
         return prompts.pool(features[[index[key] for key in keys]])
 
-    def check_length(self, prompts: Prompts, extra: int = 0) -> None:
-        """Raise `LabelError`, naming the longest prompt, unless all prompts fit with `extra` tokens more (or fewer)."""
+    def check_length(self, prompts: Prompts, extra: int = 0, names: Sequence[str] = ()) -> None:
+        """Raise `LongPromptError`, naming the longest prompt, unless all prompts fit.
+
+        Args:
+            prompts: tokenised prompts.
+            extra: so many tokens more, or fewer.
+            names: of the classes, for the message where a class has several prompts.
+        """
         tokens = max(prompts.lengths) + extra
         if tokens > self.context_length:
             longest = prompts.lengths.index(max(prompts.lengths))
-            raise LabelError(
-                f"prompt {prompts.texts[longest][:60]!r} has {tokens} tokens, more than the {self.context_length} that "
-                f"{self.name} reads{f' ({extra} of them learnable)' if extra > 0 else ''}; shorten "
-                f"{'the class name' if prompts.counts is None else 'it'}, or truncate it"
+            text, described = prompts.texts[longest], prompts.counts is not None
+            owners = [name for name, rows in zip(names, prompts.rows, strict=False) if longest in rows]
+            cure = f"shorten {'it' if described else 'the class name'}, or truncate it (--truncate)"
+            if extra > max(prompts.lengths):  # what is learnt is the longer part
+                cure = "the context is too long, take a shorter one"
+            raise LongPromptError(
+                f"{f'class {owners[0]!r}: ' if described and owners else ''}prompt {text[:60]!r} has {tokens} tokens, "
+                f"more than the {self.context_length} that {self.name} reads"
+                f"{f' ({extra} of them learnable)' if extra > 0 else ''}; {cure}",
+                text,
             )
 
     def context(self, prompts: Prompts) -> Float[Tensor, "tokens width"]:

@@ -23,7 +23,7 @@ from torch import Tensor
 from faircontext.backbones.prompts import Placement, Prompts
 from faircontext.backbones.towers import hash_of_tensor
 from faircontext.backbones.weights import read_content, weights_in
-from faircontext.errors import ArgumentError, LabelError
+from faircontext.errors import ArgumentError, LabelError, LongPromptError
 from faircontext.files import replacing
 
 if TYPE_CHECKING:
@@ -103,7 +103,10 @@ class LearntContext:
             self._check_place(templates, described)
         warnings = self._check_template(backbone, templates[0], names)
         for prompts in templates:
-            backbone.check_length(prompts, self.tokens.shape[-2] - (0 if self.prepended else prompts.length))
+            try:
+                backbone.check_length(prompts, self.tokens.shape[-2] - (0 if self.prepended else prompts.length))
+            except LongPromptError as error:
+                raise LabelError(f"{self.source}: {error}") from None
         return [*(f"{self.source}: {doubt}" for doubt in self.doubts), *warnings]
 
     def _check_place(self, templates: Sequence[Prompts], described: bool) -> None:

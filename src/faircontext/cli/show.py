@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 import tyro
 
 from faircontext.cli.options import parse_options, say, warn
-from faircontext.errors import ArgumentError, and_more, check_minimum, one_line
+from faircontext.errors import ArgumentError, and_more, check_minimum, counted, one_line
 
 __all__ = ["data", "figures", "list_names", "report", "tables", "threshold"]
 
@@ -170,7 +170,7 @@ def report(arguments: Sequence[str]) -> int:
     for line in page.warnings:
         warn(line)
     size = len(page.html.encode()) / 1e6
-    print(f"{options.out}: {page.images:,} images, {page.pictures:,} of them with pictures; {size:.1f} MB")
+    print(f"{options.out}: {counted(page.images, 'image')}, {page.pictures:,} of them with pictures; {size:.1f} MB")
     return 0
 
 

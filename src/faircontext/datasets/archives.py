@@ -1,10 +1,14 @@
 """Images inside other files, found and not yet read: members of tar archives, as of WebDataset, and Parquet cells."""
 
 import json
+import re
 import tarfile
-from collections.abc import Callable, Iterator
+from bisect import bisect_right
+from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
 from importlib.util import find_spec
+from itertools import accumulate
+from math import prod
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,7 +18,16 @@ from faircontext.errors import ArgumentError, and_more, reason_of
 from faircontext.imageio import image_extensions
 from faircontext.sources import Cell, Member, Source
 
-__all__ = ["Found", "expand_braces", "hugging_face_names", "parquet_images", "tar_images"]
+__all__ = [
+    "COMPRESSED",
+    "Found",
+    "expand_braces",
+    "find_cells",
+    "find_members",
+    "hugging_face_names",
+    "parquet_images",
+    "tar_images",
+]
 
 
 class Found(NamedTuple):
@@ -32,24 +45,40 @@ class Found(NamedTuple):
     label: Written = None
 
 
+COMPRESSED = "it is compressed; unpack it into a folder, or pack it again without compression (tar -cf)"
+"""What is said of an archive whose members cannot be found by their headers."""
+
 _LABEL_FIELDS = ("label", "cls", "class", "class_name")
 _MOST_LABEL_BYTES = 1 << 20
 _BLOCK = 512
+_MOST_NAMES = 1_000_000
+_RANGE = re.compile(r"\{(-?\d+)\.\.(-?\d+)(?:\.\.(-?\d+))?\}")
 
 
 def expand_braces(pattern: str) -> list[str]:
     """Return what a pattern such as `shards/{000..999}.tar` stands for, as WebDataset reads it.
 
     Raises:
-        ArgumentError: webdataset is not installed, or braces are not closed.
+        ArgumentError: webdataset is not installed, braces are not closed, or there are more than a million names.
     """
     _need_webdataset(pattern)
     from webdataset.shardlists import expand_urls
 
+    if (count := _count_of_ranges(pattern)) > _MOST_NAMES:
+        raise ArgumentError(
+            f"{pattern}: stands for {count:,} names, at most {_MOST_NAMES:,} are possible; write a shorter range, or a "
+            "pattern with *"
+        )
     try:
         return [str(name) for name in expand_urls(pattern)]
     except ValueError:
         raise ArgumentError(f"{pattern}: a brace is not closed; write a range as {{000..999}}") from None
+
+
+def _count_of_ranges(pattern: str) -> int:
+    """Return how many names the ranges of numbers in a pattern stand for, before there is one of them."""
+    ranges = [map(int, match.groups(default="1")) for match in _RANGE.finditer(pattern)]
+    return prod(abs(last - first) // max(1, abs(step)) + 1 for first, last, step in ranges)
 
 
 def _need_webdataset(what: str) -> None:
@@ -84,13 +113,24 @@ def tar_images(
         except ArgumentError:
             raise
         except ValueError as error:  # of two files of one name
-            raise ArgumentError(f"{archive}: {str(error.args[0]).partition(' dict_keys')[0]}") from None
+            name = str(error.args[0]).partition(": duplicate")[0]
+            raise ArgumentError(f"{archive}: has two files called {name}; rename one of them") from None
         if sample is None:
             return
         label = _label_of(sample) if not several else _labels_of(sample, archive)
         for value in sample.values():
             if isinstance(value, Member):
                 yield Found(str(value), value, label)
+
+
+def find_members(archive: Path, names: Collection[str]) -> dict[str, Member]:
+    """Return where some pictures lie in a tar archive, by name; those that are not in it are left out.
+
+    Raises:
+        ArgumentError: it is no such archive.
+    """
+    pictures = (sample["data"] for sample in _members(archive, lambda _: None, lambda _: None))
+    return {one.name: one for one in pictures if isinstance(one, Member) and one.name in names}
 
 
 def _members(archive: Path, say: Callable[[str], None], leave_out: Callable[[str], None]) -> Iterator[dict[str, Any]]:
@@ -118,7 +158,7 @@ def _members(archive: Path, say: Callable[[str], None], leave_out: Callable[[str
                     say(f"{archive}: is cut short within {member.name}; what came after it is missing")
                 yield {"fname": member.name, "data": value, "__url__": str(archive)}
     except tarfile.ReadError as error:
-        kind = "a compressed one is unpacked first" if _is_compressed(archive) else str(error)
+        kind = COMPRESSED if _is_compressed(archive) else str(error)
         raise ArgumentError(f"{archive}: is no tar archive that can be read: {kind}") from None
     except OSError as error:
         raise ArgumentError(f"{archive}: cannot be read: {reason_of(error)}") from None
@@ -197,8 +237,9 @@ def parquet_images(
         with pq.ParquetFile(table) as file:
             schema = file.schema_arrow
             column = _image_column(table, schema, image_column)
-            usual = (SEVERAL, "label") if several else ("label",)
+            usual = (SEVERAL, "label") if several else ("label", SEVERAL)  # the latter are no class then, see `ClassOf`
             label = label_column or next((name for name in usual if name in schema.names), None)
+            unread = not several and label == SEVERAL != label_column
             if label is not None and label not in schema.names:
                 raise _no_column(table, label, schema, "label")
             names, number = hugging_face_names(schema, label), 0
@@ -207,13 +248,39 @@ def parquet_images(
                 for row in range(file.metadata.row_group(group).num_rows):
                     value: Any = None if labels is None else labels[row].as_py()
                     cell = Cell(str(table), column, group, row, number)
-                    words = label_words(value, str(cell)) if several else (_as_label(value),)
-                    found = tuple(_named(word, names) for word in words or ())
-                    yield Found(str(cell), cell, found[0] if not several else None if words is None else found)
+                    if unread:
+                        yield Found(str(cell), cell, (str(value),) if value not in (None, "", []) else None)
+                    else:
+                        words = label_words(value, str(cell)) if several else (_as_label(value),)
+                        found = tuple(_named(word, names) for word in words or ())
+                        yield Found(str(cell), cell, found[0] if not several else None if words is None else found)
                     number += 1
     except (OSError, pa.ArrowException) as error:
-        reason = str(error).splitlines()[0]
-        raise ArgumentError(f"{table}: is no Parquet table that can be read: {reason}") from None
+        raise _no_table(table, error) from None
+
+
+def find_cells(table: Path, image_column: str | None, rows: Collection[int]) -> dict[int, Cell]:
+    """Return some cells of a Parquet table by the number of their row, from 0; those that it lacks are left out.
+
+    Raises:
+        ArgumentError: it is no Parquet table, or has no such column.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        with pq.ParquetFile(table) as file:
+            column = _image_column(table, file.schema_arrow, image_column)
+            sizes = [file.metadata.row_group(group).num_rows for group in range(file.num_row_groups)]
+    except (OSError, pa.ArrowException) as error:
+        raise _no_table(table, error) from None
+    starts = [0, *accumulate(sizes)]
+    groups = {row: bisect_right(starts, row) - 1 for row in rows if 0 <= row < starts[-1]}
+    return {row: Cell(str(table), column, group, row - starts[group], row) for row, group in groups.items()}
+
+
+def _no_table(table: Path, error: Exception) -> ArgumentError:
+    return ArgumentError(f"{table}: is no Parquet table that can be read: {str(error).splitlines()[0]}")
 
 
 def _image_column(table: Path, schema: Any, asked: str | None) -> str:

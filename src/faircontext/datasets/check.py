@@ -7,7 +7,15 @@ from pathlib import Path
 from faircontext.datasets.corrupted import expand
 from faircontext.datasets.load import check_hint, load_dataset
 from faircontext.datasets.spec import CORRUPTED, DATASETS, Dataset, known_name, locate
-from faircontext.errors import ArgumentError, FairContextError, ImageError, LabelError, and_more, lines_and_more
+from faircontext.errors import (
+    ArgumentError,
+    FairContextError,
+    ImageError,
+    LabelError,
+    and_more,
+    counted,
+    lines_and_more,
+)
 from faircontext.imageio import read_image
 from faircontext.names import check_name, name_warnings
 
@@ -72,8 +80,8 @@ def check_dataset(
     first = ", ".join(f"{label} {title}" for label, title in enumerate(dataset.names[:5]))
     summary = [
         f"found: {dataset.layout}",
-        f"{len(dataset.names)} classes, {len(labels)} with images; in this order: {first}, ...",
-        *name_warnings(dataset.names),
+        f"{counted(len(dataset.names), 'class')}, {len(labels)} with images; in this order: {first}, ...",
+        *name_warnings(dataset.names, several),
         _count(dataset, split),
     ]
     absent, listed = list[str](), len(dataset.samples) + len(dataset.missing)
@@ -107,7 +115,7 @@ def _check_parts(name: str, root: Path, split: str, read: bool, partial: bool) -
 
 
 def _count(dataset: Dataset, split: str) -> str:
-    line = f"{len(dataset.samples):,} images"
+    line = counted(len(dataset.samples), "image")
     if dataset.reference is not None:
         line += f" of {dataset.reference:,} in the reference"
         paper = DATASETS[dataset.name].paper

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from faircontext.datasets.folder import Walk, folders_in, holds_images, is_folder, list_entries
 from faircontext.datasets.layouts import NAMES, imagenet_names, imagenet_wnids, is_there
 from faircontext.datasets.spec import Sample
-from faircontext.errors import ArgumentError, and_more
+from faircontext.errors import ArgumentError, and_more, counted
 from faircontext.imageio import EXTENSIONS
 from faircontext.names import ClassIndex, as_integer, count_from_one, natural, read_labels
 
@@ -234,7 +234,7 @@ def _match(folder: Path, folder_names: Sequence[str], names: Sequence[str]) -> t
         warning = f"class names are from {NAMES}, in the order of the folders: {_pairs(folder_names, labels, names)}"
     else:
         raise ArgumentError(
-            f"{folder / NAMES}: {len(names)} name{'s' * (len(names) != 1)} for {len(folder_names)} class folders, "
+            f"{folder / NAMES}: {counted(len(names), 'name')} for {len(folder_names)} class folders, "
             "which are named otherwise; give one for each, a line each, in order"
         )
     # A folder that has the name of one class is not taken for another one because of its position.

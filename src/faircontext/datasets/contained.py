@@ -12,7 +12,7 @@ from faircontext.datasets.image_tables import METADATA, ClassOf, listed_images
 from faircontext.datasets.layouts import NAMES, is_there
 from faircontext.datasets.listing import ImageList
 from faircontext.datasets.spec import Dataset, Sample, Truth
-from faircontext.errors import ArgumentError, LabelError
+from faircontext.errors import ArgumentError, LabelError, counted
 from faircontext.names import compose, read_labels
 
 __all__ = ["read_archives", "read_metadata"]
@@ -114,7 +114,9 @@ def _dataset(
         images.append(Sample.of(key.removeprefix(f"{folder}{os.sep}"), source, truth))
     names = given or tuple(sorted(words))
     if not names:
-        raise LabelError(f"{folder}: no image has a label, and there is no {NAMES}; name the classes there")
+        unread = "; ".join(class_of.warnings())
+        fix = unread or "name the classes there"
+        raise LabelError(f"{folder}: no image has a label, and there is no {NAMES}; {fix}")
     if not given:
         order = {words[word]: position for position, word in enumerate(names)}
         for position, sample in enumerate(images):
@@ -122,7 +124,7 @@ def _dataset(
                 images.set_label(position, order[sample.label])
             elif sample.labels is not None:
                 images.set_label(position, tuple(sorted(order[label] for label in sample.labels)))
-        warnings = [*warnings, f"labels are class names: {len(names)} classes, in sorted order"]
+        warnings = [*warnings, f"labels are class names: {counted(len(names), 'class')}, in sorted order"]
     warnings += class_of.warnings()
     return Dataset(
         name,

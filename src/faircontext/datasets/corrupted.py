@@ -27,7 +27,7 @@ from faircontext.names import read_labels
 from faircontext.shifts import KINDS, SEVERITIES, Corruption, parse_corruptions
 from faircontext.sources import ArrayRow, map_pictures
 
-__all__ = ["expand", "read_part"]
+__all__ = ["expand", "picture_rows", "read_part"]
 
 _LABELS = "labels.npy"
 _META = ("batches.meta.txt", "fine_label_names.txt")
@@ -98,20 +98,30 @@ def _from_folders(spec: DatasetSpec, folder: Path, images: Path) -> Dataset:
 
 
 def _from_arrays(spec: DatasetSpec, folder: Path, array: Path, corruption: Corruption) -> Dataset:
-    pictures = map_pictures(array)
-    count, rest = divmod(len(pictures), len(SEVERITIES))
-    if rest or not count:
-        raise ArgumentError(
-            f"{array}: holds {len(pictures):,} pictures; five severities of equally many must lie one after the other"
-        )
+    rows = picture_rows(array, corruption.severity)
     names = _names(spec, folder)
-    labels = _labels(folder / _LABELS, len(pictures), len(names))
-    start = count * (corruption.severity - 1)
-    own = labels[start : start + count] if len(labels) == len(pictures) else labels
+    pictures = len(rows) * len(SEVERITIES)
+    labels = _labels(folder / _LABELS, pictures, len(names))
+    own = labels[rows.start : rows.stop] if len(labels) == pictures else labels
     samples = (
-        Sample(f"{index:05}", ArrayRow(str(array), start + index), label) for index, label in enumerate(own.tolist())
+        Sample(f"{index:05}", ArrayRow(str(array), rows[index]), label) for index, label in enumerate(own.tolist())
     )
     return Dataset(spec.name, folder, "", "test", names, ImageList(samples))
+
+
+def picture_rows(array: Path, severity: int) -> range:
+    """Return which pictures of an array are of a severity; an image is called by its position among them.
+
+    Raises:
+        ArgumentError: the array cannot be read, or does not hold five severities.
+    """
+    pictures = len(map_pictures(array))
+    count, rest = divmod(pictures, len(SEVERITIES))
+    if rest or not count:
+        raise ArgumentError(
+            f"{array}: holds {pictures:,} pictures; five severities of equally many must lie one after the other"
+        )
+    return range(count * (severity - 1), count * severity)
 
 
 def _labels(path: Path, pictures: int, classes: int) -> Int[np.ndarray, " images"]:

@@ -10,7 +10,7 @@ from functools import cache, cached_property
 from itertools import chain
 from pathlib import Path, PurePosixPath
 
-from faircontext.errors import ArgumentError, and_more, reason_of
+from faircontext.errors import ArgumentError, and_more, counted, reason_of
 from faircontext.imagefiles import RAW_EXTENSIONS
 from faircontext.imageio import EXTENSIONS, image_extensions
 from faircontext.names import compose
@@ -68,7 +68,7 @@ class Exclusion:
 
     def warnings(self) -> list[str]:
         """Return how many files were left out, as a line, where any was."""
-        return [f"left out by --exclude: {self.count:,} file{'s' * (self.count != 1)}"] if self.count else []
+        return [f"left out by --exclude: {counted(self.count, 'file')}"] if self.count else []
 
 
 class Walk:
@@ -192,7 +192,7 @@ class Walk:
             lines.append(f"links into {inside}, whose images count once, are left out: {links}")
         if count := self._clutter.total():
             names = sorted(name for name, files in self._clutter.items() if files)
-            lines.append(f"left out: {count:,} file{'s' * (count != 1)} in {and_more(names)}")
+            lines.append(f"left out: {counted(count, 'file')} in {and_more(names)}")
         counts = []
         for kind in _KINDS:
             if suffixes := sorted(suffix for suffix in self._passed if OTHER_KINDS[suffix] == kind):

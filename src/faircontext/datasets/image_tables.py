@@ -3,7 +3,7 @@
 import csv
 import json
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -11,7 +11,7 @@ import numpy as np
 
 from faircontext.datasets.folder import clean_key
 from faircontext.datasets.listing import short_digest
-from faircontext.errors import ArgumentError, and_more, reason_of
+from faircontext.errors import ArgumentError, and_more, counted, reason_of
 from faircontext.names import ClassIndex, as_integer, compose
 
 __all__ = [
@@ -25,6 +25,7 @@ __all__ = [
     "Written",
     "label_words",
     "listed_images",
+    "tables_in",
 ]
 
 METADATA = ("metadata.csv", "metadata.jsonl")
@@ -41,6 +42,13 @@ SEPARATOR = ";"
 
 Written = str | int | tuple[str | int, ...] | None
 """A label as it is written, or all of an image that may have several; None where there is none."""
+
+
+def tables_in(folder: Path) -> tuple[Path | None, list[str]]:
+    """Return the table that says of which class the images of a folder are, and a line where there are others."""
+    tables = [folder / name for name in LABELS if (folder / name).is_file()]
+    others = and_more([table.name for table in tables[1:]])
+    return next(iter(tables), None), [f"{tables[0]}: is taken, and {others} beside it is not read"] if others else []
 
 
 class Listed(NamedTuple):
@@ -88,7 +96,8 @@ def listed_images(
         table: the file.
         image_column: of paths; None for the first of the usual names.
         label_column: of names or indices of classes; None for the first of the usual names, if there is one.
-        several: whether an image may have several labels, see `label_words`.
+        several: whether an image may have several labels, see `label_words`. If not, and a table has no other labels,
+            an image's are a tuple, which is no class, see `ClassOf`.
 
     Raises:
         ArgumentError: it cannot be read, or has no such column; the message names the line.
@@ -99,6 +108,7 @@ def listed_images(
         if several and label_column is None and SEVERAL in row:
             label_column = SEVERAL
         columns = columns or _columns(table, [*row], image_column, label_column)
+        unread = columns[1] is None and row.get(SEVERAL) not in (None, "", [])
         path, label = row.get(columns[0]), None if columns[1] is None else row.get(columns[1])
         if not isinstance(path, str) or not path.strip():
             raise ArgumentError(f"{where}: has no path in its column {columns[0]}")
@@ -106,7 +116,8 @@ def listed_images(
             yield Listed(path, label_words(label, where))
             continue
         label = label.strip() if isinstance(label, str) else label
-        yield Listed(path, label if isinstance(label, str | int) and label != "" else None)
+        single = label if isinstance(label, str | int) and label != "" else None
+        yield Listed(path, (str(row[SEVERAL]),) if unread else single)
     if columns is None:
         raise ArgumentError(f"{table}: lists no image")
 
@@ -167,7 +178,7 @@ class ClassOf:
     def __init__(self, names: tuple[str, ...]) -> None:
         self._n, self._index = len(names), ClassIndex(names)
         self._strange: dict[str, int] = {}
-        self._several = False
+        self._several, self._unread = False, 0
 
     def all_of(self, label: Written) -> tuple[int, ...] | None:
         """Return the indices of the classes of an image that may have several; labels that are no class are none."""
@@ -179,6 +190,7 @@ class ClassOf:
     def __call__(self, label: Written) -> int | None:
         """Return the index of a label's class, or None where it is of none; words are names before they are indices."""
         if label is None or isinstance(label, tuple):
+            self._unread += label is not None
             return None
         named = self._index.find(compose(label)) if isinstance(label, str) and not label.isdecimal() else None
         index = label if isinstance(label, int) else named if named is not None else as_integer(label)
@@ -189,14 +201,21 @@ class ClassOf:
         return index
 
     def warnings(self) -> list[str]:
-        """Return the labels that are no class, as a line, where there are any."""
+        """Return the labels that are no class, and how many are for several labels an image, a line each."""
+        lines = []
+        if self._unread:
+            own = f"{counted(self._unread, 'image')} {'has' if self._unread == 1 else 'have'}"
+            lines.append(f"{own} labels in a column {SEVERAL}, which is not read: add --multi-label")
         if not self._strange:
-            return []
+            return lines
         n = sum(self._strange.values())
         words = and_more([repr(word) for word in self._strange])
         if self._several:
-            return [f"labels that are no class are left out, {n:,} in all: {words}"]
-        return [f"labels that are no class, whose {n:,} image{'s' * (n != 1)} count in no accuracy: {words}"]
+            return [*lines, f"labels that are no class are left out, {n:,} in all: {words}"]
+        count = f"{counted(n, 'image')} {'counts' if n == 1 else 'count'}"
+        hint = f"; several labels, with {SEPARATOR} between, are read with --multi-label"
+        joined = any(SEPARATOR in word for word in self._strange)
+        return [*lines, f"labels that are no class, whose {count} in no accuracy: {words}{hint if joined else ''}"]
 
 
 class TableLabels:
@@ -221,6 +240,7 @@ class TableLabels:
         self._table, digests, labels = table, array("Q"), array("i")
         self._sets: list[tuple[int, ...]] | None = None
         numbers: dict[tuple[int, ...], int] = {}
+        seen = set[int]()
         for path, label in listed_images(table, image_column, label_column, several):
             key = clean_key(path.strip().replace("\\", "/"), [table.parent])
             index: int | None
@@ -228,13 +248,17 @@ class TableLabels:
                 classes = class_of.all_of(label)
                 index = None if classes is None else numbers.setdefault(classes, len(numbers))
             else:
-                index = None if isinstance(label, tuple) else class_of(label)
+                index = class_of(label)
             if key is not None and index is not None:
                 digests.append(short_digest(compose(key)))
                 labels.append(index)
+                if several and digests[-1] in seen:
+                    raise ArgumentError(
+                        f"{table}: {key} is there twice; write all its labels in one cell, with {SEPARATOR} between"
+                    )
+                seen.update([digests[-1]] if several else [])
         if several:
             self._sets = [*numbers]
-            _check_once(table, digests)
         order = np.argsort(np.asarray(digests))
         self._digests, self._labels = np.asarray(digests)[order], np.asarray(labels)[order]
         self._used = 0
@@ -252,14 +276,5 @@ class TableLabels:
     def warnings(self) -> list[str]:
         """Return what the table says, as a line."""
         missing = len(self._digests) - self._used
-        line = f"{self._table}: gives the class of {self._used:,} image{'s' * (self._used != 1)}"
+        line = f"{self._table}: gives the class of {counted(self._used, 'image')}"
         return [line + (f"; {missing:,} more that it lists are not there" if missing > 0 else "")]
-
-
-def _check_once(table: Path, digests: Sequence[int]) -> None:
-    """Refuse a table that gives the labels of an image in several lines."""
-    if (n := len(digests) - len(set(digests))) > 0:
-        raise ArgumentError(
-            f"{table}: gives the labels of {n:,} image{'s' * (n != 1)} more than once; write all labels of an image in "
-            f"one cell, with {SEPARATOR} between"
-        )

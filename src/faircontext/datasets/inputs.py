@@ -2,27 +2,26 @@
 
 import glob
 import os
-import re
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
-from faircontext.datasets.archives import Found, expand_braces, parquet_images, tar_images
+from faircontext.datasets.archives import COMPRESSED, Found, expand_braces, parquet_images, tar_images
 from faircontext.datasets.class_folders import depth_warnings, keys_below
 from faircontext.datasets.folder import Exclusion, Walk, clutter_in, is_hidden
-from faircontext.datasets.image_tables import LABELS, ClassOf, TableLabels, Written, listed_images
+from faircontext.datasets.image_tables import ClassOf, TableLabels, Written, listed_images, tables_in
 from faircontext.datasets.listing import ImageList
 from faircontext.datasets.spec import Sample, Truth
 from faircontext.errors import ArgumentError, first_reason
 from faircontext.imageio import image_extensions
 from faircontext.names import FolderTruth
-from faircontext.sources import Cell, Remote, file_system
+from faircontext.sources import Cell, Remote, file_system, is_address
 
 __all__ = ["Inputs", "InputOptions", "collect", "find_images"]
 
-_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
+_COMPRESSED = (".tgz", ".tar.gz", ".tar.bz2", ".tar.xz", ".tar.zst")
 _NOTHING = "give at least one image, folder, or - for file names on standard input"
 
 
@@ -134,6 +133,7 @@ class _Finder:
         self._exclusion = Exclusion(options.exclude)
         self._walk = Walk([Path(path) for path in paths if path in self._folders], exclusion=self._exclusion)
         self._walks, self._tables, self._said = [self._walk], list[TableLabels](), list[str]()
+        self._read_table = False
 
     def find(self, listed: Iterable[str]) -> ImageList:
         images = ImageList()
@@ -159,7 +159,11 @@ class _Finder:
 
     def warnings(self) -> list[str]:
         lines = [line for walk in self._walks for line in walk.warnings()]
-        return [*lines, *self._exclusion.warnings(), *self._said]
+        lines += [*self._exclusion.warnings(), *self._said]
+        columns = {"image": self._options.image_column, "label": self._options.label_column}
+        asked = [f"--{kind}-column {name}" for kind, name in columns.items() if name is not None]
+        unused = f"{' and '.join(asked)}: no table was read (.parquet, .csv, .jsonl, or labels.csv in a folder)"
+        return [*lines, *([unused] if asked and not self._read_table else [])]
 
     def truth_warnings(self) -> list[str]:
         return [*(line for table in self._tables for line in table.warnings()), *self._class_of.warnings()]
@@ -170,7 +174,7 @@ class _Finder:
             yield from self._folder(Path(word))
         elif self._files_only or not word or "\0" in word or os.path.lexists(word):
             yield from self._file(_named_file(word))
-        elif _URL.match(word):
+        elif is_address(word):
             yield from self._address(word)
         elif "{" in word:
             for name in expand_braces(word):
@@ -182,15 +186,18 @@ class _Finder:
 
     def _folder(self, folder: Path) -> Iterator[Found]:
         """Yield the images below a folder, with labels of a table that lies in it."""
-        table = next((folder / name for name in LABELS if (folder / name).is_file()), None)
+        table, others = tables_in(folder)
         labels = None
         if table is not None and not self._files_only:
-            options = self._options
+            options, self._read_table = self._options, True
             try:
                 columns = options.image_column, options.label_column
                 labels = TableLabels(table, self._class_of, *columns, options.several)
                 self._tables.append(labels)
+                self._said += others
             except ArgumentError as error:  # it may be there for something else
+                if options.label_column is not None:
+                    raise
                 self._said.append(f"no labels are taken from {error}")
         skip = len(folder.parts)
         for path in self._walk.images(folder):
@@ -199,17 +206,25 @@ class _Finder:
 
     def _file(self, path: Path) -> Iterator[Found]:
         """Yield what a file holds: itself, or what lies in an archive or a table."""
-        suffix, options = path.suffix.lower(), self._options
+        suffix = path.suffix.lower()
+        if not self._files_only and path.name.lower().endswith(_COMPRESSED):
+            raise ArgumentError(f"{path}: {COMPRESSED}")
         if self._files_only or suffix not in (".tar", ".parquet", ".csv", ".jsonl"):
             yield from self._kept([Found(str(path), path)])
         elif suffix == ".tar":
-            yield from self._kept(tar_images(path, self._said.append, self._walk.leave_out, options.several))
-        elif suffix == ".parquet":
-            yield from parquet_images(path, options.image_column, options.label_column, options.several)
+            yield from self._kept(tar_images(path, self._said.append, self._walk.leave_out, self._options.several))
         else:
-            columns = options.image_column, options.label_column
-            for written, label in listed_images(path, *columns, options.several):
-                yield from self._kept([_located(written, path.parent, label)])
+            yield from self._table(path, suffix)
+
+    def _table(self, table: Path, suffix: str) -> Iterator[Found]:
+        """Yield what a table holds or lists."""
+        options, self._read_table = self._options, True
+        how = options.image_column, options.label_column, options.several
+        if suffix == ".parquet":
+            yield from parquet_images(table, *how)
+            return
+        for written, label in listed_images(table, *how):
+            yield from self._kept([_located(written, table.parent, label)])
 
     def _kept(self, found: Iterable[Found]) -> Iterator[Found]:
         return (image for image in found if not self._exclusion.takes(image.key.strip("/")))
@@ -250,7 +265,7 @@ class _Finder:
                     yield from self._name_in_list(name)
 
     def _name_in_list(self, name: str) -> Iterator[Found]:
-        if not self._files_only and _URL.match(name):
+        if not self._files_only and is_address(name):
             return self._address(name)
         path = Path(name)
         archive = path.suffix.lower() in (".tar", ".parquet") and path.is_file()
@@ -297,7 +312,7 @@ def _names_at(system: Any, address: str, leave_out: Callable[[str], None]) -> li
 
 def _located(written: str, folder: Path, label: Written) -> Found:
     """Return an image that a table lists, by its path below the table's folder or its address."""
-    if _URL.match(written):
+    if is_address(written):
         return Found(written, Remote(written), label)
     path = Path(written)
     if not os.path.lexists(folder / path):

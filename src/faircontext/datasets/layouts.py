@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from faircontext.datasets.folder import clean_key, roots_of
 from faircontext.datasets.image_tables import SEPARATOR, SEVERAL
-from faircontext.errors import ArgumentError, reason_of
+from faircontext.errors import ArgumentError, counted, reason_of
 from faircontext.names import ClassIndex, compose, count_from_one, normalise, read_labels
 
 TABLE, NAMES = "labels.csv", "classnames.txt"
@@ -224,6 +224,7 @@ def read_table(folder: Path, several: bool = False) -> tuple[tuple[str, ...], Ta
     if is_there(folder / NAMES):
         names = read_labels(folder / NAMES)
         warnings = _check_start(path, single, names)
+        warnings = [] if several else warnings  # few images have few of the labels
     elif not single:
         raise ArgumentError(
             f"{path}: gives no image a label, and there is no {NAMES} beside it; name the classes there"
@@ -275,9 +276,11 @@ def _read_rows(path: Path, several: bool = False) -> list[_Row]:
         columns = [{SEVERAL: "label", "label": "", "class_name": ""}.get(column, column) for column in columns]
     for column in ("path", "label"):
         if column not in columns:
+            several_there = column == "label" and SEVERAL in columns
+            hint = f"; its column {SEVERAL} is read with --multi-label" if several_there else ""
             raise ArgumentError(
                 f"{path}: has no column {column!r}; its first line must be path,label[,class_name], and is "
-                f"{','.join(head)!r:.200}"
+                f"{','.join(head)!r:.200}{hint}"
             )
         if columns.count(column) > 1:
             raise ArgumentError(f"{path}: has the column {column!r} twice; which of them counts?")
@@ -324,7 +327,9 @@ def _names_of(path: Path, rows: Sequence[_Row]) -> tuple[tuple[str, ...], list[s
     titled = all(normalise(row.class_name) in ("", normalise(row.label)) for row in rows)
     if titled and "" not in labels and all(row.integer is None for row in rows):
         names = tuple(sorted(labels.values()))
-        return names, [f"labels are class names: {len(names)} classes, in sorted order"]
+        joined = next((name for name in names if SEPARATOR in name), None)
+        hint = f"; {joined!r} is one of them: several labels in a cell are read with --multi-label" if joined else ""
+        return names, [f"labels are class names: {counted(len(names), 'class')}, in sorted order{hint}"]
     by_label: dict[int, str] = {}
     for row in rows:
         if not row.class_name:

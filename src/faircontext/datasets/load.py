@@ -9,6 +9,7 @@ from pathlib import Path
 
 from faircontext.datasets import class_folders, contained, corrupted, layouts
 from faircontext.datasets.folder import Walk, find_listed, folders_in, is_folder, list_entries
+from faircontext.datasets.image_tables import tables_in
 from faircontext.datasets.layouts import NAMES, TABLE, Rows, Split, TableRows
 from faircontext.datasets.spec import CATALOGUE, CORRUPTED, DATASETS, Dataset, DatasetSpec, Sample, locate
 from faircontext.errors import ArgumentError, check_choice
@@ -189,6 +190,7 @@ def _load_user(folder: Path, split: str, several: bool = False) -> Dataset:
     """Read a user's folder; see `load_dataset`."""
     name = Path(os.path.abspath(folder)).name or "data"  # noqa: PTH100 (keeps the name of a link, unlike resolve)
     warnings = _misnamed(folder)
+    warnings += tables_in(folder)[1]
     if layouts.is_there(folder / TABLE):
         names, rows, more = layouts.read_table(folder, several)
         where = str(folder / TABLE)

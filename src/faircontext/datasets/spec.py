@@ -87,6 +87,7 @@ class Dataset:
         reference: how many images the split has by its authors; None where that is not known.
         in_order: whether a run answers the images in that order, as of archives, which are read from front to back.
         corruption: what has been done to the images as they lie on disk, as in ImageNet-C.
+        image_column: of Parquet tables among them, None for `image`.
     """
 
     name: str
@@ -102,6 +103,7 @@ class Dataset:
     reference: int | None = None
     in_order: bool = False
     corruption: Corruption | None = None
+    image_column: str | None = None
 
     @property
     def listed(self) -> int:

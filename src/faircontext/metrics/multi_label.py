@@ -3,7 +3,8 @@
 Average precision of a class is the sum over thresholds, from the highest down, of the gain in recall times the
 precision, `sum_k (R_k - R_(k-1)) P_k`; images of equal score share a threshold, and nothing is interpolated. It depends
 on the order of the scores alone, so log-odds do as well as probabilities. Intervals draw images again, with all of
-their labels.
+their labels, and do not depend on the order in which the images come. Where every resample has the same value, as of
+one image, there is no interval: its ends would only repeat the value.
 
 Average precision of few positive images is too large on average, and that of a resample, where positive images come
 twice, more so: quantiles of resamples lie too high. Its intervals are therefore normal ones about the value less the
@@ -12,17 +13,19 @@ bias that resamples show (Efron and Tibshirani, 1993, chapter 10).
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from hashlib import blake2b
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float, Int, Shaped
 
-from faircontext.errors import ArgumentError, check_interval, check_minimum
+from faircontext.errors import ArgumentError, check_interval, check_minimum, counted
 from faircontext.metrics.checks import check_lengths
 from faircontext.metrics.stats import Accuracy, Interval, percentile_interval
 
 __all__ = [
     "LabelDecisions",
     "LabelThreshold",
+    "NO_INTERVAL",
     "MeanAveragePrecision",
     "average_precision",
     "label_decisions",
@@ -38,6 +41,9 @@ Labels = Bool[np.ndarray, "images classes"]
 _Z = 1.959963984540054
 """Normal quantile of 97.5%."""
 
+NO_INTERVAL = "no interval: every resample of the images has this value"
+"""What stands in place of an interval whose ends would be the value itself."""
+
 _AT_ONCE = 1 << 20
 """Numbers of a block of resamples."""
 
@@ -47,7 +53,7 @@ class MeanAveragePrecision:
     """Average precision of classes, and its mean over those that have a positive image.
 
     Attributes:
-        mean: with its 95% bootstrap interval over images.
+        mean: with its 95% bootstrap interval over images, whose ends are NaN where all resamples have one value.
         per_class: the same for each class, None where it has no positive image.
         positives: images that have the label, per class.
         n: images.
@@ -65,12 +71,13 @@ class MeanAveragePrecision:
 
     def __str__(self) -> str:
         low, high = 100 * self.mean.low, 100 * self.mean.high
-        some = f"{self.classes} classes" if self.classes == len(self.positives) else self._some_classes
-        return f"mAP {100 * self.mean.value:.1f}% (n = {self.n}, {some}, 95% interval {low:.1f} to {high:.1f})"
+        some = counted(self.classes, "class") if self.classes == len(self.positives) else self._some_classes
+        interval = NO_INTERVAL if np.isnan(low) else f"95% interval {low:.1f} to {high:.1f}"
+        return f"mAP {100 * self.mean.value:.1f}% (n = {self.n}, {some}, {interval})"
 
     @property
     def _some_classes(self) -> str:
-        return f"{self.classes} of {len(self.positives)} classes, as the others have no image"
+        return f"{self.classes} of {counted(len(self.positives), 'class')}, as the others have no image"
 
 
 @dataclass(frozen=True)
@@ -78,7 +85,8 @@ class LabelDecisions:
     """How good the labels are that were given, over all images and classes together (micro averages).
 
     Attributes:
-        precision: share of the given labels that are correct, NaN where none was given; intervals are bootstrap ones.
+        precision: share of the given labels that are correct, NaN where none was given; intervals are bootstrap ones,
+            with ends of NaN where all resamples have one value.
         recall: share of the true labels that were given, NaN where there is none.
         f1: harmonic mean of the two, NaN where neither is given nor true.
         exact: images whose labels are all given, and no other.
@@ -131,7 +139,7 @@ def mean_average_precision(
     Args:
         scores: of each image and class; only their order within a class counts.
         targets: whether the image has the label.
-        resamples: how often all images are drawn; two methods on the same images get the same resamples.
+        resamples: how often all images are drawn.
         seed: of the draws.
 
     Raises:
@@ -147,7 +155,7 @@ def mean_average_precision(
     drawn = np.concatenate(
         [
             np.stack([_precisions(scores[:, c], targets[:, c], counts) for c in known], axis=1)
-            for counts in _resamples(n, resamples, seed)
+            for counts in _resamples(_ranks(scores, targets), resamples, seed)
         ]
     )
     per_class: list[Interval | None] = [None] * scores.shape[1]
@@ -175,19 +183,37 @@ def _precisions(
     return np.asarray(np.where(hits[:, -1] > 0, summed / np.maximum(hits[:, -1], 1), np.nan))
 
 
-def _resamples(n: int, resamples: int, seed: int) -> Iterator[Int[np.ndarray, "draws images"]]:
-    """Yield how often each image occurs in resamples, a block at a time; blocks do not change what is drawn."""
-    rng = np.random.default_rng(seed)
+def _ranks(values: Shaped[np.ndarray, "images classes"], targets: Labels) -> Int[np.ndarray, " images"]:
+    """Return the rank of each image in an order that its own numbers alone decide; images that are alike may swap."""
+    digests = (
+        blake2b((row + 0.0).tobytes() + labels.tobytes(), digest_size=8).digest()  # + 0.0: there are two zeros
+        for row, labels in zip(values, targets, strict=True)
+    )
+    keys = np.fromiter((int.from_bytes(digest, "little") for digest in digests), np.uint64, len(values))
+    return np.argsort(np.argsort(keys, kind="stable"), kind="stable")
+
+
+def _resamples(
+    ranks: Int[np.ndarray, " images"], resamples: int, seed: int
+) -> Iterator[Int[np.ndarray, "draws images"]]:
+    """Yield how often each image occurs in resamples, a block at a time; blocks do not change what is drawn.
+
+    Args:
+        ranks: of the images, by which they are drawn.
+        resamples: how many.
+        seed: of the draws.
+    """
+    rng, n = np.random.default_rng(seed), len(ranks)
     block = max(1, _AT_ONCE // n)
     for start in range(0, resamples, block):
         size = min(block, resamples - start)
-        yield np.stack([np.bincount(rng.integers(0, n, n), minlength=n) for _ in range(size)])
+        yield np.stack([np.bincount(rng.integers(0, n, n), minlength=n)[ranks] for _ in range(size)])
 
 
 def _corrected_interval(value: float, draws: Float[np.ndarray, " draws"]) -> Interval:
     """Return a value in [0, 1] with its bias-corrected normal interval, which holds the value in any case."""
     known = draws[~np.isnan(draws)]
-    if not len(known):
+    if not _vary(known):
         return Interval(value, np.nan, np.nan)
     centre, half = 2 * value - float(known.mean()), _Z * float(known.std())
     return Interval(value, max(0.0, min(value, centre - half)), min(1.0, max(value, centre + half)))
@@ -195,7 +221,12 @@ def _corrected_interval(value: float, draws: Float[np.ndarray, " draws"]) -> Int
 
 def _interval(value: float, draws: Float[np.ndarray, " draws"]) -> Interval:
     known = draws[~np.isnan(draws)]
-    return percentile_interval(value, known) if len(known) else Interval(value, np.nan, np.nan)
+    return percentile_interval(value, known) if _vary(known) else Interval(value, np.nan, np.nan)
+
+
+def _vary(draws: Float[np.ndarray, " draws"]) -> bool:
+    """Return whether resamples differ by more than rounding."""
+    return len(draws) > 0 and bool(np.ptp(draws) > 1e-12)
 
 
 def label_decisions(predicted: Labels, targets: Labels, resamples: int = 999, seed: int = 0) -> LabelDecisions:
@@ -216,7 +247,8 @@ def label_decisions(predicted: Labels, targets: Labels, resamples: int = 999, se
     counts = np.stack([both.sum(1) for both in pairs], axis=1)
     correct, given, true = counts.T
     exact = Accuracy(int(((correct == given) & (correct == true)).sum()), len(counts))
-    drawn = [draws @ counts for draws in _resamples(len(counts), resamples, seed)]
+    ranks = _ranks(predicted, targets)
+    drawn = [draws @ counts for draws in _resamples(ranks, resamples, seed)]
     values, spread = _averages(counts.sum(0, keepdims=True)), _averages(np.concatenate(drawn))
     precision, recall, f1 = (_interval(float(values[i, 0]), spread[i]) for i in range(3))
     return LabelDecisions(precision, recall, f1, exact)

@@ -9,7 +9,7 @@ from faircontext.report.paper import dataset_title
 from faircontext.report.render import Cell, Table
 from faircontext.report.table_metrics import MISSING
 from faircontext.runs.groups import RunSettings
-from faircontext.runs.label_results import LabelResult
+from faircontext.runs.label_results import LabelMetrics, LabelResult
 
 __all__ = ["class_records", "class_table", "label_records", "label_table"]
 
@@ -46,10 +46,22 @@ def label_table(results: Sequence[LabelResult]) -> Table:
             "Percent, with bootstrap intervals over images. mAP is the mean of the average precision of the classes of "
             "which there is an image, so many of all. Precision, recall and F1 are over all images and classes, "
             "for labels from the threshold on.",
+            *_without_interval([result.metrics for result in results]),
             *_left_out(results),
         ),
         text_columns=3,
     )
+
+
+def _without_interval(metrics: Sequence[LabelMetrics]) -> list[str]:
+    """Return why estimates of some runs have no interval, nothing where all have one."""
+    shown: list[Interval] = []
+    for one in (one for one in metrics if one.n):
+        mean = one.precision
+        shown += [] if mean is None else [mean.mean, *filter(None, mean.per_class)]
+        shown += [one.decisions.precision, one.decisions.recall, one.decisions.f1]
+    bare = any(isnan(share.low) and not isnan(share.value) for share in shown)
+    return ["No interval: every resample of the images has the same value."] if bare else []
 
 
 def _left_out(results: Sequence[LabelResult]) -> list[str]:
@@ -87,6 +99,7 @@ def class_table(result: LabelResult) -> Table:
         footnotes=(
             f"Percent, with bootstrap intervals over all {result.metrics.n:,} images. A class whose label no image has "
             "is left out of the mean. By chance a class has the share of images that have it.",
+            *_without_interval([result.metrics]),
         ),
     )
 

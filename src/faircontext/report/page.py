@@ -18,8 +18,8 @@ from faircontext.errors import ArgumentError, and_more
 from faircontext.files import to_json
 from faircontext.report.label_tables import class_table, label_table
 from faircontext.report.page_charts import charts_of, position_charts
+from faircontext.report.page_pictures import RunImages, add_pictures, image_place
 from faircontext.report.paper import TableGroup, dataset_title, split_by_benchmark
-from faircontext.report.pictures import RunImages, add_pictures, image_folder
 from faircontext.report.render import Cell, Table, render
 from faircontext.report.stream_tables import StreamBlock, stream_blocks, stream_tables
 from faircontext.report.tables import long_table, pooled_table
@@ -37,6 +37,10 @@ OUTCOMES = {"fixed": "0", "broke": "1", "right": "2", "wrong": "3", "unlabelled"
 _EVIDENCE_HINT = (
     "No evidence pictures of these images: run faircontext analyze gallery on the same data set with the same "
     "backbone, and name the folder of its runs as well."
+)
+
+_SEVERAL_HINT = (
+    "images that may have several labels are in tables alone: the page shows pictures of runs with one label an image"
 )
 
 
@@ -69,7 +73,11 @@ def build_page(runs: Sequence[Run], most: int = 1000) -> Page:
     panels = [panel for index, group in enumerate(groups) for panel in _panels_of(index, group)]
     images = len({key for panel in panels for key in panel.keys}) + sum(len(run.rows) for run in several)
     pictures = add_pictures(panels, [run for run in runs if has_analyses(run)], most)
-    warnings = (*(line for group in groups for line in incomplete(group)), *pictures.warnings)
+    warnings = (
+        *(line for group in groups for line in incomplete(group)),
+        *pictures.warnings,
+        *([_SEVERAL_HINT] if several else []),
+    )
     titles = [
         {
             "title": group.title,
@@ -152,8 +160,8 @@ def _panel(run: Run, methods: Sequence[str], head: dict[str, Any]) -> RunImages:
         "zero": [local.get(zero_shot, -1) for _, zero_shot in by_path.values()],
         "methods": predictions,
     }
-    folder = image_folder(run)
-    keys = [(folder, path) for path in positions]
+    place = image_place(run)
+    keys = [(place, path) for path in positions]
     signs = zip(*(columns["outcome"] for columns in predictions.values()), strict=True)
     changed = {OUTCOMES["fixed"], OUTCOMES["broke"]}
     return RunImages(run, keys, {key for key, row in zip(keys, signs, strict=True) if changed & {*row}}, data)

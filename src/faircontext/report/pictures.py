@@ -1,14 +1,11 @@
-"""Pictures of evidence and of images: maps over an image, what the analysis `gallery` has stored, and thumbnails."""
+"""Pictures of evidence: maps over an image, and what the analysis `gallery` has stored."""
 
 import base64
 import io
 from collections import Counter
-from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
-from functools import partial
-from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 import PIL.Image
@@ -16,8 +13,7 @@ from jaxtyping import Bool, Float, UInt8
 from matplotlib import colormaps
 from matplotlib.colors import to_rgb
 
-from faircontext.errors import ArgumentError, ImageError
-from faircontext.imageio import MAX_PIXELS, DecodedImage, read_image
+from faircontext.errors import ArgumentError
 from faircontext.report.style import BLUE, VERMILION
 from faircontext.runs.analyses import analysis_rows, read_analysis
 from faircontext.runs.records import AnalysisRow, method_of
@@ -25,18 +21,18 @@ from faircontext.runs.store import Run
 from faircontext.types import StoredMaps, read_maps
 
 __all__ = [
-    "RunImages",
-    "Pictures",
     "StoredImage",
-    "add_pictures",
-    "choose",
     "choose_stored",
     "common_map",
     "draw_evidence",
-    "image_folder",
+    "draw_stored",
+    "find_stored",
+    "jpeg_text",
     "overlay",
     "overlay_weights",
     "resized",
+    "shrunk",
+    "stored_key",
     "strongest",
     "unique_map",
 ]
@@ -201,25 +197,25 @@ StoredKey = tuple[str, str | None, str, str]
 """Backbone and weights, hash of the data set, and path: what stored evidence belongs to."""
 
 
-def _stored_key(run: Run, path: str) -> StoredKey:
+def stored_key(run: Run, path: str) -> StoredKey:
     """Return what stored evidence of an image of a run is known by."""
     config = run.document["config"]
     pretrained = config.get("pretrained", config["backbone"].get("pretrained"))
     return str(config["backbone"]["name"]), pretrained, str(config["dataset"]["hash"]), path
 
 
-def _find_stored(runs: Iterable[Run]) -> dict[StoredKey, tuple[Run, AnalysisRow]]:
+def find_stored(runs: Iterable[Run]) -> dict[StoredKey, tuple[Run, AnalysisRow]]:
     """Return the rows of the analysis `gallery`, each with its run, by the image that they are about."""
     stored: dict[StoredKey, tuple[Run, AnalysisRow]] = {}
     for run in runs:
         for label in (label for label in run.document["config"]["methods"] if method_of(label) == "gallery"):
             for row in analysis_rows(run, label):
                 if row.diagnostics:  # nothing is stored where zero-shot stood in
-                    stored.setdefault(_stored_key(run, row.path), (run, row))
+                    stored.setdefault(stored_key(run, row.path), (run, row))
     return stored
 
 
-def _draw_stored(run: Run, row: AnalysisRow) -> tuple[tuple[str, ...], list[str]]:
+def draw_stored(run: Run, row: AnalysisRow) -> tuple[tuple[str, ...], list[str]]:
     """Return the names of an image's two best candidates, and pictures of their evidence and common evidence, as text.
 
     Raises:
@@ -228,120 +224,21 @@ def _draw_stored(run: Run, row: AnalysisRow) -> tuple[tuple[str, ...], list[str]
     try:
         stored, best = read_maps(row.diagnostics), row.candidates[:2]
         names = tuple(row.names[index] for index in best)
-        small = _small(PIL.Image.fromarray(stored.image))
+        small = shrunk(PIL.Image.fromarray(stored.image))
         drawn = draw_evidence(small / 255.0, stored.evidence[:2])
-        return names, [_jpeg_text(pixels) for pixels in drawn]
+        return names, [jpeg_text(pixels) for pixels in drawn]
     except (KeyError, ValueError, IndexError, TypeError, OSError) as error:
         what = f"{type(error).__name__}: {error}"
         raise ArgumentError(f"{run.folder}: the gallery row of {row.path} cannot be drawn ({what})") from None
 
 
-ImageKey = tuple[str, str]
-"""Folder of the data set, and path in it."""
-
-
-def image_folder(run: Run) -> str:
-    """Return the folder of a run's data set, empty where the run does not say it.
-
-    One that was given relative to the directory where `evaluate` ran is looked for there, then, as runs may be moved
-    together with their images, relative to the present one.
-    """
-    folder = str(run.document.get("folder", ""))
-    there = Path(run.document.get("working_directory", ""), folder)
-    return str(there) if folder and there.is_dir() else folder
-
-
-@dataclass(frozen=True)
-class RunImages:
-    """A run's images as a page shows them: all, those that a method fixed or broke, and the script's data."""
-
-    run: Run
-    keys: Sequence[ImageKey]
-    changed: Collection[ImageKey]
-    data: dict[str, Any]
-
-
-@dataclass(frozen=True)
-class Pictures:
-    """Pictures of a page: JPEG files in base64, names and pictures of two candidates' evidence, and warnings."""
-
-    thumbnails: list[str]
-    evidence: list[dict[str, Any]]
-    warnings: list[str]
-
-
-def add_pictures(panels: Sequence[RunImages], analyses: Sequence[Run], most: int) -> Pictures:
-    """Read and draw the pictures of panels, each once, and note in the panels' data which image has which.
-
-    Args:
-        panels: the images; those come first that changed, or whose evidence is stored.
-        analyses: runs that may have stored evidence.
-        most: how many images get pictures.
-    """
-    stored = _find_stored(analyses)
-    readers: dict[ImageKey, Callable[[Path], DecodedImage]] = {}
-    first: set[ImageKey] = set()
-    for panel in panels:
-        config = panel.run.document["config"]
-        limits = {"exif": config.get("exif", True), "max_pixels": config.get("max_pixels", MAX_PIXELS)}
-        readers |= dict.fromkeys(panel.keys, partial(read_image, **limits))
-        first |= {*panel.changed, *(key for key in panel.keys if _stored_key(panel.run, key[1]) in stored)}
-    chosen = choose([*readers], first, most)
-    # A run that does not say where its images are has none that could be read.
-    files = [(Path(folder) / path if folder else None, readers[folder, path]) for folder, path in chosen]
-    pictures = {key: text for key, text in zip(chosen, _thumbnails(files), strict=True) if text is not None}
-    indices = dict.fromkeys(chosen, -2) | {key: index for index, key in enumerate(pictures)}
-    drawn: dict[StoredKey, dict[str, Any]] = {}
-    for panel in panels:
-        evidence = panel.data["evidence"] = {}
-        for position, key in enumerate(panel.keys):
-            if (stored_as := _stored_key(panel.run, key[1])) in stored and key in indices:
-                if stored_as not in drawn:
-                    names, texts = _draw_stored(*stored[stored_as])
-                    drawn[stored_as] = {"names": names, "pictures": texts}
-                evidence[position] = [*drawn].index(stored_as)
-        panel.data["pictures"] = [indices.get(key, -1) for key in panel.keys]
-    counts = {
-        "are no longer where they were, and have no picture": len(chosen) - len(pictures),
-        "have no picture, so that the page stays small": len(readers) - len(chosen),
-    }
-    warnings = [f"{count:,} of {len(readers):,} images {what}" for what, count in counts.items() if count]
-    return Pictures([*pictures.values()], [*drawn.values()], warnings)
-
-
-def choose(images: Sequence[T], first: Collection[T], count: int) -> list[T]:
-    """Return so many of the images: evenly spread ones, after evenly spread ones of those that come first."""
-    taken = _spread([image for image in images if image in first], count)
-    chosen = {*taken, *_spread([image for image in images if image not in first], count - len(taken))}
-    return [image for image in images if image in chosen]
-
-
-def _spread(images: Sequence[T], count: int) -> Sequence[T]:
-    """Return so many of the images, evenly spread."""
-    return [images[index * len(images) // count] for index in range(count)] if len(images) > count else images
-
-
-def _thumbnails(files: Iterable[tuple[Path | None, Callable[[Path], DecodedImage]]]) -> list[str | None]:
-    """Return small pictures of files as text, None for each that is gone or cannot be read any more."""
-
-    def read_small(file: tuple[Path | None, Callable[[Path], DecodedImage]]) -> str | None:
-        path, read = file
-        try:
-            return None if path is None else _jpeg_text(_small(PIL.Image.fromarray(read(path).pixels)))
-        except ImageError:
-            return None
-
-    with ThreadPoolExecutor() as pool:  # decoders let other threads run
-        return list(pool.map(read_small, files))
-
-
-def _small(image: PIL.Image.Image) -> UInt8[np.ndarray, "height width 3"]:
+def shrunk(image: PIL.Image.Image) -> UInt8[np.ndarray, "height width 3"]:
     """Shrink an image to a longer side of at most 112 pixels."""
     image.thumbnail((_LONGEST, _LONGEST), PIL.Image.Resampling.BICUBIC, reducing_gap=3.0)
     return np.asarray(image)
 
 
-def _jpeg_text(pixels: UInt8[np.ndarray, "height width 3"]) -> str:
+def jpeg_text(pixels: UInt8[np.ndarray, "height width 3"]) -> str:
     """Return pixels as a JPEG file in base64."""
     file = io.BytesIO()
     PIL.Image.fromarray(pixels).save(file, "JPEG", quality=70, optimize=True)

@@ -64,6 +64,7 @@ _SHAPE: Mapping[str, Any] = {
     "status": _STATUS,
     "folder?": _TEXT,
     "working_directory?": _TEXT,
+    "image_column?": _TEXT,
     "model?": {},
     "sessions": [{"versions?": {}, "seconds?": _or_null(_NUMBER)}],
     "hashes": {"*": _TEXT},
@@ -323,6 +324,10 @@ def _differences(earlier: Any, now: Any, name: str = "") -> Iterator[str]:
         for key in dict.fromkeys([*earlier, *now]):
             inner = f"{name}.{key}" if name else str(key)
             yield from _differences(earlier.get(key), now.get(key), inner)
+    elif name == "stored" and earlier != now:
+        held = " and ".join(earlier or ["neither scores nor embeddings"])
+        asked = " and ".join(f"--{one}" for one in now or ()) or "neither --scores nor --embeddings"
+        yield f"its rows hold {held}, and {asked} {'is' if len(now or ()) == 1 else 'are'} asked for"
     elif earlier != now:
         yield f"{name} was {_short(earlier)} and is {_short(now)}"
 

@@ -14,10 +14,11 @@ from tqdm import tqdm
 
 from faircontext.datasets.inputs import InputOptions, Inputs, collect
 from faircontext.datasets.spec import Dataset
-from faircontext.errors import ArgumentError, and_more, one_line
+from faircontext.errors import ArgumentError, and_more, counted, one_line
 from faircontext.files import check_folder, check_outputs
 from faircontext.names import name_warnings
 from faircontext.runs.answer import AnsweredImage, answer_images
+from faircontext.runs.checks import read_document
 from faircontext.runs.classify_options import ClassifyOptions
 from faircontext.runs.exports import EntrySpool, Export, RowWriter, describe_run, exports_of, exports_of_rows
 from faircontext.runs.features import EmbeddingsWriter, ScoresWriter, manifest_of, manifest_path, write_classifier
@@ -120,6 +121,12 @@ def _check_files(options: ClassifyOptions, found: Inputs) -> None:
     check_outputs(filter(None, outputs), chain(paths, filter(None, [options.labels_file])))
 
 
+def _warnings(found: Inputs, names: Sequence[str], setup: Setup) -> list[str]:
+    """Return what a person should know before a run, a line each."""
+    odd = name_warnings(names, several=setup.label_rule is not None)
+    return [*found.warnings, *odd, *setup.warnings(), *found.truth_warnings]
+
+
 def _answer(options: ClassifyOptions, names: Sequence[str], found: Inputs, warn: Say) -> int:
     """Answer images and show each as it comes; nothing is stored but the files that are asked for."""
     read = options.reader()
@@ -135,7 +142,7 @@ def _answer(options: ClassifyOptions, names: Sequence[str], found: Inputs, warn:
         if options.classifier:
             write_classifier(options.classifier, setup.labels)
         _print_run(options, setup, len(positions))
-        for warning in [*found.warnings, *name_warnings(names), *setup.warnings(), *found.truth_warnings]:
+        for warning in _warnings(found, names, setup):
             warn(warning)
         totals = totals_of(setup, [*setup.methods])
         several = setup.label_rule is not None
@@ -177,18 +184,27 @@ def _store(
     model = options.load(options.labels_of_methods)
     name = _name_of(inputs)
     dataset = Dataset(
-        name, Path.cwd(), and_more(inputs), "all", tuple(names), found.images, regime=options.regime, in_order=True
+        name,
+        Path.cwd(),
+        and_more(inputs),
+        "all",
+        tuple(names),
+        found.images,
+        regime=options.regime,
+        in_order=True,
+        image_column=options.image_column,
     )
     plan = plan_of(options, dataset, model, shard)
     _check_files(options, found)
     if options.classifier:
         write_classifier(options.classifier, plan.setup.labels)
+    folder = out if shard is None else out / f"shard-{shard[0]}-of-{shard[1]}"
+    plan = _going_on(plan, folder) if options.resume else plan
     engine, facts = engine_of(options, model)
     for line in [*plan.describe(), *describe_engine(facts)]:
         print(line, flush=True)
-    for warning in [*found.warnings, *name_warnings(names), *plan.setup.warnings(), *found.truth_warnings]:
+    for warning in _warnings(found, names, plan.setup):
         warn(warning)
-    folder = out if shard is None else out / f"shard-{shard[0]}-of-{shard[1]}"
     strict, interruption = _Strict(engine), None
     try:
         carry_out_in(folder, plan, strict if options.strict else engine, options.resume, facts, warn)
@@ -201,6 +217,14 @@ def _store(
     if interruption is not None:
         raise interruption
     return 1 if totals.unreadable else 0
+
+
+def _going_on(plan: Plan, folder: Path) -> Plan:
+    """Return a plan whose rows hold what those of an earlier call hold: scores and embeddings that it asked for."""
+    if not (folder / "run.json").is_file():
+        return plan
+    held = read_document(folder / "run.json")["config"].get("stored", ())
+    return replace(plan, stored=tuple(held)) if {*plan.stored} < {*held} else plan
 
 
 class _Strict:
@@ -310,7 +334,7 @@ def _print_run(options: ClassifyOptions, setup: Setup, images: int) -> None:
         f"{labels.backbone.name} ({labels.backbone.arithmetic}, {labels.backbone.device}), preset {options.preset}; "
         f"{recipe.count} views of scale {recipe.scale[0]:g} to {recipe.scale[1]:g}; seed {options.seed}\n"
         f"{', '.join(summaries)}\n"
-        f"{images} image{'s' * (images != 1)}, {len(labels)} class{'es' * (len(labels) != 1)}, "
+        f"{counted(images, 'image')}, {counted(len(labels), 'class')}, "
         f"prompts: {labels.summary}"
     )
     if options.shift is not None:

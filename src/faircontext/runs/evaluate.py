@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from faircontext.datasets.corrupted import expand
 from faircontext.datasets.spec import CORRUPTED, known_name
-from faircontext.errors import lines_and_more
+from faircontext.errors import counted, lines_and_more
 from faircontext.files import check_folder
 from faircontext.metrics.calibration import expected_calibration_error
 from faircontext.metrics.stats import Accuracy
@@ -127,7 +127,8 @@ def _describe_results(run: Run, warn: Say) -> Iterator[str]:
     for result in (result for result in results if result.n):
         yield f"  {result.method:14} {describe_result(result)}{f'; {TUNED}' if result.tuned else ''}"
     if results and (count := results[0].unlabelled):
-        yield f"  {count:,} images have no label, and count in no accuracy"
+        verbs = ("has", "counts") if count == 1 else ("have", "count")
+        yield f"  {counted(count, 'image')} {verbs[0]} no label, and {verbs[1]} in no accuracy"
     localised, flat = Counter[str](), Counter[str]()
     for row in run.rows.filter(pc.match_substring(run.rows["diagnostics"], '"common_mean":')).to_pylist():
         localised[row["method"]] += 1

@@ -169,12 +169,12 @@ class RowWriter(AbstractContextManager["RowWriter"]):
     """
 
     def __init__(self, path: Path, top: int = 0, more: Sequence[str] = ()) -> None:
-        self._path, self._top = path, top
+        self._path, self._top, self._new, self._n = path, top, not path.exists(), 0
         columns = [*(column.name for column in fields(Row)), *more]
         columns += [f"top{rank}{end}" for rank in range(1, top + 1) for end in ("", "_probability")]
         with writing(path), ExitStack() as stack:
             self._file = path.open("w", encoding="utf-8", errors="backslashreplace", newline="")
-            stack.callback(self.__exit__)
+            stack.push(self)
             self._writer = csv.DictWriter(self._file, columns, lineterminator="\n")
             # The writer does not quote a lone carriage return, which a reader then takes for the end of the row.
             self._quoting_writer = csv.DictWriter(self._file, columns, lineterminator="\n", quoting=csv.QUOTE_ALL)
@@ -191,10 +191,13 @@ class RowWriter(AbstractContextManager["RowWriter"]):
         with writing(self._path):
             (self._quoting_writer if special else self._writer).writerow(cells)
             self._file.flush()
+        self._n += 1
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         with suppress(OSError):  # what could not be written has been said already
             self._file.close()
+        if kind is not None and self._new and not self._n:
+            self._path.unlink(missing_ok=True)
 
 
 _SPOOLED_AT_ONCE = 64

@@ -77,11 +77,12 @@ class _Table:
 
     def __init__(self, path: Path, columns: list[tuple[str, pa.DataType]], facts: Mapping[str, Any]) -> None:
         schema = pa.schema(columns, metadata={"faircontext": to_json(dict(facts), indent=None)})
-        self._path, self._stack = path, ExitStack()
-        made = self._stack.enter_context(replacing(path))
-        with writing(path):
-            self._writer = pq.ParquetWriter(made, schema, compression="zstd")
-        self._schema, self._rows = schema, list[Mapping[str, Any]]()
+        self._path, self._schema, self._rows = path, schema, list[Mapping[str, Any]]()
+        with ExitStack() as stack:
+            made = stack.enter_context(replacing(path))
+            with writing(path):
+                self._writer = stack.enter_context(pq.ParquetWriter(made, schema, compression="zstd"))
+            self._stack = stack.pop_all()
 
     def add(self, row: Mapping[str, Any]) -> None:
         self._rows.append(row)
@@ -95,9 +96,8 @@ class _Table:
         self._rows = []
 
     def close(self) -> None:
-        self._flush()
-        self._writer.close()
-        self._stack.close()
+        with self._stack:  # where the rest cannot be written, nothing stays of the file
+            self._flush()
 
 
 class ScoresWriter(AbstractContextManager["ScoresWriter"]):
@@ -137,17 +137,19 @@ class EmbeddingsWriter(AbstractContextManager["EmbeddingsWriter"]):
     """
 
     def __init__(self, path: Path, facts: Mapping[str, Any]) -> None:
-        self._facts, self._stack, self._n, self._dim = dict(facts), ExitStack(), 0, 0
+        self._facts, self._n, self._dim = dict(facts), 0, 0
         self._table: _Table | None = None
         if path.suffix.lower() == ".parquet":
             self._table = _Table(path, _EMBEDDINGS, facts)
             return
         self._path = path
-        self._names = self._stack.enter_context(EntrySpool(manifest_path(path)))
-        made = self._stack.enter_context(replacing(path))
-        with writing(path):
-            self._file = self._stack.enter_context(made.open("wb"))
-            self._file.write(_npy_header(0, 0))
+        with ExitStack() as stack:
+            self._names = stack.enter_context(EntrySpool(manifest_path(path)))
+            made = stack.enter_context(replacing(path))
+            with writing(path):
+                self._file = stack.enter_context(made.open("wb"))
+                self._file.write(_npy_header(0, 0))
+            self._stack = stack.pop_all()
 
     def add(self, export: Export) -> None:
         """Take an image; where it comes more than once, with several methods, only the first has features."""
@@ -166,12 +168,13 @@ class EmbeddingsWriter(AbstractContextManager["EmbeddingsWriter"]):
         if self._table is not None:
             self._table.close()
             return
-        with writing(self._path):
-            self._file.seek(0)
-            self._file.write(_npy_header(self._n, self._dim))
         document = {**self._facts, "shape": [self._n, self._dim], "type": "float32", "unit_norm": True}
-        self._names.write(document, "images")
-        self._stack.close()
+        with self._stack:  # where the rest cannot be written, nothing stays of the file
+            with writing(self._path):
+                self._file.seek(0)
+                self._file.write(_npy_header(self._n, self._dim))
+                self._file.flush()
+            self._names.write(document, "images")
 
 
 def manifest_path(path: Path) -> Path:

@@ -64,10 +64,18 @@ class LabelMetrics:
         parts = [
             "no image has a label" if self.precision is None else str(self.precision),
             f"from a score of {self.threshold:g} on: precision {_percent(shown.precision)}, recall "
-            f"{_percent(shown.recall)}, F1 {_percent(shown.f1)} (95% intervals over images)",
+            f"{_percent(shown.recall)}, F1 {_percent(shown.f1)} ({self._intervals})",
             f"exactly the right labels {shown.exact}",
         ]
         return "; ".join(parts)
+
+    @property
+    def _intervals(self) -> str:
+        """What is said of the intervals of decisions, and of those that have none."""
+        shares = {name: getattr(self.decisions, name) for name in ("precision", "recall", "f1")}
+        none = [name for name, share in shares.items() if np.isnan(share.low) and not np.isnan(share.value)]
+        more = f"; {' and '.join(none)} the same in every resample, so without one" if none else ""
+        return f"95% intervals over images{more}"
 
     def summary(self) -> dict[str, Any] | None:
         """Return the same as the JSON file holds it."""
@@ -76,7 +84,7 @@ class LabelMetrics:
         shown, mean = self.decisions, self.precision
         return {
             "n": self.n,
-            "map": None if mean is None else {**vars(mean.mean), "classes": mean.classes},
+            "map": None if mean is None else {**(_finite(mean.mean) or {}), "classes": mean.classes},
             "average_precision": [] if mean is None else [one and one.value for one in mean.per_class],
             "threshold": self.threshold,
             **{name: _finite(getattr(shown, name)) for name in ("precision", "recall", "f1")},
@@ -87,11 +95,15 @@ class LabelMetrics:
 def _percent(share: Interval) -> str:
     if np.isnan(share.value):
         return "-"
-    return f"{100 * share.value:.1f}% [{100 * share.low:.1f}, {100 * share.high:.1f}]"
+    interval = "" if np.isnan(share.low) else f" [{100 * share.low:.1f}, {100 * share.high:.1f}]"
+    return f"{100 * share.value:.1f}%{interval}"
 
 
-def _finite(share: Interval) -> dict[str, float] | None:
-    return None if np.isnan(share.value) else dict(vars(share))
+def _finite(share: Interval) -> dict[str, float | None] | None:
+    """Return an estimate as JSON holds it, its ends null where there is no interval; null where there is none."""
+    if np.isnan(share.value):
+        return None
+    return {name: None if np.isnan(value) else value for name, value in vars(share).items()}
 
 
 @dataclass(frozen=True, eq=False)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from faircontext.datasets.image_tables import SEPARATOR
-from faircontext.errors import ArgumentError, LabelError
+from faircontext.errors import ArgumentError, LabelError, counted
 from faircontext.metrics.multi_label import score_of
 from faircontext.names import read_labels
 
@@ -55,7 +55,7 @@ class LabelRule:
         """The same in words."""
         count = len(self.scorer.negatives)
         bias = self.scorer.labels.backbone.logit_bias
-        how = f"against {count} negative{'s' * (count != 1)}" if count else f"by the model's sigmoid, bias {bias:.4g}"
+        how = f"against {counted(count, 'negative')}" if count else f"by the model's sigmoid, bias {bias:.4g}"
         return f"several labels for an image, each scored {how}; given from a score of {self.threshold:g} on"
 
     def given(self, answered: "AnsweredImage") -> list[tuple[str, float]]:
@@ -157,4 +157,4 @@ class MultiLabelOptions:
         return LabelRule(LabelScorer(labels, self._read_negatives()), threshold)
 
     def _read_negatives(self) -> tuple[str, ...] | None:
-        return None if self.negatives is None else read_labels(self.negatives)
+        return None if self.negatives is None else read_labels(self.negatives, "negatives")

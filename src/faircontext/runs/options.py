@@ -101,7 +101,7 @@ class RunOptions(BackboneOptions):
             if not everything or METHODS[method_of(label)].needs <= backbone.capabilities
         }
         recipe = replace(backbone.view_recipe(self.preset), **self._view_settings(), augmix=self.augmix)
-        return Model(backbone, created, recipe, context, self.preset, checked)
+        return Model(backbone, created, recipe, context, self.preset, checked, everything)
 
     def facts_of_weights(self) -> dict[str, Any]:
         """Return what records say of the choice of weights and of the context, where there was one."""

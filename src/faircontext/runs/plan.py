@@ -16,7 +16,7 @@ from faircontext.datasets.corrupted import expand
 from faircontext.datasets.listing import data_hash
 from faircontext.datasets.load import load_dataset
 from faircontext.datasets.spec import Dataset
-from faircontext.errors import ArgumentError
+from faircontext.errors import ArgumentError, counted
 from faircontext.files import digest_of_json, to_json
 from faircontext.imageio import MAX_PIXELS
 from faircontext.methods import StreamMethod
@@ -229,17 +229,16 @@ class Plan:
         """Say what is about to run."""
         dataset, labels = self.dataset, self.setup.labels
         n = len(self.positions)
-        of = f" of {dataset.listed:,}" if n < dataset.listed else ""
+        images = f"{n:,} of {counted(dataset.listed, 'image')}" if n < dataset.listed else counted(n, "image")
         part = "" if self.shard is None else f", shard {self.shard[0]}/{self.shard[1]}"
         shift = self.shift or dataset.corruption
         yield f"{dataset.name} ({dataset.split}{'' if shift is None else f', {shift}'}): {dataset.layout}"
         if self.stream_methods:
             words = "" if self.arrangement == "shuffled" else f", {self.arrangement} by class"
             part += f" in order {self.order}{words}"
-        yield (
-            f"  {n:,}{of} images{part}, {len(labels)} classes; {labels.backbone.name} ({labels.backbone.arithmetic}), "
-            f"preset {self.facts['preset']}, seed {self.seed}; {', '.join(self.setup.methods)}"
-        )
+        how = f"preset {self.facts['preset']}, seed {self.seed}; {', '.join(self.setup.methods)}"
+        model = f"{labels.backbone.name} ({labels.backbone.arithmetic})"
+        yield f"  {images}{part}, {counted(len(labels), 'class')}; {model}, {how}"
         if self.setup.label_rule is not None:
             yield f"  {self.setup.label_rule.summary}"
 
@@ -249,7 +248,11 @@ class Plan:
         if self.shard is not None and not len(self.positions):
             n = min(len(dataset.samples), self.limit or len(dataset.samples))
             yield f"shard {self.shard[0]}/{self.shard[1]} has no image, since there are only {n:,}"
-        yield from (*dataset.warnings, *list_warnings(dataset.names), *self.setup.warnings())
+        yield from (
+            *dataset.warnings,
+            *list_warnings(dataset.names, self.setup.label_rule is not None),
+            *self.setup.warnings(),
+        )
 
 
 def find_datasets(options: EvaluateOptions) -> list[Dataset]:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from faircontext.errors import ArgumentError, check_minimum
+from faircontext.errors import ArgumentError, check_minimum, counted
 from faircontext.runs.backbone_options import DeviceOptions
 from faircontext.runs.ray_address import check_address
 from faircontext.system import usable_processors
@@ -39,7 +39,7 @@ class ProcessOptions(DeviceOptions):
         check_minimum("threads", 1 if self.threads is None else self.threads, 1)
         check_minimum("workers", workers, 0)
         if self.engine == "local" and workers > usable:
-            allowed = f"{usable} processor{'s' * (usable != 1)}"
+            allowed = f"{counted(usable, 'processor')}"
             raise ArgumentError(f"workers={workers} is not possible; this process may use {allowed}")
         if self.engine == "ray":
             check_address()

@@ -21,10 +21,12 @@ class PromptChoice:
     Attributes:
         templates: with `{}` for the class name.
         descriptions: prompts of each class, None where there are none.
+        source: the file that gives them, if one does.
     """
 
     templates: tuple[str, ...]
     descriptions: tuple[tuple[str, ...], ...] | None = None
+    source: Path | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,11 +81,12 @@ class PromptOptions:
         templates = [as_template(text) for text in self.template]
         if self.templates is not None:
             templates += read_templates(self.templates, dataset)
-        if described is None and self.descriptions is not None:
-            described = read_descriptions(self.descriptions, names, dataset)
+        source = self.descriptions if described is None else None
+        if source is not None:
+            described = read_descriptions(source, names, dataset)
         if self.prompts is not None or (not templates and described is None):
             templates = [*self._named(template), *templates]
-        return PromptChoice(tuple(dict.fromkeys(templates)), described)
+        return PromptChoice(tuple(dict.fromkeys(templates)), described, source)
 
     def _named(self, template: str | None) -> tuple[str, ...]:
         if self.prompts == "dataset" and template is not None:

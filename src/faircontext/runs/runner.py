@@ -13,6 +13,7 @@ import torch
 from jaxtyping import Int
 
 from faircontext.datasets.spec import Dataset
+from faircontext.errors import counted
 from faircontext.imageio import DecodedImage
 from faircontext.runs.answer import answer_images
 from faircontext.runs.options import RunnerOptions, Say
@@ -64,7 +65,7 @@ def describe_engine(facts: Mapping[str, Any]) -> Iterator[str]:
     """Say what was chosen where the choice was left to the command; `facts` as of `engine_of`."""
     if (processes := facts.get("processes")) is not None:
         threads = torch.get_num_threads()
-        model = f"with a model and {threads} thread{'s' * (threads != 1)}"
+        model = f"with a model and {counted(threads, 'thread')}"
         several = f"up to {processes} processes {model} each answer images"
         yield several if processes > 1 else f"1 process {model} answers images"
 
@@ -147,6 +148,7 @@ def carry_out_in(
         "folder": str(plan.dataset.folder),
         "working_directory": str(Path.cwd()),
         "layout": plan.dataset.layout,
+        **({} if plan.dataset.image_column is None else {"image_column": plan.dataset.image_column}),
         "model": dict(plan.setup.labels.backbone.facts),
     }
     streams = plan.start_streams(warn)

@@ -8,6 +8,7 @@ from typing import Any
 from faircontext.backbones import Backbone
 from faircontext.backbones.contexts import LearntContext
 from faircontext.datasets.spec import Regime
+from faircontext.errors import LabelError, LongPromptError
 from faircontext.labels import LabelSpace
 from faircontext.methods import Method, create_method
 from faircontext.methods.base import is_tuned
@@ -24,13 +25,23 @@ __all__ = ["Model", "Setup"]
 
 @dataclass(frozen=True)
 class Setup:
-    """What answers images; methods are known by what they are called in rows."""
+    """What answers images.
+
+    Attributes:
+        labels: the label space.
+        methods: what answers, by what the methods are called in rows.
+        recipe: how views are made.
+        rejection: what withholds predictions, if anything does.
+        label_rule: what gives several labels, if anything does.
+        left_out: which methods of `all` cannot run on the label space, and why, a line each.
+    """
 
     labels: LabelSpace
     methods: Mapping[str, Method]
     recipe: ViewRecipe
     rejection: Rejection | None = None
     label_rule: LabelRule | None = None
+    left_out: tuple[str, ...] = ()
 
     def judged_by(self, options: RunnerOptions) -> "Setup":
         """Return this set-up with what withholds predictions, or gives several, where options ask for it."""
@@ -44,7 +55,7 @@ class Setup:
     def warnings(self) -> list[str]:
         """Return what a person should know about prompts and methods before a run, a line each."""
         methods = (method.label_warnings(self.labels) for method in self.methods.values())
-        return list(dict.fromkeys([*self.labels.warnings(), *chain.from_iterable(methods)]))
+        return list(dict.fromkeys([*self.labels.warnings(), *self.left_out, *chain.from_iterable(methods)]))
 
     def judge(self, answers: Iterator[AnsweredImage]) -> Iterator[AnsweredImage]:
         """Return answers without the predictions that are withheld, or with several labels each."""
@@ -64,6 +75,7 @@ class Model:
         context: a learnt one, or None.
         preset: that the methods' settings start from.
         given: settings over the preset's, by what the methods are called.
+        everything: whether the methods are all that can run, so that one that cannot is left out.
     """
 
     backbone: Backbone
@@ -72,6 +84,7 @@ class Model:
     context: LearntContext | None = None
     preset: str = "paper"
     given: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    everything: bool = False
 
     def tuned(self, dataset: str) -> list[str]:
         """Return which methods have settings that their authors chose for a data set."""
@@ -103,18 +116,23 @@ class Model:
         self, names: Sequence[str], prompts: PromptChoice, truncate: bool = False, stored: bool = True
     ) -> LabelSpace:
         """Return the label space of some classes; see `on`, and `LabelSpace` for `stored`."""
-        return LabelSpace(
-            names,
-            self.backbone,
-            prompts.templates,
-            descriptions=prompts.descriptions,
-            truncate=truncate,
-            context=self.context,
-            stored=stored,
-        )
+        how: dict[str, Any] = {"truncate": truncate, "context": self.context, "stored": stored}
+        try:
+            return LabelSpace(names, self.backbone, prompts.templates, descriptions=prompts.descriptions, **how)
+        except LongPromptError as error:
+            if prompts.source is None or not any(error.prompt in own for own in prompts.descriptions or ()):
+                raise
+            raise LabelError(f"{prompts.source}: {error}") from None
 
     def answering(self, labels: LabelSpace, regime: Regime) -> Setup:
         """Return what answers images of a label space on this backbone; see `on`."""
-        for method in self.methods.values():
-            method.check_labels(labels)
-        return Setup(labels, self.methods, replace(self.recipe, regime=regime))
+        left_out = dict[str, str]()
+        for label, method in self.methods.items():
+            try:
+                method.check_labels(labels)
+            except LabelError as error:
+                if not self.everything:
+                    raise
+                left_out[label] = f"{label} is left out of all: {error}"
+        able = {label: method for label, method in self.methods.items() if label not in left_out}
+        return Setup(labels, able, replace(self.recipe, regime=regime), left_out=tuple(left_out.values()))

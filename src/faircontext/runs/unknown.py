@@ -93,6 +93,17 @@ class Rejection:
         return replace(row, prediction="", fallback=f"{row.fallback}; {reason}" if row.fallback else reason)
 
 
+def _what_is_wrong(error: Exception) -> str:
+    """Return in words why a document holds no thresholds."""
+    if isinstance(error, ArgumentError):
+        return str(error)
+    if isinstance(error, json.JSONDecodeError | UnicodeDecodeError):
+        return "it is no JSON"
+    if isinstance(error, KeyError):
+        return f"it lacks {error.args[0]!r}"
+    return "its entries are of another kind"
+
+
 def read_thresholds(path: Path) -> dict[str, Any]:
     """Read what `faircontext threshold` has written.
 
@@ -108,7 +119,7 @@ def read_thresholds(path: Path) -> dict[str, Any]:
         raise ArgumentError(f"{path}: cannot be read: {reason_of(error)}") from None
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ArgumentError(
-            f"{path}: is no file of thresholds ({type(error).__name__}); make it with faircontext threshold RUN --out"
+            f"{path}: is no file of thresholds: {_what_is_wrong(error)}; make it with faircontext threshold RUN --out"
         ) from None
     for name, value in thresholds.items():
         _check_threshold(value, str(value), f"{path}, of {name},", document["score"])

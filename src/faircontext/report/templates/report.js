@@ -113,7 +113,7 @@ function image(text, what) {
 function picture([panel, position], what) {
   const number = panel.pictures[position];
   if (number < 0) {
-    return element("div", "picture none", number === -1 ? "no picture in this page" : "the file is gone");
+    return element("div", "picture none", number === -1 ? "no picture in this page" : "no picture: see the notes");
   }
   const made = element("div", "picture");
   made.append(image(data.thumbnails[number], what));
