@@ -17,8 +17,15 @@ from typing import Any
 
 import numpy as np
 
-from faircontext.metrics import Interval, OrdersDifference, difference_over_orders, holm, paired_bootstrap
-from faircontext.metrics.stats import wilson_interval
+from faircontext.metrics import (
+    Interval,
+    OrdersDifference,
+    accuracy_over_orders,
+    difference_over_orders,
+    holm,
+    means_by_part,
+    paired_bootstrap,
+)
 from faircontext.runs.evaluate import evaluate
 from faircontext.runs.options import EvaluateOptions
 from faircontext.runs.results import read_results
@@ -137,30 +144,28 @@ def read(runs: Sequence[Run]) -> Study:
     study: Study = {}
     for run in runs:
         order = run.document["config"].get("stream", {}).get("order", 0)
-        states = run.document.get("states", {})
         labels: dict[int, int] = {}
         for result in read_results(run):
             answers = study.setdefault(result.method, {}).setdefault(order, Answers())
             keys = [(result.dataset, position) for position in result.positions.tolist()]
             answers.correct.update(zip(keys, result.correct.tolist(), strict=True))
             answers.seconds += result.seconds.tolist()
-            if result.method in states:
-                answers.megabytes[result.dataset] = states[result.method]["megabytes"]
+            if result.has_memory:
+                answers.megabytes[result.dataset] = result.state["megabytes"]
+                answers.seen.update(
+                    pair for pair in zip(keys, result.seen_before.tolist(), strict=True) if pair[1] >= 0
+                )
             labels.update(zip(result.positions.tolist(), result.labels.tolist(), strict=True))
-        _add_diagnostics(study, run, order, labels)
+        _add_filed(study, run, order, labels)
     return study
 
 
-def _add_diagnostics(study: Study, run: Run, order: int, labels: Mapping[int, int]) -> None:
+def _add_filed(study: Study, run: Run, order: int, labels: Mapping[int, int]) -> None:
     dataset = run.document["config"]["dataset"]["name"]
     for row in run.rows.select(["method", "position", "diagnostics"]).to_pylist():
         found, key = json.loads(row["diagnostics"] or "{}"), (dataset, row["position"])
-        if row["method"] not in study or row["position"] not in labels or "t" not in found:
-            continue
-        answers = study[row["method"]][order]
-        answers.seen[key] = found["t"] - 1
-        if "pseudo_label" in found:
-            answers.filed[key] = found["pseudo_label"] == labels[row["position"]]
+        if row["method"] in study and row["position"] in labels and "pseudo_label" in found:
+            study[row["method"]][order].filed[key] = found["pseudo_label"] == labels[row["position"]]
 
 
 def images_of(study: Study) -> list[tuple[str, int]]:
@@ -184,9 +189,8 @@ def shown(found: OrdersDifference | Interval) -> str:
 
 def accuracy(right: np.ndarray) -> str:
     """Return the mean over orders with Wilson's interval of the images."""
-    n = right.shape[1]
-    low, high = wilson_interval(round(float(right.mean() * n)), n)
-    return f"{100 * right.mean():.1f} ({100 * low:.1f} to {100 * high:.1f})"
+    mean = accuracy_over_orders(right).mean
+    return f"{100 * mean.value:.1f} ({100 * mean.low:.1f} to {100 * mean.high:.1f})"
 
 
 def table(study: Study) -> Iterator[str]:
@@ -220,8 +224,8 @@ def table(study: Study) -> Iterator[str]:
 
 
 def spread(right: np.ndarray) -> str:
-    means = 100 * right.mean(1)
-    return f"{means.std(ddof=1):.1f}, {means.min():.1f} to {means.max():.1f}"
+    found = accuracy_over_orders(right)
+    return f"{100 * found.sd:.1f}, {100 * found.least:.1f} to {100 * found.most:.1f}"
 
 
 def votes(study: Study) -> Iterator[str]:
@@ -245,18 +249,21 @@ def positions(study: Study) -> Iterator[str]:
     """Yield, for each method with a memory, its gain over zero-shot in each third of the stream."""
     yield "| method | first third | second third | last third |"
     yield "|---|---|---|---|"
-    for method in study:
-        if not study[method][0].seen:
-            continue
-        gains: list[list[float]] = [[], [], []]
-        for order, one in study[method].items():
-            lengths: dict[str, int] = {}
-            for (name, _), seen in one.seen.items():
-                lengths[name] = max(lengths.get(name, 0), seen + 1)
-            for key, seen in one.seen.items():
-                change = float(one.correct[key]) - float(study["zero_shot"][order].correct[key])
-                gains[3 * seen // lengths[key[0]]].append(change)
-        yield f"| {method} | {' | '.join(f'{100 * np.mean(third):+.1f} (n = {len(third)})' for third in gains)} |"
+    keys = images_of(study)
+    for method in (method for method, orders in study.items() if orders[0].seen):
+        part = np.array([thirds(one.seen, keys) for _, one in sorted(study[method].items())])
+        changes = outcomes(study, method, keys).astype(float) - outcomes(study, "zero_shot", keys)
+        gains, counts = means_by_part(changes, part, 3)
+        cells = [f"{100 * gain.value:+.1f} (n = {n})" for gain, n in zip(gains, counts.tolist(), strict=True)]
+        yield f"| {method} | {' | '.join(cells)} |"
+
+
+def thirds(seen: Mapping[tuple[str, int], int], keys: Sequence[tuple[str, int]]) -> list[int]:
+    """Return in which third of its stream each image lies, -1 where it left no trace there."""
+    lengths: dict[str, int] = {}
+    for (name, _), count in seen.items():
+        lengths[name] = max(lengths.get(name, 0), count + 1)
+    return [3 * seen[key] // lengths[key[0]] if key in seen else -1 for key in keys]
 
 
 def calibrated(runs: Sequence[Run], study: Study) -> Iterator[str]:

@@ -444,3 +444,15 @@ def test_a_second_start_of_lite0_imports_nothing_heavy(
     assert outputs[0][:5] == outputs[1][:5]
     assert not HEAVY & set(outputs[1][-1].split())
     assert "openvino" in outputs[1][-1].split()
+
+
+@pytest.mark.usefixtures("cache")
+def test_threads_are_not_bound_to_processors() -> None:
+    """Those of several processes would be bound to the same."""
+    backbone = create_backbone("lite0", engine="openvino")
+    pixels = torch.rand(1, 3, backbone.image_size, backbone.image_size)
+    backbone.encode_image(pixels)
+    assert backbone._choice is not None
+    copy = backbone._choice.copy
+    assert isinstance(copy, engines.OpenVinoTower)
+    assert copy._request.get_compiled_model().get_property("ENABLE_CPU_PINNING") is False

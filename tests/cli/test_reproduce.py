@@ -17,8 +17,8 @@ from faircontext.datasets.layouts import imagenet_wnids
 from faircontext.datasets.spec import CATALOGUE
 from faircontext.runs.answer import answer_images
 from faircontext.runs.experiments import experiment_names, read_experiment
-from faircontext.runs.groups import find_sidecars
 from faircontext.runs.reproduce import interpolate
+from faircontext.runs.sidecars import find_sidecars
 from faircontext.runs.store import load_runs
 
 Run = Callable[..., tuple[int, str, str]]

@@ -1,13 +1,20 @@
-"""Differences over several orders: known by hand, and what several orders are not."""
+"""Accuracies and differences over several orders: known by hand, and what several orders are not."""
 
 import math
 
 import numpy as np
 import pytest
+from scipy.stats import binomtest
 from test_errors import unchecked
 
 from faircontext.errors import ArgumentError
-from faircontext.metrics import difference_over_orders, paired_bootstrap
+from faircontext.metrics import (
+    accuracy_over_orders,
+    bootstrap_mean,
+    difference_over_orders,
+    means_by_part,
+    paired_bootstrap,
+)
 
 
 def outcomes(orders: int, images: int, seed: int, share: float = 0.6) -> np.ndarray:
@@ -51,3 +58,54 @@ def test_what_cannot_be_compared_is_refused() -> None:
         difference_over_orders(outcomes(2, 5, 0), outcomes(2, 4, 0))
     with pytest.raises(ArgumentError, match="first has 1 orders; give at least 2"):
         difference_over_orders(outcomes(1, 5, 0), outcomes(1, 5, 0))
+
+
+def test_the_interval_of_a_mean_over_orders_is_of_the_images() -> None:
+    correct = np.array([[1, 1, 1, 0, 0], [1, 1, 0, 0, 0], [1, 1, 1, 1, 0]], bool)  # 3, 2 and 4 of 5
+    found = accuracy_over_orders(correct)
+    assert (found.n, found.orders, found.least, found.most) == (5, 3, 0.4, 0.8)
+    assert found.sd == pytest.approx(0.2)
+    expected = binomtest(3, 5).proportion_ci(0.95, method="wilson")
+    assert vars(found.mean) == pytest.approx({"value": 0.6, "low": expected.low, "high": expected.high})
+    alone = accuracy_over_orders(correct[:1])
+    assert alone.mean == found.mean
+    assert math.isnan(alone.sd)
+    assert (alone.least, alone.most) == (0.6, 0.6)
+    for shape in ((0, 5), (2, 0)):
+        with pytest.raises(ArgumentError, match=r"(orders|images)=0 is not possible"):
+            accuracy_over_orders(np.zeros(shape, bool))
+
+
+def test_means_along_a_stream_are_of_the_answers_that_lie_there() -> None:
+    values = np.array([[1, 2, 3, 4], [5, 6, 7, 8]])
+    part = np.array([[0, 0, 2, -1], [2, 0, 0, -1]])
+    means, answers = means_by_part(values, part, 4)
+    assert answers.tolist() == [4, 0, 2, 0]
+    assert [one.value for one in means] == pytest.approx(
+        [(1 + 2 + 6 + 7) / 4, math.nan, (3 + 5) / 2, math.nan], nan_ok=True
+    )
+    assert means[0].low <= means[0].value <= means[0].high
+    assert all(math.isnan(end) for end in vars(means[1]).values())
+
+
+def test_several_answers_for_an_image_in_a_part_are_not_several_images() -> None:
+    correct = outcomes(1, 300, 5)
+    one, three = (means_by_part(np.repeat(correct, n, 0), np.zeros((n, 300), int), 1)[0][0] for n in (1, 3))
+    expected = bootstrap_mean(correct[0])
+    assert three == one
+    assert one.value == pytest.approx(expected.value)
+    assert one.high - one.low == pytest.approx(expected.high - expected.low, rel=0.1)
+
+
+def test_resamples_that_are_drawn_in_pieces_are_as_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    correct, part = outcomes(2, 50, 6), np.random.default_rng(7).integers(0, 3, (2, 50))
+    whole = means_by_part(correct, part, 3)[0]
+    monkeypatch.setattr("faircontext.metrics.orders._DRAWN", 50 * 7)  # 999 is no multiple of 7
+    assert means_by_part(correct, part, 3)[0] == whole  # the same draws, one after another
+
+
+@pytest.mark.parametrize(("shape", "largest"), [((2, 4), 0), ((2, 5), 3), ((0, 0), 0)])
+def test_parts_that_do_not_fit_are_refused(shape: tuple[int, int], largest: int) -> None:
+    values = np.zeros((2, 5)) if shape != (0, 0) else np.zeros(shape)
+    with unchecked(), pytest.raises(ArgumentError, match=r"invalid part of shape .* lie between -1 and 2"):
+        means_by_part(values, np.full(shape, largest), 3)

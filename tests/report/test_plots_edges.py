@@ -28,7 +28,7 @@ def test_one_image_and_one_class_are_drawn_without_a_warning(tmp_path: Path) -> 
     analysis_run(runs / "decomposition", "decomposition", [ones])
     analysis_run(runs / "gallery", "gallery", [gallery_row(0, candidates=2)], candidates=(0, 1), names=("one", "other"))
     outcomes = draw_figures(*load_groups([runs]), [*FIGURES], tmp_path / "out")
-    assert {outcome.name for outcome in outcomes if not outcome.files} == {"pareto", "ablations"}
+    assert {outcome.name for outcome in outcomes if not outcome.files} == {"pareto", "stream", "ablations"}
 
 
 def test_an_analysis_of_one_candidate_has_no_pair_to_draw(tmp_path: Path) -> None:

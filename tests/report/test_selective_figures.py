@@ -12,7 +12,8 @@ from faircontext.report.page import build_page
 from faircontext.report.selective_figures import draw_risk_coverage, pooled_selective
 from faircontext.report.style import FigureResult, styled
 from faircontext.report.table_metrics import METRICS
-from faircontext.runs.groups import RunGroup, RunSettings, Sidecars, find_runs
+from faircontext.runs.groups import RunGroup, RunSettings, find_runs
+from faircontext.runs.sidecars import Sidecars
 from made_runs import write_run
 
 SURE = [0.95, 0.9, 0.85, 0.8, 0.75, 0.7, 0.65, 0.6, 0.55, 0.5]

@@ -383,7 +383,7 @@ def test_reported_gains_are_differences_of_reported_averages() -> None:
 
 
 def test_reported_tables_are_complete_and_named() -> None:
-    assert len(list_reported()) == 10
+    assert len(list_reported()) == 12
     assert CATALOGUE.keys() == {n for sets in SETS.values() for n in sets}
     with pytest.raises(FairContextError, match=r"unknown reported table 'efficiency'; did you mean 'efficiency_a6000'"):
         read_reported("efficiency")

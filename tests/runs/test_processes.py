@@ -118,16 +118,15 @@ def test_auto_gives_every_processor_a_model_and_says_so(
     monkeypatch.setattr(runner, "usable_processors", lambda: 4)
     monkeypatch.setattr(module, "available_mb", lambda: None)
     model = options.load(["zero_shot", "fcl"])
-    monkeypatch.setattr("faircontext.runs.process_options.usable_processors", lambda: 4)
     for methods, asked, threads, processes in (
-        ("fcl", None, 2, 2),
+        ("fcl", None, 1, 4),
         ("zero_shot", None, 1, 4),
-        ("all", None, 2, 2),
-        ("fcl", 1, 1, 4),
+        ("all", 2, 2, 2),
+        ("fcl", 4, 4, 1),
         ("zero_shot", 3, 3, 1),
     ):
         run = replace(options, workers="auto", methods=(methods,), threads=asked)
-        run.set_threads(run.uses_views)
+        run.set_threads()
         _, facts = engine_of(run, model)
         assert (torch.get_num_threads(), facts) == (threads, {"engine": "local", "processes": processes})
     assert [*describe_engine({"processes": 4})] == ["up to 4 processes with a model and 3 threads each answer images"]

@@ -17,7 +17,9 @@ from faircontext import MTA, TDA, ZERO, Backbone, LabelSpace, Method, ViewRecipe
 from faircontext.datasets.spec import Dataset, Sample
 from faircontext.errors import ArgumentError
 from faircontext.imageio import read_image
+from faircontext.methods import create_method, list_methods
 from faircontext.methods.cache import ClassCache
+from faircontext.methods.stream import is_stream
 from faircontext.runs import store as store_module
 from faircontext.runs.answer import answer_images
 from faircontext.runs.plan import Plan
@@ -262,6 +264,49 @@ def test_rows_of_other_methods_are_the_same_beside_a_stream_and_in_every_order(
         assert first is None or not streamed.drop_columns("config").equals(first)
         first = streamed.drop_columns("config")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["alone", *(f"stream-order-{r}" for r in range(3))]
+
+
+STREAMS = [name for name in list_methods() if is_stream(name)]
+
+
+@pytest.fixture(scope="module")
+def every(make: Callable[..., Plan], tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Method], pa.Table]:
+    """Methods without a memory beside all that have one, and the rows of their run."""
+    methods = {"zero_shot": ZeroShot(), "mta": MTA(), **{name: create_method(name) for name in STREAMS}}
+    return methods, run(make(methods), tmp_path_factory.mktemp("every"))
+
+
+def test_no_method_with_a_memory_changes_rows_of_others(
+    every: tuple[dict[str, Method], pa.Table], make: Callable[..., Plan], tmp_path: Path
+) -> None:
+    assert {"tda", "dmn", "onzeta", "boostadapter", "dpe", "ecalp"} <= {*STREAMS}
+    episodic = {"zero_shot": ZeroShot(), "mta": MTA()}
+    own = every[1].filter(pa.compute.is_in(every[1]["method"], pa.array([*episodic])))
+    assert own.equals(run(make(episodic), tmp_path))
+
+
+def test_each_method_goes_on_to_the_bit_and_begins_as_a_shorter_run_does(
+    every: tuple[dict[str, Method], pa.Table],
+    make: Callable[..., Plan],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    methods, rows = every
+    monkeypatch.setattr(store_module, "STATE_ROWS", 3 * len(methods))
+    with pytest.raises(KeyboardInterrupt):
+        run(make(methods), tmp_path / "stopped", stopped(11, ahead=True))
+    assert run(make(methods), tmp_path / "stopped", resume=True).equals(rows)
+    short = run(make(methods, limit=10), tmp_path / "short").drop_columns("config")
+    same = {name for name in STREAMS if rows_of(short, name).equals(rows_of(rows, name, make().positions[:10]))}
+    assert same == {*STREAMS} - {"onzeta"}  # which knows how long its stream is
+
+
+def rows_of(rows: pa.Table, method: str, positions: Sequence[int] | None = None) -> pa.Table:
+    """Return a method's rows, of some positions or of all, without the hash of the run's configuration."""
+    own = rows.filter(pa.compute.equal(rows["method"], method))
+    if positions is not None:
+        own = own.filter(pa.compute.is_in(own["position"], pa.array(positions)))
+    return own.select([name for name in own.column_names if name != "config"])
 
 
 def test_workers_and_chunks_change_nothing(

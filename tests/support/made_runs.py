@@ -1,10 +1,14 @@
 """Runs with known answers, written as `evaluate` writes them."""
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from faircontext.runs.orders import arrange, run_name
 from faircontext.runs.records import Record
 from faircontext.runs.store import RunStore
 
@@ -49,6 +53,8 @@ def write_run(
     backbone: str = "ViT-B-16",
     labels: Sequence[int] | None = None,
     confidence: Sequence[float] | None = None,
+    arranged: Sequence[int] = (),
+    states: Mapping[str, Mapping[str, Any]] | None = None,
     **config: Any,
 ) -> Path:
     """Write a run in which each method has some images right, by their positions, and return its folder.
@@ -64,6 +70,8 @@ def write_run(
         backbone: its name.
         labels: true classes; the position modulo 10 where they are not given.
         confidence: of all methods, by position; 0.6 where it is not given.
+        arranged: positions in the order in which methods with a memory, those of `states`, have seen their images.
+        states: of methods with a memory, at the end.
         **config: what else `run.json` says, for example limit, shard, seed, pretrained, listed or split.
     """
     names = [*right]
@@ -78,10 +86,52 @@ def write_run(
             records = [_record(dataset, position, label, name, right, position in unreadable) for name in names]
             if confidence is not None:
                 records = [replace(record, confidence=confidence[position]) for record in records]
+            if position in arranged and position not in unreadable:
+                text = json.dumps({"t": [*arranged].index(position) + 1})
+                records = [replace(r, diagnostics=text) if r.method in (states or {}) else r for r in records]
             store.add(records)
         if answered is None:
+            store.update(**({} if states is None else {"states": states}))
             store.finish()
     return folder
+
+
+def write_stream(
+    folder: Path,
+    dataset: str,
+    right: Mapping[str, Sequence[int]],
+    order: int,
+    memory: Sequence[str] = ("tda",),
+    tuned: Sequence[str] = (),
+    arrangement: str = "shuffled",
+    images: int = 20,
+    **more: Any,
+) -> Path:
+    """Write a run of methods with a memory, see `write_run`.
+
+    Args:
+        folder: below which the run's folder lies, called as `evaluate` calls it.
+        dataset: its data set.
+        right: for each method, the images that it has right.
+        order: of the images.
+        memory: which methods have a memory.
+        tuned: which of them have settings that their authors chose for the data set.
+        arrangement: what the run says of how classes lie in the stream.
+        images: how many there are.
+        **more: see `write_run`.
+    """
+    facts = {"methods": [*memory], "order": order, "arrangement": arrangement, "horizon": images, "streams": 1}
+    state = {"seen": images, "chain": "abc", "megabytes": 1.5, "backward_passes": 0}
+    return write_run(
+        folder / run_name(dataset, None, None, order, arrangement),
+        dataset,
+        right,
+        images,
+        arranged=arrange(np.arange(images), order).tolist(),
+        states=dict.fromkeys(memory, state),
+        stream=facts | {"tuned": [*tuned]},
+        **more,
+    )
 
 
 def _record(

@@ -83,7 +83,12 @@ class OpenVinoTower:
         return torch.from_numpy(result[0].copy())  # the engine writes the next batch over this one
 
     def _compile(self, threads: int) -> None:
-        hints = {"INFERENCE_PRECISION_HINT": self._precision, "INFERENCE_NUM_THREADS": threads, "NUM_STREAMS": 1}
+        hints = {
+            "INFERENCE_PRECISION_HINT": self._precision,
+            "INFERENCE_NUM_THREADS": threads,
+            "NUM_STREAMS": 1,
+            "ENABLE_CPU_PINNING": False,  # the models of several processes would all be bound to the first processors
+        }
         self._request = self._core.compile_model(self._model, "CPU", hints).create_infer_request()
         self._threads = threads
 

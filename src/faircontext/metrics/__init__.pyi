@@ -15,7 +15,13 @@ from .multi_label import (
     threshold_for_f1 as threshold_for_f1,
     threshold_for_precision as threshold_for_precision,
 )
-from .orders import OrdersDifference as OrdersDifference, difference_over_orders as difference_over_orders
+from .orders import (
+    OrdersAccuracy as OrdersAccuracy,
+    OrdersDifference as OrdersDifference,
+    accuracy_over_orders as accuracy_over_orders,
+    difference_over_orders as difference_over_orders,
+    means_by_part as means_by_part,
+)
 from .saliency import (
     Curve as Curve,
     Localisation as Localisation,

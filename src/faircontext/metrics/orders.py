@@ -1,19 +1,67 @@
-"""Accuracies of methods with a memory over several orders of the same images, and their differences."""
+"""Accuracies of methods with a memory over several orders of the same images, their differences, and along a stream.
+
+Outcomes come as an array of orders by images, an image in the same column everywhere. Orders of the same images are not
+more images: intervals are of the images, and the spread of the orders stands beside them.
+"""
 
 import math
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Shaped
+from jaxtyping import Bool, Float, Int, Shaped
 
-from faircontext.errors import ArgumentError
+from faircontext.errors import ArgumentError, check_minimum
 from faircontext.metrics.checks import check_arrays
-from faircontext.metrics.stats import bootstrap_means
+from faircontext.metrics.stats import Interval, bootstrap_means, percentile_interval, wilson_interval
 
-__all__ = ["OrdersDifference", "difference_over_orders"]
+__all__ = ["OrdersAccuracy", "OrdersDifference", "accuracy_over_orders", "difference_over_orders", "means_by_part"]
 
 _NORMAL = 1.959963984540054
 """Of the standard normal distribution, 95% lie within it."""
+
+
+_DRAWN = 4_000_000
+"""So many weights of images are drawn at a time."""
+
+
+@dataclass(frozen=True)
+class OrdersAccuracy:
+    """Accuracy over several orders of the same images.
+
+    Attributes:
+        n: images.
+        orders: how many orders.
+        mean: over orders, with Wilson's 95% interval of the images: that of the rounded mean number of correct ones.
+        sd: of the orders, with `orders - 1`; NaN where there is one.
+        least: of the orders.
+        most: of the orders.
+    """
+
+    n: int
+    orders: int
+    mean: Interval
+    sd: float
+    least: float
+    most: float
+
+
+def accuracy_over_orders(correct: Bool[np.ndarray, "orders images"]) -> OrdersAccuracy:
+    """Return the mean accuracy over orders of the same images, its interval, and the spread of the orders.
+
+    Args:
+        correct: whether each answer is correct.
+
+    Raises:
+        ArgumentError: there is no order or no image.
+    """
+    check_arrays(correct=correct)
+    orders, n = correct.shape
+    check_minimum("orders", orders, 1)
+    check_minimum("images", n, 1)
+    means, mean = correct.mean(1), float(correct.mean())
+    interval = Interval(mean, *wilson_interval(round(mean * n), n))
+    sd = float(means.std(ddof=1)) if orders > 1 else math.nan
+    return OrdersAccuracy(n, orders, interval, sd, float(means.min()), float(means.max()))
 
 
 @dataclass(frozen=True)
@@ -73,3 +121,63 @@ def difference_over_orders(
     p_value = math.erfc(abs(value) / (error * math.sqrt(2.0))) if error else float(value == 0.0)
     half = _NORMAL * error
     return OrdersDifference(value, math.sqrt(of_orders), value - half, value + half, p_value)
+
+
+def means_by_part(
+    outcomes: Shaped[np.ndarray, "orders images"],
+    part: Int[np.ndarray, "orders images"],
+    parts: int,
+    resamples: int = 999,
+    seed: int = 0,
+) -> tuple[list[Interval], Int[np.ndarray, " parts"]]:
+    """Return the mean outcome in each part of a stream, over orders, with its 95% percentile bootstrap interval.
+
+    An image lies in another part in each order. Images are drawn with replacement, each with all its orders, so that
+    several answers for one image in one part do not count as several images.
+
+    Args:
+        outcomes: such as whether an answer is correct, or the difference of two methods.
+        part: in which part the image lies, counted from 0; -1 where it is in none.
+        parts: how many there are.
+        resamples: how often all images are drawn.
+        seed: of the draws.
+
+    Returns:
+        The means, NaN for a part without an answer, and how many answers each is of.
+
+    Raises:
+        ArgumentError: the shapes differ, there is no image, or a part is out of range.
+    """
+    check_arrays(outcomes=outcomes, part=part)
+    check_minimum("resamples", resamples, 1)
+    check_minimum("parts", parts, 1)
+    if outcomes.shape != part.shape or not outcomes.size or part.min() < -1 or part.max() >= parts:
+        raise ArgumentError(
+            f"invalid part of shape {part.shape}: it must have the shape of outcomes, {outcomes.shape}, not be empty, "
+            f"and lie between -1 and {parts - 1}"
+        )
+    inside = [part == index for index in range(parts)]
+    counts = np.stack([mask.sum(0) for mask in inside], 1).astype(np.float64)
+    sums = np.stack([np.where(mask, outcomes, 0).sum(0) for mask in inside], 1).astype(np.float64)
+    drawn = _resampled_ratios(sums, counts, resamples, np.random.default_rng(seed))
+    intervals = []
+    for index, answers in enumerate(counts.sum(0)):
+        known = drawn[:, index][~np.isnan(drawn[:, index])]
+        value = float(sums[:, index].sum() / answers) if answers else math.nan
+        intervals.append(percentile_interval(value, known) if len(known) else Interval(*(math.nan,) * 3))
+    return intervals, counts.sum(0).astype(np.int64)
+
+
+def _resampled_ratios(
+    sums: Float[np.ndarray, "images parts"],
+    counts: Float[np.ndarray, "images parts"],
+    resamples: int,
+    rng: np.random.Generator,
+) -> Float[np.ndarray, "resamples parts"]:
+    """Return the means of resamples of images; NaN where a part has none of those that were drawn."""
+    n, ratios = len(sums), []
+    for start in range(0, resamples, step := max(_DRAWN // n, 1)):
+        weights = rng.multinomial(n, np.full(n, 1 / n), size=min(step, resamples - start))
+        totals = weights @ counts
+        ratios.append(np.divide(weights @ sums, totals, out=np.full_like(totals, math.nan), where=totals > 0))
+    return np.concatenate(ratios)

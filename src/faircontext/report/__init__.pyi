@@ -16,12 +16,18 @@ from .paper import (
     split_by_benchmark as split_by_benchmark,
 )
 from .pictures import overlay as overlay, overlay_weights as overlay_weights
+from .published import Published as Published, published_accuracies as published_accuracies
 from .render import (
     Table as Table,
     to_csv as to_csv,
     to_latex as to_latex,
     to_markdown as to_markdown,
     to_terminal as to_terminal,
+)
+from .stream_tables import (
+    StreamBlock as StreamBlock,
+    stream_blocks as stream_blocks,
+    stream_tables as stream_tables,
 )
 from .style import FigureResult as FigureResult, save_figure as save_figure
 from .table_metrics import METRICS as METRICS

@@ -18,9 +18,10 @@ from faircontext.report.paper import dataset_title
 from faircontext.report.style import BLACK, BLUE, COLUMN, GREY, PAGE, FigureResult, forest, interval_columns, new_figure
 from faircontext.report.table_metrics import TOP1
 from faircontext.report.tables import pooled_bins
-from faircontext.runs.groups import AblationResults, Cost, RunGroup, Sidecars, Variant, common_images, shared_sets
+from faircontext.runs.groups import RunGroup, common_images, shared_sets
 from faircontext.runs.records import method_of, method_title
 from faircontext.runs.results import Result
+from faircontext.runs.sidecars import AblationResults, Cost, Sidecars, Variant
 
 __all__ = [
     "draw_ablations",

@@ -15,8 +15,11 @@ from faircontext.metrics.stats import Interval
 from faircontext.report import paper
 from faircontext.report.label_tables import class_records, class_table, label_records, label_table
 from faircontext.report.paper import Column, TableGroup, columns_of, dataset_title, settings_record
+from faircontext.report.published import published_table
 from faircontext.report.render import Cell, Table, to_csv, to_latex, to_markdown, to_terminal
 from faircontext.report.shift_tables import shift_records, shift_tables
+from faircontext.report.stream_records import stream_records
+from faircontext.report.stream_tables import stream_blocks, stream_tables
 from faircontext.report.table_metrics import METRICS, TOP1
 from faircontext.report.tables import adjusted_p_values, long_table, paper_table
 from faircontext.runs.groups import group_runs, incomplete, method_title
@@ -24,6 +27,7 @@ from faircontext.runs.label_results import is_multi_label, read_label_result
 from faircontext.runs.records import method_of
 from faircontext.runs.results import Result
 from faircontext.runs.store import Run
+from faircontext.runs.stream_results import split_streams
 
 __all__ = ["PaperComparison", "compare_with_paper", "comparison_table", "long_records", "paper_records", "write_tables"]
 
@@ -167,7 +171,7 @@ def long_records(groups: Sequence[TableGroup], compared: bool = False) -> list[R
 
 
 def _settings(group: TableGroup, groups: Sequence[TableGroup]) -> Record:
-    return {**settings_record(group.settings, groups), "benchmark": group.benchmark}
+    return {**settings_record(group.settings, [other.settings for other in groups]), "benchmark": group.benchmark}
 
 
 def _facts(result: Result) -> Record:
@@ -263,19 +267,32 @@ def write_tables(
         warn(line)
     if style == "shift":
         return to_csv(shift_records(groups)) if layout == "csv" else _laid_out(shift_tables(groups), layout, width)
+    episodic, streams = split_streams(group_runs(runs))
+    groups, blocks = paper.split_by_benchmark(episodic), stream_blocks(streams)
     if layout == "csv":
         records = long_records(groups, compared) if style == "long" else paper_records(groups, metric, compared)
+        settings = [*(group.settings for group in groups), *(one.settings for one in streams)]
+        records += stream_records(blocks, settings, None if style == "long" else metric)
         if not records:
             raise ArgumentError(f"{folders}: no image has been answered yet")
-        return to_csv(records)
-    tables = list[Table]()
+        return to_csv(_with_same_columns(records))
+    tables = list[Table | str]()
     for group in groups:
-        tables.append(long_table(group) if style == "long" else paper_table(group, metric))
-        if compared and isinstance(comparison := comparison_table(group), Table):
-            tables.append(comparison)
-        elif compared:
-            warn(str(comparison))
-    return _laid_out(tables, layout, width)
+        if group.memory or group.methods != ["zero_shot"] or not blocks:  # else it is the first row of a block
+            tables.append(long_table(group) if style == "long" else paper_table(group, metric))
+        tables += [comparison_table(group)] if compared else []
+    for block in blocks:
+        tables += stream_tables(block, style == "long", METRICS[metric])
+        tables += [published_table(block)] if compared else []
+    for line in (table for table in tables if isinstance(table, str)):
+        warn(line)
+    return _laid_out([table for table in tables if isinstance(table, Table)], layout, width)
+
+
+def _with_same_columns(records: Sequence[Record]) -> list[Record]:
+    """Return records that all have the columns of each, as they first come; empty where one has no such value."""
+    columns = dict.fromkeys((column for record in records for column in record), "")
+    return [columns | record for record in records]
 
 
 def _laid_out(tables: Sequence[Table], layout: str, width: int | None) -> str:

@@ -16,8 +16,9 @@ from faircontext.report.paper import dataset_title, read_reported
 from faircontext.report.pictures import StoredImage, choose_stored, common_map, draw_evidence, resized, unique_map
 from faircontext.report.style import BLACK, BLUE, COLUMN, GREY, PAGE, VERMILION, FigureResult, interval_columns
 from faircontext.runs.analyses import read_analysis
-from faircontext.runs.groups import RunGroup, Sidecars
+from faircontext.runs.groups import RunGroup
 from faircontext.runs.records import AnalysisRow
+from faircontext.runs.sidecars import Sidecars
 
 __all__ = ["draw_decomposition", "draw_ecec", "draw_entropy", "draw_gallery", "draw_scores"]
 

@@ -17,9 +17,12 @@ from faircontext.report.accuracy_figures import draw_ablations, draw_gain, draw_
 from faircontext.report.evidence_figures import draw_decomposition, draw_ecec, draw_entropy, draw_gallery, draw_scores
 from faircontext.report.render import to_csv
 from faircontext.report.selective_figures import draw_risk_coverage
+from faircontext.report.stream_figures import draw_positions
 from faircontext.report.style import FigureResult, save_figure, styled
-from faircontext.runs.groups import RunGroup, RunSettings, Sidecars, find_runs, find_sidecars, group_runs, incomplete
+from faircontext.runs.groups import RunGroup, RunSettings, find_runs, group_runs, incomplete
 from faircontext.runs.label_results import is_multi_label
+from faircontext.runs.sidecars import Sidecars, find_sidecars
+from faircontext.runs.stream_results import join_orders
 
 __all__ = ["FIGURES", "Written", "draw_figures", "draw_from", "load_groups"]
 
@@ -35,6 +38,7 @@ FIGURES: Mapping[str, Draw] = {
     "pareto": draw_pareto,
     "reliability": draw_reliability,
     "risk-coverage": draw_risk_coverage,
+    "stream": draw_positions,
     "gallery": draw_gallery,
     "decomposition": draw_decomposition,
     "ablations": draw_ablations,
@@ -43,6 +47,9 @@ FIGURES: Mapping[str, Draw] = {
 
 _SHARED = frozenset({"ablations"})
 """Figures that do not depend on the settings of runs, so that they are drawn once for all."""
+
+_OVER_ORDERS = frozenset({"stream"})
+"""Figures of all orders of a stream together; others are of one order each."""
 
 
 def load_groups(paths: Sequence[Path]) -> tuple[list[RunGroup], Sidecars]:
@@ -129,7 +136,8 @@ def draw_figures(groups: Sequence[RunGroup], sidecars: Sidecars, names: Sequence
     for name in names:
         # One at a time: what is drawn, and as what, does not depend on what else is.
         with styled():
-            results = [(group, FIGURES[name](group, sidecars)) for group in (groups[:1] if name in _SHARED else groups)]
+            asked = groups[:1] if name in _SHARED else join_orders(groups) if name in _OVER_ORDERS else groups
+            results = [(group, FIGURES[name](group, sidecars)) for group in asked]
             drawn = [(group, result) for group, result in results if isinstance(result, FigureResult)]
             stems = _stems(name, [group for group, _ in drawn])
             for stem, (_, result) in zip(stems, drawn, strict=True):

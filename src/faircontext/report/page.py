@@ -17,15 +17,17 @@ from faircontext import __version__
 from faircontext.errors import ArgumentError, and_more
 from faircontext.files import to_json
 from faircontext.report.label_tables import class_table, label_table
-from faircontext.report.page_charts import charts_of
+from faircontext.report.page_charts import charts_of, position_charts
 from faircontext.report.page_pictures import RunImages, add_pictures, image_place
 from faircontext.report.paper import TableGroup, dataset_title, split_by_benchmark
 from faircontext.report.render import Cell, Table, render
+from faircontext.report.stream_tables import StreamBlock, stream_blocks, stream_tables
 from faircontext.report.tables import long_table, pooled_table
 from faircontext.runs.groups import group_runs, incomplete, method_title
 from faircontext.runs.label_results import is_multi_label, read_label_result
 from faircontext.runs.results import has_analyses
 from faircontext.runs.store import Run
+from faircontext.runs.stream_results import split_streams
 
 __all__ = ["OUTCOMES", "Page", "build_page", "outcome_of"]
 
@@ -64,8 +66,8 @@ def build_page(runs: Sequence[Run], most: int = 1000) -> Page:
     """
     answers = [run for run in runs if not has_analyses(run)]
     several = [run for run in answers if is_multi_label(run)]
-    groups = split_by_benchmark(group_runs([run for run in answers if run not in several]))
-    groups = [group for group in groups if group.answered]
+    alike = group_runs([run for run in answers if run not in several])
+    groups = [group for group in split_by_benchmark(alike) if group.answered]
     if not groups and not several:
         raise ArgumentError("no run has answered an image; name a folder that faircontext evaluate --out has made")
     panels = [panel for index, group in enumerate(groups) for panel in _panels_of(index, group)]
@@ -99,6 +101,7 @@ def build_page(runs: Sequence[Run], most: int = 1000) -> Page:
         warnings=warnings,
         unreadable=_unreadable_files(answers),
         label_tables=_label_tables(several),
+        streams=[_stream_section(index, block) for index, block in enumerate(stream_blocks(split_streams(alike)[1]))],
         data=_embedded(data),
         version=__version__,
     )
@@ -110,6 +113,11 @@ def _label_tables(runs: Sequence[Run]) -> list[Table]:
     """Return the tables of runs whose images may have several labels: of all, and of the classes of each."""
     results = [*map(read_label_result, runs)]
     return [label_table(results), *map(class_table, results), _runs_table(runs)] if results else []
+
+
+def _stream_section(index: int, block: StreamBlock) -> dict[str, Any]:
+    """Return what the template shows of methods with a memory on a benchmark, over all orders."""
+    return {"tables": stream_tables(block), "charts": [*position_charts(index, block)]}
 
 
 def _embedded(data: dict[str, Any]) -> str:

@@ -8,12 +8,14 @@ from matplotlib.figure import Figure
 from faircontext.report.accuracy_figures import gain_row, gains_figure, reliability_figure
 from faircontext.report.paper import TableGroup
 from faircontext.report.selective_figures import pooled_selective, risk_coverage_figure
+from faircontext.report.stream_figures import position_curve, positions_figure
+from faircontext.report.stream_tables import StreamBlock
 from faircontext.report.style import inline_svg, styled
 from faircontext.report.table_metrics import TOP1
 from faircontext.report.tables import pooled_bins, pooled_comparison
 from faircontext.runs.groups import method_title
 
-__all__ = ["charts_of"]
+__all__ = ["charts_of", "position_charts"]
 
 
 def charts_of(index: int, group: TableGroup, method: str) -> list[dict[str, Any]]:
@@ -30,6 +32,24 @@ def charts_of(index: int, group: TableGroup, method: str) -> list[dict[str, Any]
             {"method": method, "caption": caption, "svg": inline_svg(figure, kind + suffix, caption)}
             for kind, figure, caption in _figures(group, method)
         ]
+
+
+def position_charts(index: int, block: StreamBlock) -> Iterator[dict[str, str]]:
+    """Yield the accuracy by position of methods with a memory, if their streams are long enough.
+
+    Args:
+        index: of the block on the page.
+        block: the results.
+    """
+    curves = [position_curve(block.runs, method, block.datasets) for method in block.runs.methods]
+    if known := [curve for curve in curves if curve is not None]:
+        caption = (
+            "Accuracy by position in the stream, all data sets together: the mean over orders, and below it the gain "
+            "over zero-shot on the same images, paired, with 95% intervals. Early images meet an empty memory."
+        )
+        with styled():
+            figure = positions_figure(block.runs.settings.backbone, known)
+            yield {"caption": caption, "svg": inline_svg(figure, f"p{index}", caption)}
 
 
 def _figures(group: TableGroup, method: str) -> Iterator[tuple[str, Figure, str]]:

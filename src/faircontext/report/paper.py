@@ -1,8 +1,8 @@
 """The paper's tables: their columns, and the numbers that they report, which lie in the folder `reported`."""
 
 import csv
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from importlib.resources import files
 from typing import Any
@@ -24,7 +24,9 @@ __all__ = [
     "list_reported",
     "read_reported",
     "reported_accuracies",
+    "sets_by_benchmark",
     "settings_record",
+    "settings_title",
     "split_by_benchmark",
 ]
 
@@ -122,8 +124,8 @@ class TableGroup(RunGroup):
         datasets: names, those that there are results of.
     """
 
-    benchmark: str
-    datasets: tuple[str, ...]
+    benchmark: str = field(kw_only=True)
+    datasets: tuple[str, ...] = field(kw_only=True)
 
     @cached_property
     def results(self) -> Mapping[str, Mapping[str, Result]]:
@@ -139,38 +141,44 @@ class TableGroup(RunGroup):
     @property
     def title(self) -> str:
         """What all have in common, in words."""
-        kinds = {
-            "natural-shift": "natural distribution shifts",
-            "fine-grained": "fine-grained sets",
-            "own": "other sets",
-        }
-        settings = self.settings
-        weights = ", ".join(word for word in (settings.pretrained, settings.precision) if word)
-        return (
-            f"{settings.backbone} ({weights}) on {kinds[self.benchmark]}; preset {settings.preset}, prompts "
-            f"{settings.prompts}, seed {settings.seed}{settings.shift and f'; {settings.shift}'}"
-            f"{settings.stream and f', {settings.stream}'}"
-        )
+        return settings_title(self.settings, self.benchmark)
 
 
 def split_by_benchmark(groups: Sequence[RunGroup]) -> list[TableGroup]:
     """Return the groups of tables, by backbone and benchmark."""
-    listed = {name for sets in SETS.values() for name in sets}
     tables = []
     for group in groups:
-        for index, benchmark in enumerate((*SETS, "own")):
-            order = SETS.get(benchmark) or [name for name in group.results if name not in listed]
-            if names := tuple(name for name in order if name in group.results):
-                key = (group.settings.backbone, index, *map(str, group.settings[1:]))
-                tables.append((key, TableGroup(group.settings, group.runs, benchmark, names)))
+        for benchmark, names in sets_by_benchmark(group.results).items():
+            key = (group.settings.backbone, (*SETS, "own").index(benchmark), *map(str, group.settings[1:]))
+            table = TableGroup(group.settings, group.runs, group.memory, benchmark=benchmark, datasets=names)
+            tables.append((key, table))
     return [table for _, table in sorted(tables, key=lambda keyed: keyed[0])]
 
 
-def settings_record(settings: RunSettings, groups: Sequence[RunGroup]) -> dict[str, Any]:
-    """Return what a group's runs share, for CSV; shift and order of images only where some group has any."""
+def sets_by_benchmark(names: Iterable[str]) -> dict[str, tuple[str, ...]]:
+    """Return data sets by benchmark, in the order of its table; those of none are `own`, as they come."""
+    known, listed = [*names], {name for sets in SETS.values() for name in sets}
+    parts = {benchmark: tuple(name for name in sets if name in known) for benchmark, sets in SETS.items()}
+    parts["own"] = tuple(name for name in known if name not in listed)
+    return {benchmark: sets for benchmark, sets in parts.items() if sets}
+
+
+def settings_title(settings: RunSettings, benchmark: str) -> str:
+    """Return what runs on a benchmark have in common, in words."""
+    kinds = {"natural-shift": "natural distribution shifts", "fine-grained": "fine-grained sets", "own": "other sets"}
+    weights = ", ".join(word for word in (settings.pretrained, settings.precision) if word)
+    return (
+        f"{settings.backbone} ({weights}) on {kinds[benchmark]}; preset {settings.preset}, prompts "
+        f"{settings.prompts}, seed {settings.seed}{settings.shift and f'; {settings.shift}'}"
+        f"{settings.stream and f', {settings.stream}'}"
+    )
+
+
+def settings_record(settings: RunSettings, held: Sequence[RunSettings]) -> dict[str, Any]:
+    """Return what a group's runs share, for CSV; shift and order of images only where some group (`held`) has any."""
     record = settings._asdict()
     for name in ("shift", "stream"):
-        if not any(getattr(group.settings, name) for group in groups):
+        if not any(getattr(other, name) for other in held):
             del record[name]
     return record
 

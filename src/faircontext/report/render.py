@@ -82,6 +82,7 @@ _LATEX = {
     "`": r"\textasciigrave{}",
     "Δ": r"$\Delta$",
     "±": r"$\pm$",
+    "†": r"\dag{}",
     **{sign: f"\\{sign}" for sign in "&%$#_{}"},
 }
 

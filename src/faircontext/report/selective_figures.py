@@ -11,8 +11,9 @@ from matplotlib.figure import Figure
 from faircontext.metrics.selective import RiskCoverage, aurc, aurc_draws, risk_coverage
 from faircontext.metrics.stats import Interval, percentile_interval
 from faircontext.report.style import COLUMN, FigureResult, colours_of, interval_columns, new_figure
-from faircontext.runs.groups import RunGroup, Sidecars, method_title
+from faircontext.runs.groups import RunGroup, method_title
 from faircontext.runs.results import Result
+from faircontext.runs.sidecars import Sidecars
 
 __all__ = ["Selective", "draw_risk_coverage", "pooled_selective", "risk_coverage_figure"]
 

@@ -17,8 +17,7 @@ from faircontext.metrics.stats import Accuracy, Interval, bootstrap_mean
 from faircontext.report.paper import TableGroup, dataset_title, settings_record
 from faircontext.report.render import Cell, Table
 from faircontext.report.table_metrics import MISSING, TOP1
-from faircontext.report.tables import coverage, pooled_table
-from faircontext.runs.groups import method_title
+from faircontext.report.tables import coverage, marked_title, memory_notes, pooled_table
 from faircontext.runs.results import Result
 from faircontext.shifts import KINDS
 
@@ -64,6 +63,11 @@ class ShiftedRuns:
         """Return a method's result under a shift, None where there is none with an answer."""
         result = self.groups[shift].results.get(dataset, {}).get(method)
         return result if result is not None and result.n else None
+
+    def results(self, method: str, datasets: Sequence[str]) -> list[Result]:
+        """Return a method's results with an answer, of all shifts."""
+        found = (self.result(shift, name, method) for shift in self.groups for name in datasets)
+        return [result for result in found if result is not None]
 
     def pooled(self, shifts: Sequence[str], datasets: Iterable[str], method: str) -> dict[str, Answers]:
         """Return by shift which answers are correct, on the images of some data sets that all shifts have.
@@ -147,7 +151,7 @@ def _accuracies(runs: ShiftedRuns) -> Table:
             sizes = sorted({accuracy.n for accuracy in known})
             n = " to ".join(f"{size:,}" for size in dict.fromkeys((sizes[0], sizes[-1])))
             shown = [MISSING if count is None else _show(count) for count in counts.values()]
-            rows.append(tuple(map(Cell, (title, method_title(method), n, *shown))))
+            rows.append(tuple(map(Cell, (title, marked_title(runs.results(method, datasets), method), n, *shown))))
         ends.append(len(rows) - 1)
     return Table(
         title=f"Top-1 accuracy by shift of {replace(runs.first, settings=_plain(runs)).title}",
@@ -157,6 +161,7 @@ def _accuracies(runs: ShiftedRuns) -> Table:
             "Percent, with Wilson's 95% interval. A corruption is followed by its severity, 1 to 5; pgd by the largest "
             "change of a pixel's value, in 1/255.",
             *coverage(runs.first),
+            *memory_notes(result for method in runs.methods for result in runs.results(method, runs.datasets)),
         ),
         text_columns=2,
         rules=frozenset(ends),
@@ -227,7 +232,8 @@ def _corruption_table(runs: ShiftedRuns) -> Table:
         for method in runs.methods:
             if (mean := _mean(runs, datasets, method)) is not None:
                 shown = (TOP1.show(mean.accuracy), TOP1.show(mean.difference, sign=True), TOP1.show(mean.error))
-                rows.append(tuple(map(Cell, (title, method_title(method), f"{mean.n:,}", *shown))))
+                name = marked_title(runs.results(method, datasets), method)
+                rows.append(tuple(map(Cell, (title, name, f"{mean.n:,}", *shown))))
         ends.append(len(rows) - 1)
     return Table(
         title=f"Mean over {n} corruption{'s' * (n != 1)}",
@@ -257,7 +263,9 @@ def shift_records(groups: Sequence[TableGroup]) -> list[dict[str, Any]]:
             name = datasets[0] if len(datasets) == 1 else title
             for method in runs.methods:
                 if (mean := _mean(runs, datasets, method)) is not None:
-                    settings = settings_record(runs.first.settings, groups) | {"shift": " ".join(runs.corruptions)}
+                    settings = settings_record(runs.first.settings, [group.settings for group in groups]) | {
+                        "shift": " ".join(runs.corruptions)
+                    }
                     record = {**settings, "dataset": name, "method": method, "n": mean.n}
                     parts = {"top1": mean.accuracy, "delta": mean.difference, "mce": mean.error}
                     for part, interval in parts.items():

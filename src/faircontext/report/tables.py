@@ -15,17 +15,53 @@ from faircontext.report.paper import Column, TableGroup, columns_of, dataset_tit
 from faircontext.report.render import Cell, Rank, Table
 from faircontext.report.table_metrics import METRICS, MISSING, TOP1, Metric
 from faircontext.runs.groups import method_title
-from faircontext.runs.results import Result
+from faircontext.runs.results import TUNED, Result
 
 __all__ = [
     "adjusted_p_values",
     "coverage",
+    "TUNED_MARK",
     "long_table",
+    "marked_title",
+    "memory_notes",
     "paper_table",
     "pooled_bins",
     "pooled_comparison",
     "pooled_table",
+    "shortfalls",
+    "tuned_note",
 ]
+
+
+TUNED_MARK = "†"
+"""Stands after the name of a method where settings were tuned, see `TUNED`."""
+
+
+def marked_title(results: Iterable[Result], method: str) -> str:
+    """Return what a method is called, with a mark where its settings were tuned for a data set."""
+    return method_title(method) + (TUNED_MARK if any(result.tuned for result in results) else "")
+
+
+def memory_notes(results: Iterable[Result]) -> Iterator[str]:
+    """Yield which of some results are of methods with a memory, and which have settings tuned for their data set."""
+    known = [*results]
+    if memory := dict.fromkeys(method_title(result.method) for result in known if result.has_memory):
+        orders = sorted({str(result.config["stream"]["order"]) for result in known if result.has_memory})
+        yield (
+            f"With a memory, in order {' and '.join(orders)}: {', '.join(memory)}. Answers depend on the order, and on "
+            "images that were seen before; those of the others do not."
+        )
+    yield from tuned_note((method_title(r.method), dataset_title(r.dataset)) for r in known if r.tuned)
+
+
+def tuned_note(tuned: Iterable[tuple[str, str]]) -> Iterator[str]:
+    """Yield what the mark means, with the methods and their data sets, where there are any."""
+    sets: dict[str, dict[str, None]] = {}
+    for method, dataset in tuned:
+        sets.setdefault(method, {})[dataset] = None
+    if sets:
+        where = "; ".join(f"{method} on {', '.join(names)}" for method, names in sets.items())
+        yield f"{TUNED_MARK} {TUNED}: {where}."
 
 
 def paper_table(group: TableGroup, metric_name: str = "top1") -> Table:
@@ -41,7 +77,7 @@ def paper_table(group: TableGroup, metric_name: str = "top1") -> Table:
     metric, columns = METRICS[metric_name], columns_of(group)
     values = [column.values(group, metric) for column in columns]
     cells = [_cells(group, column, row, metric) for column, row in zip(columns, values, strict=True)]
-    names = [Cell(method_title(name)) for name in group.methods]
+    names = [Cell(marked_title(_held(group, name), name)) for name in group.methods]
     return Table(
         title=f"{metric.title[0].upper()}{metric.title[1:]} of {group.title}",
         columns=("Method", *(column.heading for column in columns)),
@@ -52,10 +88,16 @@ def paper_table(group: TableGroup, metric_name: str = "top1") -> Table:
             *coverage(group),
             *_unreadable(group, metric),
             *_gains(group, metric),
+            *memory_notes(_held(group)),
         ),
         rules=frozenset(_rules(group.methods)),
         bars=frozenset({0, len(group.results)}),
     )
+
+
+def _held(group: TableGroup, *methods: str) -> list[Result]:
+    """Return a group's results, of all methods or of some."""
+    return [r for held in group.results.values() for name, r in held.items() if name in (methods or held)]
 
 
 def _rules(methods: Sequence[str]) -> Iterator[int]:
@@ -101,7 +143,8 @@ def long_table(group: TableGroup) -> Table:
     for name, results in group.results.items():
         for method in (method for method in group.methods if method in results):
             facts = _facts(results[method], p_values[method].get(name))
-            rows.append((Cell(dataset_title(name)), Cell(method_title(method)), *map(Cell, facts)))
+            shown = marked_title([results[method]], method)
+            rows.append((Cell(dataset_title(name)), Cell(shown), *map(Cell, facts)))
         ends.append(len(rows) - 1)
     headings = ("n", "Top-1 [95%]", "Top-5 [95%]", "Δ [95%]", "Gained/lost", "p", "p (Holm)", "ECE")
     footnote = (
@@ -113,7 +156,7 @@ def long_table(group: TableGroup) -> Table:
         title=group.title,
         columns=("Data set", "Method", *headings),
         rows=tuple(rows),
-        footnotes=(footnote, *coverage(group), *_unreadable(group, TOP1)),
+        footnotes=(footnote, *coverage(group), *_unreadable(group, TOP1), *memory_notes(_held(group))),
         text_columns=2,
         rules=frozenset(ends),
         bars=frozenset({1}),
@@ -174,7 +217,7 @@ def pooled_table(group: TableGroup) -> Table:
         bins = pooled_bins(results)
         error = MISSING if bins is None else METRICS["ece"].format(bins.expected_calibration_error)
         mean = TOP1.show(TOP1.gain(results), sign=True)
-        row = [method_title(method), f"{len(results)}", f"{n:,}", top1, *tests, mean, error]
+        row = [marked_title(results, method), f"{len(results)}", f"{n:,}", top1, *tests, mean, error]
         cells.append(tuple(map(Cell, row)))
     return Table(
         title="All data sets together",
@@ -188,6 +231,7 @@ def pooled_table(group: TableGroup) -> Table:
             "Wilson's interval. Δ is over zero-shot on the same images, with a paired bootstrap interval; gained and "
             "lost are images; p is McNemar's exact test, then by Holm's method over the methods. ECE has 20 bins.",
             *_apart(list(rows.values())),
+            *memory_notes(result for results in rows.values() for result in results),
         ),
     )
 
@@ -223,12 +267,13 @@ def coverage(group: TableGroup) -> Iterator[str]:
     for name, results in group.results.items():
         by_run = {id(result.run): result for result in results.values()}
         for result in by_run.values():
-            if parts := ", ".join(_parts(result)):
+            if parts := ", ".join(shortfalls(result)):
                 where = f" ({result.run.folder})" if len(by_run) > 1 else ""
                 yield f"{dataset_title(name)}{where}: {parts}."
 
 
-def _parts(result: Result) -> Iterator[str]:
+def shortfalls(result: Result) -> Iterator[str]:
+    """Yield in what a result is not of a whole data set of the test split."""
     config, seen = result.config, result.seen
     listed, images = config["dataset"]["listed"], config["dataset"]["images"]
     if seen < listed:

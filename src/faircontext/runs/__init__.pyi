@@ -16,10 +16,8 @@ from .features import (
 from .groups import (
     RunGroup as RunGroup,
     RunSettings as RunSettings,
-    Sidecars as Sidecars,
     common_images as common_images,
     find_runs as find_runs,
-    find_sidecars as find_sidecars,
     group_runs as group_runs,
 )
 from .merging import merge as merge
@@ -27,5 +25,7 @@ from .options import EvaluateOptions as EvaluateOptions
 from .prepare import Item as Item
 from .records import AnalysisRow as AnalysisRow, Record as Record, Row as Row
 from .results import Result as Result, read_results as read_results
+from .sidecars import Sidecars as Sidecars, find_sidecars as find_sidecars
 from .store import Run as Run, load_run as load_run, load_runs as load_runs
+from .stream_results import StreamResult as StreamResult, StreamRuns as StreamRuns, split_streams as split_streams
 from .streams import Streams as Streams, read_state as read_state, write_state as write_state

@@ -59,7 +59,7 @@ def classify(options: ClassifyOptions, inputs: Sequence[str], listed: Iterable[s
     shard = None if options.shard is None else parse_shard(options.shard)
     names = options.names_for(inputs)
     options.check_top(len(names))
-    options.set_threads(options.uses_views)
+    options.set_threads()
     roots = inputs if options.labels_from_folders else ()
     how = InputOptions(options.exclude, options.image_column, options.label_column, options.multi_label)
     found = collect(inputs, listed, names, roots, how)

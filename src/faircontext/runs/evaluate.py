@@ -51,7 +51,7 @@ def evaluate(options: EvaluateOptions, say: Say, warn: Say) -> int:
     options.check()
     streams = check_streams(options)
     datasets = find_datasets(options)
-    options.set_threads(options.uses_views)
+    options.set_threads()
     if options.features is not None:
         check_folder(options.features)
     for dataset in datasets:  # what is wrong with these is told before the model is loaded

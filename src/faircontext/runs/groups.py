@@ -1,42 +1,30 @@
-"""Runs that belong together: groups whose runs differ in method and data set alone, and the files beside runs.
+"""Runs that belong together: groups whose runs differ in method and data set alone."""
 
-Those are costs of methods (`costs.json`) and results of ablations (`NAME.results.json`).
-"""
-
-import json
-import math
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Int
 
-from faircontext.errors import ArgumentError, reason_of
+from faircontext.errors import ArgumentError
 from faircontext.runs.records import METHOD_TITLES, method_of, method_title, shift_of
 from faircontext.runs.results import Result, has_analyses, read_results
 from faircontext.runs.store import Run, load_run, run_folders
 
 __all__ = [
-    "AblationResults",
-    "Cost",
     "RunGroup",
     "RunSettings",
-    "Sidecars",
-    "Variant",
     "common_images",
+    "describe_stream",
     "find_runs",
-    "find_sidecars",
     "group_runs",
     "incomplete",
     "method_title",
     "shared_sets",
 ]
-
-T = TypeVar("T")
 
 
 class RunSettings(NamedTuple):
@@ -62,14 +50,15 @@ class RunSettings(NamedTuple):
         backbone, weights = config["backbone"], config.get("pretrained") or ""
         precision = backbone["precision"] + (f", {backbone['engine']['name']}" if "engine" in backbone else "")
         shared = (config["preset"], config["prompts"], config["seed"], shift_of(config))
-        return cls(backbone["name"], weights, precision, *shared, _describe_stream(config.get("stream")))
+        stream = config.get("stream")
+        order = "" if stream is None else describe_stream([stream["order"]], stream["arrangement"])
+        return cls(backbone["name"], weights, precision, *shared, order)
 
 
-def _describe_stream(stream: Mapping[str, Any] | None) -> str:
-    if stream is None:
-        return ""
-    arrangement = "" if stream["arrangement"] == "shuffled" else f", {stream['arrangement']}"
-    return f"order {stream['order']}{arrangement}"
+def describe_stream(orders: Sequence[int], arrangement: str) -> str:
+    """Return the orders of streams, if any, and how classes lie in them where that is not anywhere."""
+    numbers = f"order{'s' * (len(orders) > 1)} {' '.join(map(str, orders))}" if orders else ""
+    return ", ".join(filter(None, (numbers, "" if arrangement == "shuffled" else arrangement)))
 
 
 @dataclass(frozen=True)
@@ -79,10 +68,12 @@ class RunGroup:
     Attributes:
         settings: what they have in common.
         runs: all of them, those of analyses included.
+        memory: whether results of methods with a memory count; without them, runs may differ in the order of images.
     """
 
     settings: RunSettings
     runs: tuple[Run, ...]
+    memory: bool = True
 
     @cached_property
     def results(self) -> Mapping[str, Mapping[str, Result]]:
@@ -93,7 +84,8 @@ class RunGroup:
         """
         results: dict[str, dict[str, Result]] = {}
         for run in self.runs:
-            if own := read_results(run):  # a run of analyses has none
+            # A run of analyses has none.
+            if own := [result for result in read_results(run) if self.memory or not result.has_memory]:
                 _add(results.setdefault(own[0].dataset, {}), own)
         return {name: results[name] for name in sorted(results)}
 
@@ -143,16 +135,29 @@ def group_runs(runs: Sequence[Run]) -> list[RunGroup]:
 
 
 def _add(held: dict[str, Result], results: Sequence[Result]) -> None:
-    """Take the results of one more run on a data set; zero-shot, which is part of every run, may be there already."""
+    """Take the results of one more run on a data set.
+
+    Zero-shot, which is part of every run, may be there already; so may a method without a memory, of another order.
+    """
     alone = [result.method for result in results] == ["zero_shot"]
     for result in results:
         other = held.get(result.method)
         if other is None:
             held[result.method] = result
-        elif result.method != "zero_shot" or (alone and other.config["methods"].keys() == {"zero_shot"}):
+        elif not _in_other_order(other, result) and (
+            result.method != "zero_shot" or (alone and other.config["methods"].keys() == {"zero_shot"})
+        ):
             raise _doubled(other, result)
         elif result.n > other.n:
             held[result.method] = result
+
+
+def _in_other_order(first: Result, second: Result) -> bool:
+    """Return whether two runs differ in the order of the images alone, which a method without a memory does not see."""
+    orders = [result.config.get("stream", {}).get("order") for result in (first, second)]
+    arrangements = [result.config.get("stream", {}).get("arrangement") for result in (first, second)]
+    apart = orders[0] != orders[1] or arrangements[0] != arrangements[1]
+    return apart and first.hash == second.hash and not (first.has_memory or second.has_memory)
 
 
 def _doubled(first: Result, second: Result) -> ArgumentError:
@@ -214,133 +219,3 @@ def shared_sets(group: RunGroup) -> tuple[list[str], dict[str, list[Bool[np.ndar
         counts = {method: len(rows[method]) for method in methods}
         methods.remove(min(reversed(methods), key=counts.__getitem__))
     return [], {}
-
-
-@dataclass(frozen=True)
-class Cost:
-    """Seconds and memory of one prediction, as `costs.json` has them; what is not known is None."""
-
-    method: str
-    backbone: str
-    seconds_mean: float
-    seconds_standard_error: float | None = None
-    peak_memory_mb: float | None = None
-
-
-@dataclass(frozen=True)
-class Variant:
-    """A row of an ablation; accuracies and differences are proportions, None where there are none."""
-
-    label: str
-    n: int
-    accuracy: float
-    low: float
-    high: float
-    difference: float | None = None
-    difference_low: float | None = None
-    difference_high: float | None = None
-    gained: int | None = None
-    lost: int | None = None
-    p_value: float | None = None
-
-
-@dataclass(frozen=True)
-class AblationResults:
-    """Variants of a method beside the one that they are compared with, as `NAME.results.json` has them.
-
-    Attributes:
-        name: of the experiment.
-        reference: label of that one.
-        variants: those that have images.
-        empty: labels of the others.
-    """
-
-    name: str
-    reference: str
-    variants: tuple[Variant, ...]
-    empty: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class Sidecars:
-    """What lies beside runs."""
-
-    costs: tuple[Cost, ...] = ()
-    ablations: tuple[AblationResults, ...] = ()
-
-
-def find_sidecars(paths: Sequence[Path]) -> tuple[list[Path], Sidecars]:
-    """Read the files beside runs, and return them with the folders that may hold runs.
-
-    Args:
-        paths: folders, searched with all below, or such files.
-
-    Raises:
-        ArgumentError: there is no path, a file is none of these, or one cannot be read.
-    """
-    if not paths:
-        raise ArgumentError("give at least one folder of runs, as faircontext evaluate --out makes it")
-    files, folders = list[Path](), list[Path]()
-    for path in paths:
-        if path.is_file() and not _is_sidecar(path):
-            raise ArgumentError(f"{path}: is no costs.json or NAME.results.json; name the folder that holds runs")
-        inside = [Path(above) / name for above, _, names in os.walk(path) for name in sorted(names)]
-        inside = [path] if path.is_file() else inside
-        sidecars = [inner for inner in inside if _is_sidecar(inner)]
-        files += sidecars
-        if not sidecars or any(inner.name == "run.json" for inner in inside):
-            folders.append(path)
-    costs = tuple(cost for file in files if file.name == "costs.json" for cost in _read_costs(file))
-    ablations = tuple(_read_ablation(file) for file in dict.fromkeys(files) if file.name != "costs.json")
-    return folders, Sidecars(costs, ablations)
-
-
-def _is_sidecar(path: Path) -> bool:
-    return path.name == "costs.json" or path.name.endswith(".results.json")
-
-
-def _read_costs(file: Path) -> list[Cost]:
-    return [_read(file, Cost, entry, ("seconds_mean",)) for entry in _document(file, "costs")["costs"]]
-
-
-def _read_ablation(file: Path) -> AblationResults:
-    document, needed = _document(file, "variants"), ("accuracy", "low", "high")
-    empty = [entry for entry in document["variants"] if isinstance(entry, Mapping) and entry.get("n") == 0]
-    variants = tuple(_read(file, Variant, entry, needed) for entry in document["variants"] if entry not in empty)
-    try:
-        labels = tuple(str(entry.get("label")) for entry in empty)
-        return AblationResults(str(document["name"]), str(document["reference"]), variants, labels)
-    except KeyError as error:
-        raise ArgumentError(f"{file}: lacks {error}; it holds name, reference and variants") from None
-
-
-def _document(file: Path, key: str) -> Mapping[str, Any]:
-    """Return what a file holds, a list of entries among it."""
-    try:
-        document: Mapping[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-        if not isinstance(document[key], list):
-            raise TypeError(key)
-    except OSError as error:
-        raise ArgumentError(f"{file}: cannot be read: {reason_of(error)}") from None
-    except (ValueError, KeyError, TypeError, RecursionError):
-        raise ArgumentError(f"{file}: holds no list {key!r}; make it again, or delete it") from None
-    return document
-
-
-def _read(file: Path, kind: type[T], entry: Mapping[str, Any], finite: Sequence[str]) -> T:
-    """Return an entry of a file; what is not among the fields is left out."""
-    try:
-        if not isinstance(entry, Mapping):
-            raise TypeError(f"it is {entry!r} and no object")
-        types = kind.__annotations__
-        known = {name: entry[name] for name in types if entry.get(name) is not None}
-        if absent := next((name for name in finite if name not in known), None):
-            raise ValueError(f"{absent} is missing")
-        if odd := next((name for name in finite if not math.isfinite(known[name])), None):
-            raise ValueError(f"{odd} is {known[odd]}")
-        for name, value in known.items():
-            if types[name] is not str and (isinstance(value, bool) or not isinstance(value, int | float)):
-                raise TypeError(f"{name} is {value!r} and no number")
-        return kind(**known)
-    except (KeyError, TypeError, ValueError) as error:
-        raise ArgumentError(f"{file}: an entry cannot be read ({error}); it needs {', '.join(finite)}") from None

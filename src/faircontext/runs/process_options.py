@@ -19,7 +19,7 @@ class ProcessOptions(DeviceOptions):
     """Processes that read images ahead (default: none on a CPU); with --engine ray, models that answer; auto: on a CPU,
     as many models that answer as there is room for."""
     threads: int | None = None
-    """Of a model, on a CPU; default: PyTorch's own, with --workers auto two where a method uses views, else one."""
+    """Of a model, on a CPU; default: PyTorch's own, with --workers auto one."""
     engine: Literal["local", "ray"] = "local"
     """local, or ray: models on a Ray cluster, the one that RAY_ADDRESS names or this machine."""
 
@@ -44,14 +44,14 @@ class ProcessOptions(DeviceOptions):
         if self.engine == "ray":
             check_address()
 
-    def set_threads(self, views: bool) -> None:
-        """Give the model of this process its threads; `views` tells whether a method uses views.
+    def set_threads(self) -> None:
+        """Give the model of this process its threads.
 
-        A model that encodes many views of an image at once makes good use of two threads; where each image is encoded
-        once, as much time goes to reading, which does not (`benchmarks/processes.py`).
+        Where several models answer, each has one: two threads of a model wait for each other, two models do not
+        (`benchmarks/processes.py`).
         """
         import torch
 
-        threads = min(usable_processors(), 1 + views) if self.threads is None and self.several_models else self.threads
+        threads = 1 if self.threads is None and self.several_models else self.threads
         if threads is not None:
             torch.set_num_threads(threads)

@@ -97,6 +97,28 @@ class Result:
         return self.method in self.config.get("stream", {}).get("tuned", ())
 
     @property
+    def has_memory(self) -> bool:
+        """Whether the method has a memory, so that its predictions depend on the order of the images."""
+        return self.method in self.config.get("stream", {}).get("methods", ())
+
+    @cached_property
+    def seen_before(self) -> Int[np.ndarray, " images"]:
+        """From how many images a memory had learnt before each; -1 for an image that left no trace, or without one."""
+        own = self.run.rows.select(["method", "position", "diagnostics"])
+        own = own.filter(pc.equal(own["method"], self.method))
+        counts = pc.extract_regex(own["diagnostics"], r'"t": ?(?P<t>[0-9]+)')
+        learnt = to_numpy(pc.cast(pc.struct_field(counts, "t"), pa.int64()), 0)
+        order = np.argsort(positions := to_numpy(own["position"]), kind="stable")
+        found: Int[np.ndarray, " images"] = learnt[order[np.searchsorted(positions, self.positions, sorter=order)]] - 1
+        return found
+
+    @property
+    def state(self) -> Mapping[str, Any]:
+        """Of a memory at the end of a complete run: its size in `megabytes`, and `backward_passes` an image."""
+        state: Mapping[str, Any] = self.run.document.get("states", {}).get(self.method, {})
+        return state
+
+    @property
     def hash(self) -> str:
         """Hash of all that the predictions depend on besides the images."""
         return str(self.run.document["hashes"][self.method])

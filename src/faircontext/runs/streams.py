@@ -82,11 +82,16 @@ class Streams:
         return " ".join(f"{state.seen} {state.chain}" for state in self.states.values())
 
     def facts(self) -> dict[str, dict[str, Any]]:
-        """Return, for each method, from how many images it has learnt, what names them, and the size of its state."""
-        states = {label: self.states[method] for label, method in self._methods.items()}
+        """Return, for each method, from how many images it has learnt, what names them, and what it costs."""
+        states = {label: (method, self.states[method]) for label, method in self._methods.items()}
         return {
-            label: {"seen": state.seen, "chain": state.chain, "megabytes": state.megabytes}
-            for label, state in states.items()
+            label: {
+                "seen": state.seen,
+                "chain": state.chain,
+                "megabytes": state.megabytes,
+                "backward_passes": method.backward_passes,
+            }
+            for label, (method, state) in states.items()
         }
 
     def _paths(self, folder: Path, number: int) -> dict[StreamMethod, Path]:

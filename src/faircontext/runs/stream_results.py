@@ -1,0 +1,241 @@
+"""What methods with a memory have measured: results in several orders of the same images, put together.
+
+An image counts where all orders, and all that is compared with them, have it.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from jaxtyping import Bool, Int, Shaped
+
+from faircontext.runs.groups import RunGroup, RunSettings, common_images, describe_stream
+from faircontext.runs.results import Result
+
+__all__ = ["StreamResult", "StreamRuns", "join_orders", "split_streams"]
+
+Score = Callable[[Result], Shaped[np.ndarray, " images"]]
+
+
+def _is_correct(result: Result) -> Bool[np.ndarray, " images"]:
+    return result.correct
+
+
+@dataclass(frozen=True)
+class StreamResult:
+    """A method with a memory in several orders of the same images, of one data set or several.
+
+    Attributes:
+        method: what it is called.
+        orders: their numbers.
+        results: by data set and order; all data sets have all of the orders.
+        positions: of the images that count, by data set; all orders have them.
+    """
+
+    method: str
+    orders: tuple[int, ...]
+    results: Mapping[str, Mapping[int, Result]]
+    positions: Mapping[str, Int[np.ndarray, " images"]]
+
+    @property
+    def all(self) -> list[Result]:
+        """All of them, by data set and order."""
+        return [result for held in self.results.values() for result in held.values()]
+
+    @property
+    def tuned(self) -> list[str]:
+        """Data sets for which its authors chose settings."""
+        return [name for name, held in self.results.items() if any(result.tuned for result in held.values())]
+
+    @cached_property
+    def correct(self) -> Bool[np.ndarray, "orders images"]:
+        """Whether each answer is correct, the images of all data sets side by side."""
+        return np.asarray(self.scores(_is_correct), np.bool_)
+
+    def scores(self, score: Score) -> Shaped[np.ndarray, "orders images"]:
+        """Return a number for each answer.
+
+        Args:
+            score: gives it for all images of a result.
+        """
+        return np.concatenate(
+            [
+                np.stack([_at(result, score(result), positions) for result in self.results[name].values()])
+                for name, positions in self.positions.items()
+            ],
+            axis=1,
+        )
+
+    def parts(self, count: int) -> Int[np.ndarray, "orders images"]:
+        """Return in which of some equally long parts of its stream each answer lies; -1 where it left no trace there.
+
+        Args:
+            count: how many parts.
+        """
+
+        def part_of(result: Result) -> Int[np.ndarray, " images"]:
+            seen = result.seen_before
+            return np.where(seen < 0, -1, count * seen // max(int(seen.max(initial=0)) + 1, 1))
+
+        return np.asarray(self.scores(part_of), np.int64)
+
+    @property
+    def shortest(self) -> int:
+        """How many images its shortest stream has learnt from."""
+        return min(int(result.seen_before.max(initial=-1)) + 1 for result in self.all)
+
+    @cached_property
+    def seen_before(self) -> float:
+        """From how many images the memory had learnt before an answer, on average; NaN where no image left a trace."""
+        seen = np.concatenate([result.seen_before for result in self.all])
+        return float(seen[seen >= 0].mean()) if (seen >= 0).any() else float("nan")
+
+    @property
+    def seconds(self) -> float:
+        """Mean time of an answer, without encoding."""
+        return float(np.concatenate([result.seconds for result in self.all]).mean())
+
+    def cost(self, name: str) -> float | None:
+        """Return the largest of a number that runs record of their states, None where one has not."""
+        known: list[float] = [result.state[name] for result in self.all if name in result.state]
+        return max(known) if len(known) == len(self.all) else None
+
+    def paired(self, other: Mapping[str, Result]) -> tuple["StreamResult", Bool[np.ndarray, "orders images"]] | None:
+        """Return this on the images that a method without a memory has too, and whether that one is correct there.
+
+        Args:
+            other: results of that method, by data set; in each order they are the same.
+
+        Returns:
+            None where a data set is missing, or has no image in common.
+        """
+        if not all(name in other for name in self.results):
+            return None
+        positions, columns = dict[str, Int[np.ndarray, " images"]](), []
+        for name, held in self.results.items():
+            positions[name], (*_, correct) = common_images([*held.values(), other[name]])
+            columns.append(correct)
+        if not all(map(len, columns)):
+            return None
+        return replace(self, positions=positions), np.tile(np.concatenate(columns), (len(self.orders), 1))
+
+
+def _at(
+    result: Result, values: Shaped[np.ndarray, " images"], positions: Int[np.ndarray, " common"]
+) -> Shaped[np.ndarray, " common"]:
+    """Return the values of a result's images at some positions in the data set."""
+    order = np.argsort(result.positions, kind="stable")
+    return values[order[np.searchsorted(result.positions, positions, sorter=order)]]
+
+
+@dataclass(frozen=True)
+class StreamRuns:
+    """Runs of methods with a memory that differ in method, data set and order of the images alone.
+
+    Attributes:
+        arrangement: how classes lie in the streams.
+        groups: by order, in rising order.
+        episodic: runs with the same settings in any order, without the methods that have a memory.
+    """
+
+    arrangement: str
+    groups: Mapping[int, RunGroup]
+    episodic: RunGroup
+
+    @property
+    def settings(self) -> RunSettings:
+        """What they share; `stream` names the orders, of whatever data set."""
+        return self.episodic.settings._replace(stream=describe_stream([*self.groups], self.arrangement))
+
+    @cached_property
+    def methods(self) -> list[str]:
+        """What methods with a memory are called, in the order of tables."""
+        results = [result for held in self._results.values() for one in held.values() for result in one.values()]
+        named = {result.method for result in results}
+        return [name for name in dict.fromkeys(m for g in self.groups.values() for m in g.methods) if name in named]
+
+    @cached_property
+    def _results(self) -> Mapping[str, Mapping[str, Mapping[int, Result]]]:
+        """Results with an answer of methods with a memory, by method, data set and order."""
+        found: dict[str, dict[str, dict[int, Result]]] = {}
+        for order, group in self.groups.items():
+            for name, results in group.results.items():
+                for method, result in results.items():
+                    if result.has_memory and result.n:
+                        found.setdefault(method, {}).setdefault(name, {})[order] = result
+        return found
+
+    @cached_property
+    def datasets(self) -> list[str]:
+        """Names of data sets with results of methods with a memory."""
+        return sorted({name for held in self._results.values() for name in held})
+
+    def result(self, method: str, datasets: Iterable[str]) -> StreamResult | None:
+        """Return a method in the orders that it has of all of some data sets.
+
+        Returns:
+            None where a data set is missing, or there is no order or no image in common.
+        """
+        held = {name: self._results.get(method, {}).get(name, {}) for name in datasets}
+        orders = sorted(set.intersection(*({*one} for one in held.values())) if held else ())
+        if not orders:
+            return None
+        results = {name: {order: one[order] for order in orders} for name, one in held.items()}
+        positions = {name: common_images([*one.values()])[0] for name, one in results.items()}
+        if not all(map(len, positions.values())):
+            return None
+        return StreamResult(method, tuple(orders), results, positions)
+
+    def baseline(self, method: str, datasets: Iterable[str]) -> dict[str, Result]:
+        """Return the results with an answer of a method without a memory, by data set."""
+        found = dict[str, Result]()
+        for name in datasets:
+            known = self.episodic.results.get(name, {}).get(method)
+            if known is not None and known.n:
+                found[name] = known
+        return found
+
+    @property
+    def baselines(self) -> list[str]:
+        """What methods without a memory are called, zero-shot first."""
+        return [method for method in self.episodic.methods if self.baseline(method, self.datasets)]
+
+
+def join_orders(groups: Sequence[RunGroup]) -> list[RunGroup]:
+    """Return a group for each arrangement of streams, with the runs of all orders; runs without a stream stay.
+
+    A joined group has no results of its own, as each order has its own: `split_streams` sets them apart.
+    """
+    joined: dict[RunSettings, list[RunGroup]] = {}
+    for group in groups:
+        stream = group.runs[0].document["config"].get("stream") if group.runs else None
+        how = "" if stream is None else describe_stream((), stream["arrangement"])
+        joined.setdefault(group.settings._replace(stream=how), []).append(group)
+    return [RunGroup(settings, tuple(run for group in held for run in group.runs)) for settings, held in joined.items()]
+
+
+def split_streams(groups: Sequence[RunGroup]) -> tuple[list[RunGroup], list[StreamRuns]]:
+    """Set methods with a memory apart from the others.
+
+    Returns:
+        Groups without such methods, where runs that differ in the order of images are one group, since nothing else
+        depends on it; and the runs of such methods, of all orders together.
+    """
+    families: dict[RunSettings, list[RunGroup]] = {}
+    for group in groups:
+        families.setdefault(group.settings._replace(stream=""), []).append(group)
+    episodic, streams = list[RunGroup](), list[StreamRuns]()
+    for settings, held in families.items():
+        if not any(group.settings.stream for group in held):
+            episodic += held
+            continue
+        episodic.append(RunGroup(settings, tuple(run for group in held for run in group.runs), memory=False))
+        arranged: dict[str, dict[int, RunGroup]] = {}
+        for group in (group for group in held if group.settings.stream):
+            facts: Mapping[str, Any] = group.runs[0].document["config"]["stream"]
+            arranged.setdefault(facts["arrangement"], {})[facts["order"]] = group
+        for arrangement, of_order in arranged.items():
+            streams.append(StreamRuns(arrangement, dict(sorted(of_order.items())), episodic[-1]))
+    return episodic, streams
