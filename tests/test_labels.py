@@ -229,9 +229,8 @@ def test_descriptions_go_along_to_another_backbone(lite0: Backbone, tiny_folder)
 def test_of_what_is_learnt_and_a_name_the_longer_part_is_too_long(tiny: Callable[[str], Backbone]) -> None:
     backbone = tiny("clip")
     tokens = torch.randn(90, 32, generator=torch.Generator().manual_seed(0))
-    with pytest.raises(
-        LabelError, match=r"^long\.pth: .*\(86 of them learnable\); the context is too long, take a shorter one$"
-    ):
+    long = r"^long\.pth: .*\(86 of them learnable\); the context is too long, take a shorter one$"
+    with pytest.raises(LabelError, match=long):
         LabelSpace(("cat",), backbone, context=LearntContext(tokens, "long.pth"))
     with pytest.raises(LabelError, match=r"shorten the class name, or truncate it \(--truncate\)$"):
         LabelSpace(("very " * 60 + "long",), backbone, context=LearntContext(tokens[:16], "some.pth"))

@@ -179,7 +179,8 @@ class PromptTuning(TuningOnConfident):
         """Raise `LabelError` where no template has words before the class name to learn."""
         reasons = [labels.missing_context(template, self.name) for template in range(len(labels.prompts))]
         if reasons[0] is not None and None not in reasons:
-            raise LabelError(f"{reasons[0]}; use other prompts, or a method that does without, as zero_shot does")
+            fix = "; use other prompts, or a method that does without, as zero_shot does"
+            raise LabelError(reasons[0] + (fix if labels.context is None else ""))  # of a context it says the fix
 
     @abstractmethod
     def _make_loss(self, episode: Episode, selected: Int[Tensor, " selected"]) -> Loss:
