@@ -1,17 +1,22 @@
 """A folder with bad files of every kind among good ones: each gets its row, and the run ends with one summary."""
 
 import csv
+import io
 import json
 import os
 import subprocess
 import sys
+import tarfile
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
 from faircontext.cli import main
+from faircontext.runs.classify_options import ClassifyOptions
 
 LABELS = ("--labels", "cat,dog")
 
@@ -135,6 +140,81 @@ def test_an_output_never_replaces_an_input(output: str, tmp_path: Path, make_ima
         assert main(words) == 2
         assert "would be written over what is read" in capsys.readouterr().err
         assert (path.read_bytes(), names.read_text()) == before
+
+
+def _tar(folder: Path, picture: bytes) -> Path:
+    with tarfile.open(folder / "s.tar", "w") as tar:
+        member = tarfile.TarInfo("0.png")
+        member.size = len(picture)
+        tar.addfile(member, io.BytesIO(picture))
+    return folder / "s.tar"
+
+
+def _parquet(folder: Path, picture: bytes) -> Path:
+    pq.write_table(pa.table({"image": [picture]}), folder / "t.parquet")
+    return folder / "t.parquet"
+
+
+def test_no_output_replaces_what_images_labels_or_prompts_come_from(
+    tmp_path: Path, make_image, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    picture = image_file(tmp_path, make_image).read_bytes()
+    tar, table = _tar(tmp_path, picture), _parquet(tmp_path, picture)
+    folder = tmp_path / "photos"
+    folder.mkdir()
+    (folder / "a.png").write_bytes(picture)
+    (folder / "labels.csv").write_text("path,label\na.png,cat\n")
+    Path("list.csv").write_text("image,label\na.png,cat\n")
+    Path("templates.txt").write_text("a {}\n")
+    Path("words.json").write_text('{"cat": ["a cat"], "dog": ["a dog"]}')
+    Path("negatives.txt").write_text("thing\nplace\n")
+    zero = (*LABELS, "--method", "zero_shot")
+    for words, taken in (
+        ([str(tar), *zero, "--csv", str(tar)], tar),
+        ([str(table), *zero, "--scores", str(table)], table),
+        (["photos", *zero, "--csv", "photos/labels.csv"], folder / "labels.csv"),
+        (["list.csv", *zero, "--csv", "list.csv"], Path("list.csv")),
+        (["a.png", *zero, "--templates", "templates.txt", "--json", "templates.txt"], Path("templates.txt")),
+        (["a.png", *zero, "--descriptions", "words.json", "--json", "words.json"], Path("words.json")),
+        (
+            ["a.png", *zero, "--multi-label", "--negatives", "negatives.txt", "--csv", "negatives.txt"],
+            Path("negatives.txt"),
+        ),
+    ):
+        before = taken.read_bytes()
+        assert main(["classify", *words]) == 2
+        assert f"{taken.name}: would be written over what is read" in capsys.readouterr().err
+        assert taken.read_bytes() == before
+
+
+def test_files_of_the_model_and_of_thresholds_are_read(tmp_path: Path) -> None:
+    """So no output may replace them."""
+    weights = tmp_path / "model" / "sub" / "model.safetensors"
+    weights.parent.mkdir(parents=True)
+    weights.touch()
+    files = {name: tmp_path / f"{name}.file" for name in ("context", "adapter", "pretrained")}
+    asked = {**files, "pretrained": str(files["pretrained"]), "unknown": "thresholds.json"}
+    options = ClassifyOptions(labels="cat,dog", backbone=f"local-dir:{tmp_path / 'model'}", **asked)
+    assert {weights, *files.values(), Path("thresholds.json")} <= {*options.files_read()}
+
+
+def test_no_output_replaces_a_run(tmp_path: Path, make_image, capsys: pytest.CaptureFixture[str]) -> None:
+    run = [
+        "classify",
+        str(image_file(tmp_path, make_image)),
+        *LABELS,
+        "--method",
+        "zero_shot",
+        "--out",
+        str(tmp_path / "run"),
+    ]
+    assert main(run) == 0
+    for name in ("run.json", "rows.parquet"):
+        before = (tmp_path / "run" / name).read_bytes()
+        assert main([*run, "--resume", "--csv", str(tmp_path / "run" / name)]) == 2
+        assert f"{name}: would be written over what is read" in capsys.readouterr().err
+        assert (tmp_path / "run" / name).read_bytes() == before
 
 
 def test_two_outputs_are_two_files(tmp_path: Path, make_image, capsys: pytest.CaptureFixture[str]) -> None:

@@ -50,11 +50,13 @@ class Inputs:
         images: in the order in which they were given; labels are set where they are known.
         warnings: what was left out, a line each.
         truth_warnings: what is odd about where labels come from, a line each.
+        files: archives and tables that images or labels come from.
     """
 
     images: ImageList
     warnings: tuple[str, ...]
     truth_warnings: tuple[str, ...]
+    files: tuple[Path, ...] = ()
 
 
 def collect(
@@ -85,7 +87,8 @@ def collect(
     for position, path in _unlabelled(images):
         images.set_label(position, truth(path))
     depth = depth_warnings(keys_below((Path(sample.key) for sample in images), roots)) if roots else []
-    return Inputs(images, (*finder.warnings(), *depth), (*finder.truth_warnings(), *truth.warnings()))
+    truth_warnings = (*finder.truth_warnings(), *truth.warnings())
+    return Inputs(images, (*finder.warnings(), *depth), truth_warnings, tuple(finder.files))
 
 
 def _unlabelled(images: ImageList) -> Iterator[tuple[int, Path]]:
@@ -134,6 +137,7 @@ class _Finder:
         self._walk = Walk([Path(path) for path in paths if path in self._folders], exclusion=self._exclusion)
         self._walks, self._tables, self._said = [self._walk], list[TableLabels](), list[str]()
         self._read_table = False
+        self.files: list[Path] = []
 
     def find(self, listed: Iterable[str]) -> ImageList:
         images = ImageList()
@@ -190,6 +194,7 @@ class _Finder:
         labels = None
         if table is not None and not self._files_only:
             options, self._read_table = self._options, True
+            self.files.append(table)
             try:
                 columns = options.image_column, options.label_column
                 labels = TableLabels(table, self._class_of, *columns, options.several)
@@ -211,7 +216,9 @@ class _Finder:
             raise ArgumentError(f"{path}: {COMPRESSED}")
         if self._files_only or suffix not in (".tar", ".parquet", ".csv", ".jsonl"):
             yield from self._kept([Found(str(path), path)])
-        elif suffix == ".tar":
+            return
+        self.files.append(path)
+        if suffix == ".tar":
             yield from self._kept(tar_images(path, self._said.append, self._walk.leave_out, self._options.several))
         else:
             yield from self._table(path, suffix)

@@ -97,15 +97,17 @@ def explain_image(
     with writing(folder):
         _check_folder(folder, Path(source))
     if save_context is not None:
-        check_outputs([save_context], filter(None, [Path(source), options.context, options.labels_file]))
+        check_outputs([save_context], [Path(source), *options.files_read()])
     setup = options.create(names, "fcl")
     for line in [*name_warnings(names), *setup.warnings()]:
         warn(line)
     explanation = explain(options, setup, source, image)
     say(explain_in_words(explanation))  # first: what was computed is not lost with a full disk
-    write_context(save_context, explanation.adaptation, explanation.method, setup.labels, warn)
-    with writing(folder):
-        return write_explanation(explanation, folder)
+    try:
+        with writing(folder):
+            return write_explanation(explanation, folder)
+    finally:  # a full disk for one is none for the other
+        write_context(save_context, explanation.adaptation, explanation.method, setup.labels, warn)
 
 
 def write_explanation(explanation: Explanation, folder: Path) -> Path:

@@ -118,7 +118,8 @@ def _check_files(options: ClassifyOptions, found: Inputs) -> None:
     if options.embeddings is not None and options.embeddings.suffix.lower() != ".parquet":
         outputs.append(manifest_path(options.embeddings))
     paths = (Path(str(sample.path)) for sample in found.images if not isinstance(sample.path, Remote))
-    check_outputs(filter(None, outputs), chain(paths, filter(None, [options.labels_file])))
+    run = [options.out / name for name in ("run.json", "rows.parquet")] if options.out else []
+    check_outputs(filter(None, outputs), chain(paths, found.files, options.files_read(), run))
 
 
 def _warnings(found: Inputs, names: Sequence[str], setup: Setup) -> list[str]:

@@ -1,6 +1,6 @@
 """What a run is asked to do, and the checks of it; commands' options are these classes, their help the docstrings."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -40,6 +40,10 @@ Say = Callable[[str], None]
 """Takes a line."""
 
 
+_READ = tuple("labels_file templates descriptions negatives unknown threshold context adapter pretrained".split())
+"""Options of commands that may name a file which is read."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class RunOptions(BackboneOptions):
     """Options of backbone, methods and images."""
@@ -62,6 +66,14 @@ class RunOptions(BackboneOptions):
     """Apply the EXIF orientation of photos (published numbers are often measured without)."""
     max_pixels: int = MAX_PIXELS
     """Larger images are unreadable."""
+
+    def files_read(self) -> Iterator[Path]:
+        """Yield the files that options name and that are read, with those in the folders of a model."""
+        named = [getattr(self, name, None) for name in _READ]
+        for value in [*named, self.backbone.partition(":")[2]]:
+            if value:
+                yield (path := Path(value))
+                yield from path.rglob("*") if path.is_dir() else ()
 
     def reader(self) -> Callable[[Source | str], DecodedImage]:
         """Return what reads an image file."""
