@@ -51,7 +51,7 @@ def test_methods_are_listed_by_pattern() -> None:
     ("arguments", "message"),
     [
         ({"name": "flc"}, "unknown method 'flc'; did you mean 'fcl'"),
-        ({"name": "xyz"}, "unknown method 'xyz'; known: .*fcl.*zero_shot"),
+        ({"name": "xyz"}, "unknown method 'xyz'; known: .*fcl.*mta.*tda"),
         ({"name": "fcl", "mask": 3}, "unknown setting of fcl 'mask'; did you mean 'masks'"),
         ({"name": "zero_shot", "masks": 3}, "unknown setting of zero_shot 'masks'; it has none"),
         ({"name": "fcl", "preset": "papers"}, "preset='papers' is not possible; use one of 'paper', 'recommended'"),

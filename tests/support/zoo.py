@@ -116,9 +116,11 @@ TDA_DEFAULTS = {
     "mask": (0.03, 1.0),
     "views": "plain",
     "rho": 0.1,
+    "label": "zero-shot",
 }
 BAD_TDA = (
     *BAD_RHO,
+    ("label", "vote"),
     *((name, value) for name in ("alpha", "beta") for value in (-0.1, NAN, INF)),
     *((name, value) for name in ("negative_alpha", "negative_beta") for value in (-0.1, NAN)),
     *(("capacity", 0), ("negative_capacity", -1), ("capacity", 1001)),
@@ -195,9 +197,10 @@ SPEC = {
     "tda": Spec(TDA, TDA_DEFAULTS, invalid=BAD_TDA),
     "dmn": Spec(
         DMN,
-        {"beta": 5.5, "slots": 50, "rho": 0.1, "mix": 1.0},
+        {"beta": 5.5, "slots": 50, "rho": 0.1, "mix": 1.0, "label": "zero-shot"},
         invalid=(
             *BAD_RHO,
+            ("label", "vote"),
             *((name, value) for name in ("beta", "mix") for value in (-0.1, NAN, INF)),
             ("slots", 0),
             ("slots", 1001),
