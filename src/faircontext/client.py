@@ -1,25 +1,31 @@
 """A client of `faircontext serve`: images in, answers out; it comes again when the service is busy."""
 
+import email.utils
 import json
 import random
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, overload
 
-from faircontext.errors import ArgumentError, FairContextError, check_minimum, reason_of
+from faircontext.errors import ArgumentError, FairContextError, check_minimum, one_line, reason_of
+from faircontext.names import check_name
 
 if TYPE_CHECKING:
     import httpx
 
 __all__ = ["Client", "ServiceError"]
 
-Field = str | int | bool | Sequence[str] | Mapping[str, Sequence[str]]
-"""What is sent in a field: a list as several fields, an object as JSON."""
+Field = str | int | bool | Sequence[str] | Mapping[str, Sequence[str]] | None
+"""What is sent in a field: a list as several fields, an object as JSON, None not at all."""
 
 _LONGEST_PAUSE = 30.0
+
+_LONGEST_WAIT = 300.0
+"""Seconds that a service may ask to be left alone; a clock that is wrong could ask for years."""
 
 
 class ServiceError(FairContextError):
@@ -61,6 +67,8 @@ class Client:
         check_minimum("batch", batch, 1)
         if not url.startswith(("http://", "https://")):
             raise ArgumentError(f"invalid url {url!r}: must start with http:// or https://")
+        if token is not None and not (token.isascii() and token.isprintable() and token == token.strip() != ""):
+            raise ArgumentError("invalid token: must be of ASCII letters, digits and signs, without a line break")
         headers = {} if token is None else {"Authorization": f"Bearer {token}"}
         self._http = httpx.Client(base_url=url, headers=headers, timeout=timeout)
         self._retries, self._batch = retries, batch
@@ -87,45 +95,91 @@ class Client:
         """Return the answers for some images, one for each image and method, as `classify --json` writes them.
 
         Args:
-            paths: image files.
-            labels: class names.
+            paths: image files, a list.
+            labels: class names, a list. A name cannot have a line break in it or start with #, which the service reads
+                as several names and as a comment.
             label_set: a label set of the service, in place of names.
             settings: of the method, each `name=value`.
             fields: others of `POST /v1/classify`: method, prompts, template (a list), descriptions (lists of prompts by
-                class name), unknown, preset, seed, top_k, truncate.
+                class name), unknown, preset, seed, top_k, truncate; None leaves a field out.
 
         Raises:
-            ServiceError: the service refused, or could not be reached.
-            ArgumentError: a file cannot be read.
+            ServiceError: the service refused, could not be reached, or answered something else.
+            ArgumentError: a file cannot be read, or an argument has a value that cannot be sent.
         """
+        _check_list("paths", paths, "image files")
         data = _form(labels, label_set, settings, fields)
         answers: list[dict[str, Any]] = []
         for start in range(0, len(paths), self._batch):
-            answers += self._post("/v1/classify", data, "images", paths[start : start + self._batch])["answers"]
+            some = paths[start : start + self._batch]
+            answers += _entries(self._post("/v1/classify", data, "images", some), some)
         return answers
+
+    @overload
+    def explain(
+        self,
+        path: Path | str,
+        labels: Sequence[str] | None = None,
+        *,
+        format: Literal["html"],
+        label_set: str | None = None,
+        settings: Sequence[str] = (),
+        **fields: Field,
+    ) -> str: ...
+
+    @overload
+    def explain(
+        self,
+        path: Path | str,
+        labels: Sequence[str] | None = None,
+        *,
+        format: Literal["json"] = "json",
+        label_set: str | None = None,
+        settings: Sequence[str] = (),
+        **fields: Field,
+    ) -> dict[str, Any]: ...
 
     def explain(
         self,
         path: Path | str,
         labels: Sequence[str] | None = None,
         *,
+        format: Literal["json", "html"] = "json",  # noqa: A002 (the field is called so)
         label_set: str | None = None,
         settings: Sequence[str] = (),
         **fields: Field,
-    ) -> dict[str, Any]:
-        """Return why FCL answers an image as it does, as `POST /v1/explain` does; for arguments see `classify`."""
-        return self._post("/v1/explain", _form(labels, label_set, settings, fields), "image", [path])
+    ) -> dict[str, Any] | str:
+        """Return why FCL answers an image as it does, as `POST /v1/explain` does.
 
-    def _post(self, address: str, data: Mapping[str, Any], field: str, paths: Sequence[Path | str]) -> dict[str, Any]:
+        Args:
+            path: an image file.
+            labels: see `classify`.
+            format: json, or html for the page of `faircontext explain`, as text.
+            label_set: see `classify`.
+            settings: see `classify`.
+            fields: preset, seed and truncate.
+
+        Raises:
+            ServiceError: see `classify`.
+            ArgumentError: see `classify`.
+        """
+        data = _form(labels, label_set, settings, fields | {"format": format})
+        response = self._post("/v1/explain", data, "image", [path])
+        is_page = response.headers.get("Content-Type", "").startswith("text/html")
+        if format == "html" and response.is_success and is_page:
+            return response.text
+        return _answer(response, "answer")
+
+    def _post(self, address: str, data: Mapping[str, Any], field: str, paths: Sequence[Path | str]) -> "httpx.Response":
         with ExitStack() as stack:
-            files = [(field, (Path(path).name, stack.enter_context(_opened(path)))) for path in paths]
+            files = [(field, (_sent_name(path), stack.enter_context(_opened(path)))) for path in paths]
             for pause in self._pauses():
                 for _, (_, file) in files:
                     file.seek(0)
                 response = self._send(address, data, files, last=pause is None)
                 if response is not None and (response.status_code != 429 or pause is None):
-                    return _answer(response)
-                wait = 0.0 if response is None else float(response.headers.get("Retry-After", "1"))
+                    return response
+                wait = 0.0 if response is None else _seconds(response.headers.get("Retry-After", "1"))
                 time.sleep(max(wait, pause or 0.0))
         raise AssertionError("the last try answers or raises")
 
@@ -149,24 +203,57 @@ class Client:
             raise ServiceError(0, "", f"{self._http.base_url}: {type(error).__name__}: {error}") from None
 
 
+def _check_list(argument: str, values: object, of: str) -> None:
+    """Refuse what is no list; a text alone is a list of its letters to Python."""
+    if isinstance(values, str | bytes) or not isinstance(values, Sequence):
+        raise ArgumentError(f"invalid {argument} {str(values)!r}: must be a list of {of}")
+
+
 def _form(
     labels: Sequence[str] | None, label_set: str | None, settings: Sequence[str], fields: Mapping[str, Any]
 ) -> dict[str, Any]:
-    if isinstance(labels, str):
-        raise ArgumentError(f"invalid labels {labels!r}: must be a list of names")
-    data: dict[str, Any] = {name: _text_of(value) for name, value in fields.items()}
+    _check_list("settings", settings, "texts, each name=value")
+    data: dict[str, Any] = {name: _text_of(name, value) for name, value in fields.items() if value is not None}
     if labels is not None:
-        data["labels"] = "\n".join(labels) + "\n"
+        data["labels"] = _lines_of(labels)
     if label_set is not None:
-        data["label_set"] = label_set
-    return data | {"settings": list(settings)}
+        data["label_set"] = _text_of("label_set", label_set)
+    return data | {"settings": _text_of("settings", settings)}
 
 
-def _text_of(value: Field) -> str | list[str]:
+def _lines_of(labels: Sequence[str]) -> str:
+    """Return class names as the service reads them: one a line. What would arrive as others is refused."""
+    _check_list("labels", labels, "names")
+    for position, name in enumerate(labels, 1):
+        check_name(position, name)
+        if name.lstrip().startswith("#"):
+            raise ArgumentError(f"class name number {position}, {name!r}, starts with #, as comments do; rename it")
+    return "\n".join(labels) + "\n"
+
+
+def _text_of(name: str, value: object) -> str | list[str]:
     """Return what a field is sent as."""
-    if isinstance(value, Mapping):
-        return json.dumps(value)
-    return str(value) if isinstance(value, str | int) else [*value]
+    try:
+        if isinstance(value, Mapping):
+            return json.dumps(dict(value), allow_nan=False)
+        if isinstance(value, str | int):
+            return _encodable(str(value))
+        if isinstance(value, Sequence) and all(isinstance(one, str) for one in value):
+            return [_encodable(one) for one in value]
+    except (TypeError, ValueError):  # of JSON, or stray bytes
+        pass
+    hint = "must be a text, a whole number, True or False, a list of texts, or an object of JSON"
+    raise ArgumentError(f"invalid {name} {one_line(str(value))[:60]}: {hint}")
+
+
+def _encodable(text: str) -> str:
+    text.encode()
+    return text
+
+
+def _sent_name(path: Path | str) -> str:
+    """Return what a file is called in a request; stray bytes, which cannot be sent, as escapes."""
+    return Path(path).name.encode("utf-8", "backslashreplace").decode()
 
 
 def _opened(path: Path | str) -> Any:
@@ -176,13 +263,40 @@ def _opened(path: Path | str) -> Any:
         raise ArgumentError(f"{path}: {reason_of(error)}") from None
 
 
-def _answer(response: "httpx.Response") -> dict[str, Any]:
-    """Return what was answered, or raise what the service says."""
+def _seconds(retry_after: str) -> float:
+    """Return how long a busy service wants to be left alone: a number of seconds or a date (RFC 9110, 10.2.3)."""
     try:
-        document: dict[str, Any] = response.json()
+        if retry_after.strip().isdecimal():
+            wait = float(retry_after)
+        else:
+            then = email.utils.parsedate_to_datetime(retry_after)
+            wait = (then.replace(tzinfo=then.tzinfo or UTC) - datetime.now(UTC)).total_seconds()
+    except (ValueError, OverflowError):
+        return 1.0
+    return min(max(wait, 0.0), _LONGEST_WAIT)
+
+
+def _answer(response: "httpx.Response", key: str) -> dict[str, Any]:
+    """Return what was answered, a document that has a key, or raise what the service says."""
+    try:
+        document = response.json()
     except ValueError:
-        document = {}
-    if response.is_success and document:
+        document = None
+    document = document if isinstance(document, dict) else {}
+    if response.is_success and key in document:
         return document
-    problem = document.get("error", {"field": "", "message": f"the service answered {response.status_code}"})
-    raise ServiceError(response.status_code, problem["field"], problem["message"])
+    problem = document.get("error")
+    if not response.is_success and isinstance(problem, dict) and isinstance(problem.get("message"), str):
+        raise ServiceError(response.status_code, str(problem.get("field", "")), problem["message"])
+    what = "none of faircontext's answers; is the address that of `faircontext serve`?"
+    raise ServiceError(response.status_code, "", f"{response.url}: status {response.status_code} with {what}")
+
+
+def _entries(response: "httpx.Response", paths: Sequence[Path | str]) -> list[dict[str, Any]]:
+    """Return the answers for images: an image's stand together, under its name as it is here and not as it was sent."""
+    entries = _answer(response, "answers")["answers"]
+    each, rest = divmod(len(entries), len(paths)) if isinstance(entries, list) else (0, 0)
+    if each == 0 or rest or not all(isinstance(entry, dict) for entry in entries):
+        what = f"no list of answers for {len(paths):,} images"
+        raise ServiceError(response.status_code, "", f"{response.url}: status {response.status_code} with {what}")
+    return [{**entry, "path": _sent_name(paths[index // each])} for index, entry in enumerate(entries)]

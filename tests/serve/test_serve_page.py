@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from PIL import Image
 
 from services import NAMES, Running, running
 
@@ -151,7 +152,58 @@ def test_what_is_refused_is_told_and_a_correction_is_answered(page: Any, sent: l
     expect(page.locator("#result")).to_be_visible()
     assert not page.locator("#problem").is_visible()
     page.set_input_files("#photo-file", sent[3])
+    assert not page.locator("#result").is_visible()
     expect(page.locator("#problem")).to_have_text("03.jpg: not an image but text")
+    assert not page.locator("#result").is_visible()
+    page.set_input_files("#photo-file", sent[1])
+    expect(page.locator("#result")).to_be_visible()
+    assert not page.locator("#problem").is_visible()
+    page.fill("#seed", "x")
+    page.click("#ask")
+    expect(page.locator("#problem")).to_contain_text("invalid seed")
+    assert not page.locator("#result").is_visible()
+    page.select_option("#method", "zero_shot")
+    page.fill("#seed", "")
+    page.fill("#settings", "")
+    page.set_input_files("#photo-file", sent[3])
+    expect(page.locator("#problem")).to_have_text("03.jpg: not an image but text")
+    assert not page.locator("#result").is_visible()
+
+
+def test_a_new_photo_ends_the_question_before_it(page: Any, sent: list[Path], tmp_path: Path, service: Running) -> None:
+    with Image.open(sent[1]) as image:
+        image.crop((0, 0, 50, 40)).save(tmp_path / "small.png")
+    ended: list[str] = []
+    page.on("requestfailed", lambda request: ended.append(request.url))
+    page.select_option("#label-set", "pets")
+    page.click("#settings-details summary")
+    page.fill("#settings", "masks=500 steps=200")
+    page.set_input_files("#photo-file", sent[0])
+    expect(page.locator("#photo-status")).to_have_text("Looking at the photo …")
+    page.fill("#settings", "masks=4")
+    page.set_input_files("#photo-file", tmp_path / "small.png")
+    expect(page.locator("#result")).to_be_visible()
+    assert ended == [f"{service.url}/v1/explain"]
+    with service.http() as http:
+        form, files = {"label_set": "pets", "settings": "masks=4"}, {"image": (tmp_path / "small.png").read_bytes()}
+        found = http.post("/v1/explain", data=form, files=files).json()
+    assert page.locator("#answer").inner_text() == found["answer"]
+    assert page.locator("#words").inner_text() == found["in_words"]
+    assert page.locator("#photo-name").inner_text() == "small.png"
+    assert page.locator("#preview").evaluate("(image) => [image.naturalWidth, image.naturalHeight]") == [50, 40]
+    assert page.locator("#ask").is_enabled()
+    assert not page.locator("#cancel").is_visible()
+    # A photo that is not asked about, for want of classes, ends the question too.
+    page.fill("#settings", "masks=500 steps=200")
+    page.click("#ask")
+    expect(page.locator("#cancel")).to_be_visible()
+    assert not page.locator("#result").is_visible()
+    page.select_option("#label-set", "")
+    page.set_input_files("#photo-file", sent[0])
+    expect(page.locator("#cancel")).to_be_hidden()
+    page.wait_for_timeout(100)
+    assert len(ended) == 2
+    assert page.locator("#photo-status").inner_text() == ""
 
 
 def batch(page: Any, files: list[Path], method: str = "zero_shot") -> None:
@@ -258,12 +310,27 @@ def test_narrow_and_dark_pages_lose_nothing(page: Any, sent: list[Path]) -> None
     expect(page.locator("#result")).to_be_visible()
     assert page.evaluate("document.documentElement.scrollWidth") <= 360
     assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(20, 24, 28)"
+    bars = page.locator("#bars td.bars").first.bounding_box()
+    assert bars["width"] > 250
+    assert bars["y"] >= sum(page.locator("#bars tbody .number").first.bounding_box()[side] for side in ("y", "height"))
+    heads = page.locator("#bars thead .number").evaluate_all(
+        "(cells) => cells.map((c) => c.getBoundingClientRect().right)"
+    )
+    first = page.locator("#bars tbody tr").first.locator(".number")
+    assert first.evaluate_all("(cells) => cells.map((c) => c.getBoundingClientRect().right)") == heads
     no_violations(page)
-    page.click("#tab-batch")
-    page.set_input_files("#batch-files", sent[:2])
-    expect(page.locator("#answers img")).to_have_count(2)
+    batch(page, sent[2:4])
+    expect(page.locator("#batch-status")).to_have_text("2 of 2 answered, 1 of them unreadable.")
     assert page.evaluate("document.documentElement.scrollWidth") <= 360
+    reason = page.locator("#answers .reason")
+    assert reason.all_inner_texts() == ["not an image but text"]
+    assert reason.bounding_box()["x"] + reason.bounding_box()["width"] < 360 - 13
+    assert page.locator("#sideways").is_visible()
     no_violations(page)
+    page.set_viewport_size({"width": 1000, "height": 740})
+    assert not reason.is_visible()
+    assert not page.locator("#sideways").is_visible()
+    assert table(page)[1][6] == "not an image but text"
 
 
 def test_the_documentation_of_the_api_needs_no_network(page: Any, service: Running) -> None:

@@ -96,6 +96,7 @@ function show(before = "") {
   const hidden = visible.length < rows.length ? ` ${visible.length} shown.` : "";
   at("batch-status").textContent = rows.length
     ? `${before}${done} of ${rows.length} answered${errors ? `, ${errors} of them unreadable` : ""}.${hidden}` : "No photos yet.";
+  at("sideways").hidden = rows.length === 0;
   at("start").disabled = running !== null || done === rows.length || classNames().length === 0;
   at("stop").disabled = running === null;
   at("clear").disabled = running !== null || rows.length === 0;
@@ -120,10 +121,19 @@ function line(row) {
     if (index === 4 || index === 5) cell.className = "number";
     return cell;
   });
+  if (row.error) cells[1].append(reason(row.error));
   const first = document.createElement("td");
   first.append(row.thumbnail);
   row.line.replaceChildren(first, ...cells);
   return row.line;
+}
+
+// What the last column says, which a narrow page shows under the name.
+function reason(text) {
+  const made = document.createElement("span");
+  made.className = "reason";
+  made.textContent = text;
+  return made;
 }
 
 // Drawn small once, so that a thousand photos are not kept decoded.

@@ -14,8 +14,14 @@ export function onFailure(callback) {
   failed = callback;
 }
 
+// What is seen is the answer to the last question, or none: a new photo ends the question before it.
 export function takePhoto(taken) {
   file = taken;
+  running?.abort();
+  running = null;
+  at("cancel").hidden = at("result").hidden = true;
+  at("photo-status").textContent = "";
+  failed(null);
   at("photo-name").textContent = file.name || "a pasted photo";
   URL.revokeObjectURL(at("preview").src);
   at("preview").src = URL.createObjectURL(file);
@@ -29,29 +35,38 @@ function ready() {
 
 async function answer() {
   if (running) return;
-  running = new AbortController();
+  const mine = running = new AbortController();
+  const name = file.name || "photo";
   at("cancel").hidden = false;
+  at("result").hidden = true;
   at("photo-status").textContent = "Looking at the photo …";
   failed(null);
   ready();
   try {
     const explains = chosenMethod().name === "fcl" && at("prompts").value === "single";
     const form = formOf(explains);
-    form.append(explains ? "image" : "images", file, file.name || "photo");
-    const answered = await ask(explains ? "v1/explain" : "v1/classify", form, running.signal);
-    if (explains) showExplained(answered);
-    else showAnswered(answered);
-    at("photo-status").textContent = `Answered: ${at("answer").textContent}.`;
-    at("result").hidden = false;
-    at("answer").focus();
+    form.append(explains ? "image" : "images", file, name);
+    const answered = await ask(explains ? "v1/explain" : "v1/classify", form, mine.signal);
+    if (running === mine) show(answered, explains, name);
   } catch (error) {
+    if (running !== mine) return;
     at("photo-status").textContent = error.name === "AbortError" ? "Stopped." : "";
     if (error.name !== "AbortError") failed(error);
   } finally {
-    running = null;
-    at("cancel").hidden = true;
-    ready();
+    if (running === mine) {
+      running = null;
+      at("cancel").hidden = true;
+      ready();
+    }
   }
+}
+
+function show(answered, explains, name) {
+  if (explains) showExplained(answered);
+  else showAnswered(answered, name);
+  at("photo-status").textContent = `Answered: ${at("answer").textContent}.`;
+  at("result").hidden = false;
+  at("answer").focus();
 }
 
 function showExplained(found) {
@@ -71,9 +86,9 @@ function showExplained(found) {
   showRivals();
 }
 
-function showAnswered(found) {
+function showAnswered(found, name) {
   const entry = found.answers[0];
-  if (entry.error) throw new Error(`${entry.path}: ${entry.error}`);
+  if (entry.error) throw new Error(`${name}: ${entry.error}`);
   explained = null;
   at("answer").textContent = entry.prediction;
   const changed = entry.prediction === entry.zero_shot ? "Zero-shot says the same." : `Zero-shot says ${entry.zero_shot}.`;
@@ -95,11 +110,11 @@ function showNotes(lines) {
 function showBars(rows, answer, voted) {
   at("votes-head").hidden = !voted;
   const lines = rows.map((row) => {
-    const line = document.createElement("tr");
+    const line = element("tr", "", "row");
     line.className = row.name === answer ? "answer" : "";
-    const head = element("th", row.name);
+    const head = element("th", row.name, "rowheader");
     head.scope = "row";
-    const bars = element("td", "");
+    const bars = element("td", "", "cell");
     bars.className = "bars";
     bars.append(bar("before", row.before), bar("after", row.after));
     line.append(head, bars, number(percent(row.before)), number(percent(row.after)));
@@ -160,14 +175,16 @@ function showMap() {
   at("trust").textContent = `${what} ${trust}`;
 }
 
-function element(kind, text) {
+// The role is said where a narrow page shows a table's parts as blocks, which may cost them theirs.
+function element(kind, text, role = null) {
   const made = document.createElement(kind);
   made.textContent = text;
+  if (role) made.setAttribute("role", role);
   return made;
 }
 
 function number(text) {
-  const cell = element("td", text);
+  const cell = element("td", text, "cell");
   cell.className = "number";
   return cell;
 }
