@@ -111,6 +111,45 @@ def test_a_method_of_other_settings_in_another_order_is_refused(tmp_path: Path) 
         write_tables(find_runs([tmp_path]), "paper", "md", "top1", print)
 
 
+STREAM = {"settings": {"tda": {"alpha": 2.0}}, "views": {"count": 64}}
+"""What a run says of TDA besides the order."""
+
+OTHERS = {
+    "settings": ({"settings": {"tda": {"alpha": 4.0}}}, r"settings\.alpha 2\.0 and 4\.0"),
+    "limit": ({"limit": 15}, "limit 20 and 15"),
+    "images": ({"images": 15}, r"limit 20 and 15; stream\.horizon 20 and 15"),
+    "views": ({"views": {"count": 32}}, r"views\.count 64 and 32"),
+    "split": ({"split": "val"}, r'dataset\.split "test" and "val"'),
+    "setting that one lacks": ({"exif": True}, "exif null and true"),
+}
+
+
+@pytest.mark.parametrize("kind", OTHERS)
+def test_orders_that_differ_in_more_than_the_order_are_not_averaged(kind: str, tmp_path: Path) -> None:
+    other, named = OTHERS[kind]
+    right = {"zero_shot": range(10), "tda": range(10)}
+    first = write_stream(tmp_path, "dtd", right, 0, **STREAM)
+    second = write_stream(tmp_path, "dtd", right, 1, **STREAM | other)
+    runs = find_runs([tmp_path])
+    said = f"^{first} and {second}: both measure tda on dtd, with other settings: {named}; .* variant tda-SUFFIX$"
+    for layout in ("md", "csv"):
+        with pytest.raises(FairContextError, match=said):
+            write_tables(runs, "paper", layout, "top1", print)  # type: ignore[arg-type]
+    with pytest.raises(FairContextError, match=said):
+        build_page(runs, 0)
+    with pytest.raises(FairContextError, match=said):
+        draw_positions(join_orders(group_runs(runs))[0], Sidecars())
+
+
+def test_an_interrupted_order_and_a_limit_that_leaves_nothing_out_are_no_other_settings(tmp_path: Path) -> None:
+    right = {"zero_shot": range(10), "tda": range(10)}
+    write_stream(tmp_path, "dtd", right, 0, **STREAM)
+    write_stream(tmp_path, "dtd", right, 1, **STREAM, limit=20)
+    write_stream(tmp_path, "dtd", right, 2, **STREAM, answered=15)
+    row = shown(stream_tables(block_of(tmp_path))[0])[1]
+    assert (row["Orders"], row["n"]) == ("0 1 2", "15")
+
+
 def test_one_order_has_no_deviation_and_is_tested_as_such(tmp_path: Path) -> None:
     accuracies, comparisons = stream_tables(block_of(orders(tmp_path, right=TDA[:1])))
     assert shown(accuracies)[1]["SD of orders"] == "-"

@@ -2,6 +2,7 @@
 
 import json
 import math
+import shutil
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
@@ -195,6 +196,41 @@ def test_without_any_state_the_stream_starts_anew(
         path.unlink()
     assert run(make(), tmp_path, resume=True, said=said).equals(whole[0])
     assert said[0] == f"{out}: no state goes with the rows that are there; the stream starts anew"
+
+
+def as_folder(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+
+
+@pytest.mark.parametrize(
+    ("spoil", "said"),
+    [
+        (lambda out: (shutil.rmtree(out / "state"), (out / "state").write_text("")), r"state: .*not a directory"),
+        (
+            lambda out: as_folder(max((out / "state").iterdir())),
+            r"safetensors: cannot be read: is a directory; .*resume",
+        ),
+        (lambda out: as_folder(max((out / "parts").iterdir())), r"parquet: cannot be read: is a directory; .*resume"),
+        (lambda out: (out / "state/000009-0-tda.safetensors").mkdir(), r"000009.*: is a folder, where .*; delete it"),
+    ],
+)
+def test_what_is_no_file_is_told_before_a_row_is_deleted(
+    spoil: Callable[[Path], object],
+    said: str,
+    make: Callable[..., Plan],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(store_module, "STATE_ROWS", 9)
+    with pytest.raises(KeyboardInterrupt):
+        run(make(), tmp_path, stopped(12))
+    out = tmp_path / "stream-order-0"
+    spoil(out)
+    before = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
+    with pytest.raises(ArgumentError, match=f"^{out}.*{said}"):
+        run(make(), tmp_path, resume=True)
+    assert {path: path.read_bytes() for path in out.rglob("*") if path.is_file()} == before
 
 
 def test_a_state_that_came_without_its_part_counts_for_nothing(

@@ -126,6 +126,7 @@ def test_settings_that_authors_chose_for_a_set_are_marked(
         (("--engine", "ray"), "--engine ray is not possible with tda, which answers images one after another; "),
         (("--workers", "auto"), "--workers auto is not possible with tda, which answers images one after another; "),
         (("--multi-label",), "--multi-label answers with zero_shot alone, since the other methods choose one class "),
+        (("--orders",), "--orders needs at least one number, for example --orders 0 1 2"),
         (("--orders", "-1"), "--orders -1 is not possible; give whole numbers from 0 to 999"),
     ],
 )

@@ -20,7 +20,7 @@ from faircontext.errors import ArgumentError, and_more, reason_of
 from faircontext.metrics.checks import ROUNDING
 from faircontext.runs.records import SCHEMA_VERSION, is_analysis, to_numpy
 
-__all__ = ["check_positions", "check_rows", "check_same", "check_same_origin", "read_document"]
+__all__ = ["check_positions", "check_rows", "check_same", "check_same_origin", "differing", "read_document"]
 
 
 @dataclass(frozen=True)
@@ -319,17 +319,23 @@ def check_same_origin(folder: Path, earlier: Mapping[str, Any], now: Mapping[str
         check_same(folder, *({"activation": document["model"].get("activation")} for document in (earlier, now)))
 
 
-def _differences(earlier: Any, now: Any, name: str = "") -> Iterator[str]:
-    if isinstance(earlier, Mapping) and isinstance(now, Mapping):
-        for key in dict.fromkeys([*earlier, *now]):
-            inner = f"{name}.{key}" if name else str(key)
-            yield from _differences(earlier.get(key), now.get(key), inner)
-    elif name == "stored" and earlier != now:
-        held = " and ".join(earlier or ["neither scores nor embeddings"])
-        asked = " and ".join(f"--{one}" for one in now or ()) or "neither --scores nor --embeddings"
-        yield f"its rows hold {held}, and {asked} {'is' if len(now or ()) == 1 else 'are'} asked for"
-    elif earlier != now:
-        yield f"{name} was {_short(earlier)} and is {_short(now)}"
+def differing(first: Any, second: Any, name: str = "") -> Iterator[tuple[str, Any, Any]]:
+    """Yield the name of each entry, however deep, in which two documents differ, with its value in both."""
+    if isinstance(first, Mapping) and isinstance(second, Mapping):
+        for key in dict.fromkeys([*first, *second]):
+            yield from differing(first.get(key), second.get(key), f"{name}.{key}" if name else str(key))
+    elif first != second:
+        yield name, first, second
+
+
+def _differences(earlier: Any, now: Any) -> Iterator[str]:
+    for name, was, one in differing(earlier, now):
+        if name == "stored":
+            held = " and ".join(was or ["neither scores nor embeddings"])
+            asked = " and ".join(f"--{part}" for part in one or ()) or "neither --scores nor --embeddings"
+            yield f"its rows hold {held}, and {asked} {'is' if len(one or ()) == 1 else 'are'} asked for"
+        else:
+            yield f"{name} was {_short(was)} and is {_short(one)}"
 
 
 def _short(value: Any) -> str:

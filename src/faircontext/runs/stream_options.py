@@ -30,7 +30,9 @@ class StreamOptions:
 
     def check_orders(self) -> None:
         """Check what can be checked before anything is read; raise `ArgumentError` where a value cannot be used."""
-        if not self.orders or min(self.orders) < 0 or max(self.orders) >= _MOST_ORDERS:
+        if not self.orders:
+            raise ArgumentError("--orders needs at least one number, for example --orders 0 1 2")
+        if min(self.orders) < 0 or max(self.orders) >= _MOST_ORDERS:
             raise ArgumentError(
                 f"--orders {' '.join(map(str, self.orders))} is not possible; give whole numbers from 0 to "
                 f"{_MOST_ORDERS - 1}"

@@ -3,6 +3,7 @@
 An image counts where all orders, and all that is compared with them, have it.
 """
 
+import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -11,6 +12,8 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Int, Shaped
 
+from faircontext.errors import ArgumentError, and_more
+from faircontext.runs.checks import differing
 from faircontext.runs.groups import RunGroup, RunSettings, common_images, describe_stream
 from faircontext.runs.results import Result
 
@@ -158,13 +161,20 @@ class StreamRuns:
 
     @cached_property
     def _results(self) -> Mapping[str, Mapping[str, Mapping[int, Result]]]:
-        """Results with an answer of methods with a memory, by method, data set and order."""
+        """Results with an answer of methods with a memory, by method, data set and order.
+
+        Raises:
+            ArgumentError: orders of a method on a data set differ in more than the order of the images.
+        """
         found: dict[str, dict[str, dict[int, Result]]] = {}
         for order, group in self.groups.items():
             for name, results in group.results.items():
                 for method, result in results.items():
                     if result.has_memory and result.n:
-                        found.setdefault(method, {}).setdefault(name, {})[order] = result
+                        held = found.setdefault(method, {}).setdefault(name, {})
+                        if held:
+                            _check_orders(next(iter(held.values())), result)
+                        held[order] = result
         return found
 
     @cached_property
@@ -201,6 +211,30 @@ class StreamRuns:
     def baselines(self) -> list[str]:
         """What methods without a memory are called, zero-shot first."""
         return [method for method in self.episodic.methods if self.baseline(method, self.datasets)]
+
+
+def _check_orders(first: Result, second: Result) -> None:
+    """Refuse two orders of a method on a data set that differ in more than the order of the images."""
+    if differences := list(differing(_facts_of_stream(first), _facts_of_stream(second))):
+        shown = and_more([f"{name} {json.dumps(a)} and {json.dumps(b)}" for name, a, b in differences], separator="; ")
+        raise ArgumentError(
+            f"{first.run.folder} and {second.run.folder}: both measure {first.method} on {first.dataset}, with other "
+            f"settings: {shown}; orders are averaged only where nothing else differs: name one, or call a variant "
+            f"{first.method}-SUFFIX"
+        )
+
+
+def _facts_of_stream(result: Result) -> dict[str, Any]:
+    """Return what the answers of a method with a memory depend on besides the order; an interrupted run's as whole."""
+    config, apart = result.config, ("limit", "dataset", "shard", "methods", "stored", "stream")
+    stream, dataset = config["stream"], config["dataset"]
+    return {
+        "settings": result.settings,
+        "limit": min(dataset["images"], config["limit"] or dataset["images"]),
+        "dataset": {key: dataset[key] for key in ("split", "hash")},
+        "stream": {key: stream.get(key) for key in ("horizon", "streams") if key in stream},
+        **{key: value for key, value in config.items() if key not in apart},
+    }
 
 
 def join_orders(groups: Sequence[RunGroup]) -> list[RunGroup]:

@@ -7,7 +7,7 @@ first; the part's taking its name commits both. `--resume` goes on from the newe
 import json
 import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +23,8 @@ from torch import Tensor
 from faircontext import __version__
 from faircontext.backbones.towers import tensor_bytes, write_tensors
 from faircontext.episode import Episode
-from faircontext.errors import ArgumentError
-from faircontext.files import digest_of_parts, to_json, writing
+from faircontext.errors import ArgumentError, reason_of
+from faircontext.files import check_folder, digest_of_parts, to_json, writing
 from faircontext.labels import LabelSpace
 from faircontext.methods import Method, StreamMethod, StreamState
 from faircontext.methods.stream import check_origin
@@ -135,16 +135,15 @@ class Streams:
             folder: of a run that is not complete.
 
         Raises:
-            ArgumentError: a state is of something else.
+            ArgumentError: a state is of something else, or a file or the folder of states cannot be read or written;
+                then nothing has been deleted.
         """
+        check_folder(folder / "state")
         parts = sorted(_generations(folder / "parts"), key=lambda one: one[1])
         whole = next((number for path, number in reversed(parts) if self._take(folder, path, number)), 0)
-        for path, number in [*parts, *_generations(folder / "state")]:
-            if number > whole:
-                path.unlink(missing_ok=True)
-        for path in (folder / "state").glob("*.partial"):
-            path.unlink(missing_ok=True)
-        (folder / "rows.parquet").unlink(missing_ok=True)  # it holds what the parts hold
+        later = [path for path, number in [*parts, *_generations(folder / "state")] if number > whole]
+        # rows.parquet holds what the parts hold
+        _delete([*later, *(folder / "state").glob("*.partial"), folder / "rows.parquet"])
         if parts and not whole:
             self._start()
             self._warn(f"{folder}: no state goes with the rows that are there; the stream starts anew")
@@ -153,10 +152,11 @@ class Streams:
 
     def _take(self, folder: Path, part: Path, number: int) -> bool:
         """Take the states of a generation, if all of it is whole."""
+        _check_readable(part)
         try:
             with pq.ParquetFile(part) as file:
                 facts = json.loads(file.schema_arrow.metadata[STATES])
-        except (OSError, pa.ArrowException, KeyError, TypeError, ValueError):
+        except (OSError, pa.ArrowException, KeyError, TypeError, ValueError):  # readable, and so damaged
             return False
         states: dict[StreamMethod, StreamState] = {}
         for method, path in self._paths(folder, number).items():
@@ -203,6 +203,34 @@ def _generations(folder: Path) -> list[tuple[Path, int]]:
     """Return the files of a folder that are called by a number, with it."""
     files = folder.iterdir() if folder.is_dir() else ()
     return [(path, int(match[1])) for path in files if (match := re.match(r"(\d{6})[-.]", path.name))]
+
+
+def _check_readable(path: Path) -> bool:
+    """Return whether a file is there; refuse one that cannot be read, which says nothing of its content.
+
+    Raises:
+        ArgumentError: it cannot be read, for example because it is a folder.
+    """
+    try:
+        with path.open("rb") as file:
+            file.read(1)
+    except FileNotFoundError:
+        return False
+    except OSError as error:
+        raise ArgumentError(
+            f"{path}: cannot be read: {reason_of(error)}; make it readable, or delete it, and go on with --resume"
+        ) from None
+    return True
+
+
+def _delete(paths: Iterable[Path]) -> None:
+    """Delete files; what cannot be deleted as it is a folder is told before one is."""
+    paths = [*paths]
+    if folders := [path for path in paths if path.is_dir()]:
+        raise ArgumentError(f"{folders[0]}: is a folder, where a file should be; delete it, and go on with --resume")
+    for path in paths:
+        with writing(path):
+            path.unlink(missing_ok=True)
 
 
 def _digest(tensors: Mapping[str, Tensor]) -> str:
@@ -253,8 +281,11 @@ def read_state(
         config: hash of the run's configuration.
 
     Raises:
-        ArgumentError: the state is of another method, setting, label space or model; the message names what differs.
+        ArgumentError: the state is of another method, setting, label space or model; the message names what differs;
+            or the file is there and cannot be read.
     """
+    if not _check_readable(path):
+        return None
     try:
         with safe_open(path, "pt") as file:
             facts = json.loads(file.metadata()["faircontext"])
@@ -262,7 +293,7 @@ def read_state(
         if facts["format"] != _FORMAT or facts["sha256"] != _digest(tensors):
             return None
         was, seen, chain = facts["origin"], int(facts["seen"]), facts["chain"]
-    except (OSError, SafetensorError, KeyError, TypeError, ValueError):
+    except (OSError, SafetensorError, KeyError, TypeError, ValueError):  # readable, and so damaged
         return None
     origin = method.origin(labels, horizon)
     try:
