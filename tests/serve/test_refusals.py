@@ -3,37 +3,13 @@
 import json
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
-from PIL import Image
 
-from services import Running, running
-
-Sent = tuple[str, tuple[str, bytes]]
-
-
-@pytest.fixture(scope="module")
-def photo(tmp_path_factory: pytest.TempPathFactory, make_image: Callable[..., np.ndarray]) -> Sent:
-    file = tmp_path_factory.mktemp("photo") / "photo.png"
-    Image.fromarray(make_image(1, 40, 40)).save(file)
-    return "images", (file.name, file.read_bytes())
-
-
-def problem(response: Any) -> dict[str, Any]:
-    """Return what a refusal says, and check its form."""
-    document = response.json()
-    assert list(document) == ["error"]
-    error: dict[str, Any] = document["error"]
-    assert error["status"] == response.status_code
-    assert error["message"]
-    assert "\n" not in error["message"]
-    assert response.headers["content-type"] == "application/json"
-    return error
-
+from services import Running, Sent, problem, running
 
 MANY = "\n".join(f"class {number}" for number in range(2001))
 
@@ -161,69 +137,6 @@ def test_a_body_that_is_no_form_is_refused(service: Running, content: bytes, kin
         response = http.post("/v1/classify", content=content, headers={"Content-Type": kind})
     assert response.status_code == status
     assert problem(response)["field"] in ("Content-Type", "body")
-
-
-KIND = "multipart/form-data; boundary=b"
-
-
-def part(name: str, content: bytes, file: bytes | None = None) -> bytes:
-    """Return a part of a form, with the line break after it."""
-    named = b"" if file is None else b'; filename="' + file + b'"'
-    return (
-        b'--b\r\nContent-Disposition: form-data; name="'
-        + name.encode()
-        + b'"'
-        + named
-        + b"\r\n\r\n"
-        + content
-        + b"\r\n"
-    )
-
-
-def send(service: Running, content: bytes, kind: str = KIND) -> Any:
-    with service.http() as http:
-        return http.post("/v1/classify", content=content, headers={"Content-Type": kind})
-
-
-def test_a_form_that_ends_early_is_refused(service: Running, photo: Sent) -> None:
-    """Its length is as was announced: only the last boundary tells that no part is missing."""
-    head = part("labels", b"a,b") + part("method", b"zero_shot")
-    first = part("images", photo[1][1], b"1.png")
-    whole = head + first + part("images", photo[1][1], b"2.png")
-    for cut in (whole, whole[:-2], whole[:-40], head + first + part("seed", b"1"), whole + b"--b", whole + b"--b-"):
-        error = problem(send(service, cut))
-        assert (error["status"], error["field"]) == (400, "body")
-        assert error["message"].startswith("invalid body: ended early")
-    for ended in (whole + b"--b--", whole + b"--b--\r\n"):
-        answers = send(service, ended).json()["answers"]
-        assert [entry["path"] for entry in answers] == ["1.png", "2.png"]
-
-
-def test_text_is_utf_8(service: Running, photo: Sent) -> None:
-    rest = part("method", b"zero_shot") + part("images", photo[1][1], b"1.png") + b"--b--\r\n"
-    for field in ("labels", "settings", "strange"):
-        error = problem(send(service, part(field, b"caf\xe9,b") + rest))
-        expected = (422, field, f"invalid {field}: must be text in UTF-8")
-        assert (error["status"], error["field"], error["message"]) == expected
-    marked = send(service, part("labels", "\ufeffcat,dog".encode()) + rest).json()
-    assert {entry["prediction"] for entry in marked["answers"]} <= {"cat", "dog"}
-    assert [one["name"] for one in marked["answers"][0]["top"]] in (["cat", "dog"], ["dog", "cat"])
-
-
-def test_what_a_form_may_not_have_is_said(service: Running, photo: Sent) -> None:
-    form = part("labels", b"a,b") + part("method", b"zero_shot") + part("images", photo[1][1], b"1.png") + b"--b--\r\n"
-    for kind, message in (
-        ("multipart/form-data", "must be multipart/form-data with a boundary"),
-        (f"multipart/form-data; boundary={'x' * 5000}", "the boundary must have at most 256 characters"),
-        ("multipart/form-data; charset=utf-16; boundary=b", "charset must be UTF-8, or left out"),
-    ):
-        error = problem(send(service, form, kind))
-        expected = (415, "Content-Type", f"invalid Content-Type: {message}")
-        assert (error["status"], error["field"], error["message"]) == expected
-    assert send(service, form, "multipart/form-data; charset=UTF-8; boundary=b").status_code == 200
-    error = problem(send(service, form.replace(b"1.png", b"x" * 5000)))
-    assert (error["status"], error["field"]) == (400, "body")
-    assert error["message"].startswith("invalid body: the name of a file or of a field")
 
 
 def test_other_paths_and_methods_are_refused_in_json(service: Running) -> None:
