@@ -387,7 +387,10 @@ def test_at_a_learning_rate_of_zero_several_templates_are_averaged(
 @pytest.mark.parametrize(
     ("template", "reason"),
     [
-        ("{} texture.", r"'\{\} texture.' has no words before the class name for \w+ to learn"),
+        (
+            "{} texture.",
+            r"'\{\} texture.' has no words before the class name for \w+ to learn; use other prompts, or a .*",
+        ),
         ("photo{}", r"'photo\{\}' runs into the class name, as in 'photodog' \(put a blank .*"),
     ],
 )

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from services import NAMES, Running, running
+from services import NAMES, Running, Sent, running
 
 
 @pytest.fixture(scope="session")
@@ -43,3 +43,11 @@ def sent(tmp_path_factory: pytest.TempPathFactory, make_image: Callable[..., np.
     (folder / "03.jpg").write_bytes(b"no picture")
     (folder / "08.jpg").write_bytes((folder / "07.jpg").read_bytes()[:300])
     return sorted(folder.iterdir())
+
+
+@pytest.fixture(scope="session")
+def photo(tmp_path_factory: pytest.TempPathFactory, make_image: Callable[..., np.ndarray]) -> Sent:
+    """A photo as a field of a form."""
+    file = tmp_path_factory.mktemp("photo") / "photo.png"
+    Image.fromarray(make_image(1, 40, 40)).save(file)
+    return "images", (file.name, file.read_bytes())

@@ -2,6 +2,7 @@
 
 import signal
 import socket
+import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -174,6 +175,33 @@ def test_at_the_end_what_was_accepted_is_answered(
         host, port = started.url.removeprefix("http://").split(":")
         with pytest.raises(ConnectionRefusedError):
             socket.create_connection((host, int(port)))
+
+
+def test_beyond_the_grace_what_is_under_way_is_refused(
+    model_words: tuple[str, ...], sent: list[Path], tmp_path: Path
+) -> None:
+    """The worker is at an image that takes longer than the server waits; the process ends with 0 all the same."""
+    code = "; ".join(
+        (
+            "import sys, faircontext.serve.server as server",
+            "server._GRACE = 1",
+            "from faircontext.cli import main",
+            "sys.exit(main())",
+        )
+    )
+    with (
+        running(tmp_path, *model_words, command=(sys.executable, "-c", code)) as started,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        job = pool.submit(post, started, SLOW | {"settings": "masks=1000 steps=1000"}, sent[0], 1)
+        started.wait_for("faircontext_queue_images", 1)
+        time.sleep(0.5)
+        assert started.end() == 0
+        refused = job.result(60)
+        assert (refused.status_code, refused.json()["error"]["reason"]) == (503, "closing")
+        assert started.process.stdout is not None
+        assert started.process.stdout.read() == "faircontext: ended\n"
+        assert "terminate called" not in started.log.read_text()
 
 
 def test_nothing_that_was_sent_stays(model_words: tuple[str, ...], sent: list[Path], tmp_path: Path) -> None:

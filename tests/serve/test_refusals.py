@@ -3,37 +3,13 @@
 import json
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
-from PIL import Image
 
-from services import Running, running
-
-Sent = tuple[str, tuple[str, bytes]]
-
-
-@pytest.fixture(scope="module")
-def photo(tmp_path_factory: pytest.TempPathFactory, make_image: Callable[..., np.ndarray]) -> Sent:
-    file = tmp_path_factory.mktemp("photo") / "photo.png"
-    Image.fromarray(make_image(1, 40, 40)).save(file)
-    return "images", (file.name, file.read_bytes())
-
-
-def problem(response: Any) -> dict[str, Any]:
-    """Return what a refusal says, and check its form."""
-    document = response.json()
-    assert list(document) == ["error"]
-    error: dict[str, Any] = document["error"]
-    assert error["status"] == response.status_code
-    assert error["message"]
-    assert "\n" not in error["message"]
-    assert response.headers["content-type"] == "application/json"
-    return error
-
+from services import Running, Sent, problem, running
 
 MANY = "\n".join(f"class {number}" for number in range(2001))
 
@@ -93,7 +69,11 @@ MANY = "\n".join(f"class {number}" for number in range(2001))
             "prompts",
             "invalid prompts: 16,001 of 2 class names, at most 16,000 in all",
         ),
-        ({"labels": "a,b", "unknown": "thresholds.json"}, "unknown", "invalid unknown: string should match pattern"),
+        (
+            {"labels": "a,b", "unknown": "thresholds.json"},
+            "unknown",
+            "invalid unknown: must be probability, cosine or energy, with =VALUE",
+        ),
         ({"labels": "a,b", "unknown": "cosine=1e400"}, "unknown", "invalid threshold '1e400'"),
     ],
 )

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import httpx
 
@@ -16,6 +17,9 @@ from helpers import DEFAULT_SIGNALS
 
 NAMES = ("cat", "dog", "rocket", "horse")
 """Class names that the services of tests are asked about."""
+
+Sent = tuple[str, tuple[str, bytes]]
+"""A file as a field of a form: the field, the file's name and its content."""
 
 
 @dataclass
@@ -56,18 +60,19 @@ class Running:
 
 
 @contextmanager
-def running(folder: Path, *words: str) -> Iterator[Running]:
+def running(folder: Path, *words: str, command: tuple[str, ...] = DEFAULT_SIGNALS) -> Iterator[Running]:
     """Start a service, wait until it answers, and end it afterwards.
 
     Args:
         folder: for its log.
         words: of the command line.
+        command: what is run with them.
     """
     log = folder / "log.txt"
     environment = {**os.environ, "FAIRCONTEXT_CACHE": "off"}
     with log.open("w") as errors:
         process = subprocess.Popen(
-            [*DEFAULT_SIGNALS, "serve", "--port", "0", *words],
+            [*command, "serve", "--port", "0", *words],
             stdout=subprocess.PIPE,
             stderr=errors,
             text=True,
@@ -88,3 +93,15 @@ def running(folder: Path, *words: str) -> Iterator[Running]:
             process.kill()
         assert process.stdout is not None
         process.stdout.close()
+
+
+def problem(response: Any) -> dict[str, Any]:
+    """Return what a refusal says, and check its form."""
+    document = response.json()
+    assert list(document) == ["error"]
+    error: dict[str, Any] = document["error"]
+    assert error["status"] == response.status_code
+    assert error["message"]
+    assert "\n" not in error["message"]
+    assert response.headers["content-type"] == "application/json"
+    return error

@@ -120,7 +120,6 @@ TDA_DEFAULTS = {
 }
 BAD_TDA = (
     *BAD_RHO,
-    ("label", "vote"),
     *((name, value) for name in ("alpha", "beta") for value in (-0.1, NAN, INF)),
     *((name, value) for name in ("negative_alpha", "negative_beta") for value in (-0.1, NAN)),
     *(("capacity", 0), ("negative_capacity", -1), ("capacity", 1001)),
@@ -200,7 +199,6 @@ SPEC = {
         {"beta": 5.5, "slots": 50, "rho": 0.1, "mix": 1.0, "label": "zero-shot"},
         invalid=(
             *BAD_RHO,
-            ("label", "vote"),
             *((name, value) for name in ("beta", "mix") for value in (-0.1, NAN, INF)),
             ("slots", 0),
             ("slots", 1001),

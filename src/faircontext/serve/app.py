@@ -21,7 +21,7 @@ from faircontext.serve.forms import ClassifyForm, ExplainForm, form_body, read_f
 from faircontext.serve.guard import Guard
 from faircontext.serve.metrics import Metrics
 from faircontext.serve.options import ServeOptions
-from faircontext.serve.refusals import Refusal, Refused, refusal_response
+from faircontext.serve.refusals import Refusal, Refused, closing, refusal_response
 from faircontext.serve.schemas import Answers, Health, Labels, Methods, Models, WhyAnswer
 from faircontext.serve.service import MAX_LABELS, MAX_LETTERS
 
@@ -120,7 +120,7 @@ class Application:
 def _result(done: "asyncio.Future[dict[str, Any]]") -> dict[str, Any]:
     """Return what was computed, or refuse what could not be."""
     if done.cancelled():
-        raise Refused(503, "closing", "", "the service ends; ask another one", 10)
+        raise closing()
     error = done.exception()
     if isinstance(error, Refused):
         raise error

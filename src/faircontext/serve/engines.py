@@ -30,6 +30,11 @@ class Engine(ABC):
     def ready(self) -> bool:
         """Whether forms are answered."""
 
+    @property
+    def ended(self) -> bool:
+        """Whether no thread of this process computes."""
+        return True
+
     @abstractmethod
     def start(self) -> None:
         """Begin to answer."""
@@ -69,6 +74,11 @@ class LocalEngine(Engine):
     def ready(self) -> bool:
         """Whether forms are answered."""
         return self._queue.ready
+
+    @property
+    def ended(self) -> bool:
+        """Whether the worker has ended, or was never started."""
+        return self._queue.ended
 
     def start(self) -> None:
         """Start the worker."""

@@ -30,6 +30,17 @@ _MAX_LINE = 1_000
 
 _MAX_FIELDS = 300
 
+_MAX_HEADER = 4_000
+"""Bytes of a part's header, in which the name of a file stands."""
+
+_MAX_BOUNDARY = 256
+"""Characters of what stands between parts."""
+
+_CHARSETS = (b"utf-8", b"utf8", b"us-ascii")
+"""In small letters."""
+
+_SCORES = f"{', '.join(SCORES[:-1])} or {SCORES[-1]}"
+
 _MB = 10**6
 
 
@@ -120,10 +131,36 @@ def _without_null(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 class _BoundedParser(MultiPartParser):
-    """Reads files up to a size; what is beyond it is not stored, so that the refusal can be sent when all is read."""
+    """Reads files up to a size; what is beyond it is not stored, so that the refusal can be sent when all is read.
+
+    Attributes:
+        max_file: bytes of a file, at most.
+        too_large: the field of a file that is larger, or empty.
+        no_text: a field that is no text in UTF-8, or empty.
+        complete: whether the last boundary has been read; without it, the last part is not among the items.
+    """
 
     max_file = 0
     too_large = ""
+    no_text = ""
+    complete = False
+
+    def on_header_value(self, data: bytes, start: int, end: int) -> None:
+        super().on_header_value(data, start, end)
+        if len(self._current_partial_header_value) > _MAX_HEADER:  # older versions of the parser have no limit
+            raise MultiPartException("Maximum header size exceeded")
+
+    def on_part_end(self) -> None:
+        part = self._current_part
+        if part.file is None:
+            try:
+                part.data.decode("utf-8")
+            except UnicodeDecodeError:  # the parser would take it for Latin-1
+                self.no_text = self.no_text or part.field_name or "body"
+        super().on_part_end()
+
+    def on_end(self) -> None:
+        self.complete = True
 
     def on_part_data(self, data: bytes, start: int, end: int) -> None:
         part = self._current_part
@@ -146,9 +183,7 @@ async def read_form(request: Request, form: type[F], max_images: int, max_file_m
     Raises:
         Refused: the request is no form, or has a field that cannot be used.
     """
-    kind, parameters = parse_options_header(request.headers.get("Content-Type", ""))
-    if kind != b"multipart/form-data" or not parameters.get(b"boundary"):
-        raise Refused(415, "media_type", "Content-Type", "invalid Content-Type: must be multipart/form-data")
+    _check_kind(request.headers.get("Content-Type", ""))
     parser = _BoundedParser(
         request.headers,
         request.stream(),
@@ -160,17 +195,43 @@ async def read_form(request: Request, form: type[F], max_images: int, max_file_m
     try:
         data = await parser.parse()
     except (MultiPartException, FormParserError) as error:  # the latter from older versions of starlette
-        raise _unreadable(str(getattr(error, "message", error)), max_images) from None
+        raise _unreadable(str(error.__cause__ or getattr(error, "message", error)), max_images) from None
     except ClientDisconnect:
         raise Refused(400, "left", "body", "the client left before the request was read") from None
     try:
-        if parser.too_large:
-            message = f"invalid {parser.too_large}: a file is larger than {max_file_mb:g} MB"
-            raise Refused(413, "too_large", parser.too_large, message)
+        _check_read(parser, max_file_mb)
         return _parse(form, data, max_images), data
     except Refused:
         await data.close()
         raise
+
+
+def _check_kind(content_type: str) -> None:
+    """Raise `Refused` unless a request says that it is a form of UTF-8."""
+    kind, parameters = parse_options_header(content_type)
+    boundary, charset = parameters.get(b"boundary", b""), parameters.get(b"charset", b"utf-8")
+    what = ""
+    if kind != b"multipart/form-data":
+        what = "must be multipart/form-data"
+    elif not boundary:
+        what = "must be multipart/form-data with a boundary"
+    elif len(boundary) > _MAX_BOUNDARY:
+        what = f"the boundary must have at most {_MAX_BOUNDARY} characters"
+    elif charset.lower() not in _CHARSETS:
+        what = "charset must be UTF-8, or left out"
+    if what:
+        raise Refused(415, "media_type", "Content-Type", f"invalid Content-Type: {what}")
+
+
+def _check_read(parser: _BoundedParser, max_file_mb: float) -> None:
+    """Raise `Refused` where a form was not read as it was meant."""
+    if not parser.complete:
+        message = "invalid body: ended early, before the last boundary of the form; send all of it"
+        raise Refused(400, "malformed", "body", message)
+    if field := parser.too_large:
+        raise Refused(413, "too_large", field, f"invalid {field}: a file is larger than {max_file_mb:g} MB")
+    if field := parser.no_text[:60]:
+        raise Refused(422, "invalid", field, f"invalid {field}: must be text in UTF-8")
 
 
 def _unreadable(message: str, max_images: int) -> Refused:
@@ -181,6 +242,9 @@ def _unreadable(message: str, max_images: int) -> Refused:
         return Refused(413, "too_many", "body", f"invalid body: at most {_MAX_FIELDS} fields")
     if "maximum size" in message:
         return Refused(413, "too_large", "body", f"invalid body: a field is larger than {_MAX_TEXT // 2**20} MiB")
+    if "header size" in message:
+        what = f"the name of a file or of a field, or another header of a part, is longer than {_MAX_HEADER:,} bytes"
+        return Refused(400, "malformed", "body", f"invalid body: {what}")
     return Refused(400, "malformed", "body", "invalid body: not a form of the kind multipart/form-data")
 
 
@@ -211,6 +275,8 @@ def _invalid(form: type[BaseModel], values: Mapping[str, Any], error: Validation
         what = "missing; send a file" if name in ("image", "images") else "missing"
     elif first["type"] == "extra_forbidden":
         what = f"unknown; known: {', '.join(form.model_fields)}"
+    elif first["type"] == "string_pattern_mismatch":  # only `unknown` has a pattern
+        what = f"must be {_SCORES}, with =VALUE where answers are to be withheld, such as {SCORES[0]}=0.3"
     elif first["type"] == "is_instance_of":
         what = "must be a file, with a name"
     elif isinstance(values.get(name), UploadFile):

@@ -10,8 +10,8 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from faircontext.serve.metrics import Metrics
-from faircontext.serve.options import ServeOptions
-from faircontext.serve.refusals import Refused, refusal_response
+from faircontext.serve.options import ServeOptions, without_brackets
+from faircontext.serve.refusals import Refused, closing, refusal_response
 
 __all__ = ["Guard"]
 
@@ -54,7 +54,9 @@ class Guard:
         self._app, self._options, self._metrics = app, options, metrics
         self._token = None if token is None else token.encode()
         self._paths = frozenset(paths)
-        self._hosts = {"localhost", "127.0.0.1", "[::1]", "::1", options.host, *options.hosts}
+        names = ("localhost", "127.0.0.1", "::1", options.address, *options.hosts)
+        self._hosts = {without_brackets(name).lower() for name in names}
+        self._heeds_hosts = options.is_local or bool(options.hosts)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request."""
@@ -74,7 +76,11 @@ class Guard:
         try:
             self._check(scope)
             await self._app(scope, _Bounded(receive, self._options), sending)
-        except Refused as refused:  # before the application had it
+        except (Refused, asyncio.CancelledError) as error:
+            if status:  # the answer is under way
+                raise
+            # The first is from before the application had it; the other comes when the server gives up at its end.
+            refused = error if isinstance(error, Refused) else closing()
             self._metrics.refusals.labels(refused.reason).inc()
             await refusal_response(refused)(scope, receive, sending)
         finally:
@@ -85,7 +91,7 @@ class Guard:
         """Raise `Refused` where a request is not to be read at all."""
         headers = Headers(scope=scope)
         # A page of another site whose name is made to lead here must not ask in a visitor's place.
-        if self._options.is_local and (host := _host_name(headers.get("host", ""))) not in self._hosts:
+        if self._heeds_hosts and (host := _host_name(headers.get("host", ""))) not in self._hosts:
             message = f"invalid Host {host[:60]!r}: must be one of {', '.join(sorted(self._hosts))}; see --hosts"
             raise Refused(421, "host", "Host", message)
         if headers.get("sec-fetch-site") == "cross-site" and scope["path"].startswith("/v1/"):

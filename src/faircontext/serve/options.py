@@ -1,6 +1,8 @@
 """Options of the service: where it listens, who may ask, and how much."""
 
 import ipaddress
+import re
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -14,12 +16,15 @@ from faircontext.runs.ray_address import check_address
 from faircontext.runs.records import split_methods
 from faircontext.runs.stream_options import check_no_stream
 
-__all__ = ["DEFAULT_SET", "ServeOptions", "without_folders"]
+__all__ = ["DEFAULT_SET", "ServeOptions", "without_brackets", "without_folders"]
 
 DEFAULT_SET = "default"
 """What the label set is called that `--labels` or `--labels-file` gives."""
 
 _SHORTEST_TOKEN = 16
+
+_LONGEST_TIME = 86_400
+"""Seconds that a limit of time may have: a day."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,7 +44,7 @@ class ServeOptions(ModelOptions):
     insecure: bool = False
     """Listen on another address than the loopback without a token."""
     hosts: tuple[str, ...] = ()
-    """Host names by which the service may be called besides its address, for example behind a proxy."""
+    """Host names by which the service may be called besides its address; on any address, others are refused then."""
     queue: int = 64
     """Images that may wait (with --engine ray, for each replica); beyond it requests are told to come again."""
     max_images: int = 100
@@ -49,19 +54,24 @@ class ServeOptions(ModelOptions):
     max_request_mb: float = 256.0
     """Size of a request, at most, in MB."""
     timeout: float = 120.0
-    """Seconds for the answer to a request, once it has been read."""
+    """Seconds for the answer to a request, once it has been read; at most 86,400."""
     upload_timeout: float = 60.0
-    """Seconds for sending a request."""
+    """Seconds for sending a request; at most 86,400."""
     engine: Literal["local", "ray"] = "local"
     """local, or ray: replicas of the model on Ray Serve, on the cluster that RAY_ADDRESS names or on this machine."""
     replicas: int = 2
     """Of the model, at most, with --engine ray; as many run as the requests that wait ask for."""
 
     @property
+    def address(self) -> str:
+        """The host, without the brackets of an IPv6 address."""
+        return without_brackets(self.host)
+
+    @property
     def is_local(self) -> bool:
         """Whether only this machine can reach the service."""
         try:
-            return self.host == "localhost" or ipaddress.ip_address(self.host).is_loopback
+            return self.address.lower() == "localhost" or ipaddress.ip_address(self.address).is_loopback
         except ValueError:
             return False
 
@@ -76,7 +86,13 @@ class ServeOptions(ModelOptions):
         for name in ("queue", "max_images", "replicas"):
             check_minimum(name, getattr(self, name), 1)
         for name in ("max_file_mb", "max_request_mb", "timeout", "upload_timeout"):
-            check_minimum(name, getattr(self, name), 0.001)
+            check_minimum(name, value := getattr(self, name), 0.001)
+            if "timeout" in name and value > _LONGEST_TIME:
+                raise ArgumentError(f"invalid {name} {value:g}: must be at most {_LONGEST_TIME:,} seconds, a day")
+        for host in self.hosts:
+            if not _is_host(host):
+                what = "must be the name of a host alone, such as photos.example.org"
+                raise ArgumentError(f"invalid hosts {host!r}: {what}")
         if not self.is_local and self.token is None and not self.insecure:
             raise ArgumentError(
                 f"invalid host {self.host}: other machines could ask without a token; give --token FILE, or --insecure "
@@ -103,11 +119,19 @@ class ServeOptions(ModelOptions):
             raise ArgumentError(f"invalid token in {self.token}: must be of ASCII letters, digits and signs") from None
         except OSError as error:
             raise ArgumentError(f"{self.token}: {reason_of(error)}") from None
+        if not word.isprintable():
+            raise ArgumentError(f"invalid token in {self.token}: must have no control characters")
         if len(word) < _SHORTEST_TOKEN or len(word.split()) != 1:
             raise ArgumentError(
                 f"invalid token in {self.token}: must be one word of at least {_SHORTEST_TOKEN} characters"
             )
         return word
+
+    def token_warning(self) -> str | None:
+        """Return a line where other users of this machine can read the token, or None."""
+        if self.token is None or sys.platform == "win32" or not self.token.stat().st_mode & 0o004:
+            return None
+        return f"warning: other users of this machine can read {self.token}: chmod 600 {self.token}"
 
     def read_label_sets(self) -> dict[str, tuple[str, ...]]:
         """Return the class names of the label sets, by the sets' names.
@@ -131,6 +155,20 @@ class ServeOptions(ModelOptions):
         """Return the options of `classify` that a request comes to: the service's, with those that it may choose."""
         own: Mapping[str, Any] = {field.name: getattr(self, field.name) for field in fields(ModelOptions)}
         return ClassifyOptions(**{**own, **request, "labels": None, "labels_file": None})
+
+
+def without_brackets(host: str) -> str:
+    """Return an IPv6 address as it is, also where it is written as in the address of a page."""
+    return host[1:-1] if host.startswith("[") and host.endswith("]") else host
+
+
+def _is_host(word: str) -> bool:
+    """Tell whether a word is a host name or an IP address."""
+    try:
+        ipaddress.ip_address(without_brackets(word))
+    except ValueError:
+        return re.fullmatch(r"[A-Za-z0-9._-]{1,253}", word) is not None
+    return True
 
 
 def without_folders(options: ClassifyOptions) -> ClassifyOptions:

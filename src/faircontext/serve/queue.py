@@ -17,7 +17,7 @@ from typing import Any
 from faircontext.backbones.base import ROW_MULTIPLE
 from faircontext.errors import FairContextError
 from faircontext.serve.metrics import Metrics
-from faircontext.serve.refusals import Refused
+from faircontext.serve.refusals import Refused, closing
 
 __all__ = ["Compute", "Job", "Room", "Unit", "WorkQueue"]
 
@@ -121,6 +121,11 @@ class WorkQueue:
         """Whether requests are taken and computed."""
         return self._worker.is_alive() and not self._closed
 
+    @property
+    def ended(self) -> bool:
+        """Whether nothing is computed, nor will be."""
+        return not self._worker.is_alive()
+
     def close(self, seconds: float = 5.0) -> None:
         """Take no more jobs, give up those that wait, and wait for what is being computed."""
         with self._changed:
@@ -139,7 +144,7 @@ class WorkQueue:
         """
         with self._changed:
             if self._closed:
-                raise Refused(503, "closing", "", "the service ends; ask another one", 10)
+                raise closing()
             self._room.take(len(job.left))
             self._jobs.append(job)
             self._changed.notify()

@@ -10,7 +10,7 @@ from pydantic import BaseModel, Field
 
 from faircontext.errors import FairContextError, one_line
 
-__all__ = ["Problem", "Refusal", "Refused", "blamed_on", "refusal_response"]
+__all__ = ["Problem", "Refusal", "Refused", "blamed_on", "closing", "refusal_response"]
 
 
 class Problem(BaseModel):
@@ -54,6 +54,11 @@ class Refused(HTTPException):
             status=self.status_code, reason=self.reason, field=self.field, message=one_line(str(self.detail))
         )
         return Refusal(error=problem).model_dump()
+
+
+def closing() -> Refused:
+    """Return the refusal of what is not answered before the service ends."""
+    return Refused(503, "closing", "", "the service ends; ask another one", 10)
 
 
 def refusal_response(refused: Refused) -> JSONResponse:

@@ -1,6 +1,9 @@
 """The server: binds its port, loads the model, answers until it is told to end, and finishes what it has accepted."""
 
+import errno
+import os
 import socket
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -22,6 +25,9 @@ __all__ = ["serve"]
 _GRACE = 30
 """Seconds for what has been accepted, when the server is told to end."""
 
+_MAX_HEADERS = 64 * 2**10
+"""Bytes of a request's headers that are kept while more of them come."""
+
 
 def serve(options: ServeOptions, say: Say) -> int:
     """Answer requests until the process is told to end, and return the exit code.
@@ -34,11 +40,15 @@ def serve(options: ServeOptions, say: Say) -> int:
         FairContextError: an option has a value that cannot be used, or the port is taken.
     """
     options.check()
+    if warning := options.token_warning():
+        print(f"faircontext: {warning}", file=sys.stderr, flush=True)
     with _bound(options) as listening:
         metrics = Metrics()
         with _engine(options, metrics) as engine:
             config = uvicorn.Config(
                 create_app(engine, options, metrics),
+                http="h11",  # httptools bounds no headers
+                h11_max_incomplete_event_size=_MAX_HEADERS,
                 log_config=None,
                 access_log=False,
                 server_header=False,
@@ -46,8 +56,14 @@ def serve(options: ServeOptions, say: Say) -> int:
                 lifespan="on",
             )
             with suppress(KeyboardInterrupt):  # uvicorn sends itself the signal again, once all is answered
-                _Server(config, partial(say, _opened(options.host, listening.getsockname()[1]))).run([listening])
+                _Server(config, partial(say, _opened(options.address, listening.getsockname()[1]))).run([listening])
     say("faircontext: ended")
+    if not engine.ended:
+        # The worker is inside a library that does not return in time. Without the interpreter under it, it would take
+        # the process down with an abort; nobody waits for what it computes.
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(0)
     return 0
 
 
@@ -87,12 +103,14 @@ def _opened(host: str, port: int) -> str:
 @contextmanager
 def _bound(options: ServeOptions) -> Iterator[socket.socket]:
     """Take the port, so that it is known to be free before the model is loaded; nobody can connect yet."""
-    family = socket.AF_INET6 if ":" in options.host else socket.AF_INET
+    family = socket.AF_INET6 if ":" in options.address else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as listening:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            listening.bind((options.host, options.port))
+            listening.bind((options.address, options.port))
         except (OSError, UnicodeError) as error:
             where = f"{options.host}:{options.port}"
-            raise ArgumentError(f"{where}: cannot listen there: {reason_of(error)}; choose another --port") from None
+            named = isinstance(error, socket.gaierror | UnicodeError) or error.errno == errno.EADDRNOTAVAIL
+            cure = f"choose another {'--host' if named else '--port'}"
+            raise ArgumentError(f"{where}: cannot listen there: {reason_of(error)}; {cure}") from None
         yield listening

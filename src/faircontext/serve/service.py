@@ -170,7 +170,7 @@ class Service:
                 return split_labels(content.decode("utf-8-sig"), "labels_file")
             except UnicodeDecodeError:
                 raise ArgumentError("invalid labels_file: must be text in UTF-8") from None
-        text = form.labels or ""
+        text = (form.labels or "").removeprefix("\ufeff")  # the byte order mark of a file that was sent as text
         return split_labels(text, "labels") if "\n" in text else parse_labels(text, "labels")
 
     def _methods(self, form: ClassifyForm) -> list[str]:
