@@ -57,7 +57,7 @@ def read_out(
     return cosines
 
 
-@register_method("dmn", "zero-shot, mixed with a read-out of a memory of up to 50 features of each class")
+@register_method("dmn", "zero-shot, mixed with a read-out of a memory of up to 50 features of each class; in order")
 @dataclass(frozen=True)
 class DMN(StreamMethod):
     """The dynamic memory of Dual Memory Networks, without labelled images (Zhang et al., CVPR 2024, "DMN-ZS").

@@ -134,7 +134,7 @@ def _settings(rows: Mapping[str, tuple[float, float, float, float]], **more: obj
 
 
 @register_method(
-    "dpe", "text and visual prototypes that evolve over the stream, aligned for each image by one gradient step"
+    "dpe", "text and visual prototypes that evolve over the stream, aligned for each image by one step; in order"
 )
 @dataclass(frozen=True)
 class DPE(StreamMethod):

@@ -100,7 +100,7 @@ def propagate(
     return labels
 
 
-@register_method("ecalp", "spreads labels from class names over a graph of all images so far; its memory grows")
+@register_method("ecalp", "spreads labels from class names over a graph of all images so far; in order")
 @dataclass(frozen=True)
 class ECALP(StreamMethod):
     """Efficient and context-aware label propagation (Li et al., ICLR 2025), without labelled images.

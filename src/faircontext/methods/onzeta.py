@@ -21,7 +21,7 @@ __all__ = ["OnZeta"]
 
 
 @register_method(
-    "onzeta", "mixes zero-shot, its labels balanced over the stream, with image proxies that are learnt online"
+    "onzeta", "mixes zero-shot, its labels balanced over the stream, with image proxies learnt online; in order"
 )
 @dataclass(frozen=True)
 class OnZeta(StreamMethod):

@@ -24,6 +24,9 @@ __all__ = ["PositionCurve", "draw_positions", "position_curve", "positions_figur
 _PARTS = 10
 """Streams are cut into so many equally long parts, or as many as the shortest has images."""
 
+_LEAST = 10
+"""Images of a part, if there are as many for two parts."""
+
 
 @dataclass(frozen=True)
 class PositionCurve:
@@ -53,15 +56,17 @@ def position_curve(runs: StreamRuns, method: str, datasets: Sequence[str], parts
         runs: of all orders.
         method: what it is called.
         datasets: their names.
-        parts: how many parts a stream is cut into; fewer where the shortest stream has fewer images.
+        parts: how many parts a stream is cut into; fewer where the shortest stream has fewer images, or where a part
+            would hold fewer than ten, whose intervals say little.
 
     Returns:
         None where the method lacks a data set, zero-shot is not known, or a stream has a single image.
     """
     found = runs.result(method, datasets)
     pair = None if found is None else found.paired(runs.baseline("zero_shot", datasets))
-    if found is None or pair is None or (count := min(parts, found.shortest)) < 2:
+    if found is None or pair is None or found.shortest < 2:
         return None
+    count = min(parts, found.shortest, max(2, pair[0].correct.shape[1] // _LEAST))
     own, base = pair[0].correct.astype(np.float64), pair[1].astype(np.float64)
     part = pair[0].parts(count)
     (accuracy, answers), (zero_shot, _), (gain, _) = (
@@ -70,15 +75,23 @@ def position_curve(runs: StreamRuns, method: str, datasets: Sequence[str], parts
     return PositionCurve(pair[0], accuracy, zero_shot, gain, answers.tolist(), own.shape[1])
 
 
+def with_a_stream(runs: StreamRuns, method: str, datasets: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Return the data sets whose streams have at least two images that left a trace, and the others."""
+    shortest = {name: found.shortest for name in datasets if (found := runs.result(method, [name])) is not None}
+    long = [name for name in datasets if shortest.get(name, 2) > 1]
+    return long, [name for name in datasets if name not in long]
+
+
 def draw_positions(group: RunGroup, _: Sidecars) -> FigureResult | str:
     """Draw accuracy by position in the stream: a panel for each method with a memory, of all data sets and orders."""
     streams = split_streams(group_runs(group.runs))[1]
-    curves = [
-        curve
-        for runs in streams
-        for method in runs.methods
-        if (curve := position_curve(runs, method, runs.datasets)) is not None
-    ]
+    curves, single = list[PositionCurve](), dict[str, None]()
+    for runs in streams:
+        for method in runs.methods:
+            long, others = with_a_stream(runs, method, runs.datasets)
+            if long and (curve := position_curve(runs, method, long)) is not None:
+                curves.append(curve)
+                single |= dict.fromkeys(others)
     if not curves:
         return (
             "needs runs of a method with a memory, on streams of at least 2 images: "
@@ -87,7 +100,8 @@ def draw_positions(group: RunGroup, _: Sidecars) -> FigureResult | str:
     figure = positions_figure(group.title, curves)
     rows = [row for curve in curves for row in _rows(curve)]
     tuned = ((method_title(c.found.method), dataset_title(name)) for c in curves for name in c.found.tuned)
-    return FigureResult(figure, rows, tuple(tuned_note(tuned)))
+    left = [f"without {dataset_title(name)}, where fewer than two images left a trace" for name in single]
+    return FigureResult(figure, rows, (*tuned_note(tuned), *left))
 
 
 def _rows(curve: PositionCurve) -> list[dict[str, Any]]:
@@ -143,14 +157,14 @@ def positions_figure(subtitle: str, curves: Sequence[PositionCurve]) -> Figure:
         upper[row * columns].set_ylabel("top-1 (%)")
         lower[row * columns].set_ylabel("gain (points)")
     lines_of = [Line2D([], [], color=colour, linewidth=1.1, marker="o", markersize=2) for colour in (BLUE, GREY)]
-    names = ["method, mean of orders, and its gain, paired; 95%", "zero-shot on the same images"]
+    names = ["method, mean of orders, and its gain, paired; bands: 95% intervals", "zero-shot on the same images"]
     figure.legend(lines_of, names, loc="outside lower left", ncols=1 if columns < 3 else 2, fontsize=6.5, frameon=False)
     return figure
 
 
 def _size_of(curve: PositionCurve) -> str:
     orders = len(curve.found.orders)
-    return f"n = {curve.images:,} in {orders} order{'s' * (orders > 1)}"
+    return f"n = {curve.images:,} in {orders} order{'s' * (orders > 1)}, {curve.images // len(curve.answers)} a part"
 
 
 def _draw_curve(axis: Axes, values: Sequence[Interval], colour: str, band: bool = True) -> None:
