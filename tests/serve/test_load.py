@@ -189,11 +189,15 @@ def test_beyond_the_grace_what_is_under_way_is_refused(
             "sys.exit(main())",
         )
     )
+    # All methods of an image are one piece of work, which takes far longer than the server waits.
+    settings = {f"fcl-{number}": number for number in range(980, 1000)}  # none of them the same, so none is shared
+    words = [f"{label}.masks={number} {label}.steps={number}" for label, number in settings.items()]
+    form = SLOW | {"method": ",".join(settings), "settings": " ".join(words)}
     with (
         running(tmp_path, *model_words, command=(sys.executable, "-c", code)) as started,
         ThreadPoolExecutor(1) as pool,
     ):
-        job = pool.submit(post, started, SLOW | {"settings": "masks=1000 steps=1000"}, sent[0], 1)
+        job = pool.submit(post, started, form, sent[0], 1)
         started.wait_for("faircontext_queue_images", 1)
         time.sleep(0.5)
         assert started.end() == 0
