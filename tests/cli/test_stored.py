@@ -362,7 +362,10 @@ def test_a_signal_ends_a_stored_run_with_what_was_computed(
     ) as process:
         wait_for_rows(tmp_path / "run", process)
         process.send_signal(stop)
-        _, errors = process.communicate(timeout=60)
+        try:
+            _, errors = process.communicate(timeout=60)
+        finally:
+            process.kill()  # were it to hang, this test would as well
     assert process.returncode == code
     run = load_run(tmp_path / "run")
     assert errors.splitlines()[-1].endswith(f"interrupted after {len(run.rows)} of 8000 images; go on with --resume")

@@ -5,10 +5,12 @@ Files are decoded and views cut ahead, in other processes where that is asked fo
 
 import time
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice, tee
+from operator import itemgetter
+from queue import SimpleQueue
+from threading import Thread
 
 from faircontext.attacks import attacked_views
 from faircontext.backbones.base import ROW_MULTIPLE
@@ -127,10 +129,38 @@ def _prepare(reader: Reader, items: Iterator[Item], workers: int) -> Iterator[Pr
     if workers or reader.cut:
         yield from map_ahead(reader, items, workers) if workers else map(reader, items)
         return
-    # All processors read, then, once a batch has been read, encode: on a CPU both need them.
-    with ThreadPoolExecutor(min(ROW_MULTIPLE, usable_processors())) as pool:
+    yield from _read_together(reader, items, min(ROW_MULTIPLE, usable_processors()))
+
+
+def _read_together(reader: Reader, items: Iterator[Item], threads: int) -> Iterator[PreparedImage]:
+    """Yield prepared images in order: all processors read, then, once a batch has been read, encode, as both need them.
+
+    An executor's locks are Python's: a Ctrl-C between taking and releasing one leaves it taken, and its threads wait
+    for ever. These queues are taken from and put into as a whole.
+    """
+    todo: SimpleQueue[tuple[int, Item] | None] = SimpleQueue()
+    done: SimpleQueue[tuple[int, PreparedImage | BaseException]] = SimpleQueue()
+
+    def read() -> None:
+        while (task := todo.get()) is not None:
+            try:
+                done.put((task[0], reader(task[1])))
+            except BaseException as error:  # raised where the image is asked for
+                done.put((task[0], error))
+
+    for _ in range(threads):
+        Thread(target=read, name="faircontext-reader", daemon=True).start()
+    try:
         while chunk := [*islice(items, ROW_MULTIPLE)]:
-            yield from pool.map(reader, chunk)
+            for task in enumerate(chunk):
+                todo.put(task)
+            for _, image in sorted((done.get() for _ in chunk), key=itemgetter(0)):
+                if isinstance(image, BaseException):
+                    raise image
+                yield image
+    finally:
+        for _ in range(threads):
+            todo.put(None)
 
 
 def attack_image(item: Item, image: PreparedImage, labels: LabelSpace, attack: Attack) -> PreparedImage:
