@@ -8,12 +8,13 @@ import time
 from collections.abc import Callable, Iterator
 from multiprocessing import active_children
 from pathlib import Path
+from queue import SimpleQueue
 
 import pytest
 
 from faircontext import FairContextError, ImageError
 from faircontext.runs import ahead
-from faircontext.runs.ahead import map_ahead
+from faircontext.runs.ahead import Threads, map_ahead
 
 ENDS = "; what was answered is kept; use fewer workers, or 0"
 
@@ -140,3 +141,30 @@ def is_alive(process: int) -> bool:
     except ProcessLookupError:
         return False
     return True
+
+
+def test_threads_give_each_call_its_own_result_or_error() -> None:
+    threads = Threads(lambda number: 6 // number, 2)
+    results = [threads.submit(number) for number in (1, 0, 2, 3)]
+    assert (results[3](), results[0](), results[2]()) == (2, 6, 3)
+    with pytest.raises(ZeroDivisionError):
+        results[1]()
+    threads.close(wait=True)
+
+
+def test_threads_end_without_the_calls_that_wait() -> None:
+    begun, go_on, done = SimpleQueue[int](), SimpleQueue[None](), list[int]()
+
+    def call(number: int) -> None:
+        begun.put(number)
+        go_on.get()
+        done.append(number)
+
+    threads = Threads(call, 1)
+    for number in range(3):
+        threads.submit(number)
+    assert begun.get() == 0
+    threads.close()
+    go_on.put(None)
+    threads.close(wait=True)
+    assert done == [0]

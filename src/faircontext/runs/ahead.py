@@ -7,20 +7,21 @@ stays silent, is an error of one line, and none outlives this process, whose end
 """
 
 import pickle
-import queue
 import signal
 import traceback
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from itertools import count, islice
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
+from queue import Empty, SimpleQueue
+from threading import Thread
 from typing import Generic, TypeVar
 
 from faircontext.errors import FairContextError, reason_of
 
-__all__ = ["PATIENCE", "map_ahead"]
+__all__ = ["PATIENCE", "Threads", "map_ahead"]
 
 PATIENCE = 300
 """Seconds after which a process that has not answered is given up; starting it counts as well."""
@@ -32,6 +33,67 @@ _ADVICE = "; what was answered is kept; use fewer workers, or 0"
 
 Argument = TypeVar("Argument")
 Result = TypeVar("Result")
+
+
+class Threads(Generic[Argument, Result]):
+    """Threads that call a function, for the thread that Ctrl-C interrupts.
+
+    An executor's locks are Python's: an interruption between taking one and releasing it leaves it taken, and its
+    threads wait for ever. Here arguments and results go through queues that are taken from and put into as a whole.
+
+    Args:
+        function: what is called.
+        number: of threads; they end when the object is closed, and do not outlive the process.
+    """
+
+    def __init__(self, function: Callable[[Argument], Result], number: int) -> None:
+        self._function = function
+        self._calls: SimpleQueue[_Call[Argument, Result] | None] = SimpleQueue()
+        self._threads = [Thread(target=self._work, daemon=True) for _ in range(number)]
+        for thread in self._threads:
+            thread.start()
+
+    def submit(self, argument: Argument) -> Callable[[], Result]:
+        """Have the function called, in turn, and return what waits for its result, or raises what it raises."""
+        call = _Call[Argument, Result](argument)
+        self._calls.put(call)
+        return call.result
+
+    def close(self, wait: bool = False) -> None:
+        """Let the threads end once the calls that have begun are done; `wait` is until then."""
+        with suppress(Empty):
+            while True:
+                self._calls.get_nowait()
+        for _ in self._threads:
+            self._calls.put(None)
+        for thread in self._threads if wait else ():
+            thread.join()
+
+    def _work(self) -> None:
+        while (call := self._calls.get()) is not None:
+            call.make(self._function)
+
+
+class _Call(Generic[Argument, Result]):
+    """A call that another thread makes."""
+
+    def __init__(self, argument: Argument) -> None:
+        self._argument = argument
+        self._results: SimpleQueue[tuple[Result] | BaseException] = SimpleQueue()
+
+    def make(self, function: Callable[[Argument], Result]) -> None:
+        """Call the function."""
+        try:
+            self._results.put((function(self._argument),))
+        except BaseException as error:  # raised where the result is waited for
+            self._results.put(error)
+
+    def result(self) -> Result:
+        """Wait for the result, once, and return it, or raise what the function has raised."""
+        result = self._results.get()
+        if isinstance(result, BaseException):
+            raise result
+        return result[0]
 
 
 def map_ahead(
@@ -55,32 +117,32 @@ def map_ahead(
         Exception: what the function raises.
     """
     processes: list[_Process[Argument, Result]] = []
-    threads = ThreadPoolExecutor(workers)
+    free: SimpleQueue[_Process[Argument, Result]] = SimpleQueue()
+
+    def call(argument: Argument) -> Result:
+        process = free.get()
+        try:
+            return process.call(argument)
+        finally:
+            free.put(process)
+
+    threads = Threads(call, workers)
     try:
         rest = iter(arguments)
         first = [*islice(rest, _AHEAD * workers)]
         pickled = pickle.dumps(function)
         processes.extend(_Process(pickled, does, patient) for _ in range(min(workers, len(first))))
-        free: queue.SimpleQueue[_Process[Argument, Result]] = queue.SimpleQueue()
         for process in processes:
             free.put(process)
-
-        def call(argument: Argument) -> Result:
-            process = free.get()
-            try:
-                return process.call(argument)
-            finally:
-                free.put(process)
-
-        pending: deque[Future[Result]] = deque(threads.submit(call, argument) for argument in first)
+        pending = deque(map(threads.submit, first))
         while pending:
-            result = pending.popleft().result()
-            pending.extend(threads.submit(call, argument) for argument in islice(rest, 1))
+            result = pending.popleft()()
+            pending.extend(map(threads.submit, islice(rest, 1)))
             yield result
     finally:
         for process in processes:
             process.kill()
-        threads.shutdown(cancel_futures=True)
+        threads.close(wait=True)
         for process in processes:
             process.close()
 

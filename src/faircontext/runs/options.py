@@ -40,7 +40,7 @@ Say = Callable[[str], None]
 """Takes a line."""
 
 
-_READ = tuple("labels_file templates descriptions negatives unknown threshold context adapter pretrained".split())
+_READ = ("labels_file", "templates", "descriptions", "negatives", "unknown", "context", "adapter", "pretrained")
 """Options of commands that may name a file which is read."""
 
 

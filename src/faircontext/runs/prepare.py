@@ -8,9 +8,6 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice, tee
-from operator import itemgetter
-from queue import SimpleQueue
-from threading import Thread
 
 from faircontext.attacks import attacked_views
 from faircontext.backbones.base import ROW_MULTIPLE
@@ -19,7 +16,7 @@ from faircontext.datasets.spec import Sample
 from faircontext.errors import FeatureError, ImageError
 from faircontext.imageio import DecodedImage
 from faircontext.labels import LabelSpace
-from faircontext.runs.ahead import map_ahead
+from faircontext.runs.ahead import Threads, map_ahead
 from faircontext.shifts import Attack, Corruption
 from faircontext.sources import Source
 from faircontext.system import usable_processors
@@ -132,35 +129,15 @@ def _prepare(reader: Reader, items: Iterator[Item], workers: int) -> Iterator[Pr
     yield from _read_together(reader, items, min(ROW_MULTIPLE, usable_processors()))
 
 
-def _read_together(reader: Reader, items: Iterator[Item], threads: int) -> Iterator[PreparedImage]:
-    """Yield prepared images in order: all processors read, then, once a batch has been read, encode, as both need them.
-
-    An executor's locks are Python's: a Ctrl-C between taking and releasing one leaves it taken, and its threads wait
-    for ever. These queues are taken from and put into as a whole.
-    """
-    todo: SimpleQueue[tuple[int, Item] | None] = SimpleQueue()
-    done: SimpleQueue[tuple[int, PreparedImage | BaseException]] = SimpleQueue()
-
-    def read() -> None:
-        while (task := todo.get()) is not None:
-            try:
-                done.put((task[0], reader(task[1])))
-            except BaseException as error:  # raised where the image is asked for
-                done.put((task[0], error))
-
-    for _ in range(threads):
-        Thread(target=read, name="faircontext-reader", daemon=True).start()
+def _read_together(reader: Reader, items: Iterator[Item], number: int) -> Iterator[PreparedImage]:
+    """Yield prepared images in order: all processors read, then, once a batch has been read, encode: both need them."""
+    threads = Threads(reader, number)
     try:
         while chunk := [*islice(items, ROW_MULTIPLE)]:
-            for task in enumerate(chunk):
-                todo.put(task)
-            for _, image in sorted((done.get() for _ in chunk), key=itemgetter(0)):
-                if isinstance(image, BaseException):
-                    raise image
-                yield image
+            for result in [*map(threads.submit, chunk)]:
+                yield result()
     finally:
-        for _ in range(threads):
-            todo.put(None)
+        threads.close()
 
 
 def attack_image(item: Item, image: PreparedImage, labels: LabelSpace, attack: Attack) -> PreparedImage:
