@@ -1,10 +1,12 @@
 """The real lite backbone, real photos and small deterministic images; each is made once and shared by all tests."""
 
 import os
+import shutil
 from collections.abc import Callable, Iterator
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -248,3 +250,16 @@ def white_set(white_among: Path, tmp_path_factory: pytest.TempPathFactory) -> Pa
     (folder / "labels.csv").write_text("\n".join(["path,label", *lines]) + "\n")
     (folder / "classnames.txt").write_text("cat\ndog\nmissile\n")
     return folder
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    """A headless Chromium, the system's own."""
+    sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: pip install playwright")
+    chromium = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    if chromium is None:
+        pytest.skip("there is no Chromium: apt-get install chromium")
+    with sync_api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        yield browser
+        browser.close()

@@ -1,6 +1,5 @@
 """The page as a person uses it, in Chromium: it fetches nothing, filters, shows each picture, and does not stall."""
 
-import shutil
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,22 +11,10 @@ from faircontext.report.page import build_page
 from faircontext.runs.groups import find_runs
 from made_pages import write_gallery, write_images, write_pictured
 
-sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: pip install playwright")
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium: apt-get install chromium")
-
 Open = Callable[..., Any]
 
 RIGHT = {"zero_shot": range(10), "mta": range(11), "fcl": range(2, 15)}
 """Of 20 images FCL breaks the first two and fixes five; eight stay right and five wrong."""
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with sync_api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        yield browser
-        browser.close()
 
 
 @pytest.fixture

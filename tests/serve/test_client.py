@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -111,6 +112,17 @@ def test_a_service_that_is_not_there_is_tried_again_and_named() -> None:
             client.classify([__file__], NAMES)
 
 
+@contextmanager
+def answering(handler: type[BaseHTTPRequestHandler]) -> Iterator[str]:
+    """Answer requests in another thread, and yield the address."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_address[1]}"
+        server.shutdown()
+        thread.join()
+
+
 class Busy(BaseHTTPRequestHandler):
     """Is busy twice."""
 
@@ -134,12 +146,8 @@ class Busy(BaseHTTPRequestHandler):
 @pytest.fixture
 def busy() -> Iterator[str]:
     Busy.sizes.clear()
-    with ThreadingHTTPServer(("127.0.0.1", 0), Busy) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        yield f"http://127.0.0.1:{server.server_address[1]}"
-        server.shutdown()
-        thread.join()
+    with answering(Busy) as url:
+        yield url
 
 
 def test_a_busy_service_is_asked_again_with_the_whole_photo(busy: str, sent: list[Path]) -> None:
@@ -174,12 +182,8 @@ class Strange(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def strange() -> Iterator[str]:
-    with ThreadingHTTPServer(("127.0.0.1", 0), Strange) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        yield f"http://127.0.0.1:{server.server_address[1]}"
-        server.shutdown()
-        thread.join()
+    with answering(Strange) as url:
+        yield url
 
 
 OTHERS = ("[1]", "{}", '{"a": 1}', '{"answers": 3}', '{"answers": []}', '{"answers": [1]}', "null", "<html>")
