@@ -140,6 +140,31 @@ def test_what_is_no_single_stream_is_refused_in_one_line(
     assert not (tmp_path / "runs").exists()
 
 
+@pytest.mark.parametrize("way", [("--workers", "auto"), ("--engine", "ray"), ("--shard", "0/2")])
+@pytest.mark.parametrize("command", ["classify", "evaluate"])
+def test_what_shares_out_a_stream_is_refused_before_what_else_it_needs(
+    command: str,
+    way: tuple[str, ...],
+    root: Path,
+    model: tuple[str, ...],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """A folder for a stored run, or a cluster that can be reached, would lead to the next refusal alone."""
+    monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:9")
+    words = {
+        "classify": [str(root / "photos"), "--labels", "cat,dog,rocket", "--method", "tda", "--stream"],
+        "evaluate": ["--datasets", "shapes", "--root", str(root), "--out", str(tmp_path), "--methods", "tda"],
+    }
+    assert main([command, *words[command], *model, *way]) == 2
+    name = " ".join(way).removesuffix(" 0/2")
+    assert capsys.readouterr().err == (
+        f"faircontext: {name} is not possible with tda, which answers images one after another; leave it out, or "
+        f"encode with other methods and {name} into a folder of --features, then give tda that folder\n"
+    )
+
+
 def test_photos_are_a_stream_only_where_that_is_asked_for(
     root: Path, model: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -24,7 +24,7 @@ from faircontext.runs.plan import find_datasets, plan_of, prompts_of
 from faircontext.runs.results import TUNED, Result, read_results
 from faircontext.runs.runner import carry_out, describe_engine, engine_of
 from faircontext.runs.store import Run, load_run
-from faircontext.runs.stream_options import check_streams
+from faircontext.runs.stream_options import stream_labels
 from faircontext.types import describe_flat, is_flat, read_diagnostics
 
 __all__ = [
@@ -49,7 +49,7 @@ def evaluate(options: EvaluateOptions, say: Say, warn: Say) -> int:
     """
     shard = None if options.shard is None else parse_shard(options.shard)
     options.check()
-    streams = check_streams(options)
+    streams = bool(stream_labels(options.labels_of_methods))
     datasets = find_datasets(options)
     options.set_threads()
     if options.features is not None:
@@ -86,7 +86,7 @@ def evaluate_missing(options: EvaluateOptions, say: Say, warn: Say) -> list[Run]
     Raises:
         ArgumentError: a run that is there is not what is asked for.
     """
-    streams = check_streams(options)
+    streams = bool(stream_labels(options.labels_of_methods))
     folders = {word: options.out / _folder_name(options, word, streams) for word in expand(options.datasets)}
     runs = {folder: load_run(folder) for folder in folders.values() if (folder / "run.json").exists()}
     for run in runs.values():
