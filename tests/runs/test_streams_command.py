@@ -119,6 +119,42 @@ def test_settings_that_authors_chose_for_a_set_are_marked(
     assert "tuned" not in evaluate(out / "paper", "--methods", "tda", "--preset", "paper")[1]
 
 
+def test_what_is_taken_where_authors_chose_nothing_for_a_set_is_said_once(
+    evaluate: Run, root: Path, model: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    methods = ("--methods", "zero", "tda", "tda-b", "dpe", "ecalp", "--set", "tda-b.beta=1.5")
+    note = (
+        "tda has no official settings for this data set; taken instead: alpha=2.0, beta=5.0, views=plain",
+        "tda-b has no official settings for this data set; taken instead: alpha=2.0, views=plain",
+        "dpe has no official settings for this data set; taken instead: a=6.0, b=5.0, lr=0.0005, lam=0.5, "
+        "answer=plain, views=confident",
+    )
+    code, _, noted = evaluate(tmp_path / "official", *methods, "--preset", "official", "--orders", "0", "1")
+    assert (code, noted) == (0, "".join(f"note: shapes: {line}\n" for line in note))
+    assert evaluate(tmp_path / "paper", *methods, "--preset", "paper")[2] == ""
+    words = ["classify", str(root / "photos"), "--labels", "cat,dog,rocket", "--method", "tda", "--stream", *model]
+    for more in ((), ("--out", str(tmp_path / "photos"))):
+        assert main([*words, "--preset", "official", *more]) == 0
+        assert capsys.readouterr().err == f"note: {note[0]}\n"
+
+
+def test_a_folder_of_photos_has_the_settings_of_its_name(
+    root: Path,
+    model: tuple[str, ...],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr("faircontext.TDA.official_by_dataset", {"photos": {"alpha": 5.0}})
+    words = ["classify", str(root / "photos"), "--labels", "cat,dog,rocket", "--method", "tda", "--stream", *model]
+    alphas = []
+    for name, more in (("a.json", ()), ("b.json", ("--out", str(tmp_path / "run")))):
+        assert main([*words, "--preset", "official", "--json", str(tmp_path / name), *more]) == 0
+        assert capsys.readouterr().err == ""
+        alphas.append(json.loads((tmp_path / name).read_text())["run"]["methods"]["tda"]["alpha"])
+    assert alphas == [5.0, 5.0]
+
+
 @pytest.mark.parametrize(
     ("more", "refusal"),
     [

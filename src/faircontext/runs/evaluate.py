@@ -66,13 +66,15 @@ def evaluate(options: EvaluateOptions, say: Say, warn: Say) -> int:
         for plan in [plan_of(one, dataset, model, shard) for dataset in datasets]
         for order in options.each_order(streams)
     ]
-    unreadable = False
+    unreadable, warned = False, set[str]()
     for one, plan in plans:
         engine, facts = engine_of(one, model)
         for line in [*plan.describe(), *describe_engine(facts)]:
             say(line)
-        for warning in plan.warnings():
-            warn(f"{plan.dataset.name}: {warning}")
+        for line in (f"{plan.dataset.name}: {warning}" for warning in plan.warnings()):
+            if line not in warned:  # once for all orders and shifts
+                warned.add(line)
+                warn(line)
         run = carry_out(plan, options.out, engine, options.resume, facts, warn, options.keep_state)
         unreadable |= _warn_of_unreadable(run, warn)
         for line in _describe_analyses(run, options) if options.analyses else _describe_results(run, warn):
