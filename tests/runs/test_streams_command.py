@@ -150,7 +150,9 @@ def test_a_folder_of_photos_has_the_settings_of_its_name(
     alphas = []
     for name, more in (("a.json", ()), ("b.json", ("--out", str(tmp_path / "run")))):
         assert main([*words, "--preset", "official", "--json", str(tmp_path / name), *more]) == 0
-        assert capsys.readouterr().err == ""
+        shown = capsys.readouterr()
+        assert shown.err == ""
+        assert "as if answers were independent of each other, which those of a memory are not\n" in shown.out
         alphas.append(json.loads((tmp_path / name).read_text())["run"]["methods"]["tda"]["alpha"])
     assert alphas == [5.0, 5.0]
 

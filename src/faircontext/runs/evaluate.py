@@ -21,7 +21,7 @@ from faircontext.runs.label_results import is_multi_label, read_label_result
 from faircontext.runs.options import EvaluateOptions, Say
 from faircontext.runs.orders import parse_shard
 from faircontext.runs.plan import find_datasets, plan_of, prompts_of
-from faircontext.runs.results import TUNED, Result, read_results
+from faircontext.runs.results import DEPENDENT, TUNED, Result, read_results
 from faircontext.runs.runner import carry_out, describe_engine, engine_of
 from faircontext.runs.store import Run, load_run
 from faircontext.runs.stream_options import stream_labels
@@ -153,9 +153,10 @@ def describe_result(result: Result) -> str:
     if (compared := result.comparison) is not None:
         change = compared.difference
         value, low, high = (100 * end for end in (change.value, change.low, change.high))
+        how = f", {DEPENDENT}" if result.has_memory else ""
         parts.append(
             f"{value:+.1f} over zero-shot (95% interval {low:+.1f} to {high:+.1f}; alone right on {compared.gained}, "
-            f"zero-shot alone on {compared.lost}; exact McNemar p = {compared.p_value:.3g})"
+            f"zero-shot alone on {compared.lost}; exact McNemar p = {compared.p_value:.3g}{how})"
         )
     top5 = Accuracy(int(result.in_top5.sum()), result.n)
     error = expected_calibration_error(result.confidence, result.correct)
