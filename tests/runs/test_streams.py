@@ -208,8 +208,13 @@ def test_without_any_state_the_stream_starts_anew(
     ],
 )
 def test_a_state_of_another_stream_is_told_with_what_helps(
-    others: dict[str, Method], differs: str, make: Callable[..., Plan], tmp_path: Path
+    others: dict[str, Method],
+    differs: str,
+    make: Callable[..., Plan],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(store_module, "STATE_SECONDS", math.inf)  # a single generation, however long it takes
     own, expected = {"tda": TDA()}, run(make({"tda": TDA()}), tmp_path / "whole")
     order = int("zero_shot" in others)
     for methods, out, number in ((own, tmp_path, 0), (others, tmp_path / "others", order)):
@@ -279,6 +284,23 @@ def test_a_state_that_came_without_its_part_counts_for_nothing(
     assert run(make(), tmp_path, resume=True, said=said).equals(whole[0])
     assert not [line for line in said if "state" in line]
     assert last_states(out) == whole[1]
+
+
+def test_an_older_state_that_cannot_be_deleted_ends_the_run_in_a_line_and_loses_no_row(
+    make: Callable[..., Plan],
+    whole: tuple[pa.Table, dict[str, bytes]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(store_module, "STATE_ROWS", 9)
+    monkeypatch.setattr(store_module, "STATE_SECONDS", math.inf)
+    state = tmp_path / "stream-order-0/state/000000-0-tda.safetensors"
+    state.mkdir(parents=True)
+    with pytest.raises(ArgumentError, match=f"^{state}: is a folder, where a file should be; delete it, and go on"):
+        run(make(), tmp_path)
+    assert len(load_run(tmp_path / "stream-order-0").rows) == 18  # of both parts
+    state.rmdir()
+    assert run(make(), tmp_path, resume=True).equals(whole[0])
 
 
 def test_rows_that_are_no_beginning_are_refused(

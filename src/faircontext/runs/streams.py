@@ -122,10 +122,11 @@ class Streams:
             folder: of the run.
             number: of the newest part.
             kept: how many generations stay.
+
+        Raises:
+            ArgumentError: a file cannot be deleted.
         """
-        for path, generation in _generations(folder / "state"):
-            if generation <= number - kept:
-                path.unlink(missing_ok=True)
+        _delete(path for path, generation in _generations(folder / "state") if generation <= number - kept)
         if not kept:
             shutil.rmtree(folder / "state", ignore_errors=True)
 
