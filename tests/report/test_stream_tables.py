@@ -22,10 +22,11 @@ from faircontext.report.render import Table
 from faircontext.report.stream_figures import draw_positions, position_curve
 from faircontext.report.stream_tables import StreamBlock, stream_blocks, stream_tables
 from faircontext.report.style import FigureResult
+from faircontext.runs.evaluate import describe_result
 from faircontext.runs.groups import find_runs, group_runs
 from faircontext.runs.orders import arrange
 from faircontext.runs.records import METHOD_TITLES
-from faircontext.runs.results import TUNED, read_results
+from faircontext.runs.results import DEPENDENT, TUNED, read_results
 from faircontext.runs.sidecars import Sidecars
 from faircontext.runs.stream_results import StreamRuns, join_orders, split_streams
 from made_runs import write_run, write_stream
@@ -383,3 +384,64 @@ def test_a_set_without_a_stream_is_left_out_of_the_figure_and_said(
     assert "without Food101, where fewer than two images left a trace" in said.err + said.out
     rows = [*csv.DictReader((tmp_path / "figures" / "stream.csv").read_text().splitlines())]
     assert {row["n"] for row in rows} == {"20"}
+
+
+def test_a_set_that_forbids_a_curve_is_left_out_of_it_alone_and_said(tmp_path: Path) -> None:
+    answers = {"zero_shot": range(10), "tda": range(12), "dmn": range(14)}
+    for order in range(2):
+        write_stream(tmp_path, "dtd", answers, order, memory=("tda", "dmn"))
+        write_stream(tmp_path, "eurosat", {"zero_shot": range(10), "tda": range(12)}, order)
+        write_stream(tmp_path, "food101", {"tda": range(12)}, order)  # zero-shot's rows are lost
+    figure = draw_positions(join_orders(group_runs(find_runs([tmp_path])))[0], Sidecars())
+    assert isinstance(figure, FigureResult)
+    assert figure.warnings == (
+        "TDA without Food101, where no image has zero-shot's answer",
+        "DMN-ZS without EuroSAT, which has no answers of it",
+        "DMN-ZS without Food101, which has no answers of it",
+    )
+    assert {(row["method"], row["n"]) for row in figure.data} == {("tda", 40), ("dmn", 20)}
+    assert "TDA without Food101, where no image has" in build_page(find_runs([tmp_path]), 0).html
+
+
+def test_without_an_order_of_all_sets_a_method_is_not_drawn_and_said(tmp_path: Path) -> None:
+    for order, name in enumerate(("dtd", "eurosat")):
+        write_stream(tmp_path, name, {"zero_shot": range(10), "tda": range(12)}, order)
+    said = draw_positions(join_orders(group_runs(find_runs([tmp_path])))[0], Sidecars())
+    assert isinstance(said, str)
+    assert said.endswith("--root DATA (here TDA not drawn, as no order is of all data sets)")
+
+
+@pytest.mark.parametrize(("images", "bands"), [(18, 0), (20, 2)])
+def test_a_band_is_drawn_where_its_parts_have_ten_images(images: int, bands: int, tmp_path: Path) -> None:
+    for order in range(2):
+        write_stream(tmp_path, "dtd", {"zero_shot": range(5), "tda": range(9)}, order, images=images)
+    figure = draw_positions(join_orders(group_runs(find_runs([tmp_path])))[0], Sidecars())
+    assert isinstance(figure, FigureResult)
+    assert sum(len(axis.collections) for axis in figure.figure.axes) == bands
+    said = () if bands else ("TDA without bands, as a part has fewer than 10 images",)
+    assert figure.warnings == said
+
+
+def test_what_is_in_other_orders_is_said(tmp_path: Path) -> None:
+    orders(tmp_path)
+    orders(tmp_path, "food101")
+    orders(tmp_path, "eurosat", TDA[:1])
+    by_set, accuracies, _ = stream_tables(block_of(tmp_path))
+    note = (
+        "Not all are means of the same orders: most are in orders 0 1 2, TDA on EuroSAT in order 0. All sets together "
+        "are of the orders that each of them has."
+    )
+    assert note in by_set.footnotes
+    assert note in accuracies.footnotes
+    assert not [
+        line for line in stream_tables(block_of(orders(tmp_path / "one")))[0].footnotes if "same orders" in line
+    ]
+
+
+def test_tests_of_one_order_say_what_they_take_for_granted(tmp_path: Path) -> None:
+    run = find_runs([write_stream(tmp_path, "dtd", {"zero_shot": range(10), "tda": range(12)}, 0)])[0]
+    zero_shot, tda = read_results(run)
+    said = "exact McNemar p = 0.5, as if answers were independent of each other, which those of a memory are not); "
+    assert said in describe_result(tda)
+    assert "independent" not in describe_result(zero_shot)
+    assert f"Intervals and tests are {DEPENDENT}." in build_page([run], 0).html

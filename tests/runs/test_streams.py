@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -198,6 +199,41 @@ def test_without_any_state_the_stream_starts_anew(
     assert said[0] == f"{out}: no state goes with the rows that are there; the stream starts anew"
 
 
+@pytest.mark.parametrize(
+    ("others", "differs"),
+    [
+        ({"dmn": create_method("dmn")}, "method dmn, and is used with method tda"),
+        ({"tda": TDA(rho=0.5)}, "settings {'rho': 0.5}, and is used with settings {'rho': 0.1}"),
+        ({"tda": TDA(), "zero_shot": ZeroShot()}, "run [0-9a-f]+, and is used with run [0-9a-f]+"),  # in order 1
+    ],
+)
+def test_a_state_of_another_stream_is_told_with_what_helps(
+    others: dict[str, Method],
+    differs: str,
+    make: Callable[..., Plan],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(store_module, "STATE_SECONDS", math.inf)  # a single generation, however long it takes
+    own, expected = {"tda": TDA()}, run(make({"tda": TDA()}), tmp_path / "whole")
+    order = int("zero_shot" in others)
+    for methods, out, number in ((own, tmp_path, 0), (others, tmp_path / "others", order)):
+        with pytest.raises(KeyboardInterrupt):
+            run(make(methods, order=number), out, stopped(6))
+    (state,) = (tmp_path / "stream-order-0/state").iterdir()
+    (foreign,) = (tmp_path / f"others/stream-order-{order}/state").iterdir()
+    shutil.copy(foreign, state)
+    with pytest.raises(ArgumentError) as raised:
+        run(make(own), tmp_path, resume=True)
+    assert re.fullmatch(
+        f"{state}: invalid state: it is of {differs}; delete it, and go on with --resume from the state before it, or "
+        "from the start where there is none",
+        str(raised.value),
+    )
+    state.unlink()
+    assert run(make(own), tmp_path, resume=True).equals(expected)
+
+
 def as_folder(path: Path) -> None:
     path.unlink()
     path.mkdir()
@@ -248,6 +284,23 @@ def test_a_state_that_came_without_its_part_counts_for_nothing(
     assert run(make(), tmp_path, resume=True, said=said).equals(whole[0])
     assert not [line for line in said if "state" in line]
     assert last_states(out) == whole[1]
+
+
+def test_an_older_state_that_cannot_be_deleted_ends_the_run_in_a_line_and_loses_no_row(
+    make: Callable[..., Plan],
+    whole: tuple[pa.Table, dict[str, bytes]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(store_module, "STATE_ROWS", 9)
+    monkeypatch.setattr(store_module, "STATE_SECONDS", math.inf)
+    state = tmp_path / "stream-order-0/state/000000-0-tda.safetensors"
+    state.mkdir(parents=True)
+    with pytest.raises(ArgumentError, match=f"^{state}: is a folder, where a file should be; delete it, and go on"):
+        run(make(), tmp_path)
+    assert len(load_run(tmp_path / "stream-order-0").rows) == 18  # of both parts
+    state.rmdir()
+    assert run(make(), tmp_path, resume=True).equals(whole[0])
 
 
 def test_rows_that_are_no_beginning_are_refused(
@@ -398,7 +451,7 @@ def test_a_state_is_written_and_read_to_the_bit(make: Callable[..., Plan], files
         ((method, others), "it is of classes 3 .* and is used with classes 3 "),
         ((method, LabelSpace(NAMES, setup.labels.backbone, ["{}"])), "it is of templates .*a photo of a"),
     ]:
-        with pytest.raises(ArgumentError, match=f"^{path}: invalid state: {difference}.*; start a stream anew$"):
+        with pytest.raises(ArgumentError, match=f"^{path}: invalid state: {difference}.*; delete it, and go on"):
             read_state(path, *arguments)
     state.open = True
     with pytest.raises(ArgumentError, match="half changed is not written"):

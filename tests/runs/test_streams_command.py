@@ -119,6 +119,44 @@ def test_settings_that_authors_chose_for_a_set_are_marked(
     assert "tuned" not in evaluate(out / "paper", "--methods", "tda", "--preset", "paper")[1]
 
 
+def test_what_is_taken_where_authors_chose_nothing_for_a_set_is_said_once(
+    evaluate: Run, root: Path, model: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    methods = ("--methods", "zero", "tda", "tda-b", "dpe", "ecalp", "--set", "tda-b.beta=1.5")
+    note = (
+        "tda has no official settings for this data set; taken instead: alpha=2.0, beta=5.0, views=plain",
+        "tda-b has no official settings for this data set; taken instead: alpha=2.0, views=plain",
+        "dpe has no official settings for this data set; taken instead: a=6.0, b=5.0, lr=0.0005, lam=0.5, "
+        "answer=plain, views=confident",
+    )
+    code, _, noted = evaluate(tmp_path / "official", *methods, "--preset", "official", "--orders", "0", "1")
+    assert (code, noted) == (0, "".join(f"note: shapes: {line}\n" for line in note))
+    assert evaluate(tmp_path / "paper", *methods, "--preset", "paper")[2] == ""
+    words = ["classify", str(root / "photos"), "--labels", "cat,dog,rocket", "--method", "tda", "--stream", *model]
+    for more in ((), ("--out", str(tmp_path / "photos"))):
+        assert main([*words, "--preset", "official", *more]) == 0
+        assert capsys.readouterr().err == f"note: {note[0]}\n"
+
+
+def test_a_folder_of_photos_has_the_settings_of_its_name(
+    root: Path,
+    model: tuple[str, ...],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr("faircontext.TDA.official_by_dataset", {"photos": {"alpha": 5.0}})
+    words = ["classify", str(root / "photos"), "--labels", "cat,dog,rocket", "--method", "tda", "--stream", *model]
+    alphas = []
+    for name, more in (("a.json", ()), ("b.json", ("--out", str(tmp_path / "run")))):
+        assert main([*words, "--preset", "official", "--json", str(tmp_path / name), *more]) == 0
+        shown = capsys.readouterr()
+        assert shown.err == ""
+        assert "as if answers were independent of each other, which those of a memory are not\n" in shown.out
+        alphas.append(json.loads((tmp_path / name).read_text())["run"]["methods"]["tda"]["alpha"])
+    assert alphas == [5.0, 5.0]
+
+
 @pytest.mark.parametrize(
     ("more", "refusal"),
     [
@@ -138,6 +176,31 @@ def test_what_is_no_single_stream_is_refused_in_one_line(
     assert noted.startswith(f"faircontext: {refusal}")
     assert noted.count("\n") == 1
     assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize("way", [("--workers", "auto"), ("--engine", "ray"), ("--shard", "0/2")])
+@pytest.mark.parametrize("command", ["classify", "evaluate"])
+def test_what_shares_out_a_stream_is_refused_before_what_else_it_needs(
+    command: str,
+    way: tuple[str, ...],
+    root: Path,
+    model: tuple[str, ...],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """A folder for a stored run, or a cluster that can be reached, would lead to the next refusal alone."""
+    monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:9")
+    words = {
+        "classify": [str(root / "photos"), "--labels", "cat,dog,rocket", "--method", "tda", "--stream"],
+        "evaluate": ["--datasets", "shapes", "--root", str(root), "--out", str(tmp_path), "--methods", "tda"],
+    }
+    assert main([command, *words[command], *model, *way]) == 2
+    name = " ".join(way).removesuffix(" 0/2")
+    assert capsys.readouterr().err == (
+        f"faircontext: {name} is not possible with tda, which answers images one after another; leave it out, or "
+        f"encode with other methods and {name} into a folder of --features, then give tda that folder\n"
+    )
 
 
 def test_photos_are_a_stream_only_where_that_is_asked_for(

@@ -173,15 +173,16 @@ def is_stream(name: str) -> bool:
     return issubclass(METHODS[name], StreamMethod)
 
 
-def check_origin(was: Mapping[str, Any], now: Mapping[str, Any]) -> None:
-    """Raise `ArgumentError` naming what differs, unless a state is of what it is to be used for."""
+def check_origin(was: Mapping[str, Any], now: Mapping[str, Any], cure: str = "start a stream anew") -> None:
+    """Raise `ArgumentError` naming what differs, and the cure, unless a state is of what it is to be used for."""
     if was == now:
         return
     key = next(key for key in (*now, *was) if was.get(key) != now.get(key))
-    raise ArgumentError(
-        f"invalid state: it is of {key} {_short(was.get(key))}, and is used with {key} {_short(now.get(key))}; start "
-        "a stream anew"
-    )
+    old, new = was.get(key), now.get(key)
+    if isinstance(old, Mapping) and isinstance(new, Mapping):  # settings: those that are the same would hide the others
+        names = [name for name in dict.fromkeys((*new, *old)) if old.get(name) != new.get(name)]
+        old, new = ({name: one.get(name) for name in names} for one in (old, new))
+    raise ArgumentError(f"invalid state: it is of {key} {_short(old)}, and is used with {key} {_short(new)}; {cure}")
 
 
 def _short(value: object) -> str:

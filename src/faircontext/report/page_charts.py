@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 from faircontext.report.accuracy_figures import gain_row, gains_figure, reliability_figure
 from faircontext.report.paper import TableGroup
 from faircontext.report.selective_figures import pooled_selective, risk_coverage_figure
-from faircontext.report.stream_figures import position_curve, positions_figure, with_a_stream
+from faircontext.report.stream_figures import position_curves, positions_figure
 from faircontext.report.stream_tables import StreamBlock
 from faircontext.report.style import inline_svg, styled
 from faircontext.report.table_metrics import TOP1
@@ -41,15 +41,15 @@ def position_charts(index: int, block: StreamBlock) -> Iterator[dict[str, str]]:
         index: of the block on the page.
         block: the results.
     """
-    long = {method: with_a_stream(block.runs, method, block.datasets)[0] for method in block.runs.methods}
-    curves = [position_curve(block.runs, method, names) for method, names in long.items() if names]
-    if known := [curve for curve in curves if curve is not None]:
+    curves, left = position_curves(block.runs, block.datasets)
+    if curves:
         caption = (
             "Accuracy by position in the stream, all data sets together: the mean over orders, and below it the gain "
             "over zero-shot on the same images, paired, with 95% intervals. Early images meet an empty memory."
         )
+        caption += "".join(f" {line}." for line in left)
         with styled():
-            figure = positions_figure(block.runs.settings.backbone, known)
+            figure = positions_figure(block.runs.settings.backbone, curves)
             yield {"caption": caption, "svg": inline_svg(figure, f"p{index}", caption)}
 
 

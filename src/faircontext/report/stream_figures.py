@@ -19,13 +19,13 @@ from faircontext.runs.groups import RunGroup, group_runs, method_title
 from faircontext.runs.sidecars import Sidecars
 from faircontext.runs.stream_results import StreamResult, StreamRuns, split_streams
 
-__all__ = ["PositionCurve", "draw_positions", "position_curve", "positions_figure"]
+__all__ = ["PositionCurve", "draw_positions", "position_curve", "position_curves", "positions_figure"]
 
 _PARTS = 10
 """Streams are cut into so many equally long parts, or as many as the shortest has images."""
 
 _LEAST = 10
-"""Images of a part, if there are as many for two parts."""
+"""Images of a part, if there are as many for two parts; with fewer no band is drawn."""
 
 
 @dataclass(frozen=True)
@@ -47,6 +47,11 @@ class PositionCurve:
     gain: Sequence[Interval]
     answers: Sequence[int]
     images: int
+
+    @property
+    def has_band(self) -> bool:
+        """Whether a part holds enough images for an interval that says something."""
+        return self.images // len(self.answers) >= _LEAST
 
 
 def position_curve(runs: StreamRuns, method: str, datasets: Sequence[str], parts: int = _PARTS) -> PositionCurve | None:
@@ -75,32 +80,57 @@ def position_curve(runs: StreamRuns, method: str, datasets: Sequence[str], parts
     return PositionCurve(pair[0], accuracy, zero_shot, gain, answers.tolist(), own.shape[1])
 
 
-def with_a_stream(runs: StreamRuns, method: str, datasets: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Return the data sets whose streams have at least two images that left a trace, and the others."""
-    shortest = {name: found.shortest for name in datasets if (found := runs.result(method, [name])) is not None}
-    long = [name for name in datasets if shortest.get(name, 2) > 1]
-    return long, [name for name in datasets if name not in long]
+def position_curves(runs: StreamRuns, datasets: Sequence[str]) -> tuple[list[PositionCurve], list[str]]:
+    """Return the curves of all methods with a memory, each of the data sets that allow it.
+
+    Args:
+        runs: of all orders.
+        datasets: their names.
+
+    Returns:
+        The curves, and what is left out of them and why, a line each.
+    """
+    curves, left = list[PositionCurve](), dict[str, list[str]]()
+    for method in runs.methods:
+        title, lacks = method_title(method), {name: _lack(runs, method, name) for name in datasets}
+        for name in (name for name, lack in lacks.items() if lack):
+            left.setdefault(f"without {dataset_title(name)}, {lacks[name]}", []).append(title)
+        kept = [name for name, lack in lacks.items() if not lack]
+        if (curve := position_curve(runs, method, kept)) is not None:
+            curves.append(curve)
+            if not curve.has_band:
+                left.setdefault(f"without bands, as a part has fewer than {_LEAST} images", []).append(title)
+        elif kept:
+            left.setdefault("not drawn, as no order is of all data sets", []).append(title)
+    return curves, [f"{', '.join(titles)} {what}" for what, titles in left.items()]
+
+
+def _lack(runs: StreamRuns, method: str, name: str) -> str:
+    """Return, in words, what forbids a method's curve on a data set; empty where nothing does."""
+    found = runs.result(method, [name])
+    if found is None:
+        return "which has no answers of it"
+    if found.shortest < 2:
+        return "where fewer than two images left a trace"
+    return "where no image has zero-shot's answer" if found.paired(runs.baseline("zero_shot", [name])) is None else ""
 
 
 def draw_positions(group: RunGroup, _: Sidecars) -> FigureResult | str:
     """Draw accuracy by position in the stream: a panel for each method with a memory, of all data sets and orders."""
-    streams = split_streams(group_runs(group.runs))[1]
-    curves, single = list[PositionCurve](), dict[str, None]()
-    for runs in streams:
-        for method in runs.methods:
-            long, others = with_a_stream(runs, method, runs.datasets)
-            if long and (curve := position_curve(runs, method, long)) is not None:
-                curves.append(curve)
-                single |= dict.fromkeys(others)
+    curves, left = list[PositionCurve](), list[str]()
+    for runs in split_streams(group_runs(group.runs))[1]:
+        some, lines = position_curves(runs, runs.datasets)
+        curves += some
+        left += lines
     if not curves:
         return (
             "needs runs of a method with a memory, on streams of at least 2 images: "
             "faircontext evaluate --datasets NAMES --methods tda --orders 0 1 2 --root DATA"
+            + (f" (here {'; '.join(left)})" if left else "")
         )
     figure = positions_figure(group.title, curves)
     rows = [row for curve in curves for row in _rows(curve)]
     tuned = ((method_title(c.found.method), dataset_title(name)) for c in curves for name in c.found.tuned)
-    left = [f"without {dataset_title(name)}, where fewer than two images left a trace" for name in single]
     return FigureResult(figure, rows, (*tuned_note(tuned), *left))
 
 
@@ -141,8 +171,8 @@ def positions_figure(subtitle: str, curves: Sequence[PositionCurve]) -> Figure:
         title = marked_title(curve.found.all, curve.found.method)
         upper[index].set_title(title if same else f"{title}\n{sizes[index]}", fontsize=7)
         _draw_curve(upper[index], curve.zero_shot, GREY, band=False)
-        _draw_curve(upper[index], curve.accuracy, BLUE)
-        _draw_curve(lower[index], curve.gain, BLUE)
+        _draw_curve(upper[index], curve.accuracy, BLUE, curve.has_band)
+        _draw_curve(lower[index], curve.gain, BLUE, curve.has_band)
         lower[index].axhline(0, color=GREY, linewidth=0.7)
     for axis in (*upper[len(curves) :], *lower[len(curves) :]):
         axis.set_axis_off()
@@ -167,7 +197,7 @@ def _size_of(curve: PositionCurve) -> str:
     return f"n = {curve.images:,} in {orders} order{'s' * (orders > 1)}, {curve.images // len(curve.answers)} a part"
 
 
-def _draw_curve(axis: Axes, values: Sequence[Interval], colour: str, band: bool = True) -> None:
+def _draw_curve(axis: Axes, values: Sequence[Interval], colour: str, band: bool) -> None:
     """Draw proportions along a stream, at the middle of each part, in percent."""
     centres = 100 * (np.arange(len(values)) + 0.5) / len(values)
     middle, low, high = ([100 * getattr(value, end) for value in values] for end in ("value", "low", "high"))

@@ -101,6 +101,7 @@ def _notes(block: StreamBlock) -> Iterator[str]:
         "These methods have seen unlabelled test images before; the others have not. Early images meet an empty "
         "memory, so that accuracies of streams of other lengths do not compare."
     )
+    yield from _other_orders(block)
     yield from tuned_note(_tuned(block))
     results = [result for method in block.runs.methods for result in _results(block, method)]
     whole = dict.fromkeys((result.dataset, ", ".join(shortfalls(result))) for result in results)
@@ -110,6 +111,23 @@ def _notes(block: StreamBlock) -> Iterator[str]:
         yield f"{dataset_title(name)}: {count:,} of {files:,} files unreadable and left out."
     if left := [name for name in block.runs.methods if (block.scopes[-1][0], name) not in block.results]:
         yield f"Not of all data sets in one order, and left out there: {', '.join(map(method_title, left))}."
+
+
+def _other_orders(block: StreamBlock) -> Iterator[str]:
+    """Yield which methods were run on which sets in other orders than most, if any were."""
+    held = dict[tuple[int, ...], list[str]]()
+    for (scope, method), found in block.results.items():
+        if scope != ALL_SETS:
+            held.setdefault(found.orders, []).append(f"{method_title(method)} on {dataset_title(scope)}")
+    if len(held) > 1:
+        most = max(held, key=lambda orders: len(held[orders]))
+        others = (f"{', '.join(names)} in {_numbers(orders)}" for orders, names in held.items() if orders != most)
+        where = " All sets together are of the orders that each of them has." if len(block.scopes) > 1 else ""
+        yield f"Not all are means of the same orders: most are in {_numbers(most)}, {'; '.join(others)}.{where}"
+
+
+def _numbers(orders: Sequence[int]) -> str:
+    return f"order{'s' * (len(orders) > 1)} {' '.join(map(str, orders))}"
 
 
 def _by_set(block: StreamBlock, metric: Metric) -> Table:
@@ -138,6 +156,7 @@ def _by_set(block: StreamBlock, metric: Metric) -> Table:
         footnotes=(
             "After ± stands the standard deviation of the orders. ±95% is the largest half-width of an order's "
             "95% interval of the images.",
+            *_other_orders(block),
             *tuned_note(_tuned(block)),
         ),
         bars=frozenset({0}),
@@ -166,10 +185,9 @@ def _accuracies(block: StreamBlock, scopes: Sequence[str]) -> Table:
     rows, ends = list[tuple[Cell, ...]](), list[int]()
     for scope in scopes:
         held = [found for (name, _), found in block.results.items() if name == scope]
-        for position, found in enumerate(held):
-            if position == 0 and (row := _zero_shot(block, scope, found)) is not None:
-                rows.append(row)
-            rows.append(tuple(map(Cell, (_scope_title(scope), *_facts(found)))))
+        zero_shot = (row for found in held if (row := _zero_shot(block, scope, found)) is not None)
+        rows += [*zero_shot][:1]
+        rows += [tuple(map(Cell, (_scope_title(scope), *_facts(found)))) for found in held]
         ends.append(len(rows) - 1)
     return Table(
         title=f"Methods with a memory: {block.title}",

@@ -15,7 +15,7 @@ from faircontext.report.paper import Column, TableGroup, columns_of, dataset_tit
 from faircontext.report.render import Cell, Rank, Table
 from faircontext.report.table_metrics import METRICS, MISSING, TOP1, Metric
 from faircontext.runs.groups import method_title
-from faircontext.runs.results import TUNED, Result
+from faircontext.runs.results import DEPENDENT, TUNED, Result
 
 __all__ = [
     "adjusted_p_values",
@@ -49,7 +49,8 @@ def memory_notes(results: Iterable[Result]) -> Iterator[str]:
         orders = sorted({str(result.config["stream"]["order"]) for result in known if result.has_memory})
         yield (
             f"With a memory, in order {' and '.join(orders)}: {', '.join(memory)}. Answers depend on the order, and on "
-            "images that were seen before; those of the others do not."
+            "images that were seen before; those of the others do not. Intervals and tests are "
+            f"{DEPENDENT}."
         )
     yield from tuned_note((method_title(r.method), dataset_title(r.dataset)) for r in known if r.tuned)
 

@@ -66,7 +66,7 @@ def classify(options: ClassifyOptions, inputs: Sequence[str], listed: Iterable[s
     if options.out is not None:
         _check_out(options.out, inputs)
     if options.out is None:
-        return _answer(options, names, found, warn)
+        return _answer(options, names, inputs, found, warn)
     return _store(options, options.out, shard, names, inputs, found, warn)
 
 
@@ -128,10 +128,11 @@ def _warnings(found: Inputs, names: Sequence[str], setup: Setup) -> list[str]:
     return [*found.warnings, *odd, *setup.warnings(), *found.truth_warnings]
 
 
-def _answer(options: ClassifyOptions, names: Sequence[str], found: Inputs, warn: Say) -> int:
+def _answer(options: ClassifyOptions, names: Sequence[str], inputs: Sequence[str], found: Inputs, warn: Say) -> int:
     """Answer images and show each as it comes; nothing is stored but the files that are asked for."""
     read = options.reader()
-    setup = options.create(names, options.method, options.choose_prompts(names)).judged_by(options)
+    model = options.load(split_methods(options.method)).for_dataset(_name_of(inputs))  # as a stored run's
+    setup = model.on(names, options.choose_prompts(names), options.regime, options.truncate).judged_by(options)
     _check_files(options, found)
     images = found.images
     positions = np.arange(len(images))

@@ -8,6 +8,7 @@ from faircontext.datasets.class_folders import class_folders
 from faircontext.errors import ArgumentError, check_minimum
 from faircontext.runs.options import ModelOptions, RunnerOptions
 from faircontext.runs.records import with_zero_shot
+from faircontext.runs.stream_options import check_one_process
 
 __all__ = ["ClassifyOptions"]
 
@@ -52,6 +53,7 @@ class ClassifyOptions(ModelOptions, RunnerOptions):
 
     def check(self) -> None:
         """Check what can be checked before anything is read; see `RunnerOptions.check`."""
+        check_one_process(self)  # which a stored run is no way out of
         stored = {"shard": self.shard, "resume": self.resume, "engine": self.engine != "local"}
         stored["workers auto"] = self.workers == "auto"
         self.shift  # noqa: B018 (one, or it is an error)

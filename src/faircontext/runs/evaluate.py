@@ -21,10 +21,10 @@ from faircontext.runs.label_results import is_multi_label, read_label_result
 from faircontext.runs.options import EvaluateOptions, Say
 from faircontext.runs.orders import parse_shard
 from faircontext.runs.plan import find_datasets, plan_of, prompts_of
-from faircontext.runs.results import TUNED, Result, read_results
+from faircontext.runs.results import DEPENDENT, TUNED, Result, read_results
 from faircontext.runs.runner import carry_out, describe_engine, engine_of
 from faircontext.runs.store import Run, load_run
-from faircontext.runs.stream_options import check_streams
+from faircontext.runs.stream_options import stream_labels
 from faircontext.types import describe_flat, is_flat, read_diagnostics
 
 __all__ = [
@@ -49,7 +49,7 @@ def evaluate(options: EvaluateOptions, say: Say, warn: Say) -> int:
     """
     shard = None if options.shard is None else parse_shard(options.shard)
     options.check()
-    streams = check_streams(options)
+    streams = bool(stream_labels(options.labels_of_methods))
     datasets = find_datasets(options)
     options.set_threads()
     if options.features is not None:
@@ -66,13 +66,15 @@ def evaluate(options: EvaluateOptions, say: Say, warn: Say) -> int:
         for plan in [plan_of(one, dataset, model, shard) for dataset in datasets]
         for order in options.each_order(streams)
     ]
-    unreadable = False
+    unreadable, warned = False, set[str]()
     for one, plan in plans:
         engine, facts = engine_of(one, model)
         for line in [*plan.describe(), *describe_engine(facts)]:
             say(line)
-        for warning in plan.warnings():
-            warn(f"{plan.dataset.name}: {warning}")
+        for line in (f"{plan.dataset.name}: {warning}" for warning in plan.warnings()):
+            if line not in warned:  # once for all orders and shifts
+                warned.add(line)
+                warn(line)
         run = carry_out(plan, options.out, engine, options.resume, facts, warn, options.keep_state)
         unreadable |= _warn_of_unreadable(run, warn)
         for line in _describe_analyses(run, options) if options.analyses else _describe_results(run, warn):
@@ -86,7 +88,7 @@ def evaluate_missing(options: EvaluateOptions, say: Say, warn: Say) -> list[Run]
     Raises:
         ArgumentError: a run that is there is not what is asked for.
     """
-    streams = check_streams(options)
+    streams = bool(stream_labels(options.labels_of_methods))
     folders = {word: options.out / _folder_name(options, word, streams) for word in expand(options.datasets)}
     runs = {folder: load_run(folder) for folder in folders.values() if (folder / "run.json").exists()}
     for run in runs.values():
@@ -151,9 +153,10 @@ def describe_result(result: Result) -> str:
     if (compared := result.comparison) is not None:
         change = compared.difference
         value, low, high = (100 * end for end in (change.value, change.low, change.high))
+        how = f", {DEPENDENT}" if result.has_memory else ""
         parts.append(
             f"{value:+.1f} over zero-shot (95% interval {low:+.1f} to {high:+.1f}; alone right on {compared.gained}, "
-            f"zero-shot alone on {compared.lost}; exact McNemar p = {compared.p_value:.3g})"
+            f"zero-shot alone on {compared.lost}; exact McNemar p = {compared.p_value:.3g}{how})"
         )
     top5 = Accuracy(int(result.in_top5.sum()), result.n)
     error = expected_calibration_error(result.confidence, result.correct)

@@ -16,7 +16,7 @@ from faircontext.runs.process_options import ProcessOptions
 from faircontext.runs.prompt_options import PromptChoice, PromptOptions, digest_of_file
 from faircontext.runs.records import method_of, split_methods, variant_of, with_zero_shot
 from faircontext.runs.shift_options import ShiftOptions
-from faircontext.runs.stream_options import StreamOptions
+from faircontext.runs.stream_options import StreamOptions, check_one_process
 from faircontext.runs.unknown import UnknownOptions
 from faircontext.sources import Source
 from faircontext.system import keep_freed_memory
@@ -196,6 +196,7 @@ class RunnerOptions(MultiLabelOptions, ShiftOptions, UnknownOptions, PromptOptio
     def check(self) -> None:
         """Check what can be checked before anything is read; raise `ArgumentError` where a value cannot be used."""
         check_minimum("limit", 1 if self.limit is None else self.limit, 1)
+        check_one_process(self)  # before what several processes need
         self.check_processes()
         self.check_unknown()
         if self.analyses and self.multi_label:

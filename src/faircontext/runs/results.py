@@ -18,10 +18,13 @@ from faircontext.runs.records import is_analysis, to_numpy
 from faircontext.runs.store import Run
 from faircontext.runs.unknown import WITHHELD
 
-__all__ = ["TUNED", "Result", "has_analyses", "read_results"]
+__all__ = ["DEPENDENT", "TUNED", "Result", "has_analyses", "read_results"]
 
 TUNED = "settings tuned per data set by its authors"
 """What stands beside every number that was made with such settings."""
+
+DEPENDENT = "as if answers were independent of each other, which those of a memory are not"
+"""What stands beside a test, of images in one order, of a method with a memory."""
 
 
 @dataclass(frozen=True, eq=False)

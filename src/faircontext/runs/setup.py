@@ -34,6 +34,7 @@ class Setup:
         rejection: what withholds predictions, if anything does.
         label_rule: what gives several labels, if anything does.
         left_out: which methods of `all` cannot run on the label space, and why, a line each.
+        untuned: which methods have official settings for some data sets and not for this one, a line each.
     """
 
     labels: LabelSpace
@@ -42,6 +43,7 @@ class Setup:
     rejection: Rejection | None = None
     label_rule: LabelRule | None = None
     left_out: tuple[str, ...] = ()
+    untuned: tuple[str, ...] = ()
 
     def judged_by(self, options: RunnerOptions) -> "Setup":
         """Return this set-up with what withholds predictions, or gives several, where options ask for it."""
@@ -55,7 +57,9 @@ class Setup:
     def warnings(self) -> list[str]:
         """Return what a person should know about prompts and methods before a run, a line each."""
         methods = (method.label_warnings(self.labels) for method in self.methods.values())
-        return list(dict.fromkeys([*self.labels.warnings(), *self.left_out, *chain.from_iterable(methods)]))
+        return list(
+            dict.fromkeys([*self.labels.warnings(), *self.left_out, *self.untuned, *chain.from_iterable(methods)])
+        )
 
     def judge(self, answers: Iterator[AnsweredImage]) -> Iterator[AnsweredImage]:
         """Return answers without the predictions that are withheld, or with several labels each."""
@@ -70,12 +74,13 @@ class Model:
 
     Attributes:
         backbone: the model.
-        methods: by what they are called in rows, with the settings of no data set in particular.
+        methods: by what they are called in rows.
         recipe: how views are made.
         context: a learnt one, or None.
         preset: that the methods' settings start from.
         given: settings over the preset's, by what the methods are called.
         everything: whether the methods are all that can run, so that one that cannot is left out.
+        dataset: whose settings the methods have where their authors chose some for it; empty for none in particular.
     """
 
     backbone: Backbone
@@ -85,6 +90,7 @@ class Model:
     preset: str = "paper"
     given: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     everything: bool = False
+    dataset: str = ""
 
     def tuned(self, dataset: str) -> list[str]:
         """Return which methods have settings that their authors chose for a data set."""
@@ -102,7 +108,16 @@ class Model:
             )
             for label in self.tuned(dataset)
         }
-        return replace(self, methods={**self.methods, **chosen}) if chosen else self
+        return replace(self, methods={**self.methods, **chosen}, dataset=dataset)
+
+    def _untuned(self) -> Iterator[str]:
+        """Yield which methods have official settings for each of some data sets, and none for this one."""
+        for label, method in self.methods.items():
+            if self.preset == "official" and method.official_by_dataset and label not in self.tuned(self.dataset):
+                names = dict.fromkeys(chain.from_iterable(method.official_by_dataset.values()))
+                taken = [f"{name}={getattr(method, name)}" for name in names if name not in self.given.get(label, {})]
+                if taken:
+                    yield f"{label} has no official settings for this data set; taken instead: {', '.join(taken)}"
 
     def on(self, names: Sequence[str], prompts: PromptChoice, regime: Regime, truncate: bool = False) -> Setup:
         """Return what answers images of some classes.
@@ -135,4 +150,7 @@ class Model:
                     raise
                 left_out[label] = f"{label} is left out of all: {error}"
         able = {label: method for label, method in self.methods.items() if label not in left_out}
-        return Setup(labels, able, replace(self.recipe, regime=regime), left_out=tuple(left_out.values()))
+        untuned = tuple(self._untuned())
+        return Setup(
+            labels, able, replace(self.recipe, regime=regime), left_out=tuple(left_out.values()), untuned=untuned
+        )

@@ -251,10 +251,10 @@ class RunStore(AbstractContextManager["RunStore"]):
                 return
             table = table.replace_schema_metadata(self._states.save(self.folder, self._next_part))
         write_rows(self._parts / f"{self._next_part:06}.parquet", table)
-        if self._states is not None:
-            self._states.forget(self.folder, self._next_part)
         self._next_part += 1
-        self._buffer = []
+        self._buffer = []  # before older states are deleted, which may fail: the rows are there
+        if self._states is not None:
+            self._states.forget(self.folder, self._next_part - 1)
 
     def update(self, **facts: Any) -> None:
         """Put facts into `run.json`."""
@@ -265,7 +265,7 @@ class RunStore(AbstractContextManager["RunStore"]):
         """Compact the rows into one file, say that the run is complete, and delete the parts.
 
         Raises:
-            ArgumentError: a file cannot be written, or rows were left out, see `flush`.
+            ArgumentError: a file cannot be written or deleted, or rows were left out, see `flush`.
         """
         self.flush()
         if self._mark is None:
@@ -273,7 +273,8 @@ class RunStore(AbstractContextManager["RunStore"]):
         tables = sorted_tables(row_files(self.folder), self._methods, self._parts)
         write_tables(self.folder / "rows.parquet", tables)
         self.update(status="complete")
-        shutil.rmtree(self._parts)
+        with writing(self._parts):
+            shutil.rmtree(self._parts)
         if self._states is not None and not self._keep_state:
             self._states.forget(self.folder, self._next_part, kept=0)
 

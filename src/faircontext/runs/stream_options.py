@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from faircontext.runs.classify_options import ClassifyOptions
     from faircontext.runs.options import RunnerOptions
 
-__all__ = ["StreamOptions", "check_no_stream", "check_one_stream", "check_streams", "stream_labels"]
+__all__ = ["StreamOptions", "check_no_stream", "check_one_process", "check_one_stream", "stream_labels"]
 
 _MOST_ORDERS = 1000
 
@@ -63,25 +63,23 @@ def stream_labels(labels: Iterable[str]) -> list[str]:
     return [label for label in labels if method_of(label) in METHODS and is_stream(method_of(label))]
 
 
-def check_streams(options: "RunnerOptions") -> bool:
-    """Return whether a method has a memory, and refuse what it cannot be run with.
+def check_one_process(options: "RunnerOptions") -> None:
+    """Check that methods with a memory are not shared out: a stream is one process, which answers image after image.
 
     Raises:
-        ArgumentError: images would not be answered one after another by one process.
+        ArgumentError: there is such a method, and other processes would answer too.
     """
-    labels = stream_labels(options.labels_of_methods)
-    refused = {
+    shared = {
         "shard": options.shard is not None,
         "engine ray": options.engine == "ray",
         "workers auto": options.several_models,
     }
-    for name, given in refused.items():
-        if labels and given:
-            raise ArgumentError(
-                f"--{name} is not possible with {labels[0]}, which answers images one after another; encode with "
-                f"other methods and --{name} into a folder of --features, then evaluate {labels[0]} with that folder"
-            )
-    return bool(labels)
+    given = [name for name, value in shared.items() if value]
+    if given and (labels := stream_labels(options.labels_of_methods)):
+        raise ArgumentError(
+            f"--{given[0]} is not possible with {labels[0]}, which answers images one after another; leave it out, or "
+            f"encode with other methods and --{given[0]} into a folder of --features, then give {labels[0]} that folder"
+        )
 
 
 def check_no_stream(labels: Iterable[str]) -> None:
@@ -98,8 +96,11 @@ def check_no_stream(labels: Iterable[str]) -> None:
 
 
 def check_one_stream(options: "ClassifyOptions") -> None:
-    """Check that `classify` was asked for a stream if, and only if, a method has a memory; see `check_streams`."""
-    check_streams(options)
+    """Check that `classify` was asked for a stream if, and only if, a method has a memory.
+
+    Raises:
+        ArgumentError: it was not.
+    """
     labels = stream_labels(options.labels_of_methods)
     if labels and not options.stream:
         raise ArgumentError(

@@ -38,6 +38,9 @@ STATES = b"faircontext.states"
 
 _FORMAT = 1
 
+_CURE = "delete it, and go on with --resume from the state before it, or from the start where there is none"
+"""What helps where a state is another stream's."""
+
 
 class Streams:
     """The states of a run's methods that have a memory; methods with equal settings share one.
@@ -119,10 +122,11 @@ class Streams:
             folder: of the run.
             number: of the newest part.
             kept: how many generations stay.
+
+        Raises:
+            ArgumentError: a file cannot be deleted.
         """
-        for path, generation in _generations(folder / "state"):
-            if generation <= number - kept:
-                path.unlink(missing_ok=True)
+        _delete(path for path, generation in _generations(folder / "state") if generation <= number - kept)
         if not kept:
             shutil.rmtree(folder / "state", ignore_errors=True)
 
@@ -297,8 +301,8 @@ def read_state(
         return None
     origin = method.origin(labels, horizon)
     try:
-        check_origin(was, json.loads(json.dumps(origin)))
-        check_origin({"run": facts["config"]}, {"run": config})
+        check_origin(was, json.loads(json.dumps(origin)), _CURE)
+        check_origin({"run": facts["config"]}, {"run": config}, _CURE)
     except ArgumentError as error:
         raise ArgumentError(f"{path}: {error}") from None
     return StreamState(origin, tensors, seen, chain)

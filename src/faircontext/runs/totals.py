@@ -12,6 +12,8 @@ from faircontext.metrics.scores import Comparison, Tally
 from faircontext.metrics.stats import Accuracy
 from faircontext.runs.answer import AnsweredImage
 from faircontext.runs.records import to_numpy
+from faircontext.runs.results import DEPENDENT
+from faircontext.runs.stream_options import stream_labels
 from faircontext.runs.unknown import WITHHELD, is_withheld
 from faircontext.types import describe_flat, is_flat, read_diagnostics
 
@@ -118,6 +120,7 @@ class Totals:
         for name in (name for name, n in self._withheld.items() if n):
             others = f"; of the others {Accuracy(self._correct[name], n)} are right" if (n := self._given[name]) else ""
             print(f"{name:12} none of these: {Accuracy(self._withheld[name], answered)}{others}")
+        memory = stream_labels(self._tallies)
         for index, (name, comparison) in enumerate(self.comparisons().items()):
             if comparison is None:
                 return
@@ -128,6 +131,7 @@ class Totals:
                 print(
                     f"  paired: {name} alone right on {comparison.gained}, zero-shot alone right on "
                     f"{comparison.lost}; exact McNemar p = {comparison.p_value:.3g}"
+                    f"{f', {DEPENDENT}' if name in memory else ''}"
                 )
 
 
