@@ -3,7 +3,7 @@
 Usage: python benchmarks/engines.py [--runs 5] [--masks 100] [--threads N] [--before SRC] [--cpu]
                                    [--give-back] [--json FILE]
 
-The tower: 16 normalised pictures, in each engine and precision in turn. FCL: one photo of 500 x 375, all its views,
+The tower: 64 normalised pictures, in each engine and precision in turn. FCL: one photo of 500 x 375, all its views,
 masks and pairs, with the text of its classes cached, in bf16 (where the processor has it) in either engine in turn; the
 floor is the bare tower of the same engine on as many pictures. One photo: `classify` with FCL in a process of its own,
 from its start to its exit, with the converted tower and the text in the cache; with --before beside the package in
@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from common import run_bare
 from overhead import photo
 
 import faircontext
@@ -34,7 +35,7 @@ from faircontext import Backbone, Episode, LabelSpace, create_backbone, create_m
 from faircontext.methods import FCL
 from faircontext.system import keep_freed_memory, processor_name
 
-ROWS = 16
+ROWS = 64
 CLASSES = tuple(f"object number {number}" for number in range(100))
 
 
@@ -58,20 +59,10 @@ def in_turn(works: Mapping[str, Callable[[], object]], runs: int, clock: Clock) 
     return seconds
 
 
-def bare(backbone: Backbone, count: int) -> None:
-    """Run the bare tower on as many pictures, in the engine's own batches."""
-    copy = None if backbone._choice is None else backbone._choice.copy
-    size, dtype = (ROWS, backbone.dtype) if copy is None else (copy.rows, torch.float32)
-    batch = torch.rand(size, 3, backbone.image_size, backbone.image_size).to(dtype)
-    with torch.inference_mode():
-        for _ in range(0, count, size):
-            backbone._image_features(batch, copy)
-
-
 def towers(backbones: Mapping[str, Backbone], runs: int, clock: Clock) -> dict[str, Any]:
     """Measure bare towers."""
-    seconds = in_turn({name: lambda one=one: bare(one, 4 * ROWS) for name, one in backbones.items()}, runs, clock)
-    return {name: round(4 * ROWS / statistics.median(taken), 1) for name, taken in seconds.items()}
+    seconds = in_turn({name: lambda one=one: run_bare(one, ROWS) for name, one in backbones.items()}, runs, clock)
+    return {name: round(ROWS / statistics.median(taken), 1) for name, taken in seconds.items()}
 
 
 def fcl(backbones: Mapping[str, Backbone], masks: int, runs: int, clock: Clock) -> dict[str, Any]:
@@ -88,7 +79,7 @@ def fcl(backbones: Mapping[str, Backbone], masks: int, runs: int, clock: Clock) 
         recipe = backbone.view_recipe("recommended")
         counts[name] = recipe.count + masks + method.k * (method.k - 1) // 2
         works[name] = lambda labels=labels, method=method, recipe=recipe: method(Episode(image, labels, recipe))
-        works[f"{name} bare"] = lambda one=backbone, count=counts[name]: bare(one, count)
+        works[f"{name} bare"] = lambda one=backbone, count=counts[name]: run_bare(one, count)
     medians = {name: statistics.median(taken) for name, taken in in_turn(works, runs, clock).items()}
     return {
         name: {

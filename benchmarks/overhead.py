@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 import PIL.Image
 import torch
-from common import add_model_options, make_backbone
+from common import add_model_options, make_backbone, run_bare
 
 from faircontext import Episode, LabelSpace, create_method, load_image
 from faircontext.backbones import Backbone
@@ -41,12 +41,8 @@ def photo(folder: Path) -> Path:
 
 def bare_seconds(backbone: Backbone, images: int) -> float:
     """Time the image tower on `images` rows, in batches of the backbone's size."""
-    size = backbone.image_size
-    batch = torch.rand(backbone.batch_size, 3, size, size, device=backbone.device).to(backbone.dtype)
     begin = time.perf_counter()
-    with torch.inference_mode():
-        for start in range(0, images, backbone.batch_size):
-            backbone._image_features(batch[: images - start])
+    run_bare(backbone, images)
     return time.perf_counter() - begin
 
 

@@ -39,12 +39,12 @@ def counted(backbone: Backbone) -> Iterator[dict[str, int]]:
         original = wrapped[method] = getattr(kind, method)
 
         def counting(self: Backbone, rows: torch.Tensor, *rest: object) -> torch.Tensor:
-            counts[name] += len(rows)
+            counts[name] += len(rows[0] if isinstance(rows, tuple) else rows)
             return original(self, rows, *rest)
 
         setattr(kind, method, counting)
 
-    count("images", "_image_features")
+    count("images", "_head")  # what every engine's output goes through
     count("texts", "_encode_embeddings")
     try:
         yield counts

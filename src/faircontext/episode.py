@@ -17,7 +17,7 @@ from faircontext.errors import ArgumentError, check_minimum, check_type
 from faircontext.evidence import distinct_maps, importance
 from faircontext.files import digest
 from faircontext.labels import LabelSpace
-from faircontext.masks import Filling, Masks, Occluder, occlude, sample_masks
+from faircontext.masks import Masks, Occluder, occlude, sample_masks
 from faircontext.types import Image
 from faircontext.views import Purpose, ViewRecipe, Views
 
@@ -92,27 +92,21 @@ class Episode:
         kind: str,
         key: Mapping[str, object],
         rows: int,
-        encode: Callable[[int, int], Tensor],
+        encode: Callable[[int], Tensor],
         known: Tensor | None = None,
-        step: int | None = None,
     ) -> Float[Tensor, "rows dim"]:
-        """Encode pictures made from this image, batch by batch, or take their features from the folder of features.
+        """Encode pictures made from this image, or take their features from the folder of features.
 
         Args:
             kind: what the pictures are.
             key: what they depend on besides image, seed and backbone, other than their number.
             rows: how many; the first ones of more are these.
-            encode: gives the features of those from one index to another, which are checked here, all together.
+            encode: gives the features of those from an index to the last.
             known: features of the first ones, where some have been encoded.
-            step: how many are encoded by one call; None for the backbone's batch size.
         """
 
         def compute() -> Tensor:
-            size = step or self.backbone.batch_size
-            begin = 0 if known is None else len(known)
-            encoded = torch.cat([encode(start, min(start + size, rows)) for start in range(begin, rows, size)])
-            encoded = self.backbone.check_features(encoded)
-            return encoded if known is None else torch.cat([known, encoded])
+            return encode(0) if known is None else torch.cat([known, encode(len(known))])
 
         if self._features is None:
             return compute()
@@ -132,6 +126,17 @@ class Episode:
             **backbone.engine_facts,
         }
         return cached_features(self._features, whole, backbone.device, compute, rows)[:rows]
+
+    def _encode_made(self, make: Callable[[int, int], Tensor], begin: int, end: int) -> Float[Tensor, "rows dim"]:
+        """Encode pictures that are made batch by batch, so that memory does not grow with their number.
+
+        Args:
+            make: gives the pixels of those from one index to another.
+            begin: the first.
+            end: the one after the last.
+        """
+        size = self.backbone.batch_size
+        return self.backbone.encode_parts(make(start, min(start + size, end)) for start in range(begin, end, size))
 
     @property
     def id(self) -> str:
@@ -163,17 +168,18 @@ class Episode:
         recipe = {**asdict(self.recipe), "count": None, "regime": None}  # neither changes the first views
         views = cache(lambda: self.views.to(self.backbone.device))  # made where features are not stored, copied once
 
-        def encode(start: int, stop: int) -> Tensor:
-            return self.backbone.encode_image(views()[start:stop] / 255.0, False)
+        def make(start: int, stop: int) -> Tensor:
+            return views()[start:stop] / 255.0
 
-        return self._encode("views", recipe, self.recipe.count, encode)
+        count = self.recipe.count
+        return self._encode("views", recipe, count, lambda begin: self._encode_made(make, begin, count))
 
     @cached_property
     def z(self) -> Float[Tensor, " dim"]:
         """The embedding of the plain view: the first of the views' features where they are known."""
         if "view_features" in self.__dict__:
             return self.view_features[0]
-        return self._encode("plain", {}, 1, lambda *_: self.backbone.encode_image(self.x[None]))[0]
+        return self._encode("plain", {}, 1, lambda _: self.backbone.encode_image(self.x[None]))[0]
 
     def encode_z(self, encode: Callable[[], Float[Tensor, "1 dim"]]) -> None:
         """Take the embedding of the plain view from the folder of features, or from a batch of several images.
@@ -181,7 +187,7 @@ class Episode:
         Args:
             encode: gives it; where it is stored, it is not called.
         """
-        self.take_z(self._encode("plain", {}, 1, lambda *_: encode())[0])
+        self.take_z(self._encode("plain", {}, 1, lambda _: encode())[0])
 
     def take_z(self, z: Float[Tensor, " dim"]) -> None:
         """Take the embedding of the plain view, encoded in one batch with those of other images."""
@@ -233,22 +239,20 @@ class Episode:
                 masks = masks.on_patches(self.backbone.patches, fraction)
             known = self._masked[key][1] if key in self._masked else None
             facts = {"grids": grids, "fraction": fraction, "occluder": occluder}
-            if occluder == "drop":  # in batches of its own, so that the picture's patches are embedded once
-                encode, step = partial(self._encode_without, masks), count
-            else:
-                encode, step = partial(self._encode_masked, masks.to(self.backbone.device), occluder), None
-            self._masked[key] = masks, self._encode("masked", facts, count, encode, known, step)
+            encode = partial(self._encode_masked, masks.to(self.backbone.device), occluder, count)
+            self._masked[key] = masks, self._encode("masked", facts, count, encode, known)
         masks, encoded = self._masked[key]  # the first masks of a longer run are the shorter run
         return masks.first(count), encoded[:count]
 
-    def _encode_without(self, masks: Masks, start: int, stop: int) -> Float[Tensor, "masks dim"]:
-        """Encode the image without the patches that masks `start` to `stop` hide."""
-        return self.backbone.encode_without(self.x, torch.stack(masks.cells[start:stop]), False)
+    def _encode_masked(self, masks: Masks, occluder: Occluder, count: int, begin: int) -> Float[Tensor, "masks dim"]:
+        """Encode the copies of the image that masks from `begin` on give, made where the image is."""
+        if occluder == "drop":  # the picture's patches are embedded once
+            return self.backbone.encode_without(self.x, torch.stack(masks.cells[begin:count]))
 
-    def _encode_masked(self, masks: Masks, occluder: Filling, start: int, stop: int) -> Float[Tensor, "masks dim"]:
-        """Encode the copies of the image that masks `start` to `stop` give, made where the image is."""
-        pixels = occlude(self.x, masks.pixels(start, stop, *self.x.shape[1:]), occluder)
-        return self.backbone.encode_image(pixels, False)
+        def make(start: int, stop: int) -> Tensor:
+            return occlude(self.x, masks.pixels(start, stop, *self.x.shape[1:]), occluder)
+
+        return self._encode_made(make, begin, count)
 
     def importance(
         self,
@@ -283,7 +287,7 @@ class Episode:
         # Known by their content: maps depend on all of text, beta, masks and scaling.
         key = {"maps": digest(maps.cpu().contiguous().numpy().data)} if self._features is not None else {}
 
-        def encode(start: int, stop: int) -> Tensor:
-            return self.backbone.encode_image(self.x * maps[start:stop, None], False)
+        def make(start: int, stop: int) -> Tensor:
+            return self.x * maps[start:stop, None]
 
-        return self._encode("weighted", key, len(maps), encode)
+        return self._encode("weighted", key, len(maps), lambda begin: self._encode_made(make, begin, len(maps)))

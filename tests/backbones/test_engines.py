@@ -5,7 +5,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -16,8 +16,9 @@ import torch
 from torch import Tensor
 
 from faircontext import Backbone, create_backbone
-from faircontext.backbones import engines, lite
+from faircontext.backbones import engines, lite, openvino_tower
 from faircontext.backbones.engines import ENGINE_ROWS, Converted, is_convolutional
+from faircontext.backbones.openvino_tower import OpenVinoTower, openvino_version
 from faircontext.backbones.towers import hash_of
 from faircontext.cli import main
 from faircontext.errors import ArgumentError, FairContextWarning
@@ -134,6 +135,52 @@ def test_features_do_not_depend_on_neighbours_order_number_or_threads(fast: Back
         assert same_bits(fast.encode_image(pixels), together)
     finally:
         torch.set_num_threads(threads)
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3, 6])
+def test_batches_that_run_at_the_same_time_come_back_in_order(fast: Backbone, pixels: Tensor, threads: int) -> None:
+    expected = fast.encode_image(pixels)
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        assert same_bits(fast.encode_parts(pixels.repeat(2, 1, 1, 1).split(16)), expected.repeat(2, 1))
+        assert torch.get_num_threads() == threads
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_parts_are_made_while_others_are_encoded(fast: Backbone, pixels: Tensor) -> None:
+    """And no more of them than the engine takes at once."""
+    assert fast._choice is not None
+    copy = fast._choice.copy
+    assert copy is not None
+    made, ended = [], []
+    whole = copy._result
+    copy._result = lambda *waiting: ended.append(len(made)) or whole(*waiting)  # type: ignore[method-assign,func-returns-value]
+
+    def parts() -> Iterator[Tensor]:
+        for part in pixels.repeat(4, 1, 1, 1).split(ENGINE_ROWS):
+            made.append(len(ended))
+            yield part
+
+    try:
+        fast.encode_parts(parts())
+    finally:
+        del copy._result
+    assert made[:8] == [0] * 8  # eight are begun before the first is waited for
+    assert made[8:] == [*range(len(made) - 8)]
+
+
+def test_an_error_while_a_part_is_made_leaves_the_engine_as_it_was(fast: Backbone, pixels: Tensor) -> None:
+    def parts() -> Iterator[Tensor]:
+        yield pixels[:16]
+        raise KeyError("this part")
+
+    threads, expected = torch.get_num_threads(), fast.encode_image(pixels)
+    with pytest.raises(KeyError, match="this part"):
+        fast.encode_parts(parts())
+    assert torch.get_num_threads() == threads
+    assert same_bits(fast.encode_image(pixels), expected)
 
 
 def test_earlier_features_stay_when_more_is_encoded(fast: Backbone, pixels: Tensor) -> None:
@@ -272,7 +319,7 @@ def falls_back(make: Callable[..., Backbone], message: str, **options: str) -> B
 
 @pytest.mark.usefixtures("cache")
 def test_without_the_extra(small: Callable[..., Backbone], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engines, "openvino_version", lambda: None)
+    monkeypatch.setattr(openvino_tower, "openvino_version", lambda: None)
     falls_back(small, "OpenVINO is not installed (pip install 'faircontext[fast]'); PyTorch runs the image tower of")
     assert create_backbone("lite0").engine == "torch"  # auto: without a word
 
@@ -349,7 +396,7 @@ def test_records_name_the_engine_and_runs_go_on_with_the_same(
     assert main([*words, *out, "--engine-image", "openvino"]) == 0
     assert main([*words, *out, "--engine-image", "openvino", "--resume"]) == 0
     document = json.loads((tmp_path / "runs" / "pictures" / "run.json").read_text())
-    engine = {"name": "openvino", "version": engines.openvino_version()}
+    engine = {"name": "openvino", "version": openvino_version()}
     assert document["config"]["backbone"]["engine"] == engine
     capsys.readouterr()
     assert main([*words, *out, "--engine-image", "torch", "--resume"]) == 2
@@ -454,5 +501,5 @@ def test_threads_are_not_bound_to_processors() -> None:
     backbone.encode_image(pixels)
     assert backbone._choice is not None
     copy = backbone._choice.copy
-    assert isinstance(copy, engines.OpenVinoTower)
-    assert copy._request.get_compiled_model().get_property("ENABLE_CPU_PINNING") is False
+    assert isinstance(copy, OpenVinoTower)
+    assert copy._requests[0].get_compiled_model().get_property("ENABLE_CPU_PINNING") is False

@@ -96,9 +96,9 @@ def test_fcl_leaves_patches_out(make: Callable[..., Episode], monkeypatch: pytes
     asked = []
     encode = type(make().backbone).encode_without
 
-    def count(self, image, hidden, check):
+    def count(self, image, hidden):
         asked.append(hidden)
-        return encode(self, image, hidden, check)
+        return encode(self, image, hidden)
 
     monkeypatch.setattr(type(make().backbone), "encode_without", count)
     adaptation = FCL(**DROP).adapt(make())

@@ -43,9 +43,10 @@ class CountingLite(Lite):
 
     encoded = 0
 
-    def encode_image(self, pixels, check=True):
-        self.encoded += len(pixels)
-        return super().encode_image(pixels, check)
+    def encode_parts(self, parts):
+        parts = [*parts]
+        self.encoded += sum(map(len, parts))
+        return super().encode_parts(parts)
 
 
 def assert_close_to_oracle(prediction: Prediction, expected: oracle.Answer, tolerance: float) -> None:

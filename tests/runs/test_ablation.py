@@ -1,12 +1,13 @@
 """Ablations: what an experiment file may say, that only what is missing is run, and what is concluded from rows."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from torch import Tensor
 
 from faircontext import Backbone, create_method
 from faircontext.backbones.base import Backbone as AnyBackbone
@@ -209,12 +210,14 @@ def test_an_experiment_runs_only_what_is_missing(
         place, preset="paper", limit=6, settings=SETTINGS, variants={**variants, "uniform": {"pair_weight": "uniform"}}
     )
     encoded: list[int] = []
-    encode = AnyBackbone.encode_image
-    monkeypatch.setattr(
-        AnyBackbone,
-        "encode_image",
-        lambda self, pixels, *more: encoded.append(len(pixels)) or encode(self, pixels, *more),
-    )
+    encode = AnyBackbone.encode_parts
+
+    def counted(self: AnyBackbone, parts: Iterable[Tensor]) -> Tensor:
+        parts = [*parts]
+        encoded.extend(map(len, parts))
+        return encode(self, parts)
+
+    monkeypatch.setattr(AnyBackbone, "encode_parts", counted)
     assert ablate(place) in (0, 1)
     assert sum(encoded) == 0
     assert {file: file.stat().st_mtime_ns for file in stamps} == stamps

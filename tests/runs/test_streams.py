@@ -414,7 +414,7 @@ def test_features_are_encoded_once_for_all_orders(
     plan = make()
     expected = run(make(order=1), tmp_path / "without")
     run(plan, tmp_path / "runs", stored)
-    monkeypatch.setattr(type(plan.setup.labels.backbone), "encode_image", lambda *_: pytest.fail("encoded again"))
+    monkeypatch.setattr(type(plan.setup.labels.backbone), "encode_parts", lambda *_: pytest.fail("encoded again"))
     assert run(make(order=1), tmp_path / "runs", stored).equals(expected)
 
 

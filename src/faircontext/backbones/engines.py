@@ -3,19 +3,16 @@
 The copy is made once from the tower in float32, and kept in the cache by the weights, the versions, the precision and
 the processor, with the tower's float32 features of a test picture. Whenever the copy is loaded, its own features of
 that picture are compared with them. It runs batches of `ENGINE_ROWS` rows, always: a row's features then do not depend
-on the rows beside it, nor on how many there are.
+on the rows beside it, nor on how many there are or how many batches are run at the same time.
 """
 
 import statistics
-import sys
-import tempfile
 import time
 import warnings
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from jaxtyping import Float, UInt8
@@ -23,11 +20,18 @@ from safetensors import safe_open
 from torch import Tensor, nn
 
 from faircontext import __version__
+from faircontext.backbones.openvino_tower import (
+    ENGINE_ROWS,
+    OpenVinoTower,
+    convert,
+    obstacle,
+    openvino_version,
+    said,
+)
 from faircontext.backbones.towers import (
     cache_folder,
     disagreement,
     hash_of,
-    pad_rows,
     probe_picture,
     tensor_bytes,
     write_tensors,
@@ -39,54 +43,12 @@ from faircontext.system import processor_name
 if TYPE_CHECKING:
     from faircontext.backbones.image_encoder import ImageEncoder
 
-__all__ = ["ENGINES", "ENGINE_ROWS", "Choice", "Converted", "OpenVinoTower", "convert", "entry_path", "obstacle"]
+__all__ = ["ENGINES", "Choice", "Converted", "entry_path", "is_convolutional"]
 
 ENGINES = ("auto", "torch", "openvino")
 """Engines of the image tower; `auto` takes the faster of the two on this processor."""
 
-ENGINE_ROWS = 4
-"""Rows of a batch in OpenVINO: they fit a processor's caches, and little is spent on padding."""
-
-_PRECISIONS = {"fp32": "f32", "bf16": "bf16"}
-"""What OpenVINO calls the precisions that it has on processors."""
-
 _TIMED = 16, 3  # rows, and how often they are encoded, when two engines are compared
-
-
-class OpenVinoTower:
-    """An image tower in OpenVINO; called with normalised pixels, in float32, it returns what the tower returns.
-
-    Args:
-        graph: the model's graph, as OpenVINO writes it.
-        weights: its weights.
-        precision: fp32 or bf16.
-
-    Attributes:
-        rows: of a batch.
-    """
-
-    rows = ENGINE_ROWS
-
-    def __init__(self, graph: bytes, weights: UInt8[Tensor, " bytes"], precision: str) -> None:
-        openvino = import_openvino()
-        self._core = openvino.Core()
-        self._model = self._core.read_model(graph, openvino.Tensor(weights.numpy(), shared_memory=True))
-        self._weights = weights  # the model reads them where they are
-        self._precision = _PRECISIONS[precision]
-        self._threads = 0
-
-    def __call__(self, pixels: Float[Tensor, "rows 3 height width"]) -> Float[Tensor, "rows dim"]:
-        """Run a batch of `rows` rows."""
-        if self._threads != torch.get_num_threads():
-            self._compile(torch.get_num_threads())
-        result = self._request.infer([pixels.contiguous().numpy()], share_inputs=True, share_outputs=True)
-        return torch.from_numpy(result[0].copy())  # the engine writes the next batch over this one
-
-    def _compile(self, threads: int) -> None:
-        hints = {"INFERENCE_PRECISION_HINT": self._precision, "INFERENCE_NUM_THREADS": threads, "NUM_STREAMS": 1}
-        hints["ENABLE_CPU_PINNING"] = False  # the models of several processes would be bound to the same processors
-        self._request = self._core.compile_model(self._model, "CPU", hints).create_infer_request()
-        self._threads = threads
 
 
 @dataclass(frozen=True)
@@ -155,77 +117,6 @@ def entry_path(name: str, weights: str, precision: str) -> Path | None:
     return None if folder is None else folder / "engines" / f"{digest_of_json(key)}.safetensors"
 
 
-def import_openvino() -> Any:
-    """Import OpenVINO, which otherwise reports its use over the network, without asking."""
-    absent = "openvino_telemetry" not in sys.modules
-    sys.modules.setdefault("openvino_telemetry", None)  # type: ignore[arg-type]  # as if it were not installed
-    try:
-        import openvino
-    finally:
-        if absent:
-            del sys.modules["openvino_telemetry"]
-    return openvino
-
-
-def openvino_version() -> str | None:
-    """Return the installed version of OpenVINO, without importing it; None where there is none."""
-    try:
-        return version("openvino")
-    except PackageNotFoundError:
-        return None
-
-
-def obstacle(device: torch.device, precision: str) -> str | None:
-    """Return why OpenVINO cannot run a tower, or None where nothing is in the way."""
-    if device.type != "cpu":
-        return f"OpenVINO runs on the CPU here, and the device is {device}"
-    if precision not in _PRECISIONS:
-        return f"OpenVINO has no {precision} on processors"
-    if openvino_version() is None:
-        return "OpenVINO is not installed (pip install 'faircontext[fast]')"
-    try:
-        openvino = import_openvino()
-        abilities = openvino.Core().get_property("CPU", "OPTIMIZATION_CAPABILITIES")
-    except Exception as error:  # of a broken installation, any
-        return f"OpenVINO cannot be used ({_said(error)})"
-    if precision == "bf16" and "BF16" not in abilities:
-        return "OpenVINO does not compute in bf16 on this processor"
-    return None
-
-
-def convert(tower: nn.Module, image_size: int) -> tuple[bytes, UInt8[Tensor, " bytes"]]:
-    """Convert a tower in float32 to OpenVINO; return graph and weights as it writes them, or raise what it raises."""
-    openvino = import_openvino()
-    from openvino.frontend import FrontEndManager
-    from openvino.frontend.pytorch.ts_decoder import TorchScriptPythonDecoder
-
-    example = torch.zeros(ENGINE_ROWS, 3, image_size, image_size)
-    with warnings.catch_warnings(), torch.no_grad(), tempfile.TemporaryDirectory() as folder:
-        warnings.simplefilter("ignore")  # of tracing, which is about models that change with their input
-        # What `openvino.convert_model` does, without its reports.
-        frontend = FrontEndManager().load_by_framework("pytorch")
-        decoder = TorchScriptPythonDecoder(_FirstOutput(tower).eval(), example_input=(example,))
-        model: Any = frontend.convert(frontend.load(decoder))
-        model.reshape([*example.shape])
-        graph, weights = Path(folder, "tower.xml"), Path(folder, "tower.bin")
-        openvino.serialize(model, graph, weights)
-        return graph.read_bytes(), torch.frombuffer(bytearray(weights.read_bytes()), dtype=torch.uint8)
-
-
-class _FirstOutput(nn.Module):
-    """A tower that returns pooled features alone; some return tokens beside them."""
-
-    def __init__(self, tower: nn.Module) -> None:
-        super().__init__()
-        self.tower = tower
-
-    def forward(self, pixels: Tensor) -> Tensor:
-        """Run the tower."""
-        output = self.tower(pixels)
-        pooled: Tensor = output[0] if isinstance(output, tuple) else output
-        return pooled
-
-
 class Choice:
     """Which engine runs a backbone's image tower, by what is asked for, installed and stored.
 
@@ -271,7 +162,7 @@ class Choice:
         except FileNotFoundError:
             return None
         except Exception as error:  # damaged files raise anything
-            _warn(f"{self._path}: is damaged ({_said(error)}); the image tower is converted anew")
+            _warn(f"{self._path}: is damaged ({said(error)}); the image tower is converted anew")
             return None
 
     def _take(self, converted: Converted) -> None:
@@ -279,12 +170,10 @@ class Choice:
         backbone = self._backbone
         try:
             copy = OpenVinoTower(converted.graph, converted.weights, backbone.precision)
-            probe = pad_rows(probe_picture(backbone.image_size), copy.rows)
-            with torch.inference_mode():
-                features = backbone._image_features(probe, copy)[:1].float()
+            (features,) = backbone._features_in(copy, [probe_picture(backbone.image_size)])
             problem = disagreement(converted.exact, features)
         except Exception as error:  # of the engine, any
-            problem = f"cannot be computed ({_said(error)})"
+            problem = f"cannot be computed ({said(error)})"
         if problem:
             what = f"{backbone.name}: features of a test picture in OpenVINO ({backbone.precision})"
             _warn(f"{what} {problem}; PyTorch runs the image tower")
@@ -303,7 +192,7 @@ class Choice:
         try:
             graph, weights = convert(tower, backbone.image_size)
         except Exception as error:  # of the engine, any
-            _warn(f"{backbone.name}: OpenVINO cannot convert the image tower ({_said(error)}); PyTorch runs it")
+            _warn(f"{backbone.name}: OpenVINO cannot convert the image tower ({said(error)}); PyTorch runs it")
             return
         converted = Converted(graph, weights, exact, hash_of(backbone.tower), 0.0)
         self._take(converted)
@@ -329,8 +218,10 @@ class Choice:
             for run in range(1 + runs):
                 for copied, taken in seconds.items():
                     begin = time.perf_counter()
-                    for batch in pixels.split(copy.rows) if copied else [pixels.to(backbone.dtype)]:
-                        backbone._image_features(batch, copy if copied else None)
+                    if copied:
+                        backbone._features_in(copy, pixels.split(copy.rows))
+                    else:
+                        backbone._image_features(pixels.to(backbone.dtype))
                     if run:  # the first warms up
                         taken.append(time.perf_counter() - begin)
         return statistics.median(seconds[False]) / statistics.median(seconds[True])
@@ -340,10 +231,6 @@ def is_convolutional(tower: nn.Module) -> bool:
     """Return whether most of a tower's weights are convolutions: only there OpenVINO was measured to be faster."""
     inside = sum(module.weight.numel() for module in tower.modules() if isinstance(module, nn.Conv2d))
     return 2 * inside > sum(parameter.numel() for parameter in tower.parameters())
-
-
-def _said(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0][:100]
 
 
 def _warn(line: str) -> None:

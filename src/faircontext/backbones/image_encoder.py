@@ -3,8 +3,8 @@
 import copy
 import math
 import warnings
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from abc import ABC
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
@@ -13,7 +13,8 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from faircontext.backbones.engines import ENGINES, Choice, is_convolutional, openvino_version
+from faircontext.backbones.engines import ENGINES, Choice, is_convolutional
+from faircontext.backbones.openvino_tower import OpenVinoTower, openvino_version
 from faircontext.backbones.towers import (
     ADAPTABLE_BLOCKS,
     DROPPABLE_PATCHES,
@@ -174,7 +175,6 @@ class ImageEncoder(ABC):
                 f"features {problem}; use fp32"
             )
 
-    @abstractmethod
     def _image_features(self, pixels: Tensor, tower: Callable[[Tensor], Any] | None = None) -> Tensor:
         """Encode normalised pixels of the tower's dtype; need not be normalised to unit length.
 
@@ -182,6 +182,25 @@ class ImageEncoder(ABC):
             pixels: as the tower reads them.
             tower: what to run instead, for example the tower with other weights.
         """
+        return self._head((tower or self.tower)(pixels))
+
+    def _head(self, output: Any) -> Tensor:
+        """Return features from what the tower returned, which may be tokens beside them."""
+        features: Tensor = output[0] if isinstance(output, tuple) else output
+        return features
+
+    def _features_in(self, copy: OpenVinoTower, chunks: Iterable[Tensor]) -> list[Tensor]:
+        """Return the features of chunks of normalised pixels, of at most `copy.rows` rows, by the tower's copy."""
+        counts: list[int] = []
+
+        def padded() -> Iterator[Tensor]:
+            for chunk in chunks:
+                counts.append(len(chunk))
+                yield pad_rows(chunk, copy.rows)
+
+        outputs = copy.run(padded())
+        with torch.inference_mode():
+            return [self._head(output).float()[:count] for output, count in zip(outputs, counts, strict=True)]
 
     def split_tower(self, blocks: int) -> "SplitTower":
         """Return the image tower cut below its last attention blocks; see the capability `ADAPTABLE_BLOCKS`.
@@ -200,14 +219,12 @@ class ImageEncoder(ABC):
         self,
         image: Float[Tensor, "3 height width"],
         hidden: Bool[Tensor, "masks patches patches"],
-        check: bool = True,  # noqa: ARG002
     ) -> Float[Tensor, "masks dim"]:
         """Return unit-norm features of an image without its hidden patches, equally many in each mask, in PyTorch.
 
         Args:
             image: values in [0, 1], of the backbone's image size.
             hidden: True for patches that are left out.
-            check: see `encode_image`.
         """
         raise ArgumentError(f"{self.name} has no {DROPPABLE_PATCHES} ({len(hidden)} masks, {image.shape[1]} pixels)")
 
@@ -234,9 +251,7 @@ class ImageEncoder(ABC):
         mean, std = self._statistics
         return (pixels.to(self.device) - mean).div_(std)  # in place: fresh pages of memory cost more than the division
 
-    def encode_image(
-        self, pixels: Float[Tensor, "images 3 height width"], check: bool = True
-    ) -> Float[Tensor, "images dim"]:
+    def encode_image(self, pixels: Float[Tensor, "images 3 height width"]) -> Float[Tensor, "images dim"]:
         """Return unit-norm image features, in float32.
 
         Rows are encoded in batches of `batch_size` (of 16 on a CPU), the last one padded to a multiple of 16, so that
@@ -244,32 +259,39 @@ class ImageEncoder(ABC):
 
         Args:
             pixels: values in [0, 1], of the backbone's image size.
-            check: whether features are checked here. Who encodes batch after batch checks them once, in the end, with
-                `check_features`: a check waits for the device.
 
         Raises:
             FeatureError: the features of a picture are NaN, infinite or all zero, as where they overflow in fp16.
         """
-        features = []
+        return self.encode_parts([pixels])
+
+    def encode_parts(self, parts: Iterable[Float[Tensor, "_ 3 height width"]]) -> Float[Tensor, "images dim"]:
+        """Return the features of pictures that are made part by part, so that few of them are in memory.
+
+        They are those of `encode_image`; an engine that runs beside Python encodes a part while the next one is made.
+
+        Args:
+            parts: pictures; all parts but the last have `batch_size` of them, or a multiple.
+
+        Raises:
+            FeatureError: see `encode_image`.
+        """
         copy = None if self._choice is None else self._choice.copy
-        size, multiple = (self.batch_size, ROW_MULTIPLE) if copy is None else (copy.rows, copy.rows)
-        dtype = self.dtype if copy is None else torch.float32
-        encode = self._image_features if copy is None else partial(self._image_features, tower=copy)
-        with torch.inference_mode():
-            # On a CPU the tower takes 16 rows whatever the batch size: they fit its caches, and kernels that are chosen
-            # by the number of rows (in bf16 with other rounding) stay the same.
-            for chunk in pixels.split(size):
-                rows = encode(pad_rows(self._normalise(chunk), multiple).to(dtype))
+        if copy is not None:
+            chunks = (self._normalise(chunk) for part in parts for chunk in part.detach().split(copy.rows))
+            return self._joined([F.normalize(features, dim=-1) for features in self._features_in(copy, chunks)])
+        features = []
+        # On a CPU the tower takes 16 rows whatever the batch size: they fit its caches, and kernels that are chosen by
+        # the number of rows (in bf16 with other rounding) stay the same.
+        for chunk in (chunk for part in parts for chunk in part.split(self.batch_size)):
+            with torch.inference_mode():  # not while a part is made, which may be of use where gradients are
+                rows = self._image_features(pad_rows(self._normalise(chunk), ROW_MULTIPLE).to(self.dtype))
                 features.append(F.normalize(rows.float(), dim=-1)[: len(chunk)])
-        return self._joined(features, check)
+        return self._joined(features)
 
-    def _joined(self, features: Sequence[Tensor], check: bool) -> Float[Tensor, "images dim"]:
-        """Join unit-norm features, fit for gradients."""
+    def _joined(self, features: Sequence[Tensor]) -> Float[Tensor, "images dim"]:
+        """Join unit-norm features, fit for gradients, and check them once, as a check waits for the device."""
         encoded = torch.cat([*features]).clone()  # a copy made outside inference mode
-        return self.check_features(encoded) if check else encoded
-
-    def check_features(self, encoded: Float[Tensor, "images dim"]) -> Float[Tensor, "images dim"]:
-        """Return features of pictures, or raise what `encode_image` does."""
         if count := int(useless_rows(encoded).sum()):
             whose = "the picture" if len(encoded) == 1 else f"{count} of {len(encoded)} pictures"
             lower = "" if self.dtype is torch.float32 else f" in {self.precision}; use fp32"

@@ -22,7 +22,6 @@ from tokenizers import Tokenizer
 from torch import Tensor
 
 from faircontext.backbones.base import Backbone
-from faircontext.backbones.engines import OpenVinoTower
 from faircontext.backbones.minilm import MiniLM, minilm_folder, minilm_tokenizer, package_folder
 from faircontext.errors import FairContextError
 from faircontext.files import digest
@@ -107,10 +106,10 @@ class Lite(Backbone):
         return minilm_tokenizer()
 
     def _image_features(self, pixels: Tensor, tower: Callable[[Tensor], Any] | None = None) -> Tensor:
-        if not isinstance(tower, OpenVinoTower):
-            pixels = pixels.contiguous(memory_format=torch.channels_last)
-        logits = (tower or self.tower)(pixels).float()
-        features: Tensor = (logits / self.temperature).softmax(-1) @ self._classes
+        return super()._image_features(pixels.contiguous(memory_format=torch.channels_last), tower)
+
+    def _head(self, output: Tensor) -> Tensor:
+        features: Tensor = (output.float() / self.temperature).softmax(-1) @ self._classes
         return features
 
     def _token_ids(self, text: str) -> list[int]:

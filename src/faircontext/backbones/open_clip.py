@@ -306,7 +306,7 @@ class OpenClip(Backbone):
         return int(cast(Any, self.tower).grid_size[0])
 
     def encode_without(
-        self, image: Float[Tensor, "3 height width"], hidden: Bool[Tensor, "masks patches patches"], check: bool = True
+        self, image: Float[Tensor, "3 height width"], hidden: Bool[Tensor, "masks patches patches"]
     ) -> Float[Tensor, "masks dim"]:
         """Return features of an image without its hidden patches, which are embedded once; see `Backbone`."""
         tower, side = cast(Any, self.tower), self.patches
@@ -320,11 +320,7 @@ class OpenClip(Backbone):
             for rows in places.split(self.batch_size):
                 pooled = _pool(tower, tower.transformer(tokens[pad_rows(rows)]))
                 features.append(F.normalize(pooled.float(), dim=-1)[: len(rows)])
-        return self._joined(features, check)
-
-    def _image_features(self, pixels: Tensor, tower: Callable[[Tensor], Any] | None = None) -> Tensor:
-        features = (tower or self.tower)(pixels)
-        return cast(Tensor, features[0] if isinstance(features, tuple) else features)  # CoCa's has tokens as well
+        return self._joined(features)
 
     @cached_property
     def text_hash(self) -> str:

@@ -6,7 +6,7 @@ numbers in its place.
 
 import math
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
@@ -259,10 +259,6 @@ class TransformersClip(Backbone):
         if blocks not in self._splits:
             self._splits[blocks] = SplitImageTower(self, blocks)
         return self._splits[blocks]
-
-    def _image_features(self, pixels: Tensor, tower: Callable[[Tensor], Any] | None = None) -> Tensor:
-        features: Tensor = (tower or self.tower)(pixels)
-        return features
 
     @cached_property
     def text_hash(self) -> str:
