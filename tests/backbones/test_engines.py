@@ -167,8 +167,9 @@ def test_parts_are_made_while_others_are_encoded(fast: Backbone, pixels: Tensor)
         fast.encode_parts(parts())
     finally:
         del copy._result
-    assert made[:8] == [0] * 8  # eight are begun before the first is waited for
-    assert made[8:] == [*range(len(made) - 8)]
+    begun = 3 * min(torch.get_num_threads(), 4)
+    assert made[: begun + 1] == [0] * (begun + 1)  # so many are begun before the first is waited for
+    assert made[begun + 1 :] == [*range(1, len(made) - begun)]
 
 
 def test_an_error_while_a_part_is_made_leaves_the_engine_as_it_was(fast: Backbone, pixels: Tensor) -> None:

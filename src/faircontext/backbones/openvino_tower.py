@@ -25,6 +25,9 @@ _PRECISIONS = {"fp32": "f32", "bf16": "bf16"}
 _STREAMS = 4
 """Most batches that are run at the same time; with more threads than that, a batch has several."""
 
+_BEGUN = 3
+"""Batches that are begun for each that is run, so that the engine does not wait for Python."""
+
 
 class OpenVinoTower:
     """An image tower in OpenVINO; of normalised pixels, in float32, it gives what the tower returns.
@@ -48,8 +51,9 @@ class OpenVinoTower:
         self._precision = _PRECISIONS[precision]
         self._threads = 0
         self._requests: list[Any] = []
+        self._shape: tuple[int, ...] = ()
 
-    def run(self, batches: Iterable[Float[Tensor, "rows 3 height width"]]) -> list[Float[Tensor, "rows dim"]]:
+    def run(self, batches: Iterable[Float[Tensor, "rows 3 height width"]]) -> Float[Tensor, "batches rows dim"]:
         """Run batches of `rows` rows, several at the same time, and return what the tower returns for each.
 
         Each is run by one thread, which takes less of the processor's time than several that share a batch. A batch is
@@ -59,40 +63,59 @@ class OpenVinoTower:
         threads = torch.get_num_threads()
         if self._threads != threads:
             self._compile(threads)
-        results: list[Tensor] = []
-        free, begun = [*self._requests], deque[tuple[Any, Tensor]]()
+        results, free, begun = _Results(self._shape), [*self._requests], deque[Any]()
         torch.set_num_threads(1)
         try:
             for batch in batches:
                 if not free:
                     results.append(self._result(begun, free))
-                request, pixels = free.pop(), batch.contiguous()
-                request.start_async([pixels.numpy()], share_inputs=True)
-                begun.append((request, pixels))
+                request = free.pop()
+                # Copied, so that the batch's memory is free again before the next one is made.
+                torch.from_numpy(request.get_input_tensor().data).copy_(batch)
+                request.start_async()
+                begun.append(request)
             while begun:
                 results.append(self._result(begun, free))
-            return results
+            return results.all
         finally:
-            for request, _ in begun:  # which read their pixels until they end
-                with suppress(Exception):  # of the engine; another batch's has been raised
+            for request in begun:
+                with suppress(Exception):  # of the engine; another one has been raised
                     request.wait()
             torch.set_num_threads(threads)
 
-    def _result(self, begun: deque[tuple[Any, Tensor]], free: list[Any]) -> Float[Tensor, "rows dim"]:
-        """Wait for the batch that was begun first, and return its result."""
-        request, _ = begun[0]
-        request.wait()
-        begun.popleft()
-        free.append(request)
-        return torch.from_numpy(request.get_output_tensor(0).data.copy())  # the next batch is written over it
+    def _result(self, begun: deque[Any], free: list[Any]) -> Float[Tensor, "rows dim"]:
+        """Wait for the batch that was begun first, and return its result, until its request begins another."""
+        begun[0].wait()
+        free.append(begun.popleft())
+        return torch.from_numpy(free[-1].get_output_tensor(0).data)
 
     def _compile(self, threads: int) -> None:
-        hints = {"INFERENCE_PRECISION_HINT": self._precision, "INFERENCE_NUM_THREADS": threads}
-        hints |= {"NUM_STREAMS": min(threads, _STREAMS)}
-        hints |= {"ENABLE_CPU_PINNING": False}  # the models of several processes would be bound to the same processors
+        streams = min(threads, _STREAMS)
+        hints = {"INFERENCE_PRECISION_HINT": self._precision, "INFERENCE_NUM_THREADS": threads, "NUM_STREAMS": streams}
+        hints["ENABLE_CPU_PINNING"] = False  # the models of several processes would be bound to the same processors
         compiled = self._core.compile_model(self._model, "CPU", hints)
-        self._requests = [compiled.create_infer_request() for _ in range(2 * _STREAMS)]
+        self._requests = [compiled.create_infer_request() for _ in range(_BEGUN * streams)]
+        self._shape = tuple(compiled.output(0).shape)
         self._threads = threads
+
+
+class _Results:
+    """Results of batches, in one piece of memory: between the larger blocks of batches, they would break it up."""
+
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        self._room, self._count = torch.empty(64, *shape), 0
+
+    def append(self, result: Tensor) -> None:
+        """Keep a copy of a result."""
+        if self._count == len(self._room):
+            self._room = torch.cat([self._room, torch.empty_like(self._room)])
+        self._room[self._count] = result
+        self._count += 1
+
+    @property
+    def all(self) -> Float[Tensor, "batches ..."]:
+        """What has been kept."""
+        return self._room[: self._count]
 
 
 def import_openvino() -> Any:
