@@ -20,6 +20,7 @@ import torch
 from faircontext.evidence import candidate_pairs
 from faircontext.methods.fcl import LEADERS
 from faircontext.metrics.scores import Comparison
+from faircontext.metrics.stats import paired_bootstrap
 from faircontext.runs.store import load_runs
 
 SAVED = 0.6
@@ -84,7 +85,7 @@ def read(folder: Path, labels: Sequence[str]) -> dict[str, Answers]:
 
 def passes(own: Answers, base: Answers) -> bool:
     """Tell whether a candidate meets both conditions of the rule."""
-    change = Comparison.of(own.correct, base.correct).difference
+    change = paired_bootstrap(own.correct, base.correct)  # as it was registered
     saved = 1 - own.encoded.mean() / base.encoded.mean()
     return bool(saved >= SAVED and change.low > -MARGIN and change.high < MARGIN)
 

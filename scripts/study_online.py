@@ -12,6 +12,7 @@ import argparse
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import isnan
 from pathlib import Path
 from typing import Any
 
@@ -184,7 +185,8 @@ def versus(study: Study, method: str, other: str, keys: Sequence[tuple[str, int]
 
 
 def shown(found: OrdersDifference | Interval) -> str:
-    return f"{100 * found.value:+.1f} ({100 * found.low:+.1f} to {100 * found.high:+.1f})"
+    value = f"{100 * found.value:+.1f}"
+    return value if isnan(found.low) else f"{value} ({100 * found.low:+.1f} to {100 * found.high:+.1f})"
 
 
 def accuracy(right: np.ndarray) -> str:

@@ -100,7 +100,10 @@ def test_views_are_cut_from_the_plain_view_corrupted(make_image: Callable[..., n
 def test_a_small_picture_is_refused() -> None:
     with pytest.raises(FairContextError) as refused:
         corrupt(np.zeros((31, 40, 3), np.uint8), Corruption("fog", 1))
-    assert str(refused.value) == "31 pixels a side are too few for corruptions, which take 32 or more"
+    assert str(refused.value) == (
+        "31 pixels a side are too few for corruptions, which take 32 or more; pictures are corrupted at the size that "
+        "the model reads: take a model that reads larger ones"
+    )
 
 
 def test_arithmetic_that_fails_is_an_error_of_the_picture(picture: np.ndarray, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -98,7 +98,10 @@ def corrupt(image: Image, corruption: Corruption, seed: int = 0, picture: str | 
 def check_size(side: int) -> None:
     """Raise `ArgumentError` unless a picture, or a model's input, of so many pixels can be corrupted."""
     if side < SMALLEST:
-        raise ArgumentError(f"{side} pixels a side are too few for corruptions, which take {SMALLEST} or more")
+        raise ArgumentError(
+            f"{side} pixels a side are too few for corruptions, which take {SMALLEST} or more; pictures are corrupted "
+            "at the size that the model reads: take a model that reads larger ones"
+        )
 
 
 def corrupted_views(views: Views, corruption: Corruption) -> Views:

@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from faircontext.errors import ArgumentError, reason_of
+from faircontext.errors import ArgumentError, first_reason, reason_of
 from faircontext.imageio import EXTENSIONS
 
 __all__ = [
@@ -199,6 +199,19 @@ def write_whole(path: Path, text: str | Iterable[str]) -> None:
             return
     with replacing(path) as made, made.open("w", encoding="utf-8") as file:
         file.writelines(pieces)
+
+
+def read_json(path: Path) -> Any:
+    """Return the document of a JSON file that comes with a model.
+
+    Raises:
+        ArgumentError: it is not valid JSON.
+        OSError: it cannot be read.
+    """
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise ArgumentError(f"{path}: not valid JSON ({first_reason(error)}); copy or download it again") from None
 
 
 def to_json(document: Any, *, indent: int | None = 1, ensure_ascii: bool = False, **layout: Any) -> str:

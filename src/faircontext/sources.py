@@ -188,10 +188,19 @@ def is_address(word: str) -> bool:
 
 @cache
 def file_system(protocol: str) -> Any:
-    """Return a file system that fsspec knows."""
+    """Return a file system that fsspec knows.
+
+    Raises:
+        ValueError: it knows none of this name.
+    """
     import fsspec
 
-    return fsspec.filesystem(protocol)
+    try:
+        return fsspec.filesystem(protocol)
+    except ValueError:
+        if protocol in fsspec.available_protocols():
+            raise
+        raise ValueError(f"no file system is called {protocol!r}; use one of fsspec's, such as https or s3") from None
 
 
 @dataclass(frozen=True, slots=True)

@@ -150,6 +150,8 @@ def test_a_folder_without_an_adapter_is_one_line(clip: Path, tmp_path: Path) -> 
     assert message(model, folder) == f"adapter='{folder}': no such folder; peft's save_pretrained writes it"
     folder.mkdir()
     assert message(model, folder).startswith(f"{folder / 'adapter_config.json'}: no such file; peft writes it")
+    (folder / "adapter_config.json").write_text("{")
+    assert message(model, folder).startswith(f"{folder / 'adapter_config.json'}: not valid JSON (expecting property ")
     (folder / "adapter_config.json").write_text("{}")
     assert message(model, folder).startswith(f"{folder / 'adapter_config.json'}: not a configuration of an adapter: ")
     train(load(clip), folder)

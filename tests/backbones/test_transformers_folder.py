@@ -110,6 +110,11 @@ def test_a_configuration_that_cannot_be_used_is_one_line(values: Any, said: str,
     assert said in message(folder)
     (folder / "config.json").write_text("[1]")
     assert message(folder) == f"{folder / 'config.json'}: holds no JSON object"
+    (folder / "config.json").write_text('{"model_type": "clip",')
+    assert message(folder) == (
+        f"{folder / 'config.json'}: not valid JSON (expecting property name enclosed in double quotes: line 1 column "
+        "23 (char 22)); copy or download it again"
+    )
 
 
 def test_options_that_do_not_apply_are_refused(models: Path) -> None:

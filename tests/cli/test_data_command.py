@@ -35,7 +35,7 @@ def test_empty_and_broken_files_are_problems(tmp_path: Path, capsys: pytest.Capt
     (tmp_path / "mine" / "cat" / "b.png").touch()
     (tmp_path / "mine" / "cat" / "c.png").write_bytes(b"\x89PNG but no more")
     assert main(["data", "check", "mine", "--root", str(tmp_path)]) == 1
-    assert "PROBLEM: 1 files cannot be read: " in capsys.readouterr().out
+    assert "PROBLEM: 1 file cannot be read: " in capsys.readouterr().out
     assert main(["data", "check", "mine", "--root", str(tmp_path), "--read"]) == 1
     assert "PROBLEM: 2 files cannot be read: " in capsys.readouterr().out
 
@@ -53,7 +53,7 @@ def test_class_names_that_evaluate_refuses_are_problems(
         (folder / "labels.csv").write_text("path,label,class_name\ndog/b.png,0,c\x07at\n")
     assert main(["data", "check", "mine", "--root", str(tmp_path)]) == 1
     out = capsys.readouterr().out
-    assert "PROBLEM: 1 class names cannot be used: class name number 1, 'c\\x07at', has control characters" in out
+    assert "PROBLEM: 1 class name cannot be used: class name number 1, 'c\\x07at', has control characters" in out
     assert out.endswith("  cannot be evaluated\n0 of 1 can be evaluated\n")
 
 

@@ -35,7 +35,7 @@ def test_a_set_with_a_real_split_file_in_full(
     assert out.endswith("  can be evaluated\n1 of 1 can be evaluated\n")
     (place / keys[0]).unlink()
     assert main(words) == 1
-    assert f"PROBLEM: 1 images of the list are not there: {keys[0]}" in capsys.readouterr().out
+    assert f"PROBLEM: 1 image of the list is not there: {keys[0]}" in capsys.readouterr().out
     assert main([*words, "--partial"]) == 0
 
 

@@ -15,7 +15,7 @@ import torch
 from PIL import Image
 from safetensors.torch import load_file, save_file
 
-from faircontext import Backbone, LabelSpace
+from faircontext import Backbone, LabelSpace, __version__
 from faircontext.backbones.towers import cached_features
 from faircontext.cli import main
 from faircontext.files import to_json
@@ -115,10 +115,10 @@ PROJECT: dict[str, Any] = tomllib.loads((Path(__file__).parents[2] / "pyproject.
 def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """Return a function that puts the metadata which pyproject.toml stands for before all others."""
 
-    def install(extras: dict[str, list[str]], needed: list[str]) -> None:
-        folder = tmp_path / "site" / "faircontext-9.9.dist-info"
+    def install(extras: dict[str, list[str]], needed: list[str], stated: str = __version__) -> None:
+        folder = tmp_path / "site" / f"faircontext-{stated}.dist-info"
         folder.mkdir(parents=True)
-        lines = ["Metadata-Version: 2.4", "Name: faircontext", "Version: 9.9"]
+        lines = ["Metadata-Version: 2.4", "Name: faircontext", f"Version: {stated}"]
         lines += [f"Requires-Dist: {line}" for line in needed]
         for extra, own in extras.items():
             lines += [f"Provides-Extra: {extra}", *(f"Requires-Dist: {line} ; extra == '{extra}'" for line in own)]
@@ -159,6 +159,15 @@ def test_old_torch(
     assert lines == [
         "problem  versions: torch 2.3.0 is installed, and torch>=2.9 is needed; pip install --upgrade 'torch>=2.9'",
         "problem  versions: nothing-of-this-name is missing; pip install 'nothing-of-this-name>=1'",
+    ]
+
+
+def test_metadata_of_another_version(model: tuple[str, ...], installed: Callable[..., None], capsys: Capture) -> None:
+    installed({}, ["torch>=2"], "0.0.9")
+    _, lines, _ = look(capsys, *model)
+    assert lines == [
+        f"problem  versions: the code is faircontext {__version__}, and the installed package says 0.0.9; install it "
+        "again: pip install --force-reinstall --no-deps faircontext, or of a checkout: pip install -e ."
     ]
 
 

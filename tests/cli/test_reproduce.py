@@ -215,7 +215,7 @@ def test_a_stopped_call_goes_on(reproduce: Run, root: Path, monkeypatch: pytest.
     (first,) = set(run.rows["path"].to_pylist())
     code, out, _ = reproduce("ablation-aggregation")
     assert code == 0
-    assert "imagenet 1 images" in out
+    assert "imagenet 1 image\n" in out
     (run,) = [run for run in load_runs(root.parent / "runs") if run.folder.parent.name == "fcl"]
     assert [session["images"] for session in run.document["sessions"]] == [1, 1]
     assert first in run.rows["path"].to_pylist()
@@ -266,7 +266,7 @@ def test_missing_data_sets_are_named_before_anything_runs(reproduce: Run, root: 
     assert not (root.parent / "runs").exists()
     code, out, _ = reproduce("context-hardprompt", "--available", "--limit", "1", "--dry-run")
     assert code == 0
-    assert out.count("    imagenet 1 images\n") == 4
+    assert out.count("    imagenet 1 image\n") == 4
 
 
 def test_none_of_the_data_sets_is_an_error(reproduce: Run) -> None:

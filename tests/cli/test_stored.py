@@ -272,6 +272,16 @@ def test_another_list_of_images_is_another_run(classify: Callable[..., Result], 
     assert "is another run than the one that is asked for: dataset.name was" in other.err
 
 
+def test_a_run_of_other_methods_says_how_to_go_on(classify: Callable[..., Result], tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    assert classify("--out", run, paths=("photos/cat",)).code == 1
+    other = classify("--out", run, "--method", "fcl,zero_shot,zero", "--resume", paths=("photos/cat",))
+    assert other.err.splitlines()[-1] == (
+        f"faircontext: {run}: is a run of other methods than those that are asked for: zero_shot, fcl, not zero_shot, "
+        "fcl, zero; name the same with --methods (of classify: --method), or another --out"
+    )
+
+
 def test_strict_stops_at_the_first_unreadable_file_and_the_run_goes_on_later(
     classify: Callable[..., Result], tmp_path: Path
 ) -> None:

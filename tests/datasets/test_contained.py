@@ -101,3 +101,16 @@ def test_archives_are_measured_with_shards_that_join(
     assert whole.equals(joined)
     assert whole["path"].to_pylist() == [f"{shard:03}.tar/{number}.png" for shard in range(2) for number in range(3)]
     assert whole["label_index"].to_pylist() == [None, 1, 0, 0, 1, 0]
+
+
+def test_where_no_label_is_valid_json_it_is_said(tmp_path: Path, pngs: list[bytes]) -> None:
+    webdataset = pytest.importorskip("webdataset")
+    with webdataset.TarWriter(str(tmp_path / "0.tar")) as writer:
+        writer.write({"__key__": "1", "png": pngs[0], "json": b'{"label": '})
+    with pytest.raises(
+        FairContextError, match=r"no image has a label, .*; .*0.tar: no label is taken from 1.json: not v"
+    ):
+        load_dataset(str(tmp_path), tmp_path)
+    (tmp_path / "classnames.txt").write_text("cat\ndog\n")
+    assert labels_of(tmp_path) == [("0.tar/1.png", None)]
+    assert any("no label is taken from 1.json" in line for line in load_dataset(str(tmp_path), tmp_path).warnings)

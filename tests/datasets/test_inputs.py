@@ -183,10 +183,10 @@ def test_a_table_that_is_named_lists_the_images(draw: Draw) -> None:
             r"a.csv: has no column path or file_name, but x, y; name the one of paths with --image",
         ),
         ("a.csv", "path,y\n,2\n", r"a.csv, line 2: has no path in its column path"),
-        ("a.csv", "path,label\n", r"a.csv: lists no image"),
+        ("a.csv", "path,label\n", r"a.csv: has no rows; write one for each image$"),
         ("a.jsonl", '{"file_name": "1.png"}\n[1]\n', r"a.jsonl, line 2: is no JSON object"),
         ("a.jsonl", '{"file_name": "1.png"}\n{"file', r"a.jsonl, line 2: is no JSON object"),
-        ("a.jsonl", "", r"a.jsonl: lists no image"),
+        ("a.jsonl", "", r"a.jsonl: has no rows; write one for each image$"),
     ],
 )
 def test_a_table_that_lists_nothing_is_one_line(name: str, text: str, message: str, draw: Draw, tmp_path: Path) -> None:
@@ -303,7 +303,9 @@ def test_an_archive_that_is_cut_short_says_so_and_its_whole_members_are_read(
     whole = write_tar(Path("whole.tar"), pictures).read_bytes()
     Path("cut.tar").write_bytes(whole[: 512 + 2048 + 512 + 100])  # within the second member's bytes
     found = find("cut.tar")
-    assert found.warnings == ("cut.tar: is cut short within 1.png; what came after it is missing",)
+    assert found.warnings == (
+        "cut.tar: is cut short within 1.png; what came after it is missing; copy or pack it again",
+    )
     assert np.array_equal(load_image(found.images[0].path), make_image(0, 20, 30))
     size = len(pictures["1.png"])
     with pytest.raises(
@@ -314,13 +316,51 @@ def test_an_archive_that_is_cut_short_says_so_and_its_whole_members_are_read(
     assert find("header.tar").warnings[0].startswith("header.tar: has no end")
     Path("garbage.tar").write_bytes(whole[: 512 + 2048] + b"x" * 1024)
     assert find("garbage.tar").warnings[0].startswith("garbage.tar: has no end")
+    assert find("garbage.tar").warnings[0].endswith("; what came after is missing; copy or pack it again")
+
+
+def test_an_archive_that_is_cut_within_a_label_is_read_up_to_there(make_image: Callable[..., np.ndarray]) -> None:
+    pytest.importorskip("webdataset")
+    picture = png(make_image, 0)
+    whole = write_tar(Path("cut.tar"), {"1.png": picture, "1.json": b'{"label": "cat"}' + b" " * 3000}).read_bytes()
+    Path("cut.tar").write_bytes(whole[: whole.index(b'{"label') + 100])
+    found = find("cut.tar")
+    assert labelled(found) == [("cut.tar/1.png", None)]
+    assert found.warnings == (
+        "cut.tar: is cut short within 1.json; what came after it is missing; copy or pack it again",
+    )
+
+
+@pytest.mark.parametrize("several", [False, True])
+def test_labels_in_json_that_is_not_valid_are_missing_and_said(
+    several: bool, make_image: Callable[..., np.ndarray]
+) -> None:
+    pytest.importorskip("webdataset")
+    labels = {
+        "1.json": b'{"label": "cat"}',
+        "2.json": b'{"label": "ca',
+        "3.json": b"[" * 100_000,
+        "4.json": b"{",
+        "4.cls": b"dog",  # goes before
+        "5.json": b"[1]",  # valid, and says nothing of a class
+    }
+    pictures = {f"{number}.png": png(make_image, number) for number in range(1, 6)}
+    write_tar(Path("a.tar"), dict(sorted((labels | pictures).items())))
+    found = find("a.tar", several=several)
+    cat, dog = (NAMES.index(name) for name in ("cat", "dog"))
+    truths = [sample.labels if several else sample.label for sample in found.images]
+    assert truths == ([(cat,), None, None, (dog,), None] if several else [cat, None, None, dog, None])
+    assert found.warnings == (
+        "a.tar: no label is taken from 2.json, 3.json: not valid JSON; correct it and pack the archive again",
+    )
+    assert load_image(found.images[1].path).shape == (20, 30, 3)
 
 
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"", "is no tar archive that can be read: empty file"),
-        (b"no archive" * 100, "is no tar archive that can be read"),
+        (b"", "is no tar archive that can be read: empty file; copy or pack it again$"),
+        (b"no archive" * 100, "is no tar archive that can be read: invalid header; copy or pack it again$"),
         (
             b"\x1f\x8b" + bytes(600),
             "is no tar archive that can be read: it is compressed; unpack it into a folder, or pack",
@@ -393,8 +433,14 @@ def test_plain_bytes_and_names_as_labels_do_as_well(make_image: Callable[..., np
         find("a.parquet", image_column="jpg", label_column="class")
     with pytest.raises(FairContextError, match=r"a.parquet: the column kind holds string and no bytes"):
         find("a.parquet", image_column="kind")
-    Path("a.parquet").write_bytes(b"PAR1 and no more")
-    with pytest.raises(FairContextError, match=r"a.parquet: is no Parquet table that can be read"):
+    for content in (b"PAR1 and no more", b""):
+        Path("a.parquet").write_bytes(content)
+        with pytest.raises(
+            FairContextError, match=r"^a.parquet: is no Parquet table that can be read: .*[^.]; copy or write it again$"
+        ):
+            find("a.parquet")
+    pq.write_table(pa.table({"image": pa.array([], pa.binary())}), "a.parquet")
+    with pytest.raises(FairContextError, match=r"^no images in a.parquet; no rows in it$"):
         find("a.parquet")
 
 
@@ -428,7 +474,13 @@ def test_an_address_of_this_machine_and_those_that_nobody_knows(draw: Draw, tmp_
     draw("a b/1.png")
     (image,) = find(f"file://{tmp_path}/a b").images
     assert (image.key, load_image(image.path).shape) == (f"file://{tmp_path}/a b/1.png", (20, 30, 3))
-    with pytest.raises(FairContextError, match=r"^nowhere://x: cannot be read: .*nowhere"):
+    with pytest.raises(
+        FairContextError, match=r"^nowhere://x: cannot be read: no file system is called 'nowhere'; use "
+    ):
         find("nowhere://x")
+    Path("list.csv").write_text("path\nnowhere://x.png\n")
+    (image,) = find("list.csv").images
+    with pytest.raises(FairContextError, match=r"^nowhere://x.png: cannot be read: no file system is called 'nowhere'"):
+        load_image(image.path)
     with pytest.raises(FairContextError, match=r"archives and tables are read from local disks alone; copy it there"):
         find("memory://x/a.tar")

@@ -2,11 +2,19 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 from hypothesis.extra.numpy import arrays
+from scipy.stats import norm
 from test_errors import unchecked
 
 from faircontext.errors import ArgumentError
-from faircontext.metrics.scores import NO_PREDICTION, Comparison, Tally, mean_per_class, per_class_accuracy
-from faircontext.metrics.stats import mcnemar_exact, paired_bootstrap
+from faircontext.metrics.scores import (
+    NO_PREDICTION,
+    Comparison,
+    Tally,
+    average_difference,
+    mean_per_class,
+    per_class_accuracy,
+)
+from faircontext.metrics.stats import average_interval, mcnemar_exact, paired_bootstrap
 
 TOP = np.array([[2, 0, 1], [0, 1, 2], [1, 2, NO_PREDICTION], [NO_PREDICTION] * 3])
 LABELS = np.array([0, 0, 0, 1])
@@ -39,11 +47,52 @@ def test_a_comparison_is_four_counts(pairs):
     assert (found.accuracy.correct, found.reference.correct, found.n) == (method.sum(), reference.sum(), len(pairs))
     assert found.gained - found.lost == int(method.sum()) - int(reference.sum())
     assert found.p_value == mcnemar_exact(found.gained, found.lost)
-    assert found.difference == paired_bootstrap(method, reference)
+    if not found.is_constant:
+        assert found.difference == paired_bootstrap(method, reference)
     tally = Tally()
     for pair in pairs:
         tally.add(*pair)
     assert tally.comparison() == found
+
+
+def tango(gained: int, lost: int, n: int) -> tuple[float, float]:
+    """Return where the score statistic of Tango (1998) is the normal quantile, by bisection."""
+
+    def score(delta: float) -> float:
+        a, b, c = 2 * n, -gained - lost + (2 * n - gained + lost) * delta, -lost * delta * (1 - delta)
+        share = (np.sqrt(b * b - 4 * a * c) - b) / (2 * a)
+        return (gained - lost - n * delta) / np.sqrt(n * (2 * share + delta * (1 - delta)))
+
+    value, ends = (gained - lost) / n, []
+    for end, z in ((-1.0, norm.ppf(0.975)), (1.0, -norm.ppf(0.975))):
+        inside, outside = value, end
+        for _ in range(60 if value != end else 0):
+            middle = (inside + outside) / 2
+            inside, outside = (middle, outside) if abs(score(middle)) < abs(z) else (inside, middle)
+        ends.append(inside)
+    return ends[0], ends[1]
+
+
+@pytest.mark.parametrize("n", [1, 3, 20, 500])
+@pytest.mark.parametrize("share", [(1, 0), (0, 1), (0, 0)])
+def test_a_difference_that_is_the_same_on_all_images_has_a_score_interval(share, n):
+    gained, lost = share[0] * n, share[1] * n
+    found = Comparison(n - gained - lost, gained, lost, 0).difference
+    assert found.value == share[0] - share[1]
+    assert (found.low, found.high) == pytest.approx(tango(gained, lost, n), abs=1e-9)
+    assert found.low < found.high
+
+
+def test_an_average_of_constant_differences_adds_their_squares():
+    same, right, wrong = np.array([True, False] * 10), np.ones(3, bool), np.zeros(3, bool)
+    found = average_difference([(same, same), (right, wrong)])
+    parts = [Comparison.of(same, same).difference, Comparison.of(right, wrong).difference]
+    below = sum((one.value - one.low) ** 2 for one in parts) ** 0.5 / 2
+    above = sum((one.high - one.value) ** 2 for one in parts) ** 0.5 / 2
+    assert (found.value, found.low, found.high) == pytest.approx((0.5, 0.5 - below, 0.5 + above))
+    assert average_difference([(same, same)]) == Comparison.of(same, same).difference
+    mixed = [(same, same), (same, ~same)]
+    assert average_difference(mixed) == average_interval([own.astype(float) - other for own, other in mixed])
 
 
 @given(st.lists(st.lists(st.tuples(st.booleans(), st.booleans()), min_size=1, max_size=20), min_size=1, max_size=5))

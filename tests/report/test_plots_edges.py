@@ -51,7 +51,7 @@ def test_runs_without_an_image_give_a_line_for_each_figure(tmp_path: Path, capsy
 def test_values_that_are_not_finite_are_left_out_and_counted(tmp_path: Path) -> None:
     analysis_run(tmp_path / "runs", "evidence", [{"ecec": value} for value in (0.1, float("nan"), 0.2)])
     (outcome,) = draw_figures(*load_groups([tmp_path / "runs"]), ["ecec"], tmp_path / "out")
-    assert outcome.warnings == ("1 images without a finite ECEC are left out",)
+    assert outcome.warnings == ("1 image without a finite ECEC is left out",)
 
 
 def test_runs_of_two_backbones_are_drawn_apart(tmp_path: Path) -> None:

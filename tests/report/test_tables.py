@@ -20,7 +20,8 @@ from scipy.stats import binomtest
 from faircontext import FCL, Backbone, FairContextError, LabelSpace, ViewRecipe, ZeroShot
 from faircontext.datasets.spec import CATALOGUE, Dataset, Sample
 from faircontext.imageio import read_image
-from faircontext.metrics.stats import average_interval, holm, paired_bootstrap
+from faircontext.metrics.scores import average_difference
+from faircontext.metrics.stats import holm, paired_bootstrap
 from faircontext.report.csv_tables import compare_with_paper, comparison_table, long_records, paper_records
 from faircontext.report.paper import (
     OOD,
@@ -191,7 +192,9 @@ def test_a_gain_over_several_sets_weighs_sets_alike(tmp_path: Path) -> None:
     write_run(tmp_path / "b", "eurosat", {"zero_shot": range(90), "fcl": range(90)}, images=90)
     results = list(only(tmp_path).row("fcl").values())
     found = METRICS["top1"].gain(results)
-    assert found == average_interval([np.ones(10), np.zeros(90)])
+    assert found == average_difference(
+        [(np.ones(10, bool), np.zeros(10, bool)), (np.ones(90, bool), np.ones(90, bool))]
+    )
     assert found is not None
     assert found.value == 0.5
 

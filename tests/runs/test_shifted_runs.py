@@ -175,7 +175,9 @@ def test_images_without_a_label_cannot_be_attacked(
     words = ["classify", str(white_among), *model, "--method", "zero_shot", "--attack", "pgd:4"]
     for more in ([], ["--out", str(tmp_path / "run")]):
         assert main([*words, *more]) == 2
-        assert "--attack pgd:4 needs the true class of every image, and " in capsys.readouterr().err
+        err = capsys.readouterr().err
+        assert "--attack pgd:4 needs the true class of every image, and " in err
+        assert err.endswith(" has no label; give it one, by the name of its folder or in a table, or leave it out\n")
 
 
 def test_photos_are_corrupted_and_attacked_by_classify(

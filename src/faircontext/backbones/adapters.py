@@ -1,6 +1,5 @@
 """Adapters (LoRA and its relatives) in the folders that peft writes, merged into the weights of a model by peft."""
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ from torch import Tensor
 from faircontext.backbones.towers import check_weights
 from faircontext.backbones.weights import read_content
 from faircontext.errors import ArgumentError, and_more, in_one_line, silence
+from faircontext.files import read_json
 
 __all__ = ["merge_adapter"]
 
@@ -67,11 +67,11 @@ def _read(folder: Path) -> tuple[Mapping[str, Any], Mapping[str, Tensor]]:
     if not folder.is_dir():
         raise ArgumentError(f"adapter={str(folder)!r}: no such folder; peft's save_pretrained writes it")
     try:
-        facts: Any = json.loads((folder / _CONFIG).read_text(encoding="utf-8"))
+        facts: Any = read_json(folder / _CONFIG)
         facts["peft_type"]  # each has one
     except FileNotFoundError:
         raise ArgumentError(f"{folder / _CONFIG}: no such file; peft writes it beside an adapter's tensors") from None
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, KeyError, TypeError) as error:
         raise ArgumentError(f"{folder / _CONFIG}: not a configuration of an adapter: {error!r}") from None
     file = next((folder / name for name in _WEIGHTS if (folder / name).is_file()), None)
     if file is None:

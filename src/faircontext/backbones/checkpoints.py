@@ -25,6 +25,7 @@ from faircontext.backbones.fit import NUMPY, load_weights
 from faircontext.backbones.open_clip import OpenClip
 from faircontext.backbones.weights import keep_archive, read_weights
 from faircontext.errors import ArgumentError, FairContextWarning, in_one_line, silence, unknown_name
+from faircontext.files import read_json
 
 __all__ = ["Source", "find_source", "load_open_clip"]
 
@@ -202,11 +203,11 @@ def _check_folder(folder: Path) -> Source:
     if not path.exists() and _is_transformers(folder / _TRANSFORMERS_CONFIG):
         raise ArgumentError(f"{folder}: a model of transformers; name it transformers:{folder}")
     try:
-        config = json.loads(path.read_text(encoding="utf-8"))["model_cfg"]
+        config = read_json(path)["model_cfg"]
         config["text_cfg"], config["vision_cfg"]
     except FileNotFoundError:
         raise ArgumentError(f"{path}: no such file; open_clip writes it, with model_cfg and preprocess_cfg") from None
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, KeyError, TypeError) as error:
         raise ArgumentError(f"{path}: not a configuration of an open_clip model: {error!r}") from None
     _check_text_tower(str(folder), config)
     files = sorted(file for suffix in (".safetensors", ".bin", ".pth") for file in folder.glob(f"*{suffix}"))

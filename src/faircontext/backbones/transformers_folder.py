@@ -17,7 +17,8 @@ from torch import Tensor
 
 from faircontext.backbones.transformers_towers import Pool
 from faircontext.backbones.weights import read_weights
-from faircontext.errors import ArgumentError, in_one_line, silence
+from faircontext.errors import ArgumentError, in_one_line, reason_of, silence
+from faircontext.files import read_json
 
 __all__ = ["KINDS", "Kind", "doubt_activation", "read_config", "read_preprocessing", "read_tensors", "read_tokenizer"]
 
@@ -86,9 +87,9 @@ _PREPARED: Mapping[str, tuple[Callable[[Any], bool], str]] = {
 
 def _read_json(path: Path) -> dict[str, Any]:
     try:
-        document = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise ArgumentError(f"{path}: cannot be read: {error!r}") from None
+        document = read_json(path)
+    except OSError as error:
+        raise ArgumentError(f"{path}: cannot be read: {reason_of(error)}") from None
     if not isinstance(document, dict):
         raise ArgumentError(f"{path}: holds no JSON object")
     return document

@@ -5,7 +5,6 @@ import re
 import tarfile
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterator
-from contextlib import suppress
 from importlib.util import find_spec
 from itertools import accumulate
 from math import prod
@@ -14,7 +13,7 @@ from typing import Any, NamedTuple
 
 from faircontext.datasets.folder import clutter_in, is_hidden
 from faircontext.datasets.image_tables import SEVERAL, Written, label_words
-from faircontext.errors import ArgumentError, and_more, reason_of
+from faircontext.errors import ArgumentError, and_more, first_reason, reason_of
 from faircontext.imageio import image_extensions
 from faircontext.sources import Cell, Member, Source
 
@@ -48,6 +47,7 @@ class Found(NamedTuple):
 COMPRESSED = "it is compressed; unpack it into a folder, or pack it again without compression (tar -cf)"
 """What is said of an archive whose members cannot be found by their headers."""
 
+_AGAIN = "copy or pack it again"
 _LABEL_FIELDS = ("label", "cls", "class", "class_name")
 _MOST_LABEL_BYTES = 1 << 20
 _BLOCK = 512
@@ -92,7 +92,7 @@ def tar_images(
     """Yield the images of a tar archive, in its order; files of one name without its extensions are one sample.
 
     A sample's label is what its file `cls` says, or a field of its file `json`, or its file `txt`. Every picture of a
-    sample is an image.
+    sample is an image. A `json` that is not valid says nothing, which is a warning.
 
     Args:
         archive: an uncompressed tar file.
@@ -106,7 +106,7 @@ def tar_images(
     _need_webdataset(str(archive))
     from webdataset.tariterators import group_by_keys
 
-    samples = group_by_keys(_members(archive, say, leave_out))
+    samples, invalid = group_by_keys(_members(archive, say, leave_out)), list[str]()
     while True:
         try:
             sample = next(samples, None)
@@ -116,11 +116,17 @@ def tar_images(
             name = str(error.args[0]).partition(": duplicate")[0]
             raise ArgumentError(f"{archive}: has two files called {name}; rename one of them") from None
         if sample is None:
-            return
-        label = _label_of(sample) if not several else _labels_of(sample, archive)
+            break
+        fields = _fields_of(sample)
+        if fields is None:
+            invalid.append(f"{sample['__key__']}.json")
+        label = _label_of(sample, fields or {}) if not several else _labels_of(sample, fields or {}, archive)
         for value in sample.values():
             if isinstance(value, Member):
                 yield Found(str(value), value, label)
+    if invalid:
+        reason = "not valid JSON; correct it and pack the archive again"
+        say(f"{archive}: no label is taken from {and_more(invalid)}: {reason}")
 
 
 def find_members(archive: Path, names: Collection[str]) -> dict[str, Member]:
@@ -147,18 +153,18 @@ def _members(archive: Path, say: Callable[[str], None], leave_out: Callable[[str
                     continue
                 if any(is_hidden(part) for part in member.name.split("/") if part not in (".", "..")):
                     continue
-                suffix = Path(member.name).suffix.lower()
+                suffix, whole = Path(member.name).suffix.lower(), member.offset_data + member.size <= size
                 value: Member | bytes | None = None
                 if suffix in image_extensions():
                     value = Member(str(archive), member.name, member.offset_data, member.size)
-                elif suffix in (".cls", ".json", ".txt") and member.size < _MOST_LABEL_BYTES:
+                elif suffix in (".cls", ".json", ".txt") and member.size < _MOST_LABEL_BYTES and whole:
                     file = tar.extractfile(member)
                     value = b"" if file is None else file.read()
-                if member.offset_data + member.size > size:
-                    say(f"{archive}: is cut short within {member.name}; what came after it is missing")
+                if not whole:
+                    say(f"{archive}: is cut short within {member.name}; what came after it is missing; {_AGAIN}")
                 yield {"fname": member.name, "data": value, "__url__": str(archive)}
     except tarfile.ReadError as error:
-        kind = COMPRESSED if _is_compressed(archive) else str(error)
+        kind = COMPRESSED if _is_compressed(archive) else f"{error}; {_AGAIN}"
         raise ArgumentError(f"{archive}: is no tar archive that can be read: {kind}") from None
     except OSError as error:
         raise ArgumentError(f"{archive}: cannot be read: {reason_of(error)}") from None
@@ -178,7 +184,8 @@ def _next(archive: Path, tar: tarfile.TarFile, say: Callable[[str], None]) -> ta
             file.seek(begin)
             block = file.read(_BLOCK)
         if any(block) or len(block) < _BLOCK:
-            say(f"{archive}: has no end, as of an archive that is cut short or damaged; what came after is missing")
+            why = "as of an archive that is cut short or damaged; what came after is missing"
+            say(f"{archive}: has no end, {why}; {_AGAIN}")
     return member
 
 
@@ -187,31 +194,34 @@ def _is_compressed(archive: Path) -> bool:
         return file.read(6).startswith((b"\x1f\x8b", b"BZh", b"\xfd7zXZ", b"\x28\xb5\x2f\xfd"))
 
 
-def _label_of(sample: dict[str, Any]) -> str | int | None:
+def _fields_of(sample: dict[str, Any]) -> dict[str, Any] | None:
+    """Return the fields of a sample's `json` where labels are read from it; None where it is not valid."""
+    content = sample.get("json")
+    if not isinstance(content, bytes) or isinstance(sample.get("cls"), bytes):
+        return {}
+    try:
+        document = json.loads(content)
+    except (ValueError, RecursionError):
+        return None
+    return document if isinstance(document, dict) else {}
+
+
+def _label_of(sample: dict[str, Any], fields: dict[str, Any]) -> str | int | None:
     """Return what a sample says of its class."""
     if isinstance(content := sample.get("cls"), bytes):
         return content.decode("utf-8", "replace").strip()
-    if isinstance(content := sample.get("json"), bytes):
-        try:
-            document = json.loads(content)
-        except ValueError:
-            document = None
-        for field in _LABEL_FIELDS if isinstance(document, dict) else ():
-            if isinstance(value := document.get(field), str | int) and not isinstance(value, bool):
-                return value
+    for field in _LABEL_FIELDS:
+        if isinstance(value := fields.get(field), str | int) and not isinstance(value, bool):
+            return value
     if isinstance(content := sample.get("txt"), bytes):
         return content.decode("utf-8", "replace").strip()
     return None
 
 
-def _labels_of(sample: dict[str, Any], archive: Path) -> tuple[str | int, ...] | None:
+def _labels_of(sample: dict[str, Any], fields: dict[str, Any], archive: Path) -> tuple[str | int, ...] | None:
     """Return what a sample says of its classes: a field `labels`, or what says of the class in other archives."""
-    value: object = _label_of(sample)
-    if isinstance(content := sample.get("json"), bytes) and not isinstance(sample.get("cls"), bytes):
-        with suppress(ValueError):
-            document = json.loads(content)
-            fields = (SEVERAL, *_LABEL_FIELDS) if isinstance(document, dict) else ()
-            value = next((document[field] for field in fields if document.get(field) is not None), value)
+    known = (fields[field] for field in (SEVERAL, *_LABEL_FIELDS) if fields.get(field) is not None)
+    value: object = next(known, _label_of(sample, fields))
     return label_words(value, f"{archive}, {sample.get('__key__')}")
 
 
@@ -280,7 +290,8 @@ def find_cells(table: Path, image_column: str | None, rows: Collection[int]) -> 
 
 
 def _no_table(table: Path, error: Exception) -> ArgumentError:
-    return ArgumentError(f"{table}: is no Parquet table that can be read: {str(error).splitlines()[0]}")
+    said = first_reason(error).rstrip(".")
+    return ArgumentError(f"{table}: is no Parquet table that can be read: {said}; copy or write it again")
 
 
 def _image_column(table: Path, schema: Any, asked: str | None) -> str:

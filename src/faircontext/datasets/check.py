@@ -86,18 +86,22 @@ def check_dataset(
     ]
     absent, listed = list[str](), len(dataset.samples) + len(dataset.missing)
     if dataset.missing:
-        absent.append(f"{len(dataset.missing):,} images of the list are not there: {and_more(dataset.missing)}")
+        are = "is" if len(dataset.missing) == 1 else "are"
+        lost = counted(len(dataset.missing), "image")
+        absent.append(f"{lost} of the list {are} not there: {and_more(dataset.missing)}")
     if dataset.reference not in (None, listed):
-        absent.append(f"{listed:,} images where {dataset.reference:,} are expected")
+        absent.append(f"{counted(listed, 'image')} where {dataset.reference:,} are expected")
     if empty and not dataset.missing:
         line = f"{len(empty)} of {len(dataset.names)} classes have no image: {and_more(empty)}"
         (summary if dataset.reference is None else absent).append(line)
     unreadable, unusable = [*_unreadable(dataset, read)], [*_unusable_names(dataset.names)]
-    problems = [f"{len(unreadable)} files cannot be read: {and_more(unreadable, separator='; ')}"] * bool(unreadable)
+    problems = list[str]()
+    if unreadable:
+        problems.append(f"{counted(len(unreadable), 'file')} cannot be read: {and_more(unreadable, separator='; ')}")
     if dataset.reference is not None and len(dataset.names) != DATASETS[dataset.name].classes:
-        problems.append(f"{len(dataset.names)} classes where {DATASETS[dataset.name].classes} are expected")
+        problems.append(f"{counted(len(dataset.names), 'class')} where {DATASETS[dataset.name].classes} are expected")
     if unusable:
-        problems.append(f"{len(unusable)} class names cannot be used: {and_more(unusable, separator='; ')}")
+        problems.append(f"{counted(len(unusable), 'class name')} cannot be used: {and_more(unusable, separator='; ')}")
     (summary if partial else problems).extend(absent)
     usable = bool(dataset.samples) and not unusable
     return Report((*summary, *dataset.warnings), tuple(problems), usable, max(map(len, label_sets), default=0))

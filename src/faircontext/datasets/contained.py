@@ -114,8 +114,8 @@ def _dataset(
         images.append(Sample.of(key.removeprefix(f"{folder}{os.sep}"), source, truth))
     names = given or tuple(sorted(words))
     if not names:
-        unread = "; ".join(class_of.warnings())
-        fix = unread or "name the classes there"
+        said = "; ".join([*warnings, *class_of.warnings()])
+        fix = said or "name the classes there"
         raise LabelError(f"{folder}: no image has a label, and there is no {NAMES}; {fix}")
     if not given:
         order = {words[word]: position for position, word in enumerate(names)}

@@ -119,7 +119,7 @@ def listed_images(
         single = label if isinstance(label, str | int) and label != "" else None
         yield Listed(path, (str(row[SEVERAL]),) if unread else single)
     if columns is None:
-        raise ArgumentError(f"{table}: lists no image")
+        raise ArgumentError(f"{table}: has no rows; write one for each image")
 
 
 def _columns(table: Path, names: list[str], image: str | None, label: str | None) -> tuple[str, str | None]:

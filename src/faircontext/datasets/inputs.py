@@ -150,8 +150,9 @@ class _Finder:
         if not len(images) and {*self._paths} == {"-"}:
             raise ArgumentError("standard input names no file; give one file name a line")
         if not len(images):
-            extensions = " ".join(sorted(image_extensions()))
-            looked = f"no images in {', '.join(self._paths)}; looked for the extensions {extensions}"
+            named, looked = ", ".join(self._paths), " ".join(sorted(image_extensions()))
+            tables = all(path.lower().endswith(".parquet") for path in self._paths)
+            looked = f"no images in {named}; " + ("no rows in it" if tables else f"looked for the extensions {looked}")
             raise ArgumentError("; ".join([looked, *self.warnings()]))
         alone = len(self._paths) == 1 and self._paths[0] in self._folders  # where a walk visits each folder once
         return images if alone else images.without_doubles()

@@ -36,6 +36,7 @@ from .scores import (
     ClassAccuracies as ClassAccuracies,
     Comparison as Comparison,
     Tally as Tally,
+    average_difference as average_difference,
     brier_score as brier_score,
     brier_scores as brier_scores,
     log_losses as log_losses,

@@ -12,7 +12,7 @@ from jaxtyping import Bool, Float, Int, Shaped
 
 from faircontext.errors import ArgumentError, check_minimum
 from faircontext.metrics.checks import check_arrays
-from faircontext.metrics.stats import Interval, bootstrap_means, percentile_interval, wilson_interval
+from faircontext.metrics.stats import Interval, bootstrap_means, mcnemar_exact, percentile_interval, wilson_interval
 
 __all__ = ["OrdersAccuracy", "OrdersDifference", "accuracy_over_orders", "difference_over_orders", "means_by_part"]
 
@@ -94,7 +94,8 @@ def difference_over_orders(
     The outcomes of an image are averaged over orders, as several orders of some images are not more images. Images
     are then drawn again with replacement, which gives a variance of the images; that of the orders, divided by their
     number, is added to it. The interval and the p-value are those of a normal distribution with the sum. With few
-    orders their variance is itself uncertain, which is not in the interval.
+    orders their variance is itself uncertain, which is not in the interval. Where the mean difference is the same for
+    all images, and for all orders, there is no interval (NaN), and the p-value is that of the sign test.
 
     Args:
         first: outcomes of one method, such as whether its answers are correct; images in the same columns everywhere.
@@ -118,8 +119,10 @@ def difference_over_orders(
     of_images = float(bootstrap_means(differences.mean(0), resamples, seed).var())
     of_orders = float(differences.mean(1).var(ddof=1))
     value, error = float(differences.mean()), math.sqrt(of_images + of_orders / orders)
-    p_value = math.erfc(abs(value) / (error * math.sqrt(2.0))) if error else float(value == 0.0)
-    half = _NORMAL * error
+    if error < 1e-12:
+        n = first.shape[1]
+        return OrdersDifference(value, 0.0, math.nan, math.nan, mcnemar_exact(n, 0) if abs(value) > 1e-12 else 1.0)
+    p_value, half = math.erfc(abs(value) / (error * math.sqrt(2.0))), _NORMAL * error
     return OrdersDifference(value, math.sqrt(of_orders), value - half, value + half, p_value)
 
 

@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
@@ -13,7 +13,14 @@ from jaxtyping import Bool, Float, Int
 
 from faircontext.errors import check_minimum
 from faircontext.metrics.checks import check_classes, check_lengths, check_probabilities
-from faircontext.metrics.stats import Accuracy, Interval, mcnemar_exact, paired_bootstrap
+from faircontext.metrics.stats import (
+    Accuracy,
+    Interval,
+    average_interval,
+    mcnemar_exact,
+    paired_bootstrap,
+    wilson_interval,
+)
 
 __all__ = [
     "COMPOSED_WEIGHT",
@@ -22,6 +29,7 @@ __all__ = [
     "ClassAccuracies",
     "Comparison",
     "Tally",
+    "average_difference",
     "brier_score",
     "brier_scores",
     "log_losses",
@@ -96,13 +104,55 @@ class Comparison:
         """Two-sided, of McNemar's exact test."""
         return mcnemar_exact(self.gained, self.lost)
 
+    @property
+    def is_constant(self) -> bool:
+        """Whether the difference is the same on all images."""
+        return self.n in (self.both + self.neither, self.gained, self.lost)
+
     @cached_property
     def difference(self) -> Interval:
-        """The method's accuracy minus the reference's, with its 95% paired bootstrap interval."""
+        """The method's accuracy minus the reference's, with its 95% paired bootstrap interval.
+
+        Where the difference is the same on all images, and so in all resamples, the interval is the score interval of
+        Tango (1998). It follows from Wilson's of the images that differ, none or all.
+        """
+        if self.is_constant:
+            low, high = wilson_interval(self.gained + self.lost, self.n)
+            if not self.gained + self.lost:
+                return Interval(0.0, -high, high)
+            return Interval(1.0, 2 * low - 1, 1.0) if self.gained else Interval(-1.0, -1.0, 1 - 2 * low)
         counts = (self.both, self.gained, self.lost, self.neither)
         return paired_bootstrap(
             np.repeat([True, True, False, False], counts), np.repeat([True, False, True, False], counts)
         )
+
+
+def average_difference(
+    pairs: Sequence[tuple[Bool[np.ndarray, " _"], Bool[np.ndarray, " _"]]], resamples: int = 9999
+) -> Interval:
+    """Return the average over data sets of a method's accuracy minus a reference's, with its 95% interval.
+
+    It is that of `average_interval`. Where the difference is constant in every data set, so that all resamples agree,
+    the distances of `Comparison.difference` from its ends are squared and added, as for a sum of independent estimates
+    (Zou and Donner, 2008).
+
+    Args:
+        pairs: for each data set whether the method and the reference are correct, image by image.
+        resamples: how often all images are drawn.
+
+    Raises:
+        ArgumentError: see `Comparison.of` and `average_interval`.
+    """
+    comparisons = [Comparison.of(*pair) for pair in pairs]
+    if not comparisons or not all(one.is_constant for one in comparisons):
+        return average_interval([own.astype(np.float64) - other for own, other in pairs], resamples)
+    parts, n = [one.difference for one in comparisons], len(comparisons)
+    value = sum(one.value for one in parts) / n
+    below, above = (
+        math.hypot(*(end - one.value for one, end in zip(parts, ends, strict=True))) / n
+        for ends in ([one.low for one in parts], [one.high for one in parts])
+    )
+    return Interval(value, value - below, value + above)
 
 
 class Tally:

@@ -226,6 +226,11 @@ def percentile_interval(value: float, draws: Shaped[np.ndarray, " resamples"]) -
     return Interval(value, float(low), float(high))
 
 
+def known_ends(interval: Interval) -> Interval:
+    """Return an interval of a bootstrap, with NaN for its ends where all resamples agree up to rounding."""
+    return interval if interval.high - interval.low > 1e-12 else Interval(interval.value, math.nan, math.nan)
+
+
 def _resampled_means(
     outcomes: Float[np.ndarray, " images"], resamples: int, rng: np.random.Generator
 ) -> tuple[float, Float[np.ndarray, " resamples"]]:

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import LogFormatter, LogLocator
 
 from faircontext.metrics.calibration import Reliability
-from faircontext.metrics.scores import Comparison
+from faircontext.metrics.scores import Comparison, average_difference
 from faircontext.metrics.stats import Interval, average_interval, wilson_interval
 from faircontext.report import style
 from faircontext.report.paper import dataset_title
@@ -51,8 +51,8 @@ def draw_gain(group: RunGroup, _: Sidecars) -> FigureResult | str:
         return "needs runs of fcl and fcl-explore: faircontext reproduce calibration-gain --root DATA"
     rows = [gain_row(name, gain.difference, gain) for name, gain in gains.items()]
     rows.sort(key=lambda row: (-row["gain"], row["dataset"]))
-    changes = [own.astype(np.float64) - base for own, base in pairs.values()]
-    if len(rows) > 1 and (mean := average_interval(changes) if changes else TOP1.gain(list(row.values()))) is not None:
+    mean = average_difference([*pairs.values()]) if pairs else TOP1.gain(list(row.values()))
+    if len(rows) > 1 and mean is not None:
         rows.append(gain_row(f"mean of {len(rows)} sets", mean, Comparison.pooled(gains.values())))
     figure = gains_figure(f"FCL less {reference}", group.title, rows, len(rows) > 1)
     warnings = () if reference != "zero-shot" else ("no exploration only among the runs: drawn against zero-shot",)

@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Float
 from matplotlib.axes import Axes
 
+from faircontext.errors import counted
 from faircontext.metrics.scores import COMPOSED_WEIGHT, reconstruction_bound
 from faircontext.metrics.stats import Interval, bootstrap_mean, bootstrap_means, clustered_correlation
 from faircontext.report import style
@@ -34,8 +35,8 @@ def _needs(analysis: str) -> str:
     )
 
 
-def _left_out(count: int, what: str) -> tuple[str, ...]:
-    return (f"{count} {what} are left out",) if count else ()
+def _left_out(count: int, noun: str, what: str) -> tuple[str, ...]:
+    return (f"{counted(count, noun)} without {what} {'is' if count == 1 else 'are'} left out",) if count else ()
 
 
 def draw_ecec(group: RunGroup, _: Sidecars) -> FigureResult | str:
@@ -65,7 +66,7 @@ def draw_ecec(group: RunGroup, _: Sidecars) -> FigureResult | str:
         label = f"zero-shot {kind} (n = {len(pooled[kind]):,})"
         axis.plot([], [], "o-", color=colour, linewidth=1.6, markersize=3.5, label=label)
     figure.legend(loc="outside lower left", borderaxespad=0.2)
-    return FigureResult(figure, rows, _left_out(len(measured) - len(finite), "images without a finite ECEC"))
+    return FigureResult(figure, rows, _left_out(len(measured) - len(finite), "image", "a finite ECEC"))
 
 
 def _draw_ecec_row(axis: Axes, y: int, name: str, values: Mapping[str, Sequence[float]]) -> list[dict[str, Any]]:
@@ -139,7 +140,7 @@ def draw_entropy(group: RunGroup, _: Sidecars) -> FigureResult | str:
         row = measured[image][0]
         view_of = {"dataset": row.dataset, "path": row.path, "view": int(view)}
         rows.append(view_of | dict(zip(("entropy", "euec"), values, strict=True)) | {"zero_shot_right": row.correct})
-    warnings = _left_out(len(table) - len(finite), "views without finite values")
+    warnings = _left_out(len(table) - len(finite), "view", "finite values")
     return FigureResult(figure, rows, (*warnings, *correlations))
 
 
@@ -191,7 +192,7 @@ def draw_decomposition(group: RunGroup, _: Sidecars) -> FigureResult | str:
         data.append(
             {"part": titles[0], "n": len(finite)} | interval_columns("mean", interval) | {"paper": value} | limits
         )
-    return FigureResult(figure, data, _left_out(len(rows) - len(finite), "images without finite cosines"))
+    return FigureResult(figure, data, _left_out(len(rows) - len(finite), "image", "finite cosines"))
 
 
 def _columns(row: AnalysisRow) -> dict[str, Any]:

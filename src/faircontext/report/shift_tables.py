@@ -6,6 +6,7 @@ Everything is on images that a method answered under all the shifts of a row, pa
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from math import isnan, nan
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from jaxtyping import Bool, Int
 
 from faircontext.errors import ArgumentError
 from faircontext.metrics.corruption import Outcomes, mean_corruption_error
-from faircontext.metrics.stats import Accuracy, Interval, bootstrap_mean
+from faircontext.metrics.stats import Accuracy, Interval, bootstrap_mean, known_ends
 from faircontext.report.paper import TableGroup, dataset_title, settings_record
 from faircontext.report.render import Cell, Table
 from faircontext.report.table_metrics import MISSING, TOP1
@@ -211,7 +212,7 @@ def _mean(runs: ShiftedRuns, datasets: Sequence[str], method: str) -> _Mean | No
     difference = error = None
     if other and len(next(iter(other.values()))) == len(correct):
         if method != "zero_shot":
-            difference = bootstrap_mean(correct - np.mean([*other.values()], axis=0))
+            difference = known_ends(bootstrap_mean(correct - np.mean([*other.values()], axis=0)))
         error = mean_corruption_error(_outcomes(own), _outcomes(other))
     return _Mean(len(correct), bootstrap_mean(correct), difference, error)
 
@@ -269,7 +270,8 @@ def shift_records(groups: Sequence[TableGroup]) -> list[dict[str, Any]]:
                     record = {**settings, "dataset": name, "method": method, "n": mean.n}
                     parts = {"top1": mean.accuracy, "delta": mean.difference, "mce": mean.error}
                     for part, interval in parts.items():
-                        ends = ("",) * 3 if interval is None else (*vars(interval).values(),)
+                        values = (nan,) * 3 if interval is None else vars(interval).values()
+                        ends = ("" if isnan(value) else value for value in values)
                         record |= dict(zip((part, f"{part}_low", f"{part}_high"), ends, strict=True))
                     records.append(record)
     if not records:

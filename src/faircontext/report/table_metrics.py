@@ -11,9 +11,9 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from faircontext.metrics.calibration import expected_calibration_error
-from faircontext.metrics.scores import Comparison, brier_scores, log_losses
+from faircontext.metrics.scores import Comparison, average_difference, brier_scores, log_losses
 from faircontext.metrics.selective import aurc, aurc_draws
-from faircontext.metrics.stats import Interval, average_interval, percentile_interval, wilson_interval
+from faircontext.metrics.stats import Interval, average_interval, known_ends, percentile_interval, wilson_interval
 from faircontext.runs.results import Result
 
 __all__ = ["METRICS", "MISSING", "TOP1", "Metric"]
@@ -86,7 +86,9 @@ class Metric:
     def gain(self, results: Sequence[Result]) -> Interval | None:
         """Return the mean of the metric less zero-shot's, paired by image, with its 95% bootstrap interval.
 
-        None for zero-shot itself, or where a result, or zero-shot's on its images, does not tell the metric.
+        Where all resamples agree, a share of images has a score interval (see `average_difference`), and another metric
+        none (NaN). None for zero-shot itself, or where a result, or zero-shot's on its images, does not tell the
+        metric.
         """
         pairs = [(result, base) for result in results if (base := result.zero_shot) is not None]
         if not pairs or len(pairs) < len(results) or not all(self.known(result) for pair in pairs for result in pair):
@@ -97,8 +99,10 @@ class Metric:
             return self._interval(changes, drawn)
         if self.comparison is not None and len(results) == 1 and (known := self.comparison(results[0])) is not None:
             return known.difference
+        if self.counts:
+            return average_difference([(self.score(own), self.score(base)) for own, base in pairs], self._resamples)
         scores = [self.score(own).astype(np.float64) - self.score(base) for own, base in pairs]
-        return average_interval(scores, resamples=self._resamples)
+        return known_ends(average_interval(scores, resamples=self._resamples))
 
     def _drawn(self, result: Result, seed: int) -> Float[np.ndarray, " resamples"]:
         return np.full(1, nan) if self.draws is None else self.draws(result, seed)

@@ -321,5 +321,5 @@ def _gains(group: TableGroup, metric: Metric) -> Iterator[str]:
         if (value := metric.gain(list(row.values()))) is not None:
             part = f" over {len(row)} of {len(group.results)} data sets" if len(row) < len(group.results) else ""
             images = f"{sum(result.n for result in row.values()):,} images"
-            how = f"paired on {images}, 95% bootstrap interval" if metric.has_interval else images
+            how = f"paired on {images}, 95% interval" if metric.has_interval else images
             yield f"Δ {method_title(method)}: {metric.show(value, sign=True)}{part} ({how})."

@@ -300,6 +300,13 @@ def check_positions(folder: Path, rows: pa.Table) -> None:
 
 def check_same(folder: Path | str, earlier: Mapping[str, Any], now: Mapping[str, Any]) -> None:
     """Raise `ArgumentError` naming what differs, unless two configurations are equal."""
+    methods = [document["methods"] for document in (earlier, now) if isinstance(document.get("methods"), Mapping)]
+    if len(methods) == 2 and methods[0].keys() != methods[1].keys():
+        was, asked = (", ".join(names) for names in methods)
+        raise ArgumentError(
+            f"{folder}: is a run of other methods than those that are asked for: {was}, not {asked}; name the same "
+            "with --methods (of classify: --method), or another --out"
+        )
     if differences := list(_differences(earlier, now)):
         shown = and_more(differences, separator="; ")
         raise ArgumentError(f"{folder}: is another run than the one that is asked for: {shown}; name another --out")

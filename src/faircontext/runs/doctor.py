@@ -85,6 +85,7 @@ def examine(options: DoctorOptions) -> Iterator[Finding]:
         text = "faircontext is run without being installed: what it needs is not known"
         yield Finding("versions", "note", text, "pip install faircontext")
     else:
+        yield from _own_version(installed)
         yield from _versions(installed)
         yield from _extras(installed)
     yield from _cache()
@@ -93,6 +94,16 @@ def examine(options: DoctorOptions) -> Iterator[Finding]:
         yield from _known_facts(backbone, options)
     if options.root is not None:
         yield from _datasets(options.root, backbone)
+
+
+def _own_version(installed: Distribution) -> Iterator[Finding]:
+    """Compare the code with the package's metadata, which says what the code needs."""
+    if installed.version != __version__:
+        text = f"the code is faircontext {__version__}, and the installed package says {installed.version}"
+        fix = (
+            "install it again: pip install --force-reinstall --no-deps faircontext, or of a checkout: pip install -e ."
+        )
+        yield Finding("versions", "problem", text, fix)
 
 
 def _versions(installed: Distribution) -> Iterator[Finding]:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Bool, Int
 
-from faircontext.errors import ArgumentError
+from faircontext.errors import ArgumentError, counted
 from faircontext.runs.records import METHOD_TITLES, method_of, method_title, shift_of
 from faircontext.runs.results import Result, has_analyses, read_results
 from faircontext.runs.store import Run, load_run, run_folders
@@ -178,9 +178,9 @@ def incomplete(group: RunGroup) -> list[str]:
         run, shard = result.run, result.config["shard"]
         part = "" if shard is None else f"shard {shard[0]} of {shard[1]} (counted from 0); "
         if shard is not None or not run.complete:
-            lines[run.folder] = f"{part}{result.seen:,} of {result.expected:,} images so far"
+            lines[run.folder] = f"{part}{result.seen:,} of {counted(result.expected, 'image')} so far"
     for run in (run for run in group.runs if has_analyses(run) and not run.complete):
-        lines[run.folder] = f"{len(run.rows['path'].unique()):,} images analysed so far"
+        lines[run.folder] = f"{counted(len(run.rows['path'].unique()), 'image')} analysed so far"
     return [f"{folder}: {line}" for folder, line in lines.items()]
 
 

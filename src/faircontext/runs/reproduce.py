@@ -16,7 +16,7 @@ from faircontext.datasets.listing import data_hash
 from faircontext.datasets.load import load_dataset
 from faircontext.datasets.spec import CATALOGUE, Dataset
 from faircontext.episode import Episode
-from faircontext.errors import ArgumentError, FairContextError, check_minimum
+from faircontext.errors import ArgumentError, FairContextError, check_minimum, counted
 from faircontext.files import to_json, write_whole
 from faircontext.imageio import load_image
 from faircontext.methods.base import METHODS
@@ -192,7 +192,7 @@ def estimate(schedule: Sequence[Scheduled], say: Say) -> None:
     total, machine = 0.0, ""
     for one in schedule:
         say(f"  {one.options.out}: {', '.join(one.options.labels_of_methods)}")
-        states = [f"{name} {f'{left:,} images' if left else 'complete'}" for name, left in one.left.items()]
+        states = [f"{name} {counted(left, 'image') if left else 'complete'}" for name, left in one.left.items()]
         say(f"    {', '.join(states)}")
     for one in schedule:
         if any(one.left.values()):

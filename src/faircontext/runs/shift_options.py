@@ -96,7 +96,10 @@ def check_shift(shift: Shift | None, backbone: "Backbone", samples: Iterable[Sam
 
         check_attackable(backbone)
         if (unknown := next((one.key for one in samples if one.label is None), None)) is not None:
-            raise ArgumentError(f"--attack {shift} needs the true class of every image, and {unknown} has no label")
+            raise ArgumentError(
+                f"--attack {shift} needs the true class of every image, and {unknown} has no label; give it one, "
+                "by the name of its folder or in a table, or leave it out"
+            )
 
 
 def facts_of_shift(shift: Shift | None, stored: bool = False) -> dict[str, Any]:
