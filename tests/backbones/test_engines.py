@@ -184,6 +184,12 @@ def test_an_error_while_a_part_is_made_leaves_the_engine_as_it_was(fast: Backbon
     assert same_bits(fast.encode_image(pixels), expected)
 
 
+@pytest.mark.parametrize("shape", [(2, 3, 224, 1), (5, 3, 32, 32)])
+def test_pictures_of_another_size_are_refused(fast: Backbone, shape: tuple[int, ...]) -> None:
+    with pytest.raises(ArgumentError, match=r"invalid pixels: pictures of 3 x \d+ x \d+; use 3 x 224 x 224"):
+        fast.encode_image(torch.zeros(shape))
+
+
 def test_earlier_features_stay_when_more_is_encoded(fast: Backbone, pixels: Tensor) -> None:
     first = fast.encode_image(pixels[:2])
     copy = first.clone()

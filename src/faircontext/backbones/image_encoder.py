@@ -271,7 +271,7 @@ class ImageEncoder(ABC):
         They are those of `encode_image`; an engine that runs beside Python encodes a part while the next one is made.
 
         Args:
-            parts: pictures; all parts but the last have `batch_size` of them, or a multiple.
+            parts: pictures; all parts but the last have `batch_size` of them, or a multiple. Making one may not encode.
 
         Raises:
             FeatureError: see `encode_image`.

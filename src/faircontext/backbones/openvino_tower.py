@@ -14,6 +14,8 @@ import torch
 from jaxtyping import Float, UInt8
 from torch import Tensor, nn
 
+from faircontext.errors import ArgumentError
+
 __all__ = ["ENGINE_ROWS", "OpenVinoTower", "convert", "obstacle", "openvino_version", "said"]
 
 ENGINE_ROWS = 4
@@ -58,7 +60,10 @@ class OpenVinoTower:
 
         Each is run by one thread, which takes less of the processor's time than several that share a batch. A batch is
         asked for while those before it are run, so that it is made meanwhile, by one thread: a second team of threads
-        would be in the engine's way.
+        would be in the engine's way. Threads of Python's that first use PyTorch meanwhile have one thread, too.
+
+        Raises:
+            ArgumentError: pictures have another size than the model's.
         """
         threads = torch.get_num_threads()
         if self._threads != threads:
@@ -69,19 +74,22 @@ class OpenVinoTower:
             for batch in batches:
                 if not free:
                     results.append(self._result(begun, free))
-                request = free.pop()
                 # Copied, so that the batch's memory is free again before the next one is made.
-                torch.from_numpy(request.get_input_tensor().data).copy_(batch)
-                request.start_async()
-                begun.append(request)
+                pixels = torch.from_numpy(free[-1].get_input_tensor().data)
+                if batch.shape != pixels.shape:
+                    sizes = (" x ".join(map(str, one.shape[1:])) for one in (batch, pixels))
+                    raise ArgumentError("invalid pixels: pictures of {}; use {}".format(*sizes))
+                pixels.copy_(batch)
+                begun.append(free.pop())
+                begun[-1].start_async()
             while begun:
                 results.append(self._result(begun, free))
             return results.all
         finally:
+            torch.set_num_threads(threads)
             for request in begun:
                 with suppress(Exception):  # of the engine; another one has been raised
                     request.wait()
-            torch.set_num_threads(threads)
 
     def _result(self, begun: deque[Any], free: list[Any]) -> Float[Tensor, "rows dim"]:
         """Wait for the batch that was begun first, and return its result, until its request begins another."""
