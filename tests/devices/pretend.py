@@ -34,6 +34,7 @@ from faircontext.methods.base import METHODS
 from faircontext.methods.evidence import EvidenceMethod
 from faircontext.methods.stream import is_stream
 from faircontext.runs.store import load_run
+from helpers import read_arrays
 
 install()
 
@@ -295,7 +296,7 @@ def test_evaluate(command: Callable[..., dict[str, Path]], photos: Path) -> None
 def test_explain(command: Callable[..., dict[str, Path]], photos: Path) -> None:
     words = ("explain", photos / "cat" / "0.png", "--labels", "cat,dog,guitar", "--set", "masks=16")
     outs = command(*words, out="why")
-    expected, found = (np.load(path / "pieces" / "arrays.npz") for path in outs.values())
+    expected, found = (read_arrays(path / "pieces" / "arrays.npz") for path in outs.values())
     assert set(found) == set(expected)
     for name in expected:
         np.testing.assert_allclose(found[name], expected[name], rtol=0, atol=1e-4, err_msg=name)

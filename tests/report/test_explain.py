@@ -15,6 +15,7 @@ from faircontext.report.demo import evidence_row
 from faircontext.report.explain import SCHEMA_VERSION, write_explanation
 from faircontext.report.explanation import Explanation, explain_in_words
 from faircontext.report.pictures import overlay, overlay_weights, strongest
+from helpers import read_arrays
 
 METHOD = FCL(masks=16, k=4, beta=5.0, lr=0.006)
 
@@ -85,7 +86,7 @@ def test_the_page_says_in_words_what_the_model_is(explanation: Explanation, tmp_
 
 def test_the_arrays_are_the_adaptations(explanation: Explanation, tmp_path: Path) -> None:
     write_explanation(explanation, tmp_path)
-    arrays, found = np.load(tmp_path / "pieces" / "arrays.npz"), explanation.adaptation
+    arrays, found = read_arrays(tmp_path / "pieces" / "arrays.npz"), explanation.adaptation
     assert np.array_equal(arrays["evidence"], found.evidence.maps)
     assert np.array_equal(arrays["common"], found.common)
     assert np.array_equal(arrays["posterior_after"], found.after.posterior)

@@ -13,6 +13,7 @@ import pytest
 from PIL import Image
 
 from faircontext.cli import main
+from helpers import read_arrays
 from services import NAMES, Running, running
 
 LABELS = "\n".join(NAMES)
@@ -211,7 +212,7 @@ def test_grey_maps_are_the_evidence_to_eight_bits(
 ) -> None:
     words = (*model_words, "--labels", ",".join(NAMES), "--set", "masks=8", "--out", str(tmp_path / "why"))
     assert main(["explain", str(sent[1]), *words]) == 0
-    arrays = np.load(tmp_path / "why" / "pieces" / "arrays.npz")
+    arrays = read_arrays(tmp_path / "why" / "pieces" / "arrays.npz")
     exact = {NAMES[index]: arrays["evidence"][row] for row, index in enumerate(arrays["candidates"])}
     with service.http() as http:
         document = http.post("/v1/explain", data={"labels": LABELS}, files=uploads(sent[1:2], "image")).json()

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -52,6 +53,12 @@ def assert_valid(prediction: Prediction, classes: int) -> None:
     first = prediction.ranking[: len(prediction.candidates)].tolist()
     assert sorted(first) == sorted(prediction.candidates)
     assert all(value == value for value in prediction.diagnostics.values())  # no NaN
+
+
+def read_arrays(path: Path) -> dict[str, np.ndarray]:
+    """Read all arrays of a file, and close it."""
+    with np.load(path) as arrays:
+        return dict(arrays)
 
 
 def give_memory_back() -> None:
