@@ -13,7 +13,7 @@ from faircontext.names import class_names
 from faircontext.runs.backbone_options import BackboneOptions
 from faircontext.runs.multi_label import MultiLabelOptions
 from faircontext.runs.process_options import ProcessOptions
-from faircontext.runs.prompt_options import PromptChoice, PromptOptions, digest_of_file
+from faircontext.runs.prompt_options import PromptOptions, digest_of_file
 from faircontext.runs.records import method_of, split_methods, variant_of, with_zero_shot
 from faircontext.runs.shift_options import ShiftOptions
 from faircontext.runs.stream_options import StreamOptions, check_one_process
@@ -240,18 +240,17 @@ class ModelOptions(RunOptions):
         """Return the class names that the options give."""
         return class_names(self.labels, self.labels_file)
 
-    def create(self, names: Sequence[str], methods: str, prompts: PromptChoice | None = None) -> "Setup":
-        """Load the backbone and create the methods; what can be wrong otherwise is checked before.
+    def create(self, names: Sequence[str], methods: str) -> "Setup":
+        """Load the backbone and create the methods for the prompt "a photo of a {}."; the rest is checked before.
 
         Args:
             names: class names.
             methods: a name, several with commas between, or `all` for those that the backbone can run.
-            prompts: None for "a photo of a {}.".
 
         Raises:
             FairContextError: an option has a value that cannot be used.
         """
-        choice = prompts or PromptOptions().choose_prompts(names)
+        choice = PromptOptions().choose_prompts(names)
         return self.load(split_methods(methods)).on(names, choice, self.regime, self.truncate)
 
 
