@@ -159,9 +159,10 @@ def _rows(curve: PositionCurve) -> list[dict[str, Any]]:
 def positions_figure(subtitle: str, curves: Sequence[PositionCurve]) -> Figure:
     """Draw each method in each part of the stream: its accuracy and zero-shot's on the same images; the gain below."""
     sizes = [_size_of(curve) for curve in curves]
-    same = len({*sizes}) == 1
     columns = min(len(curves), 3 if len(curves) in (3, 5, 6, 9) else 4)
-    lines, width = ceil(len(curves) / columns), COLUMN if columns < 3 else PAGE
+    narrow = columns < 3
+    same = len({*sizes}) == 1 and not narrow  # on top there is no room beside the settings of the runs
+    lines, width = ceil(len(curves) / columns), COLUMN if narrow else PAGE
     below = f"{subtitle}{f'; {sizes[0]}' if same else ''}"
     figure = new_figure(width, 0.95 + 2.15 * lines, "Accuracy by position in the stream", below)
     heights = [1.9, 1.0] * lines
@@ -187,8 +188,9 @@ def positions_figure(subtitle: str, curves: Sequence[PositionCurve]) -> Figure:
         upper[row * columns].set_ylabel("top-1 (%)")
         lower[row * columns].set_ylabel("gain (points)")
     lines_of = [Line2D([], [], color=colour, linewidth=1.1, marker="o", markersize=2) for colour in (BLUE, GREY)]
-    names = ["method, mean of orders, and its gain, paired; bands: 95% intervals", "zero-shot on the same images"]
-    figure.legend(lines_of, names, loc="outside lower left", ncols=1 if columns < 3 else 2, fontsize=6.5, frameon=False)
+    what = ("method, mean of orders, and its gain, paired;", "bands: 95% intervals")
+    names = [("\n" if narrow else " ").join(what), "zero-shot on the same images"]
+    figure.legend(lines_of, names, loc="outside lower left", ncols=1 if narrow else 2, fontsize=6.5, frameon=False)
     return figure
 
 
