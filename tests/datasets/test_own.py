@@ -112,7 +112,7 @@ def test_a_split_that_is_a_folder_is_taken_without_a_word(tmp_path: Path) -> Non
     assert load_dataset("mine", tmp_path, "official").warnings == (warning,)
 
 
-@pytest.mark.parametrize("inner", ["", "images", "test", "val"])
+@pytest.mark.parametrize("inner", ["", "images", "test", "val", "images/test"])
 def test_class_folders_are_found_below_the_folder(inner: str, tmp_path: Path) -> None:
     for path in ("dog/2.png", "cat/deep/1.png", "cat/3.png"):
         draw(tmp_path / "mine" / inner / path)
@@ -124,6 +124,7 @@ def test_class_folders_are_found_below_the_folder(inner: str, tmp_path: Path) ->
         ("cat/deep/1.png", 0),
         ("dog/2.png", 1),
     ]
+    assert all(dataset.folder / sample.key == sample.path for sample in dataset.samples)
 
 
 def test_integer_folders_are_in_order_of_value_with_names_from_the_list(tmp_path: Path) -> None:

@@ -199,9 +199,10 @@ def _load_user(folder: Path, split: str, several: bool = False) -> Dataset:
         dataset, more = listed, []
     elif class_dirs := class_folders.find_class_folders(folder, split):
         names, samples, more = class_folders.read_class_folders(folder, class_dirs)
-        dataset = Dataset(name, folder, f"class folders in {class_dirs.folder}", class_dirs.split, names, samples)
+        inner = class_dirs.folder
+        dataset = Dataset(name, inner, f"class folders in {inner}", class_dirs.split, names, samples)
         if class_dirs.split not in ("all", split):
-            more.append(_no_split(split, f"its folder {class_dirs.folder.relative_to(folder).as_posix()} is taken"))
+            more.append(_no_split(split, f"its folder {inner.relative_to(folder).as_posix()} is taken"))
     elif (packed := contained.read_archives(folder, name, split, several)) is not None:
         dataset = packed
         more = [] if dataset.split in ("all", split) else [_no_split(split, "that of its files is taken")]
