@@ -111,7 +111,9 @@ def test_class_folders_at_any_depth_have_their_own_pictures(tmp_path: Path, tiny
             (folder / "a.png").write_bytes(png(COLOURS[number]))
     model = ["--backbone", f"local-dir:{tiny_folder('clip')}", "--precision", "fp32", "--methods", "zero_shot"]
     sets = ["plain", "inner", "split", "stand_in"]
-    assert main(["evaluate", "--datasets", *sets, "--root", str(tmp_path), *model, "--out", str(tmp_path / "runs")]) == 0
+    assert (
+        main(["evaluate", "--datasets", *sets, "--root", str(tmp_path), *model, "--out", str(tmp_path / "runs")]) == 0
+    )
     assert [*colours_of(tmp_path / "runs").values()] == COLOURS[:2] * 4
 
 

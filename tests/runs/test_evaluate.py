@@ -311,7 +311,9 @@ class TestWatch:
         watch = Watch(plan, print)
         list(watch.follow((record(plan, position, True) for position in range(4)), 10))
         lines = capsys.readouterr().out.splitlines()
-        assert lines[0].startswith("pictures: 1 of 10 images, 0.05 images/s, 3 min left; zero_shot 100.0%, fcl 100.0% (n = 1)")
+        assert lines[0].startswith(
+            "pictures: 1 of 10 images, 0.05 images/s, 3 min left; zero_shot 100.0%, fcl 100.0% (n = 1)"
+        )
 
 
 def test_the_backbone_of_a_run_is_known_by_its_weights(tiny: Callable[[str], Backbone]) -> None:
