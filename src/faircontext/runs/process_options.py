@@ -19,7 +19,7 @@ class ProcessOptions(DeviceOptions):
     """Processes that read images ahead (default: none on a CPU); with --engine ray, models that answer; auto: on a CPU,
     as many models that answer as there is room for."""
     threads: int | None = None
-    """Of a model, on a CPU, at most as many as there are processors; default: PyTorch's own, with --workers auto one."""
+    """Of a model, on a CPU, at most as many as processors; default: PyTorch's own, with --workers auto one."""
     engine: Literal["local", "ray"] = "local"
     """local, or ray: models on a Ray cluster, the one that RAY_ADDRESS names or this machine."""
 
