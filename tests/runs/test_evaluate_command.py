@@ -122,6 +122,8 @@ def test_shards_merge_by_command(evaluate: Run, tmp_path: Path, capsys: pytest.C
         (("--workers", "-1"), "workers=-1 is not possible"),
         (("--workers", "9999"), "workers=9999 is not possible; this process may use "),
         (("--threads", "0"), "threads=0 is not possible"),
+        (("--threads", "9999"), "threads=9999 is not possible; this process may use "),
+        (("--threads", "9999", "--engine", "ray"), "threads=9999 is not possible; this process may use "),
         (("--prompts", "seven"), "unknown prompt set 'seven'; known: dataset, generic7, imagenet80, single"),
         (("--prompts", "datasets"), "unknown prompt set 'datasets'; did you mean 'dataset'?"),
         (("--prompts", "seven", "--backbone", "none"), "unknown prompt set 'seven'"),  # before a model is looked for

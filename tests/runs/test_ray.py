@@ -120,3 +120,13 @@ def test_an_actor_that_plans_something_else_is_refused(options: EvaluateOptions,
     engine = partial(answer_on_ray, build=partial(rebuild, other), workers=1)
     with pytest.raises(FairContextError, match=r"methods.fcl.masks was 8 and is 9"):
         carry_out(plan, tmp_path, engine, False, {"engine": "ray"}, print)
+
+
+def test_a_cluster_without_room_for_an_actor_is_refused(
+    options: EvaluateOptions, plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ray itself would wait for such a machine for ever."""
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 1000)
+    engine = partial(answer_on_ray, build=partial(rebuild, options), workers=1)
+    with pytest.raises(FairContextError, match="threads=1000 is not possible; the largest machine of the Ray cluster"):
+        carry_out(plan, tmp_path, engine, False, {"engine": "ray"}, print)

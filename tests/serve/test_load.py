@@ -101,7 +101,7 @@ def test_beyond_its_size_the_queue_refuses_and_says_when_to_come(queue: WorkQueu
     assert waiting.done.cancelled()
 
 
-def test_what_fails_fails_alone(queue: WorkQueue, recorder: Recorder, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_fails_fails_alone(queue: WorkQueue, recorder: Recorder) -> None:
     jobs = [Images("a", 2), Images("broken", 3), Images("defect", 1), Images("b", 2)]
     queue.submit(Images("first", 1, batched=False))
     for job in jobs:
@@ -110,10 +110,9 @@ def test_what_fails_fails_alone(queue: WorkQueue, recorder: Recorder, capsys: py
     assert jobs[0].done.result(20) == {"name": "a"}
     assert jobs[3].done.result(20) == {"name": "b"}
     assert isinstance(jobs[1].done.exception(20), FairContextError)
-    assert str(jobs[2].done.exception(20)) == "ZeroDivisionError while an image was answered"
+    assert isinstance(jobs[2].done.exception(20), ZeroDivisionError)
     queue.submit(after := Images("after", 17))  # all places are free again
     assert after.done.result(20) == {"name": "after"}
-    assert "a defect" in capsys.readouterr().err
 
 
 def test_at_the_end_what_waits_is_given_up(queue: WorkQueue, recorder: Recorder) -> None:

@@ -17,7 +17,7 @@ MANY = "\n".join(f"class {number}" for number in range(2001))
 @pytest.mark.parametrize(
     ("fields", "field", "message"),
     [
-        ({}, "labels", "invalid labels: missing; give one of labels, labels_file and label_set"),
+        ({}, "labels", "invalid labels: missing; give one of labels, labels_file and label_set (default, pets)"),
         (
             {"labels": "a,b", "label_set": "pets"},
             "label_set",
@@ -94,7 +94,16 @@ FORM = {"labels": "a,b", "method": "zero_shot"}
 
 def test_files_where_they_do_not_belong_are_named(service: Running, photo: Sent) -> None:
     text = ("labels", ("names.txt", b"a\nb"))
+    image = ("image", photo[1])
     with service.http() as http:
+        for form, files, field in (
+            (FORM, [image], "images"),
+            ({"labels": "a,b"}, [photo], "image"),
+            ({"labels": "a,b"}, [image, photo], "images"),
+            ({"labels": "a,b", "images": "x" * 40}, [image], "images"),
+        ):
+            path = "/v1/classify" if form is FORM else "/v1/explain"
+            assert problem(http.post(path, data=form, files=files))["field"] == field
         for fields, files, field in (
             (FORM, [("images", (None, b"words"))], "images"),
             ({"method": "fcl"}, [photo, text], "labels"),
@@ -145,6 +154,24 @@ def test_other_paths_and_methods_are_refused_in_json(service: Running) -> None:
             assert problem(http.get(path))["status"] == 404
         assert problem(http.get("/v1/classify"))["status"] == 405
         assert problem(http.put("/"))["status"] == 405
+
+
+def test_head_is_get_without_a_body(service: Running) -> None:
+    with service.http() as http:
+        for path in (
+            "/healthz",
+            "/readyz",
+            "/v1/methods",
+            "/v1/models",
+            "/v1/labels",
+            "/openapi.json",
+            "/",
+            "/nowhere",
+        ):
+            head, got = http.head(path), http.get(path)
+            assert (head.status_code, head.content) == (got.status_code, b"")
+            assert head.headers["content-length"] == got.headers["content-length"]
+        assert (http.head("/v1/classify").status_code, http.head("/metrics").status_code) == (405, 200)
 
 
 def test_every_answer_has_the_headers_of_safety(service: Running) -> None:

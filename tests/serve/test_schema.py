@@ -101,6 +101,8 @@ FIELDS = {
     ),
     "truncate": st.one_of(WORDS, st.sampled_from(("true", "false"))),
     "format": st.one_of(WORDS, st.sampled_from(("json", "html"))),
+    "images": WORDS,
+    "image": WORDS,
 }
 FEW = settings(
     max_examples=EXAMPLES,
@@ -115,11 +117,13 @@ def forms(known: tuple[str, ...], file: str) -> st.SearchStrategy[tuple[dict[str
     wild = st.dictionaries(
         st.one_of(st.sampled_from([*FIELDS]), st.text(max_size=8)), st.one_of(WORDS, NAMES), max_size=4
     )
-    parts = st.tuples(st.sampled_from((file, file, file, "labels_file", "labels")), st.tuples(WORDS, CONTENT))
+    parts = st.tuples(
+        st.sampled_from((file, file, file, file, "images", "image", "labels_file", "labels")), st.tuples(WORDS, CONTENT)
+    )
     return st.tuples(st.one_of(good, good, wild), st.lists(parts, max_size=3))
 
 
-CLASSIFY = tuple(name for name in FIELDS if name != "format")
+CLASSIFY = tuple(name for name in FIELDS if name not in ("format", "images", "image"))
 EXPLAIN = ("labels", "label_set", "settings", "preset", "seed", "truncate", "format")
 
 

@@ -141,9 +141,12 @@ class Service:
     def _names(self, form: LabelFields) -> tuple[tuple[str, ...], str]:
         """Return the class names of a request, and the field that gives them."""
         given = [name for name in ("labels", "labels_file", "label_set") if getattr(form, name) is not None]
+        if not given and len(self.sets) == 1:
+            return next(iter(self.sets.values())), "label_set"
         if len(given) != 1:
             what = f"given as {' and '.join(given)}" if given else "missing"
-            message = f"invalid labels: {what}; give one of labels, labels_file and label_set"
+            known = f" ({', '.join(self.sets)})" if self.sets else ""
+            message = f"invalid labels: {what}; give one of labels, labels_file and label_set{known}"
             raise Refused(422, "invalid", given[-1] if given else "labels", message)
         (field,) = given
         if form.label_set is not None:
