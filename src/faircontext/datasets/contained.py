@@ -22,21 +22,22 @@ _SUFFIXES = (".parquet", ".tar")
 _ORDER = {"val": ("val",), "train": ("train",)}
 
 
-def read_table(table: Path, name: str, several: bool = False) -> Dataset:
+def read_table(table: Path, name: str, several: bool = False, outer: Path | None = None) -> Dataset:
     """Read the images that a table lists, see `listed_images`, by paths below its folder, see `find_listed`.
 
-    Class names come from `classnames.txt` beside it, or else from the table, see `LabelEncoder`.
+    Class names come from `classnames.txt` beside it or in `outer`, or else from the table, see `LabelEncoder`.
 
     Args:
         table: the file.
         name: of the data set.
         several: whether an image may have several labels.
+        outer: the folder that the data set is, where the table lies below it.
 
     Raises:
         ArgumentError: it cannot be used; the message names the line.
     """
     folder, roots = table.parent, roots_of(table.parent)
-    encoder = _encoder(folder, several)
+    encoder = _encoder(folder if outer is None or is_there(folder / NAMES) else outer, several)
     rows: dict[str, tuple[int, Truth]] = {}
     for row in listed_images(table, several=several, labelled=True):
         where, key = f"{table}, line {row.line}", clean_key(row.path, roots)

@@ -10,13 +10,23 @@ from typing import NamedTuple
 
 import numpy as np
 
-from faircontext.datasets.folder import Listing
+from faircontext.datasets.folder import Listing, folders_in, holds_images
 from faircontext.datasets.label_encoder import SEPARATOR, SEVERAL, UNREAD, LabelEncoder
 from faircontext.datasets.listing import short_digest
 from faircontext.datasets.spec import Truth
 from faircontext.errors import ArgumentError, and_more, counted, reason_of
 
-__all__ = ["LABELS", "TABLE", "Listed", "Register", "TableLabels", "listed_images", "listed_twice", "tables_in"]
+__all__ = [
+    "LABELS",
+    "TABLE",
+    "Listed",
+    "Register",
+    "TableLabels",
+    "listed_images",
+    "listed_twice",
+    "tables_below",
+    "tables_in",
+]
 
 TABLE = "labels.csv"
 LABELS = (TABLE, "metadata.csv", "metadata.jsonl")
@@ -32,6 +42,19 @@ def tables_in(folder: Path) -> tuple[Path | None, list[str]]:
     tables = [folder / name for name in LABELS if (folder / name).is_file()]
     others = and_more([table.name for table in tables[1:]])
     return next(iter(tables), None), [f"{tables[0]}: is taken, and {others} beside it is not read"] if others else []
+
+
+def tables_below(folder: Path) -> list[Path]:
+    """Return the `metadata.csv` or `metadata.jsonl` one folder below, as of Hugging Face's splits.
+
+    There are none where a table lies in the folder itself, or where images lie in other folders too.
+    """
+    if tables_in(folder)[0] is not None:
+        return []
+    found = {entry: tables_in(entry)[0] for entry in folders_in(folder)}
+    tables = [table for table in found.values() if table is not None and table.name != TABLE]
+    others = (entry for entry, table in found.items() if table is None or table.name == TABLE)
+    return [] if not tables or any(map(holds_images, others)) else tables
 
 
 class Listed(NamedTuple):

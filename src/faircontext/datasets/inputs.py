@@ -9,9 +9,9 @@ from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
 from faircontext.datasets.archives import COMPRESSED, Found, expand_braces, parquet_images, tar_images
-from faircontext.datasets.class_folders import depth_warnings, keys_below
+from faircontext.datasets.class_folders import depth_warnings, keys_below, parts_warnings
 from faircontext.datasets.folder import Exclusion, Listing, Walk, clutter_in, is_hidden
-from faircontext.datasets.image_tables import Register, TableLabels, listed_images, tables_in
+from faircontext.datasets.image_tables import Register, TableLabels, listed_images, tables_below, tables_in
 from faircontext.datasets.label_encoder import LabelEncoder
 from faircontext.datasets.listing import ImageList
 from faircontext.datasets.spec import Sample
@@ -87,7 +87,8 @@ def collect(
     truth = FolderTruth(names, (path for _, path in _unlabelled(images)), roots)
     for position, path in _unlabelled(images):
         images.set_label(position, truth(path))
-    depth = depth_warnings(keys_below((Path(sample.key) for sample in images), roots)) if roots else []
+    keys = keys_below((Path(sample.key) for sample in images), roots)
+    depth = [*parts_warnings(names), *depth_warnings(keys)] if roots else []
     truth_warnings = (*finder.truth_warnings(), *truth.warnings())
     return Inputs(images, (*finder.warnings(), *depth), truth_warnings, tuple(finder.files))
 
@@ -190,14 +191,17 @@ class _Finder:
             yield from self._file(_named_file(word))
 
     def _folder(self, folder: Path) -> Iterator[Found]:
-        """Yield the images below a folder, with labels of a table that lies in it."""
-        labels = None if self._files_only else self._labels_in(folder)
+        """Yield the images below a folder, with labels of a table that lies in it, or of tables one folder below."""
+        holders = [] if self._files_only else [folder, *(table.parent for table in tables_below(folder))]
+        labels = {holder: found for holder in holders if (found := self._labels_in(holder)) is not None}
         skip = len(folder.parts)
         for path in self._walk.images(folder):
-            truth = None if labels is None else labels.find("/".join(path.parts[skip:]))
-            yield Found(str(path), path, truth=truth)
+            holder = folder if folder in labels else Path(*path.parts[: skip + 1])
+            key = "/".join(path.parts[len(holder.parts) :])
+            yield Found(str(path), path, truth=labels[holder].find(key) if holder in labels else None)
 
     def _labels_in(self, folder: Path) -> TableLabels | None:
+        """Return the labels of the table that lies in a folder, if there is one."""
         table, others = tables_in(folder)
         if table is None:
             return None

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from faircontext.datasets import class_folders, contained, corrupted, layouts
 from faircontext.datasets.folder import Walk, find_listed, folders_in, is_folder, list_entries
-from faircontext.datasets.image_tables import LABELS, TABLE, tables_in
+from faircontext.datasets.image_tables import LABELS, TABLE, tables_below, tables_in
 from faircontext.datasets.layouts import NAMES, Rows, Split
 from faircontext.datasets.spec import CATALOGUE, CORRUPTED, DATASETS, Dataset, DatasetSpec, Sample, locate
 from faircontext.errors import ArgumentError, check_choice
@@ -193,6 +193,11 @@ def _load_user(folder: Path, split: str, several: bool = False) -> Dataset:
     warnings += tables_in(folder)[1]
     if (table := next((folder / title for title in LABELS if layouts.is_there(folder / title)), None)) is not None:
         dataset, more = contained.read_table(table, name, several), list[str]()
+    elif tables := tables_below(folder):
+        table, part = class_folders.choose_table(tables, split)
+        dataset, more = replace(contained.read_table(table, name, several, folder), split=part), []
+        if part not in ("all", split):
+            more.append(_no_split(split, f"its folder {table.parent.name} is taken"))
     elif class_dirs := class_folders.find_class_folders(folder, split):
         names, samples, more = class_folders.read_class_folders(folder, class_dirs)
         dataset = Dataset(name, folder, f"class folders in {class_dirs.folder}", class_dirs.split, names, samples)
