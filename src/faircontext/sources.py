@@ -5,6 +5,7 @@ image's turn comes. What was sent to a service has been read already.
 """
 
 import io
+import os
 import re
 import threading
 from collections import OrderedDict
@@ -70,7 +71,9 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """A cell of a Parquet table: bytes, or a structure with a field `bytes` as the library datasets writes them.
+    """A cell of a Parquet table: bytes, or a structure of `bytes` and `path` as the library datasets writes them.
+
+    Where there are no bytes, the path is that of a file, relative to the table's folder.
 
     Attributes:
         table: the table's file.
@@ -93,13 +96,27 @@ class Cell:
         """Read the cell.
 
         Raises:
-            UnreadableError: the table cannot be read, or the cell holds no bytes.
+            UnreadableError: the table cannot be read, or the cell holds no bytes and no path of a file.
         """
-        value = _GROUPS.column(self.table, self.group, self.column)[self.row].as_py()
-        content = value.get("bytes") if isinstance(value, dict) else value
-        if content is None:
+        column = _GROUPS.column(self.table, self.group, self.column)
+        if self.row >= len(column):
+            raise UnreadableError("the table has no such row any more")
+        value = column[self.row].as_py()
+        content, path = (value.get("bytes"), value.get("path")) if isinstance(value, dict) else (value, None)
+        if content is not None:
+            return io.BytesIO(content)
+        if not path:
             raise UnreadableError("the cell holds no bytes")
-        return io.BytesIO(content)
+        try:
+            return open_regular(Path(self.table).parent / path)
+        except (UnreadableError, OSError, ValueError) as error:
+            raise UnreadableError(f"the cell holds no bytes, but the path {path}: {first_reason(error)}") from None
+
+
+def _state(path: str | Path) -> tuple[int, ...]:
+    """Return what tells a file from one that is written in its place."""
+    status = os.stat(path)  # noqa: PTH116 (a string does as well)
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 
 
 class _RowGroups:
@@ -108,22 +125,22 @@ class _RowGroups:
     _MOST = 2
 
     def __init__(self) -> None:
-        self._lock, self._columns = threading.Lock(), OrderedDict[tuple[str, int, str], Any]()
+        self._lock, self._columns = threading.Lock(), OrderedDict[tuple[object, ...], Any]()
 
     def column(self, table: str, group: int, name: str) -> Any:
         import pyarrow as pa
         import pyarrow.parquet as pq
 
-        key = table, group, name
         with self._lock:
-            if key not in self._columns:
-                try:
+            try:
+                key = table, group, name, *_state(table)
+                if key not in self._columns:
                     with pq.ParquetFile(table) as file:
                         self._columns[key] = file.read_row_group(group, [name]).column(0)
-                except (OSError, pa.ArrowException) as error:
-                    raise UnreadableError(f"the table cannot be read: {str(error).splitlines()[0]}") from None
-                while len(self._columns) > self._MOST:
-                    self._columns.popitem(last=False)
+            except (OSError, pa.ArrowException, IndexError) as error:
+                raise UnreadableError(f"the table cannot be read: {first_reason(error)}") from None
+            while len(self._columns) > self._MOST:
+                self._columns.popitem(last=False)
             return self._columns[key]
 
 
@@ -232,7 +249,6 @@ class ArrayRow:
         return io.BytesIO(b"P6 %d %d 255\n" % (width, height) + pixels.tobytes())
 
 
-@lru_cache(maxsize=8)
 def map_pictures(path: Path) -> UInt8[np.ndarray, "pictures height width 3"]:
     """Map a file of NumPy that holds RGB pictures into memory; it is never unpickled.
 
@@ -240,7 +256,7 @@ def map_pictures(path: Path) -> UInt8[np.ndarray, "pictures height width 3"]:
         ArgumentError: it cannot be read, or is no array of shape (pictures, height, width, 3) and type uint8.
     """
     try:
-        pictures: np.ndarray = np.lib.format.open_memmap(path, mode="r")
+        pictures = _map(path, _state(path))
     except (OSError, ValueError, EOFError) as error:
         raise ArgumentError(f"{path}: cannot be read as an array of NumPy: {first_reason(error)}") from None
     if pictures.dtype != np.uint8 or pictures.ndim != 4 or pictures.shape[3] != 3 or 0 in pictures.shape:
@@ -248,6 +264,12 @@ def map_pictures(path: Path) -> UInt8[np.ndarray, "pictures height width 3"]:
             f"{path}: has shape {pictures.shape} and type {pictures.dtype}; must be (pictures, height, width, 3) of "
             "type uint8"
         )
+    return pictures
+
+
+@lru_cache(maxsize=8)
+def _map(path: Path, _: tuple[int, ...]) -> np.ndarray:
+    pictures: np.ndarray = np.lib.format.open_memmap(path, mode="r")
     return pictures
 
 

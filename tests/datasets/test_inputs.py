@@ -160,9 +160,11 @@ def test_a_table_in_a_folder_gives_labels_before_folders_do(name: str, draw: Dra
     (Path("photos") / name).write_text(text)
     found = find("photos")
     assert labelled(found) == [("photos/3.png", "house"), ("photos/cat/1.png", "dog"), ("photos/cat/2.png", "cat")]
+    line = 4 if name.endswith("jsonl") else 5
     assert found.truth_warnings[:2] == (
         f"photos/{name}: gives the class of 2 images; 1 more that it lists are not there",
-        "labels that are no class, whose 1 image counts in no accuracy: 'snail'",
+        "labels that are no class, whose 1 image counts in no accuracy: 'snail'; the first in "
+        f"photos/{name}, line {line}",
     )
 
 

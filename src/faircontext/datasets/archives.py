@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from faircontext.datasets.folder import clutter_in, is_hidden
-from faircontext.datasets.image_tables import SEVERAL, Written, label_words
+from faircontext.datasets.label_encoder import SEVERAL, UNREAD
+from faircontext.datasets.spec import Truth
 from faircontext.errors import ArgumentError, and_more, first_reason, reason_of
 from faircontext.imageio import image_extensions
 from faircontext.sources import Cell, Member, Source
@@ -35,13 +36,14 @@ class Found(NamedTuple):
     Attributes:
         key: what it is called in rows.
         source: where it lies.
-        label: what its class is called, or the class's index, or a tuple of these where an image may have several; None
-            where that is not known.
+        label: what is written of its class, see `LabelEncoder`.
+        truth: what an encoder has made of that.
     """
 
     key: str
     source: Source
-    label: Written = None
+    label: object = None
+    truth: Truth = None
 
 
 COMPRESSED = "it is compressed; unpack it into a folder, or pack it again without compression (tar -cf)"
@@ -98,7 +100,7 @@ def tar_images(
         archive: an uncompressed tar file.
         say: takes warnings, a line each.
         leave_out: takes what is left out as clutter of a system.
-        several: whether an image may have several labels, see `label_words`.
+        several: whether an image may have several labels: then a field `labels` goes before.
 
     Raises:
         ArgumentError: it is no such archive, holds two files of one name, or webdataset is not installed.
@@ -120,7 +122,7 @@ def tar_images(
         fields = _fields_of(sample)
         if fields is None:
             invalid.append(f"{sample['__key__']}.json")
-        label = _label_of(sample, fields or {}) if not several else _labels_of(sample, fields or {}, archive)
+        label = _label_of(sample, fields or {}, several)
         for value in sample.values():
             if isinstance(value, Member):
                 yield Found(str(value), value, label)
@@ -206,23 +208,14 @@ def _fields_of(sample: dict[str, Any]) -> dict[str, Any] | None:
     return document if isinstance(document, dict) else {}
 
 
-def _label_of(sample: dict[str, Any], fields: dict[str, Any]) -> str | int | None:
-    """Return what a sample says of its class."""
+def _label_of(sample: dict[str, Any], fields: dict[str, Any], several: bool) -> object:
+    """Return what a sample says of its class, or of its classes."""
     if isinstance(content := sample.get("cls"), bytes):
-        return content.decode("utf-8", "replace").strip()
-    for field in _LABEL_FIELDS:
-        if isinstance(value := fields.get(field), str | int) and not isinstance(value, bool):
+        return content
+    for field in (SEVERAL, *_LABEL_FIELDS) if several else _LABEL_FIELDS:
+        if (value := fields.get(field)) is not None:
             return value
-    if isinstance(content := sample.get("txt"), bytes):
-        return content.decode("utf-8", "replace").strip()
-    return None
-
-
-def _labels_of(sample: dict[str, Any], fields: dict[str, Any], archive: Path) -> tuple[str | int, ...] | None:
-    """Return what a sample says of its classes: a field `labels`, or what says of the class in other archives."""
-    known = (fields[field] for field in (SEVERAL, *_LABEL_FIELDS) if fields.get(field) is not None)
-    value: object = next(known, _label_of(sample, fields))
-    return label_words(value, f"{archive}, {sample.get('__key__')}")
+    return sample.get("txt")
 
 
 def parquet_images(
@@ -247,23 +240,19 @@ def parquet_images(
         with pq.ParquetFile(table) as file:
             schema = file.schema_arrow
             column = _image_column(table, schema, image_column)
-            usual = (SEVERAL, "label") if several else ("label", SEVERAL)  # the latter are no class then, see `ClassOf`
+            usual = (SEVERAL, "label") if several else ("label", SEVERAL)  # the latter is not read then
             label = label_column or next((name for name in usual if name in schema.names), None)
             unread = not several and label == SEVERAL != label_column
-            if label is not None and label not in schema.names:
-                raise _no_column(table, label, schema, "label")
+            if label is not None:
+                _check_once(table, label, schema, "label")
             names, number = hugging_face_names(schema, label), 0
             for group in range(file.num_row_groups):
                 labels = None if label is None else file.read_row_group(group, [label]).column(0)
                 for row in range(file.metadata.row_group(group).num_rows):
                     value: Any = None if labels is None else labels[row].as_py()
                     cell = Cell(str(table), column, group, row, number)
-                    if unread:
-                        yield Found(str(cell), cell, (str(value),) if value not in (None, "", []) else None)
-                    else:
-                        words = label_words(value, str(cell)) if several else (_as_label(value),)
-                        found = tuple(_named(word, names) for word in words or ())
-                        yield Found(str(cell), cell, found[0] if not several else None if words is None else found)
+                    known = _named(value, names) if not unread else UNREAD if value not in (None, "", []) else None
+                    yield Found(str(cell), cell, known)
                     number += 1
     except (OSError, pa.ArrowException) as error:
         raise _no_table(table, error) from None
@@ -298,28 +287,30 @@ def _image_column(table: Path, schema: Any, asked: str | None) -> str:
     import pyarrow as pa
 
     column = asked or "image"
-    if column not in schema.names:
-        raise _no_column(table, column, schema, "image")
+    _check_once(table, column, schema, "image")
     kind = schema.field(column).type
     if pa.types.is_struct(kind):
         kind = kind.field("bytes").type if kind.get_field_index("bytes") >= 0 else kind
-    if not (pa.types.is_binary(kind) or pa.types.is_large_binary(kind)):
+    if not (pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_binary_view(kind)):
         raise ArgumentError(f"{table}: the column {column} holds {kind} and no bytes; name another with --image-column")
     return column
 
 
-def _no_column(table: Path, column: str, schema: Any, option: str) -> ArgumentError:
-    return ArgumentError(
-        f"{table}: has no column {column!r}, but {and_more(schema.names)}; name one with --{option}-column"
-    )
+def _check_once(table: Path, column: str, schema: Any, option: str) -> None:
+    if (count := schema.names.count(column)) > 1:
+        raise ArgumentError(f"{table}: has the column {column!r} twice; which of them counts?")
+    if not count:
+        raise ArgumentError(
+            f"{table}: has no column {column!r}, but {and_more(schema.names)}; name one with --{option}-column"
+        )
 
 
-def _named(word: str | int | None, names: list[str]) -> Any:
-    return names[word] if isinstance(word, int) and 0 <= word < len(names) else word
-
-
-def _as_label(value: object) -> str | int | None:
-    return value if isinstance(value, str | int) and not isinstance(value, bool) else None
+def _named(value: Any, names: list[str]) -> Any:
+    """Return the labels of a cell with names in place of numbers, where the table has names."""
+    if isinstance(value, list):
+        return [_named(item, names) for item in value]
+    number = isinstance(value, int | float) and not isinstance(value, bool) and value in range(len(names))
+    return names[int(value)] if number else value
 
 
 def hugging_face_names(schema: Any, label: str | None) -> list[str]:

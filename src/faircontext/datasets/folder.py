@@ -286,12 +286,9 @@ def find_listed(folder: Path, listed: Iterable[str], where: str) -> dict[str, st
     taken for slashes, an absolute path inside the folder is made relative, a name may be in another Unicode
     composition, and the extension may be missing where one image has that name.
     """
-    listing, files, taken = _Listing(folder, where), dict[str, str](), dict[str, str]()
+    listing, files, taken = Listing(folder, where), dict[str, str](), dict[str, str]()
     for key in listed:
-        # Unlike Path's, this answers for names that cannot exist, and in a third of the time.
-        there = os.path.isfile(os.path.join(folder, key))  # noqa: PTH113, PTH118
-        file = key if there else listing.find(key)
-        if file is None:
+        if (file := listing.find(key)) is None:
             continue
         if taken.setdefault(file, key) != key:
             raise ArgumentError(f"{where}: {taken[file]!r} and {key!r} are one file, {file}; list it once")
@@ -299,16 +296,29 @@ def find_listed(folder: Path, listed: Iterable[str], where: str) -> dict[str, st
     return files
 
 
-class _Listing:
-    """What lies below a folder, read where a path is not there as it is written; each folder is looked at once."""
+class Listing:
+    """What lies below a folder, read where a path is not there as it is written; each folder is looked at once.
+
+    Args:
+        root: the folder.
+        where: paths are listed, for messages.
+    """
 
     def __init__(self, root: Path, where: str) -> None:
         self._root, self._where, self._roots = root, where, roots_of(root)
         self._folder = cache(lambda key: self._resolve(key, os.path.isdir) if key else "")
         self._entries = cache(self._read)
 
+    def file_of(self, written: str) -> str | None:
+        """Return the path below the folder of the file that a path in a list stands for, or None; see `find_listed`."""
+        key = clean_key(written, self._roots)
+        return None if key is None else self.find(key)
+
     def find(self, key: str) -> str | None:
-        """Return the path of the file that a path stands for, or None."""
+        """Return the path of the file that a path of the form of `clean_key` stands for, or None."""
+        # Unlike Path's, this answers for names that cannot exist, and in a third of the time.
+        if os.path.isfile(os.path.join(self._root, key)):  # noqa: PTH113, PTH118
+            return key
         plain = key.strip().replace("\\", "/")
         forms: list[str | None] = [key]
         if plain != key:

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from faircontext.datasets import class_folders, contained, corrupted, layouts
 from faircontext.datasets.folder import Walk, find_listed, folders_in, is_folder, list_entries
-from faircontext.datasets.image_tables import tables_in
-from faircontext.datasets.layouts import NAMES, TABLE, Rows, Split, TableRows
+from faircontext.datasets.image_tables import LABELS, TABLE, tables_below, tables_in
+from faircontext.datasets.layouts import NAMES, Rows, Split
 from faircontext.datasets.spec import CATALOGUE, CORRUPTED, DATASETS, Dataset, DatasetSpec, Sample, locate
 from faircontext.errors import ArgumentError, check_choice
 
@@ -25,8 +25,8 @@ _SPLIT_FOLDERS = ("data_splits", "splits", "data/data_splits")
 def load_dataset(name: str, root: Path, split: str = "test", several: bool = False) -> Dataset:
     """Find a data set on disk.
 
-    A folder that is no known data set is a user's: a table `labels.csv`, see `read_table`, or `metadata.csv`, see
-    `read_metadata`, or else class folders, in a folder of the split, see `find_class_folders`, in `images`, or right
+    A folder that is no known data set is a user's: a table `labels.csv`, or `metadata.csv`, see `read_table`, or else
+    class folders, in a folder of the split, see `find_class_folders`, in `images`, or right
     below the folder, or else tables and archives, see `read_archives`. Integer names are sorted by
     value, others as text; classes are named after their folders. Names in `classnames.txt` go before: to folders of the
     same names, to integer folders as positions in the list, else in the order of folders.
@@ -178,9 +178,9 @@ def _layout(spec: DatasetSpec, folder: str, inner: str = "") -> str:
     return f"{kind}: {Path(folder, inner).as_posix()}"
 
 
-def _listed(name: str, folder: Path, layout: str, names: tuple[str, ...], rows: TableRows, where: str = "") -> Dataset:
+def _listed(name: str, folder: Path, layout: str, names: tuple[str, ...], rows: Rows) -> Dataset:
     """Return the data set of some listed images."""
-    there = find_listed(folder, (key for key, _ in rows), where or name)
+    there = find_listed(folder, (key for key, _ in rows), name)
     samples = tuple(Sample.of(there[key], folder / there[key], label) for key, label in rows if key in there)
     missing = tuple(key for key, _ in rows if key not in there)
     return Dataset(name, folder, layout, "test", names, samples, missing)
@@ -191,12 +191,13 @@ def _load_user(folder: Path, split: str, several: bool = False) -> Dataset:
     name = Path(os.path.abspath(folder)).name or "data"  # noqa: PTH100 (keeps the name of a link, unlike resolve)
     warnings = _misnamed(folder)
     warnings += tables_in(folder)[1]
-    if layouts.is_there(folder / TABLE):
-        names, rows, more = layouts.read_table(folder, several)
-        where = str(folder / TABLE)
-        dataset = replace(_listed(name, folder, f"the table {where}", names, rows, where), split="all")
-    elif (listed := contained.read_metadata(folder, name, several)) is not None:
-        dataset, more = listed, []
+    if (table := next((folder / title for title in LABELS if layouts.is_there(folder / title)), None)) is not None:
+        dataset, more = contained.read_table(table, name, several), list[str]()
+    elif tables := tables_below(folder):
+        table, part = class_folders.choose_table(tables, split)
+        dataset, more = replace(contained.read_table(table, name, several, folder), split=part), []
+        if part not in ("all", split):
+            more.append(_no_split(split, f"its folder {table.parent.name} is taken"))
     elif class_dirs := class_folders.find_class_folders(folder, split):
         names, samples, more = class_folders.read_class_folders(folder, class_dirs)
         inner = class_dirs.folder

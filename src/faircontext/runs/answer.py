@@ -21,7 +21,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from faircontext.backbones.base import ROW_MULTIPLE
-from faircontext.datasets.image_tables import SEPARATOR
+from faircontext.datasets.label_encoder import SEPARATOR
 from faircontext.episode import Episode
 from faircontext.errors import FeatureError
 from faircontext.explore import scores

@@ -16,7 +16,7 @@ import pyarrow as pa
 import torch
 
 from faircontext import __version__
-from faircontext.datasets.image_tables import SEPARATOR
+from faircontext.datasets.label_encoder import SEPARATOR
 from faircontext.files import to_json, write_whole, writing
 from faircontext.imageio import MAX_PIXELS
 from faircontext.labels import LabelSpace
