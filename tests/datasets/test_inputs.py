@@ -417,7 +417,9 @@ def test_a_parquet_table_is_read_row_by_row(make_image: Callable[..., np.ndarray
     assert labelled(found) == [(f"data.parquet/{number}", label) for number, label in enumerate(labels)]
     for number in (4, 0, 1, 2):
         assert np.array_equal(load_image(found.images[number].path), make_image(number, 20, 30))
-    with pytest.raises(FairContextError, match=r"^data.parquet/3: the cell holds no bytes$"):
+    with pytest.raises(
+        FairContextError, match=r"^data.parquet/3: the cell holds no bytes, but the path 3.png: no such file$"
+    ):
         load_image(found.images[3].path)
     assert found.truth_warnings[0].startswith("labels that are no class, whose 1 image counts in no accuracy: 'snail'")
 
