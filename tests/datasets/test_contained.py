@@ -71,7 +71,7 @@ def test_parquet_tables_of_splits(tmp_path: Path, pngs: list[bytes]) -> None:
 def test_indices_need_names(tmp_path: Path, pngs: list[bytes]) -> None:
     write_parquet(tmp_path / "a.parquet", pngs[:2], [0, 1])
     with pytest.raises(
-        FairContextError, match=r"a.parquet/0: its class is 0; name the classes, from 0, in .*classnames.txt"
+        FairContextError, match=r"a.parquet/0: its label is '0'; name the classes, from 0, in classnames.txt"
     ):
         load_dataset(str(tmp_path), tmp_path)
     (tmp_path / "classnames.txt").write_text("cat\ndog\n")

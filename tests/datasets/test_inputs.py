@@ -417,7 +417,9 @@ def test_a_parquet_table_is_read_row_by_row(make_image: Callable[..., np.ndarray
     assert labelled(found) == [(f"data.parquet/{number}", label) for number, label in enumerate(labels)]
     for number in (4, 0, 1, 2):
         assert np.array_equal(load_image(found.images[number].path), make_image(number, 20, 30))
-    with pytest.raises(FairContextError, match=r"^data.parquet/3: the cell holds no bytes$"):
+    with pytest.raises(
+        FairContextError, match=r"^data.parquet/3: the cell holds no bytes, but the path 3.png: no such file$"
+    ):
         load_image(found.images[3].path)
     assert found.truth_warnings[0].startswith("labels that are no class, whose 1 image counts in no accuracy: 'snail'")
 
@@ -444,6 +446,16 @@ def test_plain_bytes_and_names_as_labels_do_as_well(make_image: Callable[..., np
     pq.write_table(pa.table({"image": pa.array([], pa.binary())}), "a.parquet")
     with pytest.raises(FairContextError, match=r"^no images in a.parquet; no rows in it$"):
         find("a.parquet")
+
+
+def test_a_table_that_is_written_again_under_its_path_is_read_again(make_image: Callable[..., np.ndarray]) -> None:
+    for number in range(2):
+        pq.write_table(pa.table({"image": [png(make_image, number)] * (2 - number)}), "a.parquet")
+        images = find("a.parquet").images
+        assert np.array_equal(load_image(images[0].path), make_image(number, 20, 30))
+        old = old if number else images[1].path
+    with pytest.raises(FairContextError, match=r"^a.parquet/1: the table has no such row any more$"):
+        load_image(old)
 
 
 # Other file systems

@@ -226,7 +226,7 @@ def test_a_table_of_several_labels_names_the_option_that_reads_it(folder: Path, 
         load_dataset("mine", folder.parent)
     (folder / "one.csv").write_text("path,label\na.png,cat;dog\nb.png,dog\n")
     (line,) = collect([str(folder / "one.csv")], (), NAMES).truth_warnings
-    assert line.endswith("'cat;dog'; several labels, with ; between, are read with --multi-label")
+    assert line.endswith("one.csv, line 2; several labels, with ; between, are read with --multi-label")
 
 
 def test_labels_that_make_names_of_classes_say_so_where_they_are_several(folder: Path) -> None:

@@ -18,7 +18,6 @@ import pytest
 from PIL import Image
 
 from faircontext.cli import main
-from faircontext.runs.store import load_run
 
 Build = Callable[[Path], None]
 """Writes an input into a folder."""
@@ -240,7 +239,7 @@ def test_three_commands_take_the_same_labels_and_say_the_same(
 
 def labels_of(run: Path) -> dict[str, Any]:
     """Return the labels of a run by the last part of each image's name."""
-    rows = load_run(run).rows
+    rows = pq.read_table(run / "rows.parquet")
     column = "targets" if "targets" in rows.column_names else "label_index"
     pairs = zip(rows["path"].to_pylist(), rows[column].to_pylist(), strict=True)
     return {path.rpartition("/")[2]: label for path, label in pairs}
