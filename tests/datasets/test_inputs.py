@@ -2,9 +2,13 @@
 
 import io
 import json
+import re
+import socket
 import tarfile
 from collections.abc import Callable, Sequence
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import fsspec
@@ -468,6 +472,43 @@ def test_addresses_of_files_folders_and_patterns(make_image: Callable[..., np.nd
             load_image(found.images[1].path)
     finally:
         memory.rm("/photos", recursive=True)
+
+
+@pytest.mark.parametrize(
+    ("address", "reason"),
+    [
+        ("http://127.0.0.1:{free}/a.jpg", "cannot be read: connection refused"),
+        ("http://127.0.0.1:{free}/*.jpg", "cannot be read: connection refused"),
+        ("http://127.0.0.1:{port}/forbidden.jpg", "cannot be read: 403 Forbidden"),
+        ("http://127.0.0.1:{port}/gone.jpg", "no such file or folder"),
+        ("zip://a.jpg::w/a.zip", "cannot be read: it is inside another file; unpack or copy that, and name the folder"),
+        ("simplecache::http://127.0.0.1/a.jpg", "cannot be read: it is inside another file; unpack or copy that,"),
+        ("memory://photos.zip", "archives and tables are read from local disks alone; copy it there"),
+    ],
+)
+def test_an_address_says_why_it_cannot_be_read(address: str, reason: str) -> None:
+    pytest.importorskip("aiohttp")
+
+    class Refusing(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_error(403 if "forbidden" in self.path else 404)
+
+        do_HEAD = do_GET
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with socket.socket() as unused, HTTPServer(("127.0.0.1", 0), Refusing) as server:
+        unused.bind(("127.0.0.1", 0))  # and nobody listens
+        Thread(target=server.serve_forever, daemon=True).start()
+        url = address.format(free=unused.getsockname()[1], port=server.server_port)
+        with pytest.raises(FairContextError, match=f"^{re.escape(url)}: {re.escape(reason)}"):
+            find(url)
+        Path("list.csv").write_text(f"path\n{url}\n")
+        if "*" not in url and "memory" not in url:  # what a list names is not a pattern, and is read in its turn
+            with pytest.raises(FairContextError, match=f"^{re.escape(url)}: {re.escape(reason)}"):
+                load_image(find("list.csv").images[0].path)
+        server.shutdown()
 
 
 def test_an_address_of_this_machine_and_those_that_nobody_knows(draw: Draw, tmp_path: Path) -> None:
