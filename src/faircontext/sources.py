@@ -215,7 +215,8 @@ def reason_at_address(error: Exception) -> str:
 
     The web's file system says of every failure that no file is there; the cause of its error says what it was.
     """
-    cause = error.__cause__ if isinstance(error, FileNotFoundError) and error.__cause__ else error
+    told = isinstance(error.__cause__, OSError) or hasattr(error.__cause__, "status")
+    cause = error.__cause__ if isinstance(error, FileNotFoundError) and told else error
     status, number = getattr(cause, "status", None), getattr(cause, "errno", None)
     if isinstance(cause, FileNotFoundError) or status == 404:
         return "no such file or folder"
