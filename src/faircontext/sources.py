@@ -215,15 +215,17 @@ def reason_at_address(error: Exception) -> str:
 
     The web's file system says of every failure that no file is there; the cause of its error says what it was.
     """
-    told = isinstance(error.__cause__, OSError) or hasattr(error.__cause__, "status")
-    cause = error.__cause__ if isinstance(error, FileNotFoundError) and told else error
-    status, number = getattr(cause, "status", None), getattr(cause, "errno", None)
-    if isinstance(cause, FileNotFoundError) or status == 404:
+    cause = error.__cause__ if isinstance(error, FileNotFoundError) else None
+    if isinstance(cause, Exception) and (isinstance(cause, OSError) or hasattr(cause, "status")):
+        error = cause
+    status, number = getattr(error, "status", None), getattr(error, "errno", None)
+    if isinstance(error, FileNotFoundError) or status == 404:
         return "no such file or folder"
     if status is not None:
-        return f"cannot be read: {status} {getattr(cause, 'message', '')}".rstrip()
+        return f"cannot be read: {status} {getattr(error, 'message', '')}".rstrip()
     # A library has words of its own for what the system says.
-    return f"cannot be read: {os.strerror(number).lower() if number in errorcode else first_reason(cause)}"
+    system = os.strerror(number).lower() if isinstance(number, int) and number in errorcode else ""
+    return f"cannot be read: {system or first_reason(error)}"
 
 
 @dataclass(frozen=True, slots=True)
