@@ -10,6 +10,7 @@ import re
 import threading
 from collections import OrderedDict
 from dataclasses import dataclass, field
+from errno import errorcode
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,7 @@ __all__ = [
     "is_address",
     "map_pictures",
     "open_source",
+    "reason_at_address",
 ]
 
 
@@ -169,10 +171,8 @@ class Remote:
         protocol, _, path = self.url.partition("://")
         try:
             return io.BytesIO(file_system(protocol).cat_file(path if protocol == "file" else self.url))
-        except FileNotFoundError:
-            raise UnreadableError("no such file") from None
         except Exception as error:  # each file system has errors of its own
-            raise UnreadableError(f"cannot be read: {first_reason(error)}") from None
+            raise UnreadableError(reason_at_address(error)) from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,11 +195,12 @@ class Content:
         return io.BytesIO(self.content)
 
 
-_ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
+_PROTOCOL = r"[A-Za-z][A-Za-z0-9+.-]*"
+_ADDRESS = re.compile(f"(?:{_PROTOCOL}::)*{_PROTOCOL}://")
 
 
 def is_address(word: str) -> bool:
-    """Return whether a word begins with the name of a file system and `://`."""
+    """Return whether a word begins with the name of a file system, or of one in another as in `a::b`, and `://`."""
     return _ADDRESS.match(word) is not None
 
 
@@ -208,16 +209,39 @@ def file_system(protocol: str) -> Any:
     """Return a file system that fsspec knows.
 
     Raises:
-        ValueError: it knows none of this name.
+        ValueError: it knows none of this name, or it is one inside a file of another.
     """
     import fsspec
+    from fsspec.archive import AbstractArchiveFileSystem
 
     try:
-        return fsspec.filesystem(protocol)
+        inside = "::" in protocol or issubclass(fsspec.get_filesystem_class(protocol), AbstractArchiveFileSystem)
+        system = None if inside else fsspec.filesystem(protocol)
     except ValueError:
         if protocol in fsspec.available_protocols():
             raise
         raise ValueError(f"no file system is called {protocol!r}; use one of fsspec's, such as https or s3") from None
+    if system is None:
+        raise ValueError("it is inside another file; unpack or copy that, and name the folder")
+    return system
+
+
+def reason_at_address(error: Exception) -> str:
+    """Return why something at an address cannot be read.
+
+    The web's file system says of every failure that no file is there; the cause of its error says what it was.
+    """
+    cause = error.__cause__ if isinstance(error, FileNotFoundError) else None
+    if isinstance(cause, Exception) and (isinstance(cause, OSError) or hasattr(cause, "status")):
+        error = cause
+    status, number = getattr(error, "status", None), getattr(error, "errno", None)
+    if isinstance(error, FileNotFoundError) or status == 404:
+        return "no such file or folder"
+    if status is not None:
+        return f"cannot be read: {status} {getattr(error, 'message', '')}".rstrip()
+    # A library has words of its own for what the system says.
+    system = os.strerror(number).lower() if isinstance(number, int) and number in errorcode else ""
+    return f"cannot be read: {system or first_reason(error)}"
 
 
 @dataclass(frozen=True, slots=True)

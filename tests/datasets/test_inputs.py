@@ -2,9 +2,13 @@
 
 import io
 import json
+import re
+import socket
 import tarfile
 from collections.abc import Callable, Sequence
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import fsspec
@@ -449,13 +453,13 @@ def test_plain_bytes_and_names_as_labels_do_as_well(make_image: Callable[..., np
 
 
 def test_a_table_that_is_written_again_under_its_path_is_read_again(make_image: Callable[..., np.ndarray]) -> None:
+    found = []
     for number in range(2):
         pq.write_table(pa.table({"image": [png(make_image, number)] * (2 - number)}), "a.parquet")
-        images = find("a.parquet").images
-        assert np.array_equal(load_image(images[0].path), make_image(number, 20, 30))
-        old = old if number else images[1].path
+        found.append(find("a.parquet").images)
+        assert np.array_equal(load_image(found[-1][0].path), make_image(number, 20, 30))
     with pytest.raises(FairContextError, match=r"^a.parquet/1: the table has no such row any more$"):
-        load_image(old)
+        load_image(found[0][1].path)
 
 
 # Other file systems
@@ -478,10 +482,47 @@ def test_addresses_of_files_folders_and_patterns(make_image: Callable[..., np.nd
         with pytest.raises(FairContextError, match=r"^memory://photos/\*.tiff: no images there"):
             find("memory://photos/*.tiff")
         memory.rm("/photos/dog/3.png")
-        with pytest.raises(FairContextError, match=r"^memory:///photos/dog/3.png: no such file$"):
+        with pytest.raises(FairContextError, match=r"^memory:///photos/dog/3.png: no such file or folder$"):
             load_image(found.images[1].path)
     finally:
         memory.rm("/photos", recursive=True)
+
+
+@pytest.mark.parametrize(
+    ("address", "reason"),
+    [
+        ("http://127.0.0.1:{free}/a.jpg", "cannot be read: connection refused"),
+        ("http://127.0.0.1:{free}/*.jpg", "cannot be read: connection refused"),
+        ("http://127.0.0.1:{port}/forbidden.jpg", "cannot be read: 403 Forbidden"),
+        ("http://127.0.0.1:{port}/gone.jpg", "no such file or folder"),
+        ("zip://a.jpg::w/a.zip", "cannot be read: it is inside another file; unpack or copy that, and name the folder"),
+        ("simplecache::http://127.0.0.1/a.jpg", "cannot be read: it is inside another file; unpack or copy that,"),
+        ("memory://photos.zip", "archives and tables are read from local disks alone; copy it there"),
+    ],
+)
+def test_an_address_says_why_it_cannot_be_read(address: str, reason: str) -> None:
+    pytest.importorskip("aiohttp")
+
+    class Refusing(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_error(403 if "forbidden" in self.path else 404)
+
+        do_HEAD = do_GET  # noqa: N815 (what the server calls)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with socket.socket() as unused, HTTPServer(("127.0.0.1", 0), Refusing) as server:
+        unused.bind(("127.0.0.1", 0))  # and nobody listens
+        Thread(target=server.serve_forever, daemon=True).start()
+        url = address.format(free=unused.getsockname()[1], port=server.server_port)
+        with pytest.raises(FairContextError, match=f"^{re.escape(url)}: {re.escape(reason)}"):
+            find(url)
+        Path("list.csv").write_text(f"path\n{url}\n")
+        if "*" not in url and "memory" not in url:  # what a list names is not a pattern, and is read in its turn
+            with pytest.raises(FairContextError, match=f"^{re.escape(url)}: {re.escape(reason)}"):
+                load_image(find("list.csv").images[0].path)
+        server.shutdown()
 
 
 def test_an_address_of_this_machine_and_those_that_nobody_knows(draw: Draw, tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from faircontext.datasets.archives import Found, parquet_images, tar_images
 from faircontext.datasets.class_folders import split_of
-from faircontext.datasets.folder import Walk, clean_key, find_listed, roots_of
+from faircontext.datasets.folder import Walk, clean_key, find_listed, is_folder, list_entries, roots_of
 from faircontext.datasets.image_tables import TABLE, listed_images, listed_twice
 from faircontext.datasets.label_encoder import LabelEncoder
 from faircontext.datasets.layouts import NAMES, is_there
@@ -94,14 +94,19 @@ def read_archives(folder: Path, name: str, split: str, several: bool = False) ->
     Returns:
         The data set, or None where there is neither.
     """
-    for place in (folder, folder / "data"):
+    for place in filter(is_folder, (folder, folder / "data")):
+        entries = [entry for entry in list_entries(place) if entry.is_file()]
         for suffix in _SUFFIXES:
-            if files := sorted(path for path in place.glob(f"*{suffix}") if path.is_file()):
-                return _read_files(folder, name, files, split, several)
+            if files := [entry for entry in entries if entry.suffix.lower() == suffix]:
+                walk = Walk([])
+                for entry in entries:
+                    if entry not in files:
+                        walk.pass_over(entry.name)
+                return _read_files(folder, name, files, split, several, walk)
     return None
 
 
-def _read_files(folder: Path, name: str, files: list[Path], split: str, several: bool) -> Dataset:
+def _read_files(folder: Path, name: str, files: list[Path], split: str, several: bool, walk: Walk) -> Dataset:
     by_split: dict[str | None, list[Path]] = {}
     for file in files:
         by_split.setdefault(split_of(file.stem.partition("-")[0]), []).append(file)
@@ -110,16 +115,16 @@ def _read_files(folder: Path, name: str, files: list[Path], split: str, several:
     if not files:
         held = " and ".join(str(part) for part in by_split)
         raise ArgumentError(f"{folder}: its tables are of the split {held}, and none of {split}")
-    walk, warnings = Walk([]), list[str]()
+    warnings = list[str]()
 
     def found() -> Iterator[Found]:
         for file in files:
-            if file.suffix == ".tar":
-                yield from tar_images(file, warnings.append, walk.leave_out, several)
+            if file.suffix.lower() == ".tar":
+                yield from tar_images(file, warnings.append, walk, several)
             else:
                 yield from parquet_images(file, None, None, several)
 
-    kind = "Parquet tables" if files[0].suffix == ".parquet" else "tar archives"
+    kind = "Parquet tables" if files[0].suffix.lower() == ".parquet" else "tar archives"
     dataset = _dataset(folder, name, f"{len(files)} {kind} in {files[0].parent}", found(), warnings, part, several)
     return replace(dataset, warnings=(*dataset.warnings, *walk.warnings()))
 

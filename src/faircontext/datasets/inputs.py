@@ -10,19 +10,18 @@ from typing import IO, Any
 
 from faircontext.datasets.archives import COMPRESSED, Found, expand_braces, parquet_images, tar_images
 from faircontext.datasets.class_folders import depth_warnings, keys_below, parts_warnings
-from faircontext.datasets.folder import Exclusion, Listing, Walk, clutter_in, is_hidden
+from faircontext.datasets.folder import PACKED, Exclusion, Listing, Walk, count_files, is_clutter
 from faircontext.datasets.image_tables import Register, TableLabels, listed_images, tables_below, tables_in
 from faircontext.datasets.label_encoder import LabelEncoder
 from faircontext.datasets.listing import ImageList
 from faircontext.datasets.spec import Sample
-from faircontext.errors import ArgumentError, first_reason
+from faircontext.errors import ArgumentError
 from faircontext.imageio import image_extensions
 from faircontext.names import FolderTruth
-from faircontext.sources import Cell, Remote, file_system, is_address
+from faircontext.sources import Cell, Remote, file_system, is_address, reason_at_address
 
 __all__ = ["Inputs", "InputOptions", "collect", "find_images"]
 
-_COMPRESSED = (".tgz", ".tar.gz", ".tar.bz2", ".tar.xz", ".tar.zst")
 _NOTHING = "give at least one image, folder, or - for file names on standard input"
 
 
@@ -221,14 +220,14 @@ class _Finder:
     def _file(self, path: Path) -> Iterator[Found]:
         """Yield what a file holds: itself, or what lies in an archive or a table."""
         suffix = path.suffix.lower()
-        if not self._files_only and path.name.lower().endswith(_COMPRESSED):
+        if not self._files_only and path.name.lower().endswith(PACKED):
             raise ArgumentError(f"{path}: {COMPRESSED}")
         if self._files_only or suffix not in (".tar", ".parquet", ".csv", ".jsonl"):
             yield from self._kept([Found(str(path), path)])
             return
         self.files.append(path)
         if suffix == ".tar":
-            found = tar_images(path, self._said.append, self._walk.leave_out, self._options.several)
+            found = tar_images(path, self._said.append, self._walk, self._options.several)
             yield from self._kept(map(self._labelled, found))
         else:
             yield from self._table(path, suffix)
@@ -263,12 +262,16 @@ class _Finder:
         self._walks.append(walk)
         for path in paths:
             found: Iterable[Found] = ()
-            if clutter := clutter_in("/".join(part for part in path.parts if part not in asked.parts)):
-                self._walk.leave_out(clutter, int(path.is_file()))
+            below = "/".join(part for part in path.parts if part not in asked.parts and not part.startswith("."))
+            if path in folders and is_clutter(path.name):
+                walk.leave_out(path.name, count_files(path))
             elif path in folders:
                 found = (Found(str(image), image) for image in walk.images(path))
-            elif path.is_file() and path.suffix.lower() in (*image_extensions(), ".tar", ".parquet"):
-                found = self._file(path)
+            elif path.is_file() and walk.keeps(below):  # what begins with a point has been asked for
+                if path.suffix.lower() in (*image_extensions(), ".tar", ".parquet"):
+                    found = self._file(path)
+                else:
+                    walk.pass_over(below)
             for image in found:
                 empty = False
                 yield image
@@ -301,19 +304,19 @@ class _Finder:
         protocol = address.partition("://")[0]
         try:
             system = file_system(protocol)
-            for name in _names_at(system, address, self._walk.leave_out):
+            for name in _names_at(system, address, self._walk):
                 url = system.unstrip_protocol(name)
                 if not self._exclusion.takes(name.strip("/")):
                     yield Found(url, Remote(url))
         except (ArgumentError, KeyboardInterrupt):
             raise
         except Exception as error:  # each file system has errors of its own
-            raise ArgumentError(f"{address}: cannot be read: {first_reason(error)}") from None
+            raise ArgumentError(f"{address}: {reason_at_address(error)}") from None
 
 
-def _names_at(system: Any, address: str, leave_out: Callable[[str], None]) -> list[str]:
+def _names_at(system: Any, address: str, walk: Walk) -> list[str]:
     """Return the names of images at an address, sorted, without hidden ones and clutter."""
-    if PurePosixPath(address).suffix.lower() in (".tar", ".parquet", ".csv", ".jsonl"):
+    if address.lower().endswith((*PACKED, ".tar", ".parquet", ".csv", ".jsonl")):
         raise ArgumentError(f"{address}: archives and tables are read from local disks alone; copy it there")
     if system.isfile(address):
         return [system._strip_protocol(address)]
@@ -322,14 +325,17 @@ def _names_at(system: Any, address: str, leave_out: Callable[[str], None]) -> li
     elif system.exists(address):
         names = system.find(address)
     else:
-        raise ArgumentError(f"{address}: no such file or folder")
+        system.info(address)  # which says why it is not there
+        raise FileNotFoundError(address)
     images, extensions = list[str](), image_extensions()
     for name in sorted(names):
         below = PurePosixPath(name).parts[len(PurePosixPath(system._strip_protocol(address)).parts) :]
-        if clutter := clutter_in("/".join(below)):
-            leave_out(clutter)
-        elif PurePosixPath(name).suffix.lower() in extensions and not any(map(is_hidden, below)):
+        if not walk.keeps("/".join(below)):
+            continue
+        if PurePosixPath(name).suffix.lower() in extensions:
             images.append(name)
+        else:
+            walk.pass_over(name)
     if not images:
         raise ArgumentError(f"{address}: no images there; looked for the extensions {' '.join(sorted(extensions))}")
     return images

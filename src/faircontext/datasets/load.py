@@ -1,14 +1,13 @@
 """Finding a data set on disk, in whichever layout it is."""
 
 import os
-from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
 
 from faircontext.datasets import class_folders, contained, corrupted, layouts
-from faircontext.datasets.folder import Walk, find_listed, folders_in, is_folder, list_entries
+from faircontext.datasets.folder import find_listed, folders_in, is_folder, list_entries, passed_over
 from faircontext.datasets.image_tables import LABELS, TABLE, tables_below, tables_in
 from faircontext.datasets.layouts import NAMES, Rows, Split
 from faircontext.datasets.spec import CATALOGUE, CORRUPTED, DATASETS, Dataset, DatasetSpec, Sample, locate
@@ -232,11 +231,6 @@ def _no_class_folders(folder: Path, split: str) -> ArgumentError:
     """Build the error for a folder without class folders, with what else lies there."""
     test = any(class_folders.split_of(entry.name) == "test" for entry in folders_in(folder))
     what = f"{folder}: neither {TABLE} nor folders of images named after classes"
-    hints = [class_folders.split_hint(folder)]
-    if not hints[0]:
-        walk = Walk([folder])
-        deque(walk.images(folder), maxlen=0)
-        hints = walk.warnings()
-    return ArgumentError(
-        "; ".join([f"{what} below val" if split == "val" and test else what, *hints, "see docs, Data sets"])
-    )
+    hint = f"; {hint}" if (hint := class_folders.split_hint(folder)) else passed_over(folder)
+    below = " below val" if split == "val" and test else ""
+    return ArgumentError(f"{what}{below}{hint}; see docs, Data sets")

@@ -169,7 +169,7 @@ def _panel(run: Run, methods: Sequence[str], head: dict[str, Any]) -> RunImages:
     changed = {OUTCOMES["fixed"], OUTCOMES["broke"]}
     first = {key for key, row in zip(keys, signs, strict=True) if changed & {*row}}
     for columns in predictions.values():
-        first |= {keys[position] for position in _least_sure(columns)}
+        first.update(keys[position] for position in _least_sure(columns))
     return RunImages(run, keys, first, data)
 
 
