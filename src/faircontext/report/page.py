@@ -168,8 +168,8 @@ def _panel(run: Run, methods: Sequence[str], head: dict[str, Any]) -> RunImages:
     signs = zip(*(columns["outcome"] for columns in predictions.values()), strict=True)
     changed = {OUTCOMES["fixed"], OUTCOMES["broke"]}
     first = {key for key, row in zip(keys, signs, strict=True) if changed & {*row}}
-    for columns in predictions.values():
-        first.update(keys[position] for position in _least_sure(columns))
+    for predicted in predictions.values():
+        first |= {keys[position] for position in _least_sure(predicted)}
     return RunImages(run, keys, first, data)
 
 

@@ -67,6 +67,7 @@ function showOutcomes(items) {
     && (sign !== "4" || counts.has("4")) && chosen.some((item) => outcomeOf(item) !== "4"));
   if (!wanted.some(([sign]) => sign === state.outcome)) state.outcome = ALL;
   const kinds = [[ALL, ALL, "All"], ...wanted];
+  at("outcomes").hidden = kinds.length === 1;
   at("outcomes").replaceChildren(...kinds.map(([sign, kind, text]) => {
     const zero = { right: "Right", wrong: "Wrong" };
     const word = state.method === "zero_shot" && zero[kind] ? zero[kind] : text;
@@ -139,7 +140,7 @@ function card(item) {
   const withheld = (method) => panel.methods[method]?.withheld.includes(position);
   const given = (method, index) => (withheld(method) ? "(none of these)" : mark(index));
   said.append(element("strong", "", zero ? { 2: "Right", 3: "Wrong", 4: "No label" }[sign] : WORDS[sign]));
-  const rows = [["True class", truth], ["Zero-shot", given("zero_shot", panel.zero[position])]];
+  const rows = [...(sign === "4" ? [] : [["True class", truth]]), ["Zero-shot", given("zero_shot", panel.zero[position])]];
   if (!zero) rows.push([title, given(state.method, found.answers[position])]);
   if (withheld(state.method)) rows.push(["Otherwise", mark(found.answers[position])]);
   if (found.confidence && found.confidence[position] !== null) {
