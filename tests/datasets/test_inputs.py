@@ -449,13 +449,13 @@ def test_plain_bytes_and_names_as_labels_do_as_well(make_image: Callable[..., np
 
 
 def test_a_table_that_is_written_again_under_its_path_is_read_again(make_image: Callable[..., np.ndarray]) -> None:
+    sources = []
     for number in range(2):
         pq.write_table(pa.table({"image": [png(make_image, number)] * (2 - number)}), "a.parquet")
-        images = find("a.parquet").images
-        assert np.array_equal(load_image(images[0].path), make_image(number, 20, 30))
-        old = old if number else images[1].path
+        sources += [sample.path for sample in find("a.parquet").images]
+        assert np.array_equal(load_image(sources[0]), make_image(number, 20, 30))
     with pytest.raises(FairContextError, match=r"^a.parquet/1: the table has no such row any more$"):
-        load_image(old)
+        load_image(sources[1])
 
 
 # Other file systems
