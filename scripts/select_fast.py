@@ -19,8 +19,8 @@ import torch
 
 from faircontext.evidence import candidate_pairs
 from faircontext.methods.fcl import LEADERS
+from faircontext.metrics.bootstrap import paired_bootstrap
 from faircontext.metrics.scores import Comparison
-from faircontext.metrics.stats import paired_bootstrap
 from faircontext.runs.store import load_runs
 
 SAVED = 0.6

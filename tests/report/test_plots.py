@@ -13,9 +13,9 @@ import torch
 from PIL import Image
 
 from faircontext.evidence import common_evidence
+from faircontext.metrics.bootstrap import bootstrap_means, paired_bootstrap
 from faircontext.metrics.calibration import expected_calibration_error
 from faircontext.metrics.scores import reconstruction_bound
-from faircontext.metrics.stats import bootstrap_means, paired_bootstrap
 from faircontext.report.accuracy_figures import pareto_front
 from faircontext.report.figures import FIGURES, draw_figures, load_groups
 from faircontext.report.pictures import common_map, unique_map

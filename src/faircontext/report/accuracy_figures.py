@@ -10,9 +10,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogFormatter, LogLocator
 
+from faircontext.metrics.bootstrap import average_interval
 from faircontext.metrics.calibration import Reliability
 from faircontext.metrics.scores import Comparison, average_difference
-from faircontext.metrics.stats import Interval, average_interval, wilson_interval
+from faircontext.metrics.stats import Interval, wilson_interval
 from faircontext.report import style
 from faircontext.report.paper import dataset_title
 from faircontext.report.style import BLACK, BLUE, COLUMN, GREY, PAGE, FigureResult, forest, interval_columns, new_figure
