@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import settings
 
 os.environ["FAIRCONTEXT_CACHE"] = "off"  # features are computed, unless a test is about the cache
 os.environ["HF_HUB_OFFLINE"] = "1"  # nothing is fetched in tests
@@ -26,6 +27,10 @@ from faircontext.runs.setup import Setup
 from faircontext.system import resident_mb
 from helpers import CLASSES, give_memory_back
 from tiny_clip import write_model, write_narrow
+
+for profile, examples in {"quick": 20, "all": 200}.items():  # what a busy machine takes says nothing: no deadline
+    settings.register_profile(profile, max_examples=examples, deadline=None)
+settings.load_profile("quick")
 
 PHOTOS = {
     "astronaut": "astronaut.png",

@@ -59,7 +59,7 @@ def test_negatives_that_are_given_go_before_the_bias(tiny: Callable[[str], Backb
 
 
 @pytest.mark.parametrize("layout", ["clip", "siglip"])
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=12, deadline=None)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(chosen=st.permutations(range(len(NAMES))), count=st.integers(1, len(NAMES)), seed=st.integers(0, 9))
 def test_no_other_label_changes_a_score(
     tiny: Callable[[str], Backbone], layout: str, chosen: list[int], count: int, seed: int

@@ -4,7 +4,7 @@ import subprocess
 import sys
 
 import pytest
-from hypothesis import given, settings as examples, strategies as st
+from hypothesis import given, strategies as st
 
 from faircontext import FCL, Backbone, ZeroShot, create_method, list_methods
 from faircontext.errors import ArgumentError
@@ -185,7 +185,6 @@ VALUES = st.fixed_dictionaries(
 )
 
 
-@examples(deadline=None)  # what a busy machine takes says nothing
 @given(VALUES)
 def test_settings_survive_being_written_and_read(settings: dict) -> None:
     words = []
