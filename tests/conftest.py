@@ -1,5 +1,6 @@
 """The real lite backbone, real photos and small deterministic images; each is made once and shared by all tests."""
 
+import gc
 import os
 import shutil
 from collections.abc import Callable, Iterator
@@ -43,6 +44,12 @@ PHOTOS = {
 
 KEPT = pytest.StashKey[float]()
 """MB that the process had when memory was last given back."""
+
+
+def pytest_collection_finish() -> None:
+    """Take what imports have made out of the collector's sight: it looked through all of it again and again."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="module", autouse=True)

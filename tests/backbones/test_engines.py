@@ -439,6 +439,7 @@ def answers(folder: Path) -> dict[str, tuple[object, ...]]:
     return {row["path"]: tuple(map(repr, row.values())) for row in rows}
 
 
+@pytest.mark.process
 def test_nothing_is_reported_over_the_network_when_a_tower_is_converted(tiny_folder: Callable[[str], Path]) -> None:
     program = f"""
 import sys, warnings
@@ -481,6 +482,7 @@ sys.exit(code)
 """
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(("method", "text"), [("fcl", "text"), ("zero_shot", "no text")])
 def test_a_second_start_of_lite0_imports_nothing_heavy(
     cache: Path, photo_files: dict[str, Path], method: str, text: str

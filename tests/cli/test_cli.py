@@ -103,6 +103,7 @@ def test_rows_are_the_same_alone_in_a_folder_in_reverse_and_again(
     assert rows(tmp_path / "again") == expected
 
 
+@pytest.mark.process
 def test_another_process_writes_the_same_row_and_shows_no_progress_bar(photo: Path, tmp_path: Path) -> None:
     words = ["classify", str(photo), *LABELS, *CHEAP, "--csv"]
     done = subprocess.run([*COMMAND, *words, str(tmp_path / "theirs")], capture_output=True, text=True)
@@ -275,7 +276,10 @@ class Terminal(io.StringIO):
         return True
 
 
-@pytest.mark.parametrize(("stop", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.process
+@pytest.mark.parametrize(
+    ("stop", "code"), [pytest.param(signal.SIGINT, 130, marks=pytest.mark.smoke), (signal.SIGTERM, 143)]
+)
 def test_a_signal_ends_a_process_with_what_was_computed_written(
     photo_files: dict[str, Path], tmp_path: Path, stop: signal.Signals, code: int
 ) -> None:

@@ -96,6 +96,7 @@ def outcomes() -> list[str]:
     return [line.partition(" ")[2] for line in done.stdout.splitlines()]
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("number", range(len(UNTYPED)), ids=[f"{name}={value}" for name, value in UNTYPED])
 def test_a_value_of_the_wrong_type_is_refused_by_name(outcomes: list[str], number: int) -> None:
     name, value = UNTYPED[number]
