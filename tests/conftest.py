@@ -22,6 +22,7 @@ if "PYTEST_XDIST_WORKER" in os.environ:  # tests run side by side: one thread fo
 from PIL import Image
 
 from faircontext import FCL, Backbone, Episode, LabelSpace, ViewRecipe, ZeroShot, create_backbone, load_image
+from faircontext.backbones import lite as backbones_lite
 from faircontext.datasets.spec import Dataset, Sample
 from faircontext.runs.plan import Plan
 from faircontext.runs.setup import Setup
@@ -115,6 +116,39 @@ def lite0() -> Backbone:
     return create_backbone("lite0")
 
 
+@pytest.fixture(scope="session")
+def create_lite() -> Callable[..., Backbone]:
+    """Return a function that creates the default backbone on pictures of 64 x 64, a twelfth of the work: where what it
+    sees does not matter, it stands for the default one, with its tokenizer, its text tower and its settings."""
+
+    def create(precision: str = "auto") -> Backbone:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setitem(backbones_lite._IMAGE_SIZES, "lite0", 64)
+            return create_backbone("lite0", precision=precision, engine="torch")
+
+    return create
+
+
+@pytest.fixture(scope="session")
+def lite(create_lite: Callable[..., Backbone]) -> Backbone:
+    """The default backbone on small pictures, in the precision that it chooses here."""
+    return create_lite()
+
+
+@pytest.fixture(scope="session")
+def lite_fp32(create_lite: Callable[..., Backbone]) -> Backbone:
+    """The same in float32."""
+    return create_lite("fp32")
+
+
+@pytest.fixture(scope="session")
+def lite_double(create_lite: Callable[..., Backbone]) -> Backbone:
+    """A copy of it whose text tower computes in float64."""
+    backbone = create_lite()
+    backbone.text_tower.double()
+    return backbone
+
+
 @pytest.fixture(scope="module")
 def lite0_fp32() -> Backbone:
     """The default backbone in float32."""
@@ -136,18 +170,10 @@ def lite0_each(request: pytest.FixtureRequest) -> Backbone:
     return backbone
 
 
-@pytest.fixture(scope="module")
-def lite0_double() -> Backbone:
-    """A private copy of the default backbone whose text tower computes in float64."""
-    backbone = create_backbone("lite0")
-    backbone.text_tower.double()
-    return backbone
-
-
 @pytest.fixture(scope="session")
-def labels(lite0: Backbone) -> LabelSpace:
+def labels(lite: Backbone) -> LabelSpace:
     """Ten classes, the five that the photos show among them."""
-    return LabelSpace(CLASSES, lite0)
+    return LabelSpace(CLASSES, lite)
 
 
 @pytest.fixture(scope="session")

@@ -50,9 +50,9 @@ def cli(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.fixture
-def classify(cli: Callable[..., Result], lite0: Backbone, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
+def classify(cli: Callable[..., Result], lite: Backbone, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
     """Return a function that classifies cheaply, with a backbone that is loaded once for all tests."""
-    monkeypatch.setattr(faircontext.backbones, "create_backbone", lambda *_, **__: lite0)
+    monkeypatch.setattr(faircontext.backbones, "create_backbone", lambda *_, **__: lite)
     return lambda *words: cli("classify", *words, *CHEAP)
 
 
@@ -159,16 +159,16 @@ def test_the_paper_preset_has_its_views(cli: Callable[..., Result], photo: Path,
 
 
 def test_the_json_file_holds_every_setting_and_answer(
-    classify: Callable[..., Result], folder: Path, tmp_path: Path, lite0: Backbone
+    classify: Callable[..., Result], folder: Path, tmp_path: Path, lite: Backbone
 ) -> None:
     classify(folder, *LABELS, "--json", tmp_path / "run.json", "--csv", tmp_path / "rows.csv", "--seed", "7")
     report = json.loads((tmp_path / "run.json").read_text(encoding="utf-8"))
-    settings = create_method("fcl", preset="recommended", backbone=lite0, masks=8, k=2).settings()
+    settings = create_method("fcl", preset="recommended", backbone=lite, masks=8, k=2).settings()
     recipe = asdict(ViewRecipe(count=8, scale=(0.5, 1.0)))
     run = report["run"]
     assert run["methods"] == {"fcl": json.loads(json.dumps(settings))}
     assert run["views"] == json.loads(json.dumps(recipe))
-    assert (run["backbone"], run["precision"], run["device"]) == ("lite0", lite0.precision, "cpu")
+    assert (run["backbone"], run["precision"], run["device"]) == ("lite0", lite.precision, "cpu")
     assert (run["preset"], run["seed"], run["batch_size"]) == ("recommended", 7, 16)
     assert (run["labels"], run["templates"]) == (["cat", "rocket", "dog"], ["a photo of a {}."])
     assert report["versions"]["faircontext"] == __version__
@@ -482,9 +482,9 @@ def test_an_unknown_command_is_refused_with_the_close_one(cli: Callable[..., Res
 
 
 def test_several_methods_have_a_column_and_rows_of_their_own(
-    cli: Callable[..., Result], lite0: Backbone, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    cli: Callable[..., Result], lite: Backbone, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(faircontext.backbones, "create_backbone", lambda *_, **__: lite0)
+    monkeypatch.setattr(faircontext.backbones, "create_backbone", lambda *_, **__: lite)
     words = ("--method", "zero_shot,tpt,zero", "--set", "tpt.lr=0", "zero.rho=0.5", "--csv", tmp_path / "rows.csv")
     result = cli("classify", folder, *LABELS, *words)
     lines = result.out.splitlines()

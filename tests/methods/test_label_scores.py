@@ -71,10 +71,10 @@ def test_no_other_label_changes_a_score(
     assert some.tobytes() == whole[chosen[:count]].tobytes()
 
 
-def test_many_labels_change_no_score_either(lite0: Backbone) -> None:
-    z = features(lite0)
-    few = LabelScorer(LabelSpace(("cat", "snail"), lite0)).logits(z)
-    many = LabelScorer(LabelSpace(("cat", "snail", *(f"thing of kind {i}" for i in range(30))), lite0)).logits(z)
+def test_many_labels_change_no_score_either(lite: Backbone) -> None:
+    z = features(lite)
+    few = LabelScorer(LabelSpace(("cat", "snail"), lite)).logits(z)
+    many = LabelScorer(LabelSpace(("cat", "snail", *(f"thing of kind {i}" for i in range(30))), lite)).logits(z)
     assert few.tobytes() == many[:2].tobytes()
 
 

@@ -21,18 +21,18 @@ RECOMMENDED = {
 }
 
 
-def test_the_recommended_preset_is_the_backbones(lite0: Backbone) -> None:
-    method = create_method("fcl", preset="recommended", backbone=lite0)
+def test_the_recommended_preset_is_the_backbones(lite: Backbone) -> None:
+    method = create_method("fcl", preset="recommended", backbone=lite)
     assert method.settings() == {**SPEC["fcl"].defaults, **RECOMMENDED}
-    assert create_method("zero_shot", preset="recommended", backbone=lite0) == ZeroShot()
+    assert create_method("zero_shot", preset="recommended", backbone=lite) == ZeroShot()
 
 
 def test_the_official_preset_of_fcl_is_the_papers() -> None:
     assert create_method("fcl", preset="official") == FCL()
 
 
-def test_settings_override_the_preset(lite0: Backbone) -> None:
-    method = create_method("fcl", preset="recommended", backbone=lite0, masks=50, k=3)
+def test_settings_override_the_preset(lite: Backbone) -> None:
+    method = create_method("fcl", preset="recommended", backbone=lite, masks=50, k=3)
     assert method.settings() == {**SPEC["fcl"].defaults, **RECOMMENDED, "masks": 50, "k": 3}
 
 

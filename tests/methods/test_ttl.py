@@ -236,10 +236,10 @@ def test_more_blocks_than_there_are_are_refused_by_name(episode: Episode) -> Non
 
 
 def test_a_tower_without_attention_blocks_is_refused(
-    tiny: Callable[[str], Backbone], make_image: MakeImage, lite0: Backbone
+    tiny: Callable[[str], Backbone], make_image: MakeImage, lite: Backbone
 ) -> None:
     message = r"^ttl needs a backbone with attention blocks that can be adapted \(a vision .*\); .* has none$"
-    for backbone in (tiny("resnet"), lite0):
+    for backbone in (tiny("resnet"), lite):
         with pytest.raises(ArgumentError, match=message):
             create_method("ttl", backbone=backbone)
         with pytest.raises(ArgumentError, match=message):

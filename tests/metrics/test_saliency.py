@@ -314,15 +314,15 @@ def test_random_maps_overlap_as_is_said():
 # On a photo
 
 
-def test_evidence_of_the_true_class_beats_its_negative_on_a_photo(lite0, labels, make_episode, photos):
+def test_evidence_of_the_true_class_beats_its_negative_on_a_photo(lite, labels, make_episode, photos):
     episode: Episode = make_episode(photos["cat"])
     label = labels.names.index("cat")
 
     def posterior(images: torch.Tensor) -> torch.Tensor:
-        return (lite0.logit_scale * lite0.encode_image(images) @ labels.zero_shot_text.T).softmax(-1)[:, label]
+        return (lite.logit_scale * lite.encode_image(images) @ labels.zero_shot_text.T).softmax(-1)[:, label]
 
     masks = sample_masks(64, np.random.default_rng(0), (7, 9), 0.5)
-    size = lite0.image_size
+    size = lite.image_size
     pixels = [occlude(episode.x, masks.pixels(start, start + 16, size, size)) for start in range(0, 64, 16)]
     rise = -torch.cat([posterior(part) for part in pixels]).log() + posterior(episode.x[None]).log()
     (evidence,) = evidence_maps(rise[:, None], masks, size, size)
