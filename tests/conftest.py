@@ -124,7 +124,7 @@ def create_lite() -> Callable[..., Backbone]:
     def create(precision: str = "auto") -> Backbone:
         with pytest.MonkeyPatch.context() as patch:
             patch.setitem(backbones_lite._IMAGE_SIZES, "lite0", 64)
-            return create_backbone("lite0", precision=precision, engine="torch")
+            return create_backbone("lite0", precision=precision)
 
     return create
 

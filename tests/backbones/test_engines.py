@@ -375,6 +375,7 @@ def rows_of(path: Path) -> list[list[str]]:
     return [line.rsplit(",", 1)[:1] for line in path.read_text().splitlines()]  # without the seconds
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("cache")
 def test_rows_are_the_same_alone_in_a_folder_and_in_any_order(
     photo_files: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -20,6 +20,8 @@ from faircontext.runs.classify_options import ClassifyOptions
 
 LABELS = ("--labels", "cat,dog")
 
+pytestmark = pytest.mark.usefixtures("one_lite")
+
 
 @pytest.fixture
 def mixed(tmp_path: Path, make_image) -> Path:

@@ -498,9 +498,9 @@ def test_several_methods_have_a_column_and_rows_of_their_own(
 
 
 def test_all_methods_are_those_that_the_backbone_can_run(
-    cli: Callable[..., Result], lite0_bf16: Backbone, photo: Path, monkeypatch: pytest.MonkeyPatch
+    cli: Callable[..., Result], lite: Backbone, photo: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(faircontext.backbones, "create_backbone", lambda *_, **__: lite0_bf16)
+    monkeypatch.setattr(faircontext.backbones, "create_backbone", lambda *_, **__: lite)
     result = cli("classify", photo, *LABELS, "--method", "all", "--set", "fcl.masks=8")
     assert result.out.splitlines()[3].split() == [
         *("zero_shot", "tpt", "ctpt", "rlcf", "mta", "zero", "tps", "rtpt", "fcl", "image")

@@ -163,7 +163,7 @@ def test_two_classes_have_one_pair(photos: Photos, make_episode: MakeEpisode, li
     assert adaptation.prediction.index == 1
     assert adaptation.prediction.fallback is None
     assert adaptation.pairs.tolist() == [[0], [1]]
-    assert adaptation.common.shape == (1, 224, 224)
+    assert adaptation.common.shape == (1, 64, 64)
     assert adaptation.evidence.maps.shape == (2, 224, 224)
 
 
