@@ -164,7 +164,7 @@ def test_two_classes_have_one_pair(photos: Photos, make_episode: MakeEpisode, li
     assert adaptation.prediction.fallback is None
     assert adaptation.pairs.tolist() == [[0], [1]]
     assert adaptation.common.shape == (1, 64, 64)
-    assert adaptation.evidence.maps.shape == (2, 224, 224)
+    assert adaptation.evidence.maps.shape == (2, 64, 64)
 
 
 def test_there_are_never_more_candidates_than_classes(episode: Episode) -> None:
@@ -259,9 +259,9 @@ def test_an_adaptation_holds_each_stage(episode: Episode, small: Prediction) -> 
     adaptation = FCL(**SMALL).adapt(episode)
     assert_identical(adaptation.prediction, small)
     assert adaptation.candidates.tolist() == sorted(adaptation.prediction.candidates)
-    assert adaptation.evidence.maps.shape == (4, 224, 224)
+    assert adaptation.evidence.maps.shape == (4, 64, 64)
     assert adaptation.pairs.tolist() == [[0, 0, 0, 1, 1, 2], [1, 2, 3, 2, 3, 3]]
-    assert adaptation.common.shape == (6, 224, 224)
+    assert adaptation.common.shape == (6, 64, 64)
     assert adaptation.common.amax((1, 2)).tolist() == [1.0] * 6
     assert int(adaptation.after.votes.sum()) == len(adaptation.after.selected)
     unadapted = FCL(**SMALL, calibrate=False).adapt(episode)
