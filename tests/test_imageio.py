@@ -250,7 +250,7 @@ def test_a_truncated_file_says_so(tmp_path, kind):
 
 
 @given(data=st.data(), kind=st.sampled_from(["png", "jpg", "gif", "tif", "bmp"]))
-@settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_damaged_files_are_read_or_refused_by_name(tmp_path, data, kind):
     path = save(tmp_path / f"a.{kind}", Image.fromarray(COLOURS))
     content = bytearray(path.read_bytes())

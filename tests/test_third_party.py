@@ -36,6 +36,7 @@ BAD_DATA_SETS: list[tuple[dict[str, object], str]] = [
 """What a package declares wrongly of its data set, and the line."""
 
 
+@pytest.mark.process
 def test_a_data_set_is_checked_where_it_is_declared(refusals: dict[str, list[str]]) -> None:
     assert DatasetSpec(**SPEC).count("val") == 4  # type: ignore[arg-type]
     for (_, message), line in zip(BAD_DATA_SETS, refusals["data sets"], strict=True):
@@ -72,6 +73,7 @@ BAD_METHODS: list[tuple[object, object, str]] = [
 """Name and class of what a package registers wrongly as its method, and the line."""
 
 
+@pytest.mark.process
 def test_a_method_is_checked_where_it_is_registered(refusals: dict[str, list[str]]) -> None:
     for (_, _, message), line in zip(BAD_METHODS, refusals["methods"], strict=True):
         assert re.match(message, line)
@@ -213,6 +215,7 @@ FAILURES = {
 """Lines and the commands that end with them."""
 
 
+@pytest.mark.process
 def test_what_fails_later_is_a_line_that_names_the_package(
     odd: Callable[..., subprocess.CompletedProcess[str]], tiny_folder: Callable[[str], Path]
 ) -> None:
@@ -225,6 +228,7 @@ def test_what_fails_later_is_a_line_that_names_the_package(
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.process
 def test_names_that_are_taken_or_cannot_be_given_are_left_out(
     odd: Callable[..., subprocess.CompletedProcess[str]],
 ) -> None:

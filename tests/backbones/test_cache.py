@@ -133,6 +133,7 @@ sys.exit(main(sys.argv[2:]))
 """
 
 
+@pytest.mark.process
 def test_a_second_process_answers_without_running_the_text_tower(
     cache: Path, tiny_folder: Callable[[str], Path], photo_files: dict[str, Path]
 ) -> None:

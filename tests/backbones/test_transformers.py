@@ -312,6 +312,7 @@ def test_commands_run_on_a_folder(folder: Folder, picture_set: Path, tmp_path: P
     assert json.loads((tmp_path / "rows.json").read_text())["run"]["model"] == {"activation": "gelu_pytorch_tanh"}
 
 
+@pytest.mark.process
 def test_the_library_is_imported_by_such_a_backbone_alone() -> None:
     program = "import sys, faircontext.backbones, faircontext.labels; print('transformers' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

@@ -50,9 +50,9 @@ def cli(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.fixture
-def classify(cli: Callable[..., Result], lite0: Backbone, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
+def classify(cli: Callable[..., Result], lite: Backbone, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
     """Return a function that classifies cheaply, with a backbone that is loaded once for all tests."""
-    monkeypatch.setattr(faircontext.backbones, "create_backbone", lambda *_, **__: lite0)
+    monkeypatch.setattr(faircontext.backbones, "create_backbone", lambda *_, **__: lite)
     return lambda *words: cli("classify", *words, *CHEAP)
 
 
@@ -103,6 +103,7 @@ def test_rows_are_the_same_alone_in_a_folder_in_reverse_and_again(
     assert rows(tmp_path / "again") == expected
 
 
+@pytest.mark.process
 def test_another_process_writes_the_same_row_and_shows_no_progress_bar(photo: Path, tmp_path: Path) -> None:
     words = ["classify", str(photo), *LABELS, *CHEAP, "--csv"]
     done = subprocess.run([*COMMAND, *words, str(tmp_path / "theirs")], capture_output=True, text=True)
@@ -158,16 +159,16 @@ def test_the_paper_preset_has_its_views(cli: Callable[..., Result], photo: Path,
 
 
 def test_the_json_file_holds_every_setting_and_answer(
-    classify: Callable[..., Result], folder: Path, tmp_path: Path, lite0: Backbone
+    classify: Callable[..., Result], folder: Path, tmp_path: Path, lite: Backbone
 ) -> None:
     classify(folder, *LABELS, "--json", tmp_path / "run.json", "--csv", tmp_path / "rows.csv", "--seed", "7")
     report = json.loads((tmp_path / "run.json").read_text(encoding="utf-8"))
-    settings = create_method("fcl", preset="recommended", backbone=lite0, masks=8, k=2).settings()
+    settings = create_method("fcl", preset="recommended", backbone=lite, masks=8, k=2).settings()
     recipe = asdict(ViewRecipe(count=8, scale=(0.5, 1.0)))
     run = report["run"]
     assert run["methods"] == {"fcl": json.loads(json.dumps(settings))}
     assert run["views"] == json.loads(json.dumps(recipe))
-    assert (run["backbone"], run["precision"], run["device"]) == ("lite0", lite0.precision, "cpu")
+    assert (run["backbone"], run["precision"], run["device"]) == ("lite0", lite.precision, "cpu")
     assert (run["preset"], run["seed"], run["batch_size"]) == ("recommended", 7, 16)
     assert (run["labels"], run["templates"]) == (["cat", "rocket", "dog"], ["a photo of a {}."])
     assert report["versions"]["faircontext"] == __version__
@@ -275,7 +276,10 @@ class Terminal(io.StringIO):
         return True
 
 
-@pytest.mark.parametrize(("stop", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.process
+@pytest.mark.parametrize(
+    ("stop", "code"), [pytest.param(signal.SIGINT, 130, marks=pytest.mark.smoke), (signal.SIGTERM, 143)]
+)
 def test_a_signal_ends_a_process_with_what_was_computed_written(
     photo_files: dict[str, Path], tmp_path: Path, stop: signal.Signals, code: int
 ) -> None:
@@ -478,9 +482,9 @@ def test_an_unknown_command_is_refused_with_the_close_one(cli: Callable[..., Res
 
 
 def test_several_methods_have_a_column_and_rows_of_their_own(
-    cli: Callable[..., Result], lite0: Backbone, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    cli: Callable[..., Result], lite: Backbone, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(faircontext.backbones, "create_backbone", lambda *_, **__: lite0)
+    monkeypatch.setattr(faircontext.backbones, "create_backbone", lambda *_, **__: lite)
     words = ("--method", "zero_shot,tpt,zero", "--set", "tpt.lr=0", "zero.rho=0.5", "--csv", tmp_path / "rows.csv")
     result = cli("classify", folder, *LABELS, *words)
     lines = result.out.splitlines()
@@ -494,9 +498,9 @@ def test_several_methods_have_a_column_and_rows_of_their_own(
 
 
 def test_all_methods_are_those_that_the_backbone_can_run(
-    cli: Callable[..., Result], lite0_bf16: Backbone, photo: Path, monkeypatch: pytest.MonkeyPatch
+    cli: Callable[..., Result], lite: Backbone, photo: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(faircontext.backbones, "create_backbone", lambda *_, **__: lite0_bf16)
+    monkeypatch.setattr(faircontext.backbones, "create_backbone", lambda *_, **__: lite)
     result = cli("classify", photo, *LABELS, "--method", "all", "--set", "fcl.masks=8")
     assert result.out.splitlines()[3].split() == [
         *("zero_shot", "tpt", "ctpt", "rlcf", "mta", "zero", "tps", "rtpt", "fcl", "image")

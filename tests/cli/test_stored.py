@@ -361,6 +361,7 @@ def test_numbers_that_are_written_agree_with_each_other(classify: Callable[..., 
     assert [row["probabilities"] for row in fcl] != [row["probabilities"] for row in rows]
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(("stop", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
 def test_a_signal_ends_a_stored_run_with_what_was_computed(
     stop: signal.Signals, code: int, model: list[str], photos: Path, tmp_path: Path
@@ -399,6 +400,7 @@ def wait_for_rows(run: Path, process: subprocess.Popen[str]) -> None:
         time.sleep(0.02)
 
 
+@pytest.mark.process
 def test_killed_several_times_on_two_workers_it_ends_with_the_rows_of_one_run(
     model: list[str], photos: Path, tmp_path: Path
 ) -> None:

@@ -1,4 +1,4 @@
-"""Every method and command on the pretend accelerator, beside the CPU; `tests/test_accelerator.py` runs this file.
+"""Every method and command on the pretend accelerator, beside the CPU; `tests/test_accelerator.py` runs it in parts.
 
 The device stays in the process that it is installed in, so the file has a name that pytest does not collect.
 """

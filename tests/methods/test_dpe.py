@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 from torch import Tensor
 
 from faircontext import DPE, Backbone, create_method
@@ -74,7 +74,6 @@ def loss_of(
 
 
 @given(SEEDS, st.integers(2, 12), st.integers(1, 12), st.integers(1, 6), st.sampled_from(["paper", "repository"]))
-@settings(deadline=None, max_examples=60)
 def test_gradients_are_autograds(seed: int, classes: int, cached: int, views: int, formulas: str) -> None:
     start, chosen, images = drawn(seed, classes, min(cached, classes), views)
     residuals = Prototypes(*(torch.zeros_like(rows, requires_grad=True) for rows in start))
@@ -88,7 +87,6 @@ def test_gradients_are_autograds(seed: int, classes: int, cached: int, views: in
 
 
 @given(SEEDS, st.sampled_from([5e-5, 5e-4, 0.1]))
-@settings(deadline=None, max_examples=30)
 def test_the_closed_step_is_adamws_first(seed: int, lr: float) -> None:
     generator = torch.Generator().manual_seed(seed)
     gradient = torch.randn(7, 5, generator=generator, dtype=torch.float64)

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 
 from faircontext import ECALP, Backbone, ZeroShot
 from faircontext.methods.ecalp import Neighbours, class_spread, insert_node
@@ -35,7 +35,6 @@ def test_other_settings_agree_as_well(backbone: Backbone, options: dict) -> None
 
 
 @given(st.integers(0, 2**32 - 1), st.integers(1, 20), st.integers(1, 9))
-@settings(deadline=None, max_examples=40)
 def test_neighbours_are_exact_and_of_equal_ones_the_older(seed: int, count: int, places: int) -> None:
     rng = np.random.default_rng(seed)
     values = rng.integers(-3, 4, (count, count)) / 4  # many are equal

@@ -4,7 +4,7 @@ import subprocess
 import sys
 
 import pytest
-from hypothesis import given, settings as examples, strategies as st
+from hypothesis import given, strategies as st
 
 from faircontext import FCL, Backbone, ZeroShot, create_method, list_methods
 from faircontext.errors import ArgumentError
@@ -21,18 +21,18 @@ RECOMMENDED = {
 }
 
 
-def test_the_recommended_preset_is_the_backbones(lite0: Backbone) -> None:
-    method = create_method("fcl", preset="recommended", backbone=lite0)
+def test_the_recommended_preset_is_the_backbones(lite: Backbone) -> None:
+    method = create_method("fcl", preset="recommended", backbone=lite)
     assert method.settings() == {**SPEC["fcl"].defaults, **RECOMMENDED}
-    assert create_method("zero_shot", preset="recommended", backbone=lite0) == ZeroShot()
+    assert create_method("zero_shot", preset="recommended", backbone=lite) == ZeroShot()
 
 
 def test_the_official_preset_of_fcl_is_the_papers() -> None:
     assert create_method("fcl", preset="official") == FCL()
 
 
-def test_settings_override_the_preset(lite0: Backbone) -> None:
-    method = create_method("fcl", preset="recommended", backbone=lite0, masks=50, k=3)
+def test_settings_override_the_preset(lite: Backbone) -> None:
+    method = create_method("fcl", preset="recommended", backbone=lite, masks=50, k=3)
     assert method.settings() == {**SPEC["fcl"].defaults, **RECOMMENDED, "masks": 50, "k": 3}
 
 
@@ -96,6 +96,7 @@ def outcomes() -> list[str]:
     return [line.partition(" ")[2] for line in done.stdout.splitlines()]
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("number", range(len(UNTYPED)), ids=[f"{name}={value}" for name, value in UNTYPED])
 def test_a_value_of_the_wrong_type_is_refused_by_name(outcomes: list[str], number: int) -> None:
     name, value = UNTYPED[number]
@@ -185,7 +186,6 @@ VALUES = st.fixed_dictionaries(
 )
 
 
-@examples(deadline=None)  # what a busy machine takes says nothing
 @given(VALUES)
 def test_settings_survive_being_written_and_read(settings: dict) -> None:
     words = []

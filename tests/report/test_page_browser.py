@@ -11,6 +11,8 @@ from faircontext.report.page import build_page
 from faircontext.runs.groups import find_runs
 from made_pages import without_labels, write_gallery, write_images, write_pictured
 
+pytestmark = pytest.mark.browser
+
 Open = Callable[..., Any]
 
 RIGHT = {"zero_shot": range(10), "mta": range(11), "fcl": range(2, 15)}
@@ -63,6 +65,7 @@ def all_pictures_show(page: Any) -> bool:
     return bool(page.evaluate("[...document.images].every((image) => image.naturalWidth > 0)"))
 
 
+@pytest.mark.smoke
 def test_filters_count_what_they_show(open_page: Open, runs: Path) -> None:
     page = open_page(runs)
     counter = page.locator("#counter")

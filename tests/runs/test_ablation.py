@@ -29,7 +29,7 @@ def write(place: Path, **facts: object) -> Path:
 
 
 @pytest.mark.parametrize("name", experiment_names())
-def test_every_packaged_experiment_can_be_created(name: str, lite0: Backbone) -> None:
+def test_every_packaged_experiment_can_be_created(name: str, lite: Backbone) -> None:
     experiment = read_experiment(name)
     assert experiment.title
     assert experiment.reference in experiment.facts["variants"]
@@ -39,7 +39,7 @@ def test_every_packaged_experiment_can_be_created(name: str, lite0: Backbone) ->
         ViewRecipe(**{key: tuple(v) if isinstance(v, list) else v for key, v in changes.pop("views", {}).items()})
         assert changes.pop("prompts", "single") in PROMPT_SETS
         method = changes.pop("method", experiment.facts["method"])
-        create_method(method, preset="recommended", backbone=lite0, **changes)
+        create_method(method, preset="recommended", backbone=lite, **changes)
         assert experiment.labels[label].partition("-")[0] == method
 
 

@@ -80,6 +80,7 @@ SMALL = ("unshare", "--map-root-user", "--mount", "sh", "-c", 'mount -t tmpfs -o
 """Runs a command where /dev/shm has the size that comes first, as in a container."""
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("size", ["64k", "4k"])
 def test_workers_need_no_shared_memory(
     evaluate: Run, tiny_folder: Callable[[str], Path], picture_set: Path, tmp_path: Path, size: str

@@ -73,8 +73,8 @@ def test_a_file_that_is_gone_has_no_size_and_ends_nothing(dataset: Dataset) -> N
 
 
 @pytest.fixture
-def plan(dataset: Dataset, lite0: Backbone) -> Plan:
-    setup = Setup(LabelSpace(dataset.names, lite0), {"zero_shot": ZeroShot(), "fcl": FCL(masks=8)}, ViewRecipe())
+def plan(dataset: Dataset, lite: Backbone) -> Plan:
+    setup = Setup(LabelSpace(dataset.names, lite), {"zero_shot": ZeroShot(), "fcl": FCL(masks=8)}, ViewRecipe())
     return Plan(dataset, setup, 0, None, None, {"preset": "paper"})
 
 
@@ -92,12 +92,12 @@ def test_a_hash_depends_on_what_the_answers_depend_on(plan: Plan, dataset: Datas
         assert part.config != plan.config
 
 
-def test_the_configuration_names_the_weights(plan: Plan, lite0_fp32: Backbone) -> None:
+def test_the_configuration_names_the_weights(plan: Plan, lite_fp32: Backbone) -> None:
     backbone = plan.config["backbone"]
     assert backbone["weights"] == plan.setup.labels.backbone.weights_hash
     assert len(backbone["weights"]) == 64
     if backbone["precision"] != "fp32":
-        assert backbone["weights"] != lite0_fp32.weights_hash
+        assert backbone["weights"] != lite_fp32.weights_hash
     assert plan.config["methods"]["fcl"]["masks"] == 8
     assert plan.folder_name == "set"
     assert replace(plan, shard=(1, 3)).folder_name == "set-shard-1-of-3"

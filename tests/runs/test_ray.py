@@ -29,6 +29,7 @@ from faircontext.runs.ray_address import check_address  # noqa: E402
 FLOATS = ("confidence", "top5_probabilities", "label_probability", "probability_norm", "diagnostics", "seconds")
 
 pytestmark = [
+    pytest.mark.ray,
     pytest.mark.filterwarnings("ignore::ResourceWarning"),  # of Ray's own sockets and processes
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
     pytest.mark.filterwarnings("ignore::FutureWarning"),
@@ -89,6 +90,7 @@ def _words(process: int) -> bytes:
         return b""
 
 
+@pytest.mark.smoke
 def test_a_picture_that_overflows_is_a_row_with_an_error_here_too(
     white_set: Path, narrow_folder: Path, tmp_path: Path
 ) -> None:

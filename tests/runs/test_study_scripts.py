@@ -11,6 +11,8 @@ import pytest
 from faircontext.backbones.lite import Lite
 from faircontext.methods import FCL
 
+pytestmark = pytest.mark.slow
+
 SCRIPTS = Path(__file__).parents[2] / "scripts"
 
 

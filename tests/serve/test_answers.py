@@ -95,6 +95,7 @@ def test_answers_do_not_depend_on_how_requests_interleave(
     assert service.metric("faircontext_batch_images_sum") > service.metric("faircontext_batch_images_count")  # batches
 
 
+@pytest.mark.process
 def test_sixty_photos_with_the_embedded_model(data: Path, tmp_path: Path) -> None:
     photos = sorted((data / "pacs_photo").rglob("*.jpg"))[:60]
     assert len(photos) == 60

@@ -135,6 +135,7 @@ def post(started: Running, form: dict[str, Any], photo: Path, images: int) -> An
         return http.post("/v1/classify", data=form, files=[("images", (photo.name, content))] * images)
 
 
+@pytest.mark.process
 def test_clients_that_leave_free_their_places(model_words: tuple[str, ...], sent: list[Path], tmp_path: Path) -> None:
     with running(tmp_path, *model_words, "--queue", "20") as started, ThreadPoolExecutor(1) as pool:
         host, port = started.url.removeprefix("http://").split(":")
@@ -156,6 +157,7 @@ def test_clients_that_leave_free_their_places(model_words: tuple[str, ...], sent
         assert started.metric('faircontext_images_total{outcome="answered"}') < 20
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT])
 def test_at_the_end_what_was_accepted_is_answered(
     how: signal.Signals, model_words: tuple[str, ...], sent: list[Path], tmp_path: Path
@@ -176,6 +178,7 @@ def test_at_the_end_what_was_accepted_is_answered(
             socket.create_connection((host, int(port)))
 
 
+@pytest.mark.process
 def test_beyond_the_grace_what_is_under_way_is_refused(
     model_words: tuple[str, ...], sent: list[Path], tmp_path: Path
 ) -> None:
@@ -207,6 +210,7 @@ def test_beyond_the_grace_what_is_under_way_is_refused(
         assert "terminate called" not in started.log.read_text()
 
 
+@pytest.mark.process
 def test_nothing_that_was_sent_stays(model_words: tuple[str, ...], sent: list[Path], tmp_path: Path) -> None:
     """Files above a megabyte lie on disk while they are read; no name leads to them, and then they are gone."""
     large = tmp_path / "large.ppm"

@@ -193,6 +193,7 @@ def test_pages_of_other_sites_and_strange_names_are_refused(service: Running) ->
         assert http.get("/v1/labels", headers={"Host": "localhost:1"}).status_code == 200
 
 
+@pytest.mark.process
 def test_the_token_is_asked_for(model_words: tuple[str, ...], tmp_path: Path, photo: Sent) -> None:
     word = "a-word-of-twenty-six-signs"
     (tmp_path / "token").write_text(word + "\n")
@@ -235,6 +236,7 @@ def hasty(model_words: tuple[str, ...], tmp_path_factory: pytest.TempPathFactory
 SLOW = {"labels": "a,b,c,d", "method": "fcl", "settings": "masks=1000 steps=200"}
 
 
+@pytest.mark.process
 def test_what_takes_too_long_is_a_timeout_and_the_rest_is_not_computed(hasty: Running, photo: Sent) -> None:
     with hasty.http() as http:
         response = http.post("/v1/classify", data=SLOW, files=[photo] * 60)  # larger than the queue, which is empty
@@ -245,6 +247,7 @@ def test_what_takes_too_long_is_a_timeout_and_the_rest_is_not_computed(hasty: Ru
     assert hasty.metric('faircontext_refusals_total{reason="timeout"}') >= 1
 
 
+@pytest.mark.process
 def test_a_slow_sender_and_an_endless_request_are_refused(hasty: Running) -> None:
     host, port = hasty.url.removeprefix("http://").split(":")
     head = f"POST /v1/classify HTTP/1.1\r\nHost: {host}\r\nContent-Type: multipart/form-data; boundary=b\r\n"

@@ -14,8 +14,6 @@ from PIL import Image
 
 from services import Running
 
-EXAMPLES = 250
-
 
 @pytest.fixture(scope="module")
 def document(service: Running) -> dict[str, Any]:
@@ -104,11 +102,7 @@ FIELDS = {
     "images": WORDS,
     "image": WORDS,
 }
-FEW = settings(
-    max_examples=EXAMPLES,
-    deadline=None,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
-)
+SERVED = settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 
 
 def forms(known: tuple[str, ...], file: str) -> st.SearchStrategy[tuple[dict[str, Any], list[Any]]]:
@@ -128,13 +122,13 @@ EXPLAIN = ("labels", "label_set", "settings", "preset", "seed", "truncate", "for
 
 
 @given(forms(CLASSIFY, "images"))
-@FEW
+@SERVED
 def test_any_form_to_classify(service: Running, document: dict[str, Any], form: tuple[Any, Any]) -> None:
     _send(service, document, "/v1/classify", form)
 
 
 @given(forms(EXPLAIN, "image"))
-@FEW
+@SERVED
 def test_any_form_to_explain(service: Running, document: dict[str, Any], form: tuple[Any, Any]) -> None:
     _send(service, document, "/v1/explain", form)
 
@@ -153,7 +147,7 @@ def _send(service: Running, document: dict[str, Any], path: str, form: tuple[Any
     st.binary(max_size=300),
     st.sampled_from(("multipart/form-data; boundary=b", "multipart/form-data", "text/plain", "")),
 )
-@FEW
+@SERVED
 def test_any_body(service: Running, document: dict[str, Any], body: bytes, kind: str) -> None:
     with service.http() as http:
         check(document, "/v1/classify", http.post("/v1/classify", content=body, headers={"Content-Type": kind}))

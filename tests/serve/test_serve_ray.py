@@ -19,6 +19,7 @@ pytest.importorskip("ray.serve")
 from faircontext.serve.options import ServeOptions
 from faircontext.serve.ray import Replica
 
+pytestmark = pytest.mark.ray
 METHODS = ("zero_shot", "fcl", "mta")
 
 
