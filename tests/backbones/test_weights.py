@@ -239,6 +239,26 @@ FORMS: dict[str, tuple[Callable[[Weights], Any], str | None]] = {
     "OpenAI's numbers": (lambda w: {**w, "input_resolution": torch.tensor(32), "vocab_size": torch.tensor(9)}, None),
     "_orig_mod.": (lambda w: wrap(w, "_orig_mod."), "names of tensors are read without _orig_mod."),
     "module._orig_mod.": (lambda w: wrap(w, "module._orig_mod."), "read without module._orig_mod."),
+    "_fsdp_wrapped_module.": (
+        lambda w: wrap(
+            {name.replace("visual.", "visual._fsdp_wrapped_module."): tensor for name, tensor in w.items()},
+            "_fsdp_wrapped_module.",
+        ),
+        "names of tensors are read without _fsdp_wrapped_module.",
+    ),
+    "net.": (lambda w: {"state_dict": wrap(w, "net.")}, "names of tensors are read without net."),
+    "module.clip_model.": (
+        lambda w: {**wrap(w, "module.clip_model."), "module.loss.weight": torch.ones(1)},
+        "tensors outside clip_model. are not taken: 1 (first loss.weight)",
+    ),
+    "beside a teacher": (
+        lambda w: {**w, **wrap(w, "teacher.")},
+        "those under teacher. are not taken; to take them: weights_key='teacher' (--weights-key teacher)",
+    ),
+    "averaged in a wrapper": (
+        lambda w: {**wrap(w, "module.net."), **wrap(w, "module.ema_net.")},
+        "those under ema_net. are not taken; to take them: weights_key='ema_net' (--weights-key ema_net)",
+    ),
     "_orig_mod.module.": (lambda w: {"state_dict": wrap(w, "_orig_mod.module.")}, "without _orig_mod.module."),
     "model.": (lambda w: {"state_dict": wrap(w, "model.")}, "names of tensors are read without model."),
     "one tower compiled": (
@@ -323,6 +343,26 @@ def test_a_key_that_is_not_there_is_told_with_those_that_are(plain: Weights, tmp
     said = message("tiny", tmp_path / "w.pt", weights_key="swa")
     assert said.startswith(f"{tmp_path / 'w.pt'}: holds no weights under 'swa'; it has state_dict, model_ema")
     assert message("lite0", weights_key="ema") == "lite0 has its own weights; leave weights_key out"
+
+
+@pytest.mark.parametrize("outer", ["", "module.", "_orig_mod.module."])
+def test_of_several_models_one_must_be_named(outer: str, plain: Weights, tmp_path: Path) -> None:
+    other = {name: 0.5 * tensor for name, tensor in plain.items()}
+    torch.save({"state_dict": {**wrap(plain, outer, "teacher."), **wrap(other, outer, "student.")}}, tmp_path / "w.pt")
+    choice = "weights_key='student' (--weights-key student)"
+    assert message("tiny", tmp_path / "w.pt") == (
+        f"{tmp_path / 'w.pt'}: holds weights under student and teacher; name which: {choice}"
+    )
+    assert_is(asked(tmp_path / "w.pt", "student"), other)
+    assert_is(asked(tmp_path / "w.pt", "teacher"), plain)
+
+
+def test_averaged_weights_alone_under_a_prefix_are_not_taken_unasked(plain: Weights, tmp_path: Path) -> None:
+    torch.save(wrap(plain, "ema_model."), tmp_path / "w.pt")
+    assert message("tiny", tmp_path / "w.pt").endswith(
+        "holds weights under ema_model; name which: weights_key='ema_model' (--weights-key ema_model)"
+    )
+    assert_is(asked(tmp_path / "w.pt", "ema_model"), plain)
 
 
 def test_one_tensor_under_two_names_is_refused(plain: Weights, tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ import tempfile
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import platformdirs
 import torch
@@ -36,6 +37,7 @@ __all__ = [
     "USELESS",
     "cache_folder",
     "cached_features",
+    "check_vocabulary",
     "check_weights",
     "count_damaged",
     "disagreement",
@@ -102,6 +104,9 @@ def resolve_precision(precision: str, device: torch.device) -> str:
     return "bf16" if bf16 else "fp32"
 
 
+MINIMUM_VOCABULARY = 0.98
+"""Least share of a model's tokens that its tokenizer must make; embeddings may be padded to a round number of rows."""
+
 MINIMUM_COSINE = 0.99
 """Least agreement of a lower precision, or of another engine, with float32 in PyTorch, on a test picture."""
 
@@ -127,6 +132,38 @@ def check_weights(name: str, weights: Mapping[str, Tensor]) -> None:
                 f"{name}: the weights cannot be used: {count:,} of the {tensor.numel():,} values of {tensor_name} are "
                 "NaN or infinite; take another checkpoint"
             )
+
+
+def check_vocabulary(name: str, tokenizer: Any, rows: int) -> None:
+    """Raise `ArgumentError` where most of the tokens that a model has embeddings of are beyond its tokenizer.
+
+    Libraries read a vocabulary or a list of merges that is empty or cut short without a word, and spell words out.
+
+    Args:
+        name: the model's, for the message.
+        tokenizer: of transformers, or open_clip's own.
+        rows: of the embedding.
+    """
+    count = len(tokenizer) if hasattr(tokenizer, "__len__") else int(tokenizer.vocab_size)
+    known = int(count * _share_of_merges(getattr(tokenizer, "backend_tokenizer", None)))
+    if known < MINIMUM_VOCABULARY * rows:
+        raise ArgumentError(
+            f"{name}: its tokenizer makes about {known:,} of the {rows:,} tokens that the weights have embeddings of; "
+            "copy the tokenizer's files again (tokenizer.json, vocab.json, merges.txt, vocab.txt), one of which is "
+            "empty, cut short, or of another model"
+        )
+
+
+def _share_of_merges(tokenizer: Any) -> float:
+    """Return of how many tokens of byte pair encoding, of a sample, the merges make the token."""
+    model = getattr(tokenizer, "model", None)
+    if type(model).__name__ != "BPE":
+        return 1.0
+    end = model.end_of_word_suffix or ""
+    words = [token.removesuffix(end) for token in sorted(tokenizer.get_vocab(False)) if token.endswith(end)]
+    words = [word for word in words if len(word) > 1 and not re.fullmatch("<.*>", word)]  # neither special nor a byte
+    sample = words[:: 1 + len(words) // 1000]
+    return sum(len(model.tokenize(word)) == 1 for word in sample) / len(sample) if sample else 1.0
 
 
 def useless_rows(features: Float[Tensor, "rows dim"]) -> Bool[Tensor, " rows"]:

@@ -31,19 +31,29 @@ class Kind:
         model: the library's class.
         pool: where a prompt's feature is taken, see `TextTower`.
         pixels: mean and deviation of each channel, where a folder does not say.
+        clean: what is done to a prompt before the tokenizer reads it. Tokenizers of SigLIP 2 are Gemma's, which know
+            nothing of what SigLIP was trained on.
     """
 
     model: str
     pool: Pool
     pixels: tuple[tuple[float, float, float], tuple[float, float, float]]
+    clean: Callable[[str], str] = str
+
+
+def _canonicalize(text: str) -> str:
+    """Return a prompt in small letters and without punctuation, as the same weights get it by their open_clip name."""
+    from open_clip.tokenizer import get_clean_fn  # takes seconds to import
+
+    return str(get_clean_fn("canonicalize")(text))
 
 
 _CLIP = (0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711)
 _HALF = (0.5, 0.5, 0.5), (0.5, 0.5, 0.5)
 KINDS = {
     "clip": Kind("CLIPModel", "end", _CLIP),
-    "siglip": Kind("SiglipModel", "last", _HALF),
-    "siglip2": Kind("Siglip2Model", "last", _HALF),
+    "siglip": Kind("SiglipModel", "last", _HALF, _canonicalize),
+    "siglip2": Kind("Siglip2Model", "last", _HALF, str.lower),
     "altclip": Kind("AltCLIPModel", "first", _CLIP),
     "chinese_clip": Kind("ChineseCLIPModel", "first", _CLIP),
 }
