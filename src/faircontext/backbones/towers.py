@@ -156,7 +156,7 @@ def check_vocabulary(name: str, tokenizer: Any, rows: int) -> None:
 
 def _share_of_merges(tokenizer: Any) -> float:
     """Return of how many tokens of byte pair encoding, of a sample, the merges make the token."""
-    model = getattr(tokenizer, "model", None)
+    model: Any = getattr(tokenizer, "model", None)
     if type(model).__name__ != "BPE":
         return 1.0
     end = model.end_of_word_suffix or ""
