@@ -10,8 +10,8 @@ import math
 import os
 import re
 import tempfile
+import warnings
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,7 @@ from safetensors.torch import save
 from torch import Tensor
 
 from faircontext import __version__
-from faircontext.errors import ArgumentError, check_choice
+from faircontext.errors import ArgumentError, FairContextWarning, check_choice, reason_of
 from faircontext.files import digest, digest_of_json, digest_of_parts, replacing
 
 __all__ = [
@@ -226,6 +226,7 @@ def cached_features(
     device: torch.device,
     compute: Callable[[], Tensor],
     rows: int = 0,
+    asked: bool = False,
 ) -> Tensor:
     """Return a tensor from a folder, or compute and store it; an entry that is damaged is computed again.
 
@@ -236,6 +237,10 @@ def cached_features(
         device: where the tensor is wanted.
         compute: makes the tensor.
         rows: how many are needed; an entry with fewer is computed again, and what is returned may have more.
+        asked: whether somebody has asked for the folder, who is told where nothing can be stored in it.
+
+    Warns:
+        FairContextWarning: the entry cannot be stored, in a folder that was asked for.
     """
     if folder is None:
         return compute()
@@ -245,8 +250,13 @@ def cached_features(
     features = _read_features(path)
     if features is None or len(features) < rows:
         features = compute()
-        with suppress(OSError, ArgumentError):  # a cache that cannot be written is no reason to stop
+        try:
             write_tensors(path, {"features": features}, {"sha256": digest(tensor_bytes(features))})
+        except (OSError, ArgumentError) as error:  # a cache that cannot be written is no reason to stop
+            if asked:
+                reason = reason_of(error).rpartition("cannot be written: ")[2]  # without the entry: one line for all
+                line = f"{folder}: features cannot be kept: {reason}; the run goes on without them"
+                warnings.warn(line, FairContextWarning, stacklevel=2)
     return features.to(device)
 
 
