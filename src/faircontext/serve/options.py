@@ -183,6 +183,7 @@ def without_folders(options: ClassifyOptions) -> ClassifyOptions:
         options,
         backbone=_without_folder(options.backbone),
         pretrained=options.pretrained and Path(options.pretrained).name,
+        preprocess=options.preprocess and Path(options.preprocess).name,
         adapter=options.adapter and Path(options.adapter.name),
         context=options.context and Path(options.context.name),
     )
