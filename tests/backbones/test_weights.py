@@ -293,6 +293,7 @@ def assert_is(backbone: Backbone, weights: Weights) -> None:
     assert same_bits(backbone.text_tower.projection, weights["text_projection"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("inside", ["", "module", "state_dict"])
 @pytest.mark.parametrize("key", ["ema", "state_dict_ema", "model_ema", "ema_state_dict"])
 def test_averaged_weights_beside_are_said_and_taken_on_request_only(

@@ -140,6 +140,7 @@ def test_a_current_folder_that_is_gone_is_one_line(tmp_path, crêpes):
     )
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("stream", ["1", "2"])
 @pytest.mark.parametrize("option", ["--csv", "--json"])
 def test_an_output_is_not_the_file_that_is_printed_to(tmp_path, crêpes, stream, option):

@@ -291,6 +291,7 @@ def test_real_split_files_find_the_real_images(data: Path, tmp_path: Path) -> No
 REAL_SPLITS = [(name, CATALOGUE[name].split_file) for name in SPLIT_SETS if name not in ("food101", "sun397")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "file"), REAL_SPLITS)
 def test_real_split_files_have_the_reference_counts_and_names(name: str, file: str, data: Path, tmp_path: Path) -> None:
     folder = tmp_path / CATALOGUE[name].folders[0]

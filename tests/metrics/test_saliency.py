@@ -12,7 +12,7 @@ from sklearn.metrics import jaccard_score, roc_auc_score
 from test_errors import unchecked
 from torchcam.metrics import DeletionInsertionMetric
 
-from faircontext import Episode
+from faircontext import Episode, LabelSpace
 from faircontext.errors import ArgumentError
 from faircontext.evidence import evidence_maps
 from faircontext.masks import occlude, sample_masks
@@ -25,6 +25,7 @@ from faircontext.metrics.saliency import (
     rank_correlation,
     top_overlap,
 )
+from helpers import CLASSES
 
 SIDE = 8
 PIXELS = SIDE * SIDE
@@ -314,15 +315,17 @@ def test_random_maps_overlap_as_is_said():
 # On a photo
 
 
-def test_evidence_of_the_true_class_beats_its_negative_on_a_photo(lite, labels, make_episode, photos):
-    episode: Episode = make_episode(photos["cat"])
+@pytest.mark.slow
+def test_evidence_of_the_true_class_beats_its_negative_on_a_photo(lite0, make_episode, photos):
+    labels = LabelSpace(CLASSES, lite0)
+    episode: Episode = make_episode(photos["cat"], labels)
     label = labels.names.index("cat")
 
     def posterior(images: torch.Tensor) -> torch.Tensor:
-        return (lite.logit_scale * lite.encode_image(images) @ labels.zero_shot_text.T).softmax(-1)[:, label]
+        return (lite0.logit_scale * lite0.encode_image(images) @ labels.zero_shot_text.T).softmax(-1)[:, label]
 
     masks = sample_masks(64, np.random.default_rng(0), (7, 9), 0.5)
-    size = lite.image_size
+    size = lite0.image_size
     pixels = [occlude(episode.x, masks.pixels(start, start + 16, size, size)) for start in range(0, 64, 16)]
     rise = -torch.cat([posterior(part) for part in pixels]).log() + posterior(episode.x[None]).log()
     (evidence,) = evidence_maps(rise[:, None], masks, size, size)

@@ -194,6 +194,7 @@ def test_a_gallery_shows_two_candidates_and_what_they_share(tmp_path: Path) -> N
     assert np.array(data["images"][0]["common"]).max() == 1
 
 
+@pytest.mark.slow
 def test_all_figures_are_written_from_records_alone_with_the_same_bytes_each_time(tmp_path: Path) -> None:
     runs = tmp_path / "runs"
     accuracy_runs(runs)

@@ -192,6 +192,7 @@ carry_out(plan, out, engine, True, {"engine": "local"}, print)
 """
 
 
+@pytest.mark.process
 def test_a_killed_run_ends_with_the_same_records(
     tiny_folder: Callable[[str], Path], picture_set: Path, whole: pa.Table, tmp_path: Path
 ) -> None:

@@ -44,6 +44,7 @@ def evaluate(root: Path, model: tuple[str, ...], capsys: pytest.CaptureFixture[s
     return run
 
 
+@pytest.mark.slow
 def test_a_run_for_each_order_and_tables_figures_and_pages_of_them(
     evaluate: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
