@@ -261,9 +261,9 @@ class Registry(Generic[T]):
                     for name, entry in unpack(point.name, point.load()).items():
                         self.register(name)(entry)
                 except (Exception, SystemExit) as error:  # a stranger's code may raise anything
-                    self._entries = earlier
+                    self._entries, raised = earlier, _raised(error, point.module)
                     warnings.warn(
-                        f"{self._kind} {point.name!r} of {source} is left out: {point.value}: {_raised(error, point.module)}",
+                        f"{self._kind} {point.name!r} of {source} is left out: {point.value}: {raised}",
                         FairContextWarning,
                         stacklevel=3,
                     )

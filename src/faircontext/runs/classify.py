@@ -301,7 +301,8 @@ def _with_progress(answers: Iterator[AnsweredImage], total: int, setup: Setup) -
     several = len(setup.methods) > 1
     wide = 14 if several else 24
     beside = not several or "zero_shot" not in setup.methods  # where it is one of several, it has columns of its own
-    head = " ".join(_columns(title, "votes", "prob.", wide) for title in (setup.methods if several else ("prediction",)))
+    titles = setup.methods if several else ("prediction",)
+    head = " ".join(_columns(title, "votes", "prob.", wide) for title in titles)
     head = f"{'zero-shot':{wide}} " * beside + head
     if setup.label_rule is not None:
         head = f"{'labels and their scores':62}"
