@@ -5,7 +5,7 @@ from dataclasses import asdict
 from functools import cache, cached_property, partial
 from pathlib import Path
 from types import NoneType
-from typing import TypeVar, cast
+from typing import Any, TypeVar, cast
 
 import numpy as np
 import torch
@@ -17,6 +17,7 @@ from faircontext.errors import ArgumentError, check_minimum, check_type
 from faircontext.evidence import distinct_maps, importance
 from faircontext.files import digest
 from faircontext.labels import LabelSpace
+from faircontext.ledger import Ledger
 from faircontext.masks import Masks, Occluder, occlude, sample_masks
 from faircontext.types import Image
 from faircontext.views import Purpose, ViewRecipe, Views
@@ -75,6 +76,21 @@ class Episode:
         self._features = features
         self._known: dict[Hashable, object] = {}
         self._masked: dict[tuple[object, ...], tuple[Masks, Tensor]] = {}
+        self.ledger = Ledger(self.backbone.wait)
+
+    def _related(self, views: Views, labels: LabelSpace) -> "Episode":
+        """Return the episode of other views of this image, whose seconds are in the same ledger."""
+        other = Episode.of(views, labels, self._features)
+        other.ledger = self.ledger
+        return other
+
+    def _share(self, key: Hashable, compute: Callable[[], T], known: dict[Any, Any]) -> T:
+        """Return what methods share, computed where it is not known; its seconds are in the ledger."""
+        if key not in known:
+            with self.ledger.computing((id(self), key)):
+                known[key] = compute()
+        self.ledger.use((id(self), key))
+        return cast(T, known[key])
 
     def remember(self, key: Hashable, compute: Callable[[], T]) -> T:
         """Return something that is computed once for this image and shared by methods.
@@ -83,9 +99,7 @@ class Episode:
             key: all that it depends on, besides the image and its views.
             compute: makes it.
         """
-        if key not in self._known:
-            self._known[key] = compute()
-        return cast(T, self._known[key])
+        return self._share(key, compute, self._known)
 
     def _encode(
         self,
@@ -160,11 +174,18 @@ class Episode:
     @property
     def views(self) -> UInt8[Tensor, "views 3 size size"]:
         """All views, the plain one first."""
-        return self._views.all
+        return self._share("views", lambda: self._views.all, vars(self))
 
-    @cached_property
+    def count_views(self, seconds: float) -> None:
+        """Count seconds in which the views were cut elsewhere, for the methods that use them."""
+        self.ledger.add((id(self), "views"), seconds)
+
+    @property
     def view_features(self) -> Float[Tensor, "views dim"]:
         """Unit-norm image features of the views."""
+        return self._share("view_features", self._encode_views, vars(self))
+
+    def _encode_views(self) -> Float[Tensor, "views dim"]:
         recipe = {**asdict(self.recipe), "count": None, "regime": None}  # neither changes the first views
         views = cache(lambda: self.views.to(self.backbone.device))  # made where features are not stored, copied once
 
@@ -174,11 +195,15 @@ class Episode:
         count = self.recipe.count
         return self._encode("views", recipe, count, lambda begin: self._encode_made(make, begin, count))
 
-    @cached_property
+    @property
     def z(self) -> Float[Tensor, " dim"]:
         """The embedding of the plain view: the first of the views' features where they are known."""
-        if "view_features" in self.__dict__:
-            return self.view_features[0]
+        return self._share("z", self._encode_plain, vars(self))
+
+    def _encode_plain(self) -> Float[Tensor, " dim"]:
+        if (features := vars(self).get("view_features")) is not None:
+            self.ledger.use((id(self), "view_features"), 1 / len(features))  # its own share of the batch
+            return cast(Tensor, features[0])
         return self._encode("plain", {}, 1, lambda _: self.backbone.encode_image(self.x[None]))[0]
 
     def encode_z(self, encode: Callable[[], Float[Tensor, "1 dim"]]) -> None:
@@ -197,7 +222,7 @@ class Episode:
     def augmented(self) -> "Episode":
         """The same image with AugMix on its crops: a second set of views, which shares the plain one."""
         if "augmix" not in self._others:
-            other = Episode.of(self._views.augmented, self.labels, self._features)
+            other = self._related(self._views.augmented, self.labels)
             other.take_z(self.z)
             self._others["augmix"] = other
         return self._others["augmix"]
@@ -210,12 +235,12 @@ class Episode:
         """
         if name not in self._others:
             labels = self.labels.on(name)
-            self._others[name] = Episode.of(self._views.on(labels.backbone.geometry), labels, self._features)
+            self._others[name] = self._related(self._views.on(labels.backbone.geometry), labels)
         return self._others[name]
 
     def with_seed(self, seed: int) -> "Episode":
         """Return the same image with other random numbers: its plain view is shared, views and masks are not."""
-        other = Episode.of(self._views.with_seed(seed), self.labels, self._features)
+        other = self._related(self._views.with_seed(seed), self.labels)
         other.take_z(self.z)
         return other
 
@@ -233,15 +258,18 @@ class Episode:
             occluder: what occluded pixels become.
         """
         key = (grids, fraction, occluder)
+        cost = (id(self), "masks", key)
         if key not in self._masked or len(self._masked[key][0]) < count:
-            masks = sample_masks(count, self.stream("masks"), grids, fraction)
-            if occluder == "drop":
-                masks = masks.on_patches(self.backbone.patches, fraction)
-            known = self._masked[key][1] if key in self._masked else None
-            facts = {"grids": grids, "fraction": fraction, "occluder": occluder}
-            encode = partial(self._encode_masked, masks.to(self.backbone.device), occluder, count)
-            self._masked[key] = masks, self._encode("masked", facts, count, encode, known)
+            with self.ledger.computing(cost):
+                masks = sample_masks(count, self.stream("masks"), grids, fraction)
+                if occluder == "drop":
+                    masks = masks.on_patches(self.backbone.patches, fraction)
+                known = self._masked[key][1] if key in self._masked else None
+                facts = {"grids": grids, "fraction": fraction, "occluder": occluder}
+                encode = partial(self._encode_masked, masks.to(self.backbone.device), occluder, count)
+                self._masked[key] = masks, self._encode("masked", facts, count, encode, known)
         masks, encoded = self._masked[key]  # the first masks of a longer run are the shorter run
+        self.ledger.use(cost, count / max(1, len(encoded)))
         return masks.first(count), encoded[:count]
 
     def _encode_masked(self, masks: Masks, occluder: Occluder, count: int, begin: int) -> Float[Tensor, "masks dim"]:

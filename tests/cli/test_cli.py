@@ -481,6 +481,25 @@ def test_an_unknown_command_is_refused_with_the_close_one(cli: Callable[..., Res
     assert result.err == "faircontext: unknown command 'clasify'; did you mean 'classify'?\n"
 
 
+COLUMNS = ("votes", "prob.")
+
+
+def test_zero_shot_stands_beside_several_methods_with_their_votes_and_probabilities(
+    command: Callable[..., tuple[int, str, str]], photo: Path, tmp_path: Path
+) -> None:
+    words = ("--method", "zero,tpt", "--set", "tpt.lr=0", "--csv", tmp_path / "rows.csv")
+    code, out, _ = command("classify", photo, *LABELS, *words)
+    assert code == 0
+    head, line = out.splitlines()[3:5]
+    assert head.split() == ["zero-shot", "zero", *COLUMNS, "tpt", *COLUMNS, "image"]
+    with (tmp_path / "rows.csv").open(newline="") as file:
+        zero, tpt = csv.DictReader(file)
+    cells = [zero["zero_shot"], zero["prediction"], zero["votes"], f"{float(zero['confidence']):.3f}"]
+    cells += [tpt["prediction"], f"{float(tpt['confidence']):.3f}"]
+    assert line.split() == [*" ".join(cells).split(), str(photo)]
+    assert zero["votes"]
+
+
 def test_several_methods_have_a_column_and_rows_of_their_own(
     cli: Callable[..., Result], lite: Backbone, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -488,7 +507,7 @@ def test_several_methods_have_a_column_and_rows_of_their_own(
     words = ("--method", "zero_shot,tpt,zero", "--set", "tpt.lr=0", "zero.rho=0.5", "--csv", tmp_path / "rows.csv")
     result = cli("classify", folder, *LABELS, *words)
     lines = result.out.splitlines()
-    assert lines[3].split() == ["zero_shot", "tpt", "zero", "image"]
+    assert lines[3].split() == ["zero_shot", *COLUMNS, "tpt", *COLUMNS, "zero", *COLUMNS, "image"]
     assert "zero_shot, tpt (lr=0.0), zero (rho=0.5)" in lines[1]
     with (tmp_path / "rows.csv").open(newline="") as file:
         table = list(csv.DictReader(file))
@@ -502,7 +521,7 @@ def test_all_methods_are_those_that_the_backbone_can_run(
 ) -> None:
     monkeypatch.setattr(faircontext.backbones, "create_backbone", lambda *_, **__: lite)
     result = cli("classify", photo, *LABELS, "--method", "all", "--set", "fcl.masks=8")
-    assert result.out.splitlines()[3].split() == [
+    assert [word for word in result.out.splitlines()[3].split() if word not in COLUMNS] == [
         *("zero_shot", "tpt", "ctpt", "rlcf", "mta", "zero", "tps", "rtpt", "fcl", "image")
     ]
     refused = cli("classify", photo, *LABELS, "--method", "ttl")

@@ -56,6 +56,21 @@ def drawn(seed: int, classes: int, cached: int, views: int) -> tuple[Prototypes,
     return Prototypes(rows[0], rows[1]), chosen, F.normalize(rows[2], dim=-1)
 
 
+@given(SEEDS, st.integers(2, 12), st.integers(1, 12), st.integers(1, 6), st.sampled_from(OPTIONS))
+@settings(deadline=None, max_examples=60)
+def test_residuals_are_added_before_anything_is_brought_to_unit_length(
+    seed: int, classes: int, cached: int, views: int, options: dict
+) -> None:
+    start, chosen, images = drawn(seed, classes, min(cached, classes), views)
+    method = DPE(**{**options, "lr": 0.05})
+    slow = oracle.DPE(
+        start.text.numpy(), 10.0, paper=method.formulas == "paper", a=method.a, b=method.b, lr=0.05, lam=method.lam
+    )
+    expected = slow.adapted(start.visual.numpy(), chosen.tolist(), images.numpy())
+    for found, rows in zip(method._adapt(start, chosen, images, 10.0), expected, strict=True):
+        np.testing.assert_allclose(found, rows, rtol=0, atol=1e-13)
+
+
 def loss_of(
     start: Prototypes, residuals: Prototypes, cached: Tensor, views: Tensor, formulas: str, lam: float
 ) -> Tensor:
@@ -83,7 +98,7 @@ def test_gradients_are_autograds(seed: int, classes: int, cached: int, views: in
     aligned = alignment_gradients(unit, chosen, formulas)
     slopes = slopes.text.index_add(0, chosen, 0.7 * aligned.text), slopes.visual + 0.7 * aligned.visual
     for found, slope in zip(map(through_unit, slopes, start, unit), expected, strict=True):
-        torch.testing.assert_close(found, slope, rtol=0, atol=1e-6 * max(1.0, float(slope.abs().max())))
+        torch.testing.assert_close(found, slope, rtol=0, atol=1e-12 * max(1.0, float(slope.abs().max())))
 
 
 @given(SEEDS, st.sampled_from([5e-5, 5e-4, 0.1]))

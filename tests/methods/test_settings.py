@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from dataclasses import dataclass
 
 import pytest
 from hypothesis import given, strategies as st
@@ -9,6 +10,7 @@ from hypothesis import given, strategies as st
 from faircontext import FCL, Backbone, ZeroShot, create_method, list_methods
 from faircontext.errors import ArgumentError
 from faircontext.methods import parse_settings
+from faircontext.methods.base import METHODS, register_method
 from zoo import SPEC
 
 RECOMMENDED = {
@@ -25,6 +27,26 @@ def test_the_recommended_preset_is_the_backbones(lite: Backbone) -> None:
     method = create_method("fcl", preset="recommended", backbone=lite)
     assert method.settings() == {**SPEC["fcl"].defaults, **RECOMMENDED}
     assert create_method("zero_shot", preset="recommended", backbone=lite) == ZeroShot()
+
+
+def test_a_subclass_takes_the_recommended_settings_of_the_class_that_it_extends(
+    lite0: Backbone, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(METHODS, "_entries", {name: METHODS[name] for name in METHODS})  # what is registered here, goes
+
+    @dataclass(frozen=True)
+    class Mine(FCL):
+        share: float = 0.5
+
+    register_method("mine", "of a third party")(Mine)
+    register_method("apart", "the same, with settings of its own")(type("Apart", (Mine,), {"recommended_as": "apart"}))
+    fcl, mine, apart = (
+        create_method(name, preset="recommended", backbone=lite0).settings() for name in ("fcl", "mine", "apart")
+    )
+    assert mine == {**fcl, "share": 0.5}
+    assert apart == {**FCL().settings(), "share": 0.5}
+    monkeypatch.setattr(lite0, "recommended", {**lite0.recommended, "mine": {"masks": 7}})
+    assert create_method("mine", preset="recommended", backbone=lite0) == Mine(masks=7)
 
 
 def test_the_official_preset_of_fcl_is_the_papers() -> None:

@@ -51,7 +51,7 @@ class Method(ABC):
     analysis: ClassVar[bool] = False
     """Whether it measures something about zero-shot's answer, in `diagnostics`, instead of giving one of its own."""
     recommended_as: ClassVar[str | None] = None
-    """The method whose recommended settings it takes, where it is not its own."""
+    """The method whose recommended settings it takes; None for its own, or else those of the class that it extends."""
     official: ClassVar[Mapping[str, object]] = {}
     """Overrides that reproduce the method's own repository."""
     official_by_dataset: ClassVar[Mapping[str, Mapping[str, object]]] = {}
@@ -162,8 +162,7 @@ def create_method(
     if preset == "recommended":
         if backbone is None:
             raise ArgumentError('preset="recommended" depends on the backbone; pass backbone=')
-        recommended = backbone.recommended.get(method.recommended_as or name, {})
-        overrides.update({key: value for key, value in recommended.items() if key in _hints(method)})
+        overrides.update(_recommended(method, backbone))
     elif preset == "official":
         overrides.update(method.official)
         overrides.update(method.official_by_dataset.get(dataset or "", {}))
@@ -173,6 +172,15 @@ def create_method(
         if backbone is not None:
             created.check_backbone(backbone)
     return created
+
+
+def _recommended(method: type[Method], backbone: Backbone) -> dict[str, object]:
+    """Return a backbone's settings for a method: of its name, or of the nearest class it extends that has some."""
+    names = [vars(kind).get("name") for kind in method.__mro__]
+    if method.recommended_as is not None:
+        names = [method.recommended_as]
+    found = next((backbone.recommended[name] for name in names if name in backbone.recommended), {})
+    return {key: value for key, value in found.items() if key in _hints(method)}
 
 
 def is_tuned(name: str, preset: str, dataset: str) -> bool:

@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 __all__ = [
     "ANALYSES",
     "FORMER_COLUMNS",
+    "LATER_COLUMNS",
     "METHOD_TITLES",
     "MULTI_LABEL_SCHEMA",
     "SCHEMA",
@@ -36,6 +37,9 @@ SCHEMA_VERSION = 2
 
 FORMER_COLUMNS: Mapping[str, str] = {"warnings": "notes"}
 """What columns are called in runs of schema version 1."""
+
+LATER_COLUMNS = frozenset({"shared_seconds"})
+"""Columns that runs of earlier versions lack; they are null there."""
 
 ANALYSES = frozenset(
     {"ambiguity", "decomposition", "entropy", "evidence", "gallery", "margin", "pointing", "stability"}
@@ -116,7 +120,9 @@ class Row:
         method: the method's name.
         fallback: why the method answered with less than its full procedure, or empty.
         error: why the file is unreadable, or empty; then there is no prediction.
-        seconds: time that the method took; the first one also pays for reading, views and features, which all share.
+        seconds: time that the method took itself, without what methods of a run share.
+        shared_seconds: time of the shared work that it uses, whichever method came first: reading, views, features,
+            masked images. None in rows of earlier versions, whose `seconds` of the first method have it.
     """
 
     path: str
@@ -129,6 +135,7 @@ class Row:
     fallback: str = ""
     error: str = ""
     seconds: float = 0.0
+    shared_seconds: float | None = None
 
     def cells(self) -> dict[str, Any]:
         """Return the row as it is written: six decimals of a probability, three of seconds, nothing for None."""
@@ -136,6 +143,7 @@ class Row:
         cells["votes"] = "" if self.votes is None else self.votes
         cells["confidence"] = "" if self.confidence is None else f"{self.confidence:.6f}"
         cells["seconds"] = f"{self.seconds:.3f}"
+        cells["shared_seconds"] = "" if self.shared_seconds is None else f"{self.shared_seconds:.3f}"
         return cells
 
 
