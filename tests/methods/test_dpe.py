@@ -57,7 +57,6 @@ def drawn(seed: int, classes: int, cached: int, views: int) -> tuple[Prototypes,
 
 
 @given(SEEDS, st.integers(2, 12), st.integers(1, 12), st.integers(1, 6), st.sampled_from(OPTIONS))
-@settings(deadline=None, max_examples=60)
 def test_residuals_are_added_before_anything_is_brought_to_unit_length(
     seed: int, classes: int, cached: int, views: int, options: dict
 ) -> None:

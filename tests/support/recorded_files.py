@@ -19,8 +19,8 @@ __all__ = ["lines_of", "read_file"]
 LEFT_OUT = "left out"
 
 OCCASION = frozenset(
-    "seconds shared_seconds images_per_second started created host working_directory system processor processors hardware "
-    "versions faircontext peak_memory_mb peak_device_memory_mb".split()
+    "seconds shared_seconds images_per_second started created host working_directory system processor processors "
+    "hardware versions faircontext peak_memory_mb peak_device_memory_mb".split()
 )
 """Entries of JSON files that say when, where and with what a command ran; they stay, their values go."""
 

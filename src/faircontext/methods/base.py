@@ -176,7 +176,7 @@ def create_method(
 
 def _recommended(method: type[Method], backbone: Backbone) -> dict[str, object]:
     """Return a backbone's settings for a method: of its name, or of the nearest class it extends that has some."""
-    names = [vars(kind).get("name") for kind in method.__mro__]
+    names = [str(vars(kind).get("name")) for kind in method.__mro__]
     if method.recommended_as is not None:
         names = [method.recommended_as]
     found = next((backbone.recommended[name] for name in names if name in backbone.recommended), {})
