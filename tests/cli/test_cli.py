@@ -485,12 +485,12 @@ COLUMNS = ("votes", "prob.")
 
 
 def test_zero_shot_stands_beside_several_methods_with_their_votes_and_probabilities(
-    command: Callable[..., tuple[int, str, str]], photo: Path, tmp_path: Path
+    cli: Callable[..., Result], one_lite: None, photo: Path, tmp_path: Path
 ) -> None:
     words = ("--method", "zero,tpt", "--set", "tpt.lr=0", "--csv", tmp_path / "rows.csv")
-    code, out, _ = command("classify", photo, *LABELS, *words)
-    assert code == 0
-    head, line = out.splitlines()[3:5]
+    result = cli("classify", photo, *LABELS, *words)
+    assert result.code == 0
+    head, line = result.out.splitlines()[3:5]
     assert head.split() == ["zero-shot", "zero", *COLUMNS, "tpt", *COLUMNS, "image"]
     with (tmp_path / "rows.csv").open(newline="") as file:
         zero, tpt = csv.DictReader(file)
@@ -517,9 +517,9 @@ def test_several_methods_have_a_column_and_rows_of_their_own(
 
 
 def test_all_methods_are_those_that_the_backbone_can_run(
-    cli: Callable[..., Result], lite: Backbone, photo: Path, monkeypatch: pytest.MonkeyPatch
+    cli: Callable[..., Result], lite0_bf16: Backbone, photo: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(faircontext.backbones, "create_backbone", lambda *_, **__: lite)
+    monkeypatch.setattr(faircontext.backbones, "create_backbone", lambda *_, **__: lite0_bf16)
     result = cli("classify", photo, *LABELS, "--method", "all", "--set", "fcl.masks=8")
     assert [word for word in result.out.splitlines()[3].split() if word not in COLUMNS] == [
         *("zero_shot", "tpt", "ctpt", "rlcf", "mta", "zero", "tps", "rtpt", "fcl", "image")

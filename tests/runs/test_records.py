@@ -9,7 +9,7 @@ from faircontext.files import check_outputs, to_json, write_whole
 from faircontext.runs.exports import EntrySpool, RowWriter
 from faircontext.runs.records import Row, method_of, variant_of
 
-HEADER = "path,label,zero_shot,prediction,votes,confidence,method,fallback,error,seconds,shared_seconds"
+HEADER = "path,label,zero_shot,prediction,votes,confidence,method,fallback,error,seconds"
 FULL = Row("a.jpg", "cat", "dog", "cat", 17, 0.98765432, "fcl", "", "", 1.23456, 2.5)
 UNREADABLE = Row("b.jpg", method="fcl", error="the file is empty", seconds=0.0004)
 
@@ -31,8 +31,8 @@ def test_rows_are_written_with_six_decimals_of_probability_and_three_of_seconds(
         writer.write(UNREADABLE)
     assert (tmp_path / "rows.csv").read_text(encoding="utf-8").splitlines() == [
         HEADER,
-        "a.jpg,cat,dog,cat,17,0.987654,fcl,,,1.235,2.500",
-        "b.jpg,,,,,,fcl,,the file is empty,0.000,",
+        "a.jpg,cat,dog,cat,17,0.987654,fcl,,,1.235",
+        "b.jpg,,,,,,fcl,,the file is empty,0.000",
     ]
 
 

@@ -170,7 +170,7 @@ class RowWriter(AbstractContextManager["RowWriter"]):
 
     def __init__(self, path: Path, top: int = 0, more: Sequence[str] = ()) -> None:
         self._path, self._top, self._new, self._n = path, top, not path.exists(), 0
-        columns = [*(column.name for column in fields(Row)), *more]
+        columns = [*Row("").cells(), *more]
         columns += [f"top{rank}{end}" for rank in range(1, top + 1) for end in ("", "_probability")]
         with writing(path), ExitStack() as stack:
             self._file = path.open("w", encoding="utf-8", errors="backslashreplace", newline="")

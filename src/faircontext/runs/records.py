@@ -138,12 +138,14 @@ class Row:
     shared_seconds: float | None = None
 
     def cells(self) -> dict[str, Any]:
-        """Return the row as it is written: six decimals of a probability, three of seconds, nothing for None."""
-        cells = asdict(self)
+        """Return the row as a CSV file has it: six decimals of a probability, three of seconds, nothing for None.
+
+        `shared_seconds` is in runs and JSON alone: the columns of the file are fixed.
+        """
+        cells = {name: value for name, value in asdict(self).items() if name not in LATER_COLUMNS}
         cells["votes"] = "" if self.votes is None else self.votes
         cells["confidence"] = "" if self.confidence is None else f"{self.confidence:.6f}"
         cells["seconds"] = f"{self.seconds:.3f}"
-        cells["shared_seconds"] = "" if self.shared_seconds is None else f"{self.shared_seconds:.3f}"
         return cells
 
 

@@ -4,7 +4,7 @@ import { ask } from "./api.js";
 import { chosenMethod, classNames, formOf, onLabels } from "./labels.js";
 
 const at = (id) => document.getElementById(id);
-const COLUMNS = ["file", "prediction", "zero_shot", "confidence", "votes", "method", "seconds", "shared_seconds", "error"];
+const COLUMNS = ["file", "prediction", "zero_shot", "confidence", "votes", "method", "seconds", "error"];
 let rows = [];
 let running = null;
 let order = { key: "position", falling: false };
