@@ -269,7 +269,10 @@ def test_a_view_is_measured_as_an_image_of_its_own(episode: Episode) -> None:
         assert found["euec"][place] == pytest.approx(expected, abs=2e-3)
 
 
-def test_the_gallery_keeps_what_fcl_saw(episode: Episode) -> None:
+def test_the_gallery_keeps_what_fcl_saw(
+    photos: dict[str, np.ndarray], make_episode: MakeEpisode, lite_fp32: Backbone
+) -> None:
+    episode = make_episode(photos["rocket"], LabelSpace(CLASSES, lite_fp32))
     found = Gallery(**SMALL)(episode)
     adapted = FCL(**SMALL).adapt(episode)
     kept = read_maps(found.diagnostics)

@@ -259,6 +259,7 @@ def test_fcl_runs_on_every_kind(
     assert method.adapt(Episode(make_image(5), labels, ViewRecipe(count=8))).calibration.failure is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", list_methods())
 def test_every_method_runs_on_every_kind(
     name: str, kind: str, made: Make, make_image: Callable[..., np.ndarray]

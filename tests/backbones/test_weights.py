@@ -70,7 +70,7 @@ def broken(folder: Path, tensor: str, value: float) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+@pytest.mark.parametrize("precision", ["fp32", pytest.param("bf16", marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
     ("tensor", "value", "said"),
     [
@@ -402,6 +402,7 @@ class Wrapped(nn.Module):
         return dict(zip(self.names, self.buffers(), strict=True))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("file", ["w.pt", "it's $HOME.pt"])
 @pytest.mark.parametrize(
     "make",

@@ -76,7 +76,6 @@ def test_explain_never_writes_over_its_own_picture(
     assert photo.read_bytes() == photo_files["cat"].read_bytes()
 
 
-@pytest.mark.slow
 def test_demo_answers_every_photo_and_draws_one_picture_each(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -45,6 +45,7 @@ def test_a_stream_is_answered_as_by_lists_and_loops(
     assert min(stored) > 0
 
 
+@pytest.mark.slow
 def test_two_classes_are_lowered_alike(tiny: Callable[[str], Backbone]) -> None:
     features, text = make_stream(2)
     labels = labels_of(text, tiny("clip"))

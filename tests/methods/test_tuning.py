@@ -209,6 +209,7 @@ def test_log_posteriors_are_of_scaled_cosines(seed: int) -> None:
     np.testing.assert_allclose(view_log_posteriors(views, text, 20.0), expected, rtol=0, atol=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "loss", "scale"),
     [

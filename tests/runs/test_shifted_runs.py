@@ -85,6 +85,7 @@ def test_answers_are_those_of_the_shifted_picture(
         assert np.allclose(answered.predictions[0].probabilities, expected.probabilities, atol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shift", SHIFTS, ids=str)
 def test_an_answer_is_the_same_alone_in_any_order_and_made_ahead(
     shift: Shift, tiny: Callable[[str], Backbone], photo_files: dict[str, Path]
