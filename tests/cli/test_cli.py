@@ -484,8 +484,9 @@ def test_an_unknown_command_is_refused_with_the_close_one(cli: Callable[..., Res
 COLUMNS = ("votes", "prob.")
 
 
+@pytest.mark.usefixtures("one_lite")
 def test_zero_shot_stands_beside_several_methods_with_their_votes_and_probabilities(
-    cli: Callable[..., Result], one_lite: None, photo: Path, tmp_path: Path
+    cli: Callable[..., Result], photo: Path, tmp_path: Path
 ) -> None:
     words = ("--method", "zero,tpt", "--set", "tpt.lr=0", "--csv", tmp_path / "rows.csv")
     result = cli("classify", photo, *LABELS, *words)
