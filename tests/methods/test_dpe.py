@@ -32,7 +32,9 @@ def backbone(tiny: Callable[[str], Backbone]) -> Backbone:
 
 
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
-@pytest.mark.parametrize("classes", [2, 3, 10])
+@pytest.mark.parametrize(
+    "classes", [pytest.param(2, marks=pytest.mark.slow), 3, pytest.param(10, marks=pytest.mark.slow)]
+)
 def test_a_stream_is_answered_as_by_plain_numpy(backbone: Backbone, classes: int, options: dict) -> None:
     stream = make_stream(classes, 300 if len(options) < 2 else 60, 12, dim=12)
     others = {key: value for key, value in options.items() if key not in ("formulas", "answer")}

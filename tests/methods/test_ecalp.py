@@ -18,7 +18,9 @@ def backbone(tiny: Callable[[str], Backbone]) -> Backbone:
     return tiny("clip")
 
 
-@pytest.mark.parametrize("classes", [2, 3, 10])
+@pytest.mark.parametrize(
+    "classes", [pytest.param(2, marks=pytest.mark.slow), 3, pytest.param(10, marks=pytest.mark.slow)]
+)
 def test_a_stream_is_answered_as_by_a_dense_graph(backbone: Backbone, classes: int) -> None:
     stream = make_stream(classes, 300 if classes == 3 else 150)
     slow = oracle.ECALP(stream[1].numpy())

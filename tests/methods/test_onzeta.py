@@ -19,7 +19,9 @@ def backbone(tiny: Callable[[str], Backbone]) -> Backbone:
 
 
 @pytest.mark.parametrize("options", [{}, {"beta": 0.4, "alpha": 0.0}, {"c_w": 2.0, "c_rho": 1.0}], ids=str)
-@pytest.mark.parametrize("classes", [2, 3, 10])
+@pytest.mark.parametrize(
+    "classes", [pytest.param(2, marks=pytest.mark.slow), 3, pytest.param(10, marks=pytest.mark.slow)]
+)
 def test_a_stream_is_answered_as_by_plain_numpy(backbone: Backbone, classes: int, options: dict) -> None:
     stream = make_stream(classes)
     names = {"c_w": "cw", "c_rho": "cr"}
