@@ -36,7 +36,7 @@ def carry_out(
 
 
 def without_time(rows: pa.Table) -> pa.Table:
-    return rows.drop_columns(["seconds"])
+    return rows.drop_columns(["seconds", "shared_seconds"])
 
 
 @pytest.fixture(scope="module")

@@ -97,7 +97,7 @@ def test_workers_need_no_shared_memory(
     assert done.returncode == 1, done.stderr  # a file was unreadable
     assert len(done.stderr.splitlines()) == 1
     here, ahead = (load_run(tmp_path / name / "pictures").rows for name in ("here", "ahead"))
-    assert ahead.drop_columns(["seconds"]).equals(here.drop_columns(["seconds"]))
+    assert ahead.drop_columns(["seconds", "shared_seconds"]).equals(here.drop_columns(["seconds", "shared_seconds"]))
 
 
 def test_shards_merge_by_command(evaluate: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -107,7 +107,7 @@ def test_shards_merge_by_command(evaluate: Run, tmp_path: Path, capsys: pytest.C
     assert main(["merge", str(tmp_path / "shards"), "--out", str(tmp_path / "joined")]) == 0
     assert capsys.readouterr().out == f"{tmp_path}/joined/pictures\n"
     joined, whole = (load_run(tmp_path / name / "pictures").rows for name in ("joined", "whole"))
-    assert joined.drop_columns(["seconds"]).equals(whole.drop_columns(["seconds"]))
+    assert joined.drop_columns(["seconds", "shared_seconds"]).equals(whole.drop_columns(["seconds", "shared_seconds"]))
 
 
 @pytest.mark.parametrize(

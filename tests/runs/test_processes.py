@@ -41,7 +41,9 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def rows_of(table: pa.Table) -> pa.Table:
-    return table.sort_by([("position", "ascending"), ("method", "ascending")]).drop_columns(["seconds"])
+    return table.sort_by([("position", "ascending"), ("method", "ascending")]).drop_columns(
+        ["seconds", "shared_seconds"]
+    )
 
 
 @pytest.mark.process

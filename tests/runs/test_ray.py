@@ -26,7 +26,15 @@ ray = pytest.importorskip("ray")
 from faircontext.runs.ray import answer_on_ray, connect  # noqa: E402 (only where Ray is installed)
 from faircontext.runs.ray_address import check_address  # noqa: E402
 
-FLOATS = ("confidence", "top5_probabilities", "label_probability", "probability_norm", "diagnostics", "seconds")
+FLOATS = (
+    "confidence",
+    "top5_probabilities",
+    "label_probability",
+    "probability_norm",
+    "diagnostics",
+    "seconds",
+    "shared_seconds",
+)
 
 pytestmark = [
     pytest.mark.ray,

@@ -43,7 +43,7 @@ def evaluate(tiny_folder: Callable[[str], Path], picture_set: Path, capsys: pyte
 
 
 def rows_of(folder: Path) -> pa.Table:
-    return load_run(folder).rows.drop_columns(["seconds"])
+    return load_run(folder).rows.drop_columns(["seconds", "shared_seconds"])
 
 
 def test_each_shift_is_a_run_of_its_own(evaluate: Run, tmp_path: Path) -> None:

@@ -68,7 +68,7 @@ def run(plan: Plan, out: Path, engine: Engine = HERE, resume: bool = False, said
 
 
 def without_time(rows: pa.Table) -> pa.Table:
-    return rows.drop_columns(["seconds"])
+    return rows.drop_columns(["seconds", "shared_seconds"])
 
 
 def last_states(folder: Path) -> dict[str, bytes]:

@@ -31,7 +31,7 @@ def by_library(paths: list[Path], folder: Path, *words: str) -> dict[str, Any]:
     return document
 
 
-_APART = ("path", "label", "label_index", "seconds", "top")
+_APART = ("path", "label", "label_index", "seconds", "shared_seconds", "top")
 
 
 def comparable(answers: list[dict[str, Any]]) -> dict[tuple[str, str], dict[str, Any]]:
