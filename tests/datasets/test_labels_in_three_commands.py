@@ -180,6 +180,9 @@ ROWS = {
         table("file_name,label\na.png,dog\n", "photos/metadata.csv", ("photos/a.png",)), {"a.png": 1}
     ),
     "named columns": Row(table("file_name,class\na.png,dog\n", "labels.csv", ("a.png",)), {"a.png": 1}),
+    "quotation mark not closed": Row(
+        table('path,label\na.png,"cat\nb.png,dog\n'), None, "line 2: a quotation mark in it is not closed"
+    ),
     # Folders
     "numbered parts": Row(
         lambda folder: images(folder, "00000/a.png", "00001/b.png"), {"a.png": None}, "numbered parts", own=True

@@ -142,20 +142,27 @@ def _listed(table: Path, rows: Iterator[_Row], path: str, asked: str | None, sev
         yield Listed(line, name, label, title.strip() if isinstance(title, str) else "")
 
 
+_END = "\0end of the table"
+"""A line after the last one: where a quotation mark is not closed, it becomes part of that cell."""
+
+
 def _csv_rows(table: Path) -> Iterator[_Row]:
     head, start = list[str](), 1
     try:
         with table.open(encoding="utf-8-sig", newline="") as file:
-            reader = csv.reader(file)
+            reader = csv.reader(chain(file, [_END]))
             for cells in reader:
                 line, start = start, reader.line_num + 1
+                if cells == [_END]:
+                    break
                 if not any(cell.strip() for cell in cells):
                     continue
+                short = len(cells) < len(head) and any("\n" in cell or "\r" in cell for cell in cells)
+                if short or cells[-1].endswith(_END):
+                    raise ArgumentError(f"{table}, line {line}: a quotation mark in it is not closed")
                 if not head:
                     head = [title.strip() for title in cells]
                     continue
-                if len(cells) < len(head) and any("\n" in cell or "\r" in cell for cell in cells):
-                    raise ArgumentError(f"{table}, line {line}: a quotation mark in it is not closed")
                 yield line, [*zip(head, chain(cells, repeat("")))]  # noqa: B905 (a line may be short, or longer)
     except UnicodeDecodeError:
         raise ArgumentError(f"{table}: cannot be read: it is no text in UTF-8; save it as UTF-8") from None
