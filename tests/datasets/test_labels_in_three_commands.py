@@ -181,7 +181,16 @@ ROWS = {
     ),
     "named columns": Row(table("file_name,class\na.png,dog\n", "labels.csv", ("a.png",)), {"a.png": 1}),
     "quotation mark not closed": Row(
-        table('path,label\na.png,"cat\nb.png,dog\n'), None, "line 2: a quotation mark in it is not closed"
+        table('path,label\na.png,"cat\nb.png,dog\n'), {}, "line 2: a quotation mark in it is not closed", own=True
+    ),
+    "quotation mark in the header": Row(
+        table('path,"label\na.png,cat\nb.png,dog\n'), {}, "line 1: a quotation mark in it is not closed", own=True
+    ),
+    "words that are not several labels": Row(
+        table('path,label\na.png,"one, two"\nb.png,dog\n'),
+        {"a.png": None, "b.png": 1},
+        r"'one, two'[^-]*$",  # without a hint at --multi-label
+        own=True,
     ),
     # Folders
     "numbered parts": Row(

@@ -290,16 +290,15 @@ class LabelEncoder:
         if not self._several and SEPARATOR in word:
             return True
         parts = ([part.strip() for part in word.split(mark)] for mark in (*_OTHER_MARKS, SEPARATOR) if mark in word)
-        return any(
-            all(self._index.find_all(part) or (_integer(part) or 0) < self._n for part in each) for each in parts
-        )
+        return any(all(self._index.find_all(part) or self._is_position(part) for part in each) for each in parts)
+
+    def _is_position(self, word: str) -> bool:
+        integer = _integer(word)
+        return integer is not None and integer < self._n
 
 
 def _how(several: bool) -> str:
     """Return how several labels in a cell are read."""
-    between = f"with {SEPARATOR} between"
-    return (
-        f"several labels in a cell have {SEPARATOR} between"
-        if several
-        else (f"several labels, {between}, are read with --multi-label")
-    )
+    if several:
+        return f"several labels in a cell have {SEPARATOR} between"
+    return f"several labels, with {SEPARATOR} between, are read with --multi-label"
