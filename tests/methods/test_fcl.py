@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from faircontext import FCL, Backbone, Episode, LabelSpace, Prediction, ViewRecipe, ZeroShot, create_method
+from faircontext.backbones import lite as backbones_lite
 from faircontext.backbones.lite import Lite
 from faircontext.backbones.prompts import CONTEXT, PROMPT_SETS
 from faircontext.calibrate import alignment_loss, calibration_loss, pair_weights, total_loss
@@ -282,7 +283,10 @@ def test_an_answer_does_not_depend_on_the_callers_gradient_mode(episode: Episode
 
 
 @pytest.mark.parametrize("batch_size", [32, 64])
-def test_batch_size_keeps_label_and_votes(episode: Episode, small: Prediction, batch_size: int) -> None:
+def test_batch_size_keeps_label_and_votes(
+    episode: Episode, small: Prediction, batch_size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(backbones_lite._IMAGE_SIZES, "lite0", episode.backbone.image_size)
     labels = LabelSpace(episode.labels.names, Lite("lite0", batch_size=batch_size))
     other = FCL(**SMALL)(Episode(episode._views._pixels.permute(1, 2, 0).numpy(), labels, episode.recipe))
     assert other.index == small.index
@@ -363,10 +367,10 @@ def test_the_ensemble_ranks_candidates_before_the_rest(ensemble) -> None:
 
 
 def test_a_template_of_the_ensemble_answers_as_it_does_alone(
-    ensemble, photos: Photos, make_episode: MakeEpisode, lite: Backbone
+    ensemble, photos: Photos, make_episode: MakeEpisode
 ) -> None:
     episode, runs, _, _ = ensemble
-    alone = LabelSpace(episode.labels.names, lite, PROMPT_SETS["generic7"][3:4])
+    alone = LabelSpace(episode.labels.names, episode.backbone, PROMPT_SETS["generic7"][3:4])
     assert_identical(FCL(masks=8, k=3)(make_episode(photos["motorcycle"], alone)), runs[3])
 
 
