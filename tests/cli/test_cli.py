@@ -20,6 +20,7 @@ import pytest
 import faircontext.backbones
 import faircontext.runs.classify
 from faircontext import Backbone, ViewRecipe, __version__, create_method
+from faircontext.backbones import lite as backbones_lite
 from faircontext.backbones.lite import Lite
 from faircontext.calibrate import total_loss
 from faircontext.cli import main
@@ -104,7 +105,10 @@ def test_rows_are_the_same_alone_in_a_folder_in_reverse_and_again(
 
 
 @pytest.mark.process
-def test_another_process_writes_the_same_row_and_shows_no_progress_bar(photo: Path, tmp_path: Path) -> None:
+def test_another_process_writes_the_same_row_and_shows_no_progress_bar(
+    photo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(backbones_lite._IMAGE_SIZES, "lite0", 224)  # as in a process of its own
     words = ["classify", str(photo), *LABELS, *CHEAP, "--csv"]
     done = subprocess.run([*COMMAND, *words, str(tmp_path / "theirs")], capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
