@@ -270,8 +270,11 @@ def _odd_forms(names: Sequence[str]) -> list[str]:
         in_order or not any(map(str.isdecimal, prefixes))
     ):  # not of years, as of cars
         return [f"each class name begins with its number, as in {names[0]!r}; prompts will have it in them"]
-    if names and names[0][:1] in _QUOTES and names[-1][-1:] == names[0][:1]:
-        return [f"quotation marks are read as part of class names, as in {names[0]!r}"]
+    if len(names) > 1 and names[0].startswith("[") and names[-1].endswith("]"):
+        return [f"brackets are read as part of class names, as in {names[0]!r}"]
+    quoted = [name for name in names if name.startswith((*_QUOTES,))]
+    if quoted and any(name.endswith(quoted[0][0]) for name in names):
+        return [f"quotation marks are read as part of class names, as in {quoted[0]!r}"]
     return []
 
 

@@ -359,6 +359,8 @@ def test_one_class_name_full_of_commas_is_remarked_on():
         (("n02123045 tabby", "n02099601 retriever"), "each class name begins with its number"),
         (("'cat'", "'dog'"), "quotation marks are read as part of class names"),
         (("'cat", "dog'"), "quotation marks are read as part of class names"),  # what cmd.exe makes of 'cat,dog'
+        (('"a', 'b"', "dog"), "quotation marks are read as part of class names, as in '\"a'"),  # of '"a, b",dog'
+        (('["cat"', '"dog"]'), "brackets are read as part of class names"),
         (("2012 Acura", "1999 Audi"), None),
         (("747-200", "747-300"), None),
         (("0", "1"), None),
