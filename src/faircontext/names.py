@@ -270,11 +270,17 @@ def _odd_forms(names: Sequence[str]) -> list[str]:
         in_order or not any(map(str.isdecimal, prefixes))
     ):  # not of years, as of cars
         return [f"each class name begins with its number, as in {names[0]!r}; prompts will have it in them"]
-    if len(names) > 1 and names[0].startswith("[") and names[-1].endswith("]"):
-        return [f"brackets are read as part of class names, as in {names[0]!r}"]
-    quoted = [name for name in names if name.startswith((*_QUOTES,))]
-    if quoted and any(name.endswith(quoted[0][0]) for name in names):
-        return [f"quotation marks are read as part of class names, as in {quoted[0]!r}"]
+    unclosed = next((name for name in names if name.startswith('"') and name.count('"') == 1), None)
+    if unclosed or (names and names[0][:1] in _QUOTES and names[-1][-1:] == names[0][:1]):
+        return [f"quotation marks are read as part of class names, as in {unclosed or names[0]!r}"]
+    last = names[-1] if names else ""
+    if any(last.count(closing) > last.count(opening) for opening, closing in ("[]", "{}", "()")):
+        return [f"brackets are read as part of class names, as in {last!r}; give the names alone"]
+    for mark in ",;":
+        if len(names) > 1 and all(name.endswith(mark) for name in names[:-1]):
+            return [f"each class name ends with {mark!r}, as in {names[0]!r}; prompts will have it in them"]
+    if len(names) > 1 and all(name.startswith(("- ", "* ")) for name in names):
+        return [f"each class name begins with a mark of lists, as in {names[0]!r}; prompts will have it in them"]
     return []
 
 
