@@ -37,6 +37,9 @@ _OTHER_COMMAS = ";|\uff0c\u3001\uff1b"
 
 _QUOTES = "'\"`"
 
+_INVISIBLE = re.compile(r"[\u00ad\u200b\u200e\u200f\u202a-\u202e\u2060-\u2069\ufeff]")
+"""Characters for the layout of documents; joiners are not among them, which scripts and emoji need."""
+
 _SHOWN = 20
 """Folders of no class that are named, a line each."""
 
@@ -237,6 +240,10 @@ def list_warnings(names: Sequence[str], several: bool = False) -> list[str]:
             lines.append("the one class name has commas in it; a file of class names has one a line")
         elif other := next((mark for mark in _OTHER_COMMAS if mark in names[0]), None):
             lines.append(f"the one class name has {other!r} in it; --labels takes names with commas (,) between")
+    if hidden := next(((name, mark[0]) for name in names if (mark := _INVISIBLE.search(name))), None):
+        lines.append(
+            f"the class name {hidden[0]!r} has a character that nobody sees, {hidden[1]!a}; prompts have it too"
+        )
     return lines + _odd_forms(names)
 
 

@@ -365,6 +365,7 @@ def test_one_class_name_full_of_commas_is_remarked_on():
         (("cat,", "dog,", "eel"), "each class name ends with ',', as in 'cat,'"),
         (("- cat", "- dog"), "each class name begins with a mark of lists, as in '- cat'"),
         (("tub (bath)", "dog [pet]"), None),
+        (("cat", "do\u200bg"), "the class name 'do\\u200bg' has a character that nobody sees"),
         (("2012 Acura", "1999 Audi"), None),
         (("747-200", "747-300"), None),
         (("0", "1"), None),

@@ -177,6 +177,11 @@ def test_words_that_cannot_be_read_are_refused_by_name(word: str, message: str) 
         parse_settings("fcl", (word,))
 
 
+def test_a_setting_that_is_given_twice_is_refused() -> None:
+    with pytest.raises(ArgumentError, match="'masks=5': fcl has a value of masks already; give it once"):
+        parse_settings("fcl", ("masks=4", "k=2", "masks=5"))
+
+
 @pytest.mark.parametrize("word", ["gamma=nan", "grids=,", "mask=3", "=3", "lr=inf"])
 def test_words_that_can_be_read_but_not_used_are_refused_on_creation(word: str) -> None:
     with pytest.raises(ArgumentError):
