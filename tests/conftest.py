@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from hypothesis import settings
+from open_clip.tokenizer import SimpleTokenizer
 
 os.environ["FAIRCONTEXT_CACHE"] = "off"  # features are computed, unless a test is about the cache
 os.environ["HF_HUB_OFFLINE"] = "1"  # nothing is fetched in tests
@@ -66,6 +67,23 @@ def memory() -> Iterator[None]:
     """Give memory back after each file."""
     yield
     give_memory_back()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_vocabulary() -> Iterator[None]:
+    """CLIP's vocabulary is read once for each way to ask for it: hundreds of tiny models have it."""
+    made: dict[str, dict[str, Any]] = {}
+    read = SimpleTokenizer.__init__
+
+    def init(self: SimpleTokenizer, *args: Any, **options: Any) -> None:
+        if (key := repr((args, options))) not in made:
+            read(self, *args, **options)
+            made[key] = self.__dict__
+        self.__dict__ = dict(made[key])
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(SimpleTokenizer, "__init__", init)
+        yield
 
 
 @pytest.fixture(scope="session", autouse=True)
