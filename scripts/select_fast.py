@@ -17,8 +17,7 @@ import numpy as np
 import pyarrow.compute as pc
 import torch
 
-from faircontext.evidence import candidate_pairs
-from faircontext.methods.fcl import LEADERS
+from faircontext.methods import FCLVariants
 from faircontext.metrics.scores import Comparison
 from faircontext.metrics.stats import paired_bootstrap
 from faircontext.runs.store import load_runs
@@ -42,8 +41,7 @@ class Answers:
 
 def pairs_of(settings: Mapping[str, Any], classes: int) -> int:
     """Return how many pairs of candidates are encoded where an image is calibrated."""
-    ranking = torch.arange(min(settings["k"], classes))
-    return candidate_pairs(ranking, LEADERS if settings["pairs"] == "top3" else None).shape[1]
+    return FCLVariants(leaders=settings["leaders"]).pairs(torch.arange(min(settings["k"], classes))).shape[1]
 
 
 def encoded(row: Mapping[str, Any], settings: Mapping[str, Any], views: int, classes: int) -> int:
@@ -59,11 +57,11 @@ def read(folder: Path, labels: Sequence[str]) -> dict[str, Answers]:
         config = run.document["config"]
         dataset = config["dataset"]
         for label in labels:
-            settings = config["methods"].get(f"fcl-{label}")
+            settings = config["methods"].get(f"fcl_variants-{label}")
             if settings is None:
                 continue
             rows = run.rows.filter(
-                pc.and_(pc.equal(run.rows["method"], f"fcl-{label}"), pc.equal(run.rows["error"], ""))
+                pc.and_(pc.equal(run.rows["method"], f"fcl_variants-{label}"), pc.equal(run.rows["error"], ""))
             )
             for row in rows.to_pylist():
                 count = encoded(row, settings, config["views"]["count"], dataset["classes"])

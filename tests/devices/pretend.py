@@ -30,8 +30,8 @@ from faircontext import (
 )
 from faircontext.cli import main
 from faircontext.errors import ArgumentError
+from faircontext.methods import EvidenceMethod
 from faircontext.methods.base import METHODS
-from faircontext.methods.evidence import EvidenceMethod
 from faircontext.methods.stream import is_stream
 from faircontext.runs.store import load_run
 from helpers import read_arrays
@@ -153,7 +153,7 @@ VARIANTS = {
     "mean colour": {"occluder": "mean"},
     "cl-hp": {"context": "cl-hp", "hp_init": "normal"},
     "least squares": {"estimator": "least-squares"},
-    "smoothed": {"estimator": "centred", "smoothing": 0.05, "pairs": "top3"},
+    "smoothed": {"estimator": "centred", "smoothing": 0.05, "leaders": 3},
     "area": {"area": 0.3, "evidence_scaling": "minmax"},
     "control": {"proxy": "mean"},
     "safe": {"safe": True, "safe_openness": 0.999},
@@ -163,7 +163,7 @@ VARIANTS = {
 
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_every_setting_of_fcl_answers_as_on_the_cpu(variant: str, space: Spaces) -> None:
-    method = small("fcl", **VARIANTS[variant])
+    method = small("fcl_variants", **VARIANTS[variant])
     assert_close(answer(method, space("clip", NAME)), answer(method, space("clip", "cpu")))
 
 

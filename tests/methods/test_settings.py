@@ -83,7 +83,7 @@ SCRIPT = f"""
 from faircontext import create_method
 for number, (name, value) in enumerate({UNTYPED}):
     try:
-        print(number, "taken:", create_method("fcl", **{{name: value}}).settings()[name])
+        print(number, "taken:", create_method("fcl_variants", **{{name: value}}).settings()[name])
     except Exception as error:
         print(number, f"{{type(error).__name__}}: {{error}}")
 """
@@ -123,14 +123,14 @@ def test_a_value_of_the_wrong_type_is_refused_by_name(outcomes: list[str], numbe
         ("context=cl-hp", "cl-hp"),
         ("aggregation=mean", "mean"),
         ("occluder=drop", "drop"),
-        ("pairs=top3", "top3"),
+        ("leaders=3", 3),
     ],
 )
 def test_words_are_read_by_the_types_of_the_settings(word: str, value: object) -> None:
-    parsed = parse_settings("fcl", (word,))
+    parsed = parse_settings("fcl_variants", (word,))
     assert parsed == {word.partition("=")[0]: value}
     assert [type(item) for item in parsed.values()] == [type(value)]
-    create_method("fcl", **parsed)
+    create_method("fcl_variants", **parsed)
 
 
 @pytest.mark.parametrize(
@@ -144,14 +144,37 @@ def test_words_are_read_by_the_types_of_the_settings(word: str, value: object) -
         ("calibrate=1", "calibrate=1 is not possible; it takes true or false"),
         ("context=tokens", "context=tokens is not possible; it takes cl or cl-hp"),
         ("grids=7,a", "grids=7,a is not possible; it takes whole numbers with commas between"),
-        ("pairs=top2", "pairs=top2 is not possible; it takes all or top3"),
+        ("leaders=all", "leaders=all is not possible; it takes a whole number or none"),
         ("occluder=hole", "occluder=hole is not possible; it takes black or mean or blur or drop"),
         ("gamma=a,b", "gamma=a,b is not possible; it takes a number or numbers with commas between"),
     ],
 )
 def test_words_that_cannot_be_read_are_refused_by_name(word: str, message: str) -> None:
     with pytest.raises(ArgumentError, match=message):
+        parse_settings("fcl_variants", (word,))
+
+
+@pytest.mark.parametrize(
+    ("word", "message"),
+    [
+        ("proxy=mean", "'proxy' is not a setting of fcl; the method fcl_variants takes it"),
+        ("pairs=top3", "setting 'pairs' of fcl is now leaders of fcl_variants, in place of pairs=top3 leaders=3"),
+        ("gamma=0.2,0.8", "gamma=0.2,0.8 is not possible; it takes a number; the method fcl_variants takes it"),
+        ("masks=auto", "masks=auto is not possible; it takes a whole number; the method fcl_variants takes it"),
+    ],
+)
+def test_what_moved_to_the_variants_is_refused_with_where_it_is(word: str, message: str) -> None:
+    with pytest.raises(ArgumentError) as refused:
         parse_settings("fcl", (word,))
+    assert str(refused.value) == message
+    assert "fcl_variants" not in list_methods()
+
+
+def test_a_value_that_only_the_variants_take_is_refused_with_where_it_is() -> None:
+    with pytest.raises(ArgumentError, match=r"gamma=\(0.2, 0.8\) is not possible; it takes a number; the method"):
+        create_method("fcl", gamma=(0.2, 0.8))
+    with pytest.raises(ArgumentError, match="setting 'pairs' of fcl_variants is now leaders, in place of pairs=top3"):
+        create_method("fcl_variants", pairs="top3")
 
 
 @pytest.mark.parametrize("word", ["gamma=nan", "grids=,", "mask=3", "=3", "lr=inf"])
@@ -191,8 +214,8 @@ def test_settings_survive_being_written_and_read(settings: dict) -> None:
     words = []
     for name, value in settings.items():
         words.append(f"{name}={','.join(map(repr, value)) if isinstance(value, tuple) else value}")
-    method = create_method("fcl", **parse_settings("fcl", tuple(words)))
-    assert method.settings() == {**SPEC["fcl"].defaults, **settings}
+    method = create_method("fcl_variants", **parse_settings("fcl_variants", tuple(words)))
+    assert method.settings() == {**create_method("fcl_variants").settings(), **settings}
 
 
 def test_none_is_nothing_also_where_a_word_is_possible() -> None:

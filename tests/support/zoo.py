@@ -70,7 +70,7 @@ BAD_FCL = (
     *(("k", 0), ("k", -3)),
     *(("beta", 0.0), ("beta", -1.0), ("beta", INF), ("beta", NAN)),
     *(("masks", 0), ("grids", ()), ("grids", (7, 1))),
-    *(("gamma", 0.0), ("gamma", 1.5), ("gamma", (0.6, 0.4)), ("gamma", (0.0, 0.4)), ("gamma", (0.5, 1.5))),
+    *(("gamma", 0.0), ("gamma", 1.5), ("gamma", (0.3, 0.6))),
     *(("lambda_cal", -0.1), ("lambda_cal", NAN), ("lambda_align", -0.1), ("lambda_align", INF)),
     *(("lr", -0.1), ("lr", NAN), ("steps", -1)),
 )
@@ -84,24 +84,15 @@ FCL_DEFAULTS = {
     "masks": 400,
     "grids": (7, 9, 11, 13),
     "gamma": 0.5,
-    "occluder": "black",
     "estimator": "paper",
     "smoothing": 0.0,
-    "budget": None,
-    "reliability": 0.8,
-    "evidence_scaling": "max",
     "area": None,
-    "proxy": "evidence",
-    "pair_weight": "paper",
     "lambda_cal": 1.0,
     "lambda_align": 1.0,
     "lr": 0.002,
     "steps": 2,
     "safe": False,
     "safe_openness": 0.8,
-    "pairs": "all",
-    "hp_base": "hard",
-    "hp_init": "copy",
 }
 SMALL = {"masks": 8, "k": 3, "beta": 5.0, "lr": 0.006}
 

@@ -16,7 +16,7 @@ from faircontext.episode import Episode
 from faircontext.errors import LabelError
 from faircontext.explore import scores
 from faircontext.labels import LabelSpace
-from faircontext.methods.evidence import EvidenceMethod
+from faircontext.methods.fcl import EvidenceMethod
 from faircontext.methods.predict import predict_by_scores
 from faircontext.types import Diagnostic, Prediction
 

@@ -4,6 +4,7 @@ import types
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, asdict, dataclass, fields, replace
+from functools import partial
 from inspect import isabstract
 from typing import Any, ClassVar, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -50,8 +51,12 @@ class Method(ABC):
     """Whether the method's repository uses AugMix on fine-grained data sets."""
     analysis: ClassVar[bool] = False
     """Whether it measures something about zero-shot's answer, in `diagnostics`, instead of giving one of its own."""
+    hidden: ClassVar[bool] = False
+    """Whether it is in no list and in no `all`: studies name it."""
     recommended_as: ClassVar[str | None] = None
     """The method whose recommended settings it takes, where it is not its own."""
+    renamed: ClassVar[Mapping[str, str]] = {}
+    """What settings that are gone are called now."""
     official: ClassVar[Mapping[str, object]] = {}
     """Overrides that reproduce the method's own repository."""
     official_by_dataset: ClassVar[Mapping[str, Mapping[str, object]]] = {}
@@ -59,8 +64,9 @@ class Method(ABC):
 
     def __post_init__(self) -> None:
         for name, hint in _hints(type(self)).items():
-            if not _fits(getattr(self, name), hint):
-                raise ArgumentError(f"{name}={getattr(self, name)!r} is not possible; it takes {_describe(hint)}")
+            if not _fits(value := getattr(self, name), hint):
+                elsewhere = _taken_by_variant(type(self), name, partial(_fits, value))
+                raise ArgumentError(f"{name}={value!r} is not possible; it takes {_describe(hint)}{elsewhere}")
 
     @abstractmethod
     def __call__(self, episode: Episode) -> Prediction:
@@ -182,7 +188,7 @@ def is_tuned(name: str, preset: str, dataset: str) -> bool:
 
 def list_methods(pattern: str = "*") -> list[str]:
     """Return the names of the methods that match a shell pattern."""
-    return [name for name in METHODS.names(pattern) if not METHODS[name].analysis]
+    return [name for name in METHODS.names(pattern) if not (METHODS[name].analysis or METHODS[name].hidden)]
 
 
 def parse_settings(name: str, settings: tuple[str, ...]) -> dict[str, object]:
@@ -206,14 +212,13 @@ def parse_fields(kind: type[Any], name: str, assignments: Iterable[str], example
     Raises:
         ArgumentError: a word is not `name=value`, there is no such field, or the value does not have its type.
     """
-    hints = _hints(kind)
     parsed: dict[str, object] = {}
     for word in assignments:
         key, equals, text = word.partition("=")
         if not equals:
             raise ArgumentError(f"{word!r} is not a setting; write name=value, for example {example}")
         _check_known(kind, name, [key])
-        parsed[key] = _parse(key, text, hints[key])
+        parsed[key] = _parse(kind, key, text)
     return parsed
 
 
@@ -226,10 +231,22 @@ def _hints(kind: type[Any]) -> dict[str, Any]:
 def _check_known(kind: type[Any], name: str, settings: Iterable[str]) -> None:
     known = _hints(kind)
     for setting in settings:
+        if setting not in known and setting in getattr(kind, "renamed", ()):
+            raise ArgumentError(f"setting {setting!r} of {name} is now {kind.renamed[setting]}")
+        if setting not in known and (variant := _taken_by_variant(kind, setting)):
+            raise ArgumentError(f"{setting!r} is not a setting of {name}{variant}")
         if not known:
             raise ArgumentError(f"unknown setting of {name} {setting!r}; it has none")
         if setting not in known:
             raise unknown_name(f"setting of {name}", setting, known)
+
+
+def _taken_by_variant(kind: type[Any], setting: str, takes: Callable[[Any], bool] = lambda _: True) -> str:
+    """Return, for a message, which variant of a method has a setting that takes a value; empty where none does."""
+    for variant in kind.__subclasses__():
+        if getattr(variant, "hidden", False) and setting in (hints := _hints(variant)) and takes(hints[setting]):
+            return f"; the method {variant.name} takes it"
+    return ""
 
 
 def _fits(value: object, hint: Any) -> bool:
@@ -245,15 +262,36 @@ def _fits(value: object, hint: Any) -> bool:
     return isinstance(value, int | float) if hint is float else isinstance(value, hint)
 
 
-def _parse(key: str, text: str, hint: Any) -> object:
-    """Convert a word to the first type of a hint that takes it: None, bool, numbers, tuples of them, choices."""
+def _parse(kind: type[Any], key: str, text: str) -> object:
+    """Convert a word to the first type of a field that takes it: None, bool, numbers, tuples of them, choices.
+
+    Raises:
+        ArgumentError: none does.
+    """
+    hint = _hints(kind)[key]
+    try:
+        return _read(text, hint)
+    except ValueError:
+        elsewhere = _taken_by_variant(kind, key, partial(_reads, text))
+        raise ArgumentError(f"{key}={text} is not possible; it takes {_describe(hint)}{elsewhere}") from None
+
+
+def _read(text: str, hint: Any) -> object:
     kinds = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
     for kind in sorted(kinds, key=lambda kind: kind is not types.NoneType):  # every text is a word, "none" as well
         try:
             return _convert(text, kind)
         except (KeyError, ValueError):
             continue
-    raise ArgumentError(f"{key}={text} is not possible; it takes {_describe(hint)}")
+    raise ValueError(text)
+
+
+def _reads(text: str, hint: Any) -> bool:
+    try:
+        _read(text, hint)
+    except ValueError:
+        return False
+    return True
 
 
 def _convert(text: str, kind: Any) -> object:
