@@ -33,8 +33,6 @@ LATTICE = 28
 """Points along a side at which reliability is measured: far finer than the cells of masks and what smooths them."""
 PENALTIES = tuple(10.0**step for step in torch.arange(2.0, -4.25, -0.5).tolist())
 """Ridge penalties that leave-one-out chooses from, as shares of the largest eigenvalue; of equals the first."""
-_SOLVED_SIDE = 56
-"""Pixels along a side at which the temperature of common evidence is first solved for."""
 
 
 @dataclass(frozen=True)
@@ -408,12 +406,13 @@ def effective_area(weights: Float[Tensor, "maps height width"]) -> Float[Tensor,
 
 
 def sharpen(maps: Float[Tensor, "maps height width"], area: float) -> Float[Tensor, "maps height width"]:
-    """Return maps times the number at which the effective area of their softmax over pixels is a given one.
+    """Return maps, less their maxima, times the number at which their softmax over pixels has a given effective area.
 
     The entropy of `softmax(t E)` falls as t grows, from that of an even map at `t = 0` to that of the maxima alone, so
-    there is one such t; it is found by Newton's steps in `log t`, to a thousandth of the area. An area of 1 gives zeros
-    (the image), and one that is smaller than that of the maxima gives 0 there and minus infinity elsewhere (the peak),
-    as does any area below 1 for maps that are the same everywhere.
+    one such t is found by bisection of `log t`. It depends on how often each value occurs, so values are counted: below
+    the maximum, in bins of 1/256 of an octave over 16 octaves. That is right to a thousandth of the area. An area of 1
+    gives zeros (the image), and one that is smaller than that of the maxima leaves them alone (the peak), as does any
+    area below 1 for maps that are the same everywhere.
 
     Args:
         maps: `E`, in nats.
@@ -421,49 +420,18 @@ def sharpen(maps: Float[Tensor, "maps height width"], area: float) -> Float[Tens
     """
     check_interval("area", area, 0.0, 1.0)
     below = maps - maps.amax((1, 2), keepdim=True)
-    if area == 1.0:
-        return torch.zeros_like(below)
-    peak = (below == 0).flatten(1).sum(1) >= area * below[0].numel()
-    log_t = below.new_full((len(below),), torch.inf)
-    log_t[~peak] = _solve_area(below[~peak], area)
-    return torch.where(below == 0, 0.0, below * log_t.exp()[:, None, None])
-
-
-def _solve_area(below: Float[Tensor, "maps height width"], area: float) -> Float[Tensor, " maps"]:
-    """Return the logarithm of t at which `softmax(t below)` has an effective area; maxima are 0."""
-    stride = max(1, min(below.shape[1:]) // _SOLVED_SIDE)
-    coarse = below[:, stride // 2 :: stride, stride // 2 :: stride].flatten(1)
-    log_t = _newton(coarse, area, (-1.0 / coarse.mean(1).clamp_max(-1e-12)).log())
-    return log_t if stride == 1 else _newton(below.flatten(1), area, log_t)
-
-
-def _newton(below: Float[Tensor, "maps pixels"], area: float, log_t: Float[Tensor, " maps"]) -> Float[Tensor, " maps"]:
-    """Solve for `log t` from a guess; each map until it is right to a thousandth, or sixty steps."""
-    target = math.log(area * below.shape[1])
-    log_t = log_t.clamp(-59.0, 59.0)
-    low, high = torch.full_like(log_t, -60.0), torch.full_like(log_t, 60.0)
-    rows = torch.arange(len(log_t), device=log_t.device)
-    for _ in range(60):
-        t = log_t[rows].exp()
-        relative = (t[:, None] * below).exp_()
-        total = relative.sum(1)
-        mean = _dot(relative, below) / total
-        excess = total.log() - t * mean - target  # of the entropy, in nats
-        unsolved = excess.abs() >= 1e-3
-        if not bool(unsolved.any()):
-            break
-        variance = _dot(relative.mul_(below), below) / total - mean.square()
-        if not bool(unsolved.all()):
-            rows, below, t, excess, variance = (one[unsolved] for one in (rows, below, t, excess, variance))
-        here = log_t[rows]
-        low[rows] = torch.where(excess > 0, here, low[rows])
-        high[rows] = torch.where(excess > 0, high[rows], here)
-        # A step of Newton's is at most a factor of e: where the entropy is level it would leap out of reach.
-        step = here + (excess / (t.square() * variance).clamp_min(1e-12)).clamp(-1.0, 1.0)
-        safe = (step > low[rows]) & (step < high[rows])
-        log_t[rows] = torch.where(safe, step, (low[rows] + high[rows]) / 2)
-    return log_t
-
-
-def _dot(first: Float[Tensor, "rows n"], second: Float[Tensor, "rows n"]) -> Float[Tensor, " rows"]:
-    return torch.bmm(first[:, None], second[:, :, None])[:, 0, 0]
+    depth, deepest = -below.flatten(1), -below.amin((1, 2)).double()[:, None]
+    octaves = (depth / depth.amax(1, keepdim=True)).nan_to_num().clamp(2.0**-16, 1.0).log2()
+    bins = (-256.0 * octaves).round().long()
+    counts = bins.new_zeros(len(maps), 16 * 256 + 1).scatter_add_(1, bins, torch.ones_like(bins)).double()
+    depths = deepest * torch.exp2(torch.arange(counts.shape[1], device=maps.device) / -256.0)
+    depths[:, -1] = 0.0  # the maxima
+    low, high = deepest.new_full((len(maps),), -60.0), deepest.new_full((len(maps),), 60.0)
+    for _ in range(25):
+        middle = (low + high) / 2
+        scores = -middle.exp()[:, None] * depths
+        weights = counts * scores.exp()
+        total = weights.sum(1)
+        even = total.log() - (weights * scores).sum(1) / total > math.log(area * depth.shape[1])
+        low, high = torch.where(even, middle, low), torch.where(even, high, middle)
+    return below * low.exp().to(maps)[:, None, None]
