@@ -1,17 +1,19 @@
-# Every target sets up what it needs in .venv; a second call starts at once.
+# Every target sets up what it needs in .venv and no more; a second call starts at once.
 PYTHON ?= python3
 BIN := .venv/bin
-STAMP := .venv/.installed
 
-.PHONY: demo test bench test-lowest lint docs clean
+.PHONY: demo test test-all bench test-lowest lint docs clean
 
-demo: $(STAMP)  ## run FCL on sample photos and draw its evidence into demo/
+demo: .venv/.has-demo,fast  ## run FCL on sample photos and draw its evidence into demo/
 	$(BIN)/faircontext demo --out demo
 
-test: $(STAMP)  ## run the tests; FAIRCONTEXT_DATA adds those that need labelled images
-	$(BIN)/python -m pytest -n auto --dist loadfile
+test: .venv/.has-test  ## run the quick tests; FAIRCONTEXT_DATA adds those that need labelled images
+	$(BIN)/python -m pytest -n auto --dist worksteal
 
-bench: $(STAMP)  ## run the tests of how long things take, one after the other, and print the table of engines
+test-all: .venv/.has-dev  ## run every test but those of time, with ten times the examples
+	$(BIN)/python -m pytest -n auto --dist worksteal -m 'not timing' --hypothesis-profile=all --junitxml=.venv/tests.xml
+
+bench: .venv/.has-test  ## run the tests of how long things take, one after the other, and print the table of engines
 	$(BIN)/python -m pytest -m timing
 	$(BIN)/python benchmarks/engines.py --json benchmarks/results.json
 
@@ -20,21 +22,22 @@ test-lowest:  ## run the tests against the lowest versions that are declared, in
 	.venv-lowest/bin/pip install --quiet --editable '.[checkpoints,client,corruptions,demo,serve]' -c tests/lowest.txt beartype hypothesis jsonschema pytest pytest-xdist scikit-learn torchcam torchmetrics
 	.venv-lowest/bin/python -m pytest -o addopts= -o filterwarnings=default -m 'not timing'
 
-lint: $(STAMP)  ## style, formatting, types and who imports whom
+lint: .venv/.has-lint  ## style, formatting, types and who imports whom
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 
-docs: $(STAMP)  ## build the documentation into site/
+docs: .venv/.has-docs  ## build the documentation into site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
-$(STAMP): pyproject.toml
+# The extras that follow "has-", installed; those that other targets needed stay.
+.venv/.has-%: pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "faircontext needs Python 3.11 or newer; name one with: make PYTHON=python3.11 $(MAKECMDGOALS)" >&2; exit 1; }
-	@echo "setting up .venv (once; downloads PyTorch, which takes minutes) ..."
-	$(PYTHON) -m venv .venv
-	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@echo "setting up .venv for: $* (once; downloads PyTorch, which takes minutes) ..."
+	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[$*]'
 	@touch $@
 
 clean:  ## remove everything that the other targets made

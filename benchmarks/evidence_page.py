@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from faircontext.metrics.stats import average_interval, bootstrap_mean, paired_bootstrap
+from faircontext.metrics.bootstrap import average_interval, bootstrap_mean, paired_bootstrap
 from faircontext.report.style import BLACK, BLUE, GREEN, GREY, ORANGE, PAGE, PURPLE, VERMILION, styled
 
 __all__ = ["draw", "halves", "shown", "tables"]

@@ -59,7 +59,7 @@ def outcome(folder: Path) -> tuple[Any, dict[str, bytes]]:
     """Return a run's rows, without times, and its last states."""
     paths = sorted((folder / "state").glob("*.safetensors"))
     last = {path.name[7:]: path.read_bytes() for path in paths if path.name[:6] == paths[-1].name[:6]}
-    return load_run(folder).rows.drop_columns(["seconds"]), last
+    return load_run(folder).rows.drop_columns(["seconds", "shared_seconds"]), last
 
 
 def check_kills(plan: Plan, out: Path, engine: Engine, moments: int, seed: int, rows: int) -> int:

@@ -49,7 +49,7 @@ def records(folder: Path) -> pa.Table:
     run = load_run(folder)
     if not run.complete:
         raise SystemExit(f"{folder} is not complete")
-    return run.rows.drop_columns(["seconds"])
+    return run.rows.drop_columns(["seconds", "shared_seconds"])
 
 
 def differences(first: pa.Table, second: pa.Table, tolerance: float = 0.0) -> str:

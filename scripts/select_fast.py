@@ -18,8 +18,8 @@ import pyarrow.compute as pc
 import torch
 
 from faircontext.methods import FCLVariants
+from faircontext.metrics.bootstrap import paired_bootstrap
 from faircontext.metrics.scores import Comparison
-from faircontext.metrics.stats import paired_bootstrap
 from faircontext.runs.store import load_runs
 
 SAVED = 0.6
@@ -41,7 +41,8 @@ class Answers:
 
 def pairs_of(settings: Mapping[str, Any], classes: int) -> int:
     """Return how many pairs of candidates are encoded where an image is calibrated."""
-    return FCLVariants(leaders=settings["leaders"]).pairs(torch.arange(min(settings["k"], classes))).shape[1]
+    ranking = torch.arange(min(settings["k"], classes))
+    return FCLVariants(pairs=settings["pairs"]).choose_pairs(ranking).shape[1]
 
 
 def encoded(row: Mapping[str, Any], settings: Mapping[str, Any], views: int, classes: int) -> int:
@@ -57,11 +58,11 @@ def read(folder: Path, labels: Sequence[str]) -> dict[str, Answers]:
         config = run.document["config"]
         dataset = config["dataset"]
         for label in labels:
-            settings = config["methods"].get(f"fcl_variants-{label}")
+            settings = config["methods"].get(f"fcl-{label}")
             if settings is None:
                 continue
             rows = run.rows.filter(
-                pc.and_(pc.equal(run.rows["method"], f"fcl_variants-{label}"), pc.equal(run.rows["error"], ""))
+                pc.and_(pc.equal(run.rows["method"], f"fcl-{label}"), pc.equal(run.rows["error"], ""))
             )
             for row in rows.to_pylist():
                 count = encoded(row, settings, config["views"]["count"], dataset["classes"])

@@ -1,6 +1,6 @@
 """Select the rule of `fcl(safe=True)` on half of a study's images, and report it on the other half.
 
-Usage: python scripts/select_safe.py ablations/lite0-text [--label fcl_variants-base]
+Usage: python scripts/select_safe.py ablations/lite0-text [--label fcl-base]
 
 A rule says, from the image's own quantities, whether calibration may change exploration's answer: each is a threshold
 on one quantity. The first half of each data set's images, in the order of the run, which the seed mixes, chooses; the
@@ -185,7 +185,7 @@ def report(images: Sequence[Image]) -> Iterator[str]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--label", default="fcl_variants-base")
+    parser.add_argument("--label", default="fcl-base")
     options = parser.parse_args()
     for line in report(read(options.folder, options.label)):
         print(line)

@@ -20,7 +20,7 @@ from faircontext.datasets import Dataset, load_dataset
 from faircontext.files import to_json, write_whole
 from faircontext.imageio import load_image
 from faircontext.metrics import auroc, auroc_draws
-from faircontext.metrics.stats import ENDS
+from faircontext.metrics.bootstrap import percentile_interval
 from faircontext.runs.orders import choose
 from faircontext.runs.unknown import SCORES, Rejection
 
@@ -97,8 +97,8 @@ def summarise(rows: Sequence[dict[str, Any]]) -> list[str]:
 
 
 def _with(value: float, draws: np.ndarray) -> str:
-    low, high = np.quantile(draws, ENDS)
-    return f"{value:+.3f} ({low:+.3f} to {high:+.3f})"
+    interval = percentile_interval(value, draws)
+    return f"{value:+.3f} ({interval.low:+.3f} to {interval.high:+.3f})"
 
 
 if __name__ == "__main__":

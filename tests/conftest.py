@@ -1,5 +1,6 @@
 """The real lite backbone, real photos and small deterministic images; each is made once and shared by all tests."""
 
+import gc
 import os
 import shutil
 from collections.abc import Callable, Iterator
@@ -10,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import settings
 
 os.environ["FAIRCONTEXT_CACHE"] = "off"  # features are computed, unless a test is about the cache
 os.environ["HF_HUB_OFFLINE"] = "1"  # nothing is fetched in tests
@@ -20,12 +22,17 @@ if "PYTEST_XDIST_WORKER" in os.environ:  # tests run side by side: one thread fo
 from PIL import Image
 
 from faircontext import FCL, Backbone, Episode, LabelSpace, ViewRecipe, ZeroShot, create_backbone, load_image
+from faircontext.backbones import lite as backbones_lite
 from faircontext.datasets.spec import Dataset, Sample
 from faircontext.runs.plan import Plan
 from faircontext.runs.setup import Setup
 from faircontext.system import resident_mb
 from helpers import CLASSES, give_memory_back
 from tiny_clip import write_model, write_narrow
+
+for profile, examples in {"quick": 20, "all": 200}.items():  # what a busy machine takes says nothing: no deadline
+    settings.register_profile(profile, max_examples=examples, deadline=None)
+settings.load_profile("quick")
 
 PHOTOS = {
     "astronaut": "astronaut.png",
@@ -38,6 +45,12 @@ PHOTOS = {
 
 KEPT = pytest.StashKey[float]()
 """MB that the process had when memory was last given back."""
+
+
+def pytest_collection_finish() -> None:
+    """Take what imports have made out of the collector's sight: it looked through all of it again and again."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -103,6 +116,39 @@ def lite0() -> Backbone:
     return create_backbone("lite0")
 
 
+@pytest.fixture(scope="session")
+def create_lite() -> Callable[..., Backbone]:
+    """Return a function that creates the default backbone on pictures of 64 x 64, a twelfth of the work: where what it
+    sees does not matter, it stands for the default one, with its tokenizer, its text tower and its settings."""
+
+    def create(precision: str = "auto") -> Backbone:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setitem(backbones_lite._IMAGE_SIZES, "lite0", 64)
+            return create_backbone("lite0", precision=precision)
+
+    return create
+
+
+@pytest.fixture(scope="session")
+def lite(create_lite: Callable[..., Backbone]) -> Backbone:
+    """The default backbone on small pictures, in the precision that it chooses here."""
+    return create_lite()
+
+
+@pytest.fixture(scope="session")
+def lite_fp32(create_lite: Callable[..., Backbone]) -> Backbone:
+    """The same in float32."""
+    return create_lite("fp32")
+
+
+@pytest.fixture(scope="session")
+def lite_double(create_lite: Callable[..., Backbone]) -> Backbone:
+    """A copy of it whose text tower computes in float64."""
+    backbone = create_lite()
+    backbone.text_tower.double()
+    return backbone
+
+
 @pytest.fixture(scope="module")
 def lite0_fp32() -> Backbone:
     """The default backbone in float32."""
@@ -124,18 +170,10 @@ def lite0_each(request: pytest.FixtureRequest) -> Backbone:
     return backbone
 
 
-@pytest.fixture(scope="module")
-def lite0_double() -> Backbone:
-    """A private copy of the default backbone whose text tower computes in float64."""
-    backbone = create_backbone("lite0")
-    backbone.text_tower.double()
-    return backbone
-
-
 @pytest.fixture(scope="session")
-def labels(lite0: Backbone) -> LabelSpace:
+def labels(lite: Backbone) -> LabelSpace:
     """Ten classes, the five that the photos show among them."""
-    return LabelSpace(CLASSES, lite0)
+    return LabelSpace(CLASSES, lite)
 
 
 @pytest.fixture(scope="session")

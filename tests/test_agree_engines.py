@@ -11,6 +11,8 @@ import pytest
 from faircontext.imageio import read_image
 from faircontext.runs.runner import answer_here, carry_out
 
+pytestmark = pytest.mark.slow
+
 SCRIPT = Path(__file__).parents[1] / "scripts" / "agree_engines.py"
 
 

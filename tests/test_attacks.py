@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 from torch import Tensor
 
 from faircontext import Backbone, Episode, FairContextError, LabelSpace, ViewRecipe, ZeroShot
@@ -28,7 +28,6 @@ def cross_entropy(weights: Tensor) -> Callable[[Tensor], Tensor]:
 
 
 @given(seed=st.integers(0, 2**31 - 1), eps=st.sampled_from([1 / 255, 4 / 255, 0.1, 0.7]))
-@settings(max_examples=25, deadline=None)
 def test_on_a_linear_model_it_ends_in_the_corner_of_the_gradients_sign(seed: int, eps: float) -> None:
     """The gradient's sign never changes there: enough steps from any start end in the corner, the best there is."""
     x, weights = linear(seed)
@@ -44,7 +43,6 @@ def test_on_a_linear_model_it_ends_in_the_corner_of_the_gradients_sign(seed: int
     steps=st.integers(1, 5),
     step=st.floats(0.0, 2.0),
 )
-@settings(max_examples=50, deadline=None)
 def test_it_never_leaves_what_it_may_change(seed: int, eps: float, steps: int, step: float) -> None:
     x, weights = linear(seed)
     point = pgd(lambda p: (torch.sin(9 * p) * weights[0]).sum(), x, eps, steps, step, np.random.default_rng(seed))

@@ -6,7 +6,7 @@ import numpy as np
 import PIL.Image
 import pytest
 import torch
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 from torch import Tensor
 
 from faircontext import MTA, TPT, TTL, ZERO, Backbone, Episode, LabelSpace, ViewRecipe, create_method, list_methods
@@ -176,7 +176,6 @@ def test_shear_moves_each_line_by_at_most_three_percent_of_its_place(level: floa
 
 
 @given(SEEDS, st.integers(0, 5), st.sampled_from([1, 8, 32]))
-@settings(deadline=None, max_examples=25)
 def test_a_mixture_is_a_picture_of_the_same_shape_and_its_stream_determines_it(
     seed: int, number: int, size: int
 ) -> None:

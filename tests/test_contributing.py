@@ -13,6 +13,8 @@ import pytest
 from coop_trees import draw
 from packages import install, run
 
+pytestmark = pytest.mark.process
+
 RECIPES = (Path(__file__).parents[1] / "CONTRIBUTING.md").read_text(encoding="utf-8").split("\n## ")
 
 
@@ -46,6 +48,7 @@ def site(tmp_path: Path) -> Path:
     return tmp_path / "site"
 
 
+@pytest.mark.smoke
 def test_a_method(site: Path, tiny_folder: Callable[[str], Path]) -> None:
     listing, classify = follow("Add a method", site)
     done = run(site, [listing, [*classify, "--backbone", f"local-dir:{tiny_folder('clip')}"]])

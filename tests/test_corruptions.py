@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -134,3 +135,23 @@ def test_a_library_that_cannot_be_imported_is_one_line(monkeypatch: pytest.Monke
     monkeypatch.setitem(sys.modules, "imagecorruptions", None)
     with pytest.raises(FairContextError, match=r"imagecorruptions-imaug cannot be imported: .*halted.*; pip install"):
         check_library()
+
+
+@pytest.mark.parametrize("library", ["libGL.so.1", "libgthread-2.0.so.0"])
+def test_a_library_of_a_display_that_is_missing_is_named_with_the_package_that_needs_none(
+    library: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "cv2.py").write_text(
+        f'raise ImportError("{library}: cannot open shared object file: No such file or directory")'
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    for module in [name for name in sys.modules if name.partition(".")[0] in ("cv2", "imagecorruptions")]:
+        monkeypatch.delitem(sys.modules, module)
+    monkeypatch.setattr("faircontext.corruptions._version", lambda name: None if name == "imagecorruptions" else "4.9")
+    with pytest.raises(FairContextError) as refused:
+        check_library()
+    assert str(refused.value) == (
+        f"imagecorruptions-imaug cannot be imported: {library}: cannot open shared object file: No such file or "
+        "directory; of a display, which OpenCV can do without: pip uninstall -y opencv-python, then: pip install "
+        "--force-reinstall opencv-python-headless"
+    )

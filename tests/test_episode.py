@@ -99,9 +99,10 @@ def test_masked_features_are_those_of_the_image_with_blackened_cells(
     masks, features = episode.masked_features(18, GRIDS, 0.5, "black")
     assert features.shape == (18, 384)
     x, cells = episode.x.clone(), masks.cells[17]
-    for row in range(224):
-        for column in range(224):
-            if cells[row * len(cells) // 224, column * len(cells) // 224]:
+    size = x.shape[-1]
+    for row in range(size):
+        for column in range(size):
+            if cells[row * len(cells) // size, column * len(cells) // size]:
                 x[:, row, column] = 0
     assert same_bits(features[17], episode.backbone.encode_image(x[None])[0])
 

@@ -5,7 +5,7 @@ from itertools import combinations, product
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 
 from faircontext.evidence import BLOCKS, LATTICE, Evidence, Masks, cell_of, sample_masks, sum_masks
 from faircontext.metrics.saliency import rank_correlation
@@ -162,7 +162,6 @@ def test_the_standard_error_is_the_spread_over_sets_of_masks():
 
 
 @given(st.integers(0, 1000), st.sampled_from([0.0, 0.03, 0.1, 0.5]), st.integers(5, 30), st.integers(5, 30))
-@settings(deadline=None, max_examples=30)
 def test_spreading_is_the_weighted_sum_of_smoothed_masks(seed, smoothing, height, width):
     masks, weights = draw(12, seed=seed), normal(12, 2, seed=seed)
 
@@ -246,7 +245,6 @@ def test_constant_importance_has_no_evidence():
 
 
 @given(st.integers(0, 100), st.sampled_from(["paper", "centred", "least-squares"]))
-@settings(deadline=None, max_examples=20)
 def test_values_are_finite_and_between_their_bounds(seed, estimator):
     evidence = Evidence(normal(25, 3, seed=seed).float(), draw(25, seed=seed), 24, 24, estimator, 0.1)
     assert evidence.maps.isfinite().all()

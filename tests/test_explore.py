@@ -3,7 +3,7 @@ from itertools import pairwise
 
 import pytest
 import torch
-from hypothesis import assume, given, settings, strategies as st
+from hypothesis import assume, given, strategies as st
 
 from faircontext.explore import explore, rank_classes, select_confident
 from oracles import exploration as oracle
@@ -37,7 +37,6 @@ def decided_by_rounding(scores, count):
 
 
 @given(tables(), st.integers(1, 10), st.sampled_from(["vote", "mean"]))
-@settings(deadline=None, max_examples=200)
 def test_phi_k_counts_as_by_hand(table, k, aggregation):
     views, columns, rho = table
     scores = [[2.0 * view[c] for c in columns] for view in views]
@@ -57,7 +56,6 @@ def test_phi_k_counts_as_by_hand(table, k, aggregation):
 
 
 @given(st.integers(0, 10_000), st.integers(1, 70), st.integers(1, 30), st.sampled_from(["vote", "mean"]))
-@settings(deadline=None, max_examples=50)
 def test_phi_k_counts_as_by_hand_on_random_features(seed, views, classes, aggregation):
     generator = torch.Generator().manual_seed(seed)
     features = torch.randn(views, 8, generator=generator, dtype=torch.float64)

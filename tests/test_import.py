@@ -73,6 +73,8 @@ assert create_method("fcl", masks=2)(episode).fallback is None
 """
 
 
+@pytest.mark.smoke
+@pytest.mark.process
 def test_core_and_lite_work_without_what_only_other_parts_need() -> None:
     assert "faircontext.methods.fcl" in CORE
     assert "faircontext.backbones.lite" in CORE
@@ -101,6 +103,7 @@ print(lifetime_peak_mb())
 """
 
 
+@pytest.mark.process
 def test_every_module_imports_and_a_run_is_locked_without_what_only_posix_has(tmp_path: Path) -> None:
     assert "faircontext.runs.store" in MODULES
     words = [sys.executable, "-W", "ignore", "-c", WITHOUT_POSIX, str(tmp_path / "run")]

@@ -35,61 +35,61 @@ class CountingLite(Lite):
         (("cat " * 200,), "more than the 128 that lite0 reads"),
     ],
 )
-def test_names_that_cannot_be_used_are_refused(lite0: Backbone, names: tuple[str, ...], message: str) -> None:
+def test_names_that_cannot_be_used_are_refused(lite: Backbone, names: tuple[str, ...], message: str) -> None:
     with pytest.raises(LabelError, match=message):
-        LabelSpace(names, lite0)
+        LabelSpace(names, lite)
 
 
-def test_a_template_that_cannot_be_used_is_refused(lite0: Backbone) -> None:
+def test_a_template_that_cannot_be_used_is_refused(lite: Backbone) -> None:
     with pytest.raises(LabelError, match="exactly one"):
-        LabelSpace(["cat"], lite0, ["a photo."])
+        LabelSpace(["cat"], lite, ["a photo."])
 
 
-def test_no_template_at_all_is_refused(lite0: Backbone) -> None:
+def test_no_template_at_all_is_refused(lite: Backbone) -> None:
     with pytest.raises(LabelError, match="template"):
-        LabelSpace(["cat"], lite0, ())
+        LabelSpace(["cat"], lite, ())
 
 
-def test_one_string_is_not_taken_for_a_list_of_letters(lite0: Backbone) -> None:
+def test_one_string_is_not_taken_for_a_list_of_letters(lite: Backbone) -> None:
     with pytest.raises(LabelError, match="names"):
-        LabelSpace("cat", lite0)
+        LabelSpace("cat", lite)
 
 
-def test_names_are_kept_as_given(lite0: Backbone) -> None:
-    labels = LabelSpace(["fire_truck", "Cat"], lite0)
+def test_names_are_kept_as_given(lite: Backbone) -> None:
+    labels = LabelSpace(["fire_truck", "Cat"], lite)
     assert labels.names == ("fire_truck", "Cat")
     assert labels.prompts[0].texts == ("a photo of a fire truck.", "a photo of a Cat.")
     assert len(labels) == 2
 
 
-def test_text_features_are_the_backbones_per_template(lite0: Backbone) -> None:
+def test_text_features_are_the_backbones_per_template(lite: Backbone) -> None:
     names = ("cat", "dog", "snail")
-    labels = LabelSpace(names, lite0, GENERIC)
-    expected = torch.stack([lite0.encode_text(lite0.tokenize(names, template)) for template in GENERIC])
+    labels = LabelSpace(names, lite, GENERIC)
+    expected = torch.stack([lite.encode_text(lite.tokenize(names, template)) for template in GENERIC])
     assert labels.text.shape == (7, 3, 384)
     assert same_bits(labels.text, expected)
 
 
-def test_zero_shot_features_are_the_unit_mean_over_templates(lite0: Backbone) -> None:
-    labels = LabelSpace(("cat", "dog", "snail"), lite0, GENERIC)
+def test_zero_shot_features_are_the_unit_mean_over_templates(lite: Backbone) -> None:
+    labels = LabelSpace(("cat", "dog", "snail"), lite, GENERIC)
     expected = F.normalize(labels.text.double().mean(0), dim=-1)
     torch.testing.assert_close(labels.zero_shot_text.double(), expected, rtol=0, atol=1e-6)
-    single = LabelSpace(("cat", "dog", "snail"), lite0)
+    single = LabelSpace(("cat", "dog", "snail"), lite)
     assert same_bits(single.zero_shot_text, single.text[0])
 
 
-def test_features_do_not_depend_on_the_other_classes(lite0: Backbone) -> None:
+def test_features_do_not_depend_on_the_other_classes(lite: Backbone) -> None:
     names = [f"{colour} {thing}" for colour in ("red", "green", "dark blue") for thing in "abcdefghijklmnopqrstuvwxyz"]
-    forward, backward = LabelSpace(names, lite0).text[0], LabelSpace(names[::-1], lite0).text[0]
+    forward, backward = LabelSpace(names, lite).text[0], LabelSpace(names[::-1], lite).text[0]
     assert len(names) > 64  # more than one batch
     torch.testing.assert_close(forward, backward.flip(0), rtol=0, atol=1e-6)
 
 
-def test_prepended_features_have_the_initial_tokens_before_the_prompt(lite0: Backbone) -> None:
-    labels = LabelSpace(("cat", "dog"), lite0, ("a photo of a {}.", "art of the {}."))
-    assert same_bits(labels.initial_tokens, lite0.context_of(CONTEXT))
+def test_prepended_features_have_the_initial_tokens_before_the_prompt(lite: Backbone) -> None:
+    labels = LabelSpace(("cat", "dog"), lite, ("a photo of a {}.", "art of the {}."))
+    assert same_bits(labels.initial_tokens, lite.context_of(CONTEXT))
     for index, prompts in enumerate(labels.prompts):
-        expected = lite0.encode_text(prompts, lite0.context_of(CONTEXT), "prepend")
+        expected = lite.encode_text(prompts, lite.context_of(CONTEXT), "prepend")
         assert same_bits(labels.prepend(index, labels.initial_tokens), expected)
         assert (expected - labels.text[index]).abs().max() > 1e-3
 
@@ -101,7 +101,7 @@ def test_constants_are_encoded_once() -> None:
     for _ in range(2):
         assert labels.text.shape == (2, 2, 384)
         assert labels.zero_shot_text.shape == (2, 384)
-    assert backbone.encoded == 8
+    assert backbone.encoded == 4
 
 
 # Names that are too long
@@ -109,17 +109,17 @@ def test_constants_are_encoded_once() -> None:
 LONG = " ".join(["dog"] * 200)
 
 
-def test_a_name_that_is_too_long_is_refused_by_name_and_limit(lite0: Backbone) -> None:
+def test_a_name_that_is_too_long_is_refused_by_name_and_limit(lite: Backbone) -> None:
     with pytest.raises(
         LabelError, match=r"^prompt 'a photo of a dog dog .* has 207 tokens, more than the 128 that lite0"
     ):
-        LabelSpace(("cat", LONG), lite0)
+        LabelSpace(("cat", LONG), lite)
 
 
-def test_a_truncated_prompt_keeps_its_end_token_and_room_for_learnable_tokens(lite0: Backbone) -> None:
-    labels = LabelSpace(("cat", LONG), lite0, truncate=True)
+def test_a_truncated_prompt_keeps_its_end_token_and_room_for_learnable_tokens(lite: Backbone) -> None:
+    labels = LabelSpace(("cat", LONG), lite, truncate=True)
     (prompts,) = labels.prompts
-    whole = lite0.tokenize(("cat", LONG), "a photo of a {}.")
+    whole = lite.tokenize(("cat", LONG), "a photo of a {}.")
     assert prompts.ids.shape == (2, 124)
     assert prompts.ids[1, :-1].tolist() == whole.ids[1, :123].tolist()
     assert int(prompts.ids[1, -1]) == int(whole.ids[1, -1])
@@ -127,8 +127,8 @@ def test_a_truncated_prompt_keeps_its_end_token_and_room_for_learnable_tokens(li
     assert labels.warnings() == [f"cut to what lite0 reads: {LONG[:60]} ..."]
 
 
-def test_prompts_that_fit_are_left_as_they_are(lite0: Backbone) -> None:
-    plain, truncated = (LabelSpace(("cat", "dog"), lite0, truncate=truncate) for truncate in (False, True))
+def test_prompts_that_fit_are_left_as_they_are(lite: Backbone) -> None:
+    plain, truncated = (LabelSpace(("cat", "dog"), lite, truncate=truncate) for truncate in (False, True))
     assert same_bits(plain.prompts[0].ids, truncated.prompts[0].ids)
     assert truncated.warnings() == []
 
@@ -137,15 +137,15 @@ def test_prompts_that_fit_are_left_as_they_are(lite0: Backbone) -> None:
 
 
 @pytest.mark.parametrize("templates", [("a photo of a {}.",), ("a photo of a {}.", "art of the {}.")])
-def test_names_that_the_text_model_reads_alike_are_remarked_on(lite0: Backbone, templates: tuple[str, ...]) -> None:
+def test_names_that_the_text_model_reads_alike_are_remarked_on(lite: Backbone, templates: tuple[str, ...]) -> None:
     names = ("\U00012000", "cat", "\U00012001", "Cat", "caf\u00e9", "cafe")  # of a script that it has no letter of
-    assert LabelSpace(names, lite0, templates).warnings() == [
+    assert LabelSpace(names, lite, templates).warnings() == [
         "lite0 reads these class names alike: \U00012000, \U00012001; caf\u00e9, cafe; they tie, and the first wins"
     ]
 
 
-def test_a_check_is_run_once_and_again_after_it_has_failed(lite0: Backbone) -> None:
-    labels, calls = LabelSpace(["cat"], lite0), []
+def test_a_check_is_run_once_and_again_after_it_has_failed(lite: Backbone) -> None:
+    labels, calls = LabelSpace(["cat"], lite), []
 
     def check() -> None:
         calls.append(1)
@@ -165,33 +165,33 @@ def test_a_check_is_run_once_and_again_after_it_has_failed(lite0: Backbone) -> N
 DESCRIBED = {"cat": ["A cat purrs.", "A small animal with whiskers."], "Dog": ["A dog barks."], "fire truck": ["Red."]}
 
 
-def test_descriptions_alone_are_the_prompts(lite0: Backbone) -> None:
-    labels = LabelSpace(("dog", "cat"), lite0, descriptions=DESCRIBED)
+def test_descriptions_alone_are_the_prompts(lite: Backbone) -> None:
+    labels = LabelSpace(("dog", "cat"), lite, descriptions=DESCRIBED)
     assert labels.templates == ()
     assert labels.descriptions == (("A dog barks.",), ("A cat purrs.", "A small animal with whiskers."))
     flat = [*labels.descriptions[0], *labels.descriptions[1]]
-    each = lite0.encode_text(lite0.tokenize(flat, "{}")).double()
+    each = lite.encode_text(lite.tokenize(flat, "{}")).double()
     expected = torch.stack([each[0], F.normalize(each[1:].mean(0), dim=-1)])
     torch.testing.assert_close(labels.zero_shot_text.double(), expected, rtol=0, atol=1e-6)
     assert labels.text.shape == (1, 2, 384)
     assert labels.summary == "1 to 2 descriptions of each class"
 
 
-def test_descriptions_and_templates_are_one_ensemble(lite0: Backbone) -> None:
-    labels = LabelSpace(("dog", "cat"), lite0, GENERIC[:2], descriptions=DESCRIBED)
+def test_descriptions_and_templates_are_one_ensemble(lite: Backbone) -> None:
+    labels = LabelSpace(("dog", "cat"), lite, GENERIC[:2], descriptions=DESCRIBED)
     assert len(labels.prompts) == 1
     assert labels.prompts[0].counts == (3, 4)
     texts = [template.replace("{}", "dog") for template in GENERIC[:2]] + ["A dog barks."]
-    each = lite0.encode_text(lite0.tokenize(texts, "{}")).double()
+    each = lite.encode_text(lite.tokenize(texts, "{}")).double()
     expected = F.normalize(each.mean(0), dim=-1)
     torch.testing.assert_close(labels.zero_shot_text[0].double(), expected, rtol=0, atol=1e-6)
 
 
-def test_descriptions_that_are_a_filled_template_are_that_template(lite0: Backbone) -> None:
+def test_descriptions_that_are_a_filled_template_are_that_template(lite: Backbone) -> None:
     names = ("dog", "fire_truck")
-    labels = LabelSpace(names, lite0, descriptions=[["a photo of a {}."], ["a photo of a fire truck."]])
-    assert same_bits(labels.zero_shot_text, LabelSpace(names, lite0).zero_shot_text)
-    assert same_bits(*(space.prepend(0, space.initial_tokens) for space in (labels, LabelSpace(names, lite0))))
+    labels = LabelSpace(names, lite, descriptions=[["a photo of a {}."], ["a photo of a fire truck."]])
+    assert same_bits(labels.zero_shot_text, LabelSpace(names, lite).zero_shot_text)
+    assert same_bits(*(space.prepend(0, space.initial_tokens) for space in (labels, LabelSpace(names, lite))))
 
 
 @pytest.mark.parametrize(
@@ -205,23 +205,23 @@ def test_descriptions_that_are_a_filled_template_are_that_template(lite0: Backbo
         ),
     ],
 )
-def test_descriptions_that_cannot_be_used_are_refused(lite0: Backbone, descriptions: object, message: str) -> None:
+def test_descriptions_that_cannot_be_used_are_refused(lite: Backbone, descriptions: object, message: str) -> None:
     with pytest.raises(LabelError, match=message):
-        LabelSpace(("cat", "snail"), lite0, descriptions=descriptions)
+        LabelSpace(("cat", "snail"), lite, descriptions=descriptions)
 
 
-def test_truncated_descriptions_are_told_by_their_class(lite0: Backbone) -> None:
-    labels = LabelSpace(("cat", "dog"), lite0, descriptions=[["a", "b"], ["c", "word " * 200]], truncate=True)
+def test_truncated_descriptions_are_told_by_their_class(lite: Backbone) -> None:
+    labels = LabelSpace(("cat", "dog"), lite, descriptions=[["a", "b"], ["c", "word " * 200]], truncate=True)
     assert labels.warnings() == ["cut to what lite0 reads: dog ..."]
 
 
-def test_classes_with_the_same_descriptions_are_told(lite0: Backbone) -> None:
-    labels = LabelSpace(("cat", "dog", "snail"), lite0, descriptions=[["a", "b"], ["b", "a"], ["a"]])
+def test_classes_with_the_same_descriptions_are_told(lite: Backbone) -> None:
+    labels = LabelSpace(("cat", "dog", "snail"), lite, descriptions=[["a", "b"], ["b", "a"], ["a"]])
     assert labels.warnings() == ["lite0 reads these class names alike: cat, dog; they tie, and the first wins"]
 
 
-def test_descriptions_go_along_to_another_backbone(lite0: Backbone, tiny_folder) -> None:
-    labels = LabelSpace(("dog", "cat"), lite0, descriptions=DESCRIBED)
+def test_descriptions_go_along_to_another_backbone(lite: Backbone, tiny_folder) -> None:
+    labels = LabelSpace(("dog", "cat"), lite, descriptions=DESCRIBED)
     other = labels.on(f"local-dir:{tiny_folder('clip')}")
     assert other.prompts[0].texts == labels.prompts[0].texts
 

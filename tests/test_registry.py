@@ -73,7 +73,8 @@ def test_entry_points_come_last_and_those_that_cannot_be_used_are_left_out(
     with pytest.warns(FairContextWarning) as warned:
         assert registry.names() == ["ring", "oval"]
     assert [str(warning.message) for warning in warned] == [
-        r"shape 'leaving' of some-shapes is left out: leaving_shapes: SystemExit: no\nlicence",
+        r"shape 'leaving' of some-shapes is left out: leaving_shapes: SystemExit: no\nlicence, at "
+        f"{tmp_path / 'leaving_shapes.py'}:1; FAIRCONTEXT_TRACEBACK=1 shows the traceback",
         "shape 'ring' of some-shapes is left out: other_shapes:ring: ValueError: shape 'ring' is registered twice",
         "shape 'absent' of some-shapes is left out: other_shapes:absent: AttributeError: module 'other_shapes' has no "
         "attribute 'absent'",

@@ -121,6 +121,7 @@ def test_another_c_library_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> Non
     assert system.keep_freed_memory() is False
 
 
+@pytest.mark.process
 @pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="the system does not list a process's threads")
 def test_what_computes_in_a_thread_of_its_own_leaves_no_threads_behind() -> None:
     script = (

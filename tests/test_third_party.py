@@ -36,6 +36,7 @@ BAD_DATA_SETS: list[tuple[dict[str, object], str]] = [
 """What a package declares wrongly of its data set, and the line."""
 
 
+@pytest.mark.process
 def test_a_data_set_is_checked_where_it_is_declared(refusals: dict[str, list[str]]) -> None:
     assert DatasetSpec(**SPEC).count("val") == 4  # type: ignore[arg-type]
     for (_, message), line in zip(BAD_DATA_SETS, refusals["data sets"], strict=True):
@@ -72,6 +73,7 @@ BAD_METHODS: list[tuple[object, object, str]] = [
 """Name and class of what a package registers wrongly as its method, and the line."""
 
 
+@pytest.mark.process
 def test_a_method_is_checked_where_it_is_registered(refusals: dict[str, list[str]]) -> None:
     for (_, _, message), line in zip(BAD_METHODS, refusals["methods"], strict=True):
         assert re.match(message, line)
@@ -141,6 +143,13 @@ class Silent(Method):
         return None
 
 
+@register_method("odd_sizes", "fails within PyTorch")
+@dataclass(frozen=True)
+class OddSizes(Method):
+    def __call__(self, episode: Episode):
+        return episode.labels.zero_shot_text @ episode.z[1:]
+
+
 def raising(pretrained, **options):
     raise KeyError("weights")
 
@@ -178,7 +187,7 @@ def odd(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
         tmp_path / "site",
         "odd-dist",
         {
-            "faircontext.methods": {"silent": "odd_package:Silent"},
+            "faircontext.methods": {"silent": "odd_package:Silent", "odd_sizes": "odd_package:OddSizes"},
             "faircontext.backbones": BACKBONES,
             "faircontext.datasets": {"odd": "odd_package:data_sets"},
         },
@@ -188,6 +197,11 @@ def odd(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
 
 
 CLASSIFY = ("classify", "photo.png", "--labels", "cat,dog")
+
+
+def line_of(text: str) -> int:
+    """Return the number of the package's line that holds a text."""
+    return next(number for number, line in enumerate(PACKAGE.splitlines(), 1) if text in line)
 
 
 FAILURES = {
@@ -201,11 +215,15 @@ FAILURES = {
         *CLASSIFY,
         *("--method", "silent", "--backbone", "BACKBONE"),
     ),
+    f"package.py:{line_of('zero_shot_text @')}; FAIRCONTEXT_TRACEBACK=1 shows the traceback": (
+        *CLASSIFY,
+        *("--method", "odd_sizes", "--backbone", "BACKBONE"),
+    ),
     **{
         f"data set '{name}' of odd-dist failed: {reason}": ("data", "check", name, "--root", "data")
         for name, reason in (
             ("nothing", "TypeError: it returns NoneType, not Dataset"),
-            ("raises", "ZeroDivisionError: division by zero"),
+            ("raises", "ZeroDivisionError: division by zero, at "),
             ("texts", "TypeError: its samples must be of the type Sample, and their paths of the type Path"),
         )
     },
@@ -213,18 +231,26 @@ FAILURES = {
 """Lines and the commands that end with them."""
 
 
+@pytest.mark.process
 def test_what_fails_later_is_a_line_that_names_the_package(
-    odd: Callable[..., subprocess.CompletedProcess[str]], tiny_folder: Callable[[str], Path]
+    odd: Callable[..., subprocess.CompletedProcess[str]],
+    tiny_folder: Callable[[str], Path],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     backbone = f"local-dir:{tiny_folder('clip')}"
     done = odd(*([word.replace("BACKBONE", backbone) for word in command] for command in FAILURES.values()))
     *lines, codes = done.stderr.splitlines()
-    assert codes == f"exit codes: {[2, 2, 2, 1, 1, 1]}"
+    assert codes == f"exit codes: {[2, 2, 2, 2, 1, 1, 1]}"
     for message in FAILURES:
         assert sum(message in line for line in [*lines, *done.stdout.splitlines()]) == 1
     assert "Traceback" not in done.stderr
+    monkeypatch.setenv("FAIRCONTEXT_TRACEBACK", "1")
+    shown = odd(["data", "check", "raises", "--root", "data"])
+    assert shown.stderr.count("Traceback") == 1
+    assert re.search(r'odd_package.py", line \d+, in <lambda>\n', shown.stderr)
 
 
+@pytest.mark.process
 def test_names_that_are_taken_or_cannot_be_given_are_left_out(
     odd: Callable[..., subprocess.CompletedProcess[str]],
 ) -> None:

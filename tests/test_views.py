@@ -3,7 +3,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 from PIL import Image
 from scipy.stats import ks_2samp
 from torchvision.transforms import InterpolationMode, RandomResizedCrop
@@ -79,7 +79,6 @@ def test_a_strip_of_two_million_pixels_is_not_resized_as_a_whole(turned):
     assert abs(int((profile < 125).sum()) - 112) <= 1
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     shape=st.tuples(st.integers(1, 90), st.integers(1, 90)),
     size=st.tuples(st.integers(1, 64), st.integers(1, 64)),
@@ -203,7 +202,6 @@ def centred_box(height: int, width: int, ratio: tuple[float, float]) -> tuple[in
 
 
 @given(SIZES, SCALES, RATIOS, st.integers(0, 1000))
-@settings(deadline=None, max_examples=300)
 def test_crop_boxes_lie_inside_the_image_with_area_and_ratio_in_range(size, scale, ratio, seed):
     (height, width), recipe = size, ViewRecipe(scale=scale, ratio=ratio)
     box = top, left, h, w = _crop_box(height, width, recipe, rng(seed))
@@ -248,7 +246,6 @@ def test_a_strip_of_two_million_pixels_is_cropped_in_its_centre():
 
 
 @given(st.integers(1, 12), st.integers(1, 12))
-@settings(deadline=None, max_examples=30)
 def test_tiny_images_have_views_of_their_own_colours(height, width):
     image = to_tensor(noise(height, width))
     views = random_views(image, 8, ViewRecipe(count=4), rng())

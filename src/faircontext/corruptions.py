@@ -9,6 +9,7 @@ on (seed, picture, corruption) alone, and are the same for each severity. Numba,
 a generator of its own, which stays as it was seeded.
 """
 
+import re
 import sys
 import threading
 from collections.abc import Iterator
@@ -50,6 +51,11 @@ def check_library() -> None:
         said = (str(error).splitlines() or [type(error).__name__])[0]
         other = _version("imagecorruptions")
         advice = f"pip uninstall imagecorruptions (version {other}), then: {_INSTALL}" if other else _INSTALL
+        if re.search(r"\blib[\w.-]+\.so", said) and _version("opencv-python"):  # libGL and others of a display
+            advice = (
+                "of a display, which OpenCV can do without: pip uninstall -y opencv-python, then: pip install "
+                "--force-reinstall opencv-python-headless"
+            )
         raise ArgumentError(f"{_LIBRARY} cannot be imported: {said}; {advice}") from None
 
 

@@ -5,7 +5,7 @@ from dataclasses import asdict
 from functools import cache, cached_property, partial
 from pathlib import Path
 from types import NoneType
-from typing import TypeVar, cast
+from typing import Any, TypeVar, cast
 
 import numpy as np
 import torch
@@ -17,6 +17,7 @@ from faircontext.errors import ArgumentError, check_minimum, check_type
 from faircontext.evidence import Masks, importance, sample_masks
 from faircontext.files import digest
 from faircontext.labels import LabelSpace
+from faircontext.ledger import Ledger
 from faircontext.occlusion import Filling, Occluder, occlude, on_patches
 from faircontext.types import Image
 from faircontext.views import Purpose, ViewRecipe, Views
@@ -72,7 +73,22 @@ class Episode:
         self.seed = views.seed
         self._views = views
         self._features = features
-        self._known: dict[Hashable, object] = {}
+        self._known: dict[Hashable, Any] = {}
+        self.ledger = Ledger(self.backbone.wait)
+
+    def _related(self, views: Views, labels: LabelSpace) -> "Episode":
+        """Return the episode of other views of this image, whose seconds are in the same ledger."""
+        other = Episode.of(views, labels, self._features)
+        other.ledger = self.ledger
+        return other
+
+    def _share(self, key: Hashable, compute: Callable[[], T], known: dict[Any, Any]) -> T:
+        """Return what methods share, computed where it is not known; its seconds are in the ledger."""
+        if key not in known:
+            with self.ledger.computing((id(self), key)):
+                known[key] = compute()
+        self.ledger.use((id(self), key))
+        return cast(T, known[key])
 
     def remember(self, key: Hashable, compute: Callable[[], T]) -> T:
         """Return something that is computed once for this image and shared by methods.
@@ -81,9 +97,7 @@ class Episode:
             key: all that it depends on, besides the image and its views.
             compute: makes it.
         """
-        if key not in self._known:
-            self._known[key] = compute()
-        return cast(T, self._known[key])
+        return self._share(key, compute, self._known)
 
     def _encode(
         self,
@@ -123,7 +137,7 @@ class Episode:
             "batch_size": backbone.batch_size,
             **backbone.engine_facts,
         }
-        return cached_features(self._features, whole, backbone.device, compute, rows)[:rows]
+        return cached_features(self._features, whole, backbone.device, compute, rows, asked=True)[:rows]
 
     def _encode_made(self, make: Callable[[int, int], Tensor], begin: int, end: int) -> Float[Tensor, "rows dim"]:
         """Encode pictures that are made batch by batch, so that memory does not grow with their number.
@@ -158,11 +172,18 @@ class Episode:
     @property
     def views(self) -> UInt8[Tensor, "views 3 size size"]:
         """All views, the plain one first."""
-        return self._views.all
+        return self._share("views", lambda: self._views.all, vars(self))
 
-    @cached_property
+    def count_views(self, seconds: float) -> None:
+        """Count seconds in which the views were cut elsewhere, for the methods that use them."""
+        self.ledger.add((id(self), "views"), seconds)
+
+    @property
     def view_features(self) -> Float[Tensor, "views dim"]:
         """Unit-norm image features of the views."""
+        return self._share("view_features", self._encode_views, vars(self))
+
+    def _encode_views(self) -> Float[Tensor, "views dim"]:
         recipe = {**asdict(self.recipe), "count": None, "regime": None}  # neither changes the first views
         views = cache(lambda: self.views.to(self.backbone.device))  # made where features are not stored, copied once
 
@@ -172,11 +193,15 @@ class Episode:
         count = self.recipe.count
         return self._encode("views", recipe, count, lambda begin: self._encode_made(make, begin, count))
 
-    @cached_property
+    @property
     def z(self) -> Float[Tensor, " dim"]:
         """The embedding of the plain view: the first of the views' features where they are known."""
-        if "view_features" in self.__dict__:
-            return self.view_features[0]
+        return self._share("z", self._encode_plain, vars(self))
+
+    def _encode_plain(self) -> Float[Tensor, " dim"]:
+        if (features := vars(self).get("view_features")) is not None:
+            self.ledger.use((id(self), "view_features"), 1 / len(features))  # its own share of the batch
+            return cast(Tensor, features[0])
         return self._encode("plain", {}, 1, lambda _: self.backbone.encode_image(self.x[None]))[0]
 
     def encode_z(self, encode: Callable[[], Float[Tensor, "1 dim"]]) -> None:
@@ -196,7 +221,7 @@ class Episode:
         """The same image with AugMix on its crops: a second set of views, which shares the plain one."""
 
         def make() -> Episode:
-            other = Episode.of(self._views.augmented, self.labels, self._features)
+            other = self._related(self._views.augmented, self.labels)
             other.take_z(self.z)
             return other
 
@@ -211,13 +236,13 @@ class Episode:
 
         def make() -> Episode:
             labels = self.labels.on(name)
-            return Episode.of(self._views.on(labels.backbone.geometry), labels, self._features)
+            return self._related(self._views.on(labels.backbone.geometry), labels)
 
         return self.remember(("on", name), make)
 
     def with_seed(self, seed: int) -> "Episode":
         """Return the same image with other random numbers: its plain view is shared, views and masks are not."""
-        other = Episode.of(self._views.with_seed(seed), self.labels, self._features)
+        other = self._related(self._views.with_seed(seed), self.labels)
         other.take_z(self.z)
         return other
 
@@ -234,15 +259,19 @@ class Episode:
             gamma: the fraction of cells that is occluded, or a range.
             occluder: what occluded pixels become.
         """
-        facts = {"grids": grids, "gamma": gamma, "occluder": occluder}
-        held: list[tuple[Masks, Tensor]] = self.remember(("masked", *facts.values()), list)
-        if not held or len(held[-1][0]) < count:
-            masks = sample_masks(count, self.stream("masks"), grids, gamma)
-            if occluder == "drop":
-                masks = on_patches(masks, self.backbone.patches, gamma)
-            encode = partial(self._encode_masked, masks.to(self.backbone.device), occluder, count)
-            held[:] = [(masks, self._encode("masked", facts, count, encode, held[-1][1] if held else None))]
-        masks, encoded = held[-1]  # the first masks of a longer run are the shorter run
+        key = ("masked", grids, gamma, occluder)
+        cost = (id(self), key)
+        masks, encoded = self._known.get(key, (Masks(()), None))
+        if encoded is None or len(masks) < count:
+            with self.ledger.computing(cost):
+                masks = sample_masks(count, self.stream("masks"), grids, gamma)
+                if occluder == "drop":
+                    masks = on_patches(masks, self.backbone.patches, gamma)
+                facts = {"grids": grids, "fraction": gamma, "occluder": occluder}  # by its name in stored features
+                encode = partial(self._encode_masked, masks.to(self.backbone.device), occluder, count)
+                encoded = self._encode("masked", facts, count, encode, encoded)
+                self._known[key] = masks, encoded
+        self.ledger.use(cost, count / max(1, len(encoded)))  # the first masks of a longer run are the shorter run
         return masks.first(count), encoded[:count]
 
     def _encode_masked(self, masks: Masks, occluder: Occluder, count: int, begin: int) -> Float[Tensor, "masks dim"]:
@@ -281,18 +310,11 @@ class Episode:
     def weighted_features(self, maps: Float[Tensor, "maps height width"]) -> Float[Tensor, "maps dim"]:
         """Return the features of the image weighted by maps, `x * map`: in float, never quantised to 8 bits.
 
-        Maps that are the same are encoded once, among those given and among those of earlier calls: candidates of one
-        name have equal evidence, and methods that differ in what they learn look at the same images.
+        Maps that are the same are encoded once.
         """
-        held: list[tuple[Tensor, Tensor]] = self.remember("weighted", list)
-        for known, features in held:
-            if known.shape == maps.shape and torch.equal(known, maps):
-                return features
         firsts, likes = distinct_maps(maps)
-        held.append((maps, self._encode_weighted(maps if len(firsts) == len(maps) else maps[firsts])[likes]))
-        return held[-1][1]
-
-    def _encode_weighted(self, maps: Float[Tensor, "maps height width"]) -> Float[Tensor, "maps dim"]:
+        if len(firsts) < len(maps):
+            return self.weighted_features(maps[firsts])[likes]
         # Known by their content: maps depend on all of text, beta, masks and scaling.
         key = {"maps": digest(maps.cpu().contiguous().numpy().data)} if self._features is not None else {}
 

@@ -4,7 +4,9 @@ Also the registry of what has a name, third parties' included, which answers for
 """
 
 import logging
+import os
 import re
+import traceback
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -111,9 +113,28 @@ def one_line(text: str) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
-def _raised(error: BaseException) -> str:
-    """Return what a stranger's code has raised, in one line."""
-    return one_line(f"{type(error).__name__}: {error}")
+TRACEBACK = "FAIRCONTEXT_TRACEBACK"
+"""Environment variable that, not empty, shows the whole traceback of what a stranger's code has raised."""
+
+
+def _raised(error: BaseException, module: str) -> str:
+    """Return what a stranger's code has raised, and the last line of that code, in one line.
+
+    Args:
+        error: what was raised; its traceback is printed where `TRACEBACK` asks for it.
+        module: where the code begins; its top-level package is the stranger's.
+    """
+    if os.environ.get(TRACEBACK):
+        traceback.print_exception(error)
+    own = [
+        f"{frame.f_code.co_filename}:{line}"
+        for frame, line in traceback.walk_tb(error.__traceback__)
+        if str(frame.f_globals.get("__name__")).partition(".")[0] == module.partition(".")[0]
+    ]
+    if isinstance(error, SyntaxError):  # it is raised by who reads the file
+        own = [f"{error.filename}:{error.lineno}"]
+    where = f", at {own[-1]}; {TRACEBACK}=1 shows the traceback" if own else ""
+    return one_line(f"{type(error).__name__}: {error}{where}")
 
 
 def counted(n: int, noun: str) -> str:
@@ -195,7 +216,7 @@ class Registry(Generic[T]):
     ) -> None:
         self._kind, self._group, self._unpack, self._pattern = kind, group, unpack, pattern
         self._entries: dict[str, T] = {}
-        self._sources: dict[str, str] = {}
+        self._sources: dict[str, tuple[str, str]] = {}
 
     def register(self, name: str) -> Callable[[T], T]:
         """Return a decorator that files its argument under `name`.
@@ -224,8 +245,8 @@ class Registry(Generic[T]):
         except Exception as error:
             if name not in self._sources:
                 raise
-            entry = f"{self._kind} {name!r} of {self._sources[name]}"
-            raise FairContextError(f"{entry} failed: {_raised(error)}") from error
+            source, module = self._sources[name]
+            raise FairContextError(f"{self._kind} {name!r} of {source} failed: {_raised(error, module)}") from error
 
     def _all(self) -> Mapping[str, T]:
         """Return all entries; the first call reads the entry points."""
@@ -240,19 +261,20 @@ class Registry(Generic[T]):
                     for name, entry in unpack(point.name, point.load()).items():
                         self.register(name)(entry)
                 except (Exception, SystemExit) as error:  # a stranger's code may raise anything
-                    self._entries = earlier
+                    self._entries, raised = earlier, _raised(error, point.module)
                     warnings.warn(
-                        f"{self._kind} {point.name!r} of {source} is left out: {point.value}: {_raised(error)}",
+                        f"{self._kind} {point.name!r} of {source} is left out: {point.value}: {raised}",
                         FairContextWarning,
                         stacklevel=3,
                     )
-                self._sources |= dict.fromkeys(self._entries.keys() - earlier.keys(), source)
+                self._sources |= dict.fromkeys(self._entries.keys() - earlier.keys(), (source, point.module))
         return self._entries
 
     def __getitem__(self, name: str) -> T:
         entries = self._all()
         if name not in entries:
-            raise unknown_name(self._kind, name, entries)
+            shown = [known for known, entry in entries.items() if not getattr(entry, "hidden", False)]
+            raise unknown_name(self._kind, name, shown)
         return entries[name]
 
     def __contains__(self, name: object) -> bool:

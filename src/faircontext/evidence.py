@@ -139,7 +139,7 @@ def importance(
     return full - (beta * masked @ text.T).log_softmax(-1)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)  # one is itself alone: tensors do not tell whether they are equal
 class Evidence:
     """Class evidence maps with all that they were estimated from.
 

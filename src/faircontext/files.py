@@ -7,7 +7,7 @@ import os
 import re
 import stat
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -15,9 +15,14 @@ from typing import Any
 from faircontext.errors import ArgumentError, first_reason, reason_of
 from faircontext.imageio import EXTENSIONS
 
+Rules = Mapping[str, tuple[Callable[[Any], bool], str]]
+"""By key of a document: whether a value can be used, and in words which can."""
+
 __all__ = [
+    "Rules",
     "check_folder",
     "check_outputs",
+    "check_values",
     "digest",
     "digest_of_json",
     "digest_of_parts",
@@ -212,6 +217,29 @@ def read_json(path: Path) -> Any:
         return json.loads(path.read_text(encoding="utf-8"))
     except (ValueError, RecursionError) as error:
         raise ArgumentError(f"{path}: not valid JSON ({first_reason(error)}); copy or download it again") from None
+
+
+def check_values(path: Path, document: Any, rules: Rules) -> dict[str, Any]:
+    """Return what a JSON file that comes with a model says, without what it leaves open (null).
+
+    Args:
+        path: of the file.
+        document: its object, or the part of it that is read.
+        rules: of each key that is read, whether a value can be used, and in words which can.
+
+    Raises:
+        ArgumentError: it is no object, or a value cannot be used.
+    """
+    if not isinstance(document, dict):
+        raise ArgumentError(f"{path}: holds {str(document)[:60]!r} in place of an object of JSON")
+    said = {key: value for key, value in document.items() if value is not None}
+    for key, (fits, what) in rules.items():
+        if key in said and not fits(said[key]):
+            raise ArgumentError(
+                f"{path}: invalid {key} {json.dumps(said[key])[:60]}: must be {what}; take the file that belongs to "
+                "the model"
+            )
+    return said
 
 
 def to_json(document: Any, *, indent: int | None = 1, ensure_ascii: bool = False, **layout: Any) -> str:

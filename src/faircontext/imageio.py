@@ -59,6 +59,7 @@ _TRANSPOSE = {
     8: Image.Transpose.ROTATE_90,
 }
 _UNDONE_BY = {6: 8, 8: 6}
+_EMPTY = ("wholly transparent: nothing is to be seen in it, and a white area is answered",)
 _BITS, _PHOTOMETRIC, _FORMAT = 258, 262, 339  # tags of TIFF
 
 
@@ -195,15 +196,15 @@ def _decode(file: BinaryFile, head: bytes, limit: int, exif: bool) -> DecodedIma
                 f"{image.width} x {image.height} pixels are more than the limit of {limit:,} (max_pixels)"
             )
         several = image.format != "MPO" and getattr(image, "is_animated", False)
-        coding = _coding_of(image)
+        coding = _coding_of(image, head)
         # Pillow's decoder of TIFF turns the picture itself, and then has no orientation any more.
         turned = _orientation(image) if image.format == "TIFF" else 1
         image.load()
         turn = _TRANSPOSE.get(_orientation(image) if exif else _UNDONE_BY.get(turned, turned))
-        pixels = _to_rgb(image if turn is None else image.transpose(turn), coding)
+        decoded = _to_rgb(image if turn is None else image.transpose(turn), coding)
     first = "the first of several frames was taken"
     taken = f"page {page + 1} was taken, as those before are reduced copies" if page else first
-    return DecodedImage(pixels, (taken,) if several else ())
+    return replace(decoded, warnings=((taken,) if several else ()) + decoded.warnings)
 
 
 def _orientation(image: Image.Image) -> int:
@@ -227,6 +228,7 @@ class _Coding:
         signed: whether bytes have a sign, which Pillow's mode has not.
         inverted: whether 0 is white, where Pillow leaves that as it is.
         packing: how the file packs its values, as Pillow calls it, where that is a word.
+        opaque: whether what Pillow takes for transparency is not said to be any.
     """
 
     white: int | None = None
@@ -234,9 +236,10 @@ class _Coding:
     signed: bool = False
     inverted: bool = False
     packing: str = ""
+    opaque: bool = False
 
 
-def _coding_of(image: Image.Image) -> _Coding:
+def _coding_of(image: Image.Image, head: bytes) -> _Coding:
     """Read what a file says of its values, before its pixels are decoded, which forgets some of it."""
     wide = image.mode.startswith("I") or image.mode == "F"
     tile = getattr(image, "tile", None)
@@ -244,7 +247,7 @@ def _coding_of(image: Image.Image) -> _Coding:
     white = 65_535 if image.mode.startswith("I;16") or (image.format == "PPM" and image.mode == "I") else None
     tags = getattr(image, "tag_v2", None)
     if tags is None:
-        return _Coding(white, packing=packing)
+        return _Coding(white, packing=packing, opaque=image.format == "TGA" and not head[17] & 0b1111)
     bits, kind = tags.get(_BITS, (1,))[0], tags.get(_FORMAT, (1,))[0]
     if not wide:
         return _Coding(signed=image.mode == "L" and kind == 2, packing=packing)
@@ -252,7 +255,7 @@ def _coding_of(image: Image.Image) -> _Coding:
     return _Coding(white, kind == 1 and bits == 32, inverted=tags.get(_PHOTOMETRIC) == 0, packing=packing)
 
 
-def _to_rgb(image: Image.Image, coding: _Coding) -> UInt8[np.ndarray, "h w 3"]:
+def _to_rgb(image: Image.Image, coding: _Coding) -> DecodedImage:
     """Return the pixels of a decoded image as RGB, transparency on white, by its colour profile."""
     transparency = image.info.get("transparency")  # of a PNG: in the file's depth, not that of the decoded pixels
     if isinstance(transparency, int):
@@ -263,21 +266,20 @@ def _to_rgb(image: Image.Image, coding: _Coding) -> UInt8[np.ndarray, "h w 3"]:
         values = np.asarray(image)
         if coding.signed:
             values = values.view(np.int8)
-        grey = _grey(values, coding)
-        if isinstance(transparency, int):
-            grey[values == transparency] = 255
-        return np.repeat(grey[..., None], 3, axis=2)
+        grey, clear = _grey(values, coding), values == (transparency if isinstance(transparency, int) else None)
+        grey[clear] = 255
+        return DecodedImage(np.repeat(grey[..., None], 3, axis=2), _EMPTY if np.all(clear) else ())
     profile = image.info.get("icc_profile")
     if transparency is not None:
         image.info["transparency"] = transparency
-    if image.has_transparency_data:
+    if image.has_transparency_data and not coding.opaque:
         layers = image.convert("RGBA")
-        colours = _to_srgb(layers.convert("RGB"), profile)
-        white = Image.new("RGB", layers.size, "white")
-        return np.array(Image.composite(colours, white, layers.getchannel("A")))
-    if image.mode in ("1", "P", "HSV", "YCbCr"):
+        colours, alpha = _to_srgb(layers.convert("RGB"), profile), layers.getchannel("A")
+        pixels = np.array(Image.composite(colours, Image.new("RGB", layers.size, "white"), alpha))
+        return DecodedImage(pixels, _EMPTY if alpha.getextrema() == (0, 0) else ())
+    if coding.opaque or image.mode in ("1", "P", "HSV", "YCbCr"):
         image = image.convert("RGB")
-    return np.array(_to_srgb(image, profile))
+    return DecodedImage(np.array(_to_srgb(image, profile)))
 
 
 def _grey(values: Shaped[np.ndarray, "h w"], coding: _Coding) -> UInt8[np.ndarray, "h w"]:

@@ -14,6 +14,7 @@ from faircontext.errors import ArgumentError, LabelError, and_more, lines_and_mo
 __all__ = [
     "ClassIndex",
     "FolderTruth",
+    "are_shards",
     "as_integer",
     "check_name",
     "class_names",
@@ -128,12 +129,22 @@ def count_from_one(labels: Collection[int], names: Sequence[str]) -> str:
     )
 
 
+def are_shards(folders: Collection[str], n: int) -> bool:
+    """Tell whether integer folders are numbered parts, as img2dataset's `00000`, and no positions among `n` classes.
+
+    Parts are numbered with zeros before, to more digits than the positions take, and five at least.
+    """
+    digits = max(4, len(str(n - 1)))
+    padded = any(name.startswith("0") for name in folders)
+    return padded and all(name.isdecimal() and len(name) > digits for name in folders)
+
+
 class FolderTruth:
     """Which class an image's folder is named after, by index.
 
     A folder of exactly a class's name is that class; else case, underscores for spaces, Unicode composition, and zeros
     before an integer do not matter, see `ClassIndex`. Where no folder is named after a class and all are integers, as
-    in copies of ImageNet, an integer is the position of the class, from 0.
+    in copies of ImageNet, an integer is the position of the class, from 0, unless they are parts, see `are_shards`.
 
     Args:
         names: class names.
@@ -151,7 +162,8 @@ class FolderTruth:
         self._positions = [value for value in (as_integer(folder.name) for folder in self.folders) if value is not None]
         named = any(label is not None for label in self._labels.values())
         self.numbered = bool(self.folders) and len(self._positions) == len(self.folders) and not named
-        if self.numbered and max(self._positions) < len(self.names):
+        self._shards = self.numbered and are_shards([folder.name for folder in self.folders], len(self.names))
+        if self.numbered and not self._shards and max(self._positions) < len(self.names):
             self._labels = dict(zip(self.folders, self._positions, strict=True))
 
     def __call__(self, path: Path) -> int | None:
@@ -190,6 +202,11 @@ class FolderTruth:
     def _position_warning(self) -> str:
         """Say which classes integer folders stand for, or that they stand for none."""
         head = "class folders are all integers"
+        if self._shards:
+            return (
+                f"folders are numbered parts, such as {self.folders[0].name}, and no positions among "
+                f"{len(self.names)} classes: no image has a truth from its folder"
+            )
         if None in self._labels.values():
             return (
                 f"{head}, but {self.folders[-1].name} is no position among {len(self.names)} classes, counted from 0: "

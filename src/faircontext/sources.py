@@ -5,10 +5,12 @@ image's turn comes. What was sent to a service has been read already.
 """
 
 import io
+import os
 import re
 import threading
 from collections import OrderedDict
 from dataclasses import dataclass, field
+from errno import errorcode
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
@@ -30,6 +32,7 @@ __all__ = [
     "is_address",
     "map_pictures",
     "open_source",
+    "reason_at_address",
 ]
 
 
@@ -70,7 +73,9 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """A cell of a Parquet table: bytes, or a structure with a field `bytes` as the library datasets writes them.
+    """A cell of a Parquet table: bytes, or a structure of `bytes` and `path` as the library datasets writes them.
+
+    Where there are no bytes, the path is that of a file, relative to the table's folder.
 
     Attributes:
         table: the table's file.
@@ -93,13 +98,27 @@ class Cell:
         """Read the cell.
 
         Raises:
-            UnreadableError: the table cannot be read, or the cell holds no bytes.
+            UnreadableError: the table cannot be read, or the cell holds no bytes and no path of a file.
         """
-        value = _GROUPS.column(self.table, self.group, self.column)[self.row].as_py()
-        content = value.get("bytes") if isinstance(value, dict) else value
-        if content is None:
+        column = _GROUPS.column(self.table, self.group, self.column)
+        if self.row >= len(column):
+            raise UnreadableError("the table has no such row any more")
+        value = column[self.row].as_py()
+        content, path = (value.get("bytes"), value.get("path")) if isinstance(value, dict) else (value, None)
+        if content is not None:
+            return io.BytesIO(content)
+        if not path:
             raise UnreadableError("the cell holds no bytes")
-        return io.BytesIO(content)
+        try:
+            return open_regular(Path(self.table).parent / path)
+        except (UnreadableError, OSError, ValueError) as error:
+            raise UnreadableError(f"the cell holds no bytes, but the path {path}: {first_reason(error)}") from None
+
+
+def _state(path: str | Path) -> tuple[int, ...]:
+    """Return what tells a file from one that is written in its place."""
+    status = os.stat(path)  # noqa: PTH116 (a string does as well)
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 
 
 class _RowGroups:
@@ -108,22 +127,22 @@ class _RowGroups:
     _MOST = 2
 
     def __init__(self) -> None:
-        self._lock, self._columns = threading.Lock(), OrderedDict[tuple[str, int, str], Any]()
+        self._lock, self._columns = threading.Lock(), OrderedDict[tuple[object, ...], Any]()
 
     def column(self, table: str, group: int, name: str) -> Any:
         import pyarrow as pa
         import pyarrow.parquet as pq
 
-        key = table, group, name
         with self._lock:
-            if key not in self._columns:
-                try:
+            try:
+                key = table, group, name, *_state(table)
+                if key not in self._columns:
                     with pq.ParquetFile(table) as file:
                         self._columns[key] = file.read_row_group(group, [name]).column(0)
-                except (OSError, pa.ArrowException) as error:
-                    raise UnreadableError(f"the table cannot be read: {str(error).splitlines()[0]}") from None
-                while len(self._columns) > self._MOST:
-                    self._columns.popitem(last=False)
+            except (OSError, pa.ArrowException, IndexError) as error:
+                raise UnreadableError(f"the table cannot be read: {first_reason(error)}") from None
+            while len(self._columns) > self._MOST:
+                self._columns.popitem(last=False)
             return self._columns[key]
 
 
@@ -152,10 +171,8 @@ class Remote:
         protocol, _, path = self.url.partition("://")
         try:
             return io.BytesIO(file_system(protocol).cat_file(path if protocol == "file" else self.url))
-        except FileNotFoundError:
-            raise UnreadableError("no such file") from None
         except Exception as error:  # each file system has errors of its own
-            raise UnreadableError(f"cannot be read: {first_reason(error)}") from None
+            raise UnreadableError(reason_at_address(error)) from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,11 +195,12 @@ class Content:
         return io.BytesIO(self.content)
 
 
-_ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
+_PROTOCOL = r"[A-Za-z][A-Za-z0-9+.-]*"
+_ADDRESS = re.compile(f"(?:{_PROTOCOL}::)*{_PROTOCOL}://")
 
 
 def is_address(word: str) -> bool:
-    """Return whether a word begins with the name of a file system and `://`."""
+    """Return whether a word begins with the name of a file system, or of one in another as in `a::b`, and `://`."""
     return _ADDRESS.match(word) is not None
 
 
@@ -191,16 +209,39 @@ def file_system(protocol: str) -> Any:
     """Return a file system that fsspec knows.
 
     Raises:
-        ValueError: it knows none of this name.
+        ValueError: it knows none of this name, or it is one inside a file of another.
     """
     import fsspec
+    from fsspec.archive import AbstractArchiveFileSystem
 
     try:
-        return fsspec.filesystem(protocol)
+        inside = "::" in protocol or issubclass(fsspec.get_filesystem_class(protocol), AbstractArchiveFileSystem)
+        system = None if inside else fsspec.filesystem(protocol)
     except ValueError:
         if protocol in fsspec.available_protocols():
             raise
         raise ValueError(f"no file system is called {protocol!r}; use one of fsspec's, such as https or s3") from None
+    if system is None:
+        raise ValueError("it is inside another file; unpack or copy that, and name the folder")
+    return system
+
+
+def reason_at_address(error: Exception) -> str:
+    """Return why something at an address cannot be read.
+
+    The web's file system says of every failure that no file is there; the cause of its error says what it was.
+    """
+    cause = error.__cause__ if isinstance(error, FileNotFoundError) else None
+    if isinstance(cause, Exception) and (isinstance(cause, OSError) or hasattr(cause, "status")):
+        error = cause
+    status, number = getattr(error, "status", None), getattr(error, "errno", None)
+    if isinstance(error, FileNotFoundError) or status == 404:
+        return "no such file or folder"
+    if status is not None:
+        return f"cannot be read: {status} {getattr(error, 'message', '')}".rstrip()
+    # A library has words of its own for what the system says.
+    system = os.strerror(number).lower() if isinstance(number, int) and number in errorcode else ""
+    return f"cannot be read: {system or first_reason(error)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,7 +273,6 @@ class ArrayRow:
         return io.BytesIO(b"P6 %d %d 255\n" % (width, height) + pixels.tobytes())
 
 
-@lru_cache(maxsize=8)
 def map_pictures(path: Path) -> UInt8[np.ndarray, "pictures height width 3"]:
     """Map a file of NumPy that holds RGB pictures into memory; it is never unpickled.
 
@@ -240,7 +280,7 @@ def map_pictures(path: Path) -> UInt8[np.ndarray, "pictures height width 3"]:
         ArgumentError: it cannot be read, or is no array of shape (pictures, height, width, 3) and type uint8.
     """
     try:
-        pictures: np.ndarray = np.lib.format.open_memmap(path, mode="r")
+        pictures = _map(path, _state(path))
     except (OSError, ValueError, EOFError) as error:
         raise ArgumentError(f"{path}: cannot be read as an array of NumPy: {first_reason(error)}") from None
     if pictures.dtype != np.uint8 or pictures.ndim != 4 or pictures.shape[3] != 3 or 0 in pictures.shape:
@@ -248,6 +288,12 @@ def map_pictures(path: Path) -> UInt8[np.ndarray, "pictures height width 3"]:
             f"{path}: has shape {pictures.shape} and type {pictures.dtype}; must be (pictures, height, width, 3) of "
             "type uint8"
         )
+    return pictures
+
+
+@lru_cache(maxsize=8)
+def _map(path: Path, _: tuple[int, ...]) -> np.ndarray:
+    pictures: np.ndarray = np.lib.format.open_memmap(path, mode="r")
     return pictures
 
 

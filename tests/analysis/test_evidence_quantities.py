@@ -112,8 +112,8 @@ def test_the_only_class_has_no_rival() -> None:
 
 
 @pytest.fixture(scope="module")
-def episode(photos: dict[str, np.ndarray], make_episode: MakeEpisode, lite0_fp32: Backbone) -> Episode:
-    return make_episode(photos["astronaut"], LabelSpace(CLASSES, lite0_fp32))
+def episode(photos: dict[str, np.ndarray], make_episode: MakeEpisode, lite_fp32: Backbone) -> Episode:
+    return make_episode(photos["astronaut"], LabelSpace(CLASSES, lite_fp32))
 
 
 class Oracle:
@@ -269,7 +269,10 @@ def test_a_view_is_measured_as_an_image_of_its_own(episode: Episode) -> None:
         assert found["euec"][place] == pytest.approx(expected, abs=2e-3)
 
 
-def test_the_gallery_keeps_what_fcl_saw(episode: Episode) -> None:
+def test_the_gallery_keeps_what_fcl_saw(
+    photos: dict[str, np.ndarray], make_episode: MakeEpisode, lite_fp32: Backbone
+) -> None:
+    episode = make_episode(photos["rocket"], LabelSpace(CLASSES, lite_fp32))
     found = Gallery(**SMALL)(episode)
     adapted = FCL(**SMALL).adapt(episode)
     kept = read_maps(found.diagnostics)
@@ -288,9 +291,9 @@ def test_the_gallery_keeps_what_fcl_saw(episode: Episode) -> None:
 
 @pytest.mark.parametrize("analysis", [Ambiguity, CommonEvidence, Decomposition, Margin, UniqueEvidence, Gallery])
 def test_one_class_has_nothing_to_compare(
-    analysis: type, lite0: Backbone, make_image: Callable[..., np.ndarray]
+    analysis: type, lite: Backbone, make_image: Callable[..., np.ndarray]
 ) -> None:
-    episode = Episode(make_image(0), LabelSpace(("cat",), lite0), ViewRecipe(count=4))
+    episode = Episode(make_image(0), LabelSpace(("cat",), lite), ViewRecipe(count=4))
     found = analysis(masks=4)(episode)
     assert found.index == 0
     assert not {"ecec", "cos_common", "margin", "unique", "euec", "js_common"} & found.diagnostics.keys()
@@ -298,17 +301,17 @@ def test_one_class_has_nothing_to_compare(
 
 
 @pytest.mark.parametrize("name", list_analyses())
-def test_several_templates_are_refused(name: str, lite0: Backbone) -> None:
+def test_several_templates_are_refused(name: str, lite: Backbone) -> None:
     method = create_method(name)
-    method.check_labels(LabelSpace(CLASSES, lite0))
+    method.check_labels(LabelSpace(CLASSES, lite))
     with pytest.raises(LabelError, match=f"{name} is measured with one prompt template, not 2; use --prompts single"):
-        method.check_labels(LabelSpace(CLASSES, lite0, ("a photo of a {}.", "art of a {}.")))
+        method.check_labels(LabelSpace(CLASSES, lite, ("a photo of a {}.", "art of a {}.")))
 
 
 def test_the_predicted_class_takes_the_last_candidates_place(
-    lite0: Backbone, make_image: Callable[..., np.ndarray]
+    lite: Backbone, make_image: Callable[..., np.ndarray]
 ) -> None:
-    labels = LabelSpace(("cat", "dog", "horse"), lite0)
+    labels = LabelSpace(("cat", "dog", "horse"), lite)
     episode = Episode(make_image(1), labels, ViewRecipe(count=8))
     tau = labels.text[0]
     vars(episode)["view_features"] = torch.stack([tau[0], *[tau[1]] * 6, tau[2]])  # z is a cat, the views are dogs
@@ -325,7 +328,7 @@ def test_analyses_are_listed_apart_from_methods() -> None:
     assert not set(list_methods()) & set(list_analyses())
 
 
-def test_an_analysis_takes_the_settings_recommended_for_fcl(lite0: Backbone) -> None:
-    found = create_method("evidence", preset="recommended", backbone=lite0).settings()
-    wanted = lite0.recommended["fcl"]
+def test_an_analysis_takes_the_settings_recommended_for_fcl(lite: Backbone) -> None:
+    found = create_method("evidence", preset="recommended", backbone=lite).settings()
+    wanted = lite.recommended["fcl"]
     assert {name: found[name] for name in wanted if name in found} == {n: v for n, v in wanted.items() if n in found}

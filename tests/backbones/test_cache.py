@@ -1,8 +1,10 @@
 """The cache of features: a second process does not run the text tower, and damage costs time only."""
 
+import errno
 import os
 import subprocess
 import sys
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,8 +12,10 @@ import pytest
 import torch
 
 from faircontext import Backbone, LabelSpace, create_backbone
+from faircontext.backbones import towers
 from faircontext.backbones.open_clip import TextTower
 from faircontext.backbones.towers import cache_folder, cached_features, count_damaged, write_tensors
+from faircontext.errors import FairContextWarning
 from helpers import same_bits
 
 NAMES = ("cat", "dog", "three-toed sloth")
@@ -133,6 +137,7 @@ sys.exit(main(sys.argv[2:]))
 """
 
 
+@pytest.mark.process
 def test_a_second_process_answers_without_running_the_text_tower(
     cache: Path, tiny_folder: Callable[[str], Path], photo_files: dict[str, Path]
 ) -> None:
@@ -157,3 +162,24 @@ def test_a_converted_tower_is_no_damaged_entry(cache: Path) -> None:
     assert count_damaged(cache) == (1, 0)
     (cache / "text" / "b.safetensors").write_bytes(b"cut")
     assert count_damaged(cache) == (2, 1)
+
+
+@pytest.mark.parametrize("problem", ["no space left on device", "file exists"])
+def test_a_folder_that_was_asked_for_and_takes_nothing_is_said_once(
+    problem: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "features"
+    if problem == "file exists":
+        folder.write_text("")
+    else:
+        full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        monkeypatch.setattr(towers.Path, "write_bytes", lambda *_: (_ for _ in ()).throw(full))
+    with warnings.catch_warnings(record=True) as heard:
+        warnings.simplefilter("default")
+        for name in ("one", "two"):
+            found = cached_features(folder, {"name": name}, CPU, lambda: torch.ones(2, 3), asked=True)
+            assert torch.equal(found, torch.ones(2, 3))
+            cached_features(folder, {"name": name}, CPU, lambda: torch.ones(2, 3))  # nobody has asked for the cache
+    (line,) = heard
+    assert issubclass(line.category, FairContextWarning)
+    assert str(line.message) == f"{folder}: features cannot be kept: {problem}; the run goes on without them"

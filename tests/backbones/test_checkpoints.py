@@ -114,6 +114,7 @@ def test_a_wrong_pair_names_the_right_architecture() -> None:
     )
 
 
+@pytest.mark.slow
 def test_cached_weights_of_a_tag_are_loaded_with_their_activation(empty_caches: Path) -> None:
     torch.manual_seed(0)
     model = open_clip.create_model("RN50", force_quick_gelu=True).eval().half()  # as OpenAI's files are

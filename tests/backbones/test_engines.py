@@ -375,6 +375,7 @@ def rows_of(path: Path) -> list[list[str]]:
     return [line.rsplit(",", 1)[:1] for line in path.read_text().splitlines()]  # without the seconds
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("cache")
 def test_rows_are_the_same_alone_in_a_folder_and_in_any_order(
     photo_files: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -439,6 +440,7 @@ def answers(folder: Path) -> dict[str, tuple[object, ...]]:
     return {row["path"]: tuple(map(repr, row.values())) for row in rows}
 
 
+@pytest.mark.process
 def test_nothing_is_reported_over_the_network_when_a_tower_is_converted(tiny_folder: Callable[[str], Path]) -> None:
     program = f"""
 import sys, warnings
@@ -481,6 +483,7 @@ sys.exit(code)
 """
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(("method", "text"), [("fcl", "text"), ("zero_shot", "no text")])
 def test_a_second_start_of_lite0_imports_nothing_heavy(
     cache: Path, photo_files: dict[str, Path], method: str, text: str

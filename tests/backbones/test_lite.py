@@ -74,6 +74,7 @@ def pixels(photos: dict[str, np.ndarray], make_image: Callable[..., np.ndarray])
     return torch.stack(views) / 255.0
 
 
+@pytest.mark.slow
 def test_the_packaged_head_is_what_its_script_builds(head: dict[str, Tensor]) -> None:
     spec = spec_from_file_location("build_lite_head", SCRIPT)
     script = module_from_spec(spec)
@@ -296,6 +297,7 @@ def test_only_the_recommended_views_are_larger_crops(lite0: Backbone) -> None:
         lite0.view_recipe("best")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "percent"), [("imagenet_sample1000", 78), ("nips17", 88), ("pacs_photo", 80)])
 def test_zero_shot_accuracy_on_labelled_pictures(data: Path, lite0: Backbone, name: str, percent: float) -> None:
     names = (data / name / "classnames.txt").read_text().splitlines()

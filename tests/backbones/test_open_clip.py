@@ -261,6 +261,7 @@ def trained(models: Path) -> Backbone:
     return create_backbone(f"local-dir:{models / 'lab-lite0-clip'}", precision="fp32")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "percent", "images"),
     [
@@ -295,6 +296,7 @@ def plain(file: Path, backbone: Backbone) -> Tensor:
     return plain_view(pixels, backbone.image_size, backbone.interpolation, backbone.resize_mode) / 255.0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("context", "templates"),
     [("cl", (TEMPLATE,)), ("cl-hp", (TEMPLATE,)), ("cl", (TEMPLATE, "art of the {}."))],
@@ -398,6 +400,7 @@ def test_a_precision_with_other_features_is_refused(tiny_folder: Folder, monkeyp
 # Every architecture of the library
 
 
+@pytest.mark.slow
 def test_the_text_tower_of_every_architecture_is_known_or_refused_in_one_line() -> None:
     refused, known = [], 0
     for name in open_clip.list_models():

@@ -55,21 +55,21 @@ def test_an_unknown_prompt_set_is_refused_with_the_close_one() -> None:
 
 
 @pytest.mark.parametrize("template", [*PROMPT_SETS["single"], *PROMPT_SETS["generic7"], "{} texture."])
-def test_context_tokens_are_the_words_before_the_name(lite0: Backbone, template: str) -> None:
-    prompts = lite0.tokenize(["dog", "fire truck"], template)
+def test_context_tokens_are_the_words_before_the_name(lite: Backbone, template: str) -> None:
+    prompts = lite.tokenize(["dog", "fire truck"], template)
     context = prompts.ids[:, prompts.start : prompts.start + prompts.length]
     words = template.split("{}")[0].strip()
-    assert [lite0.text_tower.tokenizer.decode(row) for row in context.tolist()] == [words, words]
+    assert [lite.text_tower.tokenizer.decode(row) for row in context.tolist()] == [words, words]
 
 
-def test_the_base_context_has_four_tokens_after_the_start_token(lite0: Backbone) -> None:
-    prompts = lite0.tokenize(["dog"], "a photo of a {}.")
+def test_the_base_context_has_four_tokens_after_the_start_token(lite: Backbone) -> None:
+    prompts = lite.tokenize(["dog"], "a photo of a {}.")
     assert (prompts.start, prompts.length) == (1, 4)
-    assert lite0.context(prompts).equal(lite0.context_of(CONTEXT))
+    assert lite.context(prompts).equal(lite.context_of(CONTEXT))
 
 
-def test_underscores_become_spaces(lite0: Backbone) -> None:
-    first, second = (lite0.tokenize([name], "a photo of a {}.") for name in ("fire_truck", "fire truck"))
+def test_underscores_become_spaces(lite: Backbone) -> None:
+    first, second = (lite.tokenize([name], "a photo of a {}.") for name in ("fire_truck", "fire truck"))
     assert first.texts == ("a photo of a fire truck.",)
     assert first.ids.equal(second.ids)
 
@@ -101,9 +101,9 @@ BYTES = "local-dir"
     ],
 )
 def test_words_that_are_tokens_of_their_own_need_no_blank(
-    lite0: Backbone, tiny: Callable[[str], Backbone], tokenizer: str, template: str, name: str, length: int
+    lite: Backbone, tiny: Callable[[str], Backbone], tokenizer: str, template: str, name: str, length: int
 ) -> None:
-    backbone = lite0 if tokenizer == WORDS else tiny("clip")
+    backbone = lite if tokenizer == WORDS else tiny("clip")
     prompts = backbone.tokenize(["house", name], template)
     assert prompts.texts[1] == template.replace("{}", name)
     assert prompts.fused is None
@@ -127,9 +127,9 @@ def test_words_that_are_tokens_of_their_own_need_no_blank(
     ],
 )
 def test_words_that_run_into_the_name_have_no_context(
-    lite0: Backbone, tiny: Callable[[str], Backbone], tokenizer: str, template: str, name: str
+    lite: Backbone, tiny: Callable[[str], Backbone], tokenizer: str, template: str, name: str
 ) -> None:
-    prompts = (lite0 if tokenizer == WORDS else tiny("clip")).tokenize([name], template)
+    prompts = (lite if tokenizer == WORDS else tiny("clip")).tokenize([name], template)
     assert prompts.fused == template.replace("{}", name)
     assert prompts.length == 0
 
@@ -146,27 +146,27 @@ def test_words_that_run_into_the_name_are_encoded_as_the_model_itself_does(
         torch.testing.assert_close(backbone.encode_text(prompts), expected, rtol=0, atol=1e-5)
 
 
-def test_padding_follows_the_tokens(lite0: Backbone) -> None:
-    prompts = lite0.tokenize(["dog", "three-toed sloth"], "a photo of a {}.")
-    alone = lite0.tokenize(["dog"], "a photo of a {}.")
+def test_padding_follows_the_tokens(lite: Backbone) -> None:
+    prompts = lite.tokenize(["dog", "three-toed sloth"], "a photo of a {}.")
+    alone = lite.tokenize(["dog"], "a photo of a {}.")
     assert len(prompts) == 2
     assert prompts.mask[1].all()
     assert prompts.mask[0].tolist() == [True] * alone.ids.shape[1] + [False] * int((~prompts.mask[0]).sum())
     assert prompts.ids[0][prompts.mask[0]].equal(alone.ids[0])
 
 
-def test_selected_prompts_are_cut_to_their_longest(lite0: Backbone) -> None:
+def test_selected_prompts_are_cut_to_their_longest(lite: Backbone) -> None:
     names = ["three-toed sloth", "dog", "red fox"]
-    chosen = lite0.tokenize(names, "a photo of a {}.").select([2, 1])
-    expected = lite0.tokenize(["red fox", "dog"], "a photo of a {}.")
+    chosen = lite.tokenize(names, "a photo of a {}.").select([2, 1])
+    expected = lite.tokenize(["red fox", "dog"], "a photo of a {}.")
     assert chosen.texts == expected.texts
     assert chosen.ids.equal(expected.ids)
     assert chosen.mask.equal(expected.mask)
     assert (chosen.start, chosen.length) == (expected.start, expected.length)
 
 
-def test_groups_hold_every_prompt_once_in_order(lite0: Backbone) -> None:
-    prompts = lite0.tokenize(["dog", "cat", "cow", "pig", "hen"], "a photo of a {}.")
+def test_groups_hold_every_prompt_once_in_order(lite: Backbone) -> None:
+    prompts = lite.tokenize(["dog", "cat", "cow", "pig", "hen"], "a photo of a {}.")
     groups = list(prompts.split(2))
     assert [len(group) for group in groups] == [2, 2, 1]
     assert sum((group.texts for group in groups), ()) == prompts.texts
@@ -184,13 +184,13 @@ def test_a_name_joins_the_context_of_others_in_a_script_without_blanks(tiny: Cal
     assert backbone.encode_text(prompts, context).equal(backbone.encode_text(prompts))
 
 
-def test_descriptions_are_pooled_for_each_class(lite0: Backbone) -> None:
-    prompts = lite0.describe([["a dog barks", "a loud animal"], ["a cat"], ["x", "a dog barks", "y"]])
+def test_descriptions_are_pooled_for_each_class(lite: Backbone) -> None:
+    prompts = lite.describe([["a dog barks", "a loud animal"], ["a cat"], ["x", "a dog barks", "y"]])
     assert prompts.counts == (2, 1, 3)
     assert [list(rows) for rows in prompts.rows] == [[0, 1], [2], [3, 4, 5]]
     with torch.no_grad():
-        pooled = lite0.encode_text(prompts)
-        each = lite0.encode_text(prompts.select(range(6)))
+        pooled = lite.encode_text(prompts)
+        each = lite.encode_text(prompts.select(range(6)))
     assert pooled.shape == (3, each.shape[1])
     expected = [torch.nn.functional.normalize(rows.mean(0), dim=-1) for rows in (each[:2], each[3:])]
     assert pooled[1].equal(each[2])
@@ -198,36 +198,36 @@ def test_descriptions_are_pooled_for_each_class(lite0: Backbone) -> None:
     assert pooled[2].equal(expected[1])
 
 
-def test_classes_are_selected_with_all_their_prompts(lite0: Backbone) -> None:
-    prompts = lite0.describe([["a dog barks", "a loud animal"], ["a cat"], ["x", "y"]])
+def test_classes_are_selected_with_all_their_prompts(lite: Backbone) -> None:
+    prompts = lite.describe([["a dog barks", "a loud animal"], ["a cat"], ["x", "y"]])
     some = prompts.of_classes([2, 0])
     assert some.texts == ("x", "y", "a dog barks", "a loud animal")
     assert some.counts == (2, 2)
     with torch.no_grad():
-        torch.testing.assert_close(lite0.encode_text(some), lite0.encode_text(prompts)[[2, 0]], rtol=0, atol=1e-6)
-    plain = lite0.tokenize(["cat", "dog"], "a {}")
+        torch.testing.assert_close(lite.encode_text(some), lite.encode_text(prompts)[[2, 0]], rtol=0, atol=1e-6)
+    plain = lite.tokenize(["cat", "dog"], "a {}")
     assert plain.of_classes([1]).texts == ("a dog",)
 
 
-def test_the_gradient_of_descriptions_is_exact_in_groups(lite0_double: Backbone, monkeypatch) -> None:
+def test_the_gradient_of_descriptions_is_exact_in_groups(lite_double: Backbone, monkeypatch) -> None:
     """Against one graph over all prompts; and never are more prompts encoded at once than a group has."""
-    prompts = lite0_double.describe([[f"word {row} of class {c}" for row in range(7)] for c in range(5)])
-    context = lite0_double.context_of(CONTEXT).double()
+    prompts = lite_double.describe([[f"word {row} of class {c}" for row in range(7)] for c in range(5)])
+    context = lite_double.context_of(CONTEXT).double()
     weight = torch.randn(5, 384, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
 
     def gradient() -> torch.Tensor:
         leaf = context.clone().requires_grad_()
-        (lite0_double.encode_text(prompts, leaf, "prepend") * weight).sum().backward()
+        (lite_double.encode_text(prompts, leaf, "prepend") * weight).sum().backward()
         return leaf.grad
 
     whole, most = gradient(), []
-    encode = type(lite0_double)._text_features
+    encode = type(lite_double)._text_features
 
     def counted(self, group, *rest, **facts):
         most.append(len(group))
         return encode(self, group, *rest, **facts)
 
-    monkeypatch.setattr(type(lite0_double), "_text_features", counted)
+    monkeypatch.setattr(type(lite_double), "_text_features", counted)
     monkeypatch.setattr("faircontext.backbones.base.TEXT_BATCH", 8)
     torch.testing.assert_close(gradient(), whole, rtol=1e-9, atol=1e-12)
     assert max(most) == 8

@@ -259,6 +259,7 @@ def test_fcl_runs_on_every_kind(
     assert method.adapt(Episode(make_image(5), labels, ViewRecipe(count=8))).calibration.failure is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", list_methods())
 def test_every_method_runs_on_every_kind(
     name: str, kind: str, made: Make, make_image: Callable[..., np.ndarray]
@@ -312,6 +313,7 @@ def test_commands_run_on_a_folder(folder: Folder, picture_set: Path, tmp_path: P
     assert json.loads((tmp_path / "rows.json").read_text())["run"]["model"] == {"activation": "gelu_pytorch_tanh"}
 
 
+@pytest.mark.process
 def test_the_library_is_imported_by_such_a_backbone_alone() -> None:
     program = "import sys, faircontext.backbones, faircontext.labels; print('transformers' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

@@ -8,6 +8,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import open_clip
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
@@ -368,6 +369,60 @@ def test_a_margin_that_is_not_cut_off_is_said(copied: Folder) -> None:
     change(folder / PREPARED, size={"shortest_edge": 40})
     with pytest.warns(FairContextWarning, match=r"resizes to 40 before cutting 32 out; here the whole side is kept"):
         make(folder)
+
+
+def spelt_out(folder: Path, merges: int | None) -> None:
+    """Write the tokenizer of a folder as vocabulary and merges, so many of them; None for `tokenizer.json` itself."""
+    document = json.loads((folder / "tokenizer.json").read_text())
+    model = document["model"]
+    if merges is None:
+        (folder / "tokenizer.json").write_text(json.dumps({**document, "model": {**model, "merges": []}}))
+        return
+    (folder / "tokenizer.json").unlink()
+    (folder / "vocab.json").write_text(json.dumps(model["vocab"]))
+    lines = [" ".join(pair) for pair in model["merges"]]
+    (folder / "merges.txt").write_text("\n".join(["#version: 0.2", *lines[:merges]]) if merges else "")
+
+
+@pytest.mark.parametrize("merges", [0, 40000, None])
+def test_a_vocabulary_that_is_empty_or_cut_short_is_refused(merges: int | None, copied: Folder) -> None:
+    folder = copied("clip")
+    spelt_out(folder, merges)
+    said = message(folder)
+    assert "its tokenizer makes about " in said
+    assert " of the 49,408 tokens that the weights have embeddings of; copy the tokenizer's files again" in said
+
+
+def test_a_vocabulary_in_two_files_is_the_same(models: Path, copied: Folder) -> None:
+    folder = copied("clip")
+    spelt_out(folder, 10**6)
+    text = "A photo of a three-toed sloth."
+    assert make(folder)._token_ids(text) == make(models / "clip")._token_ids(text)
+
+
+def test_a_list_of_words_that_is_cut_short_is_refused(copied: Folder) -> None:
+    folder = copied("chinese_clip")
+    words = [*json.loads((folder / "tokenizer.json").read_text())["model"]["vocab"]]
+    (folder / "tokenizer.json").unlink()
+    (folder / "vocab.txt").write_text("\n".join(words[:20]))
+    assert f"its tokenizer makes about 20 of the {len(words)} tokens" in message(folder)
+
+
+@pytest.mark.parametrize("name", ["GemmaTokenizer", "Siglip2Tokenizer"])
+def test_siglip_reads_prompts_as_by_its_name_in_open_clip(name: str, tmp_path: Path) -> None:
+    """Of SigLIP 2 with a fixed size, whose folder may name either tokenizer; open_clip cleans prompts by itself."""
+    from open_clip.tokenizer import HFTokenizer
+
+    folder = write(tmp_path / "model", "siglip", vocabulary="siglip2")
+    change(folder / "tokenizer_config.json", tokenizer_class=name)
+    other = HFTokenizer(
+        str(folder), context_length=40, **open_clip.get_model_config("ViT-B-16-SigLIP2")["text_cfg"]["tokenizer_kwargs"]
+    )
+    backbone = make(folder)
+    for text in ("A photo of a Three-Toed Sloth.", "a photo of a dog", "an  origami FIRE_TRUCK, large!"):
+        own = backbone._token_ids(text)
+        assert own == other([text])[0][: len(own)].tolist()
+    assert backbone._token_ids("A Dog") == backbone._token_ids("a dog") != backbone._token_ids("a cat")
 
 
 def test_a_tokenizer_of_another_model_is_refused(models: Path, copied: Folder) -> None:

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from faircontext import Backbone, create_backbone
 from faircontext.backbones import activation_of
-from faircontext.backbones.checkpoints import load_open_clip
+from faircontext.backbones.checkpoints import _preparation_of_file, load_open_clip
 from faircontext.cli import main
 from faircontext.errors import ArgumentError, FairContextWarning
 from faircontext.labels import LabelSpace
@@ -70,7 +70,7 @@ def broken(folder: Path, tensor: str, value: float) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+@pytest.mark.parametrize("precision", ["fp32", pytest.param("bf16", marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
     ("tensor", "value", "said"),
     [
@@ -239,6 +239,26 @@ FORMS: dict[str, tuple[Callable[[Weights], Any], str | None]] = {
     "OpenAI's numbers": (lambda w: {**w, "input_resolution": torch.tensor(32), "vocab_size": torch.tensor(9)}, None),
     "_orig_mod.": (lambda w: wrap(w, "_orig_mod."), "names of tensors are read without _orig_mod."),
     "module._orig_mod.": (lambda w: wrap(w, "module._orig_mod."), "read without module._orig_mod."),
+    "_fsdp_wrapped_module.": (
+        lambda w: wrap(
+            {name.replace("visual.", "visual._fsdp_wrapped_module."): tensor for name, tensor in w.items()},
+            "_fsdp_wrapped_module.",
+        ),
+        "names of tensors are read without _fsdp_wrapped_module.",
+    ),
+    "net.": (lambda w: {"state_dict": wrap(w, "net.")}, "names of tensors are read without net."),
+    "module.clip_model.": (
+        lambda w: {**wrap(w, "module.clip_model."), "module.loss.weight": torch.ones(1)},
+        "tensors outside clip_model. are not taken: 1 (first loss.weight)",
+    ),
+    "beside a teacher": (
+        lambda w: {**w, **wrap(w, "teacher.")},
+        "those under teacher. are not taken; to take them: weights_key='teacher' (--weights-key teacher)",
+    ),
+    "averaged in a wrapper": (
+        lambda w: {**wrap(w, "module.net."), **wrap(w, "module.ema_net.")},
+        "those under ema_net. are not taken; to take them: weights_key='ema_net' (--weights-key ema_net)",
+    ),
     "_orig_mod.module.": (lambda w: {"state_dict": wrap(w, "_orig_mod.module.")}, "without _orig_mod.module."),
     "model.": (lambda w: {"state_dict": wrap(w, "model.")}, "names of tensors are read without model."),
     "one tower compiled": (
@@ -273,6 +293,7 @@ def assert_is(backbone: Backbone, weights: Weights) -> None:
     assert same_bits(backbone.text_tower.projection, weights["text_projection"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("inside", ["", "module", "state_dict"])
 @pytest.mark.parametrize("key", ["ema", "state_dict_ema", "model_ema", "ema_state_dict"])
 def test_averaged_weights_beside_are_said_and_taken_on_request_only(
@@ -325,6 +346,26 @@ def test_a_key_that_is_not_there_is_told_with_those_that_are(plain: Weights, tmp
     assert message("lite0", weights_key="ema") == "lite0 has its own weights; leave weights_key out"
 
 
+@pytest.mark.parametrize("outer", ["", "module.", "_orig_mod.module."])
+def test_of_several_models_one_must_be_named(outer: str, plain: Weights, tmp_path: Path) -> None:
+    other = {name: 0.5 * tensor for name, tensor in plain.items()}
+    torch.save({"state_dict": {**wrap(plain, outer, "teacher."), **wrap(other, outer, "student.")}}, tmp_path / "w.pt")
+    choice = "weights_key='student' (--weights-key student)"
+    assert message("tiny", tmp_path / "w.pt") == (
+        f"{tmp_path / 'w.pt'}: holds weights under student and teacher; name which: {choice}"
+    )
+    assert_is(asked(tmp_path / "w.pt", "student"), other)
+    assert_is(asked(tmp_path / "w.pt", "teacher"), plain)
+
+
+def test_averaged_weights_alone_under_a_prefix_are_not_taken_unasked(plain: Weights, tmp_path: Path) -> None:
+    torch.save(wrap(plain, "ema_model."), tmp_path / "w.pt")
+    assert message("tiny", tmp_path / "w.pt").endswith(
+        "holds weights under ema_model; name which: weights_key='ema_model' (--weights-key ema_model)"
+    )
+    assert_is(asked(tmp_path / "w.pt", "ema_model"), plain)
+
+
 def test_one_tensor_under_two_names_is_refused(plain: Weights, tmp_path: Path) -> None:
     torch.save({**plain, **wrap(plain, "module.")}, tmp_path / "w.pt")
     text = message("tiny", tmp_path / "w.pt")
@@ -361,6 +402,7 @@ class Wrapped(nn.Module):
         return dict(zip(self.names, self.buffers(), strict=True))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("file", ["w.pt", "it's $HOME.pt"])
 @pytest.mark.parametrize(
     "make",
@@ -442,6 +484,91 @@ def test_several_files_in_a_folder_are_said(plain: Weights, tmp_path: Path) -> N
     torch.save(plain, tmp_path / "epoch_2.pth")
     with pytest.warns(FairContextWarning, match=r"the weights of epoch_1.safetensors are taken, not of epoch_2.pth"):
         create_backbone(f"local-dir:{tmp_path}")
+
+
+# Preparation of pictures
+
+HALF = (0.5, 0.5, 0.5)
+CLIP = open_clip.OPENAI_DATASET_MEAN
+
+
+@pytest.mark.parametrize(
+    ("architecture", "file", "asked", "expected"),
+    [
+        ("MobileCLIP-S1", "epoch_3.pt", None, ((0.0, 0.0, 0.0), "bilinear", "shortest")),
+        ("ViT-B-16-SigLIP", "epoch_3.pt", None, (HALF, "bicubic", "squash")),
+        ("PE-Core-B-16", "epoch_3.pt", None, (HALF, "bilinear", "squash")),
+        ("ViT-B-16", "epoch_3.pt", None, None),
+        ("ViT-S-32", "epoch_3.pt", None, None),  # no tags
+        ("ViT-L-14", "epoch_3.pt", None, None),  # tags that disagree
+        ("ViT-L-14", "my-laion2b_s32b_b82k.pt", None, (HALF, "bicubic", "shortest")),
+        ("MobileCLIP-S1", "epoch_3.pt", "clip", (CLIP, "bicubic", "shortest")),
+        ("ViT-L-14", "epoch_3.pt", "laion2b_s32b_b82k", (HALF, "bicubic", "shortest")),
+    ],
+)
+def test_pictures_are_prepared_as_the_tags_of_an_architecture_say(
+    architecture: str, file: str, asked: str | None, expected: Any, tmp_path: Path
+) -> None:
+    found, said = _preparation_of_file(architecture, tmp_path / file, asked)
+    assert ((found["mean"], found["interpolation"], found["resize_mode"]) if found else None) == expected
+    assert len(said) == (expected is not None and asked is None)
+    assert all(line.startswith(f"{tmp_path / file}: pictures are prepared as the tag") for line in said)
+
+
+def test_a_configuration_beside_weights_and_a_request_go_before_tags(
+    plain: Weights, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tag = {"mean": HALF, "std": HALF, "interpolation": "bilinear", "resize_mode": "squash"}
+    monkeypatch.setitem(open_clip.pretrained._PRETRAINED, "tiny", {"webli": tag})
+    file = tmp_path / "w.pt"
+    torch.save(plain, file)
+
+    def mean_of(said: str | None, **options: Any) -> tuple[float, ...]:
+        with warnings.catch_warnings(record=True) as heard:
+            warnings.simplefilter("always")
+            backbone = create_backbone("tiny", str(file), precision="fp32", **options)
+        lines = [str(one.message) for one in heard if issubclass(one.category, FairContextWarning)]
+        assert lines == backbone.facts.get("warnings", [])
+        assert [said in line for line in lines] == ([] if said is None else [True])
+        assert backbone.facts["preprocess"]["mean"] == backbone.mean
+        return backbone.mean
+
+    assert mean_of("pictures are prepared as the tags of tiny say: mean (0.5, 0.5, 0.5)") == HALF
+    (tmp_path / "open_clip_config.json").write_text(json.dumps({"preprocess_cfg": {"mean": [0.1, 0.2, 0.3]}}))
+    assert mean_of("as open_clip_config.json beside it says: mean (0.1, 0.2, 0.3)") == (0.1, 0.2, 0.3)
+    (tmp_path / "own.json").write_text(json.dumps({"mean": [0.3, 0.2, 0.1], "std": None}))
+    assert mean_of(None, preprocess=str(tmp_path / "own.json")) == (0.3, 0.2, 0.1)
+    assert mean_of(None, preprocess="clip") == CLIP
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (None, "cannot be read: no such file or directory; preprocess is clip, openai, "),
+        ("[1]", "holds '[1]' in place of an object of JSON"),
+        ('{"image_mean": [0, 0, 0]}', "says none of mean, std, interpolation, resize_mode"),
+        ('{"mean": "x"}', 'invalid mean "x": must be three numbers'),
+        ('{"preprocess_cfg": {"std": [1, 1, "1"]}}', 'invalid std [1, 1, "1"]: must be three numbers'),
+        ('{"model_cfg": {}, "preprocess_cfg": {"interpolation": 3}}', "invalid interpolation 3: must be bicubic"),
+    ],
+)
+def test_a_preparation_that_is_none_is_one_line(content: str | None, said: str, tmp_path: Path) -> None:
+    path = tmp_path / "own.json"
+    if content is not None:
+        path.write_text(content)
+    with pytest.raises(ArgumentError) as caught:
+        _preparation_of_file("ViT-B-16", tmp_path / "w.pt", str(path))
+    assert str(caught.value).startswith(f"{path}: {said}")
+
+
+def test_a_folder_whose_preparation_has_other_types_is_one_line(tmp_path: Path) -> None:
+    folder = write_model(tmp_path, "clip", mean=0.5)
+    assert "open_clip_config.json: invalid mean 0.5: must be three numbers" in message(f"local-dir:{folder}")
+
+
+@pytest.mark.parametrize("name", ["lite0", "local-dir:x", "transformers:x"])
+def test_what_says_itself_how_pictures_are_prepared_takes_no_other(name: str) -> None:
+    assert message(name, preprocess="clip").endswith("leave preprocess out")
 
 
 # Activation

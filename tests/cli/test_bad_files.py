@@ -20,6 +20,8 @@ from faircontext.runs.classify_options import ClassifyOptions
 
 LABELS = ("--labels", "cat,dog")
 
+pytestmark = pytest.mark.usefixtures("one_lite")
+
 
 @pytest.fixture
 def mixed(tmp_path: Path, make_image) -> Path:
@@ -291,6 +293,7 @@ def test_a_report_replaces_the_target_of_a_link(tmp_path: Path, make_image) -> N
     assert "answers" in (tmp_path / "target.json").read_text()
 
 
+@pytest.mark.process
 def test_file_names_of_any_bytes_are_read_from_a_list_and_written_so_that_json_reads_them(
     tmp_path: Path, make_image
 ) -> None:
@@ -309,6 +312,7 @@ def test_file_names_of_any_bytes_are_read_from_a_list_and_written_so_that_json_r
     assert os.fsencode(answer["path"]) == odd
 
 
+@pytest.mark.process
 def test_a_process_without_standard_output_ends_well() -> None:
     done = subprocess.run(f"{sys.executable} -m faircontext list methods >&-", shell=True, capture_output=True)
     assert (done.returncode, done.stderr) == (0, b"")

@@ -20,6 +20,7 @@ import pytest
 import faircontext.backbones
 import faircontext.runs.classify
 from faircontext import Backbone, ViewRecipe, __version__, create_method
+from faircontext.backbones import lite as backbones_lite
 from faircontext.backbones.lite import Lite
 from faircontext.calibrate import total_loss
 from faircontext.cli import main
@@ -50,9 +51,9 @@ def cli(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.fixture
-def classify(cli: Callable[..., Result], lite0: Backbone, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
+def classify(cli: Callable[..., Result], lite: Backbone, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
     """Return a function that classifies cheaply, with a backbone that is loaded once for all tests."""
-    monkeypatch.setattr(faircontext.backbones, "create_backbone", lambda *_, **__: lite0)
+    monkeypatch.setattr(faircontext.backbones, "create_backbone", lambda *_, **__: lite)
     return lambda *words: cli("classify", *words, *CHEAP)
 
 
@@ -103,7 +104,11 @@ def test_rows_are_the_same_alone_in_a_folder_in_reverse_and_again(
     assert rows(tmp_path / "again") == expected
 
 
-def test_another_process_writes_the_same_row_and_shows_no_progress_bar(photo: Path, tmp_path: Path) -> None:
+@pytest.mark.process
+def test_another_process_writes_the_same_row_and_shows_no_progress_bar(
+    photo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(backbones_lite._IMAGE_SIZES, "lite0", 224)  # as in a process of its own
     words = ["classify", str(photo), *LABELS, *CHEAP, "--csv"]
     done = subprocess.run([*COMMAND, *words, str(tmp_path / "theirs")], capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
@@ -158,16 +163,16 @@ def test_the_paper_preset_has_its_views(cli: Callable[..., Result], photo: Path,
 
 
 def test_the_json_file_holds_every_setting_and_answer(
-    classify: Callable[..., Result], folder: Path, tmp_path: Path, lite0: Backbone
+    classify: Callable[..., Result], folder: Path, tmp_path: Path, lite: Backbone
 ) -> None:
     classify(folder, *LABELS, "--json", tmp_path / "run.json", "--csv", tmp_path / "rows.csv", "--seed", "7")
     report = json.loads((tmp_path / "run.json").read_text(encoding="utf-8"))
-    settings = create_method("fcl", preset="recommended", backbone=lite0, masks=8, k=2).settings()
+    settings = create_method("fcl", preset="recommended", backbone=lite, masks=8, k=2).settings()
     recipe = asdict(ViewRecipe(count=8, scale=(0.5, 1.0)))
     run = report["run"]
     assert run["methods"] == {"fcl": json.loads(json.dumps(settings))}
     assert run["views"] == json.loads(json.dumps(recipe))
-    assert (run["backbone"], run["precision"], run["device"]) == ("lite0", lite0.precision, "cpu")
+    assert (run["backbone"], run["precision"], run["device"]) == ("lite0", lite.precision, "cpu")
     assert (run["preset"], run["seed"], run["batch_size"]) == ("recommended", 7, 16)
     assert (run["labels"], run["templates"]) == (["cat", "rocket", "dog"], ["a photo of a {}."])
     assert report["versions"]["faircontext"] == __version__
@@ -275,7 +280,10 @@ class Terminal(io.StringIO):
         return True
 
 
-@pytest.mark.parametrize(("stop", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.process
+@pytest.mark.parametrize(
+    ("stop", "code"), [pytest.param(signal.SIGINT, 130, marks=pytest.mark.smoke), (signal.SIGTERM, 143)]
+)
 def test_a_signal_ends_a_process_with_what_was_computed_written(
     photo_files: dict[str, Path], tmp_path: Path, stop: signal.Signals, code: int
 ) -> None:
@@ -477,14 +485,34 @@ def test_an_unknown_command_is_refused_with_the_close_one(cli: Callable[..., Res
     assert result.err == "faircontext: unknown command 'clasify'; did you mean 'classify'?\n"
 
 
-def test_several_methods_have_a_column_and_rows_of_their_own(
-    cli: Callable[..., Result], lite0: Backbone, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+COLUMNS = ("votes", "prob.")
+
+
+@pytest.mark.usefixtures("one_lite")
+def test_zero_shot_stands_beside_several_methods_with_their_votes_and_probabilities(
+    cli: Callable[..., Result], photo: Path, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(faircontext.backbones, "create_backbone", lambda *_, **__: lite0)
+    words = ("--method", "zero,tpt", "--set", "tpt.lr=0", "--csv", tmp_path / "rows.csv")
+    result = cli("classify", photo, *LABELS, *words)
+    assert result.code == 0
+    head, line = result.out.splitlines()[3:5]
+    assert head.split() == ["zero-shot", "zero", *COLUMNS, "tpt", *COLUMNS, "image"]
+    with (tmp_path / "rows.csv").open(newline="") as file:
+        zero, tpt = csv.DictReader(file)
+    cells = [zero["zero_shot"], zero["prediction"], zero["votes"], f"{float(zero['confidence']):.3f}"]
+    cells += [tpt["prediction"], f"{float(tpt['confidence']):.3f}"]
+    assert line.split() == [*" ".join(cells).split(), str(photo)]
+    assert zero["votes"]
+
+
+def test_several_methods_have_a_column_and_rows_of_their_own(
+    cli: Callable[..., Result], lite: Backbone, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(faircontext.backbones, "create_backbone", lambda *_, **__: lite)
     words = ("--method", "zero_shot,tpt,zero", "--set", "tpt.lr=0", "zero.rho=0.5", "--csv", tmp_path / "rows.csv")
     result = cli("classify", folder, *LABELS, *words)
     lines = result.out.splitlines()
-    assert lines[3].split() == ["zero_shot", "tpt", "zero", "image"]
+    assert lines[3].split() == ["zero_shot", *COLUMNS, "tpt", *COLUMNS, "zero", *COLUMNS, "image"]
     assert "zero_shot, tpt (lr=0.0), zero (rho=0.5)" in lines[1]
     with (tmp_path / "rows.csv").open(newline="") as file:
         table = list(csv.DictReader(file))
@@ -498,7 +526,7 @@ def test_all_methods_are_those_that_the_backbone_can_run(
 ) -> None:
     monkeypatch.setattr(faircontext.backbones, "create_backbone", lambda *_, **__: lite0_bf16)
     result = cli("classify", photo, *LABELS, "--method", "all", "--set", "fcl.masks=8")
-    assert result.out.splitlines()[3].split() == [
+    assert [word for word in result.out.splitlines()[3].split() if word not in COLUMNS] == [
         *("zero_shot", "tpt", "ctpt", "rlcf", "mta", "zero", "tps", "rtpt", "fcl", "image")
     ]
     refused = cli("classify", photo, *LABELS, "--method", "ttl")

@@ -67,6 +67,7 @@ def test_many_class_names_that_cannot_be_used_are_cut(tmp_path: Path, capsys: py
     assert "and 5 more\n" in out
 
 
+@pytest.mark.slow
 def test_a_part_of_a_set_is_good_only_as_a_part(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     build_coop_trees(data, tmp_path)
     words = ["data", "check", "caltech101", "dtd", "oxford_flowers", "--root", str(tmp_path)]

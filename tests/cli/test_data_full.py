@@ -18,6 +18,7 @@ def fill(place: Path, keys: list[str]) -> None:
         os.link(place / "one.png", place / key)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["caltech101", "dtd", "eurosat", "oxford_flowers", "oxford_pets", "ucf101"])
 def test_a_set_with_a_real_split_file_in_full(
     name: str, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -3,6 +3,7 @@
 import importlib.metadata
 import json
 import shutil
+import sys
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
@@ -147,6 +148,25 @@ def test_extras_are_those_of_pyproject(installed: Callable[..., None], monkeypat
     assert findings["fast"].text == "fast is not installed in full (openvino 2024.1, needed >=2025.2)"
     assert findings["client"].text == "client is not installed (httpx)"
     assert {one.state for name, one in findings.items() if name not in ("checkpoints", "fast", "client")} == {"ok"}
+
+
+@pytest.mark.parametrize(
+    ("package", "module", "said"),
+    [
+        ("sentencepiece>=0.2", "sentencepiece", "sentencepiece cannot be imported: ModuleNotFoundError: import of "),
+        ("imagecorruptions-imaug>=1", "imagecorruptions", "imagecorruptions-imaug cannot be imported: import of "),
+    ],
+)
+def test_an_extra_that_cannot_be_imported_is_a_problem(
+    package: str, module: str, said: str, installed: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip(module)
+    monkeypatch.setitem(sys.modules, module, None)
+    installed({"some": [package]}, [])
+    (finding,) = doctor._extras(importlib.metadata.distribution("faircontext"))
+    assert finding.state == "problem"
+    assert finding.text.startswith(f"some is installed, and cannot be used: {said}")
+    assert "; pip install " in finding.text
 
 
 def test_old_torch(

@@ -38,6 +38,7 @@ def crêpes(tmp_path: Path) -> Path:
     return folder
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("case", ASCII)
 def test_names_are_true_in_every_output_of_a_locale_without_them(tmp_path, crêpes, case):
     rows, document = tmp_path / "é.csv", tmp_path / "ü.json"
@@ -92,6 +93,7 @@ def test_a_class_name_from_a_file_is_asked_about_the_file(tmp_path, capsys):
     )
 
 
+@pytest.mark.process
 def test_a_home_that_cannot_be_made_is_passed_over_in_silence(tmp_path, crêpes):
     (tmp_path / "file").touch()
     photo = next(crêpes.iterdir())
@@ -114,7 +116,8 @@ def test_log_lines_of_libraries_are_kept_back_while_a_command_runs_and_no_longer
     assert (done.returncode, done.stderr) == (0, "after\n")
 
 
-@pytest.mark.parametrize("closed", ["1>&-", "2>&-", "0<&- 1>&- 2>&-"])
+@pytest.mark.process
+@pytest.mark.parametrize("closed", ["1>&-", "2>&-", pytest.param("0<&- 1>&- 2>&-", marks=pytest.mark.smoke)])
 def test_what_was_closed_gets_nothing_and_neither_does_another_stream(tmp_path, crêpes, closed):
     words = ("classify", str(crêpes), "--labels", "crêpes", "--method", "zero_shot", "--csv", str(tmp_path / "a.csv"))
     command = shlex.join([*COMMAND, *words])
@@ -137,6 +140,7 @@ def test_a_current_folder_that_is_gone_is_one_line(tmp_path, crêpes):
     )
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("stream", ["1", "2"])
 @pytest.mark.parametrize("option", ["--csv", "--json"])
 def test_an_output_is_not_the_file_that_is_printed_to(tmp_path, crêpes, stream, option):

@@ -167,6 +167,7 @@ def snapshot(root: Path) -> dict[Path, int]:
     return {file: file.stat().st_mtime_ns for file in (root.parent / "runs").rglob("*") if file.is_file()}
 
 
+@pytest.mark.slow
 def test_another_table_runs_only_what_is_not_there(reproduce: Run, root: Path) -> None:
     assert reproduce("ablation-aggregation")[0] == 0
     before = snapshot(root)
@@ -180,6 +181,7 @@ def test_another_table_runs_only_what_is_not_there(reproduce: Run, root: Path) -
     assert sorted(prompts) == ["generic7"] * 2 + ["single"] * 2
 
 
+@pytest.mark.slow
 def test_masks_are_encoded_once_for_the_numbers_that_run_together(
     reproduce: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -187,10 +189,9 @@ def test_masks_are_encoded_once_for_the_numbers_that_run_together(
     original = Episode.masked_features
 
     def spy(episode: Episode, count: int, *rest: Any) -> Any:
-        held = episode.remember(("masked", *rest), list)
-        before = held[-1] if held else None
+        before = episode._known.get(("masked", *rest))
         answer = original(episode, count, *rest)
-        found.append((count, held[-1] is not before))
+        found.append((count, episode._known[("masked", *rest)] is not before))
         return answer
 
     monkeypatch.setattr(Episode, "masked_features", spy)
@@ -198,6 +199,7 @@ def test_masks_are_encoded_once_for_the_numbers_that_run_together(
     assert found[-5:] == [(400, True), (800, True), (200, False), (100, True), (50, False)]
 
 
+@pytest.mark.slow
 def test_a_stopped_call_goes_on(reproduce: Run, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     stop = iter([False, True])
 
@@ -298,6 +300,7 @@ def test_the_list_has_every_name(capsys: pytest.CaptureFixture[str]) -> None:
     assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == list(EXPERIMENTS)
 
 
+@pytest.mark.slow
 def test_costs_are_measured_beside_the_accuracies(reproduce: Run, root: Path) -> None:
     code, out, _ = reproduce("efficiency", "--trials", "2", "--limit", "1")
     assert code == 0
@@ -312,6 +315,7 @@ def test_costs_are_measured_beside_the_accuracies(reproduce: Run, root: Path) ->
     assert all(cost.seconds_mean > 0 and cost.peak_memory_mb is not None for cost in sidecars.costs)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "figures"),
     [

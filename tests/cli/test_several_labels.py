@@ -105,6 +105,7 @@ def test_answers_printed_and_in_files_are_those_of_a_stored_run(command: Run, tm
         document = json.loads(paths["json"].read_text())
         for row, answer in zip(rows, document["answers"], strict=True):
             answer.pop("seconds")
+            answer.pop("shared_seconds")
             row.pop("seconds")
             assert row["prediction"] == ";".join(label for label, _ in answer["predictions"])
             assert row["scores"] == ";".join(f"{score:.6f}" for _, score in answer["predictions"])

@@ -70,7 +70,7 @@ def photos(tmp_path_factory: pytest.TempPathFactory, make_image: Callable[..., n
 
 def without_seconds(document: Any) -> Any:
     if isinstance(document, dict):
-        return {name: without_seconds(value) for name, value in document.items() if name != "seconds"}
+        return {name: without_seconds(value) for name, value in document.items() if "seconds" not in name}
     return [*map(without_seconds, document)] if isinstance(document, list) else document
 
 
@@ -157,10 +157,10 @@ def test_tables_report_and_figures_take_a_run_with_and_without_labels(
 def test_a_run_with_scores_goes_on_without_naming_them_again(classify: Callable[..., Result], tmp_path: Path) -> None:
     scores = tmp_path / "s.parquet"
     assert classify("--out", tmp_path / "run", "--limit", "4", "--scores", scores).code in (0, 1)
-    rows = load_run(tmp_path / "run").rows.drop_columns(["seconds"])
+    rows = load_run(tmp_path / "run").rows.drop_columns(["seconds", "shared_seconds"])
     again = classify("--out", tmp_path / "run", "--limit", "4", "--resume", "--csv", tmp_path / "a.csv")
     assert again.code in (0, 1)
-    assert load_run(tmp_path / "run").rows.drop_columns(["seconds"]).equals(rows)
+    assert load_run(tmp_path / "run").rows.drop_columns(["seconds", "shared_seconds"]).equals(rows)
     document = json.loads((tmp_path / "run" / "run.json").read_text())
     assert document["config"]["stored"] == ["scores"]
     more = classify("--out", tmp_path / "run", "--limit", "4", "--resume", "--embeddings", tmp_path / "e.npy")
@@ -209,7 +209,10 @@ def test_shards_join_to_the_whole(classify: Callable[..., Result], tmp_path: Pat
     for part in range(3):
         classify("--out", tmp_path / "parts", "--shard", f"{part}/3")
     assert main(["merge", str(tmp_path / "parts"), "--out", str(tmp_path / "joined")]) == 0
-    whole, joined = (load_run(tmp_path / name).rows.drop_columns(["seconds"]) for name in ("whole", "joined/photos"))
+    whole, joined = (
+        load_run(tmp_path / name).rows.drop_columns(["seconds", "shared_seconds"])
+        for name in ("whole", "joined/photos")
+    )
     assert whole.equals(joined)
 
 
@@ -218,7 +221,8 @@ def test_workers_and_a_limit(classify: Callable[..., Result], tmp_path: Path) ->
     classify("--out", tmp_path / "workers", "--workers", "2")
     classify("--out", tmp_path / "few", "--limit", "4")
     whole, workers, few = (
-        load_run(tmp_path / name).rows.drop_columns(["seconds", "config"]) for name in ("whole", "workers", "few")
+        load_run(tmp_path / name).rows.drop_columns(["seconds", "shared_seconds", "config"])
+        for name in ("whole", "workers", "few")
     )
     assert whole.equals(workers)
     paths = few["path"].to_pylist()
@@ -361,6 +365,7 @@ def test_numbers_that_are_written_agree_with_each_other(classify: Callable[..., 
     assert [row["probabilities"] for row in fcl] != [row["probabilities"] for row in rows]
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(("stop", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
 def test_a_signal_ends_a_stored_run_with_what_was_computed(
     stop: signal.Signals, code: int, model: list[str], photos: Path, tmp_path: Path
@@ -399,6 +404,7 @@ def wait_for_rows(run: Path, process: subprocess.Popen[str]) -> None:
         time.sleep(0.02)
 
 
+@pytest.mark.process
 def test_killed_several_times_on_two_workers_it_ends_with_the_rows_of_one_run(
     model: list[str], photos: Path, tmp_path: Path
 ) -> None:
@@ -429,5 +435,7 @@ def test_killed_several_times_on_two_workers_it_ends_with_the_rows_of_one_run(
     whole, killed = (load_run(tmp_path / name) for name in ("whole", "killed"))
     assert whole.complete
     assert killed.complete
-    assert killed.rows.drop_columns(["seconds"]).equals(whole.rows.drop_columns(["seconds"]))
+    assert killed.rows.drop_columns(["seconds", "shared_seconds"]).equals(
+        whole.rows.drop_columns(["seconds", "shared_seconds"])
+    )
     assert len(killed.document["sessions"]) == 3

@@ -49,14 +49,14 @@ def evaluate(command: Run, picture_set: Path) -> Run:
     return lambda *words: command("evaluate", *where, *words)
 
 
-def test_scores_are_what_they_are_called(lite0: Backbone, photos: dict[str, np.ndarray], make_episode) -> None:
+def test_scores_are_what_they_are_called(lite: Backbone, photos: dict[str, np.ndarray], make_episode) -> None:
     episode: Episode = make_episode(photos["cat"])
     text = episode.labels.zero_shot_text.double()
     cosines = (text @ episode.z.double()).tolist()
     prediction = ZeroShot()(episode)
-    scores = Rejection("energy", {}, lite0.logit_scale).scores_of(prediction, prediction)
+    scores = Rejection("energy", {}, lite.logit_scale).scores_of(prediction, prediction)
     assert scores["cosine"] == pytest.approx(max(cosines), abs=1e-6)
-    assert scores["energy"] == pytest.approx(np.log(np.exp(lite0.logit_scale * np.array(cosines)).sum()), abs=1e-4)
+    assert scores["energy"] == pytest.approx(np.log(np.exp(lite.logit_scale * np.array(cosines)).sum()), abs=1e-4)
     assert scores["probability"] == prediction.confidence == float(prediction.probabilities.max())
 
 
@@ -71,9 +71,9 @@ def test_cosines_of_fcl_are_those_of_the_learnt_text(photos: dict[str, np.ndarra
 
 
 def test_an_ensemble_has_mean_cosines_and_other_methods_zero_shots(
-    lite0: Backbone, photos: dict[str, np.ndarray], make_episode
+    lite: Backbone, photos: dict[str, np.ndarray], make_episode
 ) -> None:
-    labels = LabelSpace(("cat", "dog", "snail"), lite0, ("a photo of a {}.", "art of the {}."))
+    labels = LabelSpace(("cat", "dog", "snail"), lite, ("a photo of a {}.", "art of the {}."))
     episode = make_episode(photos["cat"], labels)
     prediction = FCL(calibrate=False, k=3)(episode)
     torch.testing.assert_close(prediction.cosines, (labels.text @ episode.z).mean(0), rtol=0, atol=1e-6)

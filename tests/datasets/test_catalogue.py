@@ -70,7 +70,7 @@ def test_a_set_with_a_split_file_is_found_in_each_layout(
         (k.lstrip("/"), label) for k, label, _ in images
     ]
     assert dataset.names == tuple(title for _, _, title in sorted(images, key=lambda image: image[1]))
-    assert all(sample.path.is_file() for sample in dataset.samples)
+    assert all(sample.path.is_file() and sample.path == dataset.folder / sample.key for sample in dataset.samples)
     assert dataset.folder == tmp_path / folder / inner
     assert Path(folder, inner).as_posix() in dataset.layout
     assert dataset.template == CATALOGUE[name].template
@@ -149,6 +149,7 @@ def test_imagenets_are_labelled_by_wnid_in_each_layout(name: str, folder: str, t
     dataset = load_dataset(name, tmp_path)
     assert [sample.label for sample in dataset.samples] == [*range(12)]
     assert [sample.path.parent.name for sample in dataset.samples] == [*imagenet_wnids(variant)[:12]]
+    assert all(sample.path == dataset.folder / sample.key for sample in dataset.samples)
     assert len(dataset.names) == CATALOGUE[name].classes
     assert dataset.regime == "natural"
     assert dataset.listed == CATALOGUE[name].images["test"]
@@ -290,6 +291,7 @@ def test_real_split_files_find_the_real_images(data: Path, tmp_path: Path) -> No
 REAL_SPLITS = [(name, CATALOGUE[name].split_file) for name in SPLIT_SETS if name not in ("food101", "sun397")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "file"), REAL_SPLITS)
 def test_real_split_files_have_the_reference_counts_and_names(name: str, file: str, data: Path, tmp_path: Path) -> None:
     folder = tmp_path / CATALOGUE[name].folders[0]

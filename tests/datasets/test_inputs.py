@@ -2,9 +2,13 @@
 
 import io
 import json
+import re
+import socket
 import tarfile
 from collections.abc import Callable, Sequence
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import fsspec
@@ -160,9 +164,11 @@ def test_a_table_in_a_folder_gives_labels_before_folders_do(name: str, draw: Dra
     (Path("photos") / name).write_text(text)
     found = find("photos")
     assert labelled(found) == [("photos/3.png", "house"), ("photos/cat/1.png", "dog"), ("photos/cat/2.png", "cat")]
+    line = 4 if name.endswith("jsonl") else 5
     assert found.truth_warnings[:2] == (
         f"photos/{name}: gives the class of 2 images; 1 more that it lists are not there",
-        "labels that are no class, whose 1 image counts in no accuracy: 'snail'",
+        "labels that are no class, whose 1 image counts in no accuracy: 'snail'; the first in "
+        f"photos/{name}, line {line}",
     )
 
 
@@ -415,7 +421,9 @@ def test_a_parquet_table_is_read_row_by_row(make_image: Callable[..., np.ndarray
     assert labelled(found) == [(f"data.parquet/{number}", label) for number, label in enumerate(labels)]
     for number in (4, 0, 1, 2):
         assert np.array_equal(load_image(found.images[number].path), make_image(number, 20, 30))
-    with pytest.raises(FairContextError, match=r"^data.parquet/3: the cell holds no bytes$"):
+    with pytest.raises(
+        FairContextError, match=r"^data.parquet/3: the cell holds no bytes, but the path 3.png: no such file$"
+    ):
         load_image(found.images[3].path)
     assert found.truth_warnings[0].startswith("labels that are no class, whose 1 image counts in no accuracy: 'snail'")
 
@@ -444,6 +452,16 @@ def test_plain_bytes_and_names_as_labels_do_as_well(make_image: Callable[..., np
         find("a.parquet")
 
 
+def test_a_table_that_is_written_again_under_its_path_is_read_again(make_image: Callable[..., np.ndarray]) -> None:
+    found = []
+    for number in range(2):
+        pq.write_table(pa.table({"image": [png(make_image, number)] * (2 - number)}), "a.parquet")
+        found.append(find("a.parquet").images)
+        assert np.array_equal(load_image(found[-1][0].path), make_image(number, 20, 30))
+    with pytest.raises(FairContextError, match=r"^a.parquet/1: the table has no such row any more$"):
+        load_image(found[0][1].path)
+
+
 # Other file systems
 
 
@@ -464,10 +482,47 @@ def test_addresses_of_files_folders_and_patterns(make_image: Callable[..., np.nd
         with pytest.raises(FairContextError, match=r"^memory://photos/\*.tiff: no images there"):
             find("memory://photos/*.tiff")
         memory.rm("/photos/dog/3.png")
-        with pytest.raises(FairContextError, match=r"^memory:///photos/dog/3.png: no such file$"):
+        with pytest.raises(FairContextError, match=r"^memory:///photos/dog/3.png: no such file or folder$"):
             load_image(found.images[1].path)
     finally:
         memory.rm("/photos", recursive=True)
+
+
+@pytest.mark.parametrize(
+    ("address", "reason"),
+    [
+        ("http://127.0.0.1:{free}/a.jpg", "cannot be read: connection refused"),
+        ("http://127.0.0.1:{free}/*.jpg", "cannot be read: connection refused"),
+        ("http://127.0.0.1:{port}/forbidden.jpg", "cannot be read: 403 Forbidden"),
+        ("http://127.0.0.1:{port}/gone.jpg", "no such file or folder"),
+        ("zip://a.jpg::w/a.zip", "cannot be read: it is inside another file; unpack or copy that, and name the folder"),
+        ("simplecache::http://127.0.0.1/a.jpg", "cannot be read: it is inside another file; unpack or copy that,"),
+        ("memory://photos.zip", "archives and tables are read from local disks alone; copy it there"),
+    ],
+)
+def test_an_address_says_why_it_cannot_be_read(address: str, reason: str) -> None:
+    pytest.importorskip("aiohttp")
+
+    class Refusing(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_error(403 if "forbidden" in self.path else 404)
+
+        do_HEAD = do_GET  # noqa: N815 (what the server calls)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with socket.socket() as unused, HTTPServer(("127.0.0.1", 0), Refusing) as server:
+        unused.bind(("127.0.0.1", 0))  # and nobody listens
+        Thread(target=server.serve_forever, daemon=True).start()
+        url = address.format(free=unused.getsockname()[1], port=server.server_port)
+        with pytest.raises(FairContextError, match=f"^{re.escape(url)}: {re.escape(reason)}"):
+            find(url)
+        Path("list.csv").write_text(f"path\n{url}\n")
+        if "*" not in url and "memory" not in url:  # what a list names is not a pattern, and is read in its turn
+            with pytest.raises(FairContextError, match=f"^{re.escape(url)}: {re.escape(reason)}"):
+                load_image(find("list.csv").images[0].path)
+        server.shutdown()
 
 
 def test_an_address_of_this_machine_and_those_that_nobody_knows(draw: Draw, tmp_path: Path) -> None:

@@ -161,7 +161,9 @@ def test_labels_that_are_no_class_are_left_out_and_counted(folder: Path) -> None
     (folder / "labels.csv").write_text("path,label\na.png,cat;snail\nb.png,snail\n")
     assert inputs_of(folder / "labels.csv") == {"a.png": ["cat"], "b.png": []}
     found = collect([str(folder / "labels.csv")], (), NAMES, options=InputOptions(several=True))
-    assert found.truth_warnings == ("labels that are no class are left out, 2 in all: 'snail'",)
+    (line,) = found.truth_warnings
+    assert line.startswith("labels that are no class are left out, 2 in all: 'snail'; the first in ")
+    assert line.endswith("labels.csv, line 2")
 
 
 def test_collages_name_the_classes_of_all_cells(tmp_path: Path, png: bytes) -> None:
@@ -179,14 +181,17 @@ def test_collages_name_the_classes_of_all_cells(tmp_path: Path, png: bytes) -> N
     [
         (
             "path,label\na.png,cat\na.png,dog\n",
-            "labels.csv, line 3: a.png is there twice; write all its labels in ",
+            "labels.csv, line 3: a.png is there twice, first in line 2; write all its ",
         ),
         (
             "path,label,class_name\na.png,0;1,cat\n",
             "labels.csv, line 2: has 2 labels and 1 class names; name each",
         ),
-        ("path,label\na.png,\n", "gives no image a label, and there is no classnames.txt beside it; name the classes"),
-        ("path,label\na.png,0;1\n", "there is no classnames.txt beside it, and line 2 has no class_name; give either"),
+        ("path,label\na.png,\n", "mine: no image has a label, and there is no classnames.txt; "),
+        (
+            "path,label\na.png,0;1\n",
+            "labels.csv, line 2: its label is '0'; name the classes, from 0, in classnames.txt, or in a col",
+        ),
         ("path,label,class_name\na.png,0;x,cat;dog\n", "labels.csv, line 2: the label 'x' is no class; count from 0"),
     ],
 )
@@ -199,10 +204,11 @@ def test_what_cannot_be_read_is_one_line(folder: Path, text: str, said: str) -> 
 
 def test_lines_of_one_image_are_refused_in_inputs_too(folder: Path) -> None:
     (folder / "labels.csv").write_text("path,label\na.png,cat\na.png,dog\n")
-    found = collect([str(folder)], (), NAMES, options=InputOptions(several=True))
-    said = "labels.csv: a.png is there twice; write all its labels in one cell, with ; between"
-    assert any(said in line for line in found.warnings)
-    assert all(sample.labels is None for sample in found.images)
+    for path in (folder, folder / "labels.csv"):
+        with pytest.raises(
+            FairContextError, match=r"labels.csv, line 3: its image is there twice, first in line 2; wri"
+        ):
+            collect([str(path)], (), NAMES, options=InputOptions(several=True))
 
 
 def test_a_table_of_several_labels_names_the_option_that_reads_it(folder: Path, png: bytes) -> None:
@@ -211,32 +217,29 @@ def test_a_table_of_several_labels_names_the_option_that_reads_it(folder: Path, 
     for paths in ([folder], [folder / "labels.csv"]):
         assert hint in collect([*map(str, paths)], (), NAMES).truth_warnings
         assert hint not in collect([*map(str, paths)], (), NAMES, options=InputOptions(several=True)).truth_warnings
-    with pytest.raises(FairContextError, match=r"is 'path,labels'; its column labels is read with --multi-label$"):
+    with pytest.raises(FairContextError, match=r"but path, labels; its column labels is read with --multi-label$"):
         load_dataset("mine", folder.parent)
     pq.write_table(pa.table({"image": [png] * 3, "labels": [["cat", "dog"], ["dog"], []]}), folder / "t.parquet")
     assert hint in collect([str(folder / "t.parquet")], (), NAMES).truth_warnings
     (folder / "labels.csv").rename(folder / "metadata.csv")
-    with pytest.raises(FairContextError, match=f"no image has a label, and there is no classnames.txt; {hint}$"):
+    with pytest.raises(FairContextError, match=r"metadata.csv: has no column label .*; its column labels is read with"):
         load_dataset("mine", folder.parent)
     (folder / "one.csv").write_text("path,label\na.png,cat;dog\nb.png,dog\n")
     (line,) = collect([str(folder / "one.csv")], (), NAMES).truth_warnings
-    assert line.endswith("'cat;dog'; several labels, with ; between, are read with --multi-label")
+    assert line.endswith("one.csv, line 2; several labels, with ; between, are read with --multi-label")
 
 
 def test_labels_that_make_names_of_classes_say_so_where_they_are_several(folder: Path) -> None:
     (folder / "labels.csv").write_text("path,label\na.png,cat;dog\nb.png,dog\n")
     (line,) = load_dataset("mine", folder.parent).warnings
-    assert line.endswith(
-        "2 classes, in sorted order; 'cat;dog' is one of them: several labels in a cell are read with --multi-label"
-    )
+    assert line.endswith("'cat;dog' is one of them: several labels, with ; between, are read with --multi-label")
 
 
-def test_few_images_with_few_of_the_labels_are_no_sign_that_they_count_from_one(folder: Path) -> None:
+def test_labels_that_may_count_from_one_are_noted_or_refused(folder: Path) -> None:
     (folder / "classnames.txt").write_text("\n".join(NAMES))
-    (folder / "labels.csv").write_text("path,label\na.png,1\nb.png,1;2\n")
-    assert load_dataset("mine", folder.parent, several=True).warnings == ()
-    (folder / "labels.csv").write_text("path,label\na.png,1\nb.png,2\n")
-    assert "labels may count from 1" in load_dataset("mine", folder.parent).warnings[0]
+    for cells, several in (("1;2", True), ("2", False)):
+        (folder / "labels.csv").write_text(f"path,label\na.png,1\nb.png,{cells}\n")
+        assert "labels may count from 1" in load_dataset("mine", folder.parent, several=several).warnings[0]
     (folder / "labels.csv").write_text("path,label\na.png,1;3\n")
     with pytest.raises(FairContextError, match="labels count from 1"):
         load_dataset("mine", folder.parent, several=True)

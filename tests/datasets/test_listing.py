@@ -68,6 +68,7 @@ def test_a_position_outside_is_an_index_error() -> None:
         ImageList()[0]
 
 
+@pytest.mark.slow
 def test_an_image_costs_a_few_bytes() -> None:
     path = Path("photos/a/long/folder/name/of/a/holiday") / "image.jpg"
     tracemalloc.start()

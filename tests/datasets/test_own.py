@@ -45,18 +45,16 @@ def test_class_names_come_from_the_table_where_there_is_no_list(tmp_path: Path) 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("path\na.png\n", "has no column 'label'; its first line must be path,label"),
-        ("", "has no column 'path'"),
+        ("path\na.png\n", "has no column label or class_name, but path; call the one of labels so"),
+        ("", "has no rows; write one for each image"),
         ("path,label,label\na.png,0,1\n", "has the column 'label' twice"),
         ("path,label\na.png,cow\n", "line 2: the label 'cow' is no class; use 0 to 1"),
-        ("path,label\na.png,\n", "line 2: the label '' is no class"),
-        ("path,label\na.png\n", "line 2: the label '' is no class"),
         ("path,label\na.png,-1\n", "line 2: the label '-1' is no class"),
         ("path,label\na.png,0\nb.png,2\n", "line 3: the label '2' is no class"),
         ("path,label\na.png,0\na.png,1\n", "line 3: a.png is there twice"),
         ("path,label\n../a.png,0\n", "line 2: the path '../a.png' does not lie below the folder"),
         ("path,label\n/etc/passwd,0\n", "line 2: the path '/etc/passwd' does not lie below the folder"),
-        ("path,label\n,0\n", "line 2: the path '' does not lie below the folder"),
+        ("path,label\n,0\n", "line 2: has no path in its column path"),
         ("path,label,class_name\na.png,0,dog\n", "line 2: class 0 is 'cat', but is called 'dog'"),
     ],
 )
@@ -70,7 +68,7 @@ def test_a_mistake_in_a_table_names_its_line(text: str, message: str, tmp_path: 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("path,label\na.png,0\n", "there is no classnames.txt beside it, and line 2 has no class_name"),
+        ("path,label\na.png,0\n", "line 2: its label is '0'; name the classes, from 0, in classnames.txt, or in a"),
         ("path,label,class_name\na.png,0,cat\nb.png,0,dog\n", "line 3: class 0 is 'cat', but is called 'dog'"),
         ("path,label,class_name\na.png,0,cat\nb.png,2,dog\n", "labels are not 0 to 1 without a gap"),
     ],
@@ -112,7 +110,7 @@ def test_a_split_that_is_a_folder_is_taken_without_a_word(tmp_path: Path) -> Non
     assert load_dataset("mine", tmp_path, "official").warnings == (warning,)
 
 
-@pytest.mark.parametrize("inner", ["", "images", "test", "val"])
+@pytest.mark.parametrize("inner", ["", "images", "test", "val", "images/test"])
 def test_class_folders_are_found_below_the_folder(inner: str, tmp_path: Path) -> None:
     for path in ("dog/2.png", "cat/deep/1.png", "cat/3.png"):
         draw(tmp_path / "mine" / inner / path)
@@ -124,6 +122,7 @@ def test_class_folders_are_found_below_the_folder(inner: str, tmp_path: Path) ->
         ("cat/deep/1.png", 0),
         ("dog/2.png", 1),
     ]
+    assert all(dataset.folder / sample.key == sample.path for sample in dataset.samples)
 
 
 def test_integer_folders_are_in_order_of_value_with_names_from_the_list(tmp_path: Path) -> None:

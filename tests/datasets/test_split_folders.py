@@ -8,6 +8,7 @@ import pytest
 from coop_trees import draw
 from faircontext.cli import main
 from faircontext.datasets.class_folders import class_folders, split_of
+from faircontext.datasets.inputs import collect
 from faircontext.datasets.load import load_dataset
 from faircontext.errors import ArgumentError
 
@@ -175,3 +176,24 @@ def test_the_commands_refuse_in_one_line(lay: Lay, capsys: pytest.CaptureFixture
     assert "Train is a split, not a class; name the one to take: " in capsys.readouterr().err
     assert main(["data", "check", "mine", "--root", str(root)]) == 1
     assert "PROBLEM: " in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("folders", "noted"),
+    [
+        (("x_train", "x_test"), True),
+        (("train-80", "test-20"), True),
+        (("fold1", "fold2"), True),
+        (("holdout", "train"), True),
+        (("x_train", "dog"), False),
+        (("training shoe", "boot"), False),
+    ],
+)
+def test_class_folders_that_look_like_parts_of_a_set_are_noted(
+    tmp_path: Path, folders: tuple[str, str], noted: bool
+) -> None:
+    for folder in folders:
+        draw(tmp_path / "mine" / folder / "cat/1.png")
+    root = str(tmp_path / "mine")
+    for lines in (load_dataset("mine", tmp_path).warnings, collect([root], (), folders, [root]).warnings):
+        assert any("look like parts of a set" in line for line in lines) == noted

@@ -442,7 +442,7 @@ def test_a_class_folder_that_may_not_be_read_is_an_error(tmp_path: Path) -> None
         (f"path,label\na.jpg,{'9' * 5000}\n", "line 2: the label '9+' is no class; use 0 to 1"),
         ("path,label\na.jpg,1.5\n", r"line 2: the label '1\.5' is no class"),
         ("path,label\na.jpg,0\n./a.jpg,0\n", r"line 3: a\.jpg is there twice"),
-        ("path,label\n", "lists no image"),
+        ("path,label\n", "has no rows; write one for each image"),
         ('path,label\n"' + "a" * 200_000, "cannot be read: field larger than field limit"),
     ],
 )

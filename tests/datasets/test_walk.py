@@ -16,6 +16,7 @@ from faircontext.errors import ArgumentError
 from faircontext.imageio import EXTENSIONS
 
 SYSTEM = ("@eaDir", "#recycle", "$RECYCLE.BIN", "lost+found", "System Volume Information", "__MACOSX", ".thumbnails")
+SYSTEM += ("RECYCLER", "Network Trash Folder", "Temporary Items", "TheVolumeSettingsFolder")
 
 
 def search(root: Path, *paths: str) -> tuple[list[str], list[str]]:

@@ -156,11 +156,11 @@ def test_labels_that_are_names_need_no_list_of_names(tmp_path: Path, text: str, 
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("path;label\na.jpg;0\n", "has no column 'path'; its first line must be path,label.* and is 'path;label'"),
+        ("path;label\na.jpg;0\n", "has no column path or file_name, but path;label; put commas between columns"),
         ("path,label\na.jpg,cow\n", "line 2: the label 'cow' is no class; use 0 to 1, or a class name"),
         ("path,label\na.jpg,0.5\n", r"line 2: the label '0\.5' is no class"),
         ("path,label\nb.jpg,0\n,,\na.jpg,2\n", "line 4: the label '2' is no class"),
-        ("path,label\n,,\n", "lists no image"),
+        ("path,label\n,,\n", "has no rows; write one for each image"),
         ("path,label\na.jpg,0\na.jpg ,0\n", "'a.jpg' and 'a.jpg ' are one file, a.jpg; list it once"),
         (f"path,label,class_name\na.jpg,0,{CAFE_NFD}\n", f"line 2: class 0 is 'cat', but is called '{CAFE}'"),
     ],

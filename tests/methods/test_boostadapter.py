@@ -19,7 +19,9 @@ def backbone(tiny: Callable[[str], Backbone]) -> Backbone:
 
 
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
-@pytest.mark.parametrize("classes", [2, 3, 10])
+@pytest.mark.parametrize(
+    "classes", [pytest.param(2, marks=pytest.mark.slow), 3, pytest.param(10, marks=pytest.mark.slow)]
+)
 def test_a_stream_is_answered_as_by_plain_python(backbone: Backbone, classes: int, options: dict) -> None:
     stream = make_stream(classes, 100 if options else 300, 12)
     names = {"alpha": "a", "beta": "b", "views": "views_in_summary"}

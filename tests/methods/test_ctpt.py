@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 from torch import Tensor
 
 from faircontext import CTPT, TPT, Backbone, Episode, LabelSpace, ViewRecipe
@@ -30,7 +30,6 @@ def episode(tiny: Callable[[str], Backbone], make_image: Callable[..., np.ndarra
 
 
 @given(SEEDS, st.integers(1, 12), st.integers(2, 32))
-@settings(deadline=None)
 def test_dispersion_agrees_with_its_definition_and_with_a_rotation(seed: int, classes: int, dim: int) -> None:
     text = F.normalize(normal(classes, dim, seed), dim=-1)
     rotation = torch.linalg.qr(normal(dim, dim, seed + 1)).Q

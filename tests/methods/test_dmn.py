@@ -22,7 +22,9 @@ def backbone(tiny: Callable[[str], Backbone]) -> Backbone:
     [{}, {"slots": 3}, {"slots": 2, "mix": 10.0, "rho": 0.5, "beta": 1.0}, {"slots": 4, "label": "fcl-vote"}],
     ids=str,
 )
-@pytest.mark.parametrize("classes", [2, 3, 10])
+@pytest.mark.parametrize(
+    "classes", [pytest.param(2, marks=pytest.mark.slow), 3, pytest.param(10, marks=pytest.mark.slow)]
+)
 def test_a_stream_is_answered_as_by_plain_python(backbone: Backbone, classes: int, options: dict) -> None:
     stream = make_stream(classes, 100 if options else 300, 12)
     slow = oracle.DMN(stream[1].numpy(), backbone.logit_scale, **options)

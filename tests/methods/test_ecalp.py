@@ -5,7 +5,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 
 from faircontext import ECALP, Backbone, ZeroShot
 from faircontext.methods.ecalp import Neighbours, class_spread, insert_node
@@ -18,7 +18,9 @@ def backbone(tiny: Callable[[str], Backbone]) -> Backbone:
     return tiny("clip")
 
 
-@pytest.mark.parametrize("classes", [2, 3, 10])
+@pytest.mark.parametrize(
+    "classes", [pytest.param(2, marks=pytest.mark.slow), 3, pytest.param(10, marks=pytest.mark.slow)]
+)
 def test_a_stream_is_answered_as_by_a_dense_graph(backbone: Backbone, classes: int) -> None:
     stream = make_stream(classes, 300 if classes == 3 else 150)
     slow = oracle.ECALP(stream[1].numpy())
@@ -35,7 +37,6 @@ def test_other_settings_agree_as_well(backbone: Backbone, options: dict) -> None
 
 
 @given(st.integers(0, 2**32 - 1), st.integers(1, 20), st.integers(1, 9))
-@settings(deadline=None, max_examples=40)
 def test_neighbours_are_exact_and_of_equal_ones_the_older(seed: int, count: int, places: int) -> None:
     rng = np.random.default_rng(seed)
     values = rng.integers(-3, 4, (count, count)) / 4  # many are equal

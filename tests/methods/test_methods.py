@@ -36,12 +36,12 @@ CHEAP |= {
 """Settings that make a method fast, or let several of eight views count; one that is not listed has its defaults."""
 
 
-PAIRS = [
-    (kind, name) for kind in ("lite0", "clip") for name in list_methods() if kind == "clip" or not METHODS[name].needs
+PAIRS = [("clip", name) for name in list_methods()] + [
+    pytest.param(("lite0", name), marks=pytest.mark.slow) for name in list_methods() if not METHODS[name].needs
 ]
 
 
-@pytest.fixture(scope="module", params=PAIRS, ids="-".join)
+@pytest.fixture(scope="module", params=PAIRS, ids=lambda pair: "-".join(pair))
 def pair(request: pytest.FixtureRequest) -> tuple[str, str]:
     return request.param
 
@@ -209,6 +209,7 @@ def test_one_view_is_enough(
     assert not knows(home) or CLASSES[prediction.index] == "cat"
 
 
+@pytest.mark.slow
 def test_a_thousand_classes_are_not_too_many(
     method: Method, home: Backbone, photos: dict[str, np.ndarray], make_episode: MakeEpisode, imagenet: LabelSpace
 ) -> None:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 from torch import Tensor
 
 from faircontext import MTA, Backbone, Episode, LabelSpace, ViewRecipe, ZeroShot
@@ -51,7 +51,6 @@ def labels(tiny: Callable[[str], Backbone]) -> LabelSpace:
     st.sampled_from([0.0, 1.0, 4.0]),
     st.integers(1, 6),
 )
-@settings(deadline=None, max_examples=60)
 def test_mode_and_weights_agree_with_plain_numpy(
     seed: int, number: int, neighbours: float, lambda_y: float, lambda_q: float, iterations: int
 ) -> None:
@@ -91,7 +90,6 @@ def test_a_few_views_have_a_mode_between_them(number: int) -> None:
 
 
 @given(SEEDS, st.integers(3, 20))
-@settings(deadline=None, max_examples=25)
 def test_copies_of_a_view_have_equal_weights(seed: int, number: int) -> None:
     views = cluster(number, seed)
     views = torch.cat([views, views[1:2], views[1:2]])
@@ -100,7 +98,6 @@ def test_copies_of_a_view_have_equal_weights(seed: int, number: int) -> None:
 
 
 @given(SEEDS)
-@settings(deadline=None, max_examples=25)
 def test_permuting_the_random_views_permutes_the_weights(seed: int) -> None:
     views = cluster(16, seed)
     order = torch.cat(

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 
 from faircontext import Backbone, OnZeta, ZeroShot
 from faircontext.errors import ArgumentError
@@ -19,7 +19,9 @@ def backbone(tiny: Callable[[str], Backbone]) -> Backbone:
 
 
 @pytest.mark.parametrize("options", [{}, {"beta": 0.4, "alpha": 0.0}, {"c_w": 2.0, "c_rho": 1.0}], ids=str)
-@pytest.mark.parametrize("classes", [2, 3, 10])
+@pytest.mark.parametrize(
+    "classes", [pytest.param(2, marks=pytest.mark.slow), 3, pytest.param(10, marks=pytest.mark.slow)]
+)
 def test_a_stream_is_answered_as_by_plain_numpy(backbone: Backbone, classes: int, options: dict) -> None:
     stream = make_stream(classes)
     names = {"c_w": "cw", "c_rho": "cr"}
@@ -33,7 +35,6 @@ def test_a_stream_is_answered_as_by_plain_numpy(backbone: Backbone, classes: int
 
 
 @given(st.lists(st.tuples(st.floats(-30, 30), st.floats(0, 50)), min_size=2, max_size=12))
-@settings(deadline=None, max_examples=60)
 def test_the_log_form_is_the_direct_form_where_that_does_not_overflow(pairs: list[tuple[float, float]]) -> None:
     logits, rho = torch.tensor(pairs, dtype=torch.float64).T
     direct = logits.softmax(-1) * rho.exp()

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 from torch import Tensor
 
 from faircontext import (
@@ -68,7 +68,6 @@ def by_hand(features: Tensor, text: Tensor) -> np.ndarray:
 
 
 @given(SEEDS, st.integers(1, 6), st.integers(1, 8), st.integers(1, 10))
-@settings(deadline=None)
 def test_the_loss_agrees_with_its_definition(seed: int, views: int, classes: int, k: int) -> None:
     logits, rewards = 5.0 * normal(views, classes, seed), normal(views, classes, seed + 1).abs()
     expected = oracle.feedback(logits.numpy(), rewards.numpy(), k)
@@ -78,7 +77,6 @@ def test_the_loss_agrees_with_its_definition(seed: int, views: int, classes: int
 
 
 @given(SEEDS, st.integers(1, 6), st.integers(2, 8), st.integers(2, 8))
-@settings(deadline=None)
 def test_the_gradient_of_the_cross_entropy_form_is_that_of_the_linear_form(
     seed: int, views: int, classes: int, k: int
 ) -> None:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 from torch import Tensor
 
 from faircontext import RTPT, Backbone, Episode, LabelSpace, ViewRecipe, ZeroShot
@@ -29,7 +29,6 @@ def episode(tiny: Callable[[str], Backbone], make_image: Callable[..., np.ndarra
 
 
 @given(SEEDS, st.integers(2, 30), st.integers(1, 40), st.sampled_from([0.01, 0.1, 10.0]))
-@settings(deadline=None)
 def test_weights_agree_with_their_definition_and_sum_to_one(
     seed: int, number: int, neighbours: int, temperature: float
 ) -> None:

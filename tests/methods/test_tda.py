@@ -16,7 +16,9 @@ from oracles import tda as oracle
 
 
 @pytest.mark.parametrize(("views", "label"), [(1, "zero-shot"), (12, "zero-shot"), (12, "fcl-vote"), (1, "fcl-vote")])
-@pytest.mark.parametrize("classes", [2, 3, 10])
+@pytest.mark.parametrize(
+    "classes", [pytest.param(2, marks=pytest.mark.slow), 3, pytest.param(10, marks=pytest.mark.slow)]
+)
 def test_a_stream_is_answered_as_by_lists_and_loops(
     tiny: Callable[[str], Backbone], classes: int, views: int, label: Literal["zero-shot", "fcl-vote"]
 ) -> None:
@@ -45,6 +47,7 @@ def test_a_stream_is_answered_as_by_lists_and_loops(
     assert min(stored) > 0
 
 
+@pytest.mark.slow
 def test_two_classes_are_lowered_alike(tiny: Callable[[str], Backbone]) -> None:
     features, text = make_stream(2)
     labels = labels_of(text, tiny("clip"))

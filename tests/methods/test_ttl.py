@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 from torch import Tensor
 
 from faircontext import TTL, Backbone, Episode, LabelSpace, ViewRecipe, ZeroShot, create_backbone, create_method
@@ -76,7 +76,6 @@ def features_of(tower: torch.nn.Module, episode: Episode) -> Tensor:
 
 
 @given(SEEDS, st.integers(1, 12), st.integers(1, 8), st.sampled_from([0.0, 0.4, 3.0]))
-@settings(deadline=None)
 def test_the_loss_agrees_with_its_definition(seed: int, views: int, classes: int, threshold: float) -> None:
     logits = 3.0 * normal(views, classes, seed=seed)
     terms = weighted_entropy(entropy(logits.log_softmax(-1)), threshold)
@@ -85,7 +84,6 @@ def test_the_loss_agrees_with_its_definition(seed: int, views: int, classes: int
 
 
 @given(SEEDS, st.floats(0.0, 3.0))
-@settings(deadline=None)
 def test_weights_fall_with_the_entropy_and_have_no_gradient(seed: int, threshold: float) -> None:
     entropies = (normal(20, seed=seed).abs().double().sort().values + 0.01 * torch.arange(20)).requires_grad_()
     (gradient,) = torch.autograd.grad(weighted_entropy(entropies, threshold).sum(), entropies)
@@ -238,10 +236,10 @@ def test_more_blocks_than_there_are_are_refused_by_name(episode: Episode) -> Non
 
 
 def test_a_tower_without_attention_blocks_is_refused(
-    tiny: Callable[[str], Backbone], make_image: MakeImage, lite0: Backbone
+    tiny: Callable[[str], Backbone], make_image: MakeImage, lite: Backbone
 ) -> None:
     message = r"^ttl needs a backbone with attention blocks that can be adapted \(a vision .*\); .* has none$"
-    for backbone in (tiny("resnet"), lite0):
+    for backbone in (tiny("resnet"), lite):
         with pytest.raises(ArgumentError, match=message):
             create_method("ttl", backbone=backbone)
         with pytest.raises(ArgumentError, match=message):

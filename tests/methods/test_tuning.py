@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 from torch import Tensor
 
 from faircontext import (
@@ -103,7 +103,6 @@ def test_a_fraction_of_the_views_is_selected_and_never_none(
 
 
 @given(SEEDS, st.integers(1, 40), st.floats(0.01, 1.0))
-@settings(deadline=None, max_examples=25)
 def test_the_views_of_lowest_entropy_are_selected(
     new_episode: Callable[..., Episode], seed: int, number: int, rho: float
 ) -> None:
@@ -120,7 +119,6 @@ def test_other_text_selects_other_views(new_episode: Callable[..., Episode]) -> 
 
 
 @given(SEEDS)
-@settings(deadline=None, max_examples=25)
 def test_permuting_the_random_views_permutes_the_selection(new_episode: Callable[..., Episode], seed: int) -> None:
     views = unit(64, 32, seed=seed)
     order = torch.cat(
@@ -136,7 +134,6 @@ def test_permuting_the_random_views_permutes_the_selection(new_episode: Callable
 
 
 @given(SEEDS, st.integers(1, 12), st.integers(1, 8), st.floats(0.1, 30.0))
-@settings(deadline=None)
 def test_entropies_agree_with_their_definitions(seed: int, views: int, classes: int, spread: float) -> None:
     logits = spread * normal(views, classes, seed=seed)
     for log_posteriors in (logits.log_softmax(-1), logits.float().log_softmax(-1)):
@@ -146,7 +143,6 @@ def test_entropies_agree_with_their_definitions(seed: int, views: int, classes: 
 
 
 @given(SEEDS, st.integers(1, 12), st.integers(2, 8))
-@settings(deadline=None)
 def test_what_tpt_has_over_r_tpt_is_the_divergence_of_the_views(seed: int, views: int, classes: int) -> None:
     logits = 3.0 * normal(views, classes, seed=seed)
     difference = (marginal_entropy(logits.log_softmax(-1)) - mean_entropy(logits.log_softmax(-1))).item()
@@ -207,13 +203,13 @@ def test_losses_of_nearly_certain_views_do_not_cancel(loss: Callable, expected: 
 
 
 @given(SEEDS)
-@settings(deadline=None, max_examples=25)
 def test_log_posteriors_are_of_scaled_cosines(seed: int) -> None:
     views, text = unit(4, 8, seed=seed), unit(3, 8, seed=seed + 1)
     expected = [oracle.log_softmax(20.0 * text.numpy() @ view) for view in views.numpy()]
     np.testing.assert_allclose(view_log_posteriors(views, text, 20.0), expected, rtol=0, atol=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "loss", "scale"),
     [
@@ -257,7 +253,6 @@ def test_nearly_certain_views_are_tuned_for_several_steps_as_in_float64(
 
 
 @given(SEEDS, st.sampled_from([1e-3, 1.0, 1e3]), st.sampled_from([0.0, 0.01, 0.5]))
-@settings(deadline=None, max_examples=25)
 def test_the_first_step_is_the_learning_rate_times_the_sign_of_the_gradient(
     seed: int, size: float, decay: float
 ) -> None:

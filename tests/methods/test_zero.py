@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from hypothesis import example, given, settings, strategies as st
+from hypothesis import example, given, strategies as st
 from torch import Tensor
 
 from faircontext import ZERO, Backbone, Episode, LabelSpace, ViewRecipe, ZeroShot
@@ -49,7 +49,6 @@ def sure_views(*views: tuple[int, float], classes: int = 4) -> tuple[Tensor, Ten
 
 
 @given(SEEDS, st.integers(1, 64), st.integers(1, 8), st.floats(0.01, 1.0))
-@settings(deadline=None, max_examples=60)
 def test_a_hard_vote_is_numpys_majority(made_up: MakeUp, seed: int, number: int, classes: int, rho: float) -> None:
     views, text = unit(number, 32, seed), unit(classes, 32, seed + 1)
     episode = made_up(views, text)
@@ -69,7 +68,6 @@ def test_a_hard_vote_is_numpys_majority(made_up: MakeUp, seed: int, number: int,
 
 
 @given(SEEDS, st.integers(1, 64), st.integers(1, 8), st.floats(0.01, 1.0))
-@settings(deadline=None, max_examples=60)
 def test_at_the_temperature_of_half_precision_views_share_their_votes(
     made_up: MakeUp, seed: int, number: int, classes: int, rho: float
 ) -> None:
@@ -125,7 +123,6 @@ def test_a_tie_goes_to_the_most_confident_discarded_view_that_chooses_a_tied_cla
 
 @given(SEEDS, st.integers(2, 7), st.floats(0.0, 0.02))
 @example(seed=3, tied=3, gap=0.0017946375734148215)  # no discarded view chooses a tied class
-@settings(deadline=None, max_examples=60)
 def test_shares_that_are_equal_tie_in_whatever_order_views_are_summed(
     made_up: MakeUp, seed: int, tied: int, gap: float
 ) -> None:

@@ -120,7 +120,7 @@ def test_more_resamples_begin_with_those_of_fewer_and_large_sets_are_drawn_in_bl
     scores, targets = some_classes(np.random.default_rng(1))
     targets[0] = True
     whole = mean_average_precision(scores, targets, 50)
-    monkeypatch.setattr("faircontext.metrics.multi_label._AT_ONCE", 2 * len(scores))
+    monkeypatch.setattr("faircontext.metrics.bootstrap._BLOCK", 2 * len(scores))
     assert str(mean_average_precision(scores, targets, 50)) == str(whole)
 
 

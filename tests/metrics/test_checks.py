@@ -6,6 +6,13 @@ import torch
 from test_errors import unchecked
 
 from faircontext.errors import ArgumentError
+from faircontext.metrics.bootstrap import (
+    average_interval,
+    bootstrap_mean,
+    bootstrap_means,
+    clustered_correlation,
+    paired_bootstrap,
+)
 from faircontext.metrics.calibration import expected_calibration_error, reliability
 from faircontext.metrics.saliency import pointing_game
 from faircontext.metrics.scores import (
@@ -14,13 +21,6 @@ from faircontext.metrics.scores import (
     mean_per_class,
     negative_log_likelihood,
     per_class_accuracy,
-)
-from faircontext.metrics.stats import (
-    average_interval,
-    bootstrap_mean,
-    bootstrap_means,
-    clustered_correlation,
-    paired_bootstrap,
 )
 
 HALF, TRUE, INDEX, TOP = np.array([0.5, 0.25]), np.array([True, False]), np.array([0, 1]), np.array([[0, 1], [1, 0]])

@@ -7,7 +7,7 @@ import pytest
 from scipy.stats import pearsonr, spearmanr
 
 from faircontext.errors import ArgumentError
-from faircontext.metrics.stats import clustered_correlation
+from faircontext.metrics.bootstrap import clustered_correlation
 
 
 @pytest.fixture

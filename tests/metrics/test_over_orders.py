@@ -103,7 +103,7 @@ def test_several_answers_for_an_image_in_a_part_are_not_several_images() -> None
 def test_resamples_that_are_drawn_in_pieces_are_as_many(monkeypatch: pytest.MonkeyPatch) -> None:
     correct, part = outcomes(2, 50, 6), np.random.default_rng(7).integers(0, 3, (2, 50))
     whole = means_by_part(correct, part, 3)[0]
-    monkeypatch.setattr("faircontext.metrics.orders._DRAWN", 50 * 7)  # 999 is no multiple of 7
+    monkeypatch.setattr("faircontext.metrics.bootstrap._BLOCK", 50 * 7)  # 999 is no multiple of 7
     assert means_by_part(correct, part, 3)[0] == whole  # the same draws, one after another
 
 

@@ -6,6 +6,7 @@ from scipy.stats import norm
 from test_errors import unchecked
 
 from faircontext.errors import ArgumentError
+from faircontext.metrics.bootstrap import average_interval, paired_bootstrap
 from faircontext.metrics.scores import (
     NO_PREDICTION,
     Comparison,
@@ -14,7 +15,7 @@ from faircontext.metrics.scores import (
     mean_per_class,
     per_class_accuracy,
 )
-from faircontext.metrics.stats import average_interval, mcnemar_exact, paired_bootstrap
+from faircontext.metrics.stats import mcnemar_exact
 
 TOP = np.array([[2, 0, 1], [0, 1, 2], [1, 2, NO_PREDICTION], [NO_PREDICTION] * 3])
 LABELS = np.array([0, 0, 0, 1])

@@ -100,6 +100,7 @@ def test_auroc_is_scikit_learns(known: list[int], unknown: list[int]) -> None:
     assert swapped.value == pytest.approx(1 - value.value)
 
 
+@pytest.mark.slow
 def test_the_interval_of_auroc_covers_the_truth_about_as_often_as_it_says() -> None:
     """Normal scores one standard deviation apart: the truth is Phi(1 / sqrt 2)."""
     rng, covered = np.random.default_rng(0), 0

@@ -8,18 +8,8 @@ from scipy.stats import binom, binomtest, bootstrap, norm
 from test_errors import unchecked
 
 from faircontext.errors import ArgumentError
-from faircontext.metrics import stats
-from faircontext.metrics.stats import (
-    Accuracy,
-    Interval,
-    average_interval,
-    bootstrap_mean,
-    chance_p_value,
-    holm,
-    mcnemar_exact,
-    paired_bootstrap,
-    wilson_interval,
-)
+from faircontext.metrics.bootstrap import average_interval, bootstrap_mean, paired_bootstrap
+from faircontext.metrics.stats import Accuracy, Interval, chance_p_value, holm, mcnemar_exact, wilson_interval
 
 
 def wilson_by_hand(successes: int, number: int) -> tuple[float, float]:
@@ -125,7 +115,7 @@ def outcomes(number: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
 
 @pytest.mark.parametrize("few", [100, 0])
 def test_paired_bootstrap_is_scipys(few, monkeypatch):
-    monkeypatch.setattr(stats, "FEW_VALUES", few)  # both ways of drawing
+    monkeypatch.setattr("faircontext.metrics.bootstrap._FEW_VALUES", few)  # both ways of drawing
     first, second = outcomes(300, 0)
     found = paired_bootstrap(first, second)
 

@@ -101,7 +101,7 @@ def test_the_pictures_are_the_image_and_the_evidence_of_the_candidates_in_order(
     image = np.array(Image.open(tmp_path / "pieces" / "image.png"))
     assert np.array_equal(image, episode.plain.permute(1, 2, 0))
     maps, second = found.evidence.maps.numpy(), int(found.after.ranking[1])
-    error = found.evidence.error(224)[second].numpy()
+    error = found.evidence.error(episode.x.shape[-1])[second].numpy()
     expected = overlay(episode.x.permute(1, 2, 0).numpy(), maps[second], strongest(*maps), error)
     assert np.array_equal(np.array(Image.open(tmp_path / "pieces" / "evidence_01.png")), expected)
     view = np.array(Image.open(tmp_path / "pieces" / "view_00.png"))

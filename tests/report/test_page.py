@@ -22,7 +22,7 @@ from faircontext.report.paper import split_by_benchmark
 from faircontext.report.style import inline_svg, styled
 from faircontext.report.tables import pooled_bins, pooled_table
 from faircontext.runs.groups import find_runs, group_runs
-from made_pages import NAMES, write_gallery, write_images, write_pictured
+from made_pages import NAMES, without_labels, write_gallery, write_images, write_pictured
 from made_runs import write_run
 
 RIGHT = {"zero_shot": range(10), "fcl": range(2, 15)}
@@ -314,6 +314,19 @@ def test_a_thousand_pictures_are_a_few_megabytes(tmp_path: Path) -> None:
     write_pictured(tmp_path / "runs", folder, "mine", RIGHT, 50)
     size = sum(map(len, data_of(page_of(tmp_path / "runs"))["thumbnails"]))
     assert size * 20 < 20e6
+
+
+def test_without_labels_there_are_no_accuracies_and_the_least_sure_have_pictures(tmp_path: Path) -> None:
+    sure = [position / 100 for position in range(100)][::-1]
+    run = write_pictured(tmp_path / "runs", write_images(tmp_path / "many", 100), "mine", RIGHT, 100, confidence=sure)
+    page = page_of(without_labels(run, {"zero_shot": [1], "fcl": [1, 3]}))
+    (panel,) = data_of(page_of(run, most=60))["panels"]
+    assert [panel["methods"][name]["withheld"] for name in ("zero_shot", "fcl")] == [[1], [1, 3]]
+    assert [position for position, number in enumerate(panel["pictures"]) if number >= 0] == [*range(40, 100)]
+    text = " ".join(Reader(page.html).texts)
+    assert "No image has a label: there is no accuracy." in text
+    assert "All data sets together" not in text
+    assert "<svg" not in page.html
 
 
 def test_the_command_writes_the_page_and_notes(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

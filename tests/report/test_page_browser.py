@@ -9,7 +9,9 @@ import pytest
 
 from faircontext.report.page import build_page
 from faircontext.runs.groups import find_runs
-from made_pages import write_gallery, write_images, write_pictured
+from made_pages import without_labels, write_gallery, write_images, write_pictured
+
+pytestmark = pytest.mark.browser
 
 Open = Callable[..., Any]
 
@@ -63,6 +65,7 @@ def all_pictures_show(page: Any) -> bool:
     return bool(page.evaluate("[...document.images].every((image) => image.naturalWidth > 0)"))
 
 
+@pytest.mark.smoke
 def test_filters_count_what_they_show(open_page: Open, runs: Path) -> None:
     page = open_page(runs)
     counter = page.locator("#counter")
@@ -85,6 +88,20 @@ def test_filters_count_what_they_show(open_page: Open, runs: Path) -> None:
     page.select_option("#method", "zero_shot")
     assert outcomes(page) == {"all": "20", "wrong": "10", "right": "10"}
     assert all_pictures_show(page)
+
+
+def test_images_without_a_label_come_least_sure_first(open_page: Open, tmp_path: Path) -> None:
+    images, sure = write_images(tmp_path / "images", 20), [0.5 + position % 7 / 20 for position in range(20)]
+    run = write_pictured(tmp_path / "runs", images, "one", RIGHT, 20, confidence=sure)
+    page = open_page(without_labels(run, {"fcl": [0, 7]}))
+    paths = page.locator(".card .path").all_inner_texts()
+    assert paths == [f"one: {position:05}.png" for position in sorted(range(20), key=lambda position: sure[position])]
+    withheld = ["class A", "(none of these)", "class B", "50.0%"]
+    assert page.locator(".card").first.locator("dd").all_inner_texts() == withheld
+    assert not page.locator("#class").is_visible()
+    assert not page.locator("#outcomes").is_visible()
+    page.select_option("#method", "zero_shot")
+    assert page.locator(".card dd", has_text="(none of these)").count() == 0
 
 
 def test_a_class_that_is_called_all_is_a_class(open_page: Open, tmp_path: Path) -> None:

@@ -103,6 +103,20 @@ def test_images_of_all_kinds_have_their_own_picture(
     )
 
 
+def test_class_folders_at_any_depth_have_their_own_pictures(tmp_path: Path, tiny_folder: Callable[[str], Path]) -> None:
+    for name, inner in (("plain", ""), ("inner", "images"), ("split", "images/test"), ("stand_in", "val")):
+        for number, label in enumerate(("cat", "dog")):
+            folder = tmp_path / name / inner / label
+            folder.mkdir(parents=True)
+            (folder / "a.png").write_bytes(png(COLOURS[number]))
+    model = ["--backbone", f"local-dir:{tiny_folder('clip')}", "--precision", "fp32", "--methods", "zero_shot"]
+    sets = ["plain", "inner", "split", "stand_in"]
+    assert (
+        main(["evaluate", "--datasets", *sets, "--root", str(tmp_path), *model, "--out", str(tmp_path / "runs")]) == 0
+    )
+    assert [*colours_of(tmp_path / "runs").values()] == COLOURS[:2] * 4
+
+
 def test_severities_of_one_array_are_other_images(tmp_path: Path, tiny_folder: Callable[[str], Path]) -> None:
     folder = tmp_path / "CIFAR-10-C"
     folder.mkdir()

@@ -13,9 +13,9 @@ import torch
 from PIL import Image
 
 from faircontext.evidence import common_evidence
+from faircontext.metrics.bootstrap import bootstrap_means, paired_bootstrap
 from faircontext.metrics.calibration import expected_calibration_error
 from faircontext.metrics.scores import reconstruction_bound
-from faircontext.metrics.stats import bootstrap_means, paired_bootstrap
 from faircontext.report.accuracy_figures import pareto_front
 from faircontext.report.figures import FIGURES, draw_figures, load_groups
 from faircontext.report.pictures import common_map, unique_map
@@ -194,6 +194,7 @@ def test_a_gallery_shows_two_candidates_and_what_they_share(tmp_path: Path) -> N
     assert np.array(data["images"][0]["common"]).max() == 1
 
 
+@pytest.mark.slow
 def test_all_figures_are_written_from_records_alone_with_the_same_bytes_each_time(tmp_path: Path) -> None:
     runs = tmp_path / "runs"
     accuracy_runs(runs)

@@ -8,7 +8,7 @@ from pathlib import Path
 import matplotlib.image
 import numpy as np
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 from scipy.stats import binomtest
 
 from faircontext import FairContextError
@@ -357,7 +357,6 @@ def test_published_numbers_stand_beside_measured_ones(tmp_path: Path, capsys: py
     assert "is known as published" in str(published_table(block_of(tmp_path / "other")))
 
 
-@settings(deadline=None, max_examples=25)  # each example writes runs
 @given(st.lists(st.lists(st.booleans(), min_size=6, max_size=6), min_size=2, max_size=4))
 def test_the_pooled_accuracy_is_the_mean_of_the_orders(
     tmp_path_factory: pytest.TempPathFactory, correct: list[list[bool]]

@@ -20,8 +20,9 @@ from scipy.stats import binomtest
 from faircontext import FCL, Backbone, FairContextError, LabelSpace, ViewRecipe, ZeroShot
 from faircontext.datasets.spec import CATALOGUE, Dataset, Sample
 from faircontext.imageio import read_image
+from faircontext.metrics.bootstrap import paired_bootstrap
 from faircontext.metrics.scores import average_difference
-from faircontext.metrics.stats import holm, paired_bootstrap
+from faircontext.metrics.stats import holm
 from faircontext.report.csv_tables import compare_with_paper, comparison_table, long_records, paper_records
 from faircontext.report.paper import (
     OOD,

@@ -80,6 +80,7 @@ SMALL = ("unshare", "--map-root-user", "--mount", "sh", "-c", 'mount -t tmpfs -o
 """Runs a command where /dev/shm has the size that comes first, as in a container."""
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("size", ["64k", "4k"])
 def test_workers_need_no_shared_memory(
     evaluate: Run, tiny_folder: Callable[[str], Path], picture_set: Path, tmp_path: Path, size: str
@@ -96,7 +97,7 @@ def test_workers_need_no_shared_memory(
     assert done.returncode == 1, done.stderr  # a file was unreadable
     assert len(done.stderr.splitlines()) == 1
     here, ahead = (load_run(tmp_path / name / "pictures").rows for name in ("here", "ahead"))
-    assert ahead.drop_columns(["seconds"]).equals(here.drop_columns(["seconds"]))
+    assert ahead.drop_columns(["seconds", "shared_seconds"]).equals(here.drop_columns(["seconds", "shared_seconds"]))
 
 
 def test_shards_merge_by_command(evaluate: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -106,7 +107,7 @@ def test_shards_merge_by_command(evaluate: Run, tmp_path: Path, capsys: pytest.C
     assert main(["merge", str(tmp_path / "shards"), "--out", str(tmp_path / "joined")]) == 0
     assert capsys.readouterr().out == f"{tmp_path}/joined/pictures\n"
     joined, whole = (load_run(tmp_path / name / "pictures").rows for name in ("joined", "whole"))
-    assert joined.drop_columns(["seconds"]).equals(whole.drop_columns(["seconds"]))
+    assert joined.drop_columns(["seconds", "shared_seconds"]).equals(whole.drop_columns(["seconds", "shared_seconds"]))
 
 
 @pytest.mark.parametrize(
@@ -122,6 +123,8 @@ def test_shards_merge_by_command(evaluate: Run, tmp_path: Path, capsys: pytest.C
         (("--workers", "-1"), "workers=-1 is not possible"),
         (("--workers", "9999"), "workers=9999 is not possible; this process may use "),
         (("--threads", "0"), "threads=0 is not possible"),
+        (("--threads", "9999"), "threads=9999 is not possible; this process may use "),
+        (("--threads", "9999", "--engine", "ray"), "threads=9999 is not possible; this process may use "),
         (("--prompts", "seven"), "unknown prompt set 'seven'; known: dataset, generic7, imagenet80, single"),
         (("--prompts", "datasets"), "unknown prompt set 'datasets'; did you mean 'dataset'?"),
         (("--prompts", "seven", "--backbone", "none"), "unknown prompt set 'seven'"),  # before a model is looked for

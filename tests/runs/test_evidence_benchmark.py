@@ -16,6 +16,8 @@ from faircontext import Backbone, LabelSpace, load_image
 from faircontext.methods.fcl import FCL
 from faircontext.metrics.saliency import localise
 
+pytestmark = pytest.mark.slow
+
 FOLDER = Path(__file__).parents[2]
 RESULTS = FOLDER / "docs" / "results" / "evidence.json"
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 
 from faircontext.runs.orders import ARRANGEMENTS, arrange, run_name
 from faircontext.shifts import Attack, Corruption
@@ -11,7 +11,6 @@ SEEDS = st.integers(0, 2**32 - 1)
 
 
 @given(SEEDS, st.integers(1, 60), st.integers(0, 9), st.sampled_from(ARRANGEMENTS))
-@settings(deadline=None)
 def test_every_order_has_the_same_images(seed: int, n: int, order: int, arrangement: str) -> None:
     rng = np.random.default_rng(seed)
     positions, labels = rng.permutation(1000)[:n], rng.integers(0, 4, n)

@@ -11,6 +11,8 @@ import torch
 
 from faircontext import TPT, Backbone, Episode, LabelSpace, ViewRecipe
 
+pytestmark = pytest.mark.slow
+
 NAMES = ["cat", "dog", "fire truck", "a very long name of a thing"]
 
 

@@ -11,8 +11,9 @@ from hypothesis import given, strategies as st
 from faircontext import FCL, Backbone, FairContextError, LabelSpace, ViewRecipe, ZeroShot
 from faircontext.datasets.listing import data_hash
 from faircontext.datasets.spec import Dataset, Sample
+from faircontext.runs.options import EvaluateOptions
 from faircontext.runs.orders import choose, parse_shard
-from faircontext.runs.plan import Plan
+from faircontext.runs.plan import Plan, plan_of
 from faircontext.runs.setup import Setup
 
 
@@ -73,8 +74,8 @@ def test_a_file_that_is_gone_has_no_size_and_ends_nothing(dataset: Dataset) -> N
 
 
 @pytest.fixture
-def plan(dataset: Dataset, lite0: Backbone) -> Plan:
-    setup = Setup(LabelSpace(dataset.names, lite0), {"zero_shot": ZeroShot(), "fcl": FCL(masks=8)}, ViewRecipe())
+def plan(dataset: Dataset, lite: Backbone) -> Plan:
+    setup = Setup(LabelSpace(dataset.names, lite), {"zero_shot": ZeroShot(), "fcl": FCL(masks=8)}, ViewRecipe())
     return Plan(dataset, setup, 0, None, None, {"preset": "paper"})
 
 
@@ -92,12 +93,39 @@ def test_a_hash_depends_on_what_the_answers_depend_on(plan: Plan, dataset: Datas
         assert part.config != plan.config
 
 
-def test_the_configuration_names_the_weights(plan: Plan, lite0_fp32: Backbone) -> None:
+def test_the_configuration_names_the_weights(plan: Plan, lite_fp32: Backbone) -> None:
     backbone = plan.config["backbone"]
     assert backbone["weights"] == plan.setup.labels.backbone.weights_hash
     assert len(backbone["weights"]) == 64
     if backbone["precision"] != "fp32":
-        assert backbone["weights"] != lite0_fp32.weights_hash
+        assert backbone["weights"] != lite_fp32.weights_hash
     assert plan.config["methods"]["fcl"]["masks"] == 8
     assert plan.folder_name == "set"
     assert replace(plan, shard=(1, 3)).folder_name == "set-shard-1-of-3"
+
+
+WORDS = ("zero_shot", "fcl", "fcl-few", "fcl_variants-moved", "tpt", "tda")
+ROWS = ("zero_shot", "fcl", "fcl-few", "fcl-moved", "tpt", "tda")
+MOVED = "pairs=top3 gamma=0.3,0.7 masks=auto budget=64 occluder=mean hp_base=init proxy=mean pair_weight=uniform"
+FROZEN = {
+    "paper": "8e8e5662ceb4 c3d811d04db8 e184adaef946 165ffe0aebe9 a2e601d1c79f 7308666751d4",
+    "recommended": "6405fdbf9e84 ea1f221df20a d8d802be1511 9ffb196efe1f 33740199633b aea04b54a1d4",
+    "official": "030685f6dc1d 9b3e9a3fedcc 87e8a86ed390 677467657169 9e46ce2885a1 e060457f463b",
+}
+"""Recorded when `fcl` had the settings of `fcl_variants`. What changes one leaves stored runs that cannot go on."""
+
+
+@pytest.mark.parametrize("preset", FROZEN)
+def test_hashes_stay_so_that_stored_runs_go_on(preset: str, dataset: Dataset, lite: Backbone) -> None:
+    moved = (f"fcl_variants-moved.{word}" for word in (*MOVED.split(), "context=cl-hp"))
+    settings = ("fcl-few.masks=8", "fcl-few.safe=true", *moved)
+    options = EvaluateOptions(datasets=("set",), methods=WORDS, root=dataset.folder, preset=preset, set=settings)
+    plan = plan_of(options, dataset, options.on(lite, WORDS), None)
+    vars(plan)["config"] = {**plan.config, "backbone": {}, "versions": {}}  # of this machine
+    assert plan.hashes == dict(zip(ROWS, FROZEN[preset].split(), strict=True))
+
+
+def test_a_method_and_what_has_its_name_in_rows_need_two_names(dataset: Dataset, lite: Backbone) -> None:
+    options = EvaluateOptions(datasets=("set",), root=dataset.folder)
+    with pytest.raises(FairContextError, match="fcl_variants and fcl have the same name in rows; make one a variant"):
+        options.on(lite, ("fcl", "fcl_variants"))

@@ -41,9 +41,12 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def rows_of(table: pa.Table) -> pa.Table:
-    return table.sort_by([("position", "ascending"), ("method", "ascending")]).drop_columns(["seconds"])
+    return table.sort_by([("position", "ascending"), ("method", "ascending")]).drop_columns(
+        ["seconds", "shared_seconds"]
+    )
 
 
+@pytest.mark.process
 def test_rows_of_processes_are_those_of_one_to_the_bit_in_its_order(
     options: EvaluateOptions, plan: Plan, tmp_path: Path
 ) -> None:
@@ -71,6 +74,7 @@ def test_few_images_are_answered_here(plan: Plan, options: EvaluateOptions) -> N
     assert asked == [0, 1, 2]
 
 
+@pytest.mark.process
 def test_a_killed_process_is_a_line_and_what_was_answered_is_kept(
     options: EvaluateOptions, plan: Plan, tmp_path: Path
 ) -> None:
@@ -93,6 +97,7 @@ def test_a_killed_process_is_a_line_and_what_was_answered_is_kept(
     assert carry_out(plan, tmp_path, here, True, {}, print).complete
 
 
+@pytest.mark.process
 def test_a_process_that_makes_another_plan_is_refused(options: EvaluateOptions, plan: Plan) -> None:
     other = partial(rebuild, replace(options, seed=3))
     with pytest.raises(ArgumentError, match=r"worker process.*seed"):

@@ -26,9 +26,18 @@ ray = pytest.importorskip("ray")
 from faircontext.runs.ray import answer_on_ray, connect  # noqa: E402 (only where Ray is installed)
 from faircontext.runs.ray_address import check_address  # noqa: E402
 
-FLOATS = ("confidence", "top5_probabilities", "label_probability", "probability_norm", "diagnostics", "seconds")
+FLOATS = (
+    "confidence",
+    "top5_probabilities",
+    "label_probability",
+    "probability_norm",
+    "diagnostics",
+    "seconds",
+    "shared_seconds",
+)
 
 pytestmark = [
+    pytest.mark.ray,
     pytest.mark.filterwarnings("ignore::ResourceWarning"),  # of Ray's own sockets and processes
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
     pytest.mark.filterwarnings("ignore::FutureWarning"),
@@ -89,6 +98,7 @@ def _words(process: int) -> bytes:
         return b""
 
 
+@pytest.mark.smoke
 def test_a_picture_that_overflows_is_a_row_with_an_error_here_too(
     white_set: Path, narrow_folder: Path, tmp_path: Path
 ) -> None:
@@ -119,4 +129,14 @@ def test_an_actor_that_plans_something_else_is_refused(options: EvaluateOptions,
     other = EvaluateOptions(**{**vars(options), "set": ("fcl.masks=9", "fcl.k=3")})
     engine = partial(answer_on_ray, build=partial(rebuild, other), workers=1)
     with pytest.raises(FairContextError, match=r"methods.fcl.masks was 8 and is 9"):
+        carry_out(plan, tmp_path, engine, False, {"engine": "ray"}, print)
+
+
+def test_a_cluster_without_room_for_an_actor_is_refused(
+    options: EvaluateOptions, plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ray itself would wait for such a machine for ever."""
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 1000)
+    engine = partial(answer_on_ray, build=partial(rebuild, options), workers=1)
+    with pytest.raises(FairContextError, match="threads=1000 is not possible; the largest machine of the Ray cluster"):
         carry_out(plan, tmp_path, engine, False, {"engine": "ray"}, print)

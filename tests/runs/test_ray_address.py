@@ -5,6 +5,7 @@ import socketserver
 import threading
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
@@ -131,3 +132,14 @@ def test_commands_say_it_before_a_model_is_loaded(
         err = capsys.readouterr().err
         assert err.startswith(f"faircontext: RAY_ADDRESS 127.0.0.1:{closed}: no Ray cluster can be reached there: ")
         assert err.endswith(f"{FIX}\n")
+
+
+def test_a_folder_with_a_long_path_is_named_with_the_cure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ray = pytest.importorskip("ray")
+    from faircontext.runs.ray import connect
+
+    monkeypatch.setenv("TMPDIR", str(tmp_path / ("x" * 100)))
+    monkeypatch.delenv("RAY_TMPDIR", raising=False)
+    cure = "; set RAY_TMPDIR to a folder with a short path, such as /tmp$"
+    with pytest.raises(FairContextError, match=rf"^Ray cannot be started or reached: .*AF_UNIX path length .*{cure}"):
+        connect(ray, 1, 128)

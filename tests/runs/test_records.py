@@ -10,7 +10,7 @@ from faircontext.runs.exports import EntrySpool, RowWriter
 from faircontext.runs.records import Row, method_of, variant_of
 
 HEADER = "path,label,zero_shot,prediction,votes,confidence,method,fallback,error,seconds"
-FULL = Row("a.jpg", "cat", "dog", "cat", 17, 0.98765432, "fcl", "", "", 1.23456)
+FULL = Row("a.jpg", "cat", "dog", "cat", 17, 0.98765432, "fcl", "", "", 1.23456, 2.5)
 UNREADABLE = Row("b.jpg", method="fcl", error="the file is empty", seconds=0.0004)
 
 
@@ -70,7 +70,7 @@ WORDS = st.text(st.characters(exclude_categories=["Cs"]), max_size=8) | st.sampl
 
 
 @given(WORDS, WORDS, WORDS)
-@settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_any_name_is_read_back_as_it_was(tmp_path, name, label, reason):
     with RowWriter(tmp_path / "rows.csv") as writer:
         writer.write(Row(name, label, prediction=label, fallback=reason))

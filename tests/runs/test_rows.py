@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 
 from faircontext.runs import rows
 from faircontext.runs.records import Record, ScoredRecord, to_table
@@ -20,7 +20,6 @@ def record(position: int, method: str) -> Record:
     return Record(path=f"{position}.png", method=method, dataset="set", config="abc", position=position)
 
 
-@settings(max_examples=30, deadline=None)
 @given(
     images=st.lists(st.tuples(st.integers(0, 40), st.sampled_from(METHODS)), min_size=1, max_size=60),
     cuts=st.lists(st.integers(0, 60), max_size=4),

@@ -43,7 +43,7 @@ def evaluate(tiny_folder: Callable[[str], Path], picture_set: Path, capsys: pyte
 
 
 def rows_of(folder: Path) -> pa.Table:
-    return load_run(folder).rows.drop_columns(["seconds"])
+    return load_run(folder).rows.drop_columns(["seconds", "shared_seconds"])
 
 
 def test_each_shift_is_a_run_of_its_own(evaluate: Run, tmp_path: Path) -> None:
@@ -85,6 +85,7 @@ def test_answers_are_those_of_the_shifted_picture(
         assert np.allclose(answered.predictions[0].probabilities, expected.probabilities, atol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shift", SHIFTS, ids=str)
 def test_an_answer_is_the_same_alone_in_any_order_and_made_ahead(
     shift: Shift, tiny: Callable[[str], Backbone], photo_files: dict[str, Path]

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 
 from faircontext import FairContextError
 from faircontext.cli import main
@@ -169,7 +169,6 @@ def test_a_row_that_belongs_nowhere_is_named(
     assert line in refusal
 
 
-@settings(max_examples=25, deadline=None)
 @given(position=st.integers(0, 19), method=st.integers(0, 1), other=st.integers(0, 19))
 def test_two_images_at_one_position_are_found_wherever_they_are(
     position: int, method: int, other: int, tmp_path_factory: pytest.TempPathFactory

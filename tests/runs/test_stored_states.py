@@ -24,7 +24,7 @@ def method(request: pytest.FixtureRequest) -> StreamMethod:
     return created
 
 
-@pytest.mark.parametrize("cut", [1, 2, 3, 5, 8, 13, 21, 34])
+@pytest.mark.parametrize("cut", [1, 13, *(pytest.param(cut, marks=pytest.mark.slow) for cut in (2, 3, 5, 8, 21, 34))])
 def test_a_stream_goes_on_from_a_stored_state_to_the_bit(
     cut: int, method: StreamMethod, tiny: Callable[[str], Backbone], tmp_path: Path
 ) -> None:

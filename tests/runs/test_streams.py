@@ -68,7 +68,7 @@ def run(plan: Plan, out: Path, engine: Engine = HERE, resume: bool = False, said
 
 
 def without_time(rows: pa.Table) -> pa.Table:
-    return rows.drop_columns(["seconds"])
+    return rows.drop_columns(["seconds", "shared_seconds"])
 
 
 def last_states(folder: Path) -> dict[str, bytes]:
@@ -112,7 +112,9 @@ def test_rows_tell_what_the_stream_has_seen(
     assert len({*hashes.values()}) == 3
 
 
-@pytest.mark.parametrize("cut", range(1, 21))
+@pytest.mark.parametrize(
+    "cut", [6, 7, *(pytest.param(cut, marks=pytest.mark.slow) for cut in range(1, 21) if cut not in (6, 7))]
+)
 def test_interrupted_anywhere_rows_and_states_end_as_without(
     cut: int,
     make: Callable[..., Plan],

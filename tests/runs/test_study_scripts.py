@@ -11,6 +11,8 @@ import pytest
 from faircontext.backbones.lite import Lite
 from faircontext.methods import FCL
 
+pytestmark = pytest.mark.slow
+
 SCRIPTS = Path(__file__).parents[2] / "scripts"
 
 
@@ -74,17 +76,17 @@ def test_the_preset_fast_must_save_and_lose_nothing() -> None:
 
 def test_what_an_answer_encoded_is_counted() -> None:
     script = load("select_fast")
-    settings = {"k": 10, "leaders": None}
+    settings = {"k": 10, "pairs": "all"}
     row = {"diagnostics": '{"evidence_masks": 100}'}
     assert script.encoded(row, settings, 64, 1000) == 209
-    assert script.encoded(row, {**settings, "leaders": 3}, 64, 1000) == 64 + 100 + 24
-    assert script.encoded(row, {**settings, "leaders": 3}, 64, 2) == 64 + 100 + 1
+    assert script.encoded(row, {**settings, "pairs": "top3"}, 64, 1000) == 64 + 100 + 24
+    assert script.encoded(row, {**settings, "pairs": "top3"}, 64, 2) == 64 + 100 + 1
     assert script.encoded({"diagnostics": '{"vote_share": 0.5}'}, settings, 64, 1000) == 64
     for count in range(1, 12):
-        for leaders in (None, 3):
-            rest = max(count - (leaders or count), 0)
+        for pairs, leaders in (("all", count), ("top3", 3)):
+            rest = max(count - leaders, 0)
             expected = count * (count - 1) // 2 - rest * (rest - 1) // 2
-            assert script.pairs_of({"k": count, "leaders": leaders}, 99) == expected
+            assert script.pairs_of({"k": count, "pairs": pairs}, 99) == expected
 
 
 def test_a_fifth_of_the_classes_is_left_out_always_the_same() -> None:

@@ -1,4 +1,4 @@
-"""A service of the tiny model, one for each file of tests, and photos to send."""
+"""A service of the tiny model, one for all tests, and photos to send."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -24,7 +24,7 @@ def pets_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return file
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def service(
     model_words: tuple[str, ...], pets_file: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Running]:

@@ -31,7 +31,7 @@ def by_library(paths: list[Path], folder: Path, *words: str) -> dict[str, Any]:
     return document
 
 
-_APART = ("path", "label", "label_index", "seconds", "top")
+_APART = ("path", "label", "label_index", "seconds", "shared_seconds", "top")
 
 
 def comparable(answers: list[dict[str, Any]]) -> dict[tuple[str, str], dict[str, Any]]:
@@ -95,6 +95,7 @@ def test_answers_do_not_depend_on_how_requests_interleave(
     assert service.metric("faircontext_batch_images_sum") > service.metric("faircontext_batch_images_count")  # batches
 
 
+@pytest.mark.process
 def test_sixty_photos_with_the_embedded_model(data: Path, tmp_path: Path) -> None:
     photos = sorted((data / "pacs_photo").rglob("*.jpg"))[:60]
     assert len(photos) == 60

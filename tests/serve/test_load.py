@@ -101,7 +101,7 @@ def test_beyond_its_size_the_queue_refuses_and_says_when_to_come(queue: WorkQueu
     assert waiting.done.cancelled()
 
 
-def test_what_fails_fails_alone(queue: WorkQueue, recorder: Recorder, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_fails_fails_alone(queue: WorkQueue, recorder: Recorder) -> None:
     jobs = [Images("a", 2), Images("broken", 3), Images("defect", 1), Images("b", 2)]
     queue.submit(Images("first", 1, batched=False))
     for job in jobs:
@@ -110,10 +110,9 @@ def test_what_fails_fails_alone(queue: WorkQueue, recorder: Recorder, capsys: py
     assert jobs[0].done.result(20) == {"name": "a"}
     assert jobs[3].done.result(20) == {"name": "b"}
     assert isinstance(jobs[1].done.exception(20), FairContextError)
-    assert str(jobs[2].done.exception(20)) == "ZeroDivisionError while an image was answered"
+    assert isinstance(jobs[2].done.exception(20), ZeroDivisionError)
     queue.submit(after := Images("after", 17))  # all places are free again
     assert after.done.result(20) == {"name": "after"}
-    assert "a defect" in capsys.readouterr().err
 
 
 def test_at_the_end_what_waits_is_given_up(queue: WorkQueue, recorder: Recorder) -> None:
@@ -136,6 +135,7 @@ def post(started: Running, form: dict[str, Any], photo: Path, images: int) -> An
         return http.post("/v1/classify", data=form, files=[("images", (photo.name, content))] * images)
 
 
+@pytest.mark.process
 def test_clients_that_leave_free_their_places(model_words: tuple[str, ...], sent: list[Path], tmp_path: Path) -> None:
     with running(tmp_path, *model_words, "--queue", "20") as started, ThreadPoolExecutor(1) as pool:
         host, port = started.url.removeprefix("http://").split(":")
@@ -157,6 +157,7 @@ def test_clients_that_leave_free_their_places(model_words: tuple[str, ...], sent
         assert started.metric('faircontext_images_total{outcome="answered"}') < 20
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT])
 def test_at_the_end_what_was_accepted_is_answered(
     how: signal.Signals, model_words: tuple[str, ...], sent: list[Path], tmp_path: Path
@@ -177,6 +178,7 @@ def test_at_the_end_what_was_accepted_is_answered(
             socket.create_connection((host, int(port)))
 
 
+@pytest.mark.process
 def test_beyond_the_grace_what_is_under_way_is_refused(
     model_words: tuple[str, ...], sent: list[Path], tmp_path: Path
 ) -> None:
@@ -208,6 +210,7 @@ def test_beyond_the_grace_what_is_under_way_is_refused(
         assert "terminate called" not in started.log.read_text()
 
 
+@pytest.mark.process
 def test_nothing_that_was_sent_stays(model_words: tuple[str, ...], sent: list[Path], tmp_path: Path) -> None:
     """Files above a megabyte lie on disk while they are read; no name leads to them, and then they are gone."""
     large = tmp_path / "large.ppm"

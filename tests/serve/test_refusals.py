@@ -17,7 +17,7 @@ MANY = "\n".join(f"class {number}" for number in range(2001))
 @pytest.mark.parametrize(
     ("fields", "field", "message"),
     [
-        ({}, "labels", "invalid labels: missing; give one of labels, labels_file and label_set"),
+        ({}, "labels", "invalid labels: missing; give one of labels, labels_file and label_set (default, pets)"),
         (
             {"labels": "a,b", "label_set": "pets"},
             "label_set",
@@ -94,7 +94,16 @@ FORM = {"labels": "a,b", "method": "zero_shot"}
 
 def test_files_where_they_do_not_belong_are_named(service: Running, photo: Sent) -> None:
     text = ("labels", ("names.txt", b"a\nb"))
+    image = ("image", photo[1])
     with service.http() as http:
+        for form, files, field in (
+            (FORM, [image], "images"),
+            ({"labels": "a,b"}, [photo], "image"),
+            ({"labels": "a,b"}, [image, photo], "images"),
+            ({"labels": "a,b", "images": "x" * 40}, [image], "images"),
+        ):
+            path = "/v1/classify" if form is FORM else "/v1/explain"
+            assert problem(http.post(path, data=form, files=files))["field"] == field
         for fields, files, field in (
             (FORM, [("images", (None, b"words"))], "images"),
             ({"method": "fcl"}, [photo, text], "labels"),
@@ -147,6 +156,24 @@ def test_other_paths_and_methods_are_refused_in_json(service: Running) -> None:
         assert problem(http.put("/"))["status"] == 405
 
 
+def test_head_is_get_without_a_body(service: Running) -> None:
+    with service.http() as http:
+        for path in (
+            "/healthz",
+            "/readyz",
+            "/v1/methods",
+            "/v1/models",
+            "/v1/labels",
+            "/openapi.json",
+            "/",
+            "/nowhere",
+        ):
+            head, got = http.head(path), http.get(path)
+            assert (head.status_code, head.content) == (got.status_code, b"")
+            assert head.headers["content-length"] == got.headers["content-length"]
+        assert (http.head("/v1/classify").status_code, http.head("/metrics").status_code) == (405, 200)
+
+
 def test_every_answer_has_the_headers_of_safety(service: Running) -> None:
     with service.http() as http:
         for path in ("/", "/page.js", "/docs", "/docs/swagger-ui-bundle.js", "/v1/methods", "/nowhere", "/metrics"):
@@ -166,6 +193,7 @@ def test_pages_of_other_sites_and_strange_names_are_refused(service: Running) ->
         assert http.get("/v1/labels", headers={"Host": "localhost:1"}).status_code == 200
 
 
+@pytest.mark.process
 def test_the_token_is_asked_for(model_words: tuple[str, ...], tmp_path: Path, photo: Sent) -> None:
     word = "a-word-of-twenty-six-signs"
     (tmp_path / "token").write_text(word + "\n")
@@ -208,6 +236,7 @@ def hasty(model_words: tuple[str, ...], tmp_path_factory: pytest.TempPathFactory
 SLOW = {"labels": "a,b,c,d", "method": "fcl", "settings": "masks=1000 steps=200"}
 
 
+@pytest.mark.process
 def test_what_takes_too_long_is_a_timeout_and_the_rest_is_not_computed(hasty: Running, photo: Sent) -> None:
     with hasty.http() as http:
         response = http.post("/v1/classify", data=SLOW, files=[photo] * 60)  # larger than the queue, which is empty
@@ -218,6 +247,7 @@ def test_what_takes_too_long_is_a_timeout_and_the_rest_is_not_computed(hasty: Ru
     assert hasty.metric('faircontext_refusals_total{reason="timeout"}') >= 1
 
 
+@pytest.mark.process
 def test_a_slow_sender_and_an_endless_request_are_refused(hasty: Running) -> None:
     host, port = hasty.url.removeprefix("http://").split(":")
     head = f"POST /v1/classify HTTP/1.1\r\nHost: {host}\r\nContent-Type: multipart/form-data; boundary=b\r\n"

@@ -14,8 +14,6 @@ from PIL import Image
 
 from services import Running
 
-EXAMPLES = 250
-
 
 @pytest.fixture(scope="module")
 def document(service: Running) -> dict[str, Any]:
@@ -101,12 +99,10 @@ FIELDS = {
     ),
     "truncate": st.one_of(WORDS, st.sampled_from(("true", "false"))),
     "format": st.one_of(WORDS, st.sampled_from(("json", "html"))),
+    "images": WORDS,
+    "image": WORDS,
 }
-FEW = settings(
-    max_examples=EXAMPLES,
-    deadline=None,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
-)
+SERVED = settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 
 
 def forms(known: tuple[str, ...], file: str) -> st.SearchStrategy[tuple[dict[str, Any], list[Any]]]:
@@ -115,22 +111,24 @@ def forms(known: tuple[str, ...], file: str) -> st.SearchStrategy[tuple[dict[str
     wild = st.dictionaries(
         st.one_of(st.sampled_from([*FIELDS]), st.text(max_size=8)), st.one_of(WORDS, NAMES), max_size=4
     )
-    parts = st.tuples(st.sampled_from((file, file, file, "labels_file", "labels")), st.tuples(WORDS, CONTENT))
+    parts = st.tuples(
+        st.sampled_from((file, file, file, file, "images", "image", "labels_file", "labels")), st.tuples(WORDS, CONTENT)
+    )
     return st.tuples(st.one_of(good, good, wild), st.lists(parts, max_size=3))
 
 
-CLASSIFY = tuple(name for name in FIELDS if name != "format")
+CLASSIFY = tuple(name for name in FIELDS if name not in ("format", "images", "image"))
 EXPLAIN = ("labels", "label_set", "settings", "preset", "seed", "truncate", "format")
 
 
 @given(forms(CLASSIFY, "images"))
-@FEW
+@SERVED
 def test_any_form_to_classify(service: Running, document: dict[str, Any], form: tuple[Any, Any]) -> None:
     _send(service, document, "/v1/classify", form)
 
 
 @given(forms(EXPLAIN, "image"))
-@FEW
+@SERVED
 def test_any_form_to_explain(service: Running, document: dict[str, Any], form: tuple[Any, Any]) -> None:
     _send(service, document, "/v1/explain", form)
 
@@ -149,7 +147,7 @@ def _send(service: Running, document: dict[str, Any], path: str, form: tuple[Any
     st.binary(max_size=300),
     st.sampled_from(("multipart/form-data; boundary=b", "multipart/form-data", "text/plain", "")),
 )
-@FEW
+@SERVED
 def test_any_body(service: Running, document: dict[str, Any], body: bytes, kind: str) -> None:
     with service.http() as http:
         check(document, "/v1/classify", http.post("/v1/classify", content=body, headers={"Content-Type": kind}))

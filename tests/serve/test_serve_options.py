@@ -33,6 +33,8 @@ from faircontext.serve.options import ServeOptions
         (("--hosts", "http://photos.example.org"), "invalid hosts 'http://photos.example.org': must be the name of a"),
         (("--hosts", "example.org/photos"), "invalid hosts 'example.org/photos': must be the name of a host alone"),
         (("--hosts", "*.example.org"), "invalid hosts '*.example.org': must be the name of a host alone"),
+        (("--root-path", "photos"), "invalid root_path 'photos': must be a path such as /photos"),
+        (("--root-path", "/photos/"), "invalid root_path '/photos/': must be a path such as /photos"),
         (("--token", "control.txt"), "invalid token in control.txt: must have no control characters"),
         (("--max-pixels", "0"), "max_pixels=0 is not possible"),
         (("--port", "TAKEN"), "127.0.0.1:TAKEN: cannot listen there: address already in use; choose another --port"),

@@ -17,6 +17,8 @@ sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not 
 axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe-playwright-python is not installed")
 expect = sync_api.expect
 
+pytestmark = pytest.mark.browser
+
 DROP = """async (zone, files) => {
   const transfer = new DataTransfer();
   for (const [name, text] of files) {

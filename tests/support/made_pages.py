@@ -6,6 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import torch
 from PIL import Image
 
@@ -34,6 +37,19 @@ def write_pictured(
     run = write_run(folder, dataset, right, number, **({"names": [*NAMES]} | options))
     document = json.loads((run / "run.json").read_text())
     (run / "run.json").write_text(json.dumps(document | {"folder": str(images)}))
+    return run
+
+
+def without_labels(run: Path, withheld: Mapping[str, Sequence[int]]) -> Path:
+    """Take the labels out of a run, and for each method some predictions, which are withheld."""
+    rows = pq.read_table(run / "rows.parquet")
+    none = [row["position"] in withheld.get(row["method"], ()) for row in rows.to_pylist()]
+    kept = pc.if_else(pa.array(none), "", rows["prediction"])
+    columns = {"label_index": pa.nulls(len(rows)), "label": pa.array([""] * len(rows)), "prediction": kept}
+    for name, values in columns.items():
+        field = rows.schema.field(name)
+        rows = rows.set_column(rows.schema.get_field_index(name), field, values.cast(field.type))
+    pq.write_table(rows, run / "rows.parquet")
     return run
 
 

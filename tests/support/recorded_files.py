@@ -19,8 +19,8 @@ __all__ = ["lines_of", "read_file"]
 LEFT_OUT = "left out"
 
 OCCASION = frozenset(
-    "seconds images_per_second started created host working_directory system processor processors hardware versions "
-    "faircontext peak_memory_mb peak_device_memory_mb".split()
+    "seconds shared_seconds images_per_second started created host working_directory system processor processors "
+    "hardware versions faircontext peak_memory_mb peak_device_memory_mb".split()
 )
 """Entries of JSON files that say when, where and with what a command ran; they stay, their values go."""
 
@@ -65,7 +65,7 @@ def _rows(path: Path) -> dict[str, Any]:
     """Return a run's rows without seconds, by column; diagnostics by method, since methods have different ones."""
     table = pq.read_table(path)
     kinds = {field.name: str(field.type) for field in table.schema}
-    rows = [_plain(row) for row in table.drop_columns(["seconds"]).to_pylist()]
+    rows = [_plain(row) for row in table.drop_columns(["seconds", "shared_seconds"]).to_pylist()]
     found: dict[str, list[dict[str, Any]]] = {}
     for row in rows:
         found.setdefault(row["method"], []).append(_plain(json.loads(row.pop("diagnostics"))))
@@ -83,8 +83,8 @@ def _table(text: str) -> list[str]:
     """Return the lines of a CSV file; seconds beside paths are those that images took, others are given costs."""
     rows = [*csv.reader(text.splitlines())]
     if {"path", "seconds"} <= {*rows[0]}:
-        place = rows[0].index("seconds")
-        rows[1:] = [[*row[:place], LEFT_OUT, *row[place + 1 :]] for row in rows[1:]]
+        timed = {index for index, name in enumerate(rows[0]) if name in OCCASION}
+        rows[1:] = [[LEFT_OUT if index in timed else cell for index, cell in enumerate(row)] for row in rows[1:]]
     return [",".join(row) for row in rows]
 
 

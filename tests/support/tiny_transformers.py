@@ -39,10 +39,13 @@ VISION = {**SHARED, "num_hidden_layers": 4, "image_size": 32, "patch_size": 16}
 POSITIONS = 40
 
 
-def write(folder: Path, kind: str, seed: int = 3, **vision: Any) -> Path:
-    """Write a model with seeded random weights, its tokenizer and its preparation of pictures; return the folder."""
+def write(folder: Path, kind: str, seed: int = 3, vocabulary: str = "", **vision: Any) -> Path:
+    """Write a model with seeded random weights, its tokenizer and its preparation of pictures; return the folder.
+
+    The tokenizer may be that of another kind.
+    """
     folder.mkdir(parents=True, exist_ok=True)
-    tokenizer = _tokenizer(kind)
+    tokenizer = _tokenizer(vocabulary or kind)
     tokenizer.save_pretrained(folder)
     text: dict[str, Any] = {**SHARED, "vocab_size": len(tokenizer), "max_position_embeddings": POSITIONS}
     text |= {f"{end}_token_id": getattr(tokenizer, f"{end}_token_id") or 0 for end in ("pad", "bos", "eos")}

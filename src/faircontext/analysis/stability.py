@@ -1,7 +1,7 @@
 """How far evidence maps can be trusted, and what is stored of them: stability, pointing on collages, the gallery."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 import numpy as np
 import torch
@@ -39,7 +39,7 @@ class Gallery(Analysis):
     def __call__(self, episode: Episode) -> Prediction:
         """Run FCL on one image and store what is shown."""
         tau, beta = episode.labels.text[0], self.temperature(episode)
-        adaptation = FCL(**self.settings()).adapt(episode)
+        adaptation = FCL(**asdict(self)).adapt(episode)
         candidates = adaptation.exploration.candidates  # best first, as the rows of all methods have them
         positions = torch.searchsorted(adaptation.candidates, candidates)
         evidence = (

@@ -57,6 +57,7 @@ def create_backbone(
     resize_positions: bool = False,
     weights_key: str | None = None,
     adapter: str | None = None,
+    preprocess: str | None = None,
 ) -> Backbone:
     """Create a backbone by name; see `list_backbones`.
 
@@ -77,6 +78,10 @@ def create_backbone(
         weights_key: which weights of a checkpoint that holds several are taken, for example `"model_ema"`; None for
             those that were not averaged.
         adapter: folder of a LoRA, or another change of weights, that peft wrote; it is merged into the weights.
+        preprocess: how pictures are prepared for an architecture's weights from a file: a tag whose preparation is
+            taken, `"clip"`, or a JSON file with `mean`, `std`, `interpolation` and `resize_mode`, as
+            `open_clip_config.json`. None for what such a file beside the weights says, or all tags of the
+            architecture, else CLIP's.
 
     Warns:
         FairContextWarning: there was a choice, for example between weights and their average, and what was taken; or
@@ -92,9 +97,11 @@ def create_backbone(
     check_choice("engine", engine, ENGINES)
     check_type("weights_key", weights_key, (str, type(None)))
     check_type("adapter", adapter, (str, type(None)))
+    check_type("preprocess", preprocess, (str, type(None)))
     options: dict[str, object] = {"device": device, "precision": precision, "batch_size": batch_size}
     if name in _BACKBONES:
-        given = {"resize_positions": resize_positions, "weights_key": weights_key, "adapter": adapter}
+        given = {"resize_positions": resize_positions, "preprocess": preprocess}
+        given |= {"weights_key": weights_key, "adapter": adapter}
         if unused := next((option for option, value in given.items() if value), None):
             raise ArgumentError(f"{name} has its own weights; leave {unused} out")
         if name in _LITE:
@@ -113,10 +120,13 @@ def create_backbone(
 
         if resize_positions:
             raise ArgumentError(f"positions of {name} are not resized; leave resize_positions out")
+        if preprocess is not None:
+            raise ArgumentError(f"{name}: its folder says how pictures are prepared; leave preprocess out")
         return load_transformers(name, pretrained, **options)  # type: ignore[arg-type]
     from faircontext.backbones.checkpoints import load_open_clip  # takes seconds to import
 
-    return load_open_clip(name, pretrained, resize_positions=resize_positions, **options)  # type: ignore[arg-type]
+    options |= {"resize_positions": resize_positions, "preprocess": preprocess}
+    return load_open_clip(name, pretrained, **options)  # type: ignore[arg-type]
 
 
 def list_backbones(pattern: str = "*") -> list[str]:

@@ -11,7 +11,7 @@ import urllib.error
 import urllib.request
 import warnings
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,13 +19,14 @@ from typing import Any
 
 import open_clip
 from huggingface_hub import constants, snapshot_download, try_to_load_from_cache
+from open_clip import OPENAI_DATASET_MEAN, OPENAI_DATASET_STD
 
 from faircontext.backbones.adapters import merge_adapter
 from faircontext.backbones.fit import NUMPY, load_weights
 from faircontext.backbones.open_clip import OpenClip
 from faircontext.backbones.weights import keep_archive, read_weights
-from faircontext.errors import ArgumentError, FairContextWarning, in_one_line, silence, unknown_name
-from faircontext.files import read_json
+from faircontext.errors import ArgumentError, FairContextWarning, in_one_line, reason_of, silence, unknown_name
+from faircontext.files import Rules, check_values, read_json
 
 __all__ = ["Source", "find_source", "load_open_clip"]
 
@@ -38,6 +39,18 @@ _TRANSFORMERS_CONFIG = "config.json"
 _TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "spiece.model", "vocab.txt")
 _OF_TOKENIZERS = "*tokenizer* spiece.model vocab* merges.txt special_tokens_map.json".split()
 _WEIGHTS = ("open_clip_model.safetensors", "open_clip_pytorch_model.safetensors", "open_clip_pytorch_model.bin")
+_CLIP = {"mean": OPENAI_DATASET_MEAN, "std": OPENAI_DATASET_STD, "interpolation": "bicubic", "resize_mode": "shortest"}
+"""How pictures are prepared for CLIP, and for weights of which nothing else is known."""
+
+_CHANNELS = (lambda value: isinstance(value, list) and all(type(one) in (int, float) for one in value), "three numbers")
+_PREPARATION: Rules = {
+    "mean": _CHANNELS,
+    "std": _CHANNELS,
+    "interpolation": (lambda value: isinstance(value, str), "bicubic, bilinear or nearest"),
+    "resize_mode": (lambda value: isinstance(value, str), "shortest or squash"),
+}
+"""What is read of `preprocess_cfg`: whether a value can be used, and which can."""
+
 _PREFERRED = (
     *_WEIGHTS,
     *"open_clip_pytorch_model.pth model.safetensors pytorch_model.bin pytorch_model.pth model.pth".split(),
@@ -53,9 +66,10 @@ class Source:
         model: what open_clip creates it from: an architecture, or `local-dir:` and a folder.
         checkpoint: file of the weights.
         quick_gelu: whether the weights were trained with the QuickGELU activation.
-        preprocess: mean, std, interpolation and resize mode of a tag.
+        preprocess: mean, std, interpolation and resize mode of a tag, or those chosen for a file; empty for CLIP's.
         warnings: what a person should know about the choice of weights, a line each.
         config: file of the configuration, where the library does not know the model by its name.
+        chosen: whether `preprocess` was chosen for weights that do not say it.
     """
 
     model: str
@@ -64,6 +78,7 @@ class Source:
     preprocess: Mapping[str, Any] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
     config: Path | None = None
+    chosen: bool = False
 
 
 def load_open_clip(
@@ -77,12 +92,13 @@ def load_open_clip(
     resize_positions: bool = False,
     weights_key: str | None = None,
     adapter: str | None = None,
+    preprocess: str | None = None,
 ) -> OpenClip:
     """Load an open_clip model with its weights, its tokenizer and its own preprocessing.
 
     Arguments, warnings and errors are those of `create_backbone`.
     """
-    source = find_source(name, pretrained)
+    source = find_source(name, pretrained, preprocess)
     path, weights, lines = source.checkpoint, None, [*source.warnings]
     with in_one_line(f"{path}: cannot be read as weights of {name}"), silence():
         if path.suffix not in NUMPY:  # before the model is made, which takes seconds
@@ -108,20 +124,27 @@ def load_open_clip(
     title = name if pretrained is None else f"{name}:{pretrained}"
     options: dict[str, Any] = {"device": device, "precision": precision, "batch_size": batch_size, "engine": engine}
     backbone = OpenClip(title, model, tokenizer, **options)
-    if lines:
-        backbone.facts = {**backbone.facts, "warnings": lines}
+    chosen = {"preprocess": dict(source.preprocess)} if source.chosen else {}
+    backbone.facts = {**backbone.facts, **chosen, **({"warnings": lines} if lines else {})}
     return backbone
 
 
-def find_source(name: str, pretrained: str | None) -> Source:
+def find_source(name: str, pretrained: str | None, preprocess: str | None = None) -> Source:
     """Find the weights of a model, by the names of `create_backbone`.
+
+    Args:
+        name: see there.
+        pretrained: see there.
+        preprocess: see there.
 
     Raises:
         ArgumentError: there is no such model, tag, folder or file, or weights are missing and cannot be fetched.
     """
     scheme, colon, path = name.partition(":")
     if not colon:
-        return _architecture(name.replace("/", "-"), pretrained)
+        return _architecture(name.replace("/", "-"), pretrained, preprocess)
+    if preprocess is not None:
+        raise ArgumentError(f"{name}: its configuration says how pictures are prepared; leave preprocess out")
     if pretrained is not None:
         raise ArgumentError(f"{name} has its own weights; leave pretrained={pretrained!r} out")
     if scheme == "hf-hub":
@@ -137,7 +160,7 @@ def find_source(name: str, pretrained: str | None) -> Source:
     )
 
 
-def _architecture(name: str, pretrained: str | None) -> Source:
+def _architecture(name: str, pretrained: str | None, asked: str | None) -> Source:
     config = open_clip.get_model_config(name)
     if config is None:
         from faircontext.backbones import list_backbones
@@ -151,9 +174,13 @@ def _architecture(name: str, pretrained: str | None) -> Source:
         raise ArgumentError(f"{name} needs weights; give pretrained= a tag or a checkpoint file ({known})")
     tag = open_clip.get_pretrained_cfg(name, pretrained)
     if tag:
+        if asked is not None:
+            raise ArgumentError(
+                f"the tag {pretrained!r} says how pictures are prepared; leave preprocess={asked!r} out"
+            )
         _check_tokenizer(name, config)
-        preprocess = {key: tag[key] for key in ("mean", "std", "interpolation", "resize_mode") if key in tag}
-        return Source(name, _tag_file(name, pretrained, tag), bool(tag.get("quick_gelu", quick)), preprocess)
+        file = _tag_file(name, pretrained, tag)
+        return Source(name, file, bool(tag.get("quick_gelu", quick)), _preparation(tag))
     plain = name.removesuffix("-quickgelu")
     if open_clip.get_pretrained_cfg(plain, pretrained):
         raise ArgumentError(f"{name} has no weights {pretrained!r}: they are of {plain}, without QuickGELU")
@@ -164,7 +191,63 @@ def _architecture(name: str, pretrained: str | None) -> Source:
         raise ArgumentError(f"pretrained={pretrained!r} is neither a file nor a tag of {name} ({known})")
     _check_archive(path)
     _check_tokenizer(name, config)
-    return Source(name, path, quick, warnings=_doubt_activation(name, path, quick))
+    preprocess, said = _preparation_of_file(name, path, asked)
+    lines = (*_doubt_activation(name, path, quick), *said)
+    return Source(name, path, quick, preprocess, lines, chosen=bool(preprocess))
+
+
+def _preparation(config: Mapping[str, Any]) -> dict[str, Any]:
+    said = {key: config[key] for key in _PREPARATION if config.get(key) is not None}
+    return {key: tuple(value) if isinstance(value, list) else value for key, value in said.items()}
+
+
+def _preparation_of_file(name: str, path: Path, asked: str | None) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """Return how pictures are prepared for weights from a file, and a note on it.
+
+    What is asked for comes first, then a configuration beside the file, then what all tags of the architecture say, or
+    the one after which the file is called. Nothing is returned where it is CLIP's, unless that is asked for.
+    """
+    tags = {tag: open_clip.get_pretrained_cfg(name, tag) for tag in open_clip.list_pretrained_tags_by_model(name)}
+    ways = {"clip": _CLIP, **{tag: _preparation(config) for tag, config in tags.items()}}
+    if asked is not None:
+        return ways[asked] if asked in ways else _preparation_in(Path(asked).expanduser(), ways), ()
+    found, whence = _CLIP, ""
+    beside = path.with_name(_CONFIG)
+    own = [ways[tag] for tag in tags]
+    if beside.is_file():
+        found, whence = _preparation_in(beside), f"{beside.name} beside it says"
+    elif own and own.count(own[0]) == len(own):
+        found, whence = own[0], f"the tags of {name} say"
+    elif called := [tag for tag in sorted(tags, key=len) if _letters(tag) in _letters(path.stem)]:
+        found, whence = ways[called[-1]], f"the tag {called[-1]} says, after which it is called"
+    if found == _CLIP:
+        return {}, ()
+    shown = ", ".join(f"{key} {value}" for key, value in found.items())
+    return found, (f"{path}: pictures are prepared as {whence}: {shown}; for another way: --preprocess",)
+
+
+def _preparation_in(path: Path, words: Iterable[str] = ()) -> dict[str, Any]:
+    """Return what a file of JSON says of the preparation of pictures, as `open_clip_config.json` or a part of it.
+
+    Args:
+        path: of the file.
+        words: that could have been meant in place of a file.
+    """
+    try:
+        said = _preparation(_checked_preparation(path, read_json(path)))
+    except OSError as error:
+        known = f"; preprocess is {', '.join(words)}, or such a file" if words else ""
+        raise ArgumentError(f"{path}: cannot be read: {reason_of(error)}{known}") from None
+    if words and not said:
+        raise ArgumentError(f"{path}: says none of {', '.join(_PREPARATION)}; write them as open_clip_config.json does")
+    return {**_CLIP, **said}
+
+
+def _checked_preparation(path: Path, document: Any) -> Mapping[str, Any]:
+    """Return the part of a configuration on pictures, whose values have the types that they must have."""
+    if isinstance(document, dict) and {"model_cfg", "preprocess_cfg"} & {*document}:
+        document = document.get("preprocess_cfg") or {}
+    return check_values(path, document, _PREPARATION)
 
 
 def _doubt_activation(name: str, path: Path, quick: bool) -> tuple[str, ...]:
@@ -203,12 +286,14 @@ def _check_folder(folder: Path) -> Source:
     if not path.exists() and _is_transformers(folder / _TRANSFORMERS_CONFIG):
         raise ArgumentError(f"{folder}: a model of transformers; name it transformers:{folder}")
     try:
-        config = read_json(path)["model_cfg"]
+        document = read_json(path)
+        config = document["model_cfg"]
         config["text_cfg"], config["vision_cfg"]
     except FileNotFoundError:
         raise ArgumentError(f"{path}: no such file; open_clip writes it, with model_cfg and preprocess_cfg") from None
     except (OSError, KeyError, TypeError) as error:
         raise ArgumentError(f"{path}: not a configuration of an open_clip model: {error!r}") from None
+    _checked_preparation(path, document)
     _check_text_tower(str(folder), config)
     files = sorted(file for suffix in (".safetensors", ".bin", ".pth") for file in folder.glob(f"*{suffix}"))
     if not files:

@@ -104,6 +104,13 @@ class ImageEncoder(ABC):
         """What views must look like."""
         return Geometry(self.image_size, self.interpolation, self.resize_mode)
 
+    def wait(self) -> None:
+        """Wait until the device has done what it was asked for: calls return before."""
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+        elif self.device.type == "mps":
+            torch.mps.synchronize()
+
     def _placed(self, tower: M, weights: Mapping[str, Tensor] | None = None) -> M:
         """Check the weights of a tower, by the names in their file or in the module; return it on the device."""
         check_weights(self.name, tower.state_dict() if weights is None else weights)

@@ -23,6 +23,7 @@ from faircontext.backbones.towers import (
     ADAPTABLE_BLOCKS,
     DROPPABLE_PATCHES,
     USELESS,
+    check_vocabulary,
     hash_of,
     pad_rows,
     refuse_features,
@@ -231,6 +232,7 @@ class OpenClip(Backbone):
         image = {key: tensor for key, tensor in weights.items() if key.startswith("visual.")}
         text = {key: weights[key] for key in weights if key not in image and not key.startswith("text_decoder.")}
         self.text_tower = self._placed(TextTower(model, name, self.pad), text)
+        check_vocabulary(name, getattr(tokenizer, "tokenizer", tokenizer), len(self.text_tower.embedding.weight))
         # The tower is not run to see this: where text features are in the cache, nothing needs it.
         parts = ("text_projection", "every prompt", USELESS), ("token_embedding", "all prompts", "the same")
         for part, whose, problem in parts:

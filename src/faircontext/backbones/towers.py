@@ -10,9 +10,10 @@ import math
 import os
 import re
 import tempfile
+import warnings
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import platformdirs
 import torch
@@ -23,7 +24,7 @@ from safetensors.torch import save
 from torch import Tensor
 
 from faircontext import __version__
-from faircontext.errors import ArgumentError, check_choice
+from faircontext.errors import ArgumentError, FairContextWarning, check_choice, reason_of
 from faircontext.files import digest, digest_of_json, digest_of_parts, replacing
 
 __all__ = [
@@ -36,6 +37,7 @@ __all__ = [
     "USELESS",
     "cache_folder",
     "cached_features",
+    "check_vocabulary",
     "check_weights",
     "count_damaged",
     "disagreement",
@@ -102,6 +104,9 @@ def resolve_precision(precision: str, device: torch.device) -> str:
     return "bf16" if bf16 else "fp32"
 
 
+MINIMUM_VOCABULARY = 0.98
+"""Least share of a model's tokens that its tokenizer must make; embeddings may be padded to a round number of rows."""
+
 MINIMUM_COSINE = 0.99
 """Least agreement of a lower precision, or of another engine, with float32 in PyTorch, on a test picture."""
 
@@ -127,6 +132,38 @@ def check_weights(name: str, weights: Mapping[str, Tensor]) -> None:
                 f"{name}: the weights cannot be used: {count:,} of the {tensor.numel():,} values of {tensor_name} are "
                 "NaN or infinite; take another checkpoint"
             )
+
+
+def check_vocabulary(name: str, tokenizer: Any, rows: int) -> None:
+    """Raise `ArgumentError` where most of the tokens that a model has embeddings of are beyond its tokenizer.
+
+    Libraries read a vocabulary or a list of merges that is empty or cut short without a word, and spell words out.
+
+    Args:
+        name: the model's, for the message.
+        tokenizer: of transformers, or open_clip's own.
+        rows: of the embedding.
+    """
+    count = len(tokenizer) if hasattr(tokenizer, "__len__") else int(tokenizer.vocab_size)
+    known = int(count * _share_of_merges(getattr(tokenizer, "backend_tokenizer", None)))
+    if known < MINIMUM_VOCABULARY * rows:
+        raise ArgumentError(
+            f"{name}: its tokenizer makes about {known:,} of the {rows:,} tokens that the weights have embeddings of; "
+            "copy the tokenizer's files again (tokenizer.json, vocab.json, merges.txt, vocab.txt), one of which is "
+            "empty, cut short, or of another model"
+        )
+
+
+def _share_of_merges(tokenizer: Any) -> float:
+    """Return of how many tokens of byte pair encoding, of a sample, the merges make the token."""
+    model: Any = getattr(tokenizer, "model", None)
+    if type(model).__name__ != "BPE":
+        return 1.0
+    end = model.end_of_word_suffix or ""
+    words = [token.removesuffix(end) for token in sorted(tokenizer.get_vocab(False)) if token.endswith(end)]
+    words = [word for word in words if len(word) > 1 and not re.fullmatch("<.*>", word)]  # neither special nor a byte
+    sample = words[:: 1 + len(words) // 1000]
+    return sum(len(model.tokenize(word)) == 1 for word in sample) / len(sample) if sample else 1.0
 
 
 def useless_rows(features: Float[Tensor, "rows dim"]) -> Bool[Tensor, " rows"]:
@@ -189,6 +226,7 @@ def cached_features(
     device: torch.device,
     compute: Callable[[], Tensor],
     rows: int = 0,
+    asked: bool = False,
 ) -> Tensor:
     """Return a tensor from a folder, or compute and store it; an entry that is damaged is computed again.
 
@@ -199,6 +237,10 @@ def cached_features(
         device: where the tensor is wanted.
         compute: makes the tensor.
         rows: how many are needed; an entry with fewer is computed again, and what is returned may have more.
+        asked: whether somebody has asked for the folder, who is told where nothing can be stored in it.
+
+    Warns:
+        FairContextWarning: the entry cannot be stored, in a folder that was asked for.
     """
     if folder is None:
         return compute()
@@ -208,8 +250,13 @@ def cached_features(
     features = _read_features(path)
     if features is None or len(features) < rows:
         features = compute()
-        with suppress(OSError, ArgumentError):  # a cache that cannot be written is no reason to stop
+        try:
             write_tensors(path, {"features": features}, {"sha256": digest(tensor_bytes(features))})
+        except (OSError, ArgumentError) as error:  # a cache that cannot be written is no reason to stop
+            if asked:
+                reason = reason_of(error).rpartition("cannot be written: ")[2]  # without the entry: one line for all
+                line = f"{folder}: features cannot be kept: {reason}; the run goes on without them"
+                warnings.warn(line, FairContextWarning, stacklevel=2)
     return features.to(device)
 
 

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from faircontext.backbones.adapters import merge_adapter
 from faircontext.backbones.base import ADAPTABLE_BLOCKS, Backbone
-from faircontext.backbones.towers import USELESS, hash_of, refuse_features, useless_rows
+from faircontext.backbones.towers import USELESS, check_vocabulary, hash_of, refuse_features, useless_rows
 from faircontext.backbones.transformers_folder import (
     KINDS,
     Kind,
@@ -195,7 +195,7 @@ class TransformersClip(Backbone):
         self.image_size, self.mean, self.std = pixels["image_size"], pixels["mean"], pixels["std"]
         self.interpolation, self.resize_mode = pixels["interpolation"], pixels["resize_mode"]
         self._read_scale(model)
-        self._tokenizer = tokenizer
+        self._tokenizer, self._clean = tokenizer, kind.clean
         self.context_length = min(longest_prompt(model), self._tokenizer.model_max_length)
         self._read_tokenizer(kind.pool)
         weights = model.state_dict()
@@ -203,6 +203,7 @@ class TransformersClip(Backbone):
         text = {key: weights[key] for key in weights if key not in image}
         left = self._tokenizer.padding_side == "left"
         self.text_tower = self._placed(TextTower(model, kind.pool, self.context_length, self.pad, left), text)
+        check_vocabulary(name, tokenizer, len(self.text_tower.embedding.weight))
         self._check_text(text)
         self._place_tower(ImageTower(model, name), image)
         parts = {model.config.text_config.hidden_act, model.config.vision_config.hidden_act}
@@ -238,7 +239,7 @@ class TransformersClip(Backbone):
 
     def _token_ids(self, text: str) -> list[int]:
         with silence():  # of prompts that are too long, which are refused with all that is wrong
-            ids: list[int] = [*self._tokenizer(text, truncation=False)["input_ids"]]
+            ids: list[int] = [*self._tokenizer(self._clean(text), truncation=False)["input_ids"]]
         if not self._adds_end:
             ids.append(self.pad)  # prompts are filled up with it anyway
         known = len(self.text_tower.embedding.weight)

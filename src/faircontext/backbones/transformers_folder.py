@@ -4,7 +4,6 @@ A folder is what the library's `save_pretrained` writes, or a repository of the 
 Nothing is fetched or unpickled.
 """
 
-import json
 import math
 import re
 from collections.abc import Callable, Mapping
@@ -18,7 +17,7 @@ from torch import Tensor
 from faircontext.backbones.transformers_towers import Pool
 from faircontext.backbones.weights import read_weights
 from faircontext.errors import ArgumentError, in_one_line, reason_of, silence
-from faircontext.files import read_json
+from faircontext.files import Rules, check_values, read_json
 
 __all__ = ["KINDS", "Kind", "doubt_activation", "read_config", "read_preprocessing", "read_tensors", "read_tokenizer"]
 
@@ -31,19 +30,29 @@ class Kind:
         model: the library's class.
         pool: where a prompt's feature is taken, see `TextTower`.
         pixels: mean and deviation of each channel, where a folder does not say.
+        clean: what is done to a prompt before the tokenizer reads it. Tokenizers of SigLIP 2 are Gemma's, which know
+            nothing of what SigLIP was trained on.
     """
 
     model: str
     pool: Pool
     pixels: tuple[tuple[float, float, float], tuple[float, float, float]]
+    clean: Callable[[str], str] = str
+
+
+def _canonicalize(text: str) -> str:
+    """Return a prompt in small letters and without punctuation, as the same weights get it by their open_clip name."""
+    from open_clip.tokenizer import get_clean_fn  # takes seconds to import
+
+    return str(get_clean_fn("canonicalize")(text))
 
 
 _CLIP = (0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711)
 _HALF = (0.5, 0.5, 0.5), (0.5, 0.5, 0.5)
 KINDS = {
     "clip": Kind("CLIPModel", "end", _CLIP),
-    "siglip": Kind("SiglipModel", "last", _HALF),
-    "siglip2": Kind("Siglip2Model", "last", _HALF),
+    "siglip": Kind("SiglipModel", "last", _HALF, _canonicalize),
+    "siglip2": Kind("Siglip2Model", "last", _HALF, str.lower),
     "altclip": Kind("AltCLIPModel", "first", _CLIP),
     "chinese_clip": Kind("ChineseCLIPModel", "first", _CLIP),
 }
@@ -72,7 +81,7 @@ def _are_channels(value: Any) -> bool:
     return isinstance(value, list) and len(value) == 3 and all(type(one) in (int, float) for one in value)
 
 
-_PREPARED: Mapping[str, tuple[Callable[[Any], bool], str]] = {
+_PREPARED: Rules = {
     "do_normalize": (lambda value: isinstance(value, bool), "true or false"),
     "do_center_crop": (lambda value: isinstance(value, bool), "true or false"),
     "image_mean": (_are_channels, "three numbers"),
@@ -209,14 +218,7 @@ def _read_prepared(path: Path) -> dict[str, Any]:
     inner = whole.get("image_processor") or whole
     if not isinstance(inner, dict):
         raise ArgumentError(f"{path}: invalid image_processor {str(inner)[:60]!r}: must be an object of JSON")
-    said = {key: value for key, value in inner.items() if value is not None}
-    for key, (fits, what) in _PREPARED.items():
-        if key in said and not fits(said[key]):
-            raise ArgumentError(
-                f"{path}: invalid {key} {json.dumps(said[key])[:60]}: must be {what}; take the file that belongs to "
-                "the model"
-            )
-    return said
+    return check_values(path, inner, _PREPARED)
 
 
 def _size(said: Mapping[str, Any], kind: Kind, config: Any) -> tuple[int, str]:

@@ -29,8 +29,13 @@ _KEYS = ("state_dict", "model_state_dict", "model")
 _AVERAGED = ("ema", "swa", "averaged")
 """Words in the name of weights that were averaged over training, and lie beside the weights themselves."""
 
-_WRAPPERS = re.compile(r"^(?:(?:module|model|_orig_mod)\.)+|(?<=\.)(?:_orig_mod|_fsdp_wrapped_module)\.")
+_WRAPPERS = re.compile(
+    r"^(?:(?:module|model|_orig_mod|_fsdp_wrapped_module)\.)+|(?<=\.)(?:_orig_mod|_fsdp_wrapped_module)\."
+)
 """What DistributedDataParallel, torch.compile, Lightning and FSDP put into the names of tensors."""
+
+_SCALE, _IMAGE_TOWERS = "logit_scale", ("visual.", "vision_model.")
+"""Names by which a model is known among tensors, in open_clip and in transformers."""
 
 _ADAPTER = re.compile(r"(?:^|[._])lora_(?:A|B|up|down|embedding)")
 """Names of low-rank changes to weights, as peft and kohya write them."""
@@ -50,10 +55,40 @@ def read_weights(path: Path, key: str | None = None) -> tuple[dict[str, Tensor],
         Tensors by name, and warnings, a line each.
 
     Raises:
-        ArgumentError: it is damaged, or holds more than tensors, no weights (or none under the key), weights twice, or
-            changes to weights.
+        ArgumentError: it is damaged, or holds more than tensors, no weights (or none under the key), weights twice,
+            several models, or changes to weights.
     """
-    return weights_in(path, read_content(path), key)
+    return _model_in(path, *weights_in(path, read_content(path), key))
+
+
+def _model_in(path: Path, weights: dict[str, Tensor], warnings: list[str]) -> tuple[dict[str, Tensor], list[str]]:
+    """Return the tensors of the model among those of a training loop, whose class may hold it under any name.
+
+    What a file holds besides, as of a loss, is left out.
+
+    Raises:
+        ArgumentError: it holds several models, or one of averaged weights alone.
+    """
+    found = {name.removesuffix(_SCALE) for name in weights if f".{name}".endswith(f".{_SCALE}")}
+    roots = [root for root in sorted(found) if any(name.startswith(_towers_under(root)) for name in weights)]
+    plain = [root for root in roots if not _is_averaged(root)]
+    if not any(roots):
+        return weights, warnings
+    if len(plain) != 1 and "" not in plain:
+        keys = [root.removesuffix(".") for root in roots]
+        raise ArgumentError(f"{path}: holds weights under {' and '.join(keys)}; name which: {_as_option(keys[0])}")
+    own, *left = sorted(roots, key=plain[0].__ne__)
+    if own:
+        warnings.append(f"names of tensors are read without {own}")
+    warnings += [f"those under {root} are not taken; {_to_take(root.removesuffix('.'))}" for root in left]
+    if others := [name for name in weights if own and not name.startswith((own, *left))]:
+        warnings.append(f"tensors outside {own} are not taken: {len(others)} (first {others[0]})")
+    names = [name for name in weights if name.startswith(own) and not name.startswith(tuple(left))]
+    return {name.removeprefix(own): weights[name] for name in names}, warnings
+
+
+def _towers_under(root: str) -> tuple[str, ...]:
+    return tuple(root + tower for tower in _IMAGE_TOWERS)
 
 
 def weights_in(path: Path, content: Any, key: str | None = None) -> tuple[dict[str, Tensor], list[str]]:
@@ -85,7 +120,11 @@ def weights_in(path: Path, content: Any, key: str | None = None) -> tuple[dict[s
 
 
 def _to_take(key: str) -> str:
-    return f"to take them: weights_key={key!r} (--weights-key {key})"
+    return f"to take them: {_as_option(key)}"
+
+
+def _as_option(key: str) -> str:
+    return f"weights_key={key!r} (--weights-key {key})"
 
 
 def keep_tensors(path: Path) -> str:
@@ -181,7 +220,8 @@ def _part(path: Path, content: Any, key: str) -> tuple[dict[str, Tensor], list[s
         tensors = {str(name): value for name, value in inner.items() if isinstance(value, Tensor)}
     else:
         flat = _unwrap(path, content)[0]
-        tensors = {name.removeprefix(f"{key}."): flat[name] for name in flat if name.startswith(f"{key}.")}
+        names = {name: name if name.startswith(f"{key}.") else _WRAPPERS.sub("", name) for name in flat}
+        tensors = {own.removeprefix(f"{key}."): flat[name] for name, own in names.items() if own.startswith(f"{key}.")}
         if not tensors:
             parts = [*_key_paths(content), *dict.fromkeys(name.partition(".")[0] for name in flat)]
             raise ArgumentError(f"{path}: holds no weights under {key!r}; it has {', '.join(parts[:8])}")

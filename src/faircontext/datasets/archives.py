@@ -3,17 +3,23 @@
 import json
 import re
 import tarfile
+from array import array
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterator
+from functools import cache
 from importlib.util import find_spec
 from itertools import accumulate
 from math import prod
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from faircontext.datasets.folder import clutter_in, is_hidden
-from faircontext.datasets.image_tables import SEVERAL, Written, label_words
-from faircontext.errors import ArgumentError, and_more, first_reason, reason_of
+import numpy as np
+
+from faircontext.datasets.folder import Walk
+from faircontext.datasets.label_encoder import SEVERAL, UNREAD
+from faircontext.datasets.listing import short_digest
+from faircontext.datasets.spec import Truth
+from faircontext.errors import ArgumentError, and_more, counted, first_reason, reason_of
 from faircontext.imageio import image_extensions
 from faircontext.sources import Cell, Member, Source
 
@@ -35,13 +41,14 @@ class Found(NamedTuple):
     Attributes:
         key: what it is called in rows.
         source: where it lies.
-        label: what its class is called, or the class's index, or a tuple of these where an image may have several; None
-            where that is not known.
+        label: what is written of its class, see `LabelEncoder`.
+        truth: what an encoder has made of that.
     """
 
     key: str
     source: Source
-    label: Written = None
+    label: object = None
+    truth: Truth = None
 
 
 COMPRESSED = "it is compressed; unpack it into a folder, or pack it again without compression (tar -cf)"
@@ -86,19 +93,17 @@ def _need_webdataset(what: str) -> None:
         raise ArgumentError(f"{what}: needs webdataset: pip install 'faircontext[webdataset]'")
 
 
-def tar_images(
-    archive: Path, say: Callable[[str], None], leave_out: Callable[[str], None], several: bool = False
-) -> Iterator[Found]:
+def tar_images(archive: Path, say: Callable[[str], None], walk: Walk, several: bool = False) -> Iterator[Found]:
     """Yield the images of a tar archive, in its order; files of one name without its extensions are one sample.
 
     A sample's label is what its file `cls` says, or a field of its file `json`, or its file `txt`. Every picture of a
-    sample is an image. A `json` that is not valid says nothing, which is a warning.
+    sample is an image. A file that might say a label and is not read as one is a warning.
 
     Args:
         archive: an uncompressed tar file.
         say: takes warnings, a line each.
-        leave_out: takes what is left out as clutter of a system.
-        several: whether an image may have several labels, see `label_words`.
+        walk: counts what is left out as clutter of a system and what is passed over.
+        several: whether an image may have several labels: then a field `labels` goes before.
 
     Raises:
         ArgumentError: it is no such archive, holds two files of one name, or webdataset is not installed.
@@ -106,7 +111,7 @@ def tar_images(
     _need_webdataset(str(archive))
     from webdataset.tariterators import group_by_keys
 
-    samples, invalid = group_by_keys(_members(archive, say, leave_out)), list[str]()
+    samples, unread = group_by_keys(_members(archive, say, walk)), _UnreadLabels()
     while True:
         try:
             sample = next(samples, None)
@@ -118,15 +123,50 @@ def tar_images(
         if sample is None:
             break
         fields = _fields_of(sample)
-        if fields is None:
-            invalid.append(f"{sample['__key__']}.json")
-        label = _label_of(sample, fields or {}) if not several else _labels_of(sample, fields or {}, archive)
+        label = _label_of(sample, fields or {}, several)
+        unread.take(sample, fields, label)
         for value in sample.values():
             if isinstance(value, Member):
                 yield Found(str(value), value, label)
-    if invalid:
-        reason = "not valid JSON; correct it and pack the archive again"
-        say(f"{archive}: no label is taken from {and_more(invalid)}: {reason}")
+    for line in unread.warnings():
+        say(f"{archive}: {line}")
+
+
+class _UnreadLabels:
+    """Files of an archive that might say a label and are not read as one, and why; 8 bytes of memory for a sample."""
+
+    def __init__(self) -> None:
+        self._invalid, self._dotted = list[str](), list[str]()
+        self._unlabelled, self._apart = array("Q"), array("Q")
+
+    def take(self, sample: dict[str, Any], fields: dict[str, Any] | None, label: object) -> None:
+        """Look at a sample, what its `json` says, and the label that is read from both."""
+        key, pictures = sample["__key__"], [end for end, value in sample.items() if isinstance(value, Member)]
+        if fields is None:
+            self._invalid.append(f"{key}.json")
+        if not pictures and label is not None:
+            self._apart.append(short_digest(key))
+        elif pictures and label is None:
+            self._unlabelled.append(short_digest(key))
+            # "22.05.jpg" beside "22.05.cls", or beside one of another name, which no picture's own text has.
+            stems = {end.rpartition(".")[0] for end in pictures} - {""}
+            texts = (end.rpartition(".") for end, value in sample.items() if isinstance(value, bytes))
+            ends = [f"{stem}.{end}" for stem, _, end in texts if stem in stems or (stem and end == "cls")]
+            self._dotted += [f"{key}.{end}" for end in ends]
+
+    def warnings(self) -> list[str]:
+        """Return what labels were not read, and how they would be, a line for each reason."""
+        lines = []
+        if self._invalid:
+            reason = "not valid JSON; correct it and pack the archive again"
+            lines.append(f"no label is taken from {and_more(self._invalid)}: {reason}")
+        if self._dotted:
+            reason = "a sample's name ends at its first point; leave the others out and pack the archive again"
+            lines.append(f"no label is taken from {and_more(self._dotted)}: {reason}")
+        if apart := len(np.intersect1d(np.asarray(self._unlabelled), np.asarray(self._apart))):
+            reason = "do not lie beside them, and are not read; pack the archive in order of names (tar --sort=name)"
+            lines.append(f"the labels of {counted(apart, 'image')} {reason}")
+        return lines
 
 
 def find_members(archive: Path, names: Collection[str]) -> dict[str, Member]:
@@ -135,23 +175,24 @@ def find_members(archive: Path, names: Collection[str]) -> dict[str, Member]:
     Raises:
         ArgumentError: it is no such archive.
     """
-    pictures = (sample["data"] for sample in _members(archive, lambda _: None, lambda _: None))
+    pictures = (sample["data"] for sample in _members(archive, lambda _: None, Walk([])))
     return {one.name: one for one in pictures if isinstance(one, Member) and one.name in names}
 
 
-def _members(archive: Path, say: Callable[[str], None], leave_out: Callable[[str], None]) -> Iterator[dict[str, Any]]:
+def _members(archive: Path, say: Callable[[str], None], walk: Walk) -> Iterator[dict[str, Any]]:
     """Yield the files of an archive: pictures as where they lie, small text as its bytes, in WebDataset's form."""
+    places, unread = cache(lambda: _places(archive)), list[str]()
     try:
         size = archive.stat().st_size
         with tarfile.open(archive, "r:") as tar:
-            while (member := _next(archive, tar, say)) is not None:
-                tar.members = []  # type: ignore[attr-defined]  # they would be kept
-                if not member.isreg():
+            for member in _headers(archive, tar, say):
+                if member.isdir() or not walk.keeps(member.name):
                     continue
-                if (clutter := clutter_in(member.name)) is not None:
-                    leave_out(clutter)
-                    continue
-                if any(is_hidden(part) for part in member.name.split("/") if part not in (".", "..")):
+                if member.islnk() and (place := places().get(member.linkname)):
+                    member.type, (member.offset_data, member.size) = tarfile.REGTYPE, place
+                    places()[member.name] = place
+                if not member.isreg() or member.issparse():
+                    unread.append(member.name)
                     continue
                 suffix, whole = Path(member.name).suffix.lower(), member.offset_data + member.size <= size
                 value: Member | bytes | None = None
@@ -160,6 +201,8 @@ def _members(archive: Path, say: Callable[[str], None], leave_out: Callable[[str
                 elif suffix in (".cls", ".json", ".txt") and member.size < _MOST_LABEL_BYTES and whole:
                     file = tar.extractfile(member)
                     value = b"" if file is None else file.read()
+                else:
+                    walk.pass_over(member.name)
                 if not whole:
                     say(f"{archive}: is cut short within {member.name}; what came after it is missing; {_AGAIN}")
                 yield {"fname": member.name, "data": value, "__url__": str(archive)}
@@ -168,25 +211,41 @@ def _members(archive: Path, say: Callable[[str], None], leave_out: Callable[[str
         raise ArgumentError(f"{archive}: is no tar archive that can be read: {kind}") from None
     except OSError as error:
         raise ArgumentError(f"{archive}: cannot be read: {reason_of(error)}") from None
+    if unread:
+        fix = "pack the files themselves (tar --dereference, without --sparse)"
+        say(f"{archive}: links and sparse files are not read, {len(unread):,} in all: {and_more(unread)}; {fix}")
 
 
-def _next(archive: Path, tar: tarfile.TarFile, say: Callable[[str], None]) -> tarfile.TarInfo | None:
-    """Return the next member; None at the end, also where the archive is cut short or damaged there."""
-    begin = tar.offset
-    try:
-        member = tar.next()
-    except tarfile.ReadError:
-        if not begin:
-            raise
-        return None  # within a member, which has been said
-    if member is None and begin:
+def _places(archive: Path) -> dict[str, tuple[int, int]]:
+    """Return where the bytes of an archive's files begin and how many there are, by name, for links to them."""
+    with tarfile.open(archive, "r:") as tar:
+        files = (member for member in _headers(archive, tar) if member.isreg() and not member.issparse())
+        return {file.name: (file.offset_data, file.size) for file in files}
+
+
+def _headers(
+    archive: Path, tar: tarfile.TarFile, say: Callable[[str], None] = lambda _: None
+) -> Iterator[tarfile.TarInfo]:
+    """Yield the members up to the end, or to where the archive is cut short or damaged."""
+    while True:
+        begin = tar.offset
+        try:
+            member = tar.next()
+        except tarfile.ReadError:
+            if not begin:
+                raise
+            return  # within a member, which has been said
+        if member is None:
+            break
+        tar.members = []  # type: ignore[attr-defined]  # they would be kept
+        yield member
+    if begin:
         with archive.open("rb") as file:
             file.seek(begin)
             block = file.read(_BLOCK)
         if any(block) or len(block) < _BLOCK:
             why = "as of an archive that is cut short or damaged; what came after is missing"
             say(f"{archive}: has no end, {why}; {_AGAIN}")
-    return member
 
 
 def _is_compressed(archive: Path) -> bool:
@@ -206,23 +265,14 @@ def _fields_of(sample: dict[str, Any]) -> dict[str, Any] | None:
     return document if isinstance(document, dict) else {}
 
 
-def _label_of(sample: dict[str, Any], fields: dict[str, Any]) -> str | int | None:
-    """Return what a sample says of its class."""
+def _label_of(sample: dict[str, Any], fields: dict[str, Any], several: bool) -> object:
+    """Return what a sample says of its class, or of its classes."""
     if isinstance(content := sample.get("cls"), bytes):
-        return content.decode("utf-8", "replace").strip()
-    for field in _LABEL_FIELDS:
-        if isinstance(value := fields.get(field), str | int) and not isinstance(value, bool):
+        return content
+    for field in (SEVERAL, *_LABEL_FIELDS) if several else _LABEL_FIELDS:
+        if (value := fields.get(field)) is not None:
             return value
-    if isinstance(content := sample.get("txt"), bytes):
-        return content.decode("utf-8", "replace").strip()
-    return None
-
-
-def _labels_of(sample: dict[str, Any], fields: dict[str, Any], archive: Path) -> tuple[str | int, ...] | None:
-    """Return what a sample says of its classes: a field `labels`, or what says of the class in other archives."""
-    known = (fields[field] for field in (SEVERAL, *_LABEL_FIELDS) if fields.get(field) is not None)
-    value: object = next(known, _label_of(sample, fields))
-    return label_words(value, f"{archive}, {sample.get('__key__')}")
+    return sample.get("txt")
 
 
 def parquet_images(
@@ -247,23 +297,19 @@ def parquet_images(
         with pq.ParquetFile(table) as file:
             schema = file.schema_arrow
             column = _image_column(table, schema, image_column)
-            usual = (SEVERAL, "label") if several else ("label", SEVERAL)  # the latter are no class then, see `ClassOf`
+            usual = (SEVERAL, "label") if several else ("label", SEVERAL)  # the latter is not read then
             label = label_column or next((name for name in usual if name in schema.names), None)
             unread = not several and label == SEVERAL != label_column
-            if label is not None and label not in schema.names:
-                raise _no_column(table, label, schema, "label")
+            if label is not None:
+                _check_once(table, label, schema, "label")
             names, number = hugging_face_names(schema, label), 0
             for group in range(file.num_row_groups):
                 labels = None if label is None else file.read_row_group(group, [label]).column(0)
                 for row in range(file.metadata.row_group(group).num_rows):
                     value: Any = None if labels is None else labels[row].as_py()
                     cell = Cell(str(table), column, group, row, number)
-                    if unread:
-                        yield Found(str(cell), cell, (str(value),) if value not in (None, "", []) else None)
-                    else:
-                        words = label_words(value, str(cell)) if several else (_as_label(value),)
-                        found = tuple(_named(word, names) for word in words or ())
-                        yield Found(str(cell), cell, found[0] if not several else None if words is None else found)
+                    known = _named(value, names) if not unread else UNREAD if value not in (None, "", []) else None
+                    yield Found(str(cell), cell, known)
                     number += 1
     except (OSError, pa.ArrowException) as error:
         raise _no_table(table, error) from None
@@ -298,28 +344,30 @@ def _image_column(table: Path, schema: Any, asked: str | None) -> str:
     import pyarrow as pa
 
     column = asked or "image"
-    if column not in schema.names:
-        raise _no_column(table, column, schema, "image")
+    _check_once(table, column, schema, "image")
     kind = schema.field(column).type
     if pa.types.is_struct(kind):
         kind = kind.field("bytes").type if kind.get_field_index("bytes") >= 0 else kind
-    if not (pa.types.is_binary(kind) or pa.types.is_large_binary(kind)):
+    if not (pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_binary_view(kind)):
         raise ArgumentError(f"{table}: the column {column} holds {kind} and no bytes; name another with --image-column")
     return column
 
 
-def _no_column(table: Path, column: str, schema: Any, option: str) -> ArgumentError:
-    return ArgumentError(
-        f"{table}: has no column {column!r}, but {and_more(schema.names)}; name one with --{option}-column"
-    )
+def _check_once(table: Path, column: str, schema: Any, option: str) -> None:
+    if (count := schema.names.count(column)) > 1:
+        raise ArgumentError(f"{table}: has the column {column!r} twice; which of them counts?")
+    if not count:
+        raise ArgumentError(
+            f"{table}: has no column {column!r}, but {and_more(schema.names)}; name one with --{option}-column"
+        )
 
 
-def _named(word: str | int | None, names: list[str]) -> Any:
-    return names[word] if isinstance(word, int) and 0 <= word < len(names) else word
-
-
-def _as_label(value: object) -> str | int | None:
-    return value if isinstance(value, str | int) and not isinstance(value, bool) else None
+def _named(value: Any, names: list[str]) -> Any:
+    """Return the labels of a cell with names in place of numbers, where the table has names."""
+    if isinstance(value, list):
+        return [_named(item, names) for item in value]
+    number = isinstance(value, int | float) and not isinstance(value, bool) and value in range(len(names))
+    return names[int(value)] if number else value
 
 
 def hugging_face_names(schema: Any, label: str | None) -> list[str]:

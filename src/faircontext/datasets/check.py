@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from faircontext.datasets.corrupted import expand
+from faircontext.datasets.folder import absence, passed_over
 from faircontext.datasets.load import check_hint, load_dataset
 from faircontext.datasets.spec import CORRUPTED, DATASETS, Dataset, known_name, locate
 from faircontext.errors import (
@@ -41,15 +42,10 @@ class Report:
 
 def check_present(dataset: Dataset, partial: bool) -> None:
     """Raise `ArgumentError` unless a data set's images are there: all of them, or some where `partial` is set."""
-    example = f", for example {dataset.missing[0]}" if dataset.missing else ""
-    if not dataset.samples:
-        raise ArgumentError(f"{dataset.name}: none of its {dataset.listed:,} images is in {dataset.folder}{example}")
     absent = dataset.listed - len(dataset.samples)
-    if absent and not partial:
-        raise ArgumentError(
-            f"{dataset.name}: {absent:,} of {dataset.listed:,} images are not in {dataset.folder}{example}; complete "
-            "it, or measure on those that are there with --partial"
-        )
+    if not dataset.samples or (absent and not partial):
+        fix = "; complete it, or measure on those that are there with --partial" if dataset.samples else ""
+        raise ArgumentError(f"{absence(dataset.name, dataset.folder, dataset.missing, absent, dataset.listed)}{fix}")
 
 
 def check_dataset(
@@ -88,7 +84,7 @@ def check_dataset(
     if dataset.missing:
         are = "is" if len(dataset.missing) == 1 else "are"
         lost = counted(len(dataset.missing), "image")
-        absent.append(f"{lost} of the list {are} not there: {and_more(dataset.missing)}")
+        absent.append(f"{lost} of the list {are} not there: {and_more(dataset.missing)}{passed_over(dataset.folder)}")
     if dataset.reference not in (None, listed):
         absent.append(f"{counted(listed, 'image')} where {dataset.reference:,} are expected")
     if empty and not dataset.missing:

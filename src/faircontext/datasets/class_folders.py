@@ -11,7 +11,7 @@ from faircontext.datasets.layouts import NAMES, imagenet_names, imagenet_wnids, 
 from faircontext.datasets.spec import Sample
 from faircontext.errors import ArgumentError, and_more, counted
 from faircontext.imageio import EXTENSIONS
-from faircontext.names import ClassIndex, as_integer, count_from_one, natural, read_labels
+from faircontext.names import ClassIndex, are_shards, as_integer, count_from_one, natural, read_labels
 
 _WNID = re.compile(r"n\d{8}")
 _FORMS = {
@@ -22,6 +22,7 @@ _FORMS = {
 }
 _SPLITS: Mapping[str, str] = {form: split for split, forms in _FORMS.items() for form in forms.split()}
 _NAME = re.compile(rf"({'|'.join(_SPLITS)})(?:[ _-]?(?:set|split|data|images))?(?:[ _-]?(?:19|20)\d\d)?")
+_PARTS = frozenset((*_SPLITS, "fold", "holdout", "split")) - {"images"}
 _ORDER = {"train": ("train", "images"), "val": ("val", "images"), "test": ("test", "images", "val")}
 """Where images of a split are looked for: validation images may stand in for test images."""
 
@@ -71,6 +72,18 @@ def find_class_folders(folder: Path, split: str, seen: set[Path] | None = None) 
     return ClassFolders(folder, "all") if others and len(held) < 2 else None
 
 
+def choose_table(tables: Sequence[Path], split: str) -> tuple[Path, str]:
+    """Return which of the tables in folders beside each other is of a split, and that split, see `ClassFolders`."""
+    parts = {table: split_of(table.parent.name) for table in tables}
+    for part in _ORDER.get(split, _ORDER["test"]) if len(tables) > 1 or None not in parts.values() else ():
+        if (found := [table for table in tables if parts[table] == part]) and len(found) == 1:
+            return found[0], "all" if part == "images" else part
+    if len(tables) > 1 or None not in parts.values():
+        ways = " or ".join(_as_named(table.parent) for table in tables)
+        raise ArgumentError(f"{tables[0].parent.parent}: tables lie in several folders; name the one to take: {ways}")
+    return tables[0], "all"
+
+
 def _choose(folder: Path, part: str, candidates: Mapping[Path, ClassFolders], others: Sequence[str]) -> ClassFolders:
     """Return what was found in the one folder of a split, or in the one that is called exactly like it."""
     entry, chosen = next(iter(candidates.items()))
@@ -93,6 +106,25 @@ def _as_named(folder: Path) -> str:
 def _filled(folder: Path) -> dict[Path, str | None]:
     """Return the folders right below one that hold images, at any depth, and which splits they are."""
     return {entry: split_of(entry.name) for entry in folders_in(folder) if holds_images(entry)}
+
+
+def parts_warnings(folder_names: Sequence[str]) -> list[str]:
+    """Return that class folders look like parts of a set, as a line, where each is called after one, as `x_train`."""
+    parts = [any(word in _PARTS for word in re.findall("[a-z]+", name.casefold())) for name in folder_names]
+    if len(parts) < 2 or not all(parts):
+        return []
+    return [
+        f"the class folders {and_more(folder_names)} look like parts of a set: to measure one, name that folder, or "
+        "call them train and test"
+    ]
+
+
+def _check_no_shards(folder: Path, folder_names: Sequence[str], n: int) -> None:
+    if are_shards(folder_names, n):
+        raise ArgumentError(
+            f"{folder}: the folders {and_more(folder_names)} are numbered parts of a set and no classes; list the "
+            "images with their classes in labels.csv"
+        )
 
 
 def split_hint(folder: Path) -> str:
@@ -132,7 +164,9 @@ def class_folders(paths: Sequence[str]) -> tuple[str, ...]:
         folders += folders_in(Path(path))
     if not folders:
         raise ArgumentError(f"no class folders in {', '.join(paths)}; give the class names with --labels")
-    return tuple(dict.fromkeys(folder.name for folder in sorted(folders, key=natural)))
+    names = tuple(dict.fromkeys(folder.name for folder in sorted(folders, key=natural)))
+    _check_no_shards(Path(paths[0]), names, len(names))
+    return names
 
 
 def samples_below(folder: Path, folders: Sequence[tuple[Path, int]]) -> tuple[tuple[Sample, ...], list[str]]:
@@ -186,7 +220,7 @@ def read_class_folders(folder: Path, class_dirs: ClassFolders) -> tuple[tuple[st
     names, labels, warnings = _name_classes(folder, folders)
     labelled = [*zip(folders, labels, strict=True)]
     samples, left_out = samples_below(class_dirs.folder, sorted(labelled, key=lambda pair: pair[1]))
-    warnings += [*class_dirs.warnings, *left_out]
+    warnings += [*class_dirs.warnings, *parts_warnings([entry.name for entry in folders]), *left_out]
     filled = {sample.label for sample in samples}
     if empty := [entry.name for entry, label in labelled if label not in filled]:
         warnings.append(f"class folders without images, which stay classes: {', '.join(empty)}")
@@ -202,6 +236,7 @@ def _name_classes(folder: Path, folders: Sequence[Path]) -> tuple[tuple[str, ...
     if is_there(folder / NAMES):
         names = read_labels(folder / NAMES)
         return names, *_match(folder, folder_names, names)
+    _check_no_shards(folder, folder_names, len(folder_names))
     if all(map(_WNID.fullmatch, folder_names)):
         known = dict(zip(imagenet_wnids(), imagenet_names(), strict=True))
         if strange := [name for name in folder_names if name not in known]:
@@ -223,6 +258,8 @@ def _match(folder: Path, folder_names: Sequence[str], names: Sequence[str]) -> t
     known = [label for label in named if label is not None]
     positions = [integer for integer in integers if integer is not None]
     warning = ""
+    if not known:
+        _check_no_shards(folder, folder_names, len(names))
     if len(known) == len(folder_names):
         labels = known
     elif len(positions) == len(folder_names) and max(positions) < len(names):

@@ -1,50 +1,83 @@
-"""A user's data set in tables and archives: Hugging Face's `metadata.csv`, Parquet, WebDataset's tar archives."""
+"""A user's data set in tables and archives: `labels.csv`, Hugging Face's `metadata.csv`, Parquet, tar archives."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from faircontext.datasets.archives import Found, parquet_images, tar_images
 from faircontext.datasets.class_folders import split_of
-from faircontext.datasets.folder import Walk
-from faircontext.datasets.image_tables import METADATA, ClassOf, listed_images
+from faircontext.datasets.folder import Walk, clean_key, find_listed, is_folder, list_entries, roots_of
+from faircontext.datasets.image_tables import TABLE, listed_images, listed_twice
+from faircontext.datasets.label_encoder import LabelEncoder
 from faircontext.datasets.layouts import NAMES, is_there
 from faircontext.datasets.listing import ImageList
 from faircontext.datasets.spec import Dataset, Sample, Truth
-from faircontext.errors import ArgumentError, LabelError, counted
-from faircontext.names import compose, read_labels
+from faircontext.errors import ArgumentError, LabelError
+from faircontext.names import read_labels
 
-__all__ = ["read_archives", "read_metadata"]
+__all__ = ["read_archives", "read_table"]
 
 _SUFFIXES = (".parquet", ".tar")
 _ORDER = {"val": ("val",), "train": ("train",)}
 
 
-def read_metadata(folder: Path, name: str, several: bool = False) -> Dataset | None:
-    """Read a folder of images with `metadata.csv` or `metadata.jsonl`, as the library datasets reads it.
+def read_table(table: Path, name: str, several: bool = False, outer: Path | None = None) -> Dataset:
+    """Read the images that a table lists, see `listed_images`, by paths below its folder, see `find_listed`.
+
+    Class names come from `classnames.txt` beside it or in `outer`, or else from the table, see `LabelEncoder`.
 
     Args:
-        folder: of the data set.
+        table: the file.
         name: of the data set.
-        several: whether an image may have several labels, see `label_words`.
+        several: whether an image may have several labels.
+        outer: the folder that the data set is, where the table lies below it.
 
-    Returns:
-        The data set, or None where there is no such table.
+    Raises:
+        ArgumentError: it cannot be used; the message names the line.
     """
-    table = next((folder / title for title in METADATA if is_there(folder / title)), None)
-    if table is None:
-        return None
-    missing: list[str] = []
+    folder, roots = table.parent, roots_of(table.parent)
+    encoder = _encoder(folder if outer is None or is_there(folder / NAMES) else outer, several)
+    rows: dict[str, tuple[int, Truth]] = {}
+    for row in listed_images(table, several=several, labelled=True):
+        where, key = f"{table}, line {row.line}", clean_key(row.path, roots)
+        if key is None:
+            raise ArgumentError(f"{where}: the path {row.path!r} does not lie below the folder")
+        truth = encoder.add(row.label, where, row.title)
+        line, other = rows.setdefault(key, (row.line, truth))
+        if line != row.line and (truth, other) != (None, None):
+            raise listed_twice(where, key, line, several)
+    _finish(encoder, folder)
+    there = find_listed(folder, rows, str(table))
+    samples = [
+        Sample.of(there[key], folder / there[key], encoder.decode(truth))
+        for key, (_, truth) in rows.items()
+        if key in there
+    ]
+    own_order = table.name != TABLE  # as the library datasets reads it
+    return Dataset(
+        name,
+        folder,
+        f"the table {table}",
+        "all",
+        encoder.names,
+        ImageList(samples) if own_order else tuple(samples),
+        tuple(key for key in rows if key not in there),
+        warnings=tuple(encoder.warnings()),
+        in_order=own_order,
+    )
 
-    def found() -> Iterator[Found]:
-        for path, label in listed_images(table, several=several):
-            if os.path.lexists(folder / path):
-                yield Found(path, folder / path, label)
-            else:
-                missing.append(path)
 
-    return _dataset(folder, name, f"the table {table}", found(), missing, [], several=several)
+def _encoder(folder: Path, several: bool) -> LabelEncoder:
+    return LabelEncoder(read_labels(folder / NAMES) if is_there(folder / NAMES) else (), several, own=True)
+
+
+def _finish(encoder: LabelEncoder, folder: Path, warnings: Sequence[str] = ()) -> None:
+    """Decide what the labels of a data set are; it must have names of classes."""
+    if not encoder.names and encoder.empty:
+        said = "; ".join([*warnings, *encoder.warnings()]) or "name the classes there"
+        raise LabelError(f"{folder}: no image has a label, and there is no {NAMES}; {said}")
+    encoder.finish()
 
 
 def read_archives(folder: Path, name: str, split: str, several: bool = False) -> Dataset | None:
@@ -56,19 +89,24 @@ def read_archives(folder: Path, name: str, split: str, several: bool = False) ->
         folder: of the data set.
         name: of the data set.
         split: `val`, or else test images are taken, or where there are none validation images.
-        several: whether an image may have several labels, see `label_words`.
+        several: whether an image may have several labels, see `LabelEncoder`.
 
     Returns:
         The data set, or None where there is neither.
     """
-    for place in (folder, folder / "data"):
+    for place in filter(is_folder, (folder, folder / "data")):
+        entries = [entry for entry in list_entries(place) if entry.is_file()]
         for suffix in _SUFFIXES:
-            if files := sorted(path for path in place.glob(f"*{suffix}") if path.is_file()):
-                return _read_files(folder, name, files, split, several)
+            if files := [entry for entry in entries if entry.suffix.lower() == suffix]:
+                walk = Walk([])
+                for entry in entries:
+                    if entry not in files:
+                        walk.pass_over(entry.name)
+                return _read_files(folder, name, files, split, several, walk)
     return None
 
 
-def _read_files(folder: Path, name: str, files: list[Path], split: str, several: bool) -> Dataset:
+def _read_files(folder: Path, name: str, files: list[Path], split: str, several: bool, walk: Walk) -> Dataset:
     by_split: dict[str | None, list[Path]] = {}
     for file in files:
         by_split.setdefault(split_of(file.stem.partition("-")[0]), []).append(file)
@@ -77,70 +115,28 @@ def _read_files(folder: Path, name: str, files: list[Path], split: str, several:
     if not files:
         held = " and ".join(str(part) for part in by_split)
         raise ArgumentError(f"{folder}: its tables are of the split {held}, and none of {split}")
-    walk, warnings = Walk([]), list[str]()
+    warnings = list[str]()
 
     def found() -> Iterator[Found]:
         for file in files:
-            if file.suffix == ".tar":
-                yield from tar_images(file, warnings.append, walk.leave_out, several)
+            if file.suffix.lower() == ".tar":
+                yield from tar_images(file, warnings.append, walk, several)
             else:
                 yield from parquet_images(file, None, None, several)
 
-    kind = "Parquet tables" if files[0].suffix == ".parquet" else "tar archives"
-    dataset = _dataset(folder, name, f"{len(files)} {kind} in {files[0].parent}", found(), [], warnings, part, several)
+    kind = "Parquet tables" if files[0].suffix.lower() == ".parquet" else "tar archives"
+    dataset = _dataset(folder, name, f"{len(files)} {kind} in {files[0].parent}", found(), warnings, part, several)
     return replace(dataset, warnings=(*dataset.warnings, *walk.warnings()))
 
 
 def _dataset(
-    folder: Path,
-    name: str,
-    layout: str,
-    found: Iterator[Found],
-    missing: list[str],
-    warnings: list[str],
-    split: str | None = None,
-    several: bool = False,
+    folder: Path, name: str, layout: str, found: Iterator[Found], warnings: list[str], split: str | None, several: bool
 ) -> Dataset:
     """Return the data set of some images; classes are named by `classnames.txt`, or else by the labels themselves."""
-    given = read_labels(folder / NAMES) if is_there(folder / NAMES) else ()
-    class_of, words, images = ClassOf(given), dict[str, int](), ImageList()
-    for key, source, label in found:
-        truth: Truth
-        if given or label is None or (isinstance(label, tuple) and not several):
-            truth = class_of.all_of(label) if several else class_of(label)
-        else:
-            indices = [_index_of(key, word, words, folder) for word in (label if isinstance(label, tuple) else [label])]
-            truth = tuple(sorted({*indices})) if several else indices[0]
-        images.append(Sample.of(key.removeprefix(f"{folder}{os.sep}"), source, truth))
-    names = given or tuple(sorted(words))
-    if not names:
-        said = "; ".join([*warnings, *class_of.warnings()])
-        fix = said or "name the classes there"
-        raise LabelError(f"{folder}: no image has a label, and there is no {NAMES}; {fix}")
-    if not given:
-        order = {words[word]: position for position, word in enumerate(names)}
-        for position, sample in enumerate(images):
-            if sample.label is not None:
-                images.set_label(position, order[sample.label])
-            elif sample.labels is not None:
-                images.set_label(position, tuple(sorted(order[label] for label in sample.labels)))
-        warnings = [*warnings, f"labels are class names: {counted(len(names), 'class')}, in sorted order"]
-    warnings += class_of.warnings()
-    return Dataset(
-        name,
-        folder,
-        layout,
-        split or "all",
-        names,
-        images,
-        tuple(missing),
-        warnings=tuple(warnings),
-        in_order=True,
-    )
-
-
-def _index_of(key: str, word: str | int, words: dict[str, int], folder: Path) -> int:
-    """Return the number of a word among those that have come so far."""
-    if isinstance(word, int) or word.isdecimal():
-        raise ArgumentError(f"{key}: its class is {word}; name the classes, from 0, in {folder / NAMES}")
-    return words.setdefault(compose(word), len(words))
+    encoder, images = _encoder(folder, several), ImageList()
+    for key, source, label, _ in found:
+        images.append(Sample.of(key.removeprefix(f"{folder}{os.sep}"), source, encoder.add(label, key)))
+    _finish(encoder, folder, warnings)
+    images.decode(encoder.decode)
+    said = (*warnings, *encoder.warnings())
+    return Dataset(name, folder, layout, split or "all", encoder.names, images, warnings=said, in_order=True)

@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections import Counter, defaultdict
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from fnmatch import fnmatchcase
@@ -16,10 +16,21 @@ from faircontext.imageio import EXTENSIONS, image_extensions
 from faircontext.names import compose
 
 CLUTTER = frozenset(
-    "@eadir @tmp @recycle @recently-snapshot @__thumb #recycle #snapshot ~snapshot $recycle.bin lost+found __macosx "
-    ".thumbnails".split()
-) | {"system volume information", "thumbs.db", "ehthumbs.db"}
+    (
+        # Windows: the bin of NTFS before Vista, that of all volumes since, restore points and indices, thumbnails. The
+        # old bin of FAT, "Recycled" (Microsoft's article 136517), is not among them, as it may be a class.
+        *("recycler", "$recycle.bin", "system volume information", "thumbs.db", "ehthumbs.db", "ehthumbs_vista.db"),
+        # macOS: archives of the Finder; bins and the like on file servers, see Netatalk's "Special Files and Folders".
+        *("__macosx", "network trash folder", "temporary items", "thefindbycontentfolder", "thevolumesettingsfolder"),
+        # Linux: see mklost+found(8) of e2fsprogs, and the thumbnail standard of freedesktop.org.
+        *("lost+found", ".thumbnails"),
+        # Storage servers: Synology, see DSM's help on shared folders and on snapshots; QNAP's QTS; NetApp's ONTAP.
+        *("#recycle", "#snapshot", "@eadir", "@tmp", "@recycle", "@recently-snapshot", "@__thumb", "~snapshot"),
+    )
+)
 """What operating systems and storage servers put beside photos, in lower case: bins, thumbnails, snapshots."""
+
+_RECOVERED = re.compile(r"found\.\d{3}", re.IGNORECASE)  # where Windows' chkdsk puts what it saves: FOUND.000
 
 _KINDS = {
     "camera raw": " ".join(suffix[1:] for suffix in RAW_EXTENSIONS),
@@ -32,10 +43,13 @@ _KINDS = {
     "DICOM": "dcm dicom",
     "tar archive": "tar",
     "Parquet table": "parquet",
+    "to be unpacked first": "7z rar tar.bz2 tar.gz tar.xz tar.zst tbz2 tgz txz zip",
 }
 
 OTHER_KINDS: Mapping[str, str] = {f".{end}": kind for kind, ends in _KINDS.items() for end in ends.split()}
 """What a file is that shows or holds pictures and is passed over in a folder, by its extension."""
+PACKED = tuple(end for end, kind in OTHER_KINDS.items() if kind == "to be unpacked first")
+"""How archives end whose members cannot be read where they lie."""
 
 
 class Exclusion:
@@ -101,7 +115,7 @@ class Walk:
             for entry in pending[-1]:
                 if is_folder(entry):
                     if self._exclusion.matches("/".join(entry.parts[skip:])):
-                        self._exclusion.count += _count_files(entry)
+                        self._exclusion.count += count_files(entry)
                     elif self._enter(entry, below=True):
                         pending.append(self._walk_entries(entry))
                         break
@@ -118,16 +132,31 @@ class Walk:
 
     def _walk_entries(self, folder: Path) -> Iterator[Path]:
         for entry in _list(folder):
-            suffix = entry.suffix.lower()
-            if entry.name.casefold() in CLUTTER:
-                self.leave_out(entry.name, _count_files(entry))
+            if is_clutter(entry.name):
+                self.leave_out(entry.name, count_files(entry))
             elif not is_hidden(entry.name):
-                if suffix in OTHER_KINDS and suffix not in image_extensions() and not is_folder(entry):
-                    self._passed[suffix] += 1
+                if _other_kind(entry.name) and not is_folder(entry):
+                    self.pass_over(entry.name)
                 yield entry
 
+    def keeps(self, path: str) -> bool:
+        """Tell whether a file is neither hidden nor clutter, and count clutter.
+
+        Args:
+            path: below a folder, or in an archive, with `/` between its parts.
+        """
+        parts = [part for part in path.split("/") if part not in (".", "..")]
+        if clutter := next(filter(is_clutter, parts), None):
+            self.leave_out(clutter)
+        return not any(map(is_hidden, parts))
+
+    def pass_over(self, path: str) -> None:
+        """Count a file that is not taken where it is one of `OTHER_KINDS`."""
+        if kind := _other_kind(path):
+            self._passed[kind] += 1
+
     def leave_out(self, clutter: str, count: int = 1) -> None:
-        """Count files that lie in clutter, see `clutter_in`."""
+        """Count files that lie in clutter, see `is_clutter`."""
         self._clutter[clutter] += count
 
     def leads_back(self, root: Path) -> bool:
@@ -206,6 +235,20 @@ def holds_images(folder: Path) -> bool:
     return any(True for _ in Walk([folder]).images(folder))
 
 
+def passed_over(folder: Path) -> str:
+    """Return the end of a message on images that are not in a folder: what else is there, empty where nothing is."""
+    walk = Walk([folder])
+    deque(walk.images(folder), maxlen=0)
+    return "".join(f"; {line}" for line in walk.warnings())
+
+
+def absence(name: str, folder: Path, missing: Sequence[str], absent: int, listed: int) -> str:
+    """Say how many images of a list are not in a folder, with an example, and what else is there."""
+    example = f", for example {missing[0]}" if missing else ""
+    share = f"none of its {listed:,} images is" if absent == listed else f"{absent:,} of {listed:,} images are not"
+    return f"{name}: {share} in {folder}{example}{passed_over(folder)}"
+
+
 def list_entries(folder: Path) -> list[Path]:
     """Return what lies in a folder and is neither hidden nor clutter, integer names by value and before words."""
     return [entry for entry in _list(folder) if not is_hidden(entry.name)]
@@ -227,7 +270,7 @@ def _list(folder: Path) -> Iterator[Path]:
     return map(folder.joinpath, chain(integers, (name for name in names if not name.isdecimal())))
 
 
-def _count_files(entry: Path) -> int:
+def count_files(entry: Path) -> int:
     """Count the files of a folder, as far as it may be read: some belong to the system. A file counts as one."""
     return sum(len(files) for _, _, files in os.walk(entry)) if entry.is_dir() else 1
 
@@ -240,14 +283,21 @@ def is_folder(entry: Path) -> bool:
         raise ArgumentError(f"{entry}: cannot be read: {reason_of(error)}") from None
 
 
-def clutter_in(path: str) -> str | None:
-    """Return the part of a path, with `/` between its parts, that is clutter of a system; None where none is."""
-    return next((part for part in path.split("/") if part.casefold() in CLUTTER), None)
+def is_clutter(name: str) -> bool:
+    """Tell whether a system has put something there, by its name."""
+    return name.casefold() in CLUTTER or _RECOVERED.fullmatch(name) is not None
 
 
 def is_hidden(name: str) -> bool:
     """Tell whether something is left out by its name, as hidden or as clutter."""
-    return name.startswith(".") or name.casefold() in CLUTTER
+    return name.startswith(".") or is_clutter(name)
+
+
+def _other_kind(path: str) -> str:
+    """Return the ending of a file that is passed over as one of `OTHER_KINDS`, empty for all other files."""
+    stem, end = os.path.splitext(path.lower())  # noqa: PTH122 (a string does as well)
+    end = f".tar{end}" if stem.endswith(".tar") and f".tar{end}" in OTHER_KINDS else end
+    return end if end in OTHER_KINDS and end not in image_extensions() else ""
 
 
 def _identity(folder: str | os.PathLike[str]) -> tuple[int, int]:
@@ -286,12 +336,9 @@ def find_listed(folder: Path, listed: Iterable[str], where: str) -> dict[str, st
     taken for slashes, an absolute path inside the folder is made relative, a name may be in another Unicode
     composition, and the extension may be missing where one image has that name.
     """
-    listing, files, taken = _Listing(folder, where), dict[str, str](), dict[str, str]()
+    listing, files, taken = Listing(folder, where), dict[str, str](), dict[str, str]()
     for key in listed:
-        # Unlike Path's, this answers for names that cannot exist, and in a third of the time.
-        there = os.path.isfile(os.path.join(folder, key))  # noqa: PTH113, PTH118
-        file = key if there else listing.find(key)
-        if file is None:
+        if (file := listing.find(key)) is None:
             continue
         if taken.setdefault(file, key) != key:
             raise ArgumentError(f"{where}: {taken[file]!r} and {key!r} are one file, {file}; list it once")
@@ -299,16 +346,29 @@ def find_listed(folder: Path, listed: Iterable[str], where: str) -> dict[str, st
     return files
 
 
-class _Listing:
-    """What lies below a folder, read where a path is not there as it is written; each folder is looked at once."""
+class Listing:
+    """What lies below a folder, read where a path is not there as it is written; each folder is looked at once.
+
+    Args:
+        root: the folder.
+        where: paths are listed, for messages.
+    """
 
     def __init__(self, root: Path, where: str) -> None:
         self._root, self._where, self._roots = root, where, roots_of(root)
         self._folder = cache(lambda key: self._resolve(key, os.path.isdir) if key else "")
         self._entries = cache(self._read)
 
+    def file_of(self, written: str) -> str | None:
+        """Return the path below the folder of the file that a path in a list stands for, or None; see `find_listed`."""
+        key = clean_key(written, self._roots)
+        return None if key is None else self.find(key)
+
     def find(self, key: str) -> str | None:
-        """Return the path of the file that a path stands for, or None."""
+        """Return the path of the file that a path of the form of `clean_key` stands for, or None."""
+        # Unlike Path's, this answers for names that cannot exist, and in a third of the time.
+        if os.path.isfile(os.path.join(self._root, key)):  # noqa: PTH113, PTH118
+            return key
         plain = key.strip().replace("\\", "/")
         forms: list[str | None] = [key]
         if plain != key:

@@ -1,47 +1,40 @@
-"""Tables that list images: `metadata.csv` and `metadata.jsonl` as of Hugging Face, `labels.csv`, others of the kind."""
+"""Tables that list images: `labels.csv`, `metadata.csv` and `metadata.jsonl` as of Hugging Face, others of the kind."""
 
 import csv
 import json
 from array import array
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
+from itertools import chain, repeat
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from faircontext.datasets.folder import clean_key
+from faircontext.datasets.folder import Listing, folders_in, holds_images
+from faircontext.datasets.label_encoder import SEPARATOR, SEVERAL, UNREAD, LabelEncoder
 from faircontext.datasets.listing import short_digest
+from faircontext.datasets.spec import Truth
 from faircontext.errors import ArgumentError, and_more, counted, reason_of
-from faircontext.names import ClassIndex, as_integer, compose
 
 __all__ = [
     "LABELS",
-    "METADATA",
-    "SEPARATOR",
-    "SEVERAL",
-    "ClassOf",
+    "TABLE",
     "Listed",
+    "Register",
     "TableLabels",
-    "Written",
-    "label_words",
     "listed_images",
+    "listed_twice",
+    "tables_below",
     "tables_in",
 ]
 
-METADATA = ("metadata.csv", "metadata.jsonl")
-LABELS = ("labels.csv", *METADATA)
+TABLE = "labels.csv"
+LABELS = (TABLE, "metadata.csv", "metadata.jsonl")
 """Tables that say of which class the images beside them are."""
 
 _PATHS = ("path", "file_name", "filepath", "file_path", "filename", "image")
-_NAMES = ("label", "class_name", "class", "cls")
-SEVERAL = "labels"
-"""The column that holds all labels of an image; where there is none, that of the label does."""
-
-SEPARATOR = ";"
-"""Between the labels of a cell."""
-
-Written = str | int | tuple[str | int, ...] | None
-"""A label as it is written, or all of an image that may have several; None where there is none."""
+_TITLE = "class_name"
+_NAMES = ("label", _TITLE, "class", "cls")
 
 
 def tables_in(folder: Path) -> tuple[Path | None, list[str]]:
@@ -51,105 +44,133 @@ def tables_in(folder: Path) -> tuple[Path | None, list[str]]:
     return next(iter(tables), None), [f"{tables[0]}: is taken, and {others} beside it is not read"] if others else []
 
 
+def tables_below(folder: Path) -> list[Path]:
+    """Return the `metadata.csv` or `metadata.jsonl` one folder below, as of Hugging Face's splits.
+
+    There are none where a table lies in the folder itself, or where images lie in other folders too.
+    """
+    if tables_in(folder)[0] is not None:
+        return []
+    found = {entry: tables_in(entry)[0] for entry in folders_in(folder)}
+    tables = [table for table in found.values() if table is not None and table.name != TABLE]
+    others = (entry for entry, table in found.items() if table is None or table.name == TABLE)
+    return [] if not tables or any(map(holds_images, others)) else tables
+
+
 class Listed(NamedTuple):
     """An image that a table lists.
 
     Attributes:
+        line: where its row begins, from 1.
         path: as it is written.
-        label: the same, None where the table has no such column, or an empty cell.
+        label: as it is written, None where the table has no such column, `UNREAD` where that is for several labels.
+        title: what its class is called, empty where the table does not say that beside the label.
     """
 
+    line: int
     path: str
-    label: Written
+    label: object
+    title: str
 
 
-def label_words(value: object, where: str) -> tuple[str | int, ...] | None:
-    """Return the labels of a cell, with `;` between, or of a list; an empty one has none, and null is not known.
-
-    Args:
-        value: of the cell.
-        where: it stands, for the message.
-
-    Raises:
-        ArgumentError: it is something else.
-    """
-    if value is None:
-        return None
-    words: list[Any] = (
-        value.split(SEPARATOR) if isinstance(value, str) else value if isinstance(value, list) else [value]
-    )
-    if odd := [word for word in words if not isinstance(word, str | int) or isinstance(word, bool)]:
-        raise ArgumentError(
-            f"{where}: the label {str(odd[0])[:60]!r} is neither a name nor an index; give a list of these, or one "
-            f"text with {SEPARATOR} between"
-        )
-    stripped = (word.strip() if isinstance(word, str) else word for word in words)
-    return tuple(word for word in stripped if word != "")
+_Row = tuple[int, list[tuple[str, object]]]
+"""The line where a row begins, and its cells with the names of their columns."""
 
 
 def listed_images(
-    table: Path, image_column: str | None = None, label_column: str | None = None, several: bool = False
+    table: Path,
+    image_column: str | None = None,
+    label_column: str | None = None,
+    several: bool = False,
+    labelled: bool = False,
 ) -> Iterator[Listed]:
-    """Yield the images that a table lists, which ends in `.csv` or `.jsonl`.
+    """Return the images that a table lists, which ends in `.csv` or `.jsonl`; its columns are looked at at once.
 
     Args:
         table: the file.
         image_column: of paths; None for the first of the usual names.
-        label_column: of names or indices of classes; None for the first of the usual names, if there is one.
-        several: whether an image may have several labels, see `label_words`. If not, and a table has no other labels,
-            an image's are a tuple, which is no class, see `ClassOf`.
+        label_column: of names or indices of classes; None for the first of the usual names, if there is one. Beside
+            `label`, `class_name` is a title then.
+        several: whether an image may have several labels: then a column `labels` goes before.
+        labelled: whether there must be a column of labels.
 
     Raises:
         ArgumentError: it cannot be read, or has no such column; the message names the line.
     """
     rows = _json_rows(table) if table.suffix.lower() == ".jsonl" else _csv_rows(table)
-    columns: tuple[str, str | None] | None = None
-    for where, row in rows:
-        if several and label_column is None and SEVERAL in row:
-            label_column = SEVERAL
-        columns = columns or _columns(table, [*row], image_column, label_column)
-        unread = columns[1] is None and row.get(SEVERAL) not in (None, "", [])
-        path, label = row.get(columns[0]), None if columns[1] is None else row.get(columns[1])
-        if not isinstance(path, str) or not path.strip():
-            raise ArgumentError(f"{where}: has no path in its column {columns[0]}")
-        if several:
-            yield Listed(path, label_words(label, where))
-            continue
-        label = label.strip() if isinstance(label, str) else label
-        single = label if isinstance(label, str | int) and label != "" else None
-        yield Listed(path, (str(row[SEVERAL]),) if unread else single)
-    if columns is None:
+    if (first := next(rows, None)) is None:
         raise ArgumentError(f"{table}: has no rows; write one for each image")
-
-
-def _columns(table: Path, names: list[str], image: str | None, label: str | None) -> tuple[str, str | None]:
-    path_column = image or next((name for name in _PATHS if name in names), None)
-    label_column = label or next((name for name in _NAMES if name in names), None)
-    if path_column is None or path_column not in names:
-        asked = path_column or " or ".join(_PATHS[:2])
+    names = [name for name, _ in first[1]]
+    path = _path_column(table, names, image_column)
+    if label_column is not None and label_column not in names:
         raise ArgumentError(
-            f"{table}: has no column {asked}, but {and_more(names)}; name the one of paths with --image-column"
+            f"{table}: has no column {label_column}, but {and_more(names)}; name one with --label-column"
         )
-    if label is not None and label not in names:
-        raise ArgumentError(f"{table}: has no column {label}, but {and_more(names)}; name one with --label-column")
-    return path_column, label_column
+    in_all_rows = table.suffix.lower() != ".jsonl"
+    if labelled and in_all_rows and _label_column(names, label_column, several) is None:
+        hint = f"its column {SEVERAL} is read with --multi-label" if SEVERAL in names else "call the one of labels so"
+        raise ArgumentError(f"{table}: has no column label or {_TITLE}, but {and_more(names)}; {hint}")
+    return _listed(table, chain([first], rows), path, label_column, several)
 
 
-def _csv_rows(table: Path) -> Iterator[tuple[str, dict[str, object]]]:
+def _path_column(table: Path, names: list[str], asked: str | None) -> str:
+    path = asked or next((name for name in _PATHS if name in names), None)
+    if path is None or path not in names:
+        fix = "name the one of paths with --image-column"
+        fix = "put commas between columns" if any(mark in name for name in names for mark in ";\t") else fix
+        raise ArgumentError(f"{table}: has no column {path or ' or '.join(_PATHS[:2])}, but {and_more(names)}; {fix}")
+    if twice := next((name for name in (path, *_NAMES, SEVERAL) if names.count(name) > 1), None):
+        raise ArgumentError(f"{table}: has the column {twice!r} twice; which of them counts?")
+    return path
+
+
+def _label_column(names: Collection[str], asked: str | None, several: bool) -> str | None:
+    usual = (SEVERAL, *_NAMES) if several else _NAMES
+    return asked or next((name for name in usual if name in names), None)
+
+
+def _listed(table: Path, rows: Iterator[_Row], path: str, asked: str | None, several: bool) -> Iterator[Listed]:
+    for line, pairs in rows:
+        row = dict(pairs)
+        column = _label_column(row, asked, several)  # rows in JSON may leave out what is empty
+        title = row.get(_TITLE) if column == "label" and asked is None else None
+        label = None if column is None else row.get(column)
+        if column is None and row.get(SEVERAL) not in (None, "", []):
+            label = UNREAD
+        if not isinstance(name := row.get(path), str) or not name.strip():
+            raise ArgumentError(f"{table}, line {line}: has no path in its column {path}")
+        yield Listed(line, name, label, title.strip() if isinstance(title, str) else "")
+
+
+_END = "\0end of the table"
+"""A line after the last one: where a quotation mark is not closed, it becomes part of that cell."""
+
+
+def _csv_rows(table: Path) -> Iterator[_Row]:
+    head, start = list[str](), 1
     try:
         with table.open(encoding="utf-8-sig", newline="") as file:
-            reader = csv.reader(file)
-            head = [title.strip() for title in next(reader, [])]
+            reader = csv.reader(chain(file, [_END]))
             for cells in reader:
-                if any(cell.strip() for cell in cells):
-                    yield f"{table}, line {reader.line_num}", dict(zip(head, cells, strict=False))
+                line, start = start, reader.line_num + 1
+                if cells == [_END]:
+                    break
+                if not any(cell.strip() for cell in cells):
+                    continue
+                short = len(cells) < len(head) and any("\n" in cell or "\r" in cell for cell in cells)
+                if short or cells[-1].endswith(_END):
+                    raise ArgumentError(f"{table}, line {line}: a quotation mark in it is not closed")
+                if not head:
+                    head = [title.strip() for title in cells]
+                    continue
+                yield line, [*zip(head, chain(cells, repeat("")))]  # noqa: B905 (a line may be short, or longer)
     except UnicodeDecodeError:
         raise ArgumentError(f"{table}: cannot be read: it is no text in UTF-8; save it as UTF-8") from None
     except (OSError, csv.Error) as error:
         raise ArgumentError(f"{table}: cannot be read: {reason_of(error)}") from None
 
 
-def _json_rows(table: Path) -> Iterator[tuple[str, dict[str, object]]]:
+def _json_rows(table: Path) -> Iterator[_Row]:
     try:
         with table.open(encoding="utf-8-sig") as file:
             for number, line in enumerate(file, 1):
@@ -157,7 +178,7 @@ def _json_rows(table: Path) -> Iterator[tuple[str, dict[str, object]]]:
                     row = json.loads(line)
                     if not isinstance(row, dict):
                         raise ArgumentError(f"{table}, line {number}: is no JSON object")
-                    yield f"{table}, line {number}", row
+                    yield number, [*row.items()]
     except UnicodeDecodeError:
         raise ArgumentError(f"{table}: cannot be read: it is no text in UTF-8; save it as UTF-8") from None
     except (ValueError, RecursionError) as error:
@@ -168,113 +189,84 @@ def _json_rows(table: Path) -> Iterator[tuple[str, dict[str, object]]]:
         raise ArgumentError(f"{table}: cannot be read: {reason_of(error)}") from None
 
 
-class ClassOf:
-    """Which class a label is, by name or by index, and how many labels are none.
+def listed_twice(where: str, what: str, first: int, several: bool) -> ArgumentError:
+    """Return the error for an image that a table lists twice, with a label.
 
     Args:
-        names: class names.
+        where: the second row stands.
+        what: is listed.
+        first: the line of the first row.
+        several: whether an image may have several labels.
     """
+    fix = f"write all its labels in one cell, with {SEPARATOR} between" if several else "list it once"
+    return ArgumentError(f"{where}: {what} is there twice, first in line {first}; {fix}")
 
-    def __init__(self, names: tuple[str, ...]) -> None:
-        self._n, self._index = len(names), ClassIndex(names)
-        self._strange: dict[str, int] = {}
-        self._several, self._unread = False, 0
 
-    def all_of(self, label: Written) -> tuple[int, ...] | None:
-        """Return the indices of the classes of an image that may have several; labels that are no class are none."""
-        self._several = True
-        if label is None or not isinstance(label, tuple):
+class Register:
+    """The images that a table lists, by 64-bit digests of their names: sixteen bytes of memory for each."""
+
+    def __init__(self) -> None:
+        self._digests, self._lines, self._numbers = array("Q"), array("L"), array("i")
+        self._truths: dict[Truth, int] = {}
+        self._order: tuple[np.ndarray, np.ndarray] = np.empty(0, np.uint64), np.empty(0, np.intp)
+        self._known = list[Truth]()
+
+    def add(self, name: str, line: int, truth: Truth) -> None:
+        """Take an image with its label."""
+        self._digests.append(short_digest(name))
+        self._lines.append(line)
+        self._numbers.append(self._truths.setdefault(truth, len(self._truths)))
+
+    def finish(self, table: Path, several: bool) -> None:
+        """Refuse a table that lists an image twice with a label."""
+        digests = np.asarray(self._digests, np.uint64)
+        order = np.argsort(digests, kind="stable")
+        self._order, self._known = (digests[order], order), [*self._truths]
+        unlabelled = np.asarray(self._numbers)[order] == self._truths.get(None, -1)
+        equal = (digests[order][1:] == digests[order][:-1]) & ~(unlabelled[1:] & unlabelled[:-1])
+        if equal.any():
+            second = int(order[1:][equal].min())
+            first = int(order[np.flatnonzero(digests[order] == digests[second])[0]])
+            raise listed_twice(f"{table}, line {self._lines[second]}", "its image", self._lines[first], several)
+
+    def find(self, name: str) -> Truth:
+        """Return the label of an image, after `finish`."""
+        digests, order = self._order
+        digest = np.uint64(short_digest(name))
+        position = int(np.searchsorted(digests, digest))
+        if position == len(digests) or digests[position] != digest:
             return None
-        return tuple(sorted({index for word in label if (index := self(word)) is not None}))
-
-    def __call__(self, label: Written) -> int | None:
-        """Return the index of a label's class, or None where it is of none; words are names before they are indices."""
-        if label is None or isinstance(label, tuple):
-            self._unread += label is not None
-            return None
-        named = self._index.find(compose(label)) if isinstance(label, str) and not label.isdecimal() else None
-        index = label if isinstance(label, int) else named if named is not None else as_integer(label)
-        if index is None or not 0 <= index < self._n:
-            if len(self._strange) < 1000 or str(label) in self._strange:
-                self._strange[str(label)] = self._strange.get(str(label), 0) + 1
-            return None
-        return index
-
-    def warnings(self) -> list[str]:
-        """Return the labels that are no class, and how many are for several labels an image, a line each."""
-        lines = []
-        if self._unread:
-            own = f"{counted(self._unread, 'image')} {'has' if self._unread == 1 else 'have'}"
-            lines.append(f"{own} labels in a column {SEVERAL}, which is not read: add --multi-label")
-        if not self._strange:
-            return lines
-        n = sum(self._strange.values())
-        words = and_more([repr(word) for word in self._strange])
-        if self._several:
-            return [*lines, f"labels that are no class are left out, {n:,} in all: {words}"]
-        count = f"{counted(n, 'image')} {'counts' if n == 1 else 'count'}"
-        hint = f"; several labels, with {SEPARATOR} between, are read with --multi-label"
-        joined = any(SEPARATOR in word for word in self._strange)
-        return [*lines, f"labels that are no class, whose {count} in no accuracy: {words}{hint if joined else ''}"]
+        return self._known[self._numbers[int(order[position])]]
 
 
 class TableLabels:
-    """The labels that a table in a folder gives to images below it; twelve bytes of memory for each.
+    """The labels that a table in a folder gives to images below it.
 
     Args:
         table: the file.
-        class_of: see `ClassOf`.
-        image_column: see `listed_images`.
-        label_column: see there.
-        several: see there.
+        rows: of it, see `listed_images`.
+        encoder: takes the labels.
+        several: whether an image may have several labels.
     """
 
-    def __init__(
-        self,
-        table: Path,
-        class_of: ClassOf,
-        image_column: str | None,
-        label_column: str | None,
-        several: bool = False,
-    ) -> None:
-        self._table, digests, labels = table, array("Q"), array("i")
-        self._sets: list[tuple[int, ...]] | None = None
-        numbers: dict[tuple[int, ...], int] = {}
-        seen = set[int]()
-        for path, label in listed_images(table, image_column, label_column, several):
-            key = clean_key(path.strip().replace("\\", "/"), [table.parent])
-            index: int | None
-            if several:
-                classes = class_of.all_of(label)
-                index = None if classes is None else numbers.setdefault(classes, len(numbers))
-            else:
-                index = class_of(label)
-            if key is not None and index is not None:
-                digests.append(short_digest(compose(key)))
-                labels.append(index)
-                if several and digests[-1] in seen:
-                    raise ArgumentError(
-                        f"{table}: {key} is there twice; write all its labels in one cell, with {SEPARATOR} between"
-                    )
-                seen.update([digests[-1]] if several else [])
-        if several:
-            self._sets = [*numbers]
-        order = np.argsort(np.asarray(digests))
-        self._digests, self._labels = np.asarray(digests)[order], np.asarray(labels)[order]
-        self._used = 0
+    def __init__(self, table: Path, rows: Iterator[Listed], encoder: LabelEncoder, several: bool = False) -> None:
+        self._table, self._register, self._used, self._missing = table, Register(), 0, 0
+        listing = Listing(table.parent, str(table))
+        for row in rows:
+            truth = encoder.add(row.label, f"{table}, line {row.line}", row.title)
+            if (file := listing.file_of(row.path)) is not None:
+                self._register.add(file, row.line, truth)
+            elif truth is not None:
+                self._missing += 1
+        self._register.finish(table, several)
 
-    def find(self, key: str) -> int | tuple[int, ...] | None:
-        """Return the class or the classes of an image, known by its path below the folder."""
-        digest = np.uint64(short_digest(compose(key)))
-        position = int(np.searchsorted(self._digests, digest))
-        if position == len(self._digests) or self._digests[position] != digest:
-            return None
-        self._used += 1
-        found = int(self._labels[position])
-        return found if self._sets is None else self._sets[found]
+    def find(self, key: str) -> Truth:
+        """Return what the encoder gave for an image, known by its path below the folder."""
+        truth = self._register.find(key)
+        self._used += truth is not None
+        return truth
 
     def warnings(self) -> list[str]:
         """Return what the table says, as a line."""
-        missing = len(self._digests) - self._used
         line = f"{self._table}: gives the class of {counted(self._used, 'image')}"
-        return [line + (f"; {missing:,} more that it lists are not there" if missing > 0 else "")]
+        return [line + (f"; {self._missing:,} more that it lists are not there" if self._missing else "")]

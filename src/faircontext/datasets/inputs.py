@@ -9,19 +9,19 @@ from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
 from faircontext.datasets.archives import COMPRESSED, Found, expand_braces, parquet_images, tar_images
-from faircontext.datasets.class_folders import depth_warnings, keys_below
-from faircontext.datasets.folder import Exclusion, Walk, clutter_in, is_hidden
-from faircontext.datasets.image_tables import ClassOf, TableLabels, Written, listed_images, tables_in
+from faircontext.datasets.class_folders import depth_warnings, keys_below, parts_warnings
+from faircontext.datasets.folder import PACKED, Exclusion, Listing, Walk, count_files, is_clutter
+from faircontext.datasets.image_tables import Register, TableLabels, listed_images, tables_below, tables_in
+from faircontext.datasets.label_encoder import LabelEncoder
 from faircontext.datasets.listing import ImageList
-from faircontext.datasets.spec import Sample, Truth
-from faircontext.errors import ArgumentError, first_reason
+from faircontext.datasets.spec import Sample
+from faircontext.errors import ArgumentError
 from faircontext.imageio import image_extensions
 from faircontext.names import FolderTruth
-from faircontext.sources import Cell, Remote, file_system, is_address
+from faircontext.sources import Cell, Remote, file_system, is_address, reason_at_address
 
 __all__ = ["Inputs", "InputOptions", "collect", "find_images"]
 
-_COMPRESSED = (".tgz", ".tar.gz", ".tar.bz2", ".tar.xz", ".tar.zst")
 _NOTHING = "give at least one image, folder, or - for file names on standard input"
 
 
@@ -81,12 +81,13 @@ def collect(
     Raises:
         ArgumentError: something that is named is not there or cannot be read, or there is no image at all.
     """
-    finder = _Finder(paths, ClassOf(tuple(names)), options)
+    finder = _Finder(paths, names, options)
     images = finder.find(listed)
     truth = FolderTruth(names, (path for _, path in _unlabelled(images)), roots)
     for position, path in _unlabelled(images):
         images.set_label(position, truth(path))
-    depth = depth_warnings(keys_below((Path(sample.key) for sample in images), roots)) if roots else []
+    keys = keys_below((Path(sample.key) for sample in images), roots)
+    depth = [*parts_warnings(names), *depth_warnings(keys)] if roots else []
     truth_warnings = (*finder.truth_warnings(), *truth.warnings())
     return Inputs(images, (*finder.warnings(), *depth), truth_warnings, tuple(finder.files))
 
@@ -114,7 +115,7 @@ def find_images(
     Raises:
         ArgumentError: a path does not exist, or there is no image at all.
     """
-    finder = _Finder(paths, ClassOf(()), InputOptions(), files_only=True)
+    finder = _Finder(paths, (), InputOptions(), files_only=True)
     images = [Path(sample.path) for sample in finder.find(listed) if isinstance(sample.path, Path)]
     if say is not None:
         for line in finder.warnings():
@@ -126,11 +127,12 @@ class _Finder:
     """Reads words one after the other."""
 
     def __init__(
-        self, paths: Sequence[str], class_of: ClassOf, options: InputOptions, files_only: bool = False
+        self, paths: Sequence[str], names: Sequence[str], options: InputOptions, files_only: bool = False
     ) -> None:
         if not paths:
             raise ArgumentError(_NOTHING)
-        self._paths, self._class_of, self._options, self._files_only = paths, class_of, options, files_only
+        self._paths, self._options, self._files_only = paths, options, files_only
+        self._encoder = LabelEncoder(names, options.several)
         # Unlike Path's, this answers for names that cannot exist.
         self._folders = {path for path in paths if path not in ("", "-") and os.path.isdir(path)}  # noqa: PTH112
         self._exclusion = Exclusion(options.exclude)
@@ -144,7 +146,7 @@ class _Finder:
         try:
             for path in self._paths:
                 for found in self._listed(listed) if path == "-" else self._word(path):
-                    images.append(Sample.of(found.key, found.source, self._truth_of(found)))
+                    images.append(Sample.of(found.key, found.source, found.truth))
         except RecursionError:
             raise ArgumentError(f"{', '.join(self._paths)}: folders lie too deep in each other") from None
         if not len(images) and {*self._paths} == {"-"}:
@@ -154,13 +156,11 @@ class _Finder:
             tables = all(path.lower().endswith(".parquet") for path in self._paths)
             looked = f"no images in {named}; " + ("no rows in it" if tables else f"looked for the extensions {looked}")
             raise ArgumentError("; ".join([looked, *self.warnings()]))
+        if not self._files_only:
+            self._encoder.finish()
+            images.decode(self._encoder.decode)
         alone = len(self._paths) == 1 and self._paths[0] in self._folders  # where a walk visits each folder once
         return images if alone else images.without_doubles()
-
-    def _truth_of(self, found: Found) -> Truth:
-        if self._files_only or found.label is None:
-            return None
-        return self._class_of.all_of(found.label) if self._options.several else self._class_of(found.label)
 
     def warnings(self) -> list[str]:
         lines = [line for walk in self._walks for line in walk.warnings()]
@@ -171,7 +171,7 @@ class _Finder:
         return [*lines, *([unused] if asked and not self._read_table else [])]
 
     def truth_warnings(self) -> list[str]:
-        return [*(line for table in self._tables for line in table.warnings()), *self._class_of.warnings()]
+        return [*(line for table in self._tables for line in table.warnings()), *self._encoder.warnings()]
 
     def _word(self, word: str) -> Iterator[Found]:
         """Yield what a word of the command line names."""
@@ -190,37 +190,45 @@ class _Finder:
             yield from self._file(_named_file(word))
 
     def _folder(self, folder: Path) -> Iterator[Found]:
-        """Yield the images below a folder, with labels of a table that lies in it."""
-        table, others = tables_in(folder)
-        labels = None
-        if table is not None and not self._files_only:
-            options, self._read_table = self._options, True
-            self.files.append(table)
-            try:
-                columns = options.image_column, options.label_column
-                labels = TableLabels(table, self._class_of, *columns, options.several)
-                self._tables.append(labels)
-                self._said += others
-            except ArgumentError as error:  # it may be there for something else
-                if options.label_column is not None:
-                    raise
-                self._said.append(f"no labels are taken from {error}")
+        """Yield the images below a folder, with labels of a table that lies in it, or of tables one folder below."""
+        holders = [] if self._files_only else [folder, *(table.parent for table in tables_below(folder))]
+        labels = {holder: found for holder in holders if (found := self._labels_in(holder)) is not None}
         skip = len(folder.parts)
         for path in self._walk.images(folder):
-            label = None if labels is None else labels.find("/".join(path.parts[skip:]))
-            yield Found(str(path), path, label)
+            holder = folder if folder in labels else Path(*path.parts[: skip + 1])
+            key = "/".join(path.parts[len(holder.parts) :])
+            yield Found(str(path), path, truth=labels[holder].find(key) if holder in labels else None)
+
+    def _labels_in(self, folder: Path) -> TableLabels | None:
+        """Return the labels of the table that lies in a folder, if there is one."""
+        table, others = tables_in(folder)
+        if table is None:
+            return None
+        options, self._read_table = self._options, True
+        self.files.append(table)
+        try:
+            rows = listed_images(table, options.image_column, options.label_column, options.several)
+        except ArgumentError as error:  # it may be there for something else
+            if options.label_column is not None:
+                raise
+            self._said.append(f"no labels are taken from {error}")
+            return None
+        self._said += others
+        self._tables.append(TableLabels(table, rows, self._encoder, options.several))
+        return self._tables[-1]
 
     def _file(self, path: Path) -> Iterator[Found]:
         """Yield what a file holds: itself, or what lies in an archive or a table."""
         suffix = path.suffix.lower()
-        if not self._files_only and path.name.lower().endswith(_COMPRESSED):
+        if not self._files_only and path.name.lower().endswith(PACKED):
             raise ArgumentError(f"{path}: {COMPRESSED}")
         if self._files_only or suffix not in (".tar", ".parquet", ".csv", ".jsonl"):
             yield from self._kept([Found(str(path), path)])
             return
         self.files.append(path)
         if suffix == ".tar":
-            yield from self._kept(tar_images(path, self._said.append, self._walk.leave_out, self._options.several))
+            found = tar_images(path, self._said.append, self._walk, self._options.several)
+            yield from self._kept(map(self._labelled, found))
         else:
             yield from self._table(path, suffix)
 
@@ -229,10 +237,18 @@ class _Finder:
         options, self._read_table = self._options, True
         how = options.image_column, options.label_column, options.several
         if suffix == ".parquet":
-            yield from parquet_images(table, *how)
+            yield from map(self._labelled, parquet_images(table, *how))
             return
-        for written, label in listed_images(table, *how):
-            yield from self._kept([_located(written, table.parent, label)])
+        listing, register = Listing(table.parent, str(table)), Register()
+        for row in listed_images(table, *how):
+            image = _located(row.path, table.parent, listing)
+            truth = self._encoder.add(row.label, f"{table}, line {row.line}", row.title)
+            register.add(image.key, row.line, truth)
+            yield from self._kept([image._replace(truth=truth)])
+        register.finish(table, options.several)
+
+    def _labelled(self, found: Found) -> Found:
+        return found._replace(truth=self._encoder.add(found.label, found.key))
 
     def _kept(self, found: Iterable[Found]) -> Iterator[Found]:
         return (image for image in found if not self._exclusion.takes(image.key.strip("/")))
@@ -246,12 +262,16 @@ class _Finder:
         self._walks.append(walk)
         for path in paths:
             found: Iterable[Found] = ()
-            if clutter := clutter_in("/".join(part for part in path.parts if part not in asked.parts)):
-                self._walk.leave_out(clutter, int(path.is_file()))
+            below = "/".join(part for part in path.parts if part not in asked.parts and not part.startswith("."))
+            if path in folders and is_clutter(path.name):
+                walk.leave_out(path.name, count_files(path))
             elif path in folders:
                 found = (Found(str(image), image) for image in walk.images(path))
-            elif path.is_file() and path.suffix.lower() in (*image_extensions(), ".tar", ".parquet"):
-                found = self._file(path)
+            elif path.is_file() and walk.keeps(below):  # what begins with a point has been asked for
+                if path.suffix.lower() in (*image_extensions(), ".tar", ".parquet"):
+                    found = self._file(path)
+                else:
+                    walk.pass_over(below)
             for image in found:
                 empty = False
                 yield image
@@ -284,19 +304,19 @@ class _Finder:
         protocol = address.partition("://")[0]
         try:
             system = file_system(protocol)
-            for name in _names_at(system, address, self._walk.leave_out):
+            for name in _names_at(system, address, self._walk):
                 url = system.unstrip_protocol(name)
                 if not self._exclusion.takes(name.strip("/")):
                     yield Found(url, Remote(url))
         except (ArgumentError, KeyboardInterrupt):
             raise
         except Exception as error:  # each file system has errors of its own
-            raise ArgumentError(f"{address}: cannot be read: {first_reason(error)}") from None
+            raise ArgumentError(f"{address}: {reason_at_address(error)}") from None
 
 
-def _names_at(system: Any, address: str, leave_out: Callable[[str], None]) -> list[str]:
+def _names_at(system: Any, address: str, walk: Walk) -> list[str]:
     """Return the names of images at an address, sorted, without hidden ones and clutter."""
-    if PurePosixPath(address).suffix.lower() in (".tar", ".parquet", ".csv", ".jsonl"):
+    if address.lower().endswith((*PACKED, ".tar", ".parquet", ".csv", ".jsonl")):
         raise ArgumentError(f"{address}: archives and tables are read from local disks alone; copy it there")
     if system.isfile(address):
         return [system._strip_protocol(address)]
@@ -305,28 +325,31 @@ def _names_at(system: Any, address: str, leave_out: Callable[[str], None]) -> li
     elif system.exists(address):
         names = system.find(address)
     else:
-        raise ArgumentError(f"{address}: no such file or folder")
+        system.info(address)  # which says why it is not there
+        raise FileNotFoundError(address)
     images, extensions = list[str](), image_extensions()
     for name in sorted(names):
         below = PurePosixPath(name).parts[len(PurePosixPath(system._strip_protocol(address)).parts) :]
-        if clutter := clutter_in("/".join(below)):
-            leave_out(clutter)
-        elif PurePosixPath(name).suffix.lower() in extensions and not any(map(is_hidden, below)):
+        if not walk.keeps("/".join(below)):
+            continue
+        if PurePosixPath(name).suffix.lower() in extensions:
             images.append(name)
+        else:
+            walk.pass_over(name)
     if not images:
         raise ArgumentError(f"{address}: no images there; looked for the extensions {' '.join(sorted(extensions))}")
     return images
 
 
-def _located(written: str, folder: Path, label: Written) -> Found:
+def _located(written: str, folder: Path, listing: Listing) -> Found:
     """Return an image that a table lists, by its path below the table's folder or its address."""
     if is_address(written):
-        return Found(written, Remote(written), label)
+        return Found(written, Remote(written))
     path = Path(written)
     if not os.path.lexists(folder / path):
-        path = Path(written.strip().replace("\\", "/"))
+        path = Path(listing.file_of(written) or written.strip().replace("\\", "/"))
     path = folder / path
-    return Found(str(path), path, label)
+    return Found(str(path), path)
 
 
 def _split(file: IO[str], mark: str) -> Iterator[str]:

@@ -6,7 +6,7 @@ import tempfile
 import weakref
 import zlib
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import astuple
 from hashlib import blake2b, sha256
 from pathlib import Path
@@ -104,6 +104,14 @@ class ImageList(Sequence[Sample]):
     def set_label(self, position: int, label: Truth) -> None:
         """Say which class or classes an image is of."""
         self._labels[position] = self._number_of(label)
+
+    def decode(self, truth_of: Callable[[Truth], Truth]) -> None:
+        """Replace labels by what a function makes of them, which is asked once for each that occurs."""
+        held = np.asarray(self._labels, np.int32)
+        numbers, inverse = np.unique(held, return_inverse=True)
+        old = [None if n == _NO_LABEL else n if n >= 0 else self._set_of(n) for n in numbers.tolist()]
+        new = np.array([self._number_of(truth_of(truth)) for truth in old], np.int32)
+        self._labels = array("i", new[inverse].tobytes())
 
     def without_doubles(self) -> "ImageList":
         """Return the list with each name once, where it stands first; names are compared by 64-bit digests."""

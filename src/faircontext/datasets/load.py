@@ -1,16 +1,15 @@
 """Finding a data set on disk, in whichever layout it is."""
 
 import os
-from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
 
 from faircontext.datasets import class_folders, contained, corrupted, layouts
-from faircontext.datasets.folder import Walk, find_listed, folders_in, is_folder, list_entries
-from faircontext.datasets.image_tables import tables_in
-from faircontext.datasets.layouts import NAMES, TABLE, Rows, Split, TableRows
+from faircontext.datasets.folder import find_listed, folders_in, is_folder, list_entries, passed_over
+from faircontext.datasets.image_tables import LABELS, TABLE, tables_below, tables_in
+from faircontext.datasets.layouts import NAMES, Rows, Split
 from faircontext.datasets.spec import CATALOGUE, CORRUPTED, DATASETS, Dataset, DatasetSpec, Sample, locate
 from faircontext.errors import ArgumentError, check_choice
 
@@ -25,8 +24,8 @@ _SPLIT_FOLDERS = ("data_splits", "splits", "data/data_splits")
 def load_dataset(name: str, root: Path, split: str = "test", several: bool = False) -> Dataset:
     """Find a data set on disk.
 
-    A folder that is no known data set is a user's: a table `labels.csv`, see `read_table`, or `metadata.csv`, see
-    `read_metadata`, or else class folders, in a folder of the split, see `find_class_folders`, in `images`, or right
+    A folder that is no known data set is a user's: a table `labels.csv`, or `metadata.csv`, see `read_table`, or else
+    class folders, in a folder of the split, see `find_class_folders`, in `images`, or right
     below the folder, or else tables and archives, see `read_archives`. Integer names are sorted by
     value, others as text; classes are named after their folders. Names in `classnames.txt` go before: to folders of the
     same names, to integer folders as positions in the list, else in the order of folders.
@@ -178,9 +177,9 @@ def _layout(spec: DatasetSpec, folder: str, inner: str = "") -> str:
     return f"{kind}: {Path(folder, inner).as_posix()}"
 
 
-def _listed(name: str, folder: Path, layout: str, names: tuple[str, ...], rows: TableRows, where: str = "") -> Dataset:
+def _listed(name: str, folder: Path, layout: str, names: tuple[str, ...], rows: Rows) -> Dataset:
     """Return the data set of some listed images."""
-    there = find_listed(folder, (key for key, _ in rows), where or name)
+    there = find_listed(folder, (key for key, _ in rows), name)
     samples = tuple(Sample.of(there[key], folder / there[key], label) for key, label in rows if key in there)
     missing = tuple(key for key, _ in rows if key not in there)
     return Dataset(name, folder, layout, "test", names, samples, missing)
@@ -191,17 +190,19 @@ def _load_user(folder: Path, split: str, several: bool = False) -> Dataset:
     name = Path(os.path.abspath(folder)).name or "data"  # noqa: PTH100 (keeps the name of a link, unlike resolve)
     warnings = _misnamed(folder)
     warnings += tables_in(folder)[1]
-    if layouts.is_there(folder / TABLE):
-        names, rows, more = layouts.read_table(folder, several)
-        where = str(folder / TABLE)
-        dataset = replace(_listed(name, folder, f"the table {where}", names, rows, where), split="all")
-    elif (listed := contained.read_metadata(folder, name, several)) is not None:
-        dataset, more = listed, []
+    if (table := next((folder / title for title in LABELS if layouts.is_there(folder / title)), None)) is not None:
+        dataset, more = contained.read_table(table, name, several), list[str]()
+    elif tables := tables_below(folder):
+        table, part = class_folders.choose_table(tables, split)
+        dataset, more = replace(contained.read_table(table, name, several, folder), split=part), []
+        if part not in ("all", split):
+            more.append(_no_split(split, f"its folder {table.parent.name} is taken"))
     elif class_dirs := class_folders.find_class_folders(folder, split):
         names, samples, more = class_folders.read_class_folders(folder, class_dirs)
-        dataset = Dataset(name, folder, f"class folders in {class_dirs.folder}", class_dirs.split, names, samples)
+        inner = class_dirs.folder
+        dataset = Dataset(name, inner, f"class folders in {inner}", class_dirs.split, names, samples)
         if class_dirs.split not in ("all", split):
-            more.append(_no_split(split, f"its folder {class_dirs.folder.relative_to(folder).as_posix()} is taken"))
+            more.append(_no_split(split, f"its folder {inner.relative_to(folder).as_posix()} is taken"))
     elif (packed := contained.read_archives(folder, name, split, several)) is not None:
         dataset = packed
         more = [] if dataset.split in ("all", split) else [_no_split(split, "that of its files is taken")]
@@ -230,11 +231,6 @@ def _no_class_folders(folder: Path, split: str) -> ArgumentError:
     """Build the error for a folder without class folders, with what else lies there."""
     test = any(class_folders.split_of(entry.name) == "test" for entry in folders_in(folder))
     what = f"{folder}: neither {TABLE} nor folders of images named after classes"
-    hints = [class_folders.split_hint(folder)]
-    if not hints[0]:
-        walk = Walk([folder])
-        deque(walk.images(folder), maxlen=0)
-        hints = walk.warnings()
-    return ArgumentError(
-        "; ".join([f"{what} below val" if split == "val" and test else what, *hints, "see docs, Data sets"])
-    )
+    hint = f"; {hint}" if (hint := class_folders.split_hint(folder)) else passed_over(folder)
+    below = " below val" if split == "val" and test else ""
+    return ArgumentError(f"{what}{below}{hint}; see docs, Data sets")

@@ -75,7 +75,7 @@ class Dataset:
 
     Attributes:
         name: what it is known by, for example `caltech101`.
-        folder: where it was found.
+        folder: its image folder, which keys of samples start from: a run looks there for its pictures again.
         layout: which of the known layouts was taken, in words.
         split: `test`, `val` or `official`; `all` where there are none.
         names: class names, in the order of labels; two may be equal, so classes are known by index.

@@ -54,9 +54,9 @@ class Method(ABC):
     hidden: ClassVar[bool] = False
     """Whether it is in no list and in no `all`: studies name it."""
     recommended_as: ClassVar[str | None] = None
-    """The method whose recommended settings it takes, where it is not its own."""
-    renamed: ClassVar[Mapping[str, str]] = {}
-    """What settings that are gone are called now."""
+    """The method whose recommended settings it takes; None for its own, or else those of the class that it extends."""
+    fixed: ClassVar[Mapping[str, object]] = {}
+    """Settings of a variant, see `hidden`, with the values that the method stands for: runs record them as its own."""
     official: ClassVar[Mapping[str, object]] = {}
     """Overrides that reproduce the method's own repository."""
     official_by_dataset: ClassVar[Mapping[str, Mapping[str, object]]] = {}
@@ -105,8 +105,8 @@ class Method(ABC):
         return episode.augmented if second else episode
 
     def settings(self) -> dict[str, Any]:
-        """Return every hyper-parameter by name."""
-        return asdict(self)
+        """Return every hyper-parameter by name, with those that are fixed."""
+        return {**self.fixed, **asdict(self)}
 
 
 def _unpack(_: str, method: type[Method]) -> dict[str, type[Method]]:
@@ -168,8 +168,7 @@ def create_method(
     if preset == "recommended":
         if backbone is None:
             raise ArgumentError('preset="recommended" depends on the backbone; pass backbone=')
-        recommended = backbone.recommended.get(method.recommended_as or name, {})
-        overrides.update({key: value for key, value in recommended.items() if key in _hints(method)})
+        overrides.update(_recommended(method, backbone))
     elif preset == "official":
         overrides.update(method.official)
         overrides.update(method.official_by_dataset.get(dataset or "", {}))
@@ -179,6 +178,15 @@ def create_method(
         if backbone is not None:
             created.check_backbone(backbone)
     return created
+
+
+def _recommended(method: type[Method], backbone: Backbone) -> dict[str, object]:
+    """Return a backbone's settings for a method: of its name, or of the nearest class it extends that has some."""
+    names = [str(vars(kind).get("name")) for kind in method.__mro__]
+    if method.recommended_as is not None:
+        names = [method.recommended_as]
+    found = next((backbone.recommended[name] for name in names if name in backbone.recommended), {})
+    return {key: value for key, value in found.items() if key in _hints(method)}
 
 
 def is_tuned(name: str, preset: str, dataset: str) -> bool:
@@ -231,8 +239,6 @@ def _hints(kind: type[Any]) -> dict[str, Any]:
 def _check_known(kind: type[Any], name: str, settings: Iterable[str]) -> None:
     known = _hints(kind)
     for setting in settings:
-        if setting not in known and setting in getattr(kind, "renamed", ()):
-            raise ArgumentError(f"setting {setting!r} of {name} is now {kind.renamed[setting]}")
         if setting not in known and (variant := _taken_by_variant(kind, setting)):
             raise ArgumentError(f"{setting!r} is not a setting of {name}{variant}")
         if not known:

@@ -49,6 +49,8 @@ class EvidenceMethod(Method):
         smoothing: of the maps: standard deviation of a Gaussian kernel as a fraction of the side, 0 for none.
     """
 
+    fixed: ClassVar[Mapping[str, object]] = {"occluder": "black", "budget": None, "reliability": 0.8}
+
     k: int = 10
     rho: float = 0.3
     beta: float | None = None
@@ -95,10 +97,13 @@ class EvidenceMethod(Method):
             count: how many of the masks are used, the first ones; 0 for all.
             occluder: what becomes of what a mask hides: it turns black before the image is normalised.
         """
-        settings = count or self.masks, self.grids, self.gamma, occluder
-        importance, masks = episode.importance(text, self.temperature(episode), *settings)
-        height, width = episode.x.shape[1:]
-        return Evidence(importance, masks, height, width, self.estimator, self.smoothing)
+        settings = self.temperature(episode), count or self.masks, self.grids, self.gamma, occluder
+        estimator = self.estimator, self.smoothing
+
+        def find() -> Evidence:
+            return Evidence(*episode.importance(text, *settings), *episode.x.shape[1:], *estimator)
+
+        return episode.remember((text.cpu().numpy().tobytes(), settings, estimator), find)
 
 
 @dataclass(frozen=True)
@@ -161,7 +166,7 @@ class FCL(EvidenceMethod):
     """Fair Context Learning; the defaults are the paper's, or the readings of its silent places given in the docs.
 
     Settings of exploration and evidence are those of `EvidenceMethod`. What studies vary besides is overridden in a
-    subclass: `pairs`, `common` and `why_not`, or what they are handed.
+    subclass: `choose_pairs`, `common` and `why_not`, or what they are handed.
 
     Attributes:
         context: `"cl"` learns the tokens of "a photo of a"; `"cl-hp"` puts learnable tokens before the hard prompt.
@@ -176,7 +181,11 @@ class FCL(EvidenceMethod):
         safe_openness: the least normalised entropy that is calibrated then; chosen on half of the study's images.
     """
 
-    renamed: ClassVar[Mapping[str, str]] = {"pairs": "leaders of fcl_variants, in place of pairs=top3 leaders=3"}
+    fixed: ClassVar[Mapping[str, object]] = {
+        **EvidenceMethod.fixed,
+        **{"evidence_scaling": "max", "proxy": "evidence", "pair_weight": "paper", "pairs": "all"},
+        **{"hp_base": "hard", "hp_init": "copy"},
+    }
 
     context: Literal["cl", "cl-hp"] = "cl"
     calibrate: bool = True
@@ -231,7 +240,7 @@ class FCL(EvidenceMethod):
         if len(candidates) < 2:
             return stop("fewer than two candidates: nothing to calibrate")
         try:
-            common = self.common(episode, text, self.pairs(before.ranking))
+            common = self.common(episode, text, self.choose_pairs(before.ranking))
         except FeatureError as error:  # of a masked image; exploration needs none
             return stop(f"{error}: answered by exploration alone")
         prompts = episode.labels.prompts[template].of_classes(candidates.tolist())
@@ -265,7 +274,7 @@ class FCL(EvidenceMethod):
             f"and safe=true adjusts the prompt from {self.safe_openness} on"
         )
 
-    def pairs(self, ranking: Int[Tensor, " candidates"]) -> Int[Tensor, "2 pairs"]:
+    def choose_pairs(self, ranking: Int[Tensor, " candidates"]) -> Int[Tensor, "2 pairs"]:
         """Return the pairs of candidates `i < j` that are made alike: all K (K - 1) / 2, in order.
 
         Args:
@@ -289,8 +298,12 @@ class FCL(EvidenceMethod):
             scale: see `common_evidence`.
         """
         evidence = self.evidence(episode, text)
-        maps = common_evidence(evidence.maps, pairs, scale, self.area)
-        return Common(episode.weighted_features(maps), pairs, maps, evidence)
+
+        def find() -> Common:
+            maps = common_evidence(evidence.maps, pairs, scale, self.area)
+            return Common(episode.weighted_features(maps), pairs, maps, evidence)
+
+        return episode.remember((evidence, pairs.cpu().numpy().tobytes(), scale, self.area), find)
 
     def start(self, episode: Episode, template: int) -> Start:
         """Return `delta_0`, whether it replaces words of the prompt or precedes it, and the base text features."""

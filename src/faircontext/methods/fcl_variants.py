@@ -13,7 +13,7 @@ from faircontext.backbones import Backbone
 from faircontext.backbones.prompts import Prompts
 from faircontext.calibrate import Calibration, Weigh, pair_weights
 from faircontext.episode import Episode
-from faircontext.errors import ArgumentError, check_choice, check_interval, check_minimum
+from faircontext.errors import ArgumentError, check_choice, check_interval
 from faircontext.evidence import Evidence, Scaling
 from faircontext.labels import Start
 from faircontext.methods.base import register_method
@@ -25,6 +25,9 @@ __all__ = ["AUTO_BLOCK", "PAIR_WEIGHTS", "FCLVariants", "control_image"]
 
 AUTO_BLOCK = 32
 """Masks that are added at once where their number follows from the reliability of the maps."""
+
+LEADERS = 3
+"""Candidates that every pair has one of, with `pairs="top3"`."""
 
 Proxy = Literal["evidence", "image", "mean", "grey", "black"]
 
@@ -53,15 +56,13 @@ class FCLVariants(FCL):
         proxy: what a pair is made alike on: the image weighted by its common evidence (`"evidence"`, the paper), or a
             control that is the same for all pairs: the `"image"` itself, its `"mean"` colour, `"grey"` or `"black"`.
         pair_weight: `"paper"`, `"inverse"` or `"uniform"`.
-        leaders: only pairs with one of so many candidates that exploration puts first are made alike, 24 of 45 with
-            three leaders of ten candidates; None for all pairs (the paper).
+        pairs: of candidates that are made alike: `"all"` (the paper), or `"top3"`, those with one of the three that
+            exploration puts first, 24 of 45 with ten candidates.
         hp_base: CL-HP's base prompt: `"hard"` (without learnable tokens) or `"init"` (with the initial ones).
         hp_init: CL-HP's initial tokens: `"copy"` of "a photo of a", or `"normal"` noise of standard deviation 0.02.
     """
 
     hidden: ClassVar[bool] = True
-    recommended_as: ClassVar[str | None] = "fcl"
-    renamed: ClassVar[Mapping[str, str]] = {"pairs": "leaders, in place of pairs=top3 leaders=3"}
 
     masks: int | Literal["auto"] = 400  # type: ignore[assignment]
     gamma: float | tuple[float, float] = 0.5  # type: ignore[assignment]
@@ -71,15 +72,13 @@ class FCLVariants(FCL):
     evidence_scaling: Scaling = "max"
     proxy: Proxy = "evidence"
     pair_weight: Literal["paper", "inverse", "uniform"] = "paper"
-    leaders: int | None = None
+    pairs: Literal["all", "top3"] = "all"
     hp_base: Literal["hard", "init"] = "hard"
     hp_init: Literal["copy", "normal"] = "copy"
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_interval("reliability", self.reliability, 0.0, 1.0)
-        if self.leaders is not None:
-            check_minimum("leaders", self.leaders, 1)
         if self.occluder == "drop":
             one_gamma(self.gamma)
 
@@ -145,10 +144,10 @@ class FCLVariants(FCL):
                 return evidence
         return find(self.budget)
 
-    def pairs(self, ranking: Int[Tensor, " candidates"]) -> Int[Tensor, "2 pairs"]:
+    def choose_pairs(self, ranking: Int[Tensor, " candidates"]) -> Int[Tensor, "2 pairs"]:
         """Return all pairs, or those that a leader is in: with L leaders (K - L) (K - L - 1) / 2 fewer."""
-        pairs = super().pairs(ranking)
-        return pairs if self.leaders is None else pairs[:, torch.isin(pairs, ranking[: self.leaders]).any(0)]
+        pairs = super().choose_pairs(ranking)
+        return pairs if self.pairs == "all" else pairs[:, torch.isin(pairs, ranking[:LEADERS]).any(0)]
 
     def common(
         self,

@@ -1,3 +1,9 @@
+from .bootstrap import (
+    average_interval as average_interval,
+    bootstrap_mean as bootstrap_mean,
+    clustered_correlation as clustered_correlation,
+    paired_bootstrap as paired_bootstrap,
+)
 from .calibration import (
     Reliability as Reliability,
     expected_calibration_error as expected_calibration_error,
@@ -59,12 +65,8 @@ from .selective import (
 from .stats import (
     Accuracy as Accuracy,
     Interval as Interval,
-    average_interval as average_interval,
-    bootstrap_mean as bootstrap_mean,
     chance_p_value as chance_p_value,
-    clustered_correlation as clustered_correlation,
     holm as holm,
     mcnemar_exact as mcnemar_exact,
-    paired_bootstrap as paired_bootstrap,
     wilson_interval as wilson_interval,
 )

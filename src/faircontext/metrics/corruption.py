@@ -6,13 +6,14 @@
 whatever was measured on the same images, such as zero-shot.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 
-from faircontext.errors import ArgumentError, check_minimum
-from faircontext.metrics.stats import Interval, percentile_interval
+from faircontext.errors import ArgumentError
+from faircontext.metrics.bootstrap import draw_counts, percentile_interval
+from faircontext.metrics.stats import Interval
 
 __all__ = ["Outcomes", "corruption_errors", "mean_corruption_error"]
 
@@ -49,17 +50,21 @@ def mean_corruption_error(correct: Outcomes, reference: Outcomes, resamples: int
     Raises:
         ArgumentError: see `corruption_errors`.
     """
-    check_minimum("resamples", resamples, 1)
     totals = _wrong(correct, reference)
     value = float(np.mean([_ratio(own.sum(), other.sum()) for own, other in totals.values()]))
-    n = len(next(iter(totals.values()))[0])
-    counts = np.random.default_rng(seed).multinomial(n, np.full(n, 1 / n), size=resamples)
+    counts = draw_counts(len(next(iter(totals.values()))[0]), resamples, seed)
+    draws = np.concatenate([_mean_ratio(rows, totals.values()) for rows in counts])
+    return percentile_interval(value, draws)
+
+
+def _mean_ratio(
+    counts: Int[np.ndarray, "draws images"],
+    totals: Iterable[tuple[Float[np.ndarray, " images"], Float[np.ndarray, " images"]]],
+) -> Float[np.ndarray, " draws"]:
+    """Return the mean corruption error of resamples, NaN where the reference has no error in a corruption."""
     with np.errstate(divide="ignore", invalid="ignore"):
-        ratios = np.mean([(counts @ own) / (counts @ other) for own, other in totals.values()], axis=0)
-    finite = ratios[np.isfinite(ratios)]
-    if np.isnan(value) or not len(finite):
-        return Interval(value, float("nan"), float("nan"))
-    return percentile_interval(value, finite)
+        means = np.mean([(counts @ own) / (counts @ other) for own, other in totals], axis=0)
+    return np.where(np.isfinite(means), means, np.nan)
 
 
 def _ratio(own: float, other: float) -> float:

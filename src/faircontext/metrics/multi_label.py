@@ -11,16 +11,17 @@ twice, more so: quantiles of resamples lie too high. Its intervals are therefore
 bias that resamples show (Efron and Tibshirani, 1993, chapter 10).
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from hashlib import blake2b
 
 import numpy as np
 from jaxtyping import Bool, Float, Int, Shaped
 
-from faircontext.errors import ArgumentError, check_interval, check_minimum, counted
+from faircontext.errors import ArgumentError, check_interval, counted
+from faircontext.metrics.bootstrap import draw_counts, nan_if_constant, percentile_interval
 from faircontext.metrics.checks import check_lengths
-from faircontext.metrics.stats import Accuracy, Interval, percentile_interval
+from faircontext.metrics.selective import threshold_curve
+from faircontext.metrics.stats import Z95, Accuracy, Interval
 
 __all__ = [
     "LabelDecisions",
@@ -38,14 +39,8 @@ __all__ = [
 Scores = Float[np.ndarray, "images classes"]
 Labels = Bool[np.ndarray, "images classes"]
 
-_Z = 1.959963984540054
-"""Normal quantile of 97.5%."""
-
 NO_INTERVAL = "no interval: every resample of the images has this value"
 """What stands in place of an interval whose ends would be the value itself."""
-
-_AT_ONCE = 1 << 20
-"""Numbers of a block of resamples."""
 
 
 @dataclass(frozen=True)
@@ -146,16 +141,16 @@ def mean_average_precision(
         ArgumentError: the shapes differ, a score is NaN, or no class has a positive image.
     """
     _check(scores, targets)
-    check_minimum("resamples", resamples, 1)
     positives = targets.sum(0)
     if not positives.any():
         raise ArgumentError("no image has a label; average precision needs one that has")
     n, known = len(scores), np.flatnonzero(positives)
     whole = np.stack([_precisions(scores[:, c], targets[:, c], np.ones((1, n), np.int64)) for c in known], axis=1)[0]
+    ranks = _ranks(scores, targets)
     drawn = np.concatenate(
         [
-            np.stack([_precisions(scores[:, c], targets[:, c], counts) for c in known], axis=1)
-            for counts in _resamples(_ranks(scores, targets), resamples, seed)
+            np.stack([_precisions(scores[:, c], targets[:, c], counts[:, ranks]) for c in known], axis=1)
+            for counts in draw_counts(n, resamples, seed)
         ]
     )
     per_class: list[Interval | None] = [None] * scores.shape[1]
@@ -172,12 +167,7 @@ def _precisions(
     scores: Float[np.ndarray, " images"], targets: Bool[np.ndarray, " images"], counts: Int[np.ndarray, "draws images"]
 ) -> Float[np.ndarray, " draws"]:
     """Return the average precision where images occur `counts` times, NaN where none that occurs has the label."""
-    order = np.argsort(-scores, kind="stable")
-    ranked = scores[order]
-    last = np.append(np.flatnonzero(ranked[1:] != ranked[:-1]), len(ranked) - 1)
-    times = counts[:, order]
-    seen = np.cumsum(times, axis=1)[:, last]
-    hits = np.cumsum(times * targets[order], axis=1)[:, last]
+    _, seen, hits = threshold_curve(scores, counts, counts * targets)
     gains = np.diff(hits, axis=1, prepend=0)
     summed = (gains * (hits / np.maximum(seen, 1))).sum(1)
     return np.asarray(np.where(hits[:, -1] > 0, summed / np.maximum(hits[:, -1], 1), np.nan))
@@ -193,40 +183,13 @@ def _ranks(values: Shaped[np.ndarray, "images classes"], targets: Labels) -> Int
     return np.argsort(np.argsort(keys, kind="stable"), kind="stable")
 
 
-def _resamples(
-    ranks: Int[np.ndarray, " images"], resamples: int, seed: int
-) -> Iterator[Int[np.ndarray, "draws images"]]:
-    """Yield how often each image occurs in resamples, a block at a time; blocks do not change what is drawn.
-
-    Args:
-        ranks: of the images, by which they are drawn.
-        resamples: how many.
-        seed: of the draws.
-    """
-    rng, n = np.random.default_rng(seed), len(ranks)
-    block = max(1, _AT_ONCE // n)
-    for start in range(0, resamples, block):
-        size = min(block, resamples - start)
-        yield np.stack([np.bincount(rng.integers(0, n, n), minlength=n)[ranks] for _ in range(size)])
-
-
 def _corrected_interval(value: float, draws: Float[np.ndarray, " draws"]) -> Interval:
     """Return a value in [0, 1] with its bias-corrected normal interval, which holds the value in any case."""
     known = draws[~np.isnan(draws)]
-    if not _vary(known):
+    if not len(known) or np.ptp(known) < 1e-12:
         return Interval(value, np.nan, np.nan)
-    centre, half = 2 * value - float(known.mean()), _Z * float(known.std())
+    centre, half = 2 * value - float(known.mean()), Z95 * float(known.std())
     return Interval(value, max(0.0, min(value, centre - half)), min(1.0, max(value, centre + half)))
-
-
-def _interval(value: float, draws: Float[np.ndarray, " draws"]) -> Interval:
-    known = draws[~np.isnan(draws)]
-    return percentile_interval(value, known) if _vary(known) else Interval(value, np.nan, np.nan)
-
-
-def _vary(draws: Float[np.ndarray, " draws"]) -> bool:
-    """Return whether resamples differ by more than rounding."""
-    return len(draws) > 0 and bool(np.ptp(draws) > 1e-12)
 
 
 def label_decisions(predicted: Labels, targets: Labels, resamples: int = 999, seed: int = 0) -> LabelDecisions:
@@ -248,9 +211,9 @@ def label_decisions(predicted: Labels, targets: Labels, resamples: int = 999, se
     correct, given, true = counts.T
     exact = Accuracy(int(((correct == given) & (correct == true)).sum()), len(counts))
     ranks = _ranks(predicted, targets)
-    drawn = [draws @ counts for draws in _resamples(ranks, resamples, seed)]
-    values, spread = _averages(counts.sum(0, keepdims=True)), _averages(np.concatenate(drawn))
-    precision, recall, f1 = (_interval(float(values[i, 0]), spread[i]) for i in range(3))
+    drawn = [rows[:, ranks] @ counts for rows in draw_counts(len(counts), resamples, seed)]
+    values, draws = _averages(counts.sum(0, keepdims=True)), _averages(np.concatenate(drawn))
+    precision, recall, f1 = (nan_if_constant(percentile_interval(float(values[i, 0]), draws[i])) for i in range(3))
     return LabelDecisions(precision, recall, f1, exact)
 
 
@@ -311,11 +274,8 @@ def _curve(scores: Scores, targets: Labels) -> tuple[np.ndarray, np.ndarray, np.
     _check(scores, targets)
     if not (true := int(targets.sum())):
         raise ArgumentError("no image has a label; choose a threshold on images that have some")
-    flat, hit = scores.ravel(), targets.ravel()
-    order = np.argsort(-flat, kind="stable")
-    ranked = flat[order]
-    last = np.append(np.flatnonzero(ranked[1:] != ranked[:-1]), len(ranked) - 1)
-    return ranked[last].astype(np.float64), np.cumsum(hit[order])[last], last + 1, true
+    thresholds, hits, given = threshold_curve(scores.ravel(), targets.ravel(), np.ones(targets.size, np.int64))
+    return thresholds, hits, given, true
 
 
 def _check(scores: Float[np.ndarray, "..."], targets: Bool[np.ndarray, "..."]) -> None:

@@ -11,17 +11,11 @@ import numpy as np
 from jaxtyping import Bool, Float, Int, Shaped
 
 from faircontext.errors import ArgumentError, check_minimum
+from faircontext.metrics.bootstrap import bootstrap_means, draw_counts, percentile_interval
 from faircontext.metrics.checks import check_arrays
-from faircontext.metrics.stats import Interval, bootstrap_means, mcnemar_exact, percentile_interval, wilson_interval
+from faircontext.metrics.stats import Z95, Interval, mcnemar_exact, wilson_interval
 
 __all__ = ["OrdersAccuracy", "OrdersDifference", "accuracy_over_orders", "difference_over_orders", "means_by_part"]
-
-_NORMAL = 1.959963984540054
-"""Of the standard normal distribution, 95% lie within it."""
-
-
-_DRAWN = 4_000_000
-"""So many weights of images are drawn at a time."""
 
 
 @dataclass(frozen=True)
@@ -122,7 +116,7 @@ def difference_over_orders(
     if error < 1e-12:
         n = first.shape[1]
         return OrdersDifference(value, 0.0, math.nan, math.nan, mcnemar_exact(n, 0) if abs(value) > 1e-12 else 1.0)
-    p_value, half = math.erfc(abs(value) / (error * math.sqrt(2.0))), _NORMAL * error
+    p_value, half = math.erfc(abs(value) / (error * math.sqrt(2.0))), Z95 * error
     return OrdersDifference(value, math.sqrt(of_orders), value - half, value + half, p_value)
 
 
@@ -152,7 +146,6 @@ def means_by_part(
         ArgumentError: the shapes differ, there is no image, or a part is out of range.
     """
     check_arrays(outcomes=outcomes, part=part)
-    check_minimum("resamples", resamples, 1)
     check_minimum("parts", parts, 1)
     if outcomes.shape != part.shape or not outcomes.size or part.min() < -1 or part.max() >= parts:
         raise ArgumentError(
@@ -162,25 +155,12 @@ def means_by_part(
     inside = [part == index for index in range(parts)]
     counts = np.stack([mask.sum(0) for mask in inside], 1).astype(np.float64)
     sums = np.stack([np.where(mask, outcomes, 0).sum(0) for mask in inside], 1).astype(np.float64)
-    drawn = _resampled_ratios(sums, counts, resamples, np.random.default_rng(seed))
-    intervals = []
-    for index, answers in enumerate(counts.sum(0)):
-        known = drawn[:, index][~np.isnan(drawn[:, index])]
-        value = float(sums[:, index].sum() / answers) if answers else math.nan
-        intervals.append(percentile_interval(value, known) if len(known) else Interval(*(math.nan,) * 3))
+    values = _ratios(sums.sum(0), counts.sum(0))
+    drawn = np.concatenate([_ratios(rows @ sums, rows @ counts) for rows in draw_counts(len(sums), resamples, seed)])
+    intervals = [percentile_interval(float(value), draws) for value, draws in zip(values, drawn.T, strict=True)]
     return intervals, counts.sum(0).astype(np.int64)
 
 
-def _resampled_ratios(
-    sums: Float[np.ndarray, "images parts"],
-    counts: Float[np.ndarray, "images parts"],
-    resamples: int,
-    rng: np.random.Generator,
-) -> Float[np.ndarray, "resamples parts"]:
-    """Return the means of resamples of images; NaN where a part has none of those that were drawn."""
-    n, ratios = len(sums), []
-    for start in range(0, resamples, step := max(_DRAWN // n, 1)):
-        weights = rng.multinomial(n, np.full(n, 1 / n), size=min(step, resamples - start))
-        totals = weights @ counts
-        ratios.append(np.divide(weights @ sums, totals, out=np.full_like(totals, math.nan), where=totals > 0))
-    return np.concatenate(ratios)
+def _ratios(sums: Float[np.ndarray, "*draws parts"], counts: Float[np.ndarray, "*draws parts"]) -> np.ndarray:
+    """Return means, NaN where a part has no image."""
+    return np.asarray(np.divide(sums, counts, out=np.full_like(counts, math.nan), where=counts > 0))

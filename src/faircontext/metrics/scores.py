@@ -12,15 +12,9 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from faircontext.errors import check_minimum
+from faircontext.metrics.bootstrap import average_interval, paired_bootstrap
 from faircontext.metrics.checks import check_classes, check_lengths, check_probabilities
-from faircontext.metrics.stats import (
-    Accuracy,
-    Interval,
-    average_interval,
-    mcnemar_exact,
-    paired_bootstrap,
-    wilson_interval,
-)
+from faircontext.metrics.stats import Accuracy, Interval, mcnemar_exact, wilson_interval
 
 __all__ = [
     "COMPOSED_WEIGHT",

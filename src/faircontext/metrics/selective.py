@@ -8,11 +8,12 @@ of Geifman, Uziel and El-Yaniv (2019): the mean of the risk among the i most cer
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Shaped
 
 from faircontext.errors import ArgumentError, check_interval
+from faircontext.metrics.bootstrap import draw_counts, percentile_interval
 from faircontext.metrics.checks import check_lengths
-from faircontext.metrics.stats import Accuracy, Interval, percentile_interval
+from faircontext.metrics.stats import Accuracy, Interval
 
 __all__ = [
     "OperatingPoint",
@@ -23,6 +24,7 @@ __all__ = [
     "auroc_difference",
     "auroc_draws",
     "risk_coverage",
+    "threshold_curve",
     "threshold_for_coverage",
     "threshold_for_risk",
 ]
@@ -71,6 +73,22 @@ class OperatingPoint:
     risk: Accuracy
 
 
+def threshold_curve(score: Scores, *weights: Shaped[np.ndarray, "*draws images"]) -> tuple[np.ndarray, ...]:
+    """Return the distinct scores, falling, and the sums of weights over the images that reach each of them.
+
+    Args:
+        score: of each image.
+        weights: of the images; several rows are summed one by one.
+
+    Returns:
+        The scores, of shape (points,), then for each array of weights its sums, of shape (*draws, points).
+    """
+    order = np.argsort(-score, kind="stable")
+    ranked = score[order]
+    last = np.append(np.flatnonzero(ranked[1:] != ranked[:-1]), len(ranked) - 1)
+    return ranked[last].astype(np.float64), *(np.cumsum(each[..., order], axis=-1)[..., last] for each in weights)
+
+
 def risk_coverage(score: Scores, correct: Bool[np.ndarray, " images"]) -> RiskCoverage:
     """Return risk over coverage.
 
@@ -84,10 +102,8 @@ def risk_coverage(score: Scores, correct: Bool[np.ndarray, " images"]) -> RiskCo
     check_lengths(score=score, correct=correct)
     if np.isnan(score).any():
         raise ArgumentError("score has NaN; give every prediction a score")
-    order = np.argsort(-score, kind="stable")
-    ranked = score[order]
-    last = np.append(np.flatnonzero(ranked[1:] != ranked[:-1]), len(ranked) - 1)
-    return RiskCoverage(ranked[last].astype(np.float64), last + 1, np.cumsum(~correct[order])[last], len(ranked))
+    threshold, answered, wrong = threshold_curve(score, np.ones(len(score), np.int64), ~correct)
+    return RiskCoverage(threshold, answered, wrong, len(score))
 
 
 def aurc(score: Scores, correct: Bool[np.ndarray, " images"]) -> float:
@@ -123,8 +139,8 @@ def aurc_draws(
         resamples: how many.
         seed: of the draws.
     """
-    rng, n = np.random.default_rng(seed), len(score)
-    rows = (rng.integers(0, n, n) for _ in range(resamples))
+    index = np.arange(len(score))
+    rows = (np.repeat(index, row) for counts in draw_counts(len(score), resamples, seed) for row in counts)
     return np.array([_area(risk_coverage(score[row], correct[row])) for row in rows])
 
 
@@ -217,5 +233,5 @@ def auroc_draws(
     Scores of the same images get the same resamples: differences are paired. Args as of `auroc`.
     """
     wins, rng = _wins(known, unknown), np.random.default_rng(seed)
-    rows, columns = (rng.multinomial(n, np.full(n, 1 / n), resamples) / n for n in wins.shape)
+    rows, columns = (np.concatenate(list(draw_counts(n, resamples, rng))) / n for n in wins.shape)
     return np.asarray(((rows @ wins) * columns).sum(1))

@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,9 +10,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogFormatter, LogLocator
 
+from faircontext.metrics.bootstrap import average_interval
 from faircontext.metrics.calibration import Reliability
 from faircontext.metrics.scores import Comparison, average_difference
-from faircontext.metrics.stats import Interval, average_interval, wilson_interval
+from faircontext.metrics.stats import Interval, wilson_interval
 from faircontext.report import style
 from faircontext.report.paper import dataset_title
 from faircontext.report.style import BLACK, BLUE, COLUMN, GREY, PAGE, FigureResult, forest, interval_columns, new_figure
@@ -203,8 +204,8 @@ def _draw_bins(axis: Axes, bins: Reliability) -> None:
 
 
 _SHARED = (
-    "seconds are those of the runs, where the first method that uses features pays for all that share them, so that "
-    "the front favours the others; costs.json has comparable ones"
+    "seconds are those of runs of an earlier version, where the first method that uses features pays for all that "
+    "share them, so that the front favours the others; run them again, or measure costs.json"
 )
 
 
@@ -216,7 +217,7 @@ def draw_pareto(group: RunGroup, sidecars: Sidecars) -> FigureResult | str:
     costs = {cost.method: cost for cost in reversed(sidecars.costs) if cost.backbone == group.settings.backbone}
     if not (measured := bool(costs)):
         costs = {name: Cost(name, "", _mean_seconds(group, name)) for name in methods}
-        warnings.append(_SHARED)
+        warnings += [_SHARED] if any(np.isnan(s).any() for s in _shared_seconds(group, methods)) else []
     # A log axis has no room for nothing: a clock that did not tick tells no cost.
     drawn = [name for name in methods if name in costs and costs[name].seconds_mean > 0]
     warnings += [f"{method} is left out: its cost is not known" for method in methods if method not in drawn]
@@ -235,9 +236,15 @@ def draw_pareto(group: RunGroup, sidecars: Sidecars) -> FigureResult | str:
 
 
 def _mean_seconds(group: RunGroup, method: str) -> float:
-    """Return the mean seconds of a method's predictions, images of all runs weighing the same."""
-    seconds = [result.seconds for result in group.row(method).values() if not result.predictions_only]
+    """Return the mean seconds of a method's predictions with what they share, images of all runs weighing the same."""
+    results = [result for result in group.row(method).values() if not result.predictions_only]
+    seconds = [result.seconds + np.nan_to_num(result.shared_seconds) for result in results]
     return float(np.mean(np.concatenate(seconds))) if seconds else 0.0
+
+
+def _shared_seconds(group: RunGroup, methods: Sequence[str]) -> Iterator[np.ndarray]:
+    results = (result for name in methods for result in group.row(name).values() if not result.predictions_only)
+    return (result.shared_seconds for result in results)
 
 
 def pareto_front(costs: list[float], accuracies: list[float]) -> list[int]:
@@ -256,7 +263,7 @@ def _pareto_figure(subtitle: str, rows: Sequence[Row], measured: bool) -> Figure
     axes = figure.subplots(1, 1 + memory, squeeze=False)[0]
     labels = {"seconds": "seconds per image (log scale)", "peak_memory_mb": "peak memory (MB)"}
     for axis, (key, label) in zip(axes, labels.items(), strict=False):
-        axis.set_xlabel(label if measured else f"{label}\nshared features count for their first user only")
+        axis.set_xlabel(label if measured else f"{label}\nof the runs, shared work included")
         _draw_costs(axis, [row for row in rows if row[key]], key)
     axes[0].set_ylabel(f"top-1 accuracy (%), 95%\n{_images_of(rows[0])}")
     return figure

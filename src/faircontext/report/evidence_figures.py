@@ -10,8 +10,9 @@ from jaxtyping import Float
 from matplotlib.axes import Axes
 
 from faircontext.errors import counted
+from faircontext.metrics.bootstrap import bootstrap_mean, bootstrap_means, clustered_correlation
 from faircontext.metrics.scores import COMPOSED_WEIGHT, reconstruction_bound
-from faircontext.metrics.stats import Interval, bootstrap_mean, bootstrap_means, clustered_correlation
+from faircontext.metrics.stats import Interval
 from faircontext.report import style
 from faircontext.report.paper import dataset_title, read_reported
 from faircontext.report.pictures import StoredImage, choose_stored, common_map, draw_evidence, resized, unique_map

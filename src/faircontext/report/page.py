@@ -137,7 +137,10 @@ def _panels_of(group_index: int, group: TableGroup) -> Iterator[RunImages]:
 
 
 _IMAGE_COLUMNS = ("path", "label_index", "zero_shot_index", "index")
-_COLUMNS = (*_IMAGE_COLUMNS, "confidence", "votes", "fallback")
+_COLUMNS = (*_IMAGE_COLUMNS, "confidence", "votes", "fallback", "prediction")
+
+_LEAST_SURE = 60
+"""So many images without a label, those that the page shows first, get pictures before others."""
 
 
 def _panel(run: Run, methods: Sequence[str], head: dict[str, Any]) -> RunImages:
@@ -164,7 +167,17 @@ def _panel(run: Run, methods: Sequence[str], head: dict[str, Any]) -> RunImages:
     keys = [(place, path) for path in positions]
     signs = zip(*(columns["outcome"] for columns in predictions.values()), strict=True)
     changed = {OUTCOMES["fixed"], OUTCOMES["broke"]}
-    return RunImages(run, keys, {key for key, row in zip(keys, signs, strict=True) if changed & {*row}}, data)
+    first = {key for key, row in zip(keys, signs, strict=True) if changed & {*row}}
+    for predicted in predictions.values():
+        first |= {keys[position] for position in _least_sure(predicted)}
+    return RunImages(run, keys, first, data)
+
+
+def _least_sure(columns: Mapping[str, Any]) -> list[int]:
+    """Return the positions of the images without a label that a method is least sure of."""
+    unlabelled = [position for position, sign in enumerate(columns["outcome"]) if sign == OUTCOMES["unlabelled"]]
+    sure = columns["confidence"] or [0] * len(columns["outcome"])
+    return sorted(unlabelled, key=lambda position: sure[position] or 0)[:_LEAST_SURE]
 
 
 def _predictions(
@@ -173,8 +186,8 @@ def _predictions(
     """Return a method's columns over the images of a panel, None for a column of nothing."""
     n = len(positions)
     columns: dict[str, Any] = {"answers": [-1] * n, "confidence": [None] * n, "votes": [None] * n}
-    outcomes, fallbacks, fallback_of = ["."] * n, [""], [0] * n
-    for path, label, zero_shot, index, confidence, votes, fallback in rows:
+    outcomes, fallbacks, fallback_of, withheld = ["."] * n, [""], [0] * n, list[int]()
+    for path, label, zero_shot, index, confidence, votes, fallback, prediction in rows:
         if index is None:
             continue
         position = positions[path]
@@ -185,11 +198,12 @@ def _predictions(
         if fallback and fallback not in fallbacks:
             fallbacks.append(fallback)
         fallback_of[position] = fallbacks.index(fallback or "")
+        withheld += [] if prediction else [position]
     for name in ("confidence", "votes"):
         if all(value is None for value in columns[name]):
             columns[name] = None
     columns["fallback"] = {"names": fallbacks, "indices": fallback_of} if len(fallbacks) > 1 else None
-    return columns | {"outcome": "".join(outcomes)}
+    return columns | {"outcome": "".join(outcomes), "withheld": withheld}
 
 
 def outcome_of(prediction: int, zero_shot: int, label: int | None) -> str:
@@ -227,6 +241,7 @@ def _section(index: int, group: TableGroup) -> dict[str, Any]:
         "settings": _settings(group),
         "runs": _runs_table(runs),
         "n_runs": len(runs),
+        "labelled": any(result.n for results in group.results.values() for result in results.values()),
         "pooled": pooled_table(group),
         "pooled_methods": [method for method in group.methods if group.row(method)],
         "sets": sets,

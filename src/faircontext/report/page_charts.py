@@ -59,10 +59,11 @@ def _figures(group: TableGroup, method: str) -> Iterator[tuple[str, Figure, str]
     if (pooled := pooled_comparison(comparisons.values())) is not None:
         rows = [gain_row(name, one.difference, one) for name, one in comparisons.items() if one is not None]
         rows.sort(key=lambda row: -row["gain"])
-        rows.append(gain_row("all images together", pooled.difference, pooled))
+        if several := len(rows) > 1:
+            rows.append(gain_row("all images together", pooled.difference, pooled))
         gain = TOP1.show(pooled.difference, sign=True)
         caption = f"Gain of {title} over zero-shot, by data set: {gain} points over all images, with 95% intervals."
-        yield "g", gains_figure(f"{title} less zero-shot", backbone, rows, True), caption
+        yield "g", gains_figure(f"{title} less zero-shot", backbone, rows, several), caption
     bases = [base for result in results.values() if (base := result.zero_shot) is not None]
     both = {"zero_shot": bases, method: list(results.values())}
     if curves := {name: bins for name, own in both.items() if (bins := pooled_bins(own)) is not None}:

@@ -8,8 +8,9 @@ import numpy as np
 from jaxtyping import Int
 from matplotlib.figure import Figure
 
+from faircontext.metrics.bootstrap import percentile_interval
 from faircontext.metrics.selective import RiskCoverage, aurc, aurc_draws, risk_coverage
-from faircontext.metrics.stats import Interval, percentile_interval
+from faircontext.metrics.stats import Interval
 from faircontext.report.style import COLUMN, FigureResult, colours_of, interval_columns, new_figure
 from faircontext.runs.groups import RunGroup, method_title
 from faircontext.runs.results import Result

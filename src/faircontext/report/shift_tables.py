@@ -13,8 +13,9 @@ import numpy as np
 from jaxtyping import Bool, Int
 
 from faircontext.errors import ArgumentError
+from faircontext.metrics.bootstrap import bootstrap_mean, nan_if_constant
 from faircontext.metrics.corruption import Outcomes, mean_corruption_error
-from faircontext.metrics.stats import Accuracy, Interval, bootstrap_mean, known_ends
+from faircontext.metrics.stats import Accuracy, Interval
 from faircontext.report.paper import TableGroup, dataset_title, settings_record
 from faircontext.report.render import Cell, Table
 from faircontext.report.table_metrics import MISSING, TOP1
@@ -212,7 +213,7 @@ def _mean(runs: ShiftedRuns, datasets: Sequence[str], method: str) -> _Mean | No
     difference = error = None
     if other and len(next(iter(other.values()))) == len(correct):
         if method != "zero_shot":
-            difference = known_ends(bootstrap_mean(correct - np.mean([*other.values()], axis=0)))
+            difference = nan_if_constant(bootstrap_mean(correct - np.mean([*other.values()], axis=0)))
         error = mean_corruption_error(_outcomes(own), _outcomes(other))
     return _Mean(len(correct), bootstrap_mean(correct), difference, error)
 

@@ -86,6 +86,7 @@ def _costs(found: StreamResult) -> dict[str, Any]:
         "seen_before": "" if isnan(found.seen_before) else found.seen_before,
         "state_mb": "" if size is None else size,
         "seconds": found.seconds,
+        "shared_seconds": "" if isnan(found.shared_seconds) else found.shared_seconds,
         "backward_passes": "" if passes is None else passes,
         "mark": TUNED if found.tuned else "",
     }

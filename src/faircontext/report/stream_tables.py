@@ -193,13 +193,14 @@ def _accuracies(block: StreamBlock, scopes: Sequence[str]) -> Table:
         title=f"Methods with a memory: {block.title}",
         columns=(
             *("Data set", "Method", "Orders", "n", "Mean top-1 [95%]", "SD of orders", "Min to max"),
-            *("Images seen before", "State (MB)", "s/image", "Backward passes"),
+            *("Images seen before", "State (MB)", "s/image", "Shared s/image", "Backward passes"),
         ),
         rows=tuple(rows),
         footnotes=(
             "Percent: the mean over orders of the same images, with Wilson's interval of the images, and the standard "
             "deviation, the least and the most of the orders. Images seen before are a mean; the state is the largest "
-            "at the end of a stream; seconds are without encoding; backward passes are of an image.",
+            "at the end of a stream; seconds are its own, without shared work such as encoding; backward "
+            "passes are of an image.",
             *_notes(block),
         ),
         text_columns=2,
@@ -214,7 +215,7 @@ def _zero_shot(block: StreamBlock, scope: str, found: StreamResult) -> tuple[Cel
         return None
     accuracy = accuracy_over_orders(pair[1][:1])
     cells = (_scope_title(scope), method_title("zero_shot"), MISSING, f"{accuracy.n:,}", TOP1.show(accuracy.mean))
-    return tuple(map(Cell, (*cells, MISSING, MISSING, "0", MISSING, MISSING, "0")))
+    return tuple(map(Cell, (*cells, MISSING, MISSING, "0", MISSING, MISSING, MISSING, "0")))
 
 
 def _facts(found: StreamResult) -> list[str]:
@@ -230,6 +231,7 @@ def _facts(found: StreamResult) -> list[str]:
         MISSING if isnan(found.seen_before) else f"{found.seen_before:,.1f}",
         MISSING if size is None else f"{size:,.1f}" if size >= 1 else f"{size:.2g}",
         f"{found.seconds:.4f}",
+        MISSING if isnan(found.shared_seconds) else f"{found.shared_seconds:.4f}",
         MISSING if passes is None else f"{passes:g}",
     ]
 

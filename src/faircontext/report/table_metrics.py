@@ -10,10 +10,11 @@ from math import isnan, nan
 import numpy as np
 from jaxtyping import Bool, Float
 
+from faircontext.metrics.bootstrap import average_interval, nan_if_constant, percentile_interval
 from faircontext.metrics.calibration import expected_calibration_error
 from faircontext.metrics.scores import Comparison, average_difference, brier_scores, log_losses
 from faircontext.metrics.selective import aurc, aurc_draws
-from faircontext.metrics.stats import Interval, average_interval, known_ends, percentile_interval, wilson_interval
+from faircontext.metrics.stats import Interval, wilson_interval
 from faircontext.runs.results import Result
 
 __all__ = ["METRICS", "MISSING", "TOP1", "Metric"]
@@ -102,7 +103,7 @@ class Metric:
         if self.counts:
             return average_difference([(self.score(own), self.score(base)) for own, base in pairs], self._resamples)
         scores = [self.score(own).astype(np.float64) - self.score(base) for own, base in pairs]
-        return known_ends(average_interval(scores, resamples=self._resamples))
+        return nan_if_constant(average_interval(scores, resamples=self._resamples))
 
     def _drawn(self, result: Result, seed: int) -> Float[np.ndarray, " resamples"]:
         return np.full(1, nan) if self.draws is None else self.draws(result, seed)

@@ -9,8 +9,9 @@ import pyarrow.compute as pc
 
 from faircontext.datasets.collages import cells_of
 from faircontext.errors import ArgumentError
+from faircontext.metrics.bootstrap import CorrelationKind, bootstrap_mean, clustered_correlation
 from faircontext.metrics.scores import reconstruction_bound
-from faircontext.metrics.stats import CorrelationKind, Interval, bootstrap_mean, clustered_correlation
+from faircontext.metrics.stats import Interval
 from faircontext.runs.records import AnalysisRow
 from faircontext.runs.store import Run
 from faircontext.types import read_diagnostics

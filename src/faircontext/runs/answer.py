@@ -21,7 +21,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from faircontext.backbones.base import ROW_MULTIPLE
-from faircontext.datasets.image_tables import SEPARATOR
+from faircontext.datasets.label_encoder import SEPARATOR
 from faircontext.episode import Episode
 from faircontext.errors import FeatureError
 from faircontext.explore import scores
@@ -185,20 +185,21 @@ def answer_prepared(
             batch = _Batch(read)
             for index, episode in enumerate(read):
                 episode.encode_z(partial(batch.row, index))
-    shared = (time.perf_counter() - begin) / len(chunk)
+    together = (time.perf_counter() - begin) / len(chunk)
     for (question, image), current in zip(chunk, episodes, strict=True):
         item, methods = question.item, question.methods
-        error, seconds, begin = image.error, image.seconds + shared, time.perf_counter()
+        error, shared, begin = image.error, image.seconds + together, time.perf_counter()
         true = item.labels if item.label is None else (item.label,)
         row = Row(item.name, SEPARATOR.join(question.labels.names[index] for index in true or ()))
         if current is not None:
+            current.count_views(image.view_seconds)
             try:
-                answered = _answer(current, methods, row, item.label, seconds, streams)
+                answered = _answer(current, methods, row, item.label, shared, streams)
                 yield replace(answered, labels=item.labels, warnings=image.warnings)
                 continue
             except FeatureError as caught:
-                error, seconds = str(caught), seconds + time.perf_counter() - begin
-        rows = tuple(replace(row, method=name, error=error, seconds=seconds) for name in methods)
+                error, shared = str(caught), shared + time.perf_counter() - begin
+        rows = tuple(replace(row, method=name, error=error, shared_seconds=shared) for name in methods)
         yield AnsweredImage(rows, warnings=image.warnings, label=item.label, labels=item.labels)
 
 
@@ -212,16 +213,15 @@ def _answer(
     methods: Mapping[str, Method],
     row: Row,
     label: int | None,
-    seconds: float,
+    shared: float,
     streams: Streams | None,
 ) -> AnsweredImage:
     """Answer one image; raise `FeatureError` where zero-shot has no prediction."""
-    made: dict[Method, tuple[Prediction | str, float]] = {}
+    made: dict[Method, tuple[Prediction | str, float, float]] = {}
     for method in sorted([*methods.values(), _ZERO_SHOT], key=_rank):
         if method not in made:
-            begin, outcome = time.perf_counter(), _try(method, episode, streams)
-            made[method], seconds = (outcome, time.perf_counter() - begin + seconds), 0.0
-    names, (reference, _) = episode.labels.names, made[_ZERO_SHOT]
+            made[method] = episode.ledger.measure(partial(_try, method, episode, streams))
+    names, (reference, *_) = episode.labels.names, made[_ZERO_SHOT]
     if isinstance(reference, str):
         raise FeatureError(reference)
     predictions = tuple(
@@ -238,6 +238,7 @@ def _answer(
             method=name,
             fallback=prediction.fallback or "",
             seconds=made[method][1],
+            shared_seconds=shared + made[method][2],
         )
         for (name, method), prediction in zip(methods.items(), predictions, strict=True)
     )

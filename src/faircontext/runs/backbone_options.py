@@ -32,6 +32,8 @@ class BackboneOptions(DeviceOptions):
     """Which weights of a checkpoint with several are taken, for example model_ema; else those not averaged."""
     adapter: Path | None = None
     """Folder of a LoRA that peft wrote, which is merged into the weights (pip install 'faircontext[checkpoints]')."""
+    preprocess: str | None = None
+    """How pictures are prepared for weights from a file: a tag, clip, or a file as open_clip_config.json."""
     precision: str = "auto"
     """Of the image tower: auto (bf16 where the processor computes in it), fp32, bf16 or fp16."""
     engine_image: Literal["auto", "torch", "openvino"] = "auto"
@@ -52,11 +54,12 @@ class BackboneOptions(DeviceOptions):
             batch_size=self.batch_size,
             resize_positions=self.resize_positions,
             weights_key=self.weights_key,
+            preprocess=self.preprocess,
             adapter=None if self.adapter is None else str(self.adapter),
         )
 
     def facts_of_weights(self) -> dict[str, Any]:
         """Return what records say of the choice of weights."""
-        given = {"weights_key": self.weights_key, "adapter": self.adapter}
+        given = {"weights_key": self.weights_key, "adapter": self.adapter, "preprocess": self.preprocess}
         chosen = {name: str(value) for name, value in given.items() if value is not None}
         return {"resize_positions": self.resize_positions, **chosen}

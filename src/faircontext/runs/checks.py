@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from faircontext.errors import ArgumentError, and_more, reason_of
 from faircontext.metrics.checks import ROUNDING
-from faircontext.runs.records import SCHEMA_VERSION, is_analysis, to_numpy
+from faircontext.runs.records import LATER_COLUMNS, SCHEMA_VERSION, is_analysis, to_numpy
 
 __all__ = ["check_positions", "check_rows", "check_same", "check_same_origin", "differing", "read_document"]
 
@@ -220,7 +220,7 @@ def _ranges(config: Mapping[str, Any]) -> Iterator[_Range]:
     yield _Range(indices, 0, classes - 1, f"between 0 and {classes - 1}, since there are {classes:,} classes")
     probabilities = ("confidence", "label_probability", "probability_norm", "top5_probabilities")
     yield _Range(probabilities, -ROUNDING, 1 + ROUNDING, "between 0 and 1")
-    yield _Range(("seconds",), 0, sys.float_info.max, "at least 0")
+    yield _Range(("seconds", "shared_seconds"), 0, sys.float_info.max, "at least 0")
 
 
 _OF_METHODS = ("confidence", "label_index", "label_probability", "probability_norm")
@@ -259,7 +259,7 @@ def check_rows(file: Path, config: Mapping[str, Any], rows: pa.Table) -> None:
 
 def _impossible(config: Mapping[str, Any], rows: pa.Table) -> Iterator[tuple[int, str]]:
     """Yield row and, in words, the fault of values that no run writes."""
-    free = {"votes", *(_OF_ONE_LABEL if "multi_label" in config else ())}
+    free = {"votes", *LATER_COLUMNS, *(_OF_ONE_LABEL if "multi_label" in config else ())}
     for name in (name for name in rows.column_names if name not in free and rows[name].null_count):
         absent = rows[name].is_null()
         if name in _OF_ANSWERS:

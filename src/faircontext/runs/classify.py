@@ -27,7 +27,7 @@ from faircontext.runs.options import Say
 from faircontext.runs.orders import choose, parse_shard
 from faircontext.runs.plan import Plan, plan_of
 from faircontext.runs.prepare import Item
-from faircontext.runs.records import Record, split_methods
+from faircontext.runs.records import Record, Row, row_name, split_methods
 from faircontext.runs.runner import Engine, carry_out_in, describe_engine, engine_of
 from faircontext.runs.setup import Setup
 from faircontext.runs.shift_options import check_shift, facts_of_shift
@@ -259,7 +259,7 @@ def _name_of(inputs: Sequence[str]) -> str:
 def _export(options: ClassifyOptions, plan: Plan, folder: Path, warn: Say) -> Totals:
     """Count what a run holds, say it, and write files of answers from it."""
     run = Run(folder, {"config": plan.config})
-    asked = [*plan.setup.methods] if options.method == "all" else split_methods(options.method)
+    asked = [*plan.setup.methods] if options.method == "all" else [*map(row_name, split_methods(options.method))]
     setup = replace(plan.setup, methods={label: plan.setup.methods[label] for label in asked})
     totals = totals_of(setup, asked)
     files = options.csv or options.json or options.stored
@@ -298,30 +298,36 @@ def _until_unreadable(stream: Iterator[AnsweredImage], strict: bool) -> Iterator
 
 def _with_progress(answers: Iterator[AnsweredImage], total: int, setup: Setup) -> Iterator[AnsweredImage]:
     """Print a line per image, with a progress bar below on a terminal and none in a pipe."""
-    names = [*setup.methods]
-    single = len(names) == 1
-    head = f"{'zero-shot':24} {'prediction':24} {'votes':>5} {'prob.':>6}" if single else _columns(names)
+    several = len(setup.methods) > 1
+    wide = 14 if several else 24
+    beside = not several or "zero_shot" not in setup.methods  # where it is one of several, it has columns of its own
+    titles = setup.methods if several else ("prediction",)
+    head = " ".join(_columns(title, "votes", "prob.", wide) for title in titles)
+    head = f"{'zero-shot':{wide}} " * beside + head
     if setup.label_rule is not None:
         head = f"{'labels and their scores':62}"
     print(f"{head}  image")
     for answered in tqdm(answers, total=total, unit="image", disable=not sys.stderr.isatty(), leave=False):
-        row = answered.rows[0]
-        votes = "" if row.votes is None else str(row.votes)
         if answered.error:
             cells = f"{'unreadable: ' + answered.error:{len(head)}}"
         elif setup.label_rule is not None:
             given = setup.label_rule.given(answered)
             cells = f"{', '.join(f'{name} {score:.2f}' for name, score in given) or '(none)':{len(head)}}"
-        elif single:
-            cells = f"{row.zero_shot:24.24} {row.prediction or NONE:24.24} {votes:>5} {row.confidence:6.3f}"
         else:
-            cells = _columns([row.prediction or NONE for row in answered.rows])
+            cells = f"{answered.rows[0].zero_shot:{wide}.{wide}} " * beside
+            cells += " ".join(_cells_of(row, wide) for row in answered.rows)
         yield answered  # first, so that a row is in its file before anything can go wrong with showing it
         tqdm.write(one_line(f"{cells}  {answered.path}"))
 
 
-def _columns(cells: Sequence[str], width: int = 14) -> str:
-    return " ".join(f"{cell:{width}.{width}}" for cell in cells)
+def _cells_of(row: Row, wide: int) -> str:
+    votes = "" if row.votes is None else str(row.votes)
+    return _columns(row.prediction or NONE, votes, f"{row.confidence:.3f}", wide)
+
+
+def _columns(prediction: str, votes: str, probability: str, wide: int) -> str:
+    """Return the columns of a method in a line."""
+    return f"{prediction:{wide}.{wide}} {votes:>5} {probability:>6}"
 
 
 def _print_run(options: ClassifyOptions, setup: Setup, images: int) -> None:

@@ -114,10 +114,10 @@ def measure(
     for trial in range(-warmup, trials):
         if trial == 0 and device.type == "cuda":
             torch.cuda.reset_peak_memory_stats(device)
-        _wait(device)
+        labels.backbone.wait()
         begin = time.perf_counter()
         method(Episode(images[trial % len(images)], labels, recipe, seed))
-        _wait(device)
+        labels.backbone.wait()
         seconds.append(time.perf_counter() - begin)
     return Efficiency(
         tuple(seconds[warmup:]),
@@ -125,11 +125,3 @@ def measure(
         torch.cuda.max_memory_allocated(device) / 2**20 if device.type == "cuda" else None,
         None if loaded is None else max(0.0, peak_mb() - loaded),
     )
-
-
-def _wait(device: torch.device) -> None:
-    """Wait until a device has done what it was asked for: calls return before."""
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-    elif device.type == "mps":
-        torch.mps.synchronize()

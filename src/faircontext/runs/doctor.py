@@ -10,22 +10,26 @@ import shutil
 import warnings
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
-from importlib.metadata import Distribution, PackageNotFoundError, distribution, version
+from functools import cache
+from importlib import import_module
+from importlib.metadata import Distribution, PackageNotFoundError, distribution, packages_distributions, version
 from pathlib import Path
 from typing import Literal
 from uuid import uuid4
 
 import torch
 from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from faircontext import __version__
 from faircontext.backbones import Backbone, list_backbones, list_pretrained
 from faircontext.backbones.towers import cache_folder, count_damaged
+from faircontext.corruptions import check_library
 from faircontext.datasets.check import Report, check_dataset
 from faircontext.datasets.load import load_dataset
 from faircontext.datasets.spec import CORRUPTED, Dataset, known_name
 from faircontext.episode import Episode
-from faircontext.errors import FairContextError, FairContextWarning, and_more, reason_of
+from faircontext.errors import FairContextError, FairContextWarning, and_more, first_reason, reason_of, silence
 from faircontext.imageio import load_image
 from faircontext.labels import LabelSpace
 from faircontext.methods import ZeroShot
@@ -123,7 +127,7 @@ def _versions(installed: Distribution) -> Iterator[Finding]:
 
 
 def _extras(installed: Distribution) -> Iterator[Finding]:
-    """Look for what each extra brings, by the package's own metadata."""
+    """Look for what each extra brings, by the package's own metadata, and import what is there in full."""
     always = {*map(str, _declared(installed, ""))}
     for extra in installed.metadata.get_all("Provides-Extra") or ():
         if extra in DEVELOPERS:
@@ -139,8 +143,37 @@ def _extras(installed: Distribution) -> Iterator[Finding]:
         if missing or old:
             text = f"{extra} is not installed{' in full' * (len(missing) < len(own))} ({', '.join([*missing, *old])})"
             yield Finding("extras", "note", text, f"if you need it: pip install 'faircontext[{extra}]'")
+        elif problem := next(filter(None, map(_import_problem, own)), ""):
+            yield Finding("extras", "problem", f"{extra} is installed, and cannot be used: {problem}")
         else:
             yield Finding("extras", "ok", extra)
+
+
+def _import_problem(requirement: Requirement) -> str:
+    """Import what a package brings, and return what is wrong and the fix, or nothing."""
+    try:
+        with silence():
+            if requirement.name == "imagecorruptions-imaug":  # knows what is often missing
+                check_library()
+            elif module := _modules().get(canonicalize_name(requirement.name)):
+                import_module(module)
+    except FairContextError as error:
+        return str(error)
+    except Exception as error:  # of whatever a package does when it is imported
+        fix = f"pip install --force-reinstall '{requirement}'"
+        return f"{requirement.name} cannot be imported: {type(error).__name__}: {first_reason(error)}; {fix}"
+    return ""
+
+
+@cache
+def _modules() -> dict[str, str]:
+    """Return the module that each installed package brings, the one of its own name where there are several."""
+    names: dict[str, str] = {}
+    for module, packages in packages_distributions().items():
+        for package in map(canonicalize_name, packages):
+            if package not in names or canonicalize_name(module) == package:
+                names[package] = module
+    return names
 
 
 def _declared(installed: Distribution, extra: str) -> list[Requirement]:

@@ -4,6 +4,7 @@ import json
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
+from math import isnan
 from pathlib import Path
 from typing import Any
 
@@ -160,8 +161,13 @@ def describe_result(result: Result) -> str:
         )
     top5 = Accuracy(int(result.in_top5.sum()), result.n)
     error = expected_calibration_error(result.confidence, result.correct)
-    parts.append(f"top-5 {100 * top5.value:.1f}%, ECE {error:.3f}, {result.seconds.mean():.2f} s per image")
+    parts.append(f"top-5 {100 * top5.value:.1f}%, ECE {error:.3f}, {_time_of(result)}")
     return "; ".join(parts)
+
+
+def _time_of(result: Result) -> str:
+    shared = result.shared_seconds.mean()
+    return f"{result.seconds.mean():.2f} s per image" + ("" if isnan(shared) else f" and {shared:.2f} s shared")
 
 
 def _describe_analyses(run: Run, options: EvaluateOptions) -> Iterator[str]:

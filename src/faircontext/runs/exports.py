@@ -16,7 +16,7 @@ import pyarrow as pa
 import torch
 
 from faircontext import __version__
-from faircontext.datasets.image_tables import SEPARATOR
+from faircontext.datasets.label_encoder import SEPARATOR
 from faircontext.files import to_json, write_whole, writing
 from faircontext.imageio import MAX_PIXELS
 from faircontext.labels import LabelSpace
@@ -170,7 +170,7 @@ class RowWriter(AbstractContextManager["RowWriter"]):
 
     def __init__(self, path: Path, top: int = 0, more: Sequence[str] = ()) -> None:
         self._path, self._top, self._new, self._n = path, top, not path.exists(), 0
-        columns = [*(column.name for column in fields(Row)), *more]
+        columns = [*Row("").cells(), *more]
         columns += [f"top{rank}{end}" for rank in range(1, top + 1) for end in ("", "_probability")]
         with writing(path), ExitStack() as stack:
             self._file = path.open("w", encoding="utf-8", errors="backslashreplace", newline="")

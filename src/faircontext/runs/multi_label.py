@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from faircontext.datasets.image_tables import SEPARATOR
+from faircontext.datasets.label_encoder import SEPARATOR
 from faircontext.errors import ArgumentError, LabelError, counted
 from faircontext.metrics.multi_label import score_of
 from faircontext.names import read_labels

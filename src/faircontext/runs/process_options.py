@@ -19,7 +19,7 @@ class ProcessOptions(DeviceOptions):
     """Processes that read images ahead (default: none on a CPU); with --engine ray, models that answer; auto: on a CPU,
     as many models that answer as there is room for."""
     threads: int | None = None
-    """Of a model, on a CPU; default: PyTorch's own, with --workers auto one."""
+    """Of a model, on a CPU, at most as many as processors; default: PyTorch's own, with --workers auto one."""
     engine: Literal["local", "ray"] = "local"
     """local, or ray: models on a Ray cluster, the one that RAY_ADDRESS names or this machine."""
 
@@ -35,12 +35,15 @@ class ProcessOptions(DeviceOptions):
 
     def check_processes(self) -> None:
         """Raise `FairContextError` where a number cannot be used here, or a Ray cluster cannot be reached."""
-        workers, usable = self.count_of_workers or 0, usable_processors()
-        check_minimum("threads", 1 if self.threads is None else self.threads, 1)
-        check_minimum("workers", workers, 0)
-        if self.engine == "local" and workers > usable:
-            allowed = f"{counted(usable, 'processor')}"
-            raise ArgumentError(f"workers={workers} is not possible; this process may use {allowed}")
+        usable = usable_processors()
+        for name, count, least in (("threads", self.threads, 1), ("workers", self.count_of_workers, 0)):
+            if count is None:
+                continue
+            check_minimum(name, count, least)
+            # A cluster has room for more workers; its actors have the threads of this process.
+            if count > usable and (name == "threads" or self.engine == "local"):
+                allowed = counted(usable, "processor")
+                raise ArgumentError(f"{name}={count} is not possible; this process may use {allowed}")
         if self.engine == "ray":
             check_address()
 

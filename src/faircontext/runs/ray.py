@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from faircontext.backbones.base import ROW_MULTIPLE
-from faircontext.errors import ArgumentError, FairContextError
+from faircontext.errors import ArgumentError, FairContextError, counted
 from faircontext.runs.plan import Plan
 from faircontext.runs.processes import Answerer, Build, uses_views
 from faircontext.runs.ray_address import ADDRESS, check_address
@@ -25,6 +25,9 @@ __all__ = ["answer_on_ray", "cause_of", "connect"]
 
 FEW = 4
 """Images that an actor takes at once where methods use views; what is lost with it."""
+
+_FOLDER = "RAY_TMPDIR"
+"""Variable of the environment that names the folder for Ray's sockets and logs, in place of TMPDIR."""
 
 _ARRAYS = ("probabilities", "cosines", "embedding", "label_logits")
 
@@ -39,7 +42,7 @@ def answer_on_ray(plan: Plan, positions: Sequence[int], build: Build, workers: i
         workers: actors at most; None for as many as the cluster has processors (or GPUs) for.
 
     Raises:
-        ArgumentError: Ray is not installed, or an actor's plan is another one.
+        ArgumentError: Ray is not installed, no machine has room for an actor, or an actor's plan is another one.
         FairContextError: the cluster failed.
     """
     try:
@@ -50,8 +53,8 @@ def answer_on_ray(plan: Plan, positions: Sequence[int], build: Build, workers: i
     backbone = plan.setup.labels.backbone
     threads, gpus = torch.get_num_threads(), int(backbone.device.type == "cuda")
     _start(ray)
-    room = ray.cluster_resources().get("GPU" if gpus else "CPU", 1) // (1 if gpus else threads)
-    actors = max(1, int(room) if workers is None else min(int(room), workers))
+    room = _room(ray, threads, gpus)
+    actors = room if workers is None else max(1, min(room, workers))
     size = FEW if uses_views(plan) else ROW_MULTIPLE
     rows = ray.data.from_items([{"position": position} for position in positions]).map_batches(
         _Actor,
@@ -92,13 +95,26 @@ def connect(ray: Any, processors: int, store_mb: int) -> bool:
     try:
         ray.init(log_to_driver=False, logging_level=logging.ERROR, **(here if own else {}))
     except Exception as error:  # Ray has no class of its own for all that can be wrong
-        raise FairContextError(f"Ray cannot be started or reached: {cause_of(error)}") from None
+        cause = cause_of(error)
+        if "AF_UNIX path length" in cause:  # of its sockets, which lie in the folder for temporary files
+            cause += f"; set {_FOLDER} to a folder with a short path, such as /tmp"
+        raise FairContextError(f"Ray cannot be started or reached: {cause}") from None
     return own
 
 
 def cause_of(error: Exception) -> str:
     """Return the last line of what Ray says, which is the cause."""
     return (str(error).strip() or type(error).__name__).splitlines()[-1]
+
+
+def _room(ray: Any, threads: int, gpus: int) -> int:
+    """Return how many actors the cluster has room for; Ray would wait for ever for a machine that it does not have."""
+    kind, needed, of = ("GPU", gpus, "device=cuda") if gpus else ("CPU", threads, f"threads={threads}")
+    sizes = [int(node["Resources"].get(kind, 0)) for node in ray.nodes() if node["Alive"]]
+    if (room := sum(size // needed for size in sizes)) < 1:
+        most = counted(max(sizes, default=0), "GPU" if gpus else "processor")
+        raise ArgumentError(f"{of} is not possible; the largest machine of the Ray cluster has {most}")
+    return room
 
 
 def _start(ray: Any) -> None:

@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 __all__ = [
     "ANALYSES",
     "FORMER_COLUMNS",
+    "LATER_COLUMNS",
     "METHOD_TITLES",
     "MULTI_LABEL_SCHEMA",
     "SCHEMA",
@@ -24,6 +25,7 @@ __all__ = [
     "is_analysis",
     "method_of",
     "method_title",
+    "row_name",
     "shift_of",
     "split_methods",
     "to_numpy",
@@ -37,11 +39,16 @@ SCHEMA_VERSION = 2
 FORMER_COLUMNS: Mapping[str, str] = {"warnings": "notes"}
 """What columns are called in runs of schema version 1."""
 
+LATER_COLUMNS = frozenset({"shared_seconds"})
+"""Columns that runs of earlier versions lack; they are null there."""
+
 ANALYSES = frozenset(
     {"ambiguity", "decomposition", "entropy", "evidence", "gallery", "margin", "pointing", "stability"}
 )
 """Names of `faircontext.analysis`, known here without importing it: tables need no model."""
 
+ROWS_AS: Mapping[str, str] = {"fcl_variants": "fcl"}
+"""Hidden methods, whose rows are those of the method that they extend: it had their settings in earlier versions."""
 
 METHOD_TITLES = {
     "zero_shot": "Zero-shot",
@@ -72,6 +79,12 @@ def method_of(label: str) -> str:
 def variant_of(label: str) -> str:
     """Return the variant of a label, `50` of `fcl-50`; empty for the method itself."""
     return label.partition("-")[2]
+
+
+def row_name(label: str) -> str:
+    """Return what rows call a method that is asked for: `fcl_variants-mean` is there the variant `mean` of `fcl`."""
+    name = method_of(label)
+    return ROWS_AS.get(name, name) + label[len(name) :]
 
 
 def split_methods(word: str) -> list[str]:
@@ -116,7 +129,9 @@ class Row:
         method: the method's name.
         fallback: why the method answered with less than its full procedure, or empty.
         error: why the file is unreadable, or empty; then there is no prediction.
-        seconds: time that the method took; the first one also pays for reading, views and features, which all share.
+        seconds: time that the method took itself, without what methods of a run share.
+        shared_seconds: time of the shared work that it uses, whichever method came first: reading, views, features,
+            masked images. None in rows of earlier versions, whose `seconds` of the first method have it.
     """
 
     path: str
@@ -129,10 +144,14 @@ class Row:
     fallback: str = ""
     error: str = ""
     seconds: float = 0.0
+    shared_seconds: float | None = None
 
     def cells(self) -> dict[str, Any]:
-        """Return the row as it is written: six decimals of a probability, three of seconds, nothing for None."""
-        cells = asdict(self)
+        """Return the row as a CSV file has it: six decimals of a probability, three of seconds, nothing for None.
+
+        `shared_seconds` is in runs and JSON alone: the columns of the file are fixed.
+        """
+        cells = {name: value for name, value in asdict(self).items() if name not in LATER_COLUMNS}
         cells["votes"] = "" if self.votes is None else self.votes
         cells["confidence"] = "" if self.confidence is None else f"{self.confidence:.6f}"
         cells["seconds"] = f"{self.seconds:.3f}"

@@ -41,7 +41,8 @@ class Result:
         confidence: probability of the prediction.
         label_probability: probability of the true class.
         probability_norm: sum of the squared probabilities.
-        seconds: that the method took.
+        seconds: that the method took itself.
+        shared_seconds: of what it shares with others; NaN in runs of earlier versions, see `Row`.
         fallbacks: how many predictions were made with less than the method's full procedure.
         unreadable: how many files have no prediction.
         unlabelled: how many images have a prediction and no label.
@@ -60,6 +61,7 @@ class Result:
     label_probability: Float[np.ndarray, " images"]
     probability_norm: Float[np.ndarray, " images"]
     seconds: Float[np.ndarray, " images"]
+    shared_seconds: Float[np.ndarray, " images"]
     fallbacks: int = 0
     unreadable: int = 0
     unlabelled: int = 0
@@ -167,7 +169,7 @@ def read_results(run: Run) -> list[Result]:
     return [results[method] for method in methods if method in results]
 
 
-_NUMBERS = ("confidence", "label_probability", "probability_norm", "seconds")
+_NUMBERS = ("confidence", "label_probability", "probability_norm", "seconds", "shared_seconds")
 
 _TEXTS = ("method", "error", "prediction", "fallback")
 _COLUMNS = [*_TEXTS, "position", "label_index", "index", "zero_shot_index", "top5", *_NUMBERS]

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 from faircontext.errors import ArgumentError
 from faircontext.files import replacing
 from faircontext.runs.checks import check_positions, check_rows
-from faircontext.runs.records import FORMER_COLUMNS, SCHEMA, to_numpy
+from faircontext.runs.records import FORMER_COLUMNS, LATER_COLUMNS, SCHEMA, to_numpy
 
 __all__ = [
     "BUCKET_ROWS",
@@ -59,9 +59,14 @@ def batches_of(files: Iterable[Path], columns: Sequence[str] | None = None) -> I
                 schema = _schema_of(file, parquet.schema_arrow)
                 names = schema.names if columns is None else [*columns]
                 wanted = pa.schema([schema.field(name) for name in names])
-                there = _names_in(parquet.schema_arrow, names)
-                for batch in parquet.iter_batches(BUCKET_ROWS, columns=there):
-                    yield pa.Table.from_batches([batch]).select(there).rename_columns(names).cast(wanted)
+                there = dict(zip(_names_in(parquet.schema_arrow, names), names, strict=True))
+                lacking = LATER_COLUMNS.intersection(there) - {*parquet.schema_arrow.names}
+                held = [name for name in there if name not in lacking]
+                for batch in parquet.iter_batches(BUCKET_ROWS, columns=held):
+                    rows = pa.Table.from_batches([batch]).select(held)
+                    for name in lacking:
+                        rows = rows.append_column(name, pa.nulls(len(rows)))
+                    yield rows.select([*there]).rename_columns(names).cast(wanted)
         except (OSError, pa.ArrowException) as error:
             raise _unreadable(file, error) from None
 
@@ -69,7 +74,7 @@ def batches_of(files: Iterable[Path], columns: Sequence[str] | None = None) -> I
 def _schema_of(file: Path, present: pa.Schema) -> pa.Schema:
     """Return the columns of a file with the types that rows have; others than theirs may follow."""
     columns = _names_in(present, SCHEMA.names)
-    if absent := [name for name in columns if name not in present.names]:
+    if absent := [name for name in columns if name not in present.names and name not in LATER_COLUMNS]:
         raise ArgumentError(f"{file}: has no column {absent[0]}; delete it and go on with --resume")
     return pa.schema([*SCHEMA, *(field for field in present if field.name not in columns)])
 

@@ -97,8 +97,13 @@ class StreamResult:
 
     @property
     def seconds(self) -> float:
-        """Mean time of an answer, without encoding."""
+        """Mean time of an answer that the method took itself, without encoding."""
         return float(np.concatenate([result.seconds for result in self.all]).mean())
+
+    @property
+    def shared_seconds(self) -> float:
+        """Mean time of the work that it shares with other methods; NaN where a run of an earlier version has none."""
+        return float(np.concatenate([result.shared_seconds for result in self.all]).mean())
 
     def cost(self, name: str) -> float | None:
         """Return the largest of a number that runs record of their states, None where one has not."""

@@ -47,6 +47,7 @@ class Totals:
         for row in answered.rows:
             self._fallbacks += bool(row.fallback) and not row.fallback.startswith(WITHHELD)
             self._seconds += row.seconds
+        self._seconds += max((row.shared_seconds or 0.0 for row in answered.rows), default=0.0)
         # An unreadable file has no prediction.
         for label, prediction, row in zip(self._tallies, answered.predictions, answered.rows, strict=False):
             withheld = is_withheld(row)
@@ -58,6 +59,9 @@ class Totals:
 
     def add_rows(self, rows: pa.Table) -> None:
         """Count stored rows; those of other methods are left out."""
+        asked = rows.filter(pc.is_in(rows["method"], pa.array([*self._tallies])))
+        shared = asked.group_by("position").aggregate([("shared_seconds", "max")])  # each image's work, once
+        self._seconds += pc.sum(shared["shared_seconds_max"]).as_py() or 0.0
         for rank, label in enumerate(self._tallies):
             own = rows.filter(pc.equal(rows["method"], label))
             fell = pc.and_(pc.not_equal(own["fallback"], ""), pc.invert(pc.starts_with(own["fallback"], WITHHELD)))

@@ -81,14 +81,14 @@ class Watch:
                 ", the weights, and whether the model knows these classes"
             )
 
-    def status(self, intervals: bool = True) -> str:
-        """Return the accuracies so far."""
+    def status(self) -> str:
+        """Return the accuracies so far, without intervals, which results have: a line for many methods stays short."""
         if self._plan.setup.label_rule is not None:
             return f"{self.images - self.unreadable} answered"
         if not self._labelled:
             return "no label is known" if self.images > self.unreadable else "nothing answered yet"
-        rates = {name: Accuracy(correct, self._labelled) for name, correct in self._correct.items()}
-        return ", ".join(f"{name} {rate if intervals else f'{100 * rate.value:.1f}%'}" for name, rate in rates.items())
+        rates = (f"{name} {100 * correct / self._labelled:.1f}%" for name, correct in self._correct.items())
+        return f"{', '.join(rates)} (n = {self._labelled})"
 
     def follow(self, stream: Iterable[list[Record]], total: int) -> Iterator[list[Record]]:
         """Pass records on, with a bar on a terminal, or a line now and then where there is none."""
@@ -98,7 +98,7 @@ class Watch:
             for n, records in enumerate(stream, 1):
                 yield records
                 self.add(records)
-                bar.set_postfix_str(f"{self.status(intervals=False)}, n = {self._labelled}", refresh=False)
+                bar.set_postfix_str(self.status(), refresh=False)
                 bar.update()
                 now = time.perf_counter()
                 if not shown and now - printed > LINE_SECONDS:

@@ -1,7 +1,6 @@
 """The application: the page, and the API under /v1."""
 
 import asyncio
-import traceback
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
@@ -12,7 +11,6 @@ from fastapi import FastAPI, Request, Response
 from fastapi.responses import HTMLResponse
 from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.exceptions import HTTPException
-from starlette.types import ASGIApp
 
 from faircontext import __version__
 from faircontext.files import to_json
@@ -73,7 +71,6 @@ class Application:
 
     def __init__(self, engine: Engine, options: ServeOptions, metrics: Metrics) -> None:
         self.engine, self.options, self.metrics = engine, options, metrics
-        self._token = self.options.read_token()
 
     @asynccontextmanager
     async def lifespan(self, _: FastAPI) -> AsyncIterator[None]:
@@ -81,10 +78,6 @@ class Application:
         self.engine.start()
         yield
         await asyncio.to_thread(self.engine.close)
-
-    def guarded(self, app: ASGIApp, paths: list[str]) -> Guard:
-        """Return the application with what stands before it."""
-        return Guard(app, self.options, self._token, self.metrics, paths)
 
     async def answer(self, request: Request, form: type[ClassifyForm] | type[ExplainForm]) -> dict[str, Any]:
         """Read a request, compute it when its turn comes, and return the answer.
@@ -110,23 +103,13 @@ class Application:
                     raise Refused(499, "left", "", "the client left")
                 seconds = self.options.timeout
                 raise Refused(504, "timeout", "images", f"no answer within {seconds:g} seconds; send fewer images")
-            return _result(done)
+            if done.cancelled():
+                raise closing()
+            return done.result()
         finally:
             left.cancel()
             done.cancel()  # also where the server gives up at its end
             await asyncio.gather(done, left, return_exceptions=True)
-
-
-def _result(done: "asyncio.Future[dict[str, Any]]") -> dict[str, Any]:
-    """Return what was computed, or refuse what could not be."""
-    if done.cancelled():
-        raise closing()
-    error = done.exception()
-    if isinstance(error, Refused):
-        raise error
-    if error is not None:
-        raise Refused(500, "defect", "", f"{error}; the log of the service says more")
-    return done.result()
 
 
 async def _until_left(request: Request) -> None:
@@ -135,7 +118,7 @@ async def _until_left(request: Request) -> None:
         pass
 
 
-def create_app(engine: Engine, options: ServeOptions, metrics: Metrics) -> ASGIApp:
+def create_app(engine: Engine, options: ServeOptions, metrics: Metrics) -> FastAPI:
     """Return the application, with what stands before it.
 
     Args:
@@ -157,7 +140,9 @@ def create_app(engine: Engine, options: ServeOptions, metrics: Metrics) -> ASGIA
     _add_state(app, shared)
     _add_files(app)
     _add_refusals(app, shared)
-    return shared.guarded(app, [*app.openapi()["paths"], *_PAGE, *_STYLES, *_SWAGGER, "/openapi.json", "/metrics"])
+    paths = [*app.openapi()["paths"], *_PAGE, *_STYLES, *_SWAGGER, "/openapi.json", "/metrics"]
+    app.add_middleware(Guard, options=options, token=options.read_token(), metrics=metrics, paths=paths)
+    return app
 
 
 def _add_answers(app: FastAPI, shared: Application) -> None:
@@ -257,12 +242,6 @@ def _add_refusals(app: FastAPI, shared: Application) -> None:
             error = refusal
         shared.metrics.refusals.labels(error.reason).inc()
         return refusal_response(error)
-
-    @app.exception_handler(Exception)
-    async def defect(_: Request, error: Exception) -> Response:
-        traceback.print_exception(error)
-        shared.metrics.refusals.labels("defect").inc()
-        return refusal_response(Refused(500, "defect", "", f"{type(error).__name__}; the log of the service says more"))
 
 
 def _json(document: Any) -> Response:

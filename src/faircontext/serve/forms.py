@@ -51,7 +51,9 @@ class LabelFields(BaseModel):
 
     labels: str | None = Field(None, description="Class names: one a line, or with commas between.")
     labels_file: Upload | None = Field(None, description="A text file in UTF-8 with a class name a line.")
-    label_set: str | None = Field(None, description="The name of a label set of the service, see /v1/labels.")
+    label_set: str | None = Field(
+        None, description="The name of a label set of the service; its only one may be left out."
+    )
     settings: list[str] = Field(
         [], description="Settings of the method over the preset's, each name=value, as after --set.", max_length=100
     )
@@ -259,12 +261,13 @@ def _parse(form: type[F], data: FormData, max_images: int) -> F:
             raise Refused(422, "invalid", name, f"invalid {name}: given {len(given)} times; give it once")
         elif given:
             values[name] = given[0]
-    if len(values.get("images", [])) > max_images:
-        raise Refused(413, "too_many", "images", f"invalid images: at most {max_images:,} in a request")
     try:
-        return form.model_validate(values)
+        fields = form.model_validate(values)
     except ValidationError as error:
         raise _invalid(form, values, error) from None
+    if isinstance(fields, ClassifyForm) and len(fields.images) > max_images:
+        raise Refused(413, "too_many", "images", f"invalid images: at most {max_images:,} in a request")
+    return fields
 
 
 def _invalid(form: type[BaseModel], values: Mapping[str, Any], error: ValidationError) -> Refused:

@@ -1,19 +1,29 @@
-"""What stands before the application: headers of safety, who may ask, how long sending may take, and counting."""
+"""What stands before the application: headers of safety, who may ask, how long sending may take; counting and log."""
 
 import asyncio
 import hmac
+import logging
+import re
 import time
+import uuid
 from collections.abc import Iterable
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from faircontext.errors import one_line
 from faircontext.serve.metrics import Metrics
 from faircontext.serve.options import ServeOptions, without_brackets
 from faircontext.serve.refusals import Refused, closing, refusal_response
 
-__all__ = ["Guard"]
+__all__ = ["LOG", "Guard"]
+
+LOG = logging.getLogger("faircontext.serve")
+"""Takes defects with their tracebacks, and at the level INFO a line for each request."""
+
+_ID = "X-Request-ID"
+"""Header that identifies a request; one that a proxy has given is kept."""
 
 _PAGE_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; connect-src 'self'; "
@@ -38,7 +48,7 @@ _MB = 10**6
 
 
 class Guard:
-    """An ASGI application around another.
+    """Middleware around an ASGI application.
 
     Args:
         app: the other.
@@ -63,29 +73,35 @@ class Guard:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        began, path = time.perf_counter(), scope["path"] if scope["path"] in self._paths else "other"
+        began, path, request_id = time.perf_counter(), _path_of(scope), _id_of(scope)
         status = 0
 
         async def sending(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                _add_headers(scope["path"], MutableHeaders(scope=message))
+                headers = MutableHeaders(scope=message)
+                _add_headers(path, headers)
+                headers[_ID] = request_id
             await send(message)
 
+        # A server leaves out the body of the answer to HEAD, which is otherwise that to GET (RFC 9110, 9.3.2).
+        asked = {**scope, "method": "GET"} if scope["method"] == "HEAD" else scope
         try:
             self._check(scope)
-            await self._app(scope, _Bounded(receive, self._options), sending)
-        except (Refused, asyncio.CancelledError) as error:
+            await self._app(asked, _Bounded(receive, self._options), sending)
+        except (Exception, asyncio.CancelledError) as error:
+            refused = _refusal_of(error, request_id)
             if status:  # the answer is under way
                 raise
-            # The first is from before the application had it; the other comes when the server gives up at its end.
-            refused = error if isinstance(error, Refused) else closing()
             self._metrics.refusals.labels(refused.reason).inc()
             await refusal_response(refused)(scope, receive, sending)
         finally:
-            self._metrics.requests.labels(path, str(status)).inc()
-            self._metrics.seconds.labels(path).observe(time.perf_counter() - began)
+            seconds, counted = time.perf_counter() - began, path if path in self._paths else "other"
+            self._metrics.requests.labels(counted, str(status)).inc()
+            self._metrics.seconds.labels(counted).observe(seconds)
+            client = one_line(str((scope.get("client") or ("-",))[0]))
+            LOG.info("%s %s %s %s %d %.3f s", request_id, client, scope["method"], quote(path), status, seconds)
 
     def _check(self, scope: Scope) -> None:
         """Raise `Refused` where a request is not to be read at all."""
@@ -94,9 +110,10 @@ class Guard:
         if self._heeds_hosts and (host := _host_name(headers.get("host", ""))) not in self._hosts:
             message = f"invalid Host {host[:60]!r}: must be one of {', '.join(sorted(self._hosts))}; see --hosts"
             raise Refused(421, "host", "Host", message)
-        if headers.get("sec-fetch-site") == "cross-site" and scope["path"].startswith("/v1/"):
+        path = _path_of(scope)
+        if headers.get("sec-fetch-site") == "cross-site" and path.startswith("/v1/"):
             raise Refused(403, "cross_site", "Sec-Fetch-Site", "invalid request: it comes from a page of another site")
-        if self._token is not None and (scope["path"].startswith("/v1/") or scope["path"] == "/metrics"):
+        if self._token is not None and (path.startswith("/v1/") or path == "/metrics"):
             scheme, _, word = headers.get("authorization", "").partition(" ")
             given = word.strip().encode("latin-1", "replace")
             if not hmac.compare_digest(given, self._token) or scheme.lower() != "bearer":
@@ -105,6 +122,29 @@ class Guard:
         length = headers.get("content-length", "")
         if length.isdecimal() and int(length) > self._options.max_request_mb * _MB:
             raise _too_large(self._options)
+
+
+def _path_of(scope: Scope) -> str:
+    """Return the path of a request, without the one under which a proxy shows the service."""
+    path: str = scope["path"]
+    return path.removeprefix(scope.get("root_path", ""))
+
+
+def _id_of(scope: Scope) -> str:
+    """Return the id that a proxy has given a request, or a new one."""
+    given = Headers(scope=scope).get(_ID, "")
+    return given if re.fullmatch(r"[A-Za-z0-9._-]{1,128}", given) else uuid.uuid4().hex
+
+
+def _refusal_of(error: BaseException, request_id: str) -> Refused:
+    """Return what is answered in place of an error; a defect goes to the log."""
+    if isinstance(error, Refused):  # from before the application had the request
+        return error
+    if isinstance(error, asyncio.CancelledError):  # the server gives up at its end
+        return closing()
+    LOG.error("%s %s", request_id, one_line(f"{type(error).__name__}: {error}"), exc_info=error)
+    what = f"{type(error).__name__}; the log of the service says more under {request_id}"
+    return Refused(500, "defect", "", what)
 
 
 class _Bounded:

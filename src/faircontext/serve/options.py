@@ -45,6 +45,10 @@ class ServeOptions(ModelOptions):
     """Listen on another address than the loopback without a token."""
     hosts: tuple[str, ...] = ()
     """Host names by which the service may be called besides its address; on any address, others are refused then."""
+    root_path: str = ""
+    """Path under which a proxy shows the service, such as /photos; the proxy takes it off before it asks here."""
+    access_log: bool = False
+    """Write a line for each request to standard error: time, request id, client, method, path, status, seconds."""
     queue: int = 64
     """Images that may wait (with --engine ray, for each replica); beyond it requests are told to come again."""
     max_images: int = 100
@@ -93,6 +97,8 @@ class ServeOptions(ModelOptions):
             if not _is_host(host):
                 what = "must be the name of a host alone, such as photos.example.org"
                 raise ArgumentError(f"invalid hosts {host!r}: {what}")
+        if not re.fullmatch(r"(/[A-Za-z0-9._~-]+)*", self.root_path):
+            raise ArgumentError(f"invalid root_path {self.root_path!r}: must be a path such as /photos")
         if not self.is_local and self.token is None and not self.insecure:
             raise ArgumentError(
                 f"invalid host {self.host}: other machines could ask without a token; give --token FILE, or --insecure "
@@ -177,6 +183,7 @@ def without_folders(options: ClassifyOptions) -> ClassifyOptions:
         options,
         backbone=_without_folder(options.backbone),
         pretrained=options.pretrained and Path(options.pretrained).name,
+        preprocess=options.preprocess and Path(options.preprocess).name,
         adapter=options.adapter and Path(options.adapter.name),
         context=options.context and Path(options.context.name),
     )

@@ -7,7 +7,6 @@ gives up the places of those images that have not been begun.
 import math
 import threading
 import time
-import traceback
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -15,7 +14,6 @@ from concurrent.futures import Future
 from typing import Any
 
 from faircontext.backbones.base import ROW_MULTIPLE
-from faircontext.errors import FairContextError
 from faircontext.serve.metrics import Metrics
 from faircontext.serve.refusals import Refused, closing
 
@@ -211,9 +209,6 @@ class WorkQueue:
         self.leave_rest(job)
         if job.done.cancelled():  # its files are closed, then
             return
-        if not isinstance(error, FairContextError):
-            traceback.print_exception(error)
-            error = RuntimeError(f"{type(error).__name__} while an image was answered")
         if not job.done.done() and job.done.set_running_or_notify_cancel():
             job.done.set_exception(error)
 
@@ -233,5 +228,4 @@ class WorkQueue:
         try:
             job.done.set_result(job.document())
         except Exception as error:
-            traceback.print_exception(error)
             job.done.set_exception(error)

@@ -28,7 +28,8 @@ class Entry(BaseModel):
     method: str
     fallback: str
     error: str = Field(description="Why the file cannot be read, or empty.")
-    seconds: float
+    seconds: float = Field(description="That the method took itself.")
+    shared_seconds: float | None = Field(None, description="Of the work that it shares with other methods.")
     label_index: int | None
     warnings: list[str]
     zero_shot_index: int | None = None

@@ -1,6 +1,7 @@
 """The server: binds its port, loads the model, answers until it is told to end, and finishes what it has accepted."""
 
 import errno
+import logging
 import os
 import socket
 import sys
@@ -14,6 +15,7 @@ from faircontext.errors import ArgumentError, reason_of
 from faircontext.runs.options import Say
 from faircontext.serve.app import create_app
 from faircontext.serve.engines import Engine, LocalEngine
+from faircontext.serve.guard import LOG
 from faircontext.serve.metrics import Metrics
 from faircontext.serve.options import ServeOptions
 from faircontext.serve.queue import Room
@@ -42,6 +44,7 @@ def serve(options: ServeOptions, say: Say) -> int:
     options.check()
     if warning := options.token_warning():
         print(f"faircontext: {warning}", file=sys.stderr, flush=True)
+    _open_log(options.access_log)
     with _bound(options) as listening:
         metrics = Metrics()
         with _engine(options, metrics) as engine:
@@ -50,8 +53,9 @@ def serve(options: ServeOptions, say: Say) -> int:
                 http="h11",  # httptools bounds no headers
                 h11_max_incomplete_event_size=_MAX_HEADERS,
                 log_config=None,
-                access_log=False,
+                access_log=False,  # `Guard` has one, with the request's id
                 server_header=False,
+                root_path=options.root_path,
                 timeout_graceful_shutdown=_GRACE,
                 lifespan="on",
             )
@@ -65,6 +69,14 @@ def serve(options: ServeOptions, say: Say) -> int:
         sys.stderr.flush()
         os._exit(0)
     return 0
+
+
+def _open_log(access: bool) -> None:
+    """Write the service's own log to standard error; the command keeps that of libraries to itself."""
+    lines = logging.StreamHandler()
+    lines.setFormatter(logging.Formatter("%(asctime)s %(message)s", "%Y-%m-%dT%H:%M:%S%z"))
+    LOG.addHandler(lines)
+    LOG.setLevel(logging.INFO if access else logging.WARNING)
 
 
 @contextmanager

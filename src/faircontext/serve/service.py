@@ -3,7 +3,7 @@
 import threading
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
@@ -100,7 +100,7 @@ class Service:
                 "summary": METHODS[name].summary,
                 "uses_views": METHODS[name].uses_views,
                 "default": name in split_methods(self.options.method),
-                "settings": method.settings(),
+                "settings": asdict(method),
             }
             for name, method in created.items()
         ]
@@ -141,9 +141,12 @@ class Service:
     def _names(self, form: LabelFields) -> tuple[tuple[str, ...], str]:
         """Return the class names of a request, and the field that gives them."""
         given = [name for name in ("labels", "labels_file", "label_set") if getattr(form, name) is not None]
+        if not given and len(self.sets) == 1:
+            return next(iter(self.sets.values())), "label_set"
         if len(given) != 1:
             what = f"given as {' and '.join(given)}" if given else "missing"
-            message = f"invalid labels: {what}; give one of labels, labels_file and label_set"
+            known = f" ({', '.join(self.sets)})" if self.sets else ""
+            message = f"invalid labels: {what}; give one of labels, labels_file and label_set{known}"
             raise Refused(422, "invalid", given[-1] if given else "labels", message)
         (field,) = given
         if form.label_set is not None:
@@ -206,7 +209,7 @@ class Service:
         model = options.on(self.model.backbone, methods, self.model.context)
         for label, method in model.methods.items() if form.settings else ():
             hints = get_type_hints(type(method))
-            for name, value in method.settings().items():
+            for name, value in asdict(method).items():
                 plain = getattr(type(method)(), name)
                 if isinstance(value, str) and value != plain and _takes_any_word(hints[name]):
                     raise ArgumentError(f"invalid {name} of {label}: must be chosen when the service is started")

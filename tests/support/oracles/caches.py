@@ -145,10 +145,7 @@ class DPE:
         visual = np.array([np.mean([entry.feature for entry in self.cache[c]], axis=0) for c in cached])
         rows = np.array([logits(view, text, self.scale) for view in views])
         seen = np.float64(views[kept_views(rows, self.rho)]) if self.paper else image.feature[None]
-        slopes = self.slopes(text, visual, cached, seen)
-        text, visual = (
-            unit(start - self.lr * g / (np.abs(g) + 1e-3)) for start, g in zip((text, visual), slopes, strict=True)
-        )
+        text, visual = self.adapted(visual, cached, seen)
         x = np.float64(views[0])
         if self.views_in_answer:
             rows = np.array([logits(view, text, self.scale) for view in views])
@@ -162,6 +159,13 @@ class DPE:
             self.mean = (self.mean * self.count + text) / (self.count + 1)
             self.mean = np.float64(np.float32(unit(self.mean) if self.paper else self.mean))
         return posterior
+
+    def adapted(self, visual: Array, cached: list[int], seen: Array) -> tuple[Array, Array]:
+        """Add residuals to prototypes as they are, of any length; the sums are brought to unit length."""
+        starts = self.mean, visual
+        slopes = self.slopes(*starts, cached, seen)
+        text, visual = (unit(p - self.lr * g / (np.abs(g) + 1e-3)) for p, g in zip(starts, slopes, strict=True))
+        return text, visual
 
     def slopes(self, text: Array, visual: Array, cached: list[int], seen: Array) -> tuple[Array, Array]:
         """Derive the loss by both residuals, at zero, one component at a time in the imaginary direction."""

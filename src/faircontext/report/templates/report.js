@@ -35,7 +35,7 @@ function fill(select, options, value) {
   return select.value;
 }
 
-// The images of a data set and method, those first that the method changed.
+// The images of a data set and method, those first that the method changed; those without a label least sure first.
 function choose() {
   const order = { 0: 0, 1: 1, 3: 2, 2: 3, 4: 4 };
   const parts = [[], [], [], [], []];
@@ -46,6 +46,8 @@ function choose() {
       if (found.outcome[position] !== ".") parts[order[found.outcome[position]]].push([panel, position]);
     }
   }
+  const sure = ([panel, position]) => (panel.methods[state.method].confidence || [])[position] ?? 0;
+  parts[4].sort((one, two) => sure(one) - sure(two));
   return parts.flat();
 }
 
@@ -62,9 +64,10 @@ function count(items, key) {
 function showOutcomes(items) {
   const counts = count(items, outcomeOf);
   const wanted = OUTCOMES.filter(([sign]) => (state.method !== "zero_shot" || sign > 1)
-    && (sign !== "4" || counts.has("4")));
+    && (sign !== "4" || counts.has("4")) && chosen.some((item) => outcomeOf(item) !== "4"));
   if (!wanted.some(([sign]) => sign === state.outcome)) state.outcome = ALL;
   const kinds = [[ALL, ALL, "All"], ...wanted];
+  at("outcomes").hidden = kinds.length === 1;
   at("outcomes").replaceChildren(...kinds.map(([sign, kind, text]) => {
     const zero = { right: "Right", wrong: "Wrong" };
     const word = state.method === "zero_shot" && zero[kind] ? zero[kind] : text;
@@ -134,9 +137,12 @@ function card(item) {
   const said = element("div", "said");
   const tick = (index) => (panel.labels[position] < 0 ? "" : index === panel.labels[position] ? "✓ " : "✗ ");
   const mark = (index) => `${tick(index)}${panel.names[index] ?? "no answer"}`;
+  const withheld = (method) => panel.methods[method]?.withheld.includes(position);
+  const given = (method, index) => (withheld(method) ? "(none of these)" : mark(index));
   said.append(element("strong", "", zero ? { 2: "Right", 3: "Wrong", 4: "No label" }[sign] : WORDS[sign]));
-  const rows = [["True class", truth], ["Zero-shot", mark(panel.zero[position])]];
-  if (!zero) rows.push([title, mark(found.answers[position])]);
+  const rows = [...(sign === "4" ? [] : [["True class", truth]]), ["Zero-shot", given("zero_shot", panel.zero[position])]];
+  if (!zero) rows.push([title, given(state.method, found.answers[position])]);
+  if (withheld(state.method)) rows.push(["Otherwise", mark(found.answers[position])]);
   if (found.confidence && found.confidence[position] !== null) {
     rows.push(["Confidence", `${(found.confidence[position] / 10).toFixed(1)}%`]);
   }
@@ -190,6 +196,7 @@ function show() {
   const classes = [...count(labelled, classOf)].sort(([one], [two]) => collator.compare(one, two));
   const options = classes.map(([name, number]) => [name, `${name} (${number.toLocaleString("en")})`]);
   state.class = fill(at("class"), [[ANY, `all ${classes.length.toLocaleString("en")} classes`], ...options], state.class);
+  at("class-label").hidden = classes.length === 0;
   const some = chosen.some(evidenceOf);
   at("evidence-label").hidden = !some;
   state.evidence = some && at("evidence").checked;
