@@ -6,7 +6,7 @@ and stored as methods are (`faircontext analyze`).
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from jaxtyping import Float, Int
@@ -54,6 +54,10 @@ class Analysis(EvidenceMethod):
 
     analysis: ClassVar[bool] = True
     recommended_as: ClassVar[str | None] = "fcl"
+
+    def settings(self) -> dict[str, Any]:
+        """Return every hyper-parameter by name, with those that are fixed: so earlier runs of an analysis go on."""
+        return {"occluder": "black", "budget": None, "reliability": 0.8, **super().settings()}
 
     def check_labels(self, labels: LabelSpace) -> None:
         """Raise `LabelError` where there are several templates: evidence is measured with one prompt."""

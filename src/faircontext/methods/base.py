@@ -52,11 +52,9 @@ class Method(ABC):
     analysis: ClassVar[bool] = False
     """Whether it measures something about zero-shot's answer, in `diagnostics`, instead of giving one of its own."""
     hidden: ClassVar[bool] = False
-    """Whether it is in no list and in no `all`: studies name it."""
+    """Whether it is in no list and in no `all`: it is the method that it extends, with settings of studies besides."""
     recommended_as: ClassVar[str | None] = None
     """The method whose recommended settings it takes; None for its own, or else those of the class that it extends."""
-    fixed: ClassVar[Mapping[str, object]] = {}
-    """Settings of a variant, see `hidden`, with the values that the method stands for: runs record them as its own."""
     official: ClassVar[Mapping[str, object]] = {}
     """Overrides that reproduce the method's own repository."""
     official_by_dataset: ClassVar[Mapping[str, Mapping[str, object]]] = {}
@@ -105,8 +103,12 @@ class Method(ABC):
         return episode.augmented if second else episode
 
     def settings(self) -> dict[str, Any]:
-        """Return every hyper-parameter by name, with those that are fixed."""
-        return {**self.fixed, **asdict(self)}
+        """Return every hyper-parameter by name, and what a hidden variant has besides, with the values of this method.
+
+        So a run says all of what was done, and goes on where a setting becomes one of the variant.
+        """
+        besides = {name: value for variant in _variants(type(self)) for name, value in asdict(variant()).items()}
+        return {**besides, **asdict(self)}
 
 
 def _unpack(_: str, method: type[Method]) -> dict[str, type[Method]]:
@@ -247,12 +249,18 @@ def _check_known(kind: type[Any], name: str, settings: Iterable[str]) -> None:
             raise unknown_name(f"setting of {name}", setting, known)
 
 
+def _variants(kind: type[Any]) -> list[type[Method]]:
+    """Return the hidden variants of a method and of those that it extends, other than itself."""
+    methods = (base for base in kind.__mro__ if "name" in vars(base) and issubclass(base, Method))
+    extended = (variant for base in methods for variant in base.__subclasses__() if variant.hidden)
+    return [variant for variant in extended if not issubclass(kind, variant)]
+
+
 def _taken_by_variant(kind: type[Any], setting: str, takes: Callable[[Any], bool] = lambda _: True) -> str:
-    """Return, for a message, which variant of a method has a setting that takes a value; empty where none does."""
-    for variant in kind.__subclasses__():
-        if getattr(variant, "hidden", False) and setting in (hints := _hints(variant)) and takes(hints[setting]):
-            return f"; the method {variant.name} takes it"
-    return ""
+    """Return, for a message, which hidden variant of a method has a setting that takes a value, if any does."""
+    hints = {variant.name: _hints(variant) for variant in _variants(kind)}
+    name = next((name for name, known in hints.items() if setting in known and takes(known[setting])), None)
+    return f"; the method {name} takes it" if name else ""
 
 
 def _fits(value: object, hint: Any) -> bool:

@@ -1,9 +1,8 @@
 """Fair Context Learning (the paper): explore candidates, then learn a context that is fair on their common evidence."""
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 import torch
 from jaxtyping import Float, Int
@@ -48,8 +47,6 @@ class EvidenceMethod(Method):
         estimator: how class evidence maps come from masks, see `Evidence`: `"paper"`, `"centred"` or `"least-squares"`.
         smoothing: of the maps: standard deviation of a Gaussian kernel as a fraction of the side, 0 for none.
     """
-
-    fixed: ClassVar[Mapping[str, object]] = {"occluder": "black", "budget": None, "reliability": 0.8}
 
     k: int = 10
     rho: float = 0.3
@@ -98,12 +95,13 @@ class EvidenceMethod(Method):
             occluder: what becomes of what a mask hides: it turns black before the image is normalised.
         """
         settings = self.temperature(episode), count or self.masks, self.grids, self.gamma, occluder
-        estimator = self.estimator, self.smoothing
+        key = text.cpu().numpy().tobytes(), settings, self.estimator, self.smoothing
 
         def find() -> Evidence:
-            return Evidence(*episode.importance(text, *settings), *episode.x.shape[1:], *estimator)
+            (importance, masks), (height, width) = episode.importance(text, *settings), episode.x.shape[1:]
+            return Evidence(importance, masks, height, width, self.estimator, self.smoothing)
 
-        return episode.remember((text.cpu().numpy().tobytes(), settings, estimator), find)
+        return episode.remember(key, find)
 
 
 @dataclass(frozen=True)
@@ -180,12 +178,6 @@ class FCL(EvidenceMethod):
         safe: whether to calibrate only images whose candidates exploration leaves open, see `normalised_entropy`.
         safe_openness: the least normalised entropy that is calibrated then; chosen on half of the study's images.
     """
-
-    fixed: ClassVar[Mapping[str, object]] = {
-        **EvidenceMethod.fixed,
-        **{"evidence_scaling": "max", "proxy": "evidence", "pair_weight": "paper", "pairs": "all"},
-        **{"hp_base": "hard", "hp_init": "copy"},
-    }
 
     context: Literal["cl", "cl-hp"] = "cl"
     calibrate: bool = True
