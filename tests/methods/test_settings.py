@@ -197,6 +197,12 @@ def test_what_moved_to_the_variants_is_refused_with_where_it_is(word: str, messa
     assert "fcl_variants" not in list_methods()
 
 
+def test_a_method_is_made_anew_from_the_settings_of_a_run_of_earlier_versions() -> None:
+    assert create_method("fcl", proxy="evidence", pairs="all", masks=8) == create_method("fcl", masks=8)
+    with pytest.raises(ArgumentError, match="'proxy' is not a setting of fcl; the method fcl_variants takes it"):
+        create_method("fcl", proxy="image")
+
+
 @pytest.mark.process
 def test_a_value_that_only_the_variants_take_is_refused_with_where_it_is(outcomes: list[str]) -> None:
     assert outcomes[-1] == "gamma=(0.2, 0.8) is not possible; it takes a number; the method fcl_variants takes it"

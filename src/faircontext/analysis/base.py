@@ -6,7 +6,7 @@ and stored as methods are (`faircontext analyze`).
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from jaxtyping import Float, Int
@@ -55,9 +55,10 @@ class Analysis(EvidenceMethod):
     analysis: ClassVar[bool] = True
     recommended_as: ClassVar[str | None] = "fcl"
 
-    def settings(self) -> dict[str, Any]:
-        """Return every hyper-parameter by name, with those that are fixed: so earlier runs of an analysis go on."""
-        return {"occluder": "black", "budget": None, "reliability": 0.8, **super().settings()}
+    @classmethod
+    def fixed(cls) -> dict[str, object]:
+        """Return what an analysis of earlier versions had besides; see `Method.fixed`."""
+        return {"occluder": "black", "budget": None, "reliability": 0.8}
 
     def check_labels(self, labels: LabelSpace) -> None:
         """Raise `LabelError` where there are several templates: evidence is measured with one prompt."""

@@ -103,12 +103,17 @@ class Method(ABC):
         return episode.augmented if second else episode
 
     def settings(self) -> dict[str, Any]:
-        """Return every hyper-parameter by name, and what a hidden variant has besides, with the values of this method.
+        """Return every hyper-parameter by name, with those that are `fixed`: a run says all of what was done."""
+        return {**self.fixed(), **asdict(self)}
 
-        So a run says all of what was done, and goes on where a setting becomes one of the variant.
+    @classmethod
+    def fixed(cls) -> dict[str, object]:
+        """Return what a hidden variant has besides the settings of this method, with the values that it stands for.
+
+        Runs record it, and `create_method` takes it, so that runs go on where a setting has become one of the variant.
         """
-        besides = {name: value for variant in _variants(type(self)) for name, value in asdict(variant()).items()}
-        return {**besides, **asdict(self)}
+        of_variants = (asdict(variant()).items() for variant in _variants(cls))
+        return {name: value for items in of_variants for name, value in items if name not in _hints(cls)}
 
 
 def _unpack(_: str, method: type[Method]) -> dict[str, type[Method]]:
@@ -174,6 +179,8 @@ def create_method(
     elif preset == "official":
         overrides.update(method.official)
         overrides.update(method.official_by_dataset.get(dataset or "", {}))
+    fixed = method.fixed()
+    settings = {key: value for key, value in settings.items() if key not in fixed or value != fixed[key]}
     _check_known(method, name, settings)
     with METHODS.blamed(name):
         created = replace(method(), **{**overrides, **settings})
