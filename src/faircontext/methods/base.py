@@ -104,7 +104,7 @@ class Method(ABC):
 
     def settings(self) -> dict[str, Any]:
         """Return every hyper-parameter by name, with those that are `fixed`: a run says all of what was done."""
-        return {**self.fixed(), **asdict(self)}
+        return {**asdict(self), **self.fixed()}
 
     @classmethod
     def fixed(cls) -> dict[str, object]:
