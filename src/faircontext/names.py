@@ -37,6 +37,9 @@ _OTHER_COMMAS = ";|\uff0c\u3001\uff1b"
 
 _QUOTES = "'\"`"
 
+_INVISIBLE = re.compile(r"[\u00ad\u200b\u200e\u200f\u202a-\u202e\u2060-\u2069\ufeff]")
+"""Characters for the layout of documents; joiners are not among them, which scripts and emoji need."""
+
 _SHOWN = 20
 """Folders of no class that are named, a line each."""
 
@@ -237,6 +240,10 @@ def list_warnings(names: Sequence[str], several: bool = False) -> list[str]:
             lines.append("the one class name has commas in it; a file of class names has one a line")
         elif other := next((mark for mark in _OTHER_COMMAS if mark in names[0]), None):
             lines.append(f"the one class name has {other!r} in it; --labels takes names with commas (,) between")
+    if hidden := next(((name, mark[0]) for name in names if (mark := _INVISIBLE.search(name))), None):
+        lines.append(
+            f"the class name {hidden[0]!r} has a character that nobody sees, {hidden[1]!a}; prompts have it too"
+        )
     return lines + _odd_forms(names)
 
 
@@ -270,8 +277,17 @@ def _odd_forms(names: Sequence[str]) -> list[str]:
         in_order or not any(map(str.isdecimal, prefixes))
     ):  # not of years, as of cars
         return [f"each class name begins with its number, as in {names[0]!r}; prompts will have it in them"]
-    if names and names[0][:1] in _QUOTES and names[-1][-1:] == names[0][:1]:
-        return [f"quotation marks are read as part of class names, as in {names[0]!r}"]
+    unclosed = next((name for name in names if name.startswith('"') and name.count('"') == 1), None)
+    if unclosed or (names and names[0][:1] in _QUOTES and names[-1][-1:] == names[0][:1]):
+        return [f"quotation marks are read as part of class names, as in {unclosed or names[0]!r}"]
+    last = names[-1] if names else ""
+    if any(last.count(closing) > last.count(opening) for opening, closing in ("[]", "{}", "()")):
+        return [f"brackets are read as part of class names, as in {last!r}; give the names alone"]
+    for mark in ",;":
+        if len(names) > 1 and all(name.endswith(mark) for name in names[:-1]):
+            return [f"each class name ends with {mark!r}, as in {names[0]!r}; prompts will have it in them"]
+    if len(names) > 1 and all(name.startswith(("- ", "* ")) for name in names):
+        return [f"each class name begins with a mark of lists, as in {names[0]!r}; prompts will have it in them"]
     return []
 
 

@@ -31,6 +31,9 @@ Descriptions = tuple[tuple[str, ...], ...]
 _FIELD = re.compile(r"\{[^{}\s]+\}")
 """A word in braces, as of a template with names for what is put in."""
 
+_LIST_ENTRY = re.compile(r"""(lambda\b.*|f?(["']).*\2,?|.*[.!?],)""")
+"""A line copied from a list in a program, with the marks around its text."""
+
 _CONTROL = {"Cc", "Cs", "Zl", "Zp"}
 """Unicode categories of control characters, bytes that are not UTF-8, and line breaks."""
 
@@ -77,8 +80,12 @@ def read_templates(path: Path, dataset: str | None = None) -> tuple[str, ...]:
     else:
         lines = [line.strip() for line in text.splitlines()]
         templates = [line for line in lines if line and not line.startswith("#")]
+        if entry := next(filter(_LIST_ENTRY.fullmatch, templates), None):
+            raise LabelError(f"{path}: {entry!r} is an entry of a list in a program; write its text alone, or JSON")
     if not templates:
         raise LabelError(f"{path}: has no prompt template; write one a line, for example 'a photo of a {{}}.'")
+    if odd := next((line for line in templates if _CONTROL & {*map(category, line)}), None):
+        raise LabelError(f"{path}: the prompt template {odd[:60]!r} is no line of text")
     try:
         return tuple(dict.fromkeys(map(as_template, templates)))
     except LabelError as error:

@@ -194,6 +194,8 @@ def break_it(folder: Path, how: str) -> None:
         config.write_text("{")
     elif how == "no model_cfg":
         config.write_text("{}")
+    elif how == "no text_cfg":
+        config.write_text('{"model_cfg": {"text_cfg": null, "vision_cfg": {}}}')
     elif how == "no weights":
         weights.unlink()
     elif how == "cut weights":
@@ -221,6 +223,7 @@ def break_it(folder: Path, how: str) -> None:
             "open_clip_config.json: not valid JSON (expecting property name enclosed in double quotes: line 1 ",
         ),
         ("no model_cfg", "open_clip_config.json: not a configuration of an open_clip model: KeyError('model_cfg')"),
+        ("no text_cfg", "open_clip_config.json: not a configuration of an open_clip model: TypeError("),
         ("no weights", "no weights in it; looked for *.safetensors, *.bin and *.pth"),
         (
             "cut weights",

@@ -100,6 +100,7 @@ def test_siglips_vocabulary_needs_its_library(models: Path, monkeypatch: pytest.
 @pytest.mark.parametrize(
     ("values", "said"),
     [
+        ({"model_type": ["clip"]}, "a model of type ['clip']; those that can be used are clip, "),
         ({"model_type": "blip"}, "a model of type 'blip'; those that can be used are clip, siglip, siglip2, altclip, "),
         ({"quantization_config": {"bits": 4}}, "a quantised model; take its weights from before"),
         ({"vision_config__hidden_size": 33}, "transformers cannot make a model of it"),
@@ -332,6 +333,8 @@ def test_a_preparation_that_cannot_be_used_is_one_line(values: Any, said: str, c
         ("resample", "bicubic", "one of 0, 2, 3"),
         ("do_normalize", "false", "true or false"),
         ("do_center_crop", 1, "true or false"),
+        ("do_rescale", False, "true: pixels are from 0 to 1 here"),
+        ("rescale_factor", 1 / 127.5, "1/255: write another scale into"),
         ("image_processor", "CLIPImageProcessor", "an object of JSON"),
     ],
 )

@@ -500,7 +500,7 @@ CLIP = open_clip.OPENAI_DATASET_MEAN
         ("PE-Core-B-16", "epoch_3.pt", None, (HALF, "bilinear", "squash")),
         ("ViT-B-16", "epoch_3.pt", None, None),
         ("ViT-S-32", "epoch_3.pt", None, None),  # no tags
-        ("ViT-L-14", "epoch_3.pt", None, None),  # tags that disagree
+        ("ViT-L-14", "openai.pt", None, None),
         ("ViT-L-14", "my-laion2b_s32b_b82k.pt", None, (HALF, "bicubic", "shortest")),
         ("MobileCLIP-S1", "epoch_3.pt", "clip", (CLIP, "bicubic", "shortest")),
         ("ViT-L-14", "epoch_3.pt", "laion2b_s32b_b82k", (HALF, "bicubic", "shortest")),
@@ -513,6 +513,12 @@ def test_pictures_are_prepared_as_the_tags_of_an_architecture_say(
     assert ((found["mean"], found["interpolation"], found["resize_mode"]) if found else None) == expected
     assert len(said) == (expected is not None and asked is None)
     assert all(line.startswith(f"{tmp_path / file}: pictures are prepared as the tag") for line in said)
+
+
+def test_tags_that_disagree_are_told_where_a_file_is_called_after_none(tmp_path: Path) -> None:
+    found, (said,) = _preparation_of_file("ViT-L-14", tmp_path / "epoch_3.pt", None)
+    assert found == {}
+    assert said.endswith("tags of ViT-L-14 disagree; for their way: --preprocess laion2b_s32b_b82k")
 
 
 def test_a_configuration_beside_weights_and_a_request_go_before_tags(

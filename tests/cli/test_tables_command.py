@@ -147,6 +147,20 @@ def test_an_empty_folder_of_runs_is_not_the_current_folder(
     assert "runs is empty; name a file or folder" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        "--set masks=4 steps=2 --seed 3",
+        "--set masks=4 --seed 3 --set steps=2",
+        "--set=masks=4 --set=steps=2 --seed=3",
+        "--set masks=4 --seed 3 --set=steps=2",
+    ],
+)
+def test_a_list_that_is_given_again_goes_on(words: str) -> None:
+    options = parse_options(ClassifyOptions, words.split(), "classify")
+    assert (options.set, options.seed) == (("masks=4", "steps=2"), 3)
+
+
 def test_an_empty_text_that_is_no_path_stays_empty() -> None:
     options = parse_options(ClassifyOptions, ["--labels", "", "--set", "", "a=1", "--backbone="], "classify")
     assert (options.labels, options.set, options.backbone) == ("", ("", "a=1"), "")

@@ -68,6 +68,34 @@ def test_parquet_tables_of_splits(tmp_path: Path, pngs: list[bytes]) -> None:
         load_dataset(str(tmp_path), tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("tables", "split", "taken", "said"),
+    [
+        (("test-0", "more"), "test", ["test-0"], "files beside those of test, a split, are left out: more.parquet"),
+        (("images-0", "images-1"), "all", ["images-0", "images-1"], None),
+        (
+            ("x-train-0", "x-val-0"),
+            "all",
+            ["x-train-0", "x-val-0"],
+            "x-train-0.parquet, x-val-0.parquet look like parts of a set, and are taken as one: begin their names with",
+        ),
+        (("x-val-0", "x-val-1"), "all", ["x-val-0", "x-val-1"], None),
+    ],
+)
+def test_of_tables_that_may_be_splits_it_is_said_what_is_taken(
+    tables: tuple[str, ...], split: str, taken: list[str], said: str | None, tmp_path: Path, pngs: list[bytes]
+) -> None:
+    for name in tables:
+        write_parquet(tmp_path / f"{name}.parquet", pngs[:1], [0], ["cat", "dog"])
+    dataset = load_dataset(str(tmp_path), tmp_path)
+    assert (dataset.split, [sample.key for sample in dataset.samples]) == (
+        split,
+        [f"{name}.parquet/0" for name in taken],
+    )
+    lines = [line for line in dataset.warnings if not line.startswith("labels are class names")]
+    assert lines == [] if said is None else lines[0].startswith(said)
+
+
 def test_indices_need_names(tmp_path: Path, pngs: list[bytes]) -> None:
     write_parquet(tmp_path / "a.parquet", pngs[:2], [0, 1])
     with pytest.raises(

@@ -359,6 +359,13 @@ def test_one_class_name_full_of_commas_is_remarked_on():
         (("n02123045 tabby", "n02099601 retriever"), "each class name begins with its number"),
         (("'cat'", "'dog'"), "quotation marks are read as part of class names"),
         (("'cat", "dog'"), "quotation marks are read as part of class names"),  # what cmd.exe makes of 'cat,dog'
+        (('["cat"', '"dog"]'), "brackets are read as part of class names, as in '\"dog\"]'; give the names alone"),
+        (("[", '"cat",', '"dog"', "]"), "brackets are read as part of class names, as in ']'"),
+        (('"cat', 'big"', "dog"), "quotation marks are read as part of class names, as in '\"cat'"),
+        (("cat,", "dog,", "eel"), "each class name ends with ',', as in 'cat,'"),
+        (("- cat", "- dog"), "each class name begins with a mark of lists, as in '- cat'"),
+        (("tub (bath)", "dog [pet]"), None),
+        (("cat", "do\u200bg"), "the class name 'do\\u200bg' has a character that nobody sees"),
         (("2012 Acura", "1999 Audi"), None),
         (("747-200", "747-300"), None),
         (("0", "1"), None),

@@ -163,7 +163,7 @@ def test_a_table_in_a_folder_gives_labels_before_folders_do(name: str, draw: Dra
         text = "".join(f"{path},{label}\n" for path, label in [(column, "label"), *rows])
     (Path("photos") / name).write_text(text)
     found = find("photos")
-    assert labelled(found) == [("photos/3.png", "house"), ("photos/cat/1.png", "dog"), ("photos/cat/2.png", "cat")]
+    assert labelled(found) == [("photos/3.png", "house"), ("photos/cat/1.png", "dog"), ("photos/cat/2.png", None)]
     line = 4 if name.endswith("jsonl") else 5
     assert found.truth_warnings[:2] == (
         f"photos/{name}: gives the class of 2 images; 1 more that it lists are not there",
@@ -178,6 +178,34 @@ def test_a_table_that_is_named_lists_the_images(draw: Draw) -> None:
     Path("photos/list.csv").write_text("picture,kind\n2.png,0\n1.png,dog\ngone.png,\n")
     found = find("photos/list.csv", image_column="picture", label_column="kind")
     assert labelled(found) == [("photos/2.png", "cat"), ("photos/1.png", "dog"), ("photos/gone.png", None)]
+
+
+@pytest.mark.parametrize(
+    ("words", "label"),
+    [
+        (["photos/1.png", "photos/list.csv"], "dog"),  # said by the second alone
+        (["photos", "photos/list.csv"], "dog"),
+        (["photos/list.csv", "photos/other.csv"], None),
+        (["photos/*", "photos/other.csv"], "cat"),
+        (["p*", "photos/list.csv"], "dog"),  # whose table is not asked for
+    ],
+)
+def test_tables_agree_on_an_image_that_several_list(words: list[str], label: str | None, draw: Draw) -> None:
+    draw("photos/1.png")
+    Path("photos/list.csv").write_text("path,label\n1.png,dog\n")
+    Path("photos/other.csv").write_text("path,label\n./1.png,cat\n")
+    if label is not None:
+        assert labelled(find(*words)) == [("photos/1.png", label)]
+        return
+    said = r"^photos/1.png: has two labels in photos/list.csv, photos/other.csv; take one of them away$"
+    with pytest.raises(FairContextError, match=said):
+        find(*words)
+
+
+def test_the_table_in_a_folder_that_a_pattern_names_gives_labels(draw: Draw) -> None:
+    draw("sets/x/1.png")
+    Path("sets/x/labels.csv").write_text("path,label\n1.png,dog\n")
+    assert labelled(find("sets/*")) == [("sets/x/1.png", "dog")]
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import tarfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -83,16 +83,27 @@ def parquet(labels: list[Any], kind: pa.DataType | None = None) -> Build:
     )
 
 
-def tar(*labels: str) -> Build:
-    def build(folder: Path) -> None:
-        with tarfile.open(folder / "t.tar", "w") as archive:
-            for number, label in enumerate(labels):
-                for end, content in (("png", png(number)), ("cls", label.encode())):
-                    info = tarfile.TarInfo(f"{number}.{end}")
-                    info.size = len(content)
-                    archive.addfile(info, io.BytesIO(content))
+def pack(archive: Path, members: Mapping[str, bytes], mode: Literal["w", "a"] = "w") -> None:
+    with tarfile.open(archive, mode) as file:
+        for name, content in members.items():
+            info = tarfile.TarInfo(name)
+            info.size = len(content)
+            file.addfile(info, io.BytesIO(content))
 
-    return build
+
+def tar(*labels: str, name: str = "t.tar") -> Build:
+    samples = [{f"{n}.png": png(n), f"{n}.cls": label.encode()} for n, label in enumerate(labels)]
+    return lambda folder: pack(folder / name, {end: content for each in samples for end, content in each.items()})
+
+
+def joined(folder: Path) -> None:
+    tar("dog")(folder)
+    (folder / "t.tar").write_bytes((folder / "t.tar").read_bytes() * 2)
+
+
+def added(folder: Path) -> None:
+    tar("cat", "dog")(folder)
+    pack(folder / "t.tar", {"0.png": png(2)}, "a")
 
 
 def twice_image(folder: Path) -> None:
@@ -165,6 +176,17 @@ ROWS = {
     # One image twice
     "two labels": Row(table("path,label\na.png,cat\na.png,dog\n"), None, TWICE),
     "two labels, written otherwise": Row(table("path,label\na.png,cat\n./a.png,dog\n"), None, TWICE),
+    "twice in tar": Row(added, None, "t.tar: has two files called 0.png; rename one of them", given="t.tar"),
+    # Beside what a table says the name of the folder does not count
+    "no class, in a class folder": Row(
+        table("path,label\ncat/a.png,wolf\ndog/b.png,cat\n", files=("cat/a.png", "dog/b.png")),
+        {"a.png": None, "b.png": 0},
+        "the label 'wolf' is no class|no class, whose 1 image counts in no accuracy: 'wolf'",
+        own=True,
+    ),
+    # Archives
+    "two archives joined": Row(joined, {"0.png": 1}, "t.tar: another archive is joined to its end", given="t.tar"),
+    "archive of images": Row(tar("dog", name="images.tar"), {"0.png": 1}, given="images.tar"),
     # Paths
     "absolute path": Row(table("path,label\nHERE/a.png,dog\n", files=("a.png",)), {"a.png": 1}),
     "no extension": Row(table("path,label\na,dog\nb.png,eel\n", files=("a.png", "b.png")), {"a.png": 1, "b.png": 2}),
@@ -197,6 +219,11 @@ ROWS = {
         lambda folder: images(folder, "00000/a.png", "00001/b.png"), {"a.png": None}, "numbered parts", own=True
     ),
     # Cells of Parquet
+    "another usual column": Row(
+        lambda folder: pq.write_table(pa.table({"image": [png(0)], "class_name": ["dog"]}), folder / "t.parquet"),
+        {"0": 1},
+        given="t.parquet",
+    ),
     "two columns": Row(twice_image, None, "has the column 'image' twice", given="t.parquet"),
     "paths alone": Row(paths_alone, {"0": 1, "1": 2}, given="t.parquet"),
     "views of bytes": Row(views_of_bytes, {"0": 1}, given="t.parquet"),

@@ -208,6 +208,11 @@ def test_a_value_that_only_the_variants_take_is_refused_with_where_it_is(outcome
     assert outcomes[-1] == "gamma=(0.2, 0.8) is not possible; it takes a number; the method fcl_variants takes it"
 
 
+def test_a_setting_that_is_given_twice_is_refused() -> None:
+    with pytest.raises(ArgumentError, match="'masks=5': fcl has a value of masks already; give it once"):
+        parse_settings("fcl", ("masks=4", "k=2", "masks=5"))
+
+
 @pytest.mark.parametrize("word", ["gamma=nan", "grids=,", "mask=3", "=3", "lr=inf"])
 def test_words_that_can_be_read_but_not_used_are_refused_on_creation(word: str) -> None:
     with pytest.raises(ArgumentError):

@@ -220,6 +220,9 @@ def _preparation_of_file(name: str, path: Path, asked: str | None) -> tuple[dict
         found, whence = own[0], f"the tags of {name} say"
     elif called := [tag for tag in sorted(tags, key=len) if _letters(tag) in _letters(path.stem)]:
         found, whence = ways[called[-1]], f"the tag {called[-1]} says, after which it is called"
+    elif others := [tag for tag in tags if ways[tag] != _CLIP]:
+        named = "; ".join(f"--preprocess {tag}" for tag in others)
+        return {}, (f"{path}: pictures are prepared as for CLIP, and tags of {name} disagree; for their way: {named}",)
     if found == _CLIP:
         return {}, ()
     shown = ", ".join(f"{key} {value}" for key, value in found.items())
@@ -288,7 +291,7 @@ def _check_folder(folder: Path) -> Source:
     try:
         document = read_json(path)
         config = document["model_cfg"]
-        config["text_cfg"], config["vision_cfg"]
+        {**config["text_cfg"]}, {**config["vision_cfg"]}
     except FileNotFoundError:
         raise ArgumentError(f"{path}: no such file; open_clip writes it, with model_cfg and preprocess_cfg") from None
     except (OSError, KeyError, TypeError) as error:

@@ -86,6 +86,11 @@ _PREPARED: Rules = {
     "do_center_crop": (lambda value: isinstance(value, bool), "true or false"),
     "image_mean": (_are_channels, "three numbers"),
     "image_std": (_are_channels, "three numbers"),
+    "do_rescale": (lambda value: value is True, "true: pixels are from 0 to 1 here before the mean is taken off"),
+    "rescale_factor": (
+        lambda value: type(value) is float and math.isclose(value, 1 / 255, rel_tol=1e-3),
+        "1/255: write another scale into image_mean and image_std",
+    ),
     "resample": (lambda value: type(value) is int, f"one of {', '.join(map(str, _FILTERS))}"),
     "size": (_is_size, 'a count of pixels, or {"shortest_edge": PIXELS}, or {"height": PIXELS, "width": PIXELS}'),
     "crop_size": (_is_size, 'a count of pixels, or {"height": PIXELS, "width": PIXELS}'),
@@ -116,7 +121,7 @@ def read_config(folder: Path) -> dict[str, Any]:
         other = f"; it is a model of open_clip: name it local-dir:{folder}" if known else "; save_pretrained writes it"
         raise ArgumentError(f"{path}: no such file{other}")
     config = _read_json(path)
-    if config.get("model_type") not in KINDS:
+    if config.get("model_type") not in [*KINDS]:  # a value of JSON need not be hashable
         raise ArgumentError(
             f"{path}: a model of type {config.get('model_type')!r}; those that can be used are {', '.join(KINDS)}"
         )

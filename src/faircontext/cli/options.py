@@ -8,7 +8,7 @@ from contextlib import redirect_stderr
 from dataclasses import fields, replace
 from itertools import takewhile
 from pathlib import Path
-from typing import Any, TypeVar, get_type_hints
+from typing import Any, TypeVar, get_origin, get_type_hints
 
 import tyro
 
@@ -40,7 +40,8 @@ def parse_options(options: type[T], arguments: Sequence[str], command: str) -> T
         ArgumentError: an option is unknown or its value cannot be read, or a path is empty, as a shell makes of a
             variable that is not set.
     """
-    marked = [word + _EMPTY if not word or re.fullmatch("--[^=]+=", word) else word for word in arguments]
+    given = _joined(arguments, options)
+    marked = [word + _EMPTY if not word or re.fullmatch("--[^=]+=", word) else word for word in given]
     shown = io.StringIO()
     try:
         with redirect_stderr(shown):
@@ -50,7 +51,34 @@ def parse_options(options: type[T], arguments: Sequence[str], command: str) -> T
             raise
         message = _message(shown.getvalue()).replace(_EMPTY, "")
         raise ArgumentError(f"{message}; see faircontext {command} --help") from None
-    return read if marked == list(arguments) else _filled(read, options)
+    return read if marked == given else _filled(read, options)
+
+
+def _joined(arguments: Sequence[str], options: type) -> list[str]:
+    """Return the arguments with the values of a list that is given several times after its first name.
+
+    The parser would take the last of them alone, without a word.
+    """
+    hints = get_type_hints(options, include_extras=True).items()
+    lists = {f"--{name.replace('_', '-')}" for name, hint in hints if get_origin(hint) is tuple}
+    parts: list[list[str]] = [[]]
+    firsts: dict[str, list[str]] = {}
+    repeated = False
+    current = parts[0]
+    for word in arguments:
+        option, equals, value = word.partition("=")
+        option = option.replace("_", "-")
+        if option in lists:
+            repeated |= option in firsts
+            if option not in firsts:
+                parts.append(firsts.setdefault(option, [option]))
+            firsts[option] += [value] if equals else []
+            current = parts[0] if equals else firsts[option]  # what comes after `--name=value` is no value of it
+        elif word.startswith("--"):
+            parts.append(current := [word])
+        else:
+            current.append(word)
+    return [word for part in parts for word in part] if repeated else [*arguments]
 
 
 def _filled(read: Any, options: type) -> Any:

@@ -5,6 +5,7 @@ import re
 import tarfile
 from array import array
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator
 from functools import cache
 from importlib.util import find_spec
@@ -16,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from faircontext.datasets.folder import Walk
-from faircontext.datasets.label_encoder import SEVERAL, UNREAD
+from faircontext.datasets.label_encoder import SEVERAL, UNREAD, column_of_labels
 from faircontext.datasets.listing import short_digest
 from faircontext.datasets.spec import Truth
 from faircontext.errors import ArgumentError, and_more, counted, first_reason, reason_of
@@ -111,15 +112,14 @@ def tar_images(archive: Path, say: Callable[[str], None], walk: Walk, several: b
     _need_webdataset(str(archive))
     from webdataset.tariterators import group_by_keys
 
-    samples, unread = group_by_keys(_members(archive, say, walk)), _UnreadLabels()
+    samples, unread, names = group_by_keys(_members(archive, say, walk)), _UnreadLabels(), array("Q")
     while True:
         try:
             sample = next(samples, None)
         except ArgumentError:
             raise
         except ValueError as error:  # of two files of one name
-            name = str(error.args[0]).partition(": duplicate")[0]
-            raise ArgumentError(f"{archive}: has two files called {name}; rename one of them") from None
+            raise _twice(archive, str(error.args[0]).partition(": duplicate")[0]) from None
         if sample is None:
             break
         fields = _fields_of(sample)
@@ -127,9 +127,16 @@ def tar_images(archive: Path, say: Callable[[str], None], walk: Walk, several: b
         unread.take(sample, fields, label)
         for value in sample.values():
             if isinstance(value, Member):
+                names.append(short_digest(value.name))
                 yield Found(str(value), value, label)
+    if len(np.unique(names)) < len(names):  # not beside each other, as `tar -r` adds a file once more
+        raise _twice(archive, Counter(picture.name for picture in _pictures(archive)).most_common(1)[0][0])
     for line in unread.warnings():
         say(f"{archive}: {line}")
+
+
+def _twice(archive: Path, name: str) -> ArgumentError:
+    return ArgumentError(f"{archive}: has two files called {name}; rename one of them")
 
 
 class _UnreadLabels:
@@ -175,8 +182,12 @@ def find_members(archive: Path, names: Collection[str]) -> dict[str, Member]:
     Raises:
         ArgumentError: it is no such archive.
     """
-    pictures = (sample["data"] for sample in _members(archive, lambda _: None, Walk([])))
-    return {one.name: one for one in pictures if isinstance(one, Member) and one.name in names}
+    return {one.name: one for one in _pictures(archive) if one.name in names}
+
+
+def _pictures(archive: Path) -> Iterator[Member]:
+    contents = (file["data"] for file in _members(archive, lambda _: None, Walk([])))
+    return (content for content in contents if isinstance(content, Member))
 
 
 def _members(archive: Path, say: Callable[[str], None], walk: Walk) -> Iterator[dict[str, Any]]:
@@ -242,15 +253,18 @@ def _headers(
     if begin:
         with archive.open("rb") as file:
             file.seek(begin)
-            block = file.read(_BLOCK)
+            block, rest = file.read(_BLOCK), iter(lambda: file.read(1 << 16), b"")
+            joined = not any(block) and any(content.strip(b"\0") for content in rest)
         if any(block) or len(block) < _BLOCK:
             why = "as of an archive that is cut short or damaged; what came after is missing"
             say(f"{archive}: has no end, {why}; {_AGAIN}")
+        elif joined:
+            say(f"{archive}: another archive is joined to its end, and is not read; keep it in a file of its own")
 
 
 def _is_compressed(archive: Path) -> bool:
     with archive.open("rb") as file:
-        return file.read(6).startswith((b"\x1f\x8b", b"BZh", b"\xfd7zXZ", b"\x28\xb5\x2f\xfd"))
+        return file.read(6).startswith((b"\x1f\x8b", b"BZh", b"\xfd7zXZ", b"\x28\xb5\x2f\xfd", b"PK\x03\x04"))
 
 
 def _fields_of(sample: dict[str, Any]) -> dict[str, Any] | None:
@@ -283,9 +297,9 @@ def parquet_images(
     Args:
         table: the file.
         image_column: holds bytes, or structures with `bytes` in them; None for `image`.
-        label_column: holds indices or names of classes; None for `label`, where there is one.
+        label_column: holds indices or names of classes; None for the first of the usual names, if there is one.
         several: whether an image may have several labels: then the column holds lists, or texts with `;` between, and
-            `labels` goes before `label`.
+            `labels` goes before the others.
 
     Raises:
         ArgumentError: it is no Parquet table, or has no such column.
@@ -297,9 +311,9 @@ def parquet_images(
         with pq.ParquetFile(table) as file:
             schema = file.schema_arrow
             column = _image_column(table, schema, image_column)
-            usual = (SEVERAL, "label") if several else ("label", SEVERAL)  # the latter is not read then
-            label = label_column or next((name for name in usual if name in schema.names), None)
-            unread = not several and label == SEVERAL != label_column
+            label = column_of_labels(schema.names, label_column, several)
+            if unread := label is None and SEVERAL in schema.names:
+                label = SEVERAL
             if label is not None:
                 _check_once(table, label, schema, "label")
             names, number = hugging_face_names(schema, label), 0

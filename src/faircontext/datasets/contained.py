@@ -1,6 +1,7 @@
 """A user's data set in tables and archives: `labels.csv`, Hugging Face's `metadata.csv`, Parquet, tar archives."""
 
 import os
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +14,7 @@ from faircontext.datasets.label_encoder import LabelEncoder
 from faircontext.datasets.layouts import NAMES, is_there
 from faircontext.datasets.listing import ImageList
 from faircontext.datasets.spec import Dataset, Sample, Truth
-from faircontext.errors import ArgumentError, LabelError
+from faircontext.errors import ArgumentError, LabelError, and_more
 from faircontext.names import read_labels
 
 __all__ = ["read_archives", "read_table"]
@@ -109,13 +110,14 @@ def read_archives(folder: Path, name: str, split: str, several: bool = False) ->
 def _read_files(folder: Path, name: str, files: list[Path], split: str, several: bool, walk: Walk) -> Dataset:
     by_split: dict[str | None, list[Path]] = {}
     for file in files:
-        by_split.setdefault(split_of(file.stem.partition("-")[0]), []).append(file)
+        title = split_of(file.stem.partition("-")[0])
+        by_split.setdefault(None if title == "images" else title, []).append(file)
     part = next((part for part in _ORDER.get(split, ("test", "val")) if part in by_split), None)
     files = by_split.get(part, files if part is None and None in by_split else [])
     if not files:
         held = " and ".join(str(part) for part in by_split)
         raise ArgumentError(f"{folder}: its tables are of the split {held}, and none of {split}")
-    warnings = list[str]()
+    warnings = _split_warnings(files, [] if part is None else by_split.get(None, []), part)
 
     def found() -> Iterator[Found]:
         for file in files:
@@ -126,7 +128,22 @@ def _read_files(folder: Path, name: str, files: list[Path], split: str, several:
 
     kind = "Parquet tables" if files[0].suffix.lower() == ".parquet" else "tar archives"
     dataset = _dataset(folder, name, f"{len(files)} {kind} in {files[0].parent}", found(), warnings, part, several)
-    return replace(dataset, warnings=(*dataset.warnings, *walk.warnings()))
+    said = (*dataset.warnings, *walk.warnings())
+    if not dataset.samples:
+        raise ArgumentError("; ".join([f"{folder}: no images in {dataset.layout}", *said]))
+    return replace(dataset, warnings=said)
+
+
+def _split_warnings(files: Sequence[Path], others: Sequence[Path], part: str | None) -> list[str]:
+    """Return what a person should know of files that lie beside a split, or are parts of several, a line each."""
+    if others:
+        return [f"files beside those of {part}, a split, are left out: {and_more([file.name for file in others])}"]
+    words = ({split_of(word) for word in re.split(r"[-_.]", file.stem)} for file in files)
+    held = set().union(*words) - {None, "images"} if part is None else set()
+    if len(held) < 2:
+        return []
+    names = and_more([file.name for file in files])
+    return [f"{names} look like parts of a set, and are taken as one: begin their names with train and test"]
 
 
 def _dataset(

@@ -3,7 +3,7 @@
 import csv
 import json
 from array import array
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from itertools import chain, repeat
 from pathlib import Path
 from typing import NamedTuple
@@ -11,7 +11,15 @@ from typing import NamedTuple
 import numpy as np
 
 from faircontext.datasets.folder import Listing, folders_in, holds_images
-from faircontext.datasets.label_encoder import SEPARATOR, SEVERAL, UNREAD, LabelEncoder
+from faircontext.datasets.label_encoder import (
+    LABEL_COLUMNS,
+    NO_CLASS,
+    SEPARATOR,
+    SEVERAL,
+    UNREAD,
+    LabelEncoder,
+    column_of_labels,
+)
 from faircontext.datasets.listing import short_digest
 from faircontext.datasets.spec import Truth
 from faircontext.errors import ArgumentError, and_more, counted, reason_of
@@ -34,7 +42,6 @@ LABELS = (TABLE, "metadata.csv", "metadata.jsonl")
 
 _PATHS = ("path", "file_name", "filepath", "file_path", "filename", "image")
 _TITLE = "class_name"
-_NAMES = ("label", _TITLE, "class", "cls")
 
 
 def tables_in(folder: Path) -> tuple[Path | None, list[str]]:
@@ -107,7 +114,7 @@ def listed_images(
             f"{table}: has no column {label_column}, but {and_more(names)}; name one with --label-column"
         )
     in_all_rows = table.suffix.lower() != ".jsonl"
-    if labelled and in_all_rows and _label_column(names, label_column, several) is None:
+    if labelled and in_all_rows and column_of_labels(names, label_column, several) is None:
         hint = f"its column {SEVERAL} is read with --multi-label" if SEVERAL in names else "call the one of labels so"
         raise ArgumentError(f"{table}: has no column label or {_TITLE}, but {and_more(names)}; {hint}")
     return _listed(table, chain([first], rows), path, label_column, several)
@@ -119,20 +126,15 @@ def _path_column(table: Path, names: list[str], asked: str | None) -> str:
         fix = "name the one of paths with --image-column"
         fix = "put commas between columns" if any(mark in name for name in names for mark in ";\t") else fix
         raise ArgumentError(f"{table}: has no column {path or ' or '.join(_PATHS[:2])}, but {and_more(names)}; {fix}")
-    if twice := next((name for name in (path, *_NAMES, SEVERAL) if names.count(name) > 1), None):
+    if twice := next((name for name in (path, *LABEL_COLUMNS, SEVERAL) if names.count(name) > 1), None):
         raise ArgumentError(f"{table}: has the column {twice!r} twice; which of them counts?")
     return path
-
-
-def _label_column(names: Collection[str], asked: str | None, several: bool) -> str | None:
-    usual = (SEVERAL, *_NAMES) if several else _NAMES
-    return asked or next((name for name in usual if name in names), None)
 
 
 def _listed(table: Path, rows: Iterator[_Row], path: str, asked: str | None, several: bool) -> Iterator[Listed]:
     for line, pairs in rows:
         row = dict(pairs)
-        column = _label_column(row, asked, several)  # rows in JSON may leave out what is empty
+        column = column_of_labels(row, asked, several)  # rows in JSON may leave out what is empty
         title = row.get(_TITLE) if column == "label" and asked is None else None
         label = None if column is None else row.get(column)
         if column is None and row.get(SEVERAL) not in (None, "", []):
@@ -263,7 +265,7 @@ class TableLabels:
     def find(self, key: str) -> Truth:
         """Return what the encoder gave for an image, known by its path below the folder."""
         truth = self._register.find(key)
-        self._used += truth is not None
+        self._used += truth not in (None, NO_CLASS)
         return truth
 
     def warnings(self) -> list[str]:

@@ -12,7 +12,7 @@ from faircontext.datasets.archives import COMPRESSED, Found, expand_braces, parq
 from faircontext.datasets.class_folders import depth_warnings, keys_below, parts_warnings
 from faircontext.datasets.folder import PACKED, Exclusion, Listing, Walk, count_files, is_clutter
 from faircontext.datasets.image_tables import Register, TableLabels, listed_images, tables_below, tables_in
-from faircontext.datasets.label_encoder import LabelEncoder
+from faircontext.datasets.label_encoder import NO_CLASS, LabelEncoder
 from faircontext.datasets.listing import ImageList
 from faircontext.datasets.spec import Sample
 from faircontext.errors import ArgumentError
@@ -86,6 +86,7 @@ def collect(
     truth = FolderTruth(names, (path for _, path in _unlabelled(images)), roots)
     for position, path in _unlabelled(images):
         images.set_label(position, truth(path))
+    images.decode(lambda label: None if label == NO_CLASS else label)
     keys = keys_below((Path(sample.key) for sample in images), roots)
     depth = [*parts_warnings(names), *depth_warnings(keys)] if roots else []
     truth_warnings = (*finder.truth_warnings(), *truth.warnings())
@@ -160,7 +161,7 @@ class _Finder:
             self._encoder.finish()
             images.decode(self._encoder.decode)
         alone = len(self._paths) == 1 and self._paths[0] in self._folders  # where a walk visits each folder once
-        return images if alone else images.without_doubles()
+        return images if alone else images.without_doubles(", ".join(map(str, self.files)))
 
     def warnings(self) -> list[str]:
         lines = [line for walk in self._walks for line in walk.warnings()]
@@ -176,7 +177,7 @@ class _Finder:
     def _word(self, word: str) -> Iterator[Found]:
         """Yield what a word of the command line names."""
         if word in self._folders:
-            yield from self._folder(Path(word))
+            yield from self._folder(Path(word), self._walk)
         elif self._files_only or not word or "\0" in word or os.path.lexists(word):
             yield from self._file(_named_file(word))
         elif is_address(word):
@@ -189,12 +190,12 @@ class _Finder:
         else:
             yield from self._file(_named_file(word))
 
-    def _folder(self, folder: Path) -> Iterator[Found]:
+    def _folder(self, folder: Path, walk: Walk) -> Iterator[Found]:
         """Yield the images below a folder, with labels of a table that lies in it, or of tables one folder below."""
         holders = [] if self._files_only else [folder, *(table.parent for table in tables_below(folder))]
         labels = {holder: found for holder in holders if (found := self._labels_in(holder)) is not None}
         skip = len(folder.parts)
-        for path in self._walk.images(folder):
+        for path in walk.images(folder):
             holder = folder if folder in labels else Path(*path.parts[: skip + 1])
             key = "/".join(path.parts[len(holder.parts) :])
             yield Found(str(path), path, truth=labels[holder].find(key) if holder in labels else None)
@@ -266,7 +267,7 @@ class _Finder:
             if path in folders and is_clutter(path.name):
                 walk.leave_out(path.name, count_files(path))
             elif path in folders:
-                found = (Found(str(image), image) for image in walk.images(path))
+                found = self._folder(path, walk)
             elif path.is_file() and walk.keeps(below):  # what begins with a point has been asked for
                 if path.suffix.lower() in (*image_extensions(), ".tar", ".parquet"):
                     found = self._file(path)

@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
@@ -12,10 +12,22 @@ from faircontext.datasets.spec import Truth
 from faircontext.errors import ArgumentError, and_more, counted
 from faircontext.names import ClassIndex, compose, count_from_one, normalise
 
-__all__ = ["SEPARATOR", "SEVERAL", "UNREAD", "LabelEncoder", "label_words"]
+__all__ = [
+    "LABEL_COLUMNS",
+    "NO_CLASS",
+    "SEPARATOR",
+    "SEVERAL",
+    "UNREAD",
+    "LabelEncoder",
+    "column_of_labels",
+    "label_words",
+]
 
 SEVERAL = "labels"
 """The column that holds all labels of an image; where there is none, that of the label does."""
+
+LABEL_COLUMNS = ("label", "class_name", "class", "cls")
+"""What the column of an image's label is called, the first of them that there is."""
 
 SEPARATOR = ";"
 """Between the labels of a cell."""
@@ -23,10 +35,25 @@ SEPARATOR = ";"
 UNREAD = object()
 """Stands for labels in the column `labels`, which is not read where an image has one label."""
 
+NO_CLASS = (1 << 31) - 1
+"""Stands for a label that is no class: unlike where there is no label, the folder of the image does not decide."""
+
 _OTHER_MARKS = ",|/\t"
 """What people put between labels in place of the separator."""
 
 _MOST_STRANGE = 1000
+
+
+def column_of_labels(names: Collection[str], asked: str | None, several: bool) -> str | None:
+    """Return the column of labels: the one that is asked for, or the first of the usual names; None where none is.
+
+    Args:
+        names: of all columns.
+        asked: for by the user, if any.
+        several: whether an image may have several labels.
+    """
+    usual = (SEVERAL, *LABEL_COLUMNS) if several else LABEL_COLUMNS
+    return asked or next((name for name in usual if name in names), None)
 
 
 def _text(value: object, where: str) -> str:
@@ -103,7 +130,7 @@ class LabelEncoder:
         self._range: tuple[int, int] | None = None
         self._only_integers, self._titled = True, True
         self._unread = self._without = 0
-        self._classes: list[int | None] = []
+        self._classes: list[int] = []
         self._notes: list[str] = []
 
     def add(self, label: object, where: str, title: str = "") -> Truth:
@@ -154,7 +181,7 @@ class LabelEncoder:
             return self._n + positions[0]
         self._first_strange = self._first_strange or where
         self._strange[word if len(self._strange) < _MOST_STRANGE or word in self._strange else "others"] += 1
-        return None
+        return NO_CLASS
 
     def _code_of_word(self, word: str, where: str, title: str) -> int:
         integer = _integer(word)
@@ -188,7 +215,7 @@ class LabelEncoder:
         if not self._n:
             self._classes = self._name_classes()
             return
-        positions: list[int | None] = [*range(self._n)]
+        positions = [*range(self._n)]
         if self._named and self._positions:
             other = next(iter(self._positions))
             if self._own or (self._range is not None and self._range[1] < self._n):
@@ -196,7 +223,7 @@ class LabelEncoder:
                     f"{self._highest.partition(', line ')[0]}: of its labels {self._named!r} is the name of a class, "
                     f"and {other!r} may be a position; give names alone"
                 )
-            positions = [None] * self._n  # numbers are names here, some of classes that are not in the list
+            positions = [NO_CLASS] * self._n  # numbers are names here, some of classes that are not in the list
             self._first_strange = self._first_strange or self._highest
             self._strange += self._positions
         self._classes = [*range(self._n), *positions]
@@ -222,7 +249,7 @@ class LabelEncoder:
                 f"name{hint}"
             )
 
-    def _name_classes(self) -> list[int | None]:
+    def _name_classes(self) -> list[int]:
         """Take class names from titles, or from labels where these are words, and return the class of each word."""
         words = [word for _, word in self._words.values()]
         titled = any(normalise(word.title) not in ("", normalise(word.text)) for word in words)
@@ -243,7 +270,7 @@ class LabelEncoder:
             add_name(by_label, integer, word.title, word.where)
         where = words[0].where.partition(", line ")[0]
         self.names = check_gapless(where, by_label, f"; name all classes in {NAMES}")
-        return [_integer(word.text) for word in words]
+        return [integer for word in words if (integer := _integer(word.text)) is not None]
 
     def _hint(self) -> str:
         """Return, where labels look like several in one cell, how these are read."""
@@ -252,10 +279,10 @@ class LabelEncoder:
         return f"; {joined!r} is one of them: {_how(self._several)}" if joined else ""
 
     def decode(self, truth: Truth) -> Truth:
-        """Return the index of the class, or of the classes, that `add` took, after `finish`."""
+        """Return the index of the class, or of the classes, that `add` took, or `NO_CLASS`, after `finish`."""
         if truth is None or isinstance(truth, int):
-            return None if truth is None else self._classes[truth]
-        return tuple(sorted({index for code in truth if (index := self._classes[code]) is not None}))
+            return truth if truth in (None, NO_CLASS) else self._classes[truth]
+        return tuple(sorted({self._classes[code] for code in truth if code != NO_CLASS} - {NO_CLASS}))
 
     @property
     def empty(self) -> bool:

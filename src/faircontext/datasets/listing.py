@@ -15,6 +15,7 @@ from typing import Any, overload
 import numpy as np
 
 from faircontext.datasets.spec import Dataset, Sample, Truth
+from faircontext.errors import ArgumentError
 from faircontext.files import digest_of_json
 from faircontext.sources import ArrayRow, Cell, Member, Remote, Source
 
@@ -113,12 +114,25 @@ class ImageList(Sequence[Sample]):
         new = np.array([self._number_of(truth_of(truth)) for truth in old], np.int32)
         self._labels = array("i", new[inverse].tobytes())
 
-    def without_doubles(self) -> "ImageList":
-        """Return the list with each name once, where it stands first; names are compared by 64-bit digests."""
+    def without_doubles(self, where: str = "what is given") -> "ImageList":
+        """Return the list with each name once, where it stands first, and with its label, wherever that stands.
+
+        Args:
+            where: labels come from, for the message.
+
+        Raises:
+            ArgumentError: a name has two labels. Names are compared by 64-bit digests.
+        """
         digests = np.fromiter((short_digest(sample.key) for sample in self), np.uint64, len(self))
-        _, first = np.unique(digests, return_index=True)
+        _, first, names = np.unique(digests, return_index=True, return_inverse=True)
         if len(first) == len(self):
             return self
+        given = np.asarray(self._labels, np.int32)
+        labels, known = np.full(len(first), _NO_LABEL, np.int32), given != _NO_LABEL
+        labels[names[known]] = given[known]
+        if (odd := np.flatnonzero(known & (given != labels[names]))).size:
+            raise ArgumentError(f"{self[int(odd[0])].key}: has two labels in {where}; take one of them away")
+        self._labels = array("i", labels[names].tobytes())
         keep = np.zeros(len(self), np.bool_)
         keep[first] = True
         return ImageList(sample for sample, kept in zip(self, keep, strict=True) if kept)

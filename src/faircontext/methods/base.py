@@ -227,7 +227,8 @@ def parse_fields(kind: type[Any], name: str, assignments: Iterable[str], example
         example: of a word, for messages.
 
     Raises:
-        ArgumentError: a word is not `name=value`, there is no such field, or the value does not have its type.
+        ArgumentError: a word is not `name=value`, there is no such field, it is given twice, or the value does not have
+            its type.
     """
     parsed: dict[str, object] = {}
     for word in assignments:
@@ -235,6 +236,8 @@ def parse_fields(kind: type[Any], name: str, assignments: Iterable[str], example
         if not equals:
             raise ArgumentError(f"{word!r} is not a setting; write name=value, for example {example}")
         _check_known(kind, name, [key])
+        if key in parsed:
+            raise ArgumentError(f"{word!r}: {name} has a value of {key} already; give it once")
         parsed[key] = _parse(kind, key, text)
     return parsed
 
