@@ -17,7 +17,7 @@ from torch import Tensor
 from faircontext import __version__
 from faircontext.episode import Episode
 from faircontext.errors import ArgumentError
-from faircontext.estimators import Evidence
+from faircontext.evidence import Evidence
 from faircontext.files import check_folder, check_outputs, to_json, writing
 from faircontext.imageio import DecodedImage
 from faircontext.methods.contexts import write_context

@@ -6,7 +6,6 @@ from typing import Any
 
 from faircontext.episode import Episode
 from faircontext.errors import FeatureError, ImageError
-from faircontext.evidence import Proxy
 from faircontext.imageio import MAX_PIXELS, DecodedImage
 from faircontext.methods import ZeroShot
 from faircontext.methods.fcl import FCL, Adaptation
@@ -14,9 +13,6 @@ from faircontext.runs.options import ModelOptions
 from faircontext.runs.setup import Setup
 
 __all__ = ["Explanation", "explain", "explain_in_words", "is_reliable"]
-
-_CONTROLS = {"image": "the picture itself", "mean": "the picture's mean colour"}
-"""What a pair is made alike on in place of its common evidence, by `FCL.proxy`; else a picture of that colour."""
 
 
 def is_reliable(reliability: float) -> bool:
@@ -99,7 +95,7 @@ def explain_in_words(explanation: Explanation) -> str:
         count = len(adaptation.candidates)
         sentences.append(f"Asked to choose among the {count} candidates alone, they voted for {names[first]}.")
     if adaptation.not_learnt is None:
-        sentences.append(_what_changed(adaptation, names, explanation.method.proxy))
+        sentences.append(_what_changed(adaptation, names))
     else:
         sentences.append(f"Nothing was learnt ({adaptation.not_learnt}).")
         if adaptation.prediction.index != first:  # CL-HP's initial tokens are new to the prompt, learnt or not
@@ -112,15 +108,13 @@ def explain_in_words(explanation: Explanation) -> str:
     return " ".join(sentences)
 
 
-def _what_changed(adaptation: Adaptation, names: Sequence[str], proxy: Proxy) -> str:
+def _what_changed(adaptation: Adaptation, names: Sequence[str]) -> str:
     """Say what calibration did to the prediction, in a sentence."""
     index, ranking = adaptation.prediction.index, adaptation.after.ranking
     position = int((adaptation.candidates == index).nonzero())
     before, after = float(adaptation.before.posterior[position]), float(adaptation.after.posterior[position])
     explored, rival = (names[int(adaptation.candidates[i])] for i in (adaptation.before.ranking[0], ranking[1]))
-    alike = f"{_CONTROLS.get(proxy, f'a {proxy} picture')} favours neither {names[index]} nor {rival}"
-    if proxy == "evidence":
-        alike = f"what the picture has of both {names[index]} and {rival} favours neither"
+    alike = f"what the picture has of both {names[index]} and {rival} favours neither"
     shared = f"The prompt was then adjusted so that {alike}"
     if explored != names[index]:
         return f"{shared}: this changed the answer from {explored} to {names[index]}."
