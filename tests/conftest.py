@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import pytest
 from hypothesis import settings
-from open_clip.tokenizer import SimpleTokenizer
 
 os.environ["FAIRCONTEXT_CACHE"] = "off"  # features are computed, unless a test is about the cache
 os.environ["HF_HUB_OFFLINE"] = "1"  # nothing is fetched in tests
@@ -20,6 +19,7 @@ os.environ.setdefault("MALLOC_PERTURB_", "0")  # with a setting of memory, comma
 if "PYTEST_XDIST_WORKER" in os.environ:  # tests run side by side: one thread for each process
     os.environ["OMP_NUM_THREADS"] = "1"
 
+from open_clip.tokenizer import SimpleTokenizer  # after the number of threads, which PyTorch reads once
 from PIL import Image
 
 from faircontext import FCL, Backbone, Episode, LabelSpace, ViewRecipe, ZeroShot, create_backbone, load_image
