@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from faircontext import Episode, LabelSpace
-from faircontext.backbones.towers import cached_features
+from faircontext.cache import cached_features
 from faircontext.estimators import Estimator, Evidence
 from faircontext.evidence import importance
 from faircontext.masks import Masks, sample_masks
