@@ -145,7 +145,7 @@ class Backbone(ABC):
 
     @property
     def capabilities(self) -> frozenset[str]:
-        """What some methods and settings need beyond features: see `towers`."""
+        """What some methods and settings need beyond features: see `ADAPTABLE_BLOCKS` and those beside it."""
         return frozenset({TRAINABLE_TOWER} if self.dtype is torch.float32 else ())
 
     @property
@@ -268,9 +268,7 @@ class Backbone(ABC):
         raise ArgumentError(f"{self.name} has no {DROPPABLE_PATCHES}")
 
     def encode_without(
-        self,
-        image: Float[Tensor, "3 height width"],
-        hidden: Bool[Tensor, "masks patches patches"],
+        self, image: Float[Tensor, "3 height width"], hidden: Bool[Tensor, "masks patches patches"]
     ) -> Float[Tensor, "masks dim"]:
         """Return unit-norm features of an image without its hidden patches, equally many in each mask, in PyTorch.
 

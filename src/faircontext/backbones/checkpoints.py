@@ -25,7 +25,7 @@ from torch import Tensor
 
 from faircontext.backbones.loaded import PIXELS, Loaded, finish
 from faircontext.backbones.open_clip import OpenClip
-from faircontext.backbones.weights import check_fit, check_floats, read_weights
+from faircontext.backbones.weights import check_fit, check_floats, read_weights, size_of_positions
 from faircontext.errors import ArgumentError, in_one_line, silence, unknown_name
 from faircontext.files import Rules, check_values, find_file, read_json
 
@@ -361,19 +361,14 @@ def _load_weights(
     return warnings
 
 
-def _other_positions(visual: Any, own: Mapping[str, Tensor], weights: Mapping[str, Tensor]) -> list[tuple[str, str]]:
+def _other_positions(visual: Any, own: Mapping[str, Tensor], weights: Mapping[str, Tensor]) -> list[list[str]]:
     """Return what sizes positions are of, and what the model reads, where the library would resize them."""
     sizes = []
     for key in (_IMAGE_POSITIONS, *_TEXT_POSITIONS):
-        count, needed = (len(tensors.get(key, ())) for tensors in (weights, own))
-        if not count or not needed or count == needed:
-            continue
-        if key in _TEXT_POSITIONS:
-            sizes.append((f"{count} tokens", f"{needed} tokens"))
-        else:
-            side = math.isqrt(count - 1)  # of a square of patches; one position is of no patch
-            pixels = f"{side * visual.patch_size[0]} pixels" if side * side == count - 1 else f"{count} patches"
-            sizes.append((pixels, f"{visual.image_size[0]} pixels"))
+        counts = [len(tensors.get(key, ())) for tensors in (weights, own)]
+        if all(counts) and counts[0] != counts[1]:
+            patch = None if key in _TEXT_POSITIONS else visual.patch_size[0]
+            sizes.append([size_of_positions(count, patch, 1) for count in counts])
     return sizes
 
 

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from faircontext.backbones.loaded import CHANNELS, Loaded, finish
 from faircontext.backbones.transformers_clip import KINDS, Kind, TransformersClip
-from faircontext.backbones.weights import check_fit, check_floats, read_weights
+from faircontext.backbones.weights import check_fit, check_floats, read_weights, size_of_positions
 from faircontext.errors import ArgumentError, in_one_line, silence
 from faircontext.files import Rules, check_values, find_file, read_json
 
@@ -164,27 +164,22 @@ def _make(
 
 def _check_fit(source: Path, kind: Kind, config: Any, found: Mapping[str, Any]) -> None:
     """Say in one line what of the tensors does not fit the model."""
-    shapes = sorted(found["mismatched_keys"])
-    if positions := [shape for shape in shapes if "position_embedding" in shape[0]]:
-        sizes = [_size_of_positions(key, theirs[0], config) for key, theirs, _ in positions]
-        needed = [_size_of_positions(key, ours[0], config) for key, _, ours in positions]
+    shapes, patch = sorted(found["mismatched_keys"]), config.vision_config.patch_size
+    extra = int(config.model_type not in ("siglip", "siglip2"))  # a class token
+    sizes = [
+        [size_of_positions(shape[0], patch if "vision" in key else None, extra) for shape in both]
+        for key, *both in shapes
+        if "position_embedding" in key
+    ]
+    if sizes:
+        theirs, ours = map(" and ".join, zip(*sizes, strict=True))
         raise ArgumentError(
-            f"{source}: has positions of {' and '.join(sizes)}, and config.json says {' and '.join(needed)}; correct "
-            "image_size and max_position_embeddings there, or take weights of that size: they are not resized here"
+            f"{source}: has positions of {theirs}, and config.json says {ours}; correct image_size and "
+            "max_position_embeddings there, or take weights of that size: they are not resized here"
         )
-    unknown = [key for key in found["unexpected_keys"] if not key.startswith("text_model.pooler.")]  # BERT's, not used
-    problem = f"{source}: cannot be read as weights of {kind.model}"
-    check_fit(
-        problem, shapes, sorted(found["missing_keys"]), sorted(unknown), "take config.json and weights of one model"
-    )
-
-
-def _size_of_positions(key: str, count: int, config: Any) -> str:
-    if "vision" not in key:
-        return f"{count} tokens"
-    patches = count - 1 if config.model_type not in ("siglip", "siglip2") else count  # a class token
-    side = math.isqrt(max(patches, 0))
-    return f"{side * config.vision_config.patch_size} pixels" if side * side == patches else f"{count} positions"
+    unknown = sorted(key for key in found["unexpected_keys"] if not key.startswith("text_model.pooler."))  # BERT's
+    problem, cure = f"{source}: cannot be read as weights of {kind.model}", "take config.json and weights of one model"
+    check_fit(problem, shapes, sorted(found["missing_keys"]), unknown, cure)
 
 
 @contextmanager

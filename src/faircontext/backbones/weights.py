@@ -6,6 +6,7 @@ with anything but tensors is an error with a command that keeps its tensors.
 """
 
 import json
+import math
 import pickle
 import re
 import shlex
@@ -251,6 +252,20 @@ def check_floats(source: object, tensors: Mapping[str, Tensor], names: Iterable[
             f"{source}: {len(kinds)} tensors are no floating-point numbers (first {kinds[0]}: {kind}), as in a "
             "quantised model; take the weights from before"
         )
+
+
+def size_of_positions(count: int, patch: int | None, extra: int) -> str:
+    """Return in words what so many positions are of.
+
+    Args:
+        count: how many.
+        patch: side of a patch of a square picture, in pixels; None where they are of tokens of text.
+        extra: how many of them are of no patch.
+    """
+    if patch is None:
+        return f"{count} tokens"
+    side = math.isqrt(max(count - extra, 0))
+    return f"{side * patch} pixels" if side * side == count - extra else f"{count} positions"
 
 
 def check_fit(
