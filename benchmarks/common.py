@@ -33,13 +33,7 @@ def make_backbone(options: argparse.Namespace) -> Backbone:
 
 def run_bare(backbone: Backbone, images: int) -> None:
     """Run the image tower alone, in the backbone's engine and its batches, on at least so many normalised pictures."""
-    copy = None if backbone._choice is None else backbone._choice.copy
-    rows = backbone.batch_size if copy is None else copy.rows
-    batch = torch.full((rows, 3, backbone.image_size, backbone.image_size), 0.5, device=backbone.device)
-    if copy is not None:
-        copy.run(batch for _ in range(0, images, rows))
-        return
-    batch = batch.to(backbone.dtype)
-    with torch.inference_mode():
-        for start in range(0, images, rows):
-            backbone._image_features(batch[: images - start])
+    engine = backbone._engine
+    batch = torch.full((engine.rows, 3, backbone.image_size, backbone.image_size), 0.5, device=backbone.device)
+    for _ in engine.features(backbone, (batch for _ in range(0, images, engine.rows))):
+        pass

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from faircontext import Episode, LabelSpace
-from faircontext.backbones.towers import cached_features
+from faircontext.cache import cached_features
 from faircontext.evidence import Estimator, Evidence, Masks, importance, sample_masks
 
 __all__ = ["PAPER_GRIDS", "PORTION", "SIDE", "Estimated", "Explainer", "Subject"]

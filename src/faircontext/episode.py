@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Float, UInt8
 from torch import Tensor
 
-from faircontext.backbones.towers import cached_features
+from faircontext.cache import cached_features
 from faircontext.errors import ArgumentError, check_minimum, check_type
 from faircontext.evidence import Masks, importance, sample_masks
 from faircontext.files import digest

@@ -26,6 +26,8 @@ __all__ = [
     "digest",
     "digest_of_json",
     "digest_of_parts",
+    "find_file",
+    "read_json",
     "replacing",
     "to_json",
     "write_whole",
@@ -206,40 +208,71 @@ def write_whole(path: Path, text: str | Iterable[str]) -> None:
         file.writelines(pieces)
 
 
-def read_json(path: Path) -> Any:
+def read_json(path: Path, hint: str = "copy or download it again") -> Any:
     """Return the document of a JSON file that comes with a model.
 
+    Args:
+        path: of the file.
+        hint: what to do where it cannot be read.
+
     Raises:
-        ArgumentError: it is not valid JSON.
-        OSError: it cannot be read.
+        ArgumentError: it cannot be read, or is not valid JSON.
     """
     try:
         return json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ArgumentError(f"{path}: cannot be read: {reason_of(error)}; {hint}") from None
     except (ValueError, RecursionError) as error:
         raise ArgumentError(f"{path}: not valid JSON ({first_reason(error)}); copy or download it again") from None
 
 
-def check_values(path: Path, document: Any, rules: Rules) -> dict[str, Any]:
-    """Return what a JSON file that comes with a model says, without what it leaves open (null).
+def check_values(source: object, document: Any, rules: Rules, needed: Sequence[str] = ()) -> dict[str, Any]:
+    """Return what a file that comes with a model says, without what it leaves open (null).
 
     Args:
-        path: of the file.
-        document: its object, or the part of it that is read.
+        source: the file, or whatever names it in a message.
+        document: its values by key, or the part of it that is read.
         rules: of each key that is read, whether a value can be used, and in words which can.
+        needed: keys that must be there.
 
     Raises:
-        ArgumentError: it is no object, or a value cannot be used.
+        ArgumentError: it has no keys, or lacks one that is needed, or a value cannot be used.
     """
-    if not isinstance(document, dict):
-        raise ArgumentError(f"{path}: holds {str(document)[:60]!r} in place of an object of JSON")
+    if not isinstance(document, Mapping):
+        raise ArgumentError(f"{source}: holds {str(document)[:60]!r} in place of an object of JSON")
     said = {key: value for key, value in document.items() if value is not None}
     for key, (fits, what) in rules.items():
         if key in said and not fits(said[key]):
+            shape = getattr(said[key], "shape", None)
+            shown = json.dumps(said[key], default=str)[:60] if shape is None else f"of shape {[*shape]}"
             raise ArgumentError(
-                f"{path}: invalid {key} {json.dumps(said[key])[:60]}: must be {what}; take the file that belongs to "
-                "the model"
+                f"{source}: invalid {key} {shown}: must be {what}; take the file that belongs to the model"
+            )
+        if key in needed and key not in said:
+            held = ", ".join(map(str, [*document][:4])) or "nothing"
+            raise ArgumentError(
+                f"{source}: holds {held}, and no {key}: must be {what}; take the file that belongs to the model"
             )
     return said
+
+
+def find_file(folder: Path, what: str, *names: str) -> Path:
+    """Return the first of some files that a folder has.
+
+    Args:
+        folder: where they are looked for.
+        what: they hold, for the message.
+        names: of the files, or shell patterns.
+
+    Raises:
+        ArgumentError: there is no such folder, or none of them is in it.
+    """
+    if not folder.is_dir():
+        raise ArgumentError(f"{folder}: no such folder; copy the model's files into one")
+    for file in (file for name in names for file in sorted(folder.glob(name))):
+        if file.is_file():
+            return file
+    raise ArgumentError(f"{folder}: no {what} in it; looked for {', '.join(names)}")
 
 
 def to_json(document: Any, *, indent: int | None = 1, ensure_ascii: bool = False, **layout: Any) -> str:

@@ -13,7 +13,7 @@ from torch import Tensor
 from faircontext.backbones import Backbone, create_backbone
 from faircontext.backbones.contexts import LearntContext, save_context
 from faircontext.backbones.prompts import CONTEXT, PROMPT_SETS, Placement, Prompts, find_alike
-from faircontext.backbones.towers import cache_folder, cached_features
+from faircontext.cache import cache_folder, cached_features
 from faircontext.errors import ArgumentError, LabelError, and_more, check_type
 from faircontext.files import digest_of_json
 from faircontext.names import check_name, normalise

@@ -141,19 +141,20 @@ def test_the_model_that_an_adapter_was_made_for_is_named(clip: Path, tiny_folder
     )
     config.write_text(json.dumps({**facts, "peft_type": "FOO"}))
     assert message(f"transformers:{clip}", tmp_path / "a") == (
-        f"{config}: invalid peft_type 'FOO': must be LORA, or another kind that the installed peft has"
+        f'{config}: invalid peft_type "FOO": must be LORA, or another kind that the installed peft has; take the file '
+        "that belongs to the model"
     )
 
 
 def test_a_folder_without_an_adapter_is_one_line(clip: Path, tmp_path: Path) -> None:
     model, folder = f"transformers:{clip}", tmp_path / "a"
-    assert message(model, folder) == f"adapter='{folder}': no such folder; peft's save_pretrained writes it"
+    assert message(model, folder) == f"{folder}: no such folder; copy the model's files into one"
     folder.mkdir()
-    assert message(model, folder).startswith(f"{folder / 'adapter_config.json'}: no such file; peft writes it")
+    assert message(model, folder).endswith("in it; looked for adapter_config.json")
     (folder / "adapter_config.json").write_text("{")
     assert message(model, folder).startswith(f"{folder / 'adapter_config.json'}: not valid JSON (expecting property ")
     (folder / "adapter_config.json").write_text("{}")
-    assert message(model, folder).startswith(f"{folder / 'adapter_config.json'}: not a configuration of an adapter: ")
+    assert message(model, folder).startswith(f"{folder / 'adapter_config.json'}: holds nothing, and no peft_type: must")
     train(load(clip), folder)
     weights = load_file(folder / "adapter_model.safetensors")
     next(iter(weights.values())).view(-1)[0] = np.nan
@@ -167,7 +168,7 @@ def test_tokens_that_an_adapter_learns_are_no_change_of_weights(clip: Path, tmp_
     train(load(clip), tmp_path / "a")
     config = {"peft_type": "PROMPT_TUNING", "num_virtual_tokens": 4, "task_type": "FEATURE_EXTRACTION"}
     (tmp_path / "a" / "adapter_config.json").write_text(json.dumps(config))
-    assert "PROMPT_TUNING learns tokens and no weights, so that nothing can be merged" in message(
+    assert "PROMPT_TUNING learns tokens and no weights, which LoRA changes; give a folder of LoRA" in message(
         f"transformers:{clip}", tmp_path / "a"
     )
 

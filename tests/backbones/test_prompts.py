@@ -59,7 +59,7 @@ def test_context_tokens_are_the_words_before_the_name(lite: Backbone, template: 
     prompts = lite.tokenize(["dog", "fire truck"], template)
     context = prompts.ids[:, prompts.start : prompts.start + prompts.length]
     words = template.split("{}")[0].strip()
-    assert [lite.text_tower.tokenizer.decode(row) for row in context.tolist()] == [words, words]
+    assert [lite._tokenizer.decode(row) for row in context.tolist()] == [words, words]
 
 
 def test_the_base_context_has_four_tokens_after_the_start_token(lite: Backbone) -> None:

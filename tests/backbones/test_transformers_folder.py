@@ -74,11 +74,13 @@ def change_weights(folder: Path, alter: Callable[[dict[str, Tensor]], Any]) -> P
 
 
 def test_what_is_missing_is_named(models: Path, copied: Folder, tmp_path: Path) -> None:
-    assert "no such folder; copy the model's files into one (nothing is fetched)" in message(tmp_path / "openai" / "x")
+    assert "no such folder; copy the model's files into one" in message(tmp_path / "openai" / "x")
     (tmp_path / "bare").mkdir()
-    assert message(tmp_path / "bare").endswith("config.json: no such file; save_pretrained writes it")
+    assert message(tmp_path / "bare").endswith(
+        "bare: no configuration, as save_pretrained writes it, in it; looked for config.json"
+    )
     (tmp_path / "bare" / "open_clip_config.json").write_text("{}")
-    assert message(tmp_path / "bare").endswith(f"it is a model of open_clip: name it local-dir:{tmp_path / 'bare'}")
+    assert message(tmp_path / "bare").endswith(f"a model of open_clip; name it local-dir:{tmp_path / 'bare'}")
     folder = copied("clip")
     (folder / "model.safetensors").unlink()
     assert message(folder).startswith(f"{folder}: no weights in it; looked for model.safetensors, ")
@@ -100,9 +102,12 @@ def test_siglips_vocabulary_needs_its_library(models: Path, monkeypatch: pytest.
 @pytest.mark.parametrize(
     ("values", "said"),
     [
-        ({"model_type": ["clip"]}, "a model of type ['clip']; those that can be used are clip, "),
-        ({"model_type": "blip"}, "a model of type 'blip'; those that can be used are clip, siglip, siglip2, altclip, "),
-        ({"quantization_config": {"bits": 4}}, "a quantised model; take its weights from before"),
+        ({"model_type": ["clip"]}, 'invalid model_type ["clip"]: must be one of clip, siglip, '),
+        ({"model_type": "blip"}, 'invalid model_type "blip": must be one of clip, siglip, siglip2, altclip, '),
+        (
+            {"quantization_config": {"bits": 4}},
+            'invalid quantization_config {"bits": 4}: must be left out',
+        ),
         ({"vision_config__hidden_size": 33}, "transformers cannot make a model of it"),
     ],
 )
@@ -111,7 +116,7 @@ def test_a_configuration_that_cannot_be_used_is_one_line(values: Any, said: str,
     change(folder / "config.json", **values)
     assert said in message(folder)
     (folder / "config.json").write_text("[1]")
-    assert message(folder) == f"{folder / 'config.json'}: holds no JSON object"
+    assert message(folder) == f"{folder / 'config.json'}: holds '[1]' in place of an object of JSON"
     (folder / "config.json").write_text('{"model_type": "clip",')
     assert message(folder) == (
         f"{folder / 'config.json'}: not valid JSON (expecting property name enclosed in double quotes: line 1 column "
@@ -120,7 +125,7 @@ def test_a_configuration_that_cannot_be_used_is_one_line(values: Any, said: str,
 
 
 def test_options_that_do_not_apply_are_refused(models: Path) -> None:
-    assert message(models / "clip", resize_positions=True).endswith("are not resized; leave resize_positions out")
+    assert message(models / "clip", resize_positions=True).endswith("has its own weights; leave resize_positions out")
 
 
 # Weights
@@ -188,7 +193,7 @@ def test_what_does_not_fit_is_counted_and_the_first_is_named(copied: Folder) -> 
         "odd); take config.json and weights of one model"
     )
     change_weights(folder, lambda weights: weights.update({"text_model.head.weight": torch.ones(32, 32).char()}))
-    assert "1 tensors are no floating-point numbers (first text_model.head.weight), as in a quantised" in message(
+    assert "1 tensors are no floating-point numbers (first text_model.head.weight: int8), as in a quantised" in message(
         folder
     )
 
@@ -243,7 +248,7 @@ def test_weights_in_several_files_are_put_together(copied: Folder) -> None:
     (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": places}))
     assert make(folder).weights_hash == whole.weights_hash
     (folder / "model-00002-of-00002.safetensors").unlink()
-    assert "no such file, which model.safetensors.index.json names as a part of the weights" in message(folder)
+    assert "weights that model.safetensors.index.json names in it; looked for model-00002-of" in message(folder)
 
 
 def test_the_pooler_of_bert_which_no_feature_uses_may_be_there(copied: Folder) -> None:
@@ -306,9 +311,9 @@ def test_the_preparation_is_the_folders_own(copied: Folder) -> None:
             "prepares pictures of 48 x 48 pixels, and the model reads 32 x 32",
         ),
         ({"size": 64, "do_center_crop": False}, "prepares pictures of 64 pixels, and the model reads 32 x 32"),
-        ({"resample": 5}, "resample=5; only nearest, bilinear, bicubic can be used"),
-        ({"image_mean": [120, 110, 100]}, "are not possible; std is above 0, mean from 0 to 1"),
-        ({"image_std": [0.1, 0.0, 0.1]}, "are not possible; std is above 0, mean from 0 to 1"),
+        ({"resample": 5}, "invalid resample 5: must be one of 0, 2, 3 (nearest, bilinear, bicubic)"),
+        ({"image_mean": [120, 110, 100]}, "invalid image_mean [120, 110, 100]: must be three numbers from 0 to 1"),
+        ({"image_std": [0.1, 0.0, 0.1]}, "invalid image_std [0.1, 0.0, 0.1]: must be three numbers above 0"),
     ],
 )
 def test_a_preparation_that_cannot_be_used_is_one_line(values: Any, said: str, copied: Folder) -> None:
@@ -362,7 +367,7 @@ def test_what_a_preparation_leaves_open_is_as_if_it_were_not_there(copied: Folde
 
 def test_a_folder_may_be_the_one_where_one_stands(models: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(models / "clip")
-    with pytest.raises(ArgumentError, match=r"^'transformers:' names no folder; write transformers:FOLDER$"):
+    with pytest.raises(ArgumentError, match=r"^'transformers:' names no model; write transformers:FOLDER$"):
         create_backbone("transformers:")
     assert make(Path()).name == "transformers:."
 

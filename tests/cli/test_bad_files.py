@@ -357,7 +357,7 @@ def test_folders_that_lie_too_deep_are_one_line(tmp_path: Path, capsys) -> None:
             "missing.json: cannot be read: no such file",
         ),
         (("--backbone", "ViT-B-16"), "ViT-B-16 needs weights; give pretrained="),
-        (("--pretrained", "openai"), "lite0 has its own weights; leave pretrained='openai' out"),
+        (("--pretrained", "openai"), "lite0 has its own weights; leave pretrained out"),
     ],
 )
 def test_what_a_method_cannot_use_is_found_before_outputs_are_touched(

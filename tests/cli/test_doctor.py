@@ -17,7 +17,7 @@ from PIL import Image
 from safetensors.torch import load_file, save_file
 
 from faircontext import Backbone, LabelSpace, __version__
-from faircontext.backbones.towers import cached_features
+from faircontext.cache import cached_features
 from faircontext.cli import main
 from faircontext.files import to_json
 from faircontext.runs import doctor

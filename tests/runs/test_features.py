@@ -12,7 +12,7 @@ import torch
 from PIL import Image
 
 from faircontext import FCL, MTA, ZERO, Backbone, Episode, LabelSpace, ViewRecipe, ZeroShot, create_backbone
-from faircontext.backbones.towers import probe_picture
+from faircontext.backbones.engines import probe_picture
 from faircontext.cli import main
 from faircontext.errors import FeatureError
 from faircontext.files import to_json

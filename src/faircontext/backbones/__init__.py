@@ -33,17 +33,23 @@ _BACKBONES: Registry[Callable[..., Backbone]] = Registry(
 )
 
 
-def _create_lite(name: str, pretrained: str | None, **options: object) -> Backbone:
+def _create_lite(name: str, pretrained: None, **options: object) -> Backbone:  # noqa: ARG001
     from faircontext.backbones.lite import Lite  # imports timm, which takes seconds
 
-    if pretrained is not None:
-        raise ArgumentError(f"{name} has its own weights; leave pretrained={pretrained!r} out")
     return Lite(name, **options)  # type: ignore[arg-type]
 
 
 _LITE = ("lite0", "lite1", "lite2")
 for _name in _LITE:
     _BACKBONES.register(_name)(partial(_create_lite, _name))
+
+_OPTIONS = ("pretrained", "resize_positions", "weights_key", "adapter", "preprocess")
+_TAKEN = {
+    "transformers": ("pretrained", "weights_key", "adapter"),
+    "local-dir": ("resize_positions", "weights_key", "adapter"),
+    "hf-hub": ("resize_positions", "weights_key", "adapter"),
+}
+"""Which options models of a scheme take; architectures take all."""
 
 
 def create_backbone(
@@ -92,18 +98,18 @@ def create_backbone(
             possible.
     """
     check_type("name", name, str)
-    check_type("pretrained", pretrained, (str, type(None)))
     check_type("resize_positions", resize_positions, bool)
     check_choice("engine", engine, ENGINES)
-    check_type("weights_key", weights_key, (str, type(None)))
-    check_type("adapter", adapter, (str, type(None)))
-    check_type("preprocess", preprocess, (str, type(None)))
+    given = dict(zip(_OPTIONS, (pretrained, resize_positions, weights_key, adapter, preprocess), strict=True))
+    given = {option: value for option, value in given.items() if value not in (None, False)}
+    for option in given.keys() - {"resize_positions"}:
+        check_type(option, given[option], (str, type(None)))
     options: dict[str, object] = {"device": device, "precision": precision, "batch_size": batch_size}
-    if name in _BACKBONES:
-        given = {"resize_positions": resize_positions, "preprocess": preprocess}
-        given |= {"weights_key": weights_key, "adapter": adapter}
-        if unused := next((option for option, value in given.items() if value), None):
-            raise ArgumentError(f"{name} has its own weights; leave {unused} out")
+    registered, scheme = name in _BACKBONES, name.partition(":")[0] if ":" in name else ""
+    taken = ("pretrained",) * (name not in _LITE) if registered else _TAKEN.get(scheme, _OPTIONS)
+    if unused := next((option for option in given if option not in taken), None):
+        raise ArgumentError(f"{name} has its own weights; leave {unused} out")
+    if registered:
         if name in _LITE:
             options["engine"] = engine
         elif engine == "openvino":
@@ -114,19 +120,12 @@ def create_backbone(
             if not isinstance(backbone, Backbone):
                 raise TypeError(f"it returns {type(backbone).__name__}, not Backbone")
         return backbone
-    options |= {"engine": engine, "weights_key": weights_key, "adapter": adapter}
-    if name.startswith("transformers:"):
-        from faircontext.backbones.transformers_clip import load_transformers  # takes seconds to import
-
-        if resize_positions:
-            raise ArgumentError(f"positions of {name} are not resized; leave resize_positions out")
-        if preprocess is not None:
-            raise ArgumentError(f"{name}: its folder says how pictures are prepared; leave preprocess out")
-        return load_transformers(name, pretrained, **options)  # type: ignore[arg-type]
-    from faircontext.backbones.checkpoints import load_open_clip  # takes seconds to import
-
-    options |= {"resize_positions": resize_positions, "preprocess": preprocess}
-    return load_open_clip(name, pretrained, **options)  # type: ignore[arg-type]
+    load: Callable[..., Backbone]
+    if scheme == "transformers":
+        from faircontext.backbones.transformers_folder import load_transformers as load  # takes seconds to import
+    else:
+        from faircontext.backbones.checkpoints import load_open_clip as load  # takes seconds to import
+    return load(name, given.pop("pretrained", None), engine=engine, **given, **options)
 
 
 def list_backbones(pattern: str = "*") -> list[str]:

@@ -4,29 +4,30 @@ A download is only tried where its host answers within seconds; everything that 
 where it was looked for and what to do. The library makes a model, and `weights` fits a checkpoint to it.
 """
 
-import json
+import math
 import os
 import re
 import urllib.error
 import urllib.request
-import warnings
-import zipfile
-from collections.abc import Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import open_clip
+import torch
 from huggingface_hub import constants, snapshot_download, try_to_load_from_cache
 from open_clip import OPENAI_DATASET_MEAN, OPENAI_DATASET_STD
+from open_clip.convert import convert_state_dict
+from open_clip.model import convert_to_custom_text_state_dict, resize_pos_embed, resize_text_pos_embed
+from torch import Tensor
 
-from faircontext.backbones.adapters import merge_adapter
-from faircontext.backbones.fit import NUMPY, load_weights
+from faircontext.backbones.loaded import PIXELS, Loaded, finish
 from faircontext.backbones.open_clip import OpenClip
-from faircontext.backbones.weights import keep_archive, read_weights
-from faircontext.errors import ArgumentError, FairContextWarning, in_one_line, reason_of, silence, unknown_name
-from faircontext.files import Rules, check_values, read_json
+from faircontext.backbones.weights import check_fit, check_floats, read_weights, size_of_positions
+from faircontext.errors import ArgumentError, in_one_line, silence, unknown_name
+from faircontext.files import Rules, check_values, find_file, read_json
 
 __all__ = ["Source", "find_source", "load_open_clip"]
 
@@ -42,20 +43,37 @@ _WEIGHTS = ("open_clip_model.safetensors", "open_clip_pytorch_model.safetensors"
 _CLIP = {"mean": OPENAI_DATASET_MEAN, "std": OPENAI_DATASET_STD, "interpolation": "bicubic", "resize_mode": "shortest"}
 """How pictures are prepared for CLIP, and for weights of which nothing else is known."""
 
-_CHANNELS = (lambda value: isinstance(value, list) and all(type(one) in (int, float) for one in value), "three numbers")
-_PREPARATION: Rules = {
-    "mean": _CHANNELS,
-    "std": _CHANNELS,
-    "interpolation": (lambda value: isinstance(value, str), "bicubic, bilinear or nearest"),
-    "resize_mode": (lambda value: isinstance(value, str), "shortest or squash"),
-}
+_PREPARATION = {key: PIXELS[key] for key in _CLIP}
 """What is read of `preprocess_cfg`: whether a value can be used, and which can."""
 
+_MODEL: Rules = {
+    "model_cfg": (
+        lambda value: (
+            isinstance(value, dict) and all(type(value.get(key)) is dict for key in ("text_cfg", "vision_cfg"))
+        ),
+        "an object with text_cfg and vision_cfg, as open_clip writes it",
+    ),
+}
+_TEXT: Rules = {
+    "hf_model_name": (
+        lambda value: not value,
+        "left out: the context of a text tower of transformers cannot be learnt here; use a model of open_clip's own",
+    ),
+}
+"""What is read of a configuration of open_clip."""
+
+_SUFFIXES = (".safetensors", ".bin", ".pth")
 _PREFERRED = (
     *_WEIGHTS,
     *"open_clip_pytorch_model.pth model.safetensors pytorch_model.bin pytorch_model.pth model.pth".split(),
 )
 """Names of weights in a folder, the first that is there is taken: open_clip's own order."""
+
+_IMAGE_POSITIONS = "visual.positional_embedding"
+_TEXT_POSITIONS = ("positional_embedding", "text.positional_embedding")
+
+NUMPY = (".npz", ".npy")
+"""Files of big_vision's arrays, which open_clip has a reader for."""
 
 
 @dataclass(frozen=True)
@@ -85,14 +103,11 @@ def load_open_clip(
     name: str,
     pretrained: str | None = None,
     *,
-    device: str = "cpu",
-    precision: str = "auto",
-    batch_size: int = 16,
-    engine: str = "auto",
     resize_positions: bool = False,
     weights_key: str | None = None,
     adapter: str | None = None,
     preprocess: str | None = None,
+    **options: Any,
 ) -> OpenClip:
     """Load an open_clip model with its weights, its tokenizer and its own preprocessing.
 
@@ -114,18 +129,13 @@ def load_open_clip(
             pretrained_text=False,
         )
     with in_one_line(f"{path}: cannot be read as weights of {name}"), silence():
-        lines += load_weights(model, path, weights, source.model, resize_positions)
+        lines += _load_weights(model, path, weights, source.model, resize_positions)
         weights = None  # as large as the model
         tokenizer = open_clip.get_tokenizer(source.model)
-    if adapter is not None:
-        lines += merge_adapter(model, Path(adapter).expanduser(), name)
-    for line in lines:
-        warnings.warn(line, FairContextWarning, stacklevel=3)
-    title = name if pretrained is None else f"{name}:{pretrained}"
-    options: dict[str, Any] = {"device": device, "precision": precision, "batch_size": batch_size, "engine": engine}
-    backbone = OpenClip(title, model, tokenizer, **options)
+    loaded = Loaded(model, tokenizer, open_clip.get_model_preprocess_cfg(model), lines)
+    backbone = finish(lambda title, _: OpenClip(title, model, tokenizer, **options), loaded, name, pretrained, adapter)
     chosen = {"preprocess": dict(source.preprocess)} if source.chosen else {}
-    backbone.facts = {**backbone.facts, **chosen, **({"warnings": lines} if lines else {})}
+    backbone.facts = {**backbone.facts, **chosen}
     return backbone
 
 
@@ -143,21 +153,13 @@ def find_source(name: str, pretrained: str | None, preprocess: str | None = None
     scheme, colon, path = name.partition(":")
     if not colon:
         return _architecture(name.replace("/", "-"), pretrained, preprocess)
-    if preprocess is not None:
-        raise ArgumentError(f"{name}: its configuration says how pictures are prepared; leave preprocess out")
-    if pretrained is not None:
-        raise ArgumentError(f"{name} has its own weights; leave pretrained={pretrained!r} out")
-    if scheme == "hf-hub":
-        if not re.fullmatch(r"[\w.-]+/[\w.-]+", path):
-            raise ArgumentError(f"{name!r} names no repository; write hf-hub:ORG/NAME")
-        return _check_folder(_hub_folder(path))
-    if not path:
-        raise ArgumentError(f"{name!r} names no folder; write local-dir:FOLDER")
-    if scheme == "local-dir":
-        return _check_folder(Path(path).expanduser())
-    raise ArgumentError(
-        f"unknown scheme {scheme + ':'!r} of {name}; use hf-hub:ORG/NAME, local-dir:FOLDER or transformers:FOLDER"
-    )
+    forms = {"hf-hub": (r"[\w.-]+/[\w.-]+", "ORG/NAME"), "local-dir": (".+", "FOLDER")}
+    if scheme not in forms:
+        known = "hf-hub:ORG/NAME, local-dir:FOLDER or transformers:FOLDER"
+        raise ArgumentError(f"unknown scheme {scheme + ':'!r} of {name}; use {known}")
+    if not re.fullmatch(forms[scheme][0], path):
+        raise ArgumentError(f"{name!r} names no model; write {scheme}:{forms[scheme][1]}")
+    return _check_folder(_hub_folder(path) if scheme == "hf-hub" else Path(path).expanduser())
 
 
 def _architecture(name: str, pretrained: str | None, asked: str | None) -> Source:
@@ -166,7 +168,7 @@ def _architecture(name: str, pretrained: str | None, asked: str | None) -> Sourc
         from faircontext.backbones import list_backbones
 
         raise unknown_name("backbone", name, list_backbones())
-    _check_text_tower(name, config)
+    check_values(name, config["text_cfg"], _TEXT)
     quick = bool(config.get("quick_gelu", False))
     tags = open_clip.list_pretrained_tags_by_model(name)
     known = f"tags: {', '.join(tags)}" if tags else "it has no tags"
@@ -175,12 +177,10 @@ def _architecture(name: str, pretrained: str | None, asked: str | None) -> Sourc
     tag = open_clip.get_pretrained_cfg(name, pretrained)
     if tag:
         if asked is not None:
-            raise ArgumentError(
-                f"the tag {pretrained!r} says how pictures are prepared; leave preprocess={asked!r} out"
-            )
+            raise ArgumentError(f"the tag {pretrained!r} says how pictures are prepared; leave preprocess out")
         _check_tokenizer(name, config)
         file = _tag_file(name, pretrained, tag)
-        return Source(name, file, bool(tag.get("quick_gelu", quick)), _preparation(tag))
+        return Source(name, file, bool(tag.get("quick_gelu", quick)), _preparation(pretrained, tag))
     plain = name.removesuffix("-quickgelu")
     if open_clip.get_pretrained_cfg(plain, pretrained):
         raise ArgumentError(f"{name} has no weights {pretrained!r}: they are of {plain}, without QuickGELU")
@@ -189,16 +189,18 @@ def _architecture(name: str, pretrained: str | None, asked: str | None) -> Sourc
         raise ArgumentError(f"pretrained={pretrained!r} is a folder; name the file in it, or use local-dir:{path}")
     if not path.is_file():
         raise ArgumentError(f"pretrained={pretrained!r} is neither a file nor a tag of {name} ({known})")
-    _check_archive(path)
     _check_tokenizer(name, config)
     preprocess, said = _preparation_of_file(name, path, asked)
     lines = (*_doubt_activation(name, path, quick), *said)
     return Source(name, path, quick, preprocess, lines, chosen=bool(preprocess))
 
 
-def _preparation(config: Mapping[str, Any]) -> dict[str, Any]:
-    said = {key: config[key] for key in _PREPARATION if config.get(key) is not None}
-    return {key: tuple(value) if isinstance(value, list) else value for key, value in said.items()}
+def _preparation(source: object, document: Any) -> dict[str, Any]:
+    """Return what a configuration of open_clip, or a part of it, says of the preparation of pictures."""
+    if isinstance(document, dict) and {"model_cfg", "preprocess_cfg"} & {*document}:
+        document = document.get("preprocess_cfg") or {}
+    said = check_values(source, document, _PREPARATION)
+    return {key: tuple(said[key]) if isinstance(said[key], list) else said[key] for key in _PREPARATION if key in said}
 
 
 def _preparation_of_file(name: str, path: Path, asked: str | None) -> tuple[dict[str, Any], tuple[str, ...]]:
@@ -208,19 +210,19 @@ def _preparation_of_file(name: str, path: Path, asked: str | None) -> tuple[dict
     the one after which the file is called. Nothing is returned where it is CLIP's, unless that is asked for.
     """
     tags = {tag: open_clip.get_pretrained_cfg(name, tag) for tag in open_clip.list_pretrained_tags_by_model(name)}
-    ways = {"clip": _CLIP, **{tag: _preparation(config) for tag, config in tags.items()}}
+    ways = {"clip": _CLIP, **{tag: _preparation(tag, config) for tag, config in tags.items()}}
     if asked is not None:
         return ways[asked] if asked in ways else _preparation_in(Path(asked).expanduser(), ways), ()
     found, whence = _CLIP, ""
-    beside = path.with_name(_CONFIG)
-    own = [ways[tag] for tag in tags]
+    beside, called = path.with_name(_CONFIG), _called_after(path, tags)
+    others = [tag for tag in tags if ways[tag] != _CLIP]
     if beside.is_file():
         found, whence = _preparation_in(beside), f"{beside.name} beside it says"
-    elif own and own.count(own[0]) == len(own):
-        found, whence = own[0], f"the tags of {name} say"
-    elif called := [tag for tag in sorted(tags, key=len) if _letters(tag) in _letters(path.stem)]:
-        found, whence = ways[called[-1]], f"the tag {called[-1]} says, after which it is called"
-    elif others := [tag for tag in tags if ways[tag] != _CLIP]:
+    elif tags and all(ways[tag] == ways[next(iter(tags))] for tag in tags):
+        found, whence = ways[next(iter(tags))], f"the tags of {name} say"
+    elif called:
+        found, whence = ways[called], f"the tag {called} says, after which it is called"
+    elif others:
         named = "; ".join(f"--preprocess {tag}" for tag in others)
         return {}, (f"{path}: pictures are prepared as for CLIP, and tags of {name} disagree; for their way: {named}",)
     if found == _CLIP:
@@ -229,28 +231,24 @@ def _preparation_of_file(name: str, path: Path, asked: str | None) -> tuple[dict
     return found, (f"{path}: pictures are prepared as {whence}: {shown}; for another way: --preprocess",)
 
 
-def _preparation_in(path: Path, words: Iterable[str] = ()) -> dict[str, Any]:
-    """Return what a file of JSON says of the preparation of pictures, as `open_clip_config.json` or a part of it.
+def _called_after(path: Path, tags: Mapping[str, Mapping[str, Any]]) -> str | None:
+    """Return the longest tag that a file has in its name, or whose own file has this name."""
 
-    Args:
-        path: of the file.
-        words: that could have been meant in place of a file.
-    """
-    try:
-        said = _preparation(_checked_preparation(path, read_json(path)))
-    except OSError as error:
-        known = f"; preprocess is {', '.join(words)}, or such a file" if words else ""
-        raise ArgumentError(f"{path}: cannot be read: {reason_of(error)}{known}") from None
+    def letters(name: str) -> str:
+        return re.sub(r"[^a-z0-9]", "", name.lower())
+
+    stem = letters(path.stem.removesuffix("-weights"))  # what our own command adds that keeps tensors
+    same = [tag for tag, config in tags.items() if letters(Path(config.get("url", "")).stem) == stem]
+    return max([*(tag for tag in tags if letters(tag) in stem), *same], key=len, default=None)
+
+
+def _preparation_in(path: Path, words: Iterable[str] = ()) -> dict[str, Any]:
+    """Return how pictures are prepared by a file of JSON; `words` could have been meant in place of a file."""
+    known = f"preprocess is {', '.join(words)}, or such a file" if words else "write another"
+    said = _preparation(path, read_json(path, known))
     if words and not said:
         raise ArgumentError(f"{path}: says none of {', '.join(_PREPARATION)}; write them as open_clip_config.json does")
     return {**_CLIP, **said}
-
-
-def _checked_preparation(path: Path, document: Any) -> Mapping[str, Any]:
-    """Return the part of a configuration on pictures, whose values have the types that they must have."""
-    if isinstance(document, dict) and {"model_cfg", "preprocess_cfg"} & {*document}:
-        document = document.get("preprocess_cfg") or {}
-    return check_values(path, document, _PREPARATION)
 
 
 def _doubt_activation(name: str, path: Path, quick: bool) -> tuple[str, ...]:
@@ -259,17 +257,12 @@ def _doubt_activation(name: str, path: Path, quick: bool) -> tuple[str, ...]:
     Weights do not show with which activation they were trained, and with the other one they answer, only worse.
     """
     plain = name.removesuffix("-quickgelu")
-    stem = _letters(path.stem.removesuffix("-weights"))  # what `keep_tensors` adds
-    said: dict[str, bool] = {"quickgelu": True}
-    for architecture in (plain, f"{plain}-quickgelu"):
+    tags: dict[str, Mapping[str, Any]] = {"quickgelu": {"quick_gelu": True}}
+    for architecture in (f"{plain}-quickgelu", plain):
         for tag in open_clip.list_pretrained_tags_by_model(architecture):
-            config = open_clip.get_pretrained_cfg(architecture, tag)
-            kind = bool(config.get("quick_gelu", False))
-            said.setdefault(tag, kind)
-            if _letters(Path(config.get("url", "")).stem) == stem:
-                said[stem] = kind
-    word = max((word for word in said if _letters(word) in stem), key=len, default=None)
-    if word is None or said[word] == quick:
+            tags[tag] = open_clip.get_pretrained_cfg(architecture, tag)
+    called = _called_after(path, tags)
+    if called is None or bool(tags[called].get("quick_gelu", False)) == quick:
         return ()
     used, other, better = ("QuickGELU", "GELU", plain) if quick else ("GELU", "QuickGELU", f"{plain}-quickgelu")
     known = open_clip.get_model_config(better)
@@ -277,39 +270,23 @@ def _doubt_activation(name: str, path: Path, quick: bool) -> tuple[str, ...]:
     return (f"{path}: {used} is used, but the name suggests weights that were trained with {other}; if so, {advice}",)
 
 
-def _letters(name: str) -> str:
-    return re.sub(r"[^a-z0-9]", "", name.lower())
-
-
 def _check_folder(folder: Path) -> Source:
     """Check that a folder has a configuration that can be used, weights, and the tokenizer that it asks for."""
-    if not folder.is_dir():
-        raise ArgumentError(f"local-dir:{folder}: no such folder")
-    path = folder / _CONFIG
-    if not path.exists() and _is_transformers(folder / _TRANSFORMERS_CONFIG):
+    if not (folder / _CONFIG).exists() and (folder / _TRANSFORMERS_CONFIG).is_file():
         raise ArgumentError(f"{folder}: a model of transformers; name it transformers:{folder}")
-    try:
-        document = read_json(path)
-        config = document["model_cfg"]
-        {**config["text_cfg"]}, {**config["vision_cfg"]}
-    except FileNotFoundError:
-        raise ArgumentError(f"{path}: no such file; open_clip writes it, with model_cfg and preprocess_cfg") from None
-    except (OSError, KeyError, TypeError) as error:
-        raise ArgumentError(f"{path}: not a configuration of an open_clip model: {error!r}") from None
-    _checked_preparation(path, document)
-    _check_text_tower(str(folder), config)
-    files = sorted(file for suffix in (".safetensors", ".bin", ".pth") for file in folder.glob(f"*{suffix}"))
-    if not files:
-        raise ArgumentError(f"{folder}: no weights in it; looked for *.safetensors, *.bin and *.pth")
-    if config["text_cfg"].get("hf_tokenizer_name") and not any((folder / name).exists() for name in _TOKENIZER_FILES):
-        raise ArgumentError(f"{folder}: no tokenizer in it; looked for {', '.join(_TOKENIZER_FILES)}")
-    named = [file for name in _PREFERRED for file in files if file.name == name]
-    first = (named or sorted(files, key=lambda file: file.suffix != ".safetensors"))[0]
+    path = find_file(folder, "configuration, as open_clip writes it,", _CONFIG)
+    document = read_json(path)
+    config = check_values(path, document, _MODEL, ["model_cfg"])["model_cfg"]
+    _preparation(path, document)
+    check_values(path, config["text_cfg"], _TEXT)
+    if config["text_cfg"].get("hf_tokenizer_name"):
+        find_file(folder, "tokenizer", *_TOKENIZER_FILES)
+    first = find_file(folder, "weights", *_PREFERRED, *(f"*{suffix}" for suffix in _SUFFIXES))
     if re.search(r"-\d+-of-(?!0*1$)\d+$", first.stem):
         raise ArgumentError(f"{first}: is one of several parts of the weights; join them into one file")
-    _check_archive(first)
-    others = ", ".join(file.name for file in files if file != first)
-    taken = () if named or not others else (f"{folder}: the weights of {first.name} are taken, not of {others}",)
+    others = [file.name for suffix in _SUFFIXES for file in sorted(folder.glob(f"*{suffix}")) if file != first]
+    chosen = others and first.name not in _PREFERRED
+    taken = (f"{folder}: the weights of {first.name} are taken, not of {', '.join(others)}",) if chosen else ()
     return Source(f"local-dir:{folder}", first, warnings=taken, config=path)
 
 
@@ -321,33 +298,93 @@ def _refuse_transformers(path: Path, weights: Mapping[str, Any]) -> None:
         )
 
 
-def _is_transformers(path: Path) -> bool:
-    """Return whether a file is the configuration of a model of transformers."""
-    with suppress(OSError, ValueError):
-        config = json.loads(path.read_text(encoding="utf-8"))
-        return isinstance(config, dict) and "model_type" in config
-    return False
+def _load_weights(
+    model: Any, path: Path, weights: dict[str, Tensor] | None, name: str, resize_positions: bool
+) -> list[str]:
+    """Load weights into a model of open_clip.
+
+    Args:
+        model: made by the library.
+        path: of their file.
+        weights: what `read_weights` gives for it; None for a file of `NUMPY`.
+        name: of the model's architecture, or `local-dir:` and its folder.
+        resize_positions: whether positions are resized where the model has others.
+
+    Returns:
+        Warnings, a line each.
+
+    Raises:
+        ArgumentError: the tensors do not fit the model.
+    """
+    if weights is None:
+        if not hasattr(model.visual, "trunk"):
+            raise ArgumentError(
+                f"{path}: NumPy arrays are read as weights of big_vision, which {name} is no architecture of; give "
+                "safetensors, or a PyTorch file"
+            )
+        open_clip.load_checkpoint(model, str(path))
+        return []
+    warnings = []
+    # These steps are those of `open_clip.load_checkpoint`, which takes no tensors, only a file.
+    weights = convert_state_dict(model, weights)
+    own = model.state_dict()
+    if "positional_embedding" in weights and not hasattr(model, "positional_embedding"):
+        weights = convert_to_custom_text_state_dict(weights)
+    for key in ("logit_scale", "logit_bias"):
+        if key in own and key in weights:
+            weights[key] = weights[key].reshape(own[key].shape)  # a number in some files, a vector of one in others
+    if "logit_bias" in own and "logit_scale" in weights:
+        weights.setdefault("logit_bias", torch.zeros_like(weights["logit_scale"]))
+    # With other tensors of another shape it is another architecture, whose patches may be of another size as well.
+    others = {key for key in own if key in weights and own[key].shape != weights[key].shape}
+    resizable = others <= {_IMAGE_POSITIONS, *_TEXT_POSITIONS}
+    if sizes := _other_positions(model.visual, own, weights) if resizable else []:
+        theirs, ours = map(" and ".join, zip(*sizes, strict=True))
+        if not resize_positions:
+            raise ArgumentError(
+                f"{path}: has positions of {theirs}, and {name} reads {ours}; "
+                f"{_other_architecture(name, model, weights)}, "
+                "or have them resized with resize_positions=True (--resize-positions)"
+            )
+        resize_pos_embed(weights, model)
+        resize_text_pos_embed(weights, model)
+        warnings.append(f"{path}: positions of {theirs} are resized to the {ours} that {name} reads")
+    check_floats(path, weights, [key for key in own if own[key].is_floating_point()])
+    check_fit(
+        f"{path}: cannot be read as weights of {name}",
+        [(key, weights[key].shape, own[key].shape) for key in own if key in weights],
+        [key for key in own if key not in weights],
+        [key for key in weights if key not in own],
+        "name the architecture that they were trained with",
+    )
+    model.load_state_dict(weights)
+    return warnings
 
 
-def _check_text_tower(name: str, config: Mapping[str, Any]) -> None:
-    if text := config["text_cfg"].get("hf_model_name"):
-        raise ArgumentError(
-            f"{name}: its text tower is {text} of transformers, whose context cannot be learnt here; use a model with "
-            "a text tower of open_clip's own"
-        )
+def _other_positions(visual: Any, own: Mapping[str, Tensor], weights: Mapping[str, Tensor]) -> list[list[str]]:
+    """Return what sizes positions are of, and what the model reads, where the library would resize them."""
+    sizes = []
+    for key in (_IMAGE_POSITIONS, *_TEXT_POSITIONS):
+        counts = [len(tensors.get(key, ())) for tensors in (weights, own)]
+        if all(counts) and counts[0] != counts[1]:
+            patch = None if key in _TEXT_POSITIONS else visual.patch_size[0]
+            sizes.append([size_of_positions(count, patch, 1) for count in counts])
+    return sizes
 
 
-def _check_archive(path: Path) -> None:
-    """Refuse a TorchScript archive, as of OpenAI: reading it would run its code."""
-    if not zipfile.is_zipfile(path):
-        return
-    with zipfile.ZipFile(path) as archive:
-        names = archive.namelist()
-    if any("/code/" in name for name in names):
-        raise ArgumentError(
-            f"{path}: a TorchScript archive, which is not read because that runs its code; if you trust it, keep its "
-            f"tensors with: {keep_archive(path)}"
-        )
+def _other_architecture(name: str, model: Any, weights: Mapping[str, Tensor]) -> str:
+    """Return advice to name an architecture that differs from the one that was named in the sizes alone."""
+    config = open_clip.get_model_config(name)
+    if config is None or name.startswith("local-dir:"):
+        return "correct image_size and context_length in open_clip_config.json"
+    if _IMAGE_POSITIONS in weights and hasattr(model.visual, "patch_size"):
+        side = math.isqrt(len(weights[_IMAGE_POSITIONS]) - 1)
+        config["vision_cfg"]["image_size"] = side * model.visual.patch_size[0]
+    for key in _TEXT_POSITIONS:
+        if key in weights:
+            config["text_cfg"]["context_length"] = len(weights[key])
+    fitting = [other for other in open_clip.list_models() if open_clip.get_model_config(other) == config]
+    return f"name the architecture {fitting[0]}" if fitting else "name an architecture that reads the same"
 
 
 def _tag_file(name: str, tag: str, config: Mapping[str, Any]) -> Path:
@@ -361,18 +398,25 @@ def _tag_file(name: str, tag: str, config: Mapping[str, Any]) -> Path:
             return cached
         looked.append(f"{file or _WEIGHTS[0]} of {repository} in {constants.HF_HUB_CACHE}")
     if url and downloaded.is_file():
-        _check_archive(downloaded)
         return downloaded
     if url:
         looked.append(str(downloaded))
-    if _reach(_HUB if repository else url):
-        with in_one_line(f"the weights {tag!r} of {name} could not be fetched", fetching=True):
-            return Path(open_clip.download_pretrained(dict(config)))
     gelu = f" and name the architecture {name.removesuffix('-quickgelu')}-quickgelu" if config.get("quick_gelu") else ""
-    raise ArgumentError(
-        f"the weights {tag!r} of {name} are not on this machine (looked for {' and '.join(looked)}) and the network is "
-        f"out of reach; give pretrained= the path of a copy{gelu}"
-    )
+    fix = f"give pretrained= the path of a copy{gelu}"
+    what, host = f"the weights {tag!r} of {name}", _HUB if repository else url
+    return Path(_fetch(what, " and ".join(looked), fix, host, lambda: open_clip.download_pretrained(dict(config))))
+
+
+def _fetch(what: str, looked: str, fix: str, host: str, download: Callable[[], str]) -> str:
+    """Return what a download returns, where its host answers.
+
+    Raises:
+        ArgumentError: it does not, or the download fails.
+    """
+    if not _reach(host):
+        raise ArgumentError(f"{what}: not on this machine (looked for {looked}) and the network is out of reach; {fix}")
+    with in_one_line(f"{what}: could not be fetched", fetching=True):
+        return download()
 
 
 def _hub_folder(repository: str) -> Path:
@@ -380,27 +424,20 @@ def _hub_folder(repository: str) -> Path:
     config = _cached(repository, _CONFIG)
     if config and any((config.parent / name).exists() for name in _WEIGHTS):
         return config.parent
-    if not config and (other := _cached(repository, _TRANSFORMERS_CONFIG)) and _is_transformers(other):
+    if not config and (other := _cached(repository, _TRANSFORMERS_CONFIG)):
         return other.parent  # it is named as what it is
-    if not _reach(_HUB):
-        raise ArgumentError(
-            f"hf-hub:{repository} is not on this machine (looked for {_CONFIG} and {_WEIGHTS[0]} of {repository} in "
-            f"{constants.HF_HUB_CACHE}) and the network is out of reach; copy the files here and use local-dir:FOLDER"
-        )
-    with in_one_line(f"hf-hub:{repository} could not be fetched", fetching=True):
-        patterns = [_CONFIG, _TRANSFORMERS_CONFIG, *_WEIGHTS, *_OF_TOKENIZERS]
-        return Path(snapshot_download(repository, allow_patterns=patterns))
+    looked = f"{_CONFIG} and {_WEIGHTS[0]} of {repository} in {constants.HF_HUB_CACHE}"
+    patterns = [_CONFIG, _TRANSFORMERS_CONFIG, *_WEIGHTS, *_OF_TOKENIZERS]
+    download = partial(snapshot_download, repository, allow_patterns=patterns)
+    return Path(_fetch(f"hf-hub:{repository}", looked, "copy the files here and use local-dir:FOLDER", _HUB, download))
 
 
 def _check_tokenizer(name: str, config: Mapping[str, Any]) -> None:
     """Refuse a model whose tokenizer is neither open_clip's own nor on this machine nor within reach."""
     repository = config["text_cfg"].get("hf_tokenizer_name", "")
-    if not repository or _cached(repository, *_TOKENIZER_FILES) or _reach(_HUB):
-        return
-    raise ArgumentError(
-        f"the tokenizer of {name} is not on this machine (looked for {repository} in {constants.HF_HUB_CACHE}) and the "
-        f"network is out of reach; put its files, the weights and {_CONFIG} into a folder and use local-dir:FOLDER"
-    )
+    if repository and not _cached(repository, *_TOKENIZER_FILES):
+        fix = f"put its files, the weights and {_CONFIG} into a folder and use local-dir:FOLDER"
+        _fetch(f"the tokenizer of {name}", f"{repository} in {constants.HF_HUB_CACHE}", fix, _HUB, lambda: "")
 
 
 def _cached(repository: str, *files: str) -> Path | None:

@@ -11,30 +11,38 @@ chosen. Files that are written here say it beside `state_dict`, under `placement
 
 import io
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, cast, get_args
+from typing import TYPE_CHECKING, get_args
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from faircontext.backbones.prompts import Placement, Prompts
-from faircontext.backbones.towers import hash_of_tensor
-from faircontext.backbones.weights import read_content, weights_in
+from faircontext.backbones.weights import check_weights, read_content, weights_in
+from faircontext.cache import hash_of_tensor
 from faircontext.errors import ArgumentError, LabelError, LongPromptError
-from faircontext.files import replacing
+from faircontext.files import Rules, check_values, replacing
 
 if TYPE_CHECKING:
     from faircontext.backbones.base import Backbone
 
 __all__ = ["LearntContext", "read_context", "save_context"]
 
-_LEARNER = "prompt_learner."
 _PLACEMENT = "placement"
 _POSITION = re.compile(r"(?:^|_)ctp(middle|front)(?:_|$)")
 """In the names of folders to which CoOp's scripts write, where the class name does not come last."""
+
+_TENSORS: Rules = {
+    "ctx": (
+        lambda ctx: ctx.ndim in (2, 3) and bool(ctx.any()),
+        "tokens x width, or classes x tokens x width, and not all zero",
+    ),
+}
+_SAID: Rules = {_PLACEMENT: (lambda value: value in get_args(Placement), "replace or prepend, or left out")}
+"""What is read of a file: whether a value can be used, and which can."""
 
 _SAME = 0.01
 """Embeddings that differ by less, relative to their length, are the same: files hold them in half precision."""
@@ -99,64 +107,57 @@ class LearntContext:
             ArgumentError: it was learnt for another model.
             LabelError: it was learnt for other classes, or the prompts have no place for it.
         """
-        if not self.prepended:
-            self._check_place(templates, described)
-        warnings = self._check_template(backbone, templates[0], names)
-        for prompts in templates:
+        self._check_place(templates, described)
+        prompts = templates[0]
+        embeddings = backbone.token_embeddings(prompts.ids).float().cpu()
+        self._check_model(backbone, embeddings[0, 0], len(names))
+        for each in templates:
             try:
-                backbone.check_length(prompts, self.tokens.shape[-2] - (0 if self.prepended else prompts.length))
+                backbone.check_length(each, self.tokens.shape[-2] - (0 if self.prepended else each.length))
             except LongPromptError as error:
                 raise LabelError(f"{self.source}: {error}") from None
-        return [*(f"{self.source}: {doubt}" for doubt in self.doubts), *warnings]
+        lines = [*self.doubts]
+        if self.prefix is None and backbone.start:
+            lines.append(f"has no token_prefix, by which to see that it was learnt for {backbone.name}")
+        lines += self._doubt_classes(backbone, prompts, names, embeddings)
+        return [f"{self.source}: {line}" for line in lines]
 
     def _check_place(self, templates: Sequence[Prompts], described: bool) -> None:
         """Raise `LabelError` unless the prompts have words before the class name that it can replace."""
-        if described:
+        problems = {
+            "descriptions have none; leave one of the two out": described,
+            f"there are {len(templates)} templates; give one, as with the prompt set single": len(templates) > 1,
+            f"in {(templates[0].fused or '')[:60]!r} these are no tokens of their own; put a blank between": (
+                templates[0].fused is not None
+            ),
+        }
+        if problem := next((words for words, holds in problems.items() if holds and not self.prepended), None):
             raise LabelError(
-                f"{self.source}: a context takes the place of the words before the class name, and descriptions of "
-                "the classes have none in common; leave one of the two out"
-            )
-        if len(templates) > 1:
-            raise LabelError(
-                f"{self.source}: a context takes the place of the words of one template, and there are "
-                f"{len(templates)}; give one, as with the prompt set single"
-            )
-        if (fused := templates[0].fused) is not None:
-            raise LabelError(
-                f"{self.source}: a context takes the place of the words before the class name, which in "
-                f"{fused[:60]!r} are no tokens of their own; put a blank between"
+                f"{self.source}: a context takes the place of the words of one template before the class name, and "
+                + problem
             )
 
-    def _check_template(self, backbone: "Backbone", prompts: Prompts, names: Sequence[str]) -> list[str]:
-        embeddings = backbone.token_embeddings(prompts.ids).float().cpu()
-        if (width := self.tokens.shape[-1]) != embeddings.shape[-1]:
+    def _check_model(self, backbone: "Backbone", begin: Float[Tensor, " width"], classes: int) -> None:
+        """Raise an error unless it is of a model and of so many classes; `begin` is the model's first token."""
+        width, wanted, fix = self.tokens.shape[-1], len(begin), "give one that was learnt for this model"
+        if width != wanted:
             raise ArgumentError(
-                f"{self.source}: a context of width {width}, and tokens of {backbone.name} have "
-                f"{embeddings.shape[-1]}; give one that was learnt for this model"
+                f"{self.source}: a context of width {width}, and tokens of {backbone.name} have {wanted}; {fix}"
             )
-        if self.per_class and len(self.tokens) != len(names):
+        if self.per_class and len(self.tokens) != classes:
             raise LabelError(
-                f"{self.source}: has contexts of {len(self.tokens)} classes of their own, and there are {len(names)} "
+                f"{self.source}: has contexts of {len(self.tokens)} classes of their own, and there are {classes} "
                 "class names; give the names that it was learnt for, in their order"
             )
-        if self.prefix is None:
-            if not backbone.start:
-                return self._check_classes(backbone, prompts, names, embeddings)
-            unknown = f"{self.source}: has no token_prefix, by which to see that it was learnt for {backbone.name}"
-            return [unknown, *self._check_classes(backbone, prompts, names, embeddings)]
-        if self.prefix.shape[-1] != width:
+        if self.prefix is not None and self.prefix.shape[-1] != width:
+            own = self.prefix.shape[-1]
+            raise ArgumentError(f"{self.source}: its token_prefix is {own} wide and its context {width}; {fix}")
+        if self.prefix is not None and backbone.start and not _alike(self.prefix.reshape(-1, width)[0], begin):
             raise ArgumentError(
-                f"{self.source}: its token_prefix is {self.prefix.shape[-1]} wide and its context {width}; give a file "
-                "as CoOp writes it"
+                f"{self.source}: learnt for another model than {backbone.name}, whose start token is another; {fix}"
             )
-        if backbone.start and not _alike(self.prefix.reshape(-1, width)[:1], embeddings[0, :1]):
-            raise ArgumentError(
-                f"{self.source}: learnt for another model than {backbone.name}, whose start token has another "
-                "embedding; give one that was learnt for this model"
-            )
-        return self._check_classes(backbone, prompts, names, embeddings)
 
-    def _check_classes(
+    def _doubt_classes(
         self, backbone: "Backbone", prompts: Prompts, names: Sequence[str], embeddings: Tensor
     ) -> list[str]:
         """Compare the names that the contexts of single classes were learnt for with those that are given."""
@@ -164,9 +165,7 @@ class LearntContext:
             return []
         begin = prompts.start + prompts.length
         lengths = [len(backbone._token_ids(name.replace("_", " "))) - backbone.start - 1 for name in names]
-        longest = max(lengths)
-        own = embeddings[:, begin : begin + longest]
-        theirs = self.suffix[:, :longest]
+        own, theirs = (some[:, first : first + max(lengths)] for some, first in ((embeddings, begin), (self.suffix, 0)))
 
         def matches(place: int, row: int) -> bool:
             return _alike(theirs[place, : lengths[row]], own[row, : lengths[row]])
@@ -175,16 +174,14 @@ class LearntContext:
         if not others:
             return []
         first = others[0]
-        moved = next((row for row in range(len(names)) if matches(first, row)), None)
-        if moved is not None:
+        number, name = first + 1, names[first]
+        if (moved := next((row for row in range(len(names)) if matches(first, row)), None)) is not None:
             raise LabelError(
-                f"{self.source}: its context number {first + 1} is of class {names[moved]!r}, and class number "
-                f"{first + 1} is {names[first]!r}; give the class names in the order of the file"
+                f"{self.source}: its context number {number} is of class {names[moved]!r}, and class number {number} "
+                f"is {name!r}; give the class names in the order of the file"
             )
-        return [
-            f"{self.source}: {len(others)} of the {len(names)} contexts were learnt for classes of other names (the "
-            f"first: number {first + 1}, now {names[first]!r})"
-        ]
+        several = f"{len(others)} of the {len(names)} contexts were learnt for classes of other names"
+        return [f"{several} (the first: number {number}, now {name!r})"]
 
 
 def _alike(first: Tensor, second: Tensor) -> bool:
@@ -206,40 +203,17 @@ def read_context(path: Path) -> LearntContext:
     if not path.is_file():
         raise ArgumentError(f"context {path}: no such file; give a checkpoint of CoOp's prompt learner")
     content = read_content(path)
-    tensors, _ = weights_in(path, content)
-    if any(name.startswith(_LEARNER) for name in tensors):
-        tensors = {key.removeprefix(_LEARNER): tensors[key] for key in tensors if key.startswith(_LEARNER)}
-    tokens = tensors.get("ctx")
-    others = [name for name in tensors if name not in ("ctx", "token_prefix", "token_suffix")]
-    if tokens is None:
-        raise ArgumentError(f"{path}: holds {', '.join([*tensors][:4])}, and no context (ctx, or prompt_learner.ctx)")
-    if others:
+    tensors, _ = weights_in(path, content, mark="ctx", towers=())
+    tokens = check_values(path, tensors, _TENSORS, ["ctx"])["ctx"].float()
+    check_weights(str(path), {"ctx": tokens})
+    if others := [name for name in tensors if name not in ("ctx", "token_prefix", "token_suffix")]:
         raise ArgumentError(
             f"{path}: beside the context there is {others[0]}, as of a method whose prompts depend on the image or "
             "have tokens in deeper layers; only a context of CoOp can be used"
         )
-    if tokens.ndim not in (2, 3) or 0 in tokens.shape:
-        raise ArgumentError(
-            f"{path}: ctx has shape {' x '.join(map(str, tokens.shape)) or 'of a number'}; a context is tokens x "
-            "width, or classes x tokens x width"
-        )
-    tokens = tokens.float()
-    if count := int((~tokens.isfinite()).sum()):
-        raise ArgumentError(
-            f"{path}: {count:,} of the {tokens.numel():,} values of ctx are NaN or infinite; take another checkpoint"
-        )
-    if not tokens.any():
-        raise ArgumentError(f"{path}: all values of ctx are zero; take another checkpoint")
     around = tensors.get("token_prefix"), tensors.get("token_suffix")
-    return LearntContext(tokens, str(path), *around, _placement_of(path, content), _doubts(path))
-
-
-def _placement_of(path: Path, content: object) -> Placement | None:
-    """Return where the tokens of a file stand, where it says so."""
-    said = content.get(_PLACEMENT) if isinstance(content, Mapping) else None
-    if said is not None and said not in (known := get_args(Placement)):
-        raise ArgumentError(f"{path}: invalid placement {said!r}: must be {' or '.join(known)}, or left out")
-    return cast("Placement | None", said)
+    said = check_values(path, content, _SAID)
+    return LearntContext(tokens, str(path), *around, said.get(_PLACEMENT), _doubts(path))
 
 
 def _doubts(path: Path) -> tuple[str, ...]:

@@ -1,54 +1,171 @@
-"""Engines: what runs the image tower. PyTorch, or a copy of the tower in OpenVINO, which is faster on many processors.
+"""What runs an image tower: device, precision and engine, which is PyTorch or a copy of the tower in OpenVINO.
 
-The copy is made once from the tower in float32, and kept in the cache by the weights, the versions, the precision and
-the processor, with the tower's float32 features of a test picture. Whenever the copy is loaded, its own features of
-that picture are compared with them. It runs batches of `ENGINE_ROWS` rows, always: a row's features then do not depend
-on the rows beside it, nor on how many there are or how many batches are run at the same time.
+The copy is faster on many processors. It is made once from the tower in float32, and kept in the cache by the weights,
+the versions, the precision and the processor, with the tower's float32 features of a test picture. Whenever the copy is
+loaded, its own features of that picture are compared with them. It runs batches of `ENGINE_ROWS` rows, always: a row's
+features then do not depend on the rows beside it, nor on how many there are or how many batches are run at the same
+time.
 """
 
+import math
+import re
 import statistics
+import sys
+import tempfile
 import time
 import warnings
+from collections import deque
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args
 
 import torch
+import torch.nn.functional as F
 from jaxtyping import Float, UInt8
-from safetensors import safe_open
 from torch import Tensor, nn
 
 from faircontext import __version__
-from faircontext.backbones.openvino_tower import (
-    ENGINE_ROWS,
-    OpenVinoTower,
-    convert,
-    obstacle,
-    openvino_version,
-    said,
-)
-from faircontext.backbones.towers import (
-    cache_folder,
-    disagreement,
-    hash_of,
-    probe_picture,
-    tensor_bytes,
-    write_tensors,
-)
-from faircontext.errors import ArgumentError, FairContextWarning
-from faircontext.files import digest, digest_of_json
+from faircontext.cache import cache_folder, hash_of, read_entry, tensor_bytes, write_entry
+from faircontext.errors import ArgumentError, FairContextWarning, check_choice, first_reason
+from faircontext.files import digest_of_json
 from faircontext.system import processor_name
 
 if TYPE_CHECKING:
-    from faircontext.backbones.image_encoder import ImageEncoder
+    from faircontext.backbones.base import Backbone
 
-__all__ = ["ENGINES", "Choice", "Converted", "entry_path", "is_convolutional"]
+__all__ = ["ENGINES", "Converted", "Engine", "OpenVinoTower", "TorchEngine", "made_engine", "stored_engine"]
 
-ENGINES = ("auto", "torch", "openvino")
+Name = Literal["torch", "openvino"]
+ENGINES = ("auto", *get_args(Name))
 """Engines of the image tower; `auto` takes the faster of the two on this processor."""
 
+DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+"""Precisions of the image tower."""
+
+ROW_MULTIPLE = 16
+"""Encoder batches are padded to a multiple of this: a row's features then do not depend on the rows beside it."""
+
+MINIMUM_COSINE = 0.99
+"""Least agreement of a lower precision, or of another engine, with float32 in PyTorch, on a test picture."""
+
+ENGINE_ROWS = 4
+"""Rows of a batch in OpenVINO: they fit a processor's caches, and little is spent on padding."""
+
+_PRECISIONS = {"fp32": "f32", "bf16": "bf16"}
+"""What OpenVINO calls the precisions that it has on processors."""
+
+_STREAMS = 4
+"""Most batches that are run at the same time; with more threads than that, a batch has several."""
+
+_BEGUN = 3
+"""Batches that are begun for each that is run, so that the engine does not wait for Python."""
+
 _TIMED = 16, 3  # rows, and how often they are encoded, when two engines are compared
+
+
+def usable_device(device: str) -> torch.device:
+    """Return the torch device of a name.
+
+    Raises:
+        ArgumentError: there is none here that holds numbers.
+    """
+    try:
+        usable = torch.empty(0, device=device).device
+        if usable.type == "meta":
+            raise RuntimeError("it holds no numbers")
+        return usable
+    except (RuntimeError, AssertionError, ImportError) as error:  # what torch raises depends on how it was built
+        said = re.split(r"[.;]\s|\n", str(error), maxsplit=1)[0].rstrip(".")
+        about_torch = isinstance(error, NotImplementedError | ImportError) or "INTERNAL ASSERT" in said
+        reason = "PyTorch finds no such device here" if about_torch or len(said) > 100 else said
+        raise ArgumentError(f"device={device!r} is not possible: {reason}; use for example cpu") from None
+
+
+def resolve_precision(precision: str, device: torch.device) -> str:
+    """Return fp32, bf16 or fp16 for a requested precision; `"auto"` takes bf16 where the processor computes in it.
+
+    Raises:
+        ArgumentError: the precision is not one of auto, fp32, bf16, fp16.
+    """
+    check_choice("precision", precision, ("auto", *DTYPES))
+    if precision != "auto":
+        return precision
+    # Private, but the only question torch answers about bf16 arithmetic (avx512_bf16, AMX) on a CPU.
+    bf16 = device.type == "cpu" and getattr(torch.cpu, "_is_avx512_bf16_supported", lambda: False)()
+    return "bf16" if bf16 else "fp32"
+
+
+def disagreement(exact: Float[Tensor, "1 dim"], features: Float[Tensor, "1 dim"]) -> str | None:
+    """Return, in words that follow "features", why a test picture's are not what float32 gives; None where they are."""
+    cosine = float(F.cosine_similarity(exact, features)[0])
+    if cosine >= MINIMUM_COSINE:
+        return None
+    if math.isnan(cosine):
+        return "are NaN or infinite"
+    return f"agree with float32 to a cosine of {cosine:.3f}, less than {MINIMUM_COSINE}"
+
+
+def probe_picture(size: int) -> Float[Tensor, "1 3 size size"]:
+    """Return a fixed picture with structure at every scale, as photos have, in normalised pixels."""
+    rng = torch.Generator().manual_seed(0)
+    layers = [torch.rand(1, 3, cells, cells, generator=rng) for cells in (1, 2, 4, 8, 16, 32)]
+    scaled = [F.interpolate(layer, size=(size, size), mode="bicubic", align_corners=False) for layer in layers]
+    mixed = torch.stack(scaled).mean(0)
+    return (mixed - mixed.mean()) / mixed.std()
+
+
+def pad_rows(rows: Tensor, multiple: int = ROW_MULTIPLE) -> Tensor:
+    """Return a batch with rows of zeros up to a multiple of some number."""
+    padding = -len(rows) % multiple
+    return torch.cat([rows, rows.new_zeros(padding, *rows.shape[1:])]) if padding else rows
+
+
+class Engine(Protocol):
+    """What runs a backbone's image tower.
+
+    Attributes:
+        name: torch or openvino.
+        version: of its library; None for PyTorch, whose version records have anyway.
+        rows: most rows of a batch; batches are padded to it, or to a multiple of `ROW_MULTIPLE`.
+    """
+
+    name: Name
+    version: str | None
+    rows: int
+
+    def features(self, backbone: "Backbone", batches: Iterable[Tensor]) -> Iterable[Tensor]:
+        """Return features in float32, not of unit length, of padded batches of normalised pixels."""
+
+    def tower_hash(self, backbone: "Backbone") -> str:
+        """Return the hash of PyTorch's tower in its precision, see `hash_of`."""
+
+
+class TorchEngine:
+    """PyTorch: the tower itself.
+
+    Args:
+        rows: most rows of a batch.
+    """
+
+    name: Name = "torch"
+    version: str | None = None
+
+    def __init__(self, rows: int) -> None:
+        self.rows = rows
+
+    def features(self, backbone: "Backbone", batches: Iterable[Tensor]) -> Iterator[Tensor]:
+        """See `Engine.features`; a batch is asked for when those before it are done."""
+        for batch in batches:
+            with torch.inference_mode():  # not while a batch is made, which may be of use where gradients are
+                rows = backbone._image_features(batch.to(backbone.dtype))
+            yield rows.float()
+
+    def tower_hash(self, backbone: "Backbone") -> str:
+        """See `Engine.tower_hash`."""
+        return hash_of(backbone.tower)
 
 
 @dataclass(frozen=True)
@@ -56,8 +173,8 @@ class Converted:
     """A tower's copy as the cache holds it.
 
     Attributes:
-        graph: see `OpenVinoTower`; empty where PyTorch is faster and the copy was not asked for.
-        weights: see there.
+        graph: the model's, as OpenVINO writes it; empty where PyTorch is faster and the copy was not asked for.
+        weights: the model's.
         exact: float32 features of the test picture, not of unit length.
         tower_hash: of PyTorch's tower in the precision, which it need not be loaded for; see `hash_of`.
         gain: images per second of this engine over PyTorch's, in one sitting; 0 where it was not measured.
@@ -73,19 +190,13 @@ class Converted:
         """Write the copy to the cache, where that is possible."""
         graph = torch.frombuffer(bytearray(self.graph), dtype=torch.uint8) if self.graph else _NOTHING
         tensors = {"graph": graph, "weights": self.weights, "exact": self.exact}
-        facts = {"tower": self.tower_hash, "gain": repr(self.gain)}
         with suppress(OSError, ArgumentError):  # a cache that cannot be written is no reason to stop
-            write_tensors(path, tensors, {**facts, "sha256": _checksum(tensors, facts)})
+            write_entry(path, tensors, {"tower": self.tower_hash, "gain": repr(self.gain)})
 
     @classmethod
     def read(cls, path: Path) -> "Converted":
         """Read a copy from the cache; where it is damaged, any error is raised."""
-        with safe_open(path, "pt") as file:  # mapped into memory, and not copied
-            tensors = {name: file.get_tensor(name) for name in ("graph", "weights", "exact")}
-            metadata = dict(file.metadata())
-        facts = {name: metadata[name] for name in ("tower", "gain")}
-        if metadata["sha256"] != _checksum(tensors, facts):
-            raise ValueError("its checksum is another")
+        tensors, facts = read_entry(path)
         graph = bytes(tensor_bytes(tensors["graph"]))
         return cls(graph, tensors["weights"], tensors["exact"], facts["tower"], float(facts["gain"]))
 
@@ -93,144 +204,304 @@ class Converted:
 _NOTHING = torch.empty(0, dtype=torch.uint8)
 
 
-def _checksum(tensors: dict[str, Tensor], facts: dict[str, str]) -> str:
-    return digest(*map(tensor_bytes, tensors.values()), digest_of_json(facts))
-
-
-def entry_path(name: str, weights: str, precision: str) -> Path | None:
-    """Return the file of the cache for a tower's copy, or None where nothing is to be stored.
+class OpenVinoTower:
+    """An image tower in OpenVINO.
 
     Args:
-        name: of the backbone.
-        weights: a hash of all that the tower is made from.
+        converted: the copy.
         precision: fp32 or bf16.
     """
+
+    name: Name = "openvino"
+    rows = ENGINE_ROWS
+
+    def __init__(self, converted: Converted, precision: str) -> None:
+        openvino = import_openvino()
+        self.version = openvino_version()
+        self._core, self._converted = openvino.Core(), converted  # the model reads the weights where they are
+        weights = openvino.Tensor(converted.weights.numpy(), shared_memory=True)
+        self._model = self._core.read_model(converted.graph, weights)
+        self._precision = _PRECISIONS[precision]
+        self._threads = 0
+        self._requests: list[Any] = []
+        self._shape: tuple[int, ...] = ()
+
+    def features(self, backbone: "Backbone", batches: Iterable[Tensor]) -> list[Tensor]:
+        """See `Engine.features`; a batch is made while those before it are run."""
+        outputs = self.run(batches)
+        with torch.inference_mode():
+            return [backbone._head(output).float() for output in outputs]
+
+    def tower_hash(self, backbone: "Backbone") -> str:  # noqa: ARG002 (the tower need not be loaded)
+        """See `Engine.tower_hash`."""
+        return self._converted.tower_hash
+
+    def run(self, batches: Iterable[Float[Tensor, "rows 3 height width"]]) -> Float[Tensor, "batches rows dim"]:
+        """Run batches of `rows` rows, several at the same time, and return what the tower returns for each.
+
+        Each is run by one thread, which takes less of the processor's time than several that share a batch. A batch is
+        asked for while those before it are run, so that it is made meanwhile, by one thread: a second team of threads
+        would be in the engine's way. Threads of Python's that first use PyTorch meanwhile have one thread, too.
+
+        Raises:
+            ArgumentError: pictures have another size than the model's.
+        """
+        threads = torch.get_num_threads()
+        if self._threads != threads:
+            self._compile(threads)
+        results, free, begun = _Results(self._shape), [*self._requests], deque[Any]()
+        torch.set_num_threads(1)
+        try:
+            for batch in batches:
+                if not free:
+                    results.append(self._result(begun, free))
+                # Copied, so that the batch's memory is free again before the next one is made.
+                pixels = torch.from_numpy(free[-1].get_input_tensor().data)
+                if batch.shape != pixels.shape:
+                    sizes = (" x ".join(map(str, one.shape[1:])) for one in (batch, pixels))
+                    raise ArgumentError("invalid pixels: pictures of {}; use {}".format(*sizes))
+                pixels.copy_(batch)
+                begun.append(free.pop())
+                begun[-1].start_async()
+            while begun:
+                results.append(self._result(begun, free))
+            return results.all
+        finally:
+            torch.set_num_threads(threads)
+            for request in begun:
+                with suppress(Exception):  # of the engine; another one has been raised
+                    request.wait()
+
+    def _result(self, begun: deque[Any], free: list[Any]) -> Float[Tensor, "rows dim"]:
+        """Wait for the batch that was begun first, and return its result, until its request begins another."""
+        begun[0].wait()
+        free.append(begun.popleft())
+        return torch.from_numpy(free[-1].get_output_tensor(0).data)
+
+    def _compile(self, threads: int) -> None:
+        streams = min(threads, _STREAMS)
+        hints = {"INFERENCE_PRECISION_HINT": self._precision, "INFERENCE_NUM_THREADS": threads, "NUM_STREAMS": streams}
+        hints["ENABLE_CPU_PINNING"] = False  # the models of several processes would be bound to the same processors
+        compiled = self._core.compile_model(self._model, "CPU", hints)
+        self._requests = [compiled.create_infer_request() for _ in range(_BEGUN * streams)]
+        self._shape = tuple(compiled.output(0).shape)
+        self._threads = threads
+
+
+class _Results:
+    """Results of batches, in one piece of memory: between the larger blocks of batches, they would break it up."""
+
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        self._room, self._count = torch.empty(64, *shape), 0
+
+    def append(self, result: Tensor) -> None:
+        """Keep a copy of a result."""
+        if self._count == len(self._room):
+            self._room = torch.cat([self._room, torch.empty_like(self._room)])
+        self._room[self._count] = result
+        self._count += 1
+
+    @property
+    def all(self) -> Float[Tensor, "batches ..."]:
+        """What has been kept."""
+        return self._room[: self._count]
+
+
+def stored_engine(backbone: "Backbone", source: str) -> Engine | None:
+    """Return what runs a backbone's image tower, by what is asked for, installed and stored; nothing is converted.
+
+    Args:
+        backbone: its name, device and precision are known; its tower need not be loaded.
+        source: a hash of all that the tower is made from; empty where nothing but PyTorch is to run it.
+
+    Returns:
+        The engine; None where a copy of the tower is to be made, see `made_engine`.
+
+    Warns:
+        FairContextWarning: why PyTorch runs the tower although the other engine was asked for, or a copy was damaged.
+    """
+    asked, own = backbone.requested_engine, TorchEngine(backbone.batch_size)
+    if not source:
+        return own
+    if reason := obstacle(backbone.device, backbone.precision):
+        if asked != "auto":
+            _warn(f"{reason}; PyTorch runs the image tower of {backbone.name}")
+        return own
+    path = _entry_path(backbone, source)
+    if path is None and asked == "auto":  # to convert at each start costs more than it saves
+        return own
+    stored = None if path is None else _read(path)
+    if stored is None or (not stored.graph and asked != "auto"):
+        return None
+    return _checked(backbone, stored) if asked != "auto" or stored.gain > 1 else own
+
+
+def made_engine(backbone: "Backbone", source: str, tower: nn.Module, exact: Tensor) -> Engine:
+    """Make a copy of an image tower, store it, and return what runs the tower.
+
+    Args:
+        backbone: has the tower in its own precision already.
+        source: see `stored_engine`.
+        tower: in float32.
+        exact: the tower's features of the test picture.
+
+    Warns:
+        FairContextWarning: the tower was converted, or cannot be.
+    """
+    begin, own, path = time.perf_counter(), TorchEngine(backbone.batch_size), _entry_path(backbone, source)
+    try:
+        graph, weights = convert(tower, backbone.image_size)
+    except Exception as error:  # of the engine, any
+        _warn(
+            f"{backbone.name}: OpenVINO cannot convert the image tower ({first_reason(error)[:100]}); PyTorch runs it"
+        )
+        return own
+    converted = Converted(graph, weights, exact, hash_of(backbone.tower), 0.0)
+    engine = _checked(backbone, converted)
+    if engine.name == "openvino" and backbone.requested_engine == "auto":
+        converted = replace(converted, gain=_measure(backbone, engine, own))
+    words = f"image tower of {backbone.name} converted for OpenVINO {openvino_version()}"
+    line = f"{words} in {time.perf_counter() - begin:.0f} s" + ("" if path is None else ", once")
+    if converted.gain:
+        line += f"; it encodes {converted.gain:.2f} times as fast as PyTorch here"
+        if converted.gain <= 1:
+            engine, converted = own, replace(converted, graph=b"", weights=_NOTHING)
+            line += ", which goes on"
+    if path is not None:
+        converted.write(path)
+    _warn(line)
+    return engine
+
+
+def _entry_path(backbone: "Backbone", source: str) -> Path | None:
+    """Return the file of the cache for a tower's copy, or None where nothing is to be stored."""
     folder = cache_folder()
     key = {
-        "backbone": name,
-        "weights": weights,
-        "precision": precision,
+        "backbone": backbone.name,
+        "weights": source,
+        "precision": backbone.precision,
         "rows": ENGINE_ROWS,
+        "entry": 2,
         "versions": [__version__, torch.__version__, openvino_version()],
         "processor": processor_name(),
     }
     return None if folder is None else folder / "engines" / f"{digest_of_json(key)}.safetensors"
 
 
-class Choice:
-    """Which engine runs a backbone's image tower, by what is asked for, installed and stored.
+def _read(path: Path) -> Converted | None:
+    try:
+        return Converted.read(path)
+    except FileNotFoundError:
+        return None
+    except Exception as error:  # damaged files raise anything
+        _warn(f"{path}: is damaged ({first_reason(error)[:100]}); the image tower is converted anew")
+        return None
 
-    Args:
-        backbone: its name, device and precision are known; its tower need not be loaded.
-        asked: one of `ENGINES`.
-        source: a hash of all that the tower is made from.
 
-    Attributes:
-        copy: the tower's copy from the cache, checked; None where PyTorch runs the tower, or a copy is to be made.
-        tower_hash: see `Converted`.
-        undecided: whether a copy is to be made; see `make`.
+def _checked(backbone: "Backbone", converted: Converted) -> Engine:
+    """Return a copy as an engine, or PyTorch where its features of the test picture are not the tower's."""
+    try:
+        copy = OpenVinoTower(converted, backbone.precision)
+        (features,) = copy.features(backbone, [pad_rows(probe_picture(backbone.image_size), copy.rows)])
+        problem = disagreement(converted.exact, features[:1])
+    except Exception as error:  # of the engine, any
+        problem = f"cannot be computed ({first_reason(error)[:100]})"
+    if not problem:
+        return copy
+    what = f"{backbone.name}: features of a test picture in OpenVINO ({backbone.precision})"
+    _warn(f"{what} {problem}; PyTorch runs the image tower")
+    return TorchEngine(backbone.batch_size)
 
-    Warns:
-        FairContextWarning: why PyTorch runs the tower although the other engine was asked for, or a copy was damaged.
-    """
 
-    def __init__(self, backbone: "ImageEncoder", asked: str, source: str) -> None:
-        self.copy: OpenVinoTower | None = None
-        self.tower_hash = ""
-        self.undecided = False
-        self._backbone, self._asked = backbone, asked
-        if asked == "torch":
-            return
-        if reason := obstacle(backbone.device, backbone.precision):
-            if asked != "auto":
-                _warn(f"{reason}; PyTorch runs the image tower of {backbone.name}")
-            return
-        self._path = entry_path(backbone.name, source, backbone.precision)
-        if self._path is None and asked == "auto":  # to convert at each start costs more than it saves
-            return
-        stored = self._stored()
-        if stored is None or (not stored.graph and asked != "auto"):
-            self.undecided = True
-        elif asked != "auto" or stored.gain > 1:
-            self._take(stored)
-
-    def _stored(self) -> Converted | None:
-        if self._path is None:
-            return None
-        try:
-            return Converted.read(self._path)
-        except FileNotFoundError:
-            return None
-        except Exception as error:  # damaged files raise anything
-            _warn(f"{self._path}: is damaged ({said(error)}); the image tower is converted anew")
-            return None
-
-    def _take(self, converted: Converted) -> None:
-        """Take a copy, unless its features of the test picture are not the tower's."""
-        backbone = self._backbone
-        try:
-            copy = OpenVinoTower(converted.graph, converted.weights, backbone.precision)
-            (features,) = backbone._features_in(copy, [probe_picture(backbone.image_size)])
-            problem = disagreement(converted.exact, features)
-        except Exception as error:  # of the engine, any
-            problem = f"cannot be computed ({said(error)})"
-        if problem:
-            what = f"{backbone.name}: features of a test picture in OpenVINO ({backbone.precision})"
-            _warn(f"{what} {problem}; PyTorch runs the image tower")
-            return
-        self.copy, self.tower_hash = copy, converted.tower_hash
-
-    def make(self, tower: nn.Module, exact: Tensor) -> None:
-        """Make a copy of the tower, decide whether it is taken, and store both.
-
-        Args:
-            tower: in float32; the backbone has it in its own precision already.
-            exact: the tower's features of the test picture.
-        """
-        backbone, begin = self._backbone, time.perf_counter()
-        self.undecided = False
-        try:
-            graph, weights = convert(tower, backbone.image_size)
-        except Exception as error:  # of the engine, any
-            _warn(f"{backbone.name}: OpenVINO cannot convert the image tower ({said(error)}); PyTorch runs it")
-            return
-        converted = Converted(graph, weights, exact, hash_of(backbone.tower), 0.0)
-        self._take(converted)
-        if self.copy is not None and self._asked == "auto":
-            converted = replace(converted, gain=self._measure(self.copy))
-        words = f"image tower of {backbone.name} converted for OpenVINO {openvino_version()}"
-        line = f"{words} in {time.perf_counter() - begin:.0f} s" + ("" if self._path is None else ", once")
-        if converted.gain:
-            line += f"; it encodes {converted.gain:.2f} times as fast as PyTorch here"
-            if converted.gain <= 1:
-                self.copy, converted = None, replace(converted, graph=b"", weights=_NOTHING)
-                line += ", which goes on"
-        if self._path is not None:
-            converted.write(self._path)
-        _warn(line)
-
-    def _measure(self, copy: OpenVinoTower) -> float:
-        """Return how many times as fast as the tower its copy encodes, by medians in turn."""
-        backbone, (rows, runs) = self._backbone, _TIMED
-        pixels = probe_picture(backbone.image_size).expand(rows, -1, -1, -1).contiguous()
-        seconds: dict[bool, list[float]] = {False: [], True: []}
-        with torch.inference_mode():
-            for run in range(1 + runs):
-                for copied, taken in seconds.items():
-                    begin = time.perf_counter()
-                    if copied:
-                        backbone._features_in(copy, pixels.split(copy.rows))
-                    else:
-                        backbone._image_features(pixels.to(backbone.dtype))
-                    if run:  # the first warms up
-                        taken.append(time.perf_counter() - begin)
-        return statistics.median(seconds[False]) / statistics.median(seconds[True])
+def _measure(backbone: "Backbone", copy: Engine, own: Engine) -> float:
+    """Return how many times as fast as the tower its copy encodes, by medians in turn."""
+    rows, runs = _TIMED
+    pixels = probe_picture(backbone.image_size).expand(rows, -1, -1, -1).contiguous()
+    seconds: dict[Engine, list[float]] = {own: [], copy: []}
+    for run in range(1 + runs):
+        for engine, taken in seconds.items():
+            begin = time.perf_counter()
+            [*engine.features(backbone, pixels.split(min(engine.rows, rows)))]
+            if run:  # the first warms up
+                taken.append(time.perf_counter() - begin)
+    return statistics.median(seconds[own]) / statistics.median(seconds[copy])
 
 
 def is_convolutional(tower: nn.Module) -> bool:
     """Return whether most of a tower's weights are convolutions: only there OpenVINO was measured to be faster."""
     inside = sum(module.weight.numel() for module in tower.modules() if isinstance(module, nn.Conv2d))
     return 2 * inside > sum(parameter.numel() for parameter in tower.parameters())
+
+
+def import_openvino() -> Any:
+    """Import OpenVINO, which otherwise reports its use over the network, without asking."""
+    absent = "openvino_telemetry" not in sys.modules
+    sys.modules.setdefault("openvino_telemetry", None)  # type: ignore[arg-type]  # as if it were not installed
+    try:
+        import openvino
+    finally:
+        if absent:
+            del sys.modules["openvino_telemetry"]
+    return openvino
+
+
+def openvino_version() -> str | None:
+    """Return the installed version of OpenVINO, without importing it; None where there is none."""
+    try:
+        return version("openvino")
+    except PackageNotFoundError:
+        return None
+
+
+def obstacle(device: torch.device, precision: str) -> str | None:
+    """Return why OpenVINO cannot run a tower, or None where nothing is in the way."""
+    if device.type != "cpu":
+        return f"OpenVINO runs on the CPU here, and the device is {device}"
+    if precision not in _PRECISIONS:
+        return f"OpenVINO has no {precision} on processors"
+    if openvino_version() is None:
+        return "OpenVINO is not installed (pip install 'faircontext[fast]')"
+    try:
+        openvino = import_openvino()
+        abilities = openvino.Core().get_property("CPU", "OPTIMIZATION_CAPABILITIES")
+    except Exception as error:  # of a broken installation, any
+        return f"OpenVINO cannot be used ({first_reason(error)[:100]})"
+    if precision == "bf16" and "BF16" not in abilities:
+        return "OpenVINO does not compute in bf16 on this processor"
+    return None
+
+
+def convert(tower: nn.Module, image_size: int) -> tuple[bytes, UInt8[Tensor, " bytes"]]:
+    """Convert a tower in float32 to OpenVINO; return graph and weights as it writes them, or raise what it raises."""
+    openvino = import_openvino()
+    from openvino.frontend import FrontEndManager
+    from openvino.frontend.pytorch.ts_decoder import TorchScriptPythonDecoder
+
+    example = torch.zeros(ENGINE_ROWS, 3, image_size, image_size)
+    with warnings.catch_warnings(), torch.no_grad(), tempfile.TemporaryDirectory() as folder:
+        warnings.simplefilter("ignore")  # of tracing, which is about models that change with their input
+        # What `openvino.convert_model` does, without its reports.
+        frontend = FrontEndManager().load_by_framework("pytorch")
+        decoder = TorchScriptPythonDecoder(_FirstOutput(tower).eval(), example_input=(example,))
+        model: Any = frontend.convert(frontend.load(decoder))
+        model.reshape([*example.shape])
+        graph, weights = Path(folder, "tower.xml"), Path(folder, "tower.bin")
+        openvino.serialize(model, graph, weights)
+        return graph.read_bytes(), torch.frombuffer(bytearray(weights.read_bytes()), dtype=torch.uint8)
+
+
+class _FirstOutput(nn.Module):
+    """A tower that returns pooled features alone; some return tokens beside them."""
+
+    def __init__(self, tower: nn.Module) -> None:
+        super().__init__()
+        self.tower = tower
+
+    def forward(self, pixels: Tensor) -> Tensor:
+        """Run the tower."""
+        output = self.tower(pixels)
+        pooled: Tensor = output[0] if isinstance(output, tuple) else output
+        return pooled
 
 
 def _warn(line: str) -> None:

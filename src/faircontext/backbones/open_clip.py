@@ -5,9 +5,7 @@ causal with the feature at the end token (CLIP), and not causal with the feature
 untouched context its features are those of the model's own `encode_text`.
 """
 
-import math
-from collections.abc import Callable, Mapping
-from functools import cached_property
+from collections.abc import Callable
 from typing import Any, cast
 
 import open_clip
@@ -17,18 +15,11 @@ from jaxtyping import Bool, Float
 from open_clip.transformer import QuickGELU, ResidualAttentionBlock, VisionTransformer
 from torch import Tensor
 
-from faircontext.backbones.base import Backbone
+from faircontext.backbones.base import ADAPTABLE_BLOCKS, DROPPABLE_PATCHES
+from faircontext.backbones.engines import pad_rows
+from faircontext.backbones.loaded import Loaded, LoadedBackbone
 from faircontext.backbones.split import SplitTower
-from faircontext.backbones.towers import (
-    ADAPTABLE_BLOCKS,
-    DROPPABLE_PATCHES,
-    USELESS,
-    check_vocabulary,
-    hash_of,
-    pad_rows,
-    refuse_features,
-)
-from faircontext.errors import ArgumentError, check_choice
+from faircontext.errors import ArgumentError
 
 __all__ = ["OpenClip", "SplitVisionTransformer", "TextTower"]
 
@@ -162,6 +153,8 @@ def _finish_block(block: Any, hidden: Tensor, attended: Tensor) -> Tensor:
 class SplitVisionTransformer(SplitTower):
     """The vision transformer of an open_clip model, cut below its last attention blocks."""
 
+    projections = ("attn.in_proj_weight",)
+
     def __init__(self, backbone: "OpenClip", blocks: int) -> None:
         super().__init__(backbone, blocks)
         self.width = int(self._lower.transformer.width)
@@ -173,13 +166,6 @@ class SplitVisionTransformer(SplitTower):
     def _embed(self, pixels: Tensor) -> Tensor:
         return cast(Tensor, self._lower._embeds(pixels))
 
-    def _run(self, layer: Any, hidden: Tensor) -> Tensor:
-        return cast(Tensor, layer(hidden))
-
-    def _run_changed(self, layer: Any, update: Tensor, hidden: Tensor) -> Tensor:
-        weight = {"attn.in_proj_weight": layer.attn.in_proj_weight + update}
-        return cast(Tensor, torch.func.functional_call(layer, weight, (hidden,)))
-
     def _pool(self, hidden: Tensor) -> Tensor:
         return _pool(self._upper, hidden)
 
@@ -189,59 +175,33 @@ def _pool(tower: Any, hidden: Float[Tensor, "images tokens width"]) -> Float[Ten
     return pooled if tower.proj is None else pooled @ tower.proj
 
 
-def _activation(model: torch.nn.Module) -> str:
-    """Return GELU or QuickGELU, or both where the towers differ; a ResNet's own are not among them."""
-    names = {type(module).__name__ for module in model.modules() if isinstance(module, QuickGELU | torch.nn.GELU)}
-    return " and ".join(sorted(names))
-
-
-class OpenClip(Backbone):
+class OpenClip(LoadedBackbone):
     """An open_clip model.
 
     Args:
         name: what it is called in tables and records.
         model: made by `open_clip.create_model`, in float32.
         tokenizer: made by `open_clip.get_tokenizer`.
-        device: a torch device.
-        precision: of the image tower: `auto`, `fp32`, `bf16` or `fp16`.
-        batch_size: rows of an image encoder batch on an accelerator; on a CPU they are always 16.
-        engine: of the image tower: `auto`, `torch` or `openvino`.
+        **options: `device`, `precision`, `batch_size` and `engine`, see `LoadedBackbone`.
 
     Raises:
         ArgumentError: the model has a layout that cannot be used.
     """
 
-    def __init__(
-        self,
-        name: str,
-        model: Any,
-        tokenizer: Callable[..., Tensor],
-        *,
-        device: str = "cpu",
-        precision: str = "auto",
-        batch_size: int = 16,
-        engine: str = "auto",
-    ) -> None:
-        super().__init__(device, precision, batch_size, engine)
-        self.name = name
-        self._read_preprocessing(open_clip.get_model_preprocess_cfg(model))
-        self._read_scale(model)
-        self._tokenizer = tokenizer
-        self._read_tokenizer()
-        weights = model.state_dict()
-        image = {key: tensor for key, tensor in weights.items() if key.startswith("visual.")}
-        text = {key: weights[key] for key in weights if key not in image and not key.startswith("text_decoder.")}
-        self.text_tower = self._placed(TextTower(model, name, self.pad), text)
-        check_vocabulary(name, getattr(tokenizer, "tokenizer", tokenizer), len(self.text_tower.embedding.weight))
-        # The tower is not run to see this: where text features are in the cache, nothing needs it.
-        parts = ("text_projection", "every prompt", USELESS), ("token_embedding", "all prompts", "the same")
-        for part, whose, problem in parts:
-            if zero := {key: text[key] for key in text if part in key and text[key].ndim > 1 and not text[key].any()}:
-                raise refuse_features(name, whose, zero, problem)
-        self.context_length = self.text_tower.context_length
-        self._place_tower(model.visual, image)
-        self.facts = {"activation": _activation(model)}
-        self._splits: dict[int, SplitTower] = {}
+    split = SplitVisionTransformer
+    image_parts = ("visual.",)
+
+    def __init__(self, name: str, model: Any, tokenizer: Callable[..., Tensor], **options: Any) -> None:
+        super().__init__(name, Loaded(model, tokenizer, open_clip.get_model_preprocess_cfg(model)), **options)
+        empty = tokenizer([""], context_length=_LONG)[0]  # shows what is put around the words, and after them
+        self.pad = int(empty[-1])
+        around = int((empty != self.pad).sum())
+        self.start = 1 if around > 1 else 0
+        self._ends_with_padding = around == 0  # as in SigLIP, whose end token is its padding
+        self._take(model, TextTower(model, name, self.pad), model.visual)
+        # GELU or QuickGELU, or both where the towers differ; a ResNet's own are not among them.
+        names = {type(module).__name__ for module in model.modules() if isinstance(module, QuickGELU | torch.nn.GELU)}
+        self.facts = {"activation": " and ".join(sorted(names))}
 
     @property
     def capabilities(self) -> frozenset[str]:
@@ -252,53 +212,12 @@ class OpenClip(Backbone):
         splits = hasattr(tower.transformer.resblocks[-1], "attn")
         return super().capabilities | {DROPPABLE_PATCHES} | ({ADAPTABLE_BLOCKS} if splits else set())
 
-    def _read_preprocessing(self, config: Mapping[str, Any]) -> None:
-        sides = config["size"] if isinstance(config["size"], tuple | list) else (config["size"],) * 2
-        if sides[0] != sides[1] or config["resize_mode"] == "longest":
-            raise ArgumentError(
-                f"{self.name}: reads pictures of {sides[0]} x {sides[1]} pixels, resize mode "
-                f"{config['resize_mode']!r}; only squares, and the modes 'shortest' and 'squash', can be used"
-            )
-        check_choice(f"{self.name}: resize_mode", config["resize_mode"], ("shortest", "squash"))
-        check_choice(f"{self.name}: interpolation", config["interpolation"], ("nearest", "bilinear", "bicubic"))
-        mean, std = tuple(config["mean"]), tuple(config["std"])
-        good = all(0 <= value <= 1 for value in mean) and all(0 < value < math.inf for value in std)
-        if not (len(mean) == len(std) == 3 and good):
-            raise ArgumentError(
-                f"{self.name}: mean {mean} and std {std} are not possible; give three each, std above 0 and mean "
-                "from 0 to 1, as pixels are"
-            )
-        self.image_size, self.mean, self.std = int(sides[0]), mean, std
-        self.interpolation, self.resize_mode = config["interpolation"], config["resize_mode"]
-
-    def _read_tokenizer(self) -> None:
-        """Find out from an empty text what the tokenizer puts around and after the words."""
-        empty = self._tokenizer([""], context_length=_LONG)[0]
-        self.pad = int(empty[-1])
-        around = int((empty != self.pad).sum())
-        self.start = 1 if around > 1 else 0
-        self._ends_with_padding = around == 0  # as in SigLIP, whose end token is its padding
-
-    def _token_ids(self, text: str) -> list[int]:
+    def _tokens(self, text: str) -> list[int]:
         ids = self._tokenizer([text], context_length=_LONG)[0]
         tokens = (ids != self.pad).nonzero()
         length = (int(tokens[-1]) + 1 if len(tokens) else 0) + self._ends_with_padding
         prompt: list[int] = ids[:length].tolist()
-        known = len(self.text_tower.embedding.weight)
-        if max(prompt, default=0) >= known:
-            raise ArgumentError(
-                f"{self.name}: its tokenizer gives {text[:40]!r} the token {max(prompt)}, and the weights have {known}"
-                "; name the tokenizer that they were trained with (hf_tokenizer_name in open_clip_config.json)"
-            )
         return prompt
-
-    def split_tower(self, blocks: int) -> SplitTower:
-        """Return the image tower cut below its last attention blocks; see `Backbone.split_tower`."""
-        if ADAPTABLE_BLOCKS not in self.capabilities:
-            super().split_tower(blocks)
-        if blocks not in self._splits:
-            self._splits[blocks] = SplitVisionTransformer(self, blocks)
-        return self._splits[blocks]
 
     @property
     def patches(self) -> int:
@@ -323,8 +242,3 @@ class OpenClip(Backbone):
                 pooled = _pool(tower, tower.transformer(tokens[pad_rows(rows)]))
                 features.append(F.normalize(pooled.float(), dim=-1)[: len(rows)])
         return self._joined(features)
-
-    @cached_property
-    def text_hash(self) -> str:
-        """SHA-256 of the text tower's weights, in hexadecimal."""
-        return hash_of(self.text_tower)

@@ -215,18 +215,7 @@ class Prompts:
         return [self.select(range(begin, min(begin + size, len(self)))) for begin in range(0, len(self), size)]
 
 
-_UNSPACED = (
-    "CJK ",
-    "IDEOGRAPHIC ",
-    "HIRAGANA ",
-    "KATAKANA",
-    "HALFWIDTH KATAKANA",
-    "THAI ",
-    "LAO ",
-    "KHMER ",
-    "MYANMAR ",
-    "TIBETAN ",
-)
+_UNSPACED = (*"CJK |IDEOGRAPHIC |HIRAGANA |KATAKANA|HALFWIDTH KATAKANA|THAI |LAO |KHMER |MYANMAR |TIBETAN ".split("|"),)
 """What Unicode's names of letters begin with in scripts that put no blanks between words."""
 
 

@@ -2,14 +2,14 @@
 
 import copy
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
-from faircontext.backbones.towers import ROW_MULTIPLE, pad_rows
+from faircontext.backbones.engines import ROW_MULTIPLE, pad_rows
 from faircontext.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -36,6 +36,8 @@ class SplitTower(ABC):
     """
 
     width: int
+    projections: ClassVar[tuple[str, ...]]
+    """Names of a block's weights that project its input to queries, keys and values."""
 
     def __init__(self, backbone: "Backbone", blocks: int) -> None:
         tower: Any = backbone.tower
@@ -76,14 +78,27 @@ class SplitTower(ABC):
     def _embed(self, pixels: Tensor) -> Tensor:
         """Return the tokens that enter the first block of the lower part."""
 
-    @abstractmethod
+    @staticmethod
+    def _masks(layer: Any) -> dict[str, Any]:  # noqa: ARG004 (other libraries have some)
+        """Return what a block is given by keyword besides the tokens."""
+        return {}
+
     def _run(self, layer: Any, hidden: Tensor) -> Tensor:
         """Run a block."""
+        return _first(layer(hidden, **self._masks(layer)))
 
-    @abstractmethod
     def _run_changed(self, layer: Any, update: Tensor, hidden: Tensor) -> Tensor:
         """Run a block with a change of its projections of queries, keys and values."""
+        parts = zip(self.projections, update.chunk(len(self.projections)), strict=True)
+        weights = {name: layer.get_parameter(name) + part for name, part in parts}
+        return _first(torch.func.functional_call(layer, weights, (hidden,), self._masks(layer)))
 
     @abstractmethod
     def _pool(self, hidden: Tensor) -> Tensor:
         """Return the features, not of unit length, of what leaves the last block of the upper part."""
+
+
+def _first(output: Any) -> Tensor:
+    """Return the tokens of what a block returns, which may be more."""
+    hidden: Tensor = output[0] if isinstance(output, tuple) else output
+    return hidden

@@ -1,265 +1,283 @@
-"""Models of transformers as backbones: CLIP, SigLIP, SigLIP 2, AltCLIP and Chinese-CLIP, from a folder.
+"""Models of transformers as backbones; all that depends on the inner layout of the library's models is in this file.
 
-The library makes the model and fits the tensors to it. What does not fit is one line, where the library would draw new
-numbers in its place.
+The text tower runs from token embeddings, so that a context can be learnt. There are three kinds: causal with the
+feature at the end token (CLIP); not causal, over padding as well, with the feature at the last position (SigLIP and
+SigLIP 2); and an encoder as BERT or RoBERTa with the feature at the first token (AltCLIP and Chinese-CLIP). With an
+untouched context its features are those of the model's own `get_text_features`.
 """
 
-import math
-import warnings
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
+from jaxtyping import Bool, Float
 from torch import Tensor
 
-from faircontext.backbones.adapters import merge_adapter
-from faircontext.backbones.base import ADAPTABLE_BLOCKS, Backbone
-from faircontext.backbones.towers import USELESS, check_vocabulary, hash_of, refuse_features, useless_rows
-from faircontext.backbones.transformers_folder import (
-    KINDS,
-    Kind,
-    doubt_activation,
-    read_config,
-    read_preprocessing,
-    read_tensors,
-    read_tokenizer,
-)
-from faircontext.backbones.transformers_towers import ImageTower, Pool, SplitImageTower, TextTower, longest_prompt
-from faircontext.errors import ArgumentError, FairContextWarning, in_one_line, silence
+from faircontext.backbones.base import ADAPTABLE_BLOCKS
+from faircontext.backbones.loaded import Loaded, LoadedBackbone
+from faircontext.backbones.split import SplitTower
+from faircontext.cache import hash_of
+from faircontext.errors import ArgumentError, silence
 from faircontext.files import digest
 
-__all__ = ["TransformersClip", "load_transformers"]
+if TYPE_CHECKING:
+    from faircontext.backbones.base import Backbone
+
+__all__ = ["KINDS", "ImageTower", "Kind", "SplitImageTower", "TextTower", "TransformersClip"]
+
+Pool = Literal["end", "last", "first"]
+"""Where the feature of a prompt is taken: at the end token, the last position or the first token."""
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What is known of the models of a `model_type`.
+
+    Attributes:
+        model: the library's class.
+        pool: where a prompt's feature is taken, see `TextTower`.
+        pixels: mean and deviation of each channel, where a folder does not say.
+        clean: what is done to a prompt before the tokenizer reads it. Tokenizers of SigLIP 2 are Gemma's, which know
+            nothing of what SigLIP was trained on.
+    """
+
+    model: str
+    pool: Pool
+    pixels: tuple[tuple[float, float, float], tuple[float, float, float]]
+    clean: Callable[[str], str] = str
+
+
+def _canonicalize(text: str) -> str:
+    """Return a prompt in small letters and without punctuation, as the same weights get it by their open_clip name."""
+    from open_clip.tokenizer import get_clean_fn  # takes seconds to import
+
+    return str(get_clean_fn("canonicalize")(text))
+
+
+_CLIP = (0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711)
+_HALF = (0.5, 0.5, 0.5), (0.5, 0.5, 0.5)
+KINDS = {
+    "clip": Kind("CLIPModel", "end", _CLIP),
+    "siglip": Kind("SiglipModel", "last", _HALF, _canonicalize),
+    "siglip2": Kind("Siglip2Model", "last", _HALF, str.lower),
+    "altclip": Kind("AltCLIPModel", "first", _CLIP),
+    "chinese_clip": Kind("ChineseCLIPModel", "first", _CLIP),
+}
+"""By `model_type` of `config.json`."""
+
+
+class TextTower(torch.nn.Module):
+    """The text tower of a model of transformers, from token embeddings.
+
+    Args:
+        model: the model; its layers are shared, not copied.
+        pool: where the feature is taken.
+        length: longest prompt; with `"last"` every prompt is padded to it.
+        pad: token id of the padding.
+        left: whether padding comes before the prompt.
+    """
+
+    def __init__(self, model: Any, pool: Pool, length: int, pad: int, left: bool = False) -> None:
+        super().__init__()
+        self.text = model.text_model
+        self.projection = None if pool == "last" else model.text_projection
+        self.pool, self.context_length, self.pad, self.left = pool, length, pad, left
+
+    @property
+    def embedding(self) -> Any:
+        """The embedding of tokens."""
+        embeddings = getattr(self.text, "roberta", self.text).embeddings  # AltCLIP's encoder is one level below
+        return embeddings.word_embeddings if self.pool == "first" else embeddings.token_embedding
+
+    def forward(
+        self,
+        embeddings: Float[Tensor, "prompts tokens width"],
+        mask: Bool[Tensor, "prompts tokens"],
+        shared: int = 0,  # noqa: ARG002 (the library's layers run all tokens of each prompt)
+    ) -> Float[Tensor, "prompts dim"]:
+        """Encode prompts given by their token embeddings; the mask is True for tokens."""
+        if self.pool == "first":
+            encoded = self.text(inputs_embeds=embeddings, attention_mask=mask.long()).last_hidden_state[:, 0]
+        elif self.pool == "last":
+            encoded = self.text.head(self._run(self._fill(embeddings, mask), None)[:, -1])
+        else:
+            hidden = self._run(embeddings, self._causal(embeddings))
+            encoded = hidden[torch.arange(len(hidden), device=hidden.device), mask.sum(1) - 1]
+        features: Tensor = encoded if self.projection is None else self.projection(encoded)
+        return features
+
+    def _run(self, embeddings: Tensor, attention_mask: Tensor | None) -> Tensor:
+        hidden = self.text.embeddings(inputs_embeds=embeddings)  # with positions
+        encoded = self.text.encoder(inputs_embeds=hidden, attention_mask=attention_mask).last_hidden_state
+        normed: Tensor = self.text.final_layer_norm(encoded)
+        return normed
+
+    def _causal(self, embeddings: Tensor) -> Tensor:
+        """Return the additive mask of causal attention; padding comes after the feature and changes nothing."""
+        length = embeddings.shape[1]
+        hidden = torch.full((length, length), -torch.inf, dtype=embeddings.dtype, device=embeddings.device)
+        return hidden.triu(1)[None, None]
+
+    def _fill(self, embeddings: Tensor, mask: Tensor) -> Tensor:
+        """Return prompts at full length, with the embedding of the padding, which counts, where no token is."""
+        rest = self.context_length - embeddings.shape[1]
+        padding = self.embedding.weight[self.pad].to(embeddings.dtype)
+        filled = torch.where(mask[..., None], embeddings, padding)
+        filled = torch.cat([filled, padding.expand(len(filled), rest, -1)], 1)
+        if not self.left:
+            return filled
+        shift = self.context_length - mask.sum(1, keepdim=True)
+        order = (torch.arange(self.context_length, device=mask.device) - shift) % self.context_length
+        return filled.gather(1, order[..., None].expand_as(filled))
+
+
+class ImageTower(torch.nn.Module):
+    """The image tower of a model of transformers, with its projection.
+
+    Args:
+        model: the model; its layers are shared, not copied.
+        name: its name, for messages.
+
+    Raises:
+        ArgumentError: the tower gives no feature of a whole picture.
+    """
+
+    def __init__(self, model: Any, name: str) -> None:
+        super().__init__()
+        self.vision = model.vision_model
+        self.projection = getattr(model, "visual_projection", None)
+        if self.projection is None and not hasattr(self.vision, "head"):
+            raise ArgumentError(
+                f"{name}: its image tower has no head (vision_use_head), and so no feature of a picture"
+            )
+        linear = isinstance(self.vision.embeddings.patch_embedding, torch.nn.Linear)  # SigLIP 2 takes patches
+        self.patch = int(self.vision.embeddings.patch_size) if linear else 0
+
+    @property
+    def layers(self) -> Any:
+        """The attention blocks."""
+        return self.vision.encoder.layers
+
+    def embed(self, pixels: Float[Tensor, "images 3 height width"]) -> Float[Tensor, "images tokens features"]:
+        """Return the tokens that enter the first block."""
+        if self.patch:
+            rows, columns = pixels.shape[2] // self.patch, pixels.shape[3] // self.patch
+            cut = pixels.unflatten(3, (columns, self.patch)).unflatten(2, (rows, self.patch))
+            patches = cut.permute(0, 2, 4, 3, 5, 1).flatten(3).flatten(1, 2)  # by row, column, and channel last
+            shapes = torch.tensor([[rows, columns]], device=pixels.device).expand(len(pixels), -1)
+            embedded: Tensor = self.vision.embeddings(patches, shapes)
+            return embedded
+        tokens: Tensor = self.vision.embeddings(pixels)
+        return self.vision.pre_layrnorm(tokens) if hasattr(self.vision, "pre_layrnorm") else tokens
+
+    def pool(self, hidden: Float[Tensor, "images tokens features"]) -> Float[Tensor, "images dim"]:
+        """Return the features of what leaves the last block, not of unit length."""
+        if self.projection is None:
+            return self.vision.head(self.vision.post_layernorm(hidden))  # type: ignore[no-any-return]
+        return self.projection(self.vision.post_layernorm(hidden[:, 0]))  # type: ignore[no-any-return]
+
+    def forward(self, pixels: Float[Tensor, "images 3 height width"]) -> Float[Tensor, "images dim"]:
+        """Return the features of normalised pixels, not of unit length."""
+        hidden = self.embed(pixels)
+        for layer in self.layers:
+            hidden = _output(layer(hidden, **_masks(layer)))
+        return self.pool(hidden)
+
+
+def _masks(layer: torch.nn.Module) -> dict[str, None]:
+    """Return the masks that a block must be given, none of which hides anything; versions of the library differ."""
+    names = inspect.signature(layer.forward).parameters
+    return {name: None for name in ("attention_mask", "causal_attention_mask") if name in names}
+
+
+def _output(given: Any) -> Tensor:
+    hidden: Tensor = given[0] if isinstance(given, tuple) else given
+    return hidden
+
+
+class SplitImageTower(SplitTower):
+    """An image tower of a model of transformers, cut below its last attention blocks."""
+
+    projections = ("self_attn.q_proj.weight", "self_attn.k_proj.weight", "self_attn.v_proj.weight")
+
+    def __init__(self, backbone: "Backbone", blocks: int) -> None:
+        super().__init__(backbone, blocks)
+        self.width = int(self._lower.layers[-1].self_attn.q_proj.in_features)
+
+    @staticmethod
+    def _layers(tower: Any) -> Any:
+        return tower.layers
+
+    def _embed(self, pixels: Tensor) -> Tensor:
+        return self._lower.embed(pixels)  # type: ignore[no-any-return]
+
+    @staticmethod
+    def _masks(layer: Any) -> dict[str, Any]:
+        return _masks(layer)
+
+    def _pool(self, hidden: Tensor) -> Tensor:
+        return self._upper.pool(hidden)  # type: ignore[no-any-return]
+
 
 _ACTIVATIONS = {"quick_gelu": "QuickGELU", "gelu": "GELU"}
 
 
-def load_transformers(
-    name: str,
-    pretrained: str | None = None,
-    *,
-    device: str = "cpu",
-    precision: str = "auto",
-    batch_size: int = 16,
-    engine: str = "auto",
-    weights_key: str | None = None,
-    adapter: str | None = None,
-) -> "TransformersClip":
-    """Load a model of transformers.
-
-    Args:
-        name: `transformers:` and the folder.
-        pretrained: file of weights in place of the folder's own, for example a training loop's.
-        device: see `create_backbone`, as the rest.
-        precision: see there.
-        batch_size: see there.
-        engine: see there.
-        weights_key: see there.
-        adapter: see there.
-
-    Warnings and errors are those of `create_backbone`.
-    """
-    given = name.partition(":")[2]
-    if not given:
-        raise ArgumentError(f"{name!r} names no folder; write transformers:FOLDER")
-    folder = Path(given).expanduser()
-    config = read_config(folder)
-    kind = KINDS[config["model_type"]]
-    tensors, lines = read_tensors(folder, pretrained, weights_key)
-    with in_one_line(f"{folder}: transformers cannot make a model of it"), silence(), _without_progress():
-        model = _make(folder, pretrained, kind, config, tensors)
-    tensors.clear()  # as large as the model
-    tokenizer = read_tokenizer(folder)
-    lines += doubt_activation(folder, model.config)
-    if adapter is not None:
-        lines += merge_adapter(model, Path(adapter).expanduser(), name)
-    title = name if pretrained is None else f"{name}:{pretrained}"
-    pixels, warned = read_preprocessing(folder, kind, model.config)
-    options: dict[str, Any] = {"device": device, "precision": precision, "batch_size": batch_size, "engine": engine}
-    backbone = TransformersClip(title, model, tokenizer, kind, pixels, **options)
-    for line in [*lines, *warned]:
-        warnings.warn(line, FairContextWarning, stacklevel=3)
-    if lines or warned:
-        backbone.facts = {**backbone.facts, "warnings": [*lines, *warned]}
-    return backbone
-
-
-def _make(
-    folder: Path, pretrained: str | None, kind: Kind, config: Mapping[str, Any], tensors: Mapping[str, Tensor]
-) -> Any:
-    """Return the library's model with some tensors, in float32."""
-    import transformers
-
-    create = getattr(transformers, kind.model)
-    known = create.config_class.from_dict({key: config[key] for key in config if key not in ("dtype", "torch_dtype")})
-    source = folder if pretrained is None else Path(pretrained)
-    if kinds := [
-        key for key, tensor in tensors.items() if not tensor.is_floating_point() and "position_ids" not in key
-    ]:
-        raise ArgumentError(
-            f"{source}: {len(kinds)} tensors are no floating-point numbers (first {kinds[0]}), as in a quantised "
-            "model; take the weights from before"
-        )
-    floats = {key: tensor.float() for key, tensor in tensors.items() if "position_ids" not in key}  # older versions'
-    with torch.random.fork_rng(devices=[]):  # what is missing is drawn, and then refused
-        model, found = create.from_pretrained(
-            None, config=known, state_dict=floats, output_loading_info=True, ignore_mismatched_sizes=True
-        )
-    _check_fit(source, kind, model.config, found)
-    return model.float().eval()
-
-
-def _check_fit(source: Path, kind: Kind, config: Any, found: Mapping[str, Any]) -> None:
-    """Say in one line what of the tensors does not fit the model."""
-    shapes = sorted(found["mismatched_keys"])
-    if positions := [shape for shape in shapes if "position_embedding" in shape[0]]:
-        sizes = [_size_of_positions(key, theirs[0], config) for key, theirs, _ in positions]
-        needed = [_size_of_positions(key, ours[0], config) for key, _, ours in positions]
-        raise ArgumentError(
-            f"{source}: has positions of {' and '.join(sizes)}, and config.json says {' and '.join(needed)}; correct "
-            "image_size and max_position_embeddings there, or take weights of that size: they are not resized here"
-        )
-    problems = []
-    if shapes:
-        key, *both = shapes[0]
-        theirs, ours = (" x ".join(map(str, shape)) for shape in both)
-        problems.append(f"tensors of another shape: {len(shapes)} (first {key}: {theirs} and not {ours})")
-    unknown = [key for key in found["unexpected_keys"] if not key.startswith("text_model.pooler.")]  # BERT's, not used
-    for what, keys in (("missing", found["missing_keys"]), ("unknown", unknown)):
-        if keys:
-            problems.append(f"{what}: {len(keys)} (first {min(keys)})")
-    if problems:
-        raise ArgumentError(
-            f"{source}: cannot be read as weights of {kind.model}: {', '.join(problems)}; take config.json and weights "
-            "of one model"
-        )
-
-
-def _size_of_positions(key: str, count: int, config: Any) -> str:
-    if "vision" not in key:
-        return f"{count} tokens"
-    patches = count - 1 if config.model_type not in ("siglip", "siglip2") else count  # a class token
-    side = math.isqrt(max(patches, 0))
-    return f"{side * config.vision_config.patch_size} pixels" if side * side == patches else f"{count} positions"
-
-
-@contextmanager
-def _without_progress() -> Iterator[None]:
-    """Keep transformers from drawing bars."""
-    from transformers.utils import logging
-
-    shown = logging.is_progress_bar_enabled()
-    logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        if shown:
-            logging.enable_progress_bar()
-
-
-class TransformersClip(Backbone):
+class TransformersClip(LoadedBackbone):
     """A model of transformers.
 
     Args:
         name: what it is called in tables and records.
-        model: of one of the library's classes, in float32; it is used, not copied.
-        tokenizer: the library's.
+        loaded: a model of one of the library's classes, and its tokenizer.
         kind: what is known of models of its class.
-        pixels: `image_size`, `mean`, `std`, `interpolation` and `resize_mode`.
-        device: a torch device.
-        precision: of the image tower: `auto`, `fp32`, `bf16` or `fp16`.
-        batch_size: rows of an image encoder batch on an accelerator; on a CPU they are always 16.
-        engine: of the image tower: `auto`, `torch` or `openvino`.
+        **options: `device`, `precision`, `batch_size` and `engine`, see `LoadedBackbone`.
 
     Raises:
         ArgumentError: the weights or the tokenizer cannot be used.
     """
 
-    def __init__(
-        self,
-        name: str,
-        model: Any,
-        tokenizer: Any,
-        kind: Kind,
-        pixels: Mapping[str, Any],
-        *,
-        device: str = "cpu",
-        precision: str = "auto",
-        batch_size: int = 16,
-        engine: str = "auto",
-    ) -> None:
-        super().__init__(device, precision, batch_size, engine)
-        self.name = name
-        self.image_size, self.mean, self.std = pixels["image_size"], pixels["mean"], pixels["std"]
-        self.interpolation, self.resize_mode = pixels["interpolation"], pixels["resize_mode"]
-        self._read_scale(model)
-        self._tokenizer, self._clean = tokenizer, kind.clean
-        self.context_length = min(longest_prompt(model), self._tokenizer.model_max_length)
-        self._read_tokenizer(kind.pool)
-        weights = model.state_dict()
-        image = {key: weights[key] for key in weights if key.startswith(("vision_model.", "visual_projection."))}
-        text = {key: weights[key] for key in weights if key not in image}
-        left = self._tokenizer.padding_side == "left"
-        self.text_tower = self._placed(TextTower(model, kind.pool, self.context_length, self.pad, left), text)
-        check_vocabulary(name, tokenizer, len(self.text_tower.embedding.weight))
-        self._check_text(text)
-        self._place_tower(ImageTower(model, name), image)
-        parts = {model.config.text_config.hidden_act, model.config.vision_config.hidden_act}
-        self.facts = {"activation": " and ".join(sorted(_ACTIVATIONS.get(part, part) for part in parts))}
-        self._splits: dict[int, SplitImageTower] = {}
+    split = SplitImageTower
+    image_parts = ("vision_model.", "visual_projection.")
 
-    def _read_tokenizer(self, pool: Pool) -> None:
+    def __init__(self, name: str, loaded: Loaded, kind: Kind, **options: Any) -> None:
+        super().__init__(name, loaded, **options)
+        model, tokenizer, config, self._kind = loaded.model, loaded.tokenizer, loaded.model.config, kind
+        self._read_tokenizer()
+        before = int(config.text_config.pad_token_id) + 1 if hasattr(model.text_model, "roberta") else 0
+        length = min(int(config.text_config.max_position_embeddings) - before, tokenizer.model_max_length)
+        text_tower = TextTower(model, kind.pool, length, self.pad, tokenizer.padding_side == "left")
+        self._take(model, text_tower, ImageTower(model, name))
+        parts = {config.text_config.hidden_act, config.vision_config.hidden_act}
+        self.facts = {"activation": " and ".join(sorted(_ACTIVATIONS.get(part, part) for part in parts))}
+
+    def _read_tokenizer(self) -> None:
         """Find out from an empty text what the tokenizer puts around the words, and with what it fills rows."""
-        tokenizer = self._tokenizer
+        tokenizer, last = self._tokenizer, self._kind.pool == "last"
         pad = tokenizer.pad_token_id
-        if pad is None and pool == "last":
+        if pad is None and last:
             raise ArgumentError(f"{self.name}: its tokenizer has no padding token, with which prompts are filled up")
         self.pad = int(pad or 0)
         empty = tokenizer("")["input_ids"]
         ends = [one for one in (tokenizer.eos_token_id, tokenizer.sep_token_id) if one is not None]
         self._adds_end = bool(empty) and empty[-1] in ends
         self.start = len(empty) - self._adds_end
-        if self.start > 1 or not (self._adds_end or pool == "last"):
+        if self.start > 1 or not (self._adds_end or last):
             raise ArgumentError(
                 f"{self.name}: its tokenizer makes of an empty text the tokens {empty}, and not a start token, if any, "
                 "and an end token"
             )
 
-    def _check_text(self, weights: Mapping[str, Tensor]) -> None:
-        """Refuse a text tower whose features are useless, or the same for all prompts."""
-        two = self.tokenize(("cat", "dog"), "a photo of a {}.")
-        with torch.no_grad():
-            features = self._text_features(two, None, "replace")
-        if useless_rows(features).any():
-            raise refuse_features(self.name, "every prompt", weights, USELESS)
-        if torch.equal(features[0], features[1]):
-            raise refuse_features(self.name, "all prompts", weights, "the same")
-
-    def _token_ids(self, text: str) -> list[int]:
+    def _tokens(self, text: str) -> list[int]:
         with silence():  # of prompts that are too long, which are refused with all that is wrong
-            ids: list[int] = [*self._tokenizer(self._clean(text), truncation=False)["input_ids"]]
-        if not self._adds_end:
-            ids.append(self.pad)  # prompts are filled up with it anyway
-        known = len(self.text_tower.embedding.weight)
-        if max(ids) >= known:
-            raise ArgumentError(
-                f"{self.name}: its tokenizer gives {text[:40]!r} the token {max(ids)}, and the weights have {known}; "
-                "take the tokenizer that they were trained with"
-            )
-        return ids
+            ids: list[int] = [*self._tokenizer(self._kind.clean(text), truncation=False)["input_ids"]]
+        return ids if self._adds_end else [*ids, self.pad]  # prompts are filled up with it anyway
 
     @property
     def capabilities(self) -> frozenset[str]:
         """What some methods need beyond features; see `Backbone.capabilities`."""
         return super().capabilities | {ADAPTABLE_BLOCKS}
-
-    def split_tower(self, blocks: int) -> SplitImageTower:
-        """Return the image tower cut below its last attention blocks; see `Backbone.split_tower`."""
-        if blocks not in self._splits:
-            self._splits[blocks] = SplitImageTower(self, blocks)
-        return self._splits[blocks]
 
     @cached_property
     def text_hash(self) -> str:

@@ -1,62 +1,29 @@
-"""Folders of transformers: configuration, tensors, tokenizer and preparation of pictures, each checked as it is read.
+"""Folders of transformers as models: CLIP, SigLIP, SigLIP 2, AltCLIP and Chinese-CLIP, each part checked as it is read.
 
 A folder is what the library's `save_pretrained` writes, or a repository of the Hugging Face Hub that was copied.
-Nothing is fetched or unpickled.
+Nothing is fetched or unpickled. The library makes the model and fits the tensors to it. What does not fit is one line,
+where the library would draw new numbers in its place.
 """
 
 import math
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor
 
-from faircontext.backbones.transformers_towers import Pool
-from faircontext.backbones.weights import read_weights
-from faircontext.errors import ArgumentError, in_one_line, reason_of, silence
-from faircontext.files import Rules, check_values, read_json
+from faircontext.backbones.loaded import CHANNELS, Loaded, finish
+from faircontext.backbones.transformers_clip import KINDS, Kind, TransformersClip
+from faircontext.backbones.weights import check_fit, check_floats, read_weights, size_of_positions
+from faircontext.errors import ArgumentError, in_one_line, silence
+from faircontext.files import Rules, check_values, find_file, read_json
 
-__all__ = ["KINDS", "Kind", "doubt_activation", "read_config", "read_preprocessing", "read_tensors", "read_tokenizer"]
-
-
-@dataclass(frozen=True)
-class Kind:
-    """What is known of the models of a `model_type`.
-
-    Attributes:
-        model: the library's class.
-        pool: where a prompt's feature is taken, see `TextTower`.
-        pixels: mean and deviation of each channel, where a folder does not say.
-        clean: what is done to a prompt before the tokenizer reads it. Tokenizers of SigLIP 2 are Gemma's, which know
-            nothing of what SigLIP was trained on.
-    """
-
-    model: str
-    pool: Pool
-    pixels: tuple[tuple[float, float, float], tuple[float, float, float]]
-    clean: Callable[[str], str] = str
-
-
-def _canonicalize(text: str) -> str:
-    """Return a prompt in small letters and without punctuation, as the same weights get it by their open_clip name."""
-    from open_clip.tokenizer import get_clean_fn  # takes seconds to import
-
-    return str(get_clean_fn("canonicalize")(text))
-
-
-_CLIP = (0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711)
-_HALF = (0.5, 0.5, 0.5), (0.5, 0.5, 0.5)
-KINDS = {
-    "clip": Kind("CLIPModel", "end", _CLIP),
-    "siglip": Kind("SiglipModel", "last", _HALF, _canonicalize),
-    "siglip2": Kind("Siglip2Model", "last", _HALF, str.lower),
-    "altclip": Kind("AltCLIPModel", "first", _CLIP),
-    "chinese_clip": Kind("ChineseCLIPModel", "first", _CLIP),
-}
-"""By `model_type` of `config.json`."""
+__all__ = ["load_transformers"]
 
 _WEIGHTS = ("model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json")
 _TOKENIZERS = ("tokenizer.json", "vocab.json", "vocab.txt", "spiece.model", "sentencepiece.bpe.model")
@@ -77,21 +44,27 @@ def _is_size(value: Any) -> bool:
     )
 
 
-def _are_channels(value: Any) -> bool:
-    return isinstance(value, list) and len(value) == 3 and all(type(one) in (int, float) for one in value)
-
+_CONFIG: Rules = {
+    "model_type": (lambda value: value in [*KINDS], f"one of {', '.join(KINDS)}"),  # a value need not be hashable
+    "quantization_config": (lambda value: not value, "left out, with the weights from before quantisation"),
+}
+"""What is read of `config.json`, as below."""
 
 _PREPARED: Rules = {
     "do_normalize": (lambda value: isinstance(value, bool), "true or false"),
     "do_center_crop": (lambda value: isinstance(value, bool), "true or false"),
-    "image_mean": (_are_channels, "three numbers"),
-    "image_std": (_are_channels, "three numbers"),
+    "image_mean": CHANNELS["mean"],
+    "image_std": CHANNELS["std"],
     "do_rescale": (lambda value: value is True, "true: pixels are from 0 to 1 here before the mean is taken off"),
     "rescale_factor": (
         lambda value: type(value) is float and math.isclose(value, 1 / 255, rel_tol=1e-3),
         "1/255: write another scale into image_mean and image_std",
     ),
-    "resample": (lambda value: type(value) is int, f"one of {', '.join(map(str, _FILTERS))}"),
+    "resample": (
+        lambda value: type(value) is int and value in _FILTERS,
+        f"one of {', '.join(map(str, _FILTERS))} ({', '.join(_FILTERS.values())})",
+    ),
+    "image_processor": (lambda value: isinstance(value, dict), "an object of JSON"),
     "size": (_is_size, 'a count of pixels, or {"shortest_edge": PIXELS}, or {"height": PIXELS, "width": PIXELS}'),
     "crop_size": (_is_size, 'a count of pixels, or {"height": PIXELS, "width": PIXELS}'),
     "max_num_patches": (_is_whole, "a count of patches"),
@@ -99,75 +72,133 @@ _PREPARED: Rules = {
 """What is read of `preprocessor_config.json`: whether a value can be used, and which can."""
 
 
-def _read_json(path: Path) -> dict[str, Any]:
-    try:
-        document = read_json(path)
-    except OSError as error:
-        raise ArgumentError(f"{path}: cannot be read: {reason_of(error)}") from None
-    if not isinstance(document, dict):
-        raise ArgumentError(f"{path}: holds no JSON object")
-    return document
+def load_transformers(
+    name: str,
+    pretrained: str | None = None,
+    *,
+    weights_key: str | None = None,
+    adapter: str | None = None,
+    **options: Any,
+) -> TransformersClip:
+    """Load a model of transformers.
+
+    Args:
+        name: `transformers:` and the folder.
+        pretrained: file of weights in place of the folder's own, for example a training loop's.
+        weights_key: see `create_backbone`, as the rest.
+        adapter: see there.
+        **options: `device`, `precision`, `batch_size` and `engine`, see there.
+
+    Warnings and errors are those of `create_backbone`.
+    """
+    given = name.partition(":")[2]
+    if not given:
+        raise ArgumentError(f"{name!r} names no model; write transformers:FOLDER")
+    folder = Path(given).expanduser()
+    config = _read_config(folder)
+    kind = KINDS[config["model_type"]]
+    tensors, lines = _read_tensors(folder, pretrained, weights_key)
+    with in_one_line(f"{folder}: transformers cannot make a model of it"), silence(), _without_progress():
+        model = _make(folder, pretrained, kind, config, tensors)
+    tensors.clear()  # as large as the model
+    tokenizer = _read_tokenizer(folder)
+    lines += _doubt_activation(folder, model.config)
+    pixels, warned = read_preprocessing(folder, kind, model.config)
+    loaded = Loaded(model, tokenizer, pixels, [*lines, *warned])
+    return finish(partial(TransformersClip, kind=kind, **options), loaded, name, pretrained, adapter)
 
 
-def read_config(folder: Path) -> dict[str, Any]:
+def _read_config(folder: Path) -> dict[str, Any]:
     """Return a folder's configuration, of a model that is known here."""
-    path = folder / "config.json"
-    if not folder.is_dir():
-        raise ArgumentError(
-            f"transformers:{folder}: no such folder; copy the model's files into one (nothing is fetched)"
-        )
-    if not path.is_file():
-        known = (folder / "open_clip_config.json").exists()
-        other = f"; it is a model of open_clip: name it local-dir:{folder}" if known else "; save_pretrained writes it"
-        raise ArgumentError(f"{path}: no such file{other}")
-    config = _read_json(path)
-    if config.get("model_type") not in [*KINDS]:  # a value of JSON need not be hashable
-        raise ArgumentError(
-            f"{path}: a model of type {config.get('model_type')!r}; those that can be used are {', '.join(KINDS)}"
-        )
-    if config.get("quantization_config"):
-        raise ArgumentError(f"{path}: a quantised model; take its weights from before (quantization_config)")
-    return config
+    if (folder / "open_clip_config.json").exists() and not (folder / "config.json").exists():
+        raise ArgumentError(f"{folder}: a model of open_clip; name it local-dir:{folder}")
+    path = find_file(folder, "configuration, as save_pretrained writes it,", "config.json")
+    return check_values(path, read_json(path), _CONFIG, ["model_type"])
 
 
-def read_tensors(folder: Path, pretrained: str | None, key: str | None) -> tuple[dict[str, Tensor], list[str]]:
+def _read_tensors(folder: Path, pretrained: str | None, key: str | None) -> tuple[dict[str, Tensor], list[str]]:
     """Return the tensors of a folder, or of a file in their place, and what was chosen."""
-    if pretrained is not None:
-        file = Path(pretrained).expanduser()
-        if not file.is_file():
-            raise ArgumentError(f"pretrained={pretrained!r} is no file; give one, or leave it out for {folder}'s own")
-        files = [file]
-    else:
-        files = _weight_files(folder)
+    file = None if pretrained is None else Path(pretrained).expanduser()
+    if file is not None and not file.is_file():
+        raise ArgumentError(f"pretrained={pretrained!r} is no file; give one, or leave it out for {folder}'s own")
     tensors: dict[str, Tensor] = {}
     lines: list[str] = []
-    for file in files:
-        with in_one_line(f"{file}: cannot be read"):
-            read, said = read_weights(file, key)
+    for part in _weight_files(folder) if file is None else [file]:
+        with in_one_line(f"{part}: cannot be read"):
+            read, said = read_weights(part, key)
         tensors |= read
-        lines += [f"{file}: {line}" for line in said]
+        lines += [f"{part}: {line}" for line in said]
     return tensors, lines
 
 
 def _weight_files(folder: Path) -> list[Path]:
-    first = next((folder / name for name in _WEIGHTS if (folder / name).is_file()), None)
-    if first is None:
-        raise ArgumentError(f"{folder}: no weights in it; looked for {', '.join(_WEIGHTS)}")
+    first = find_file(folder, "weights", *_WEIGHTS)
     if first.suffix != ".json":
         return [first]
-    parts = _read_json(first).get("weight_map")
-    if not isinstance(parts, dict) or not parts:
-        raise ArgumentError(f"{first}: names no parts of the weights (weight_map)")
-    files = [folder / str(part) for part in dict.fromkeys(parts.values())]
-    if missing := [file for file in files if not file.is_file()]:
-        raise ArgumentError(f"{missing[0]}: no such file, which {first.name} names as a part of the weights")
-    return files
+    parts = (lambda value: isinstance(value, dict) and bool(value)), "the file of each tensor"
+    names = check_values(first, read_json(first), {"weight_map": parts}, ["weight_map"])["weight_map"].values()
+    return [
+        find_file(folder, f"part of the weights that {first.name} names", str(name)) for name in dict.fromkeys(names)
+    ]
 
 
-def read_tokenizer(folder: Path) -> Any:
+def _make(
+    folder: Path, pretrained: str | None, kind: Kind, config: Mapping[str, Any], tensors: Mapping[str, Tensor]
+) -> Any:
+    """Return the library's model with some tensors, in float32."""
+    import transformers
+
+    create = getattr(transformers, kind.model)
+    known = create.config_class.from_dict({key: config[key] for key in config if key not in ("dtype", "torch_dtype")})
+    source = folder if pretrained is None else Path(pretrained)
+    numbers = {key: tensor for key, tensor in tensors.items() if "position_ids" not in key}  # older versions'
+    check_floats(source, numbers, numbers)
+    floats = {key: tensor.float() for key, tensor in numbers.items()}
+    with torch.random.fork_rng(devices=[]):  # what is missing is drawn, and then refused
+        model, found = create.from_pretrained(
+            None, config=known, state_dict=floats, output_loading_info=True, ignore_mismatched_sizes=True
+        )
+    _check_fit(source, kind, model.config, found)
+    return model.float().eval()
+
+
+def _check_fit(source: Path, kind: Kind, config: Any, found: Mapping[str, Any]) -> None:
+    """Say in one line what of the tensors does not fit the model."""
+    shapes, patch = sorted(found["mismatched_keys"]), config.vision_config.patch_size
+    extra = int(config.model_type not in ("siglip", "siglip2"))  # a class token
+    sizes = [
+        [size_of_positions(shape[0], patch if "vision" in key else None, extra) for shape in both]
+        for key, *both in shapes
+        if "position_embedding" in key
+    ]
+    if sizes:
+        theirs, ours = map(" and ".join, zip(*sizes, strict=True))
+        raise ArgumentError(
+            f"{source}: has positions of {theirs}, and config.json says {ours}; correct image_size and "
+            "max_position_embeddings there, or take weights of that size: they are not resized here"
+        )
+    unknown = sorted(key for key in found["unexpected_keys"] if not key.startswith("text_model.pooler."))  # BERT's
+    problem, cure = f"{source}: cannot be read as weights of {kind.model}", "take config.json and weights of one model"
+    check_fit(problem, shapes, sorted(found["missing_keys"]), unknown, cure)
+
+
+@contextmanager
+def _without_progress() -> Iterator[None]:
+    """Keep transformers from drawing bars."""
+    from transformers.utils import logging
+
+    shown = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            logging.enable_progress_bar()
+
+
+def _read_tokenizer(folder: Path) -> Any:
     """Return the library's tokenizer of a folder."""
-    if not any((folder / name).is_file() for name in _TOKENIZERS):
-        raise ArgumentError(f"{folder}: no tokenizer in it; looked for {', '.join(_TOKENIZERS)}")
+    find_file(folder, "tokenizer", *_TOKENIZERS)
     vocabulary = next(folder.glob("s*p*iece*.model"), None)
     if vocabulary and not (folder / "tokenizer.json").is_file() and find_spec("sentencepiece") is None:
         raise ArgumentError(f"{vocabulary}: needs sentencepiece: pip install 'faircontext[checkpoints]'")
@@ -177,7 +208,7 @@ def read_tokenizer(folder: Path) -> Any:
         return AutoTokenizer.from_pretrained(str(folder), local_files_only=True)
 
 
-def doubt_activation(folder: Path, config: Any) -> list[str]:
+def _doubt_activation(folder: Path, config: Any) -> list[str]:
     """Return a warning where a name is that of OpenAI's weights, and the configuration has another activation."""
     names = f"{folder.resolve().parent.name}/{folder.resolve().name} {getattr(config, 'name_or_path', '')}"
     used = {part: getattr(config, part).hidden_act for part in ("text_config", "vision_config")}
@@ -191,39 +222,23 @@ def doubt_activation(folder: Path, config: Any) -> list[str]:
 
 
 def read_preprocessing(folder: Path, kind: Kind, config: Any) -> tuple[dict[str, Any], list[str]]:
-    """Return how pictures are prepared (`image_size`, `mean`, `std`, `interpolation`, `resize_mode`), and warnings."""
-    path = next(
-        (folder / n for n in ("preprocessor_config.json", "processor_config.json") if (folder / n).is_file()), None
-    )
-    said = {} if path is None else _read_prepared(path)
+    """Return how pictures are prepared, as in `PIXELS`, and warnings."""
+    names = ("preprocessor_config.json", "processor_config.json")
+    path = next((folder / name for name in names if (folder / name).is_file()), None)
+    said = {} if path is None else check_values(path, read_json(path), _PREPARED)
+    if inner := said.get("image_processor"):
+        said = check_values(path, inner, _PREPARED)
     lines = []
     if path is None:
         lines.append(f"{folder}: no preprocessor_config.json in it; the usual preparation of {kind.model} is taken")
-    mean, std = (
-        tuple(said.get(key) or default) for key, default in zip(("image_mean", "image_std"), kind.pixels, strict=True)
-    )
+    mean, std = (said.get(key) or usual for key, usual in zip(("image_mean", "image_std"), kind.pixels, strict=True))
     if said.get("do_normalize") is False:
         mean, std = (0.0, 0.0, 0.0), (1.0, 1.0, 1.0)
-    default = 2 if kind.model == "Siglip2Model" else 3
-    filter_ = _FILTERS.get(said.get("resample", default))
-    if filter_ is None:
-        raise ArgumentError(f"{path}: resample={said['resample']!r}; only {', '.join(_FILTERS.values())} can be used")
-    good = all(0 <= value <= 1 for value in mean) and all(0 < value < math.inf for value in std)
-    if not (len(mean) == len(std) == 3 and good):
-        raise ArgumentError(f"{path}: mean {mean} and std {std} are not possible; std is above 0, mean from 0 to 1")
+    filter_ = _FILTERS[said.get("resample", 2 if kind.model == "Siglip2Model" else 3)]
     size, mode = _size(said, kind, config)
-    whole = {"image_size": size, "mean": mean, "std": std, "interpolation": filter_, "resize_mode": mode}
+    whole = {"size": size, "mean": mean, "std": std, "interpolation": filter_, "resize_mode": mode}
     lines += _check_size(path or folder, said, size, config)
     return whole, lines
-
-
-def _read_prepared(path: Path) -> dict[str, Any]:
-    """Return what a folder says of the preparation of pictures, without what it leaves open (null)."""
-    whole = _read_json(path)
-    inner = whole.get("image_processor") or whole
-    if not isinstance(inner, dict):
-        raise ArgumentError(f"{path}: invalid image_processor {str(inner)[:60]!r}: must be an object of JSON")
-    return check_values(path, inner, _PREPARED)
 
 
 def _size(said: Mapping[str, Any], kind: Kind, config: Any) -> tuple[int, str]:
@@ -239,11 +254,8 @@ def _check_size(path: Path, said: Mapping[str, Any], size: int, config: Any) -> 
     """Refuse a preparation for another model's pictures; warn of a margin that is not cut off here."""
     if not said or config.model_type == "siglip2":
         return []
-    whole = said.get("size", size)
-    sides: dict[str, Any] = whole if isinstance(whole, dict) else {"shortest_edge": whole}
-    sides = {key: side for key, side in sides.items() if side is not None}
-    crop: Any = said.get("crop_size", size) if said.get("do_center_crop") else None
-    crop = crop if isinstance(crop, dict) or crop is None else {"height": crop, "width": crop}
+    sides = _sides(said.get("size", size), "shortest_edge")
+    crop = _sides(said.get("crop_size", size), "height", "width") if said.get("do_center_crop") else {}
     final = crop or {key: side for key, side in sides.items() if key in ("height", "width")} or sides
     if any(int(side) != size for side in final.values()):
         raise ArgumentError(
@@ -251,6 +263,11 @@ def _check_size(path: Path, said: Mapping[str, Any], size: int, config: Any) -> 
             f"{size}; take the file that belongs to the model"
         )
     resized = [int(side) for side in sides.values() if int(side) != size]
-    return (
-        [f"{path}: resizes to {resized[0]} before cutting {size} out; here the whole side is kept"] if resized else []
-    )
+    return [f"{path}: resizes to {side} before cutting {size} out; here the whole side is kept" for side in resized[:1]]
+
+
+def _sides(said: Any, *names: str) -> dict[str, Any]:
+    """Return the sides that a size is of, by name; a number is all of some names."""
+    return {
+        name: side for name, side in (said if isinstance(said, dict) else dict.fromkeys(names, said)).items() if side
+    }

@@ -1,4 +1,4 @@
-"""The weights of a checkpoint file: read as tensors by name, with nothing unpickled.
+"""The weights of a checkpoint file: read as tensors by name, with nothing unpickled, and checked.
 
 Training loops put the weights under a key beside other things, and wrap the model, which puts a prefix before each
 name. What is plain is taken, and what was chosen is said; averaged weights are taken where they are asked for. A file
@@ -6,22 +6,24 @@ with anything but tensors is an error with a command that keeps its tensors.
 """
 
 import json
+import math
 import pickle
 import re
 import shlex
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
+from jaxtyping import Bool, Float
 from safetensors.torch import load_file
 from torch import Tensor
 
 from faircontext.errors import ArgumentError
 from faircontext.imagefiles import ZEROS, known_kind
 
-__all__ = ["keep_archive", "keep_tensors", "read_content", "read_weights", "weights_in"]
+__all__ = ["read_content", "read_weights", "weights_in"]
 
 _KEYS = ("state_dict", "model_state_dict", "model")
 """Where training loops put the weights; the first that is there is taken."""
@@ -43,9 +45,15 @@ _ADAPTER = re.compile(r"(?:^|[._])lora_(?:A|B|up|down|embedding)")
 _NO_WEIGHTS = ("input_resolution", "context_length", "vocab_size", "n_averaged")
 """Numbers among the tensors: of OpenAI's archives, and of torch's AveragedModel."""
 
+USELESS = "NaN, infinite or all zero"
+"""What features must not be: a softmax over them gives NaN, or the same probability for all classes."""
+
+MINIMUM_VOCABULARY = 0.98
+"""Least share of a model's tokens that its tokenizer must make; embeddings may be padded to a round number of rows."""
+
 
 def read_weights(path: Path, key: str | None = None) -> tuple[dict[str, Tensor], list[str]]:
-    """Read a checkpoint, and say what was taken of it where there was a choice.
+    """Read the model in a checkpoint, and say what was taken of it where there was a choice.
 
     Args:
         path: of safetensors, or of a PyTorch file that holds tensors alone, whatever its extension.
@@ -56,49 +64,69 @@ def read_weights(path: Path, key: str | None = None) -> tuple[dict[str, Tensor],
 
     Raises:
         ArgumentError: it is damaged, or holds more than tensors, no weights (or none under the key), weights twice,
-            several models, or changes to weights.
+            several models, averaged weights alone, or changes to weights.
     """
-    return _model_in(path, *weights_in(path, read_content(path), key))
+    return weights_in(path, read_content(path), key)
 
 
-def _model_in(path: Path, weights: dict[str, Tensor], warnings: list[str]) -> tuple[dict[str, Tensor], list[str]]:
-    """Return the tensors of the model among those of a training loop, whose class may hold it under any name.
+def weights_in(
+    path: Path, content: Any, key: str | None = None, mark: str = _SCALE, towers: Sequence[str] = _IMAGE_TOWERS
+) -> tuple[dict[str, Tensor], list[str]]:
+    """Return the weights in what a file holds, see `read_weights`.
 
-    What a file holds besides, as of a loss, is left out.
+    The class of a training loop may hold the model under any name, and so may its file.
 
-    Raises:
-        ArgumentError: it holds several models, or one of averaged weights alone.
+    Args:
+        path: of the file.
+        content: what it holds.
+        key: which of several weights is taken.
+        mark: name of a tensor by which the weights are known.
+        towers: beginnings of names, of which one must be beside it, if any is given.
     """
-    found = {name.removesuffix(_SCALE) for name in weights if f".{name}".endswith(f".{_SCALE}")}
-    roots = [root for root in sorted(found) if any(name.startswith(_towers_under(root)) for name in weights)]
-    plain = [root for root in roots if not _is_averaged(root)]
-    if not any(roots):
-        return weights, warnings
-    if len(plain) != 1 and "" not in plain:
-        keys = [root.removesuffix(".") for root in roots]
-        raise ArgumentError(f"{path}: holds weights under {' and '.join(keys)}; name which: {_as_option(keys[0])}")
-    own, *left = sorted(roots, key=plain[0].__ne__)
-    if own:
-        warnings.append(f"names of tensors are read without {own}")
-    warnings += [f"those under {root} are not taken; {_to_take(root.removesuffix('.'))}" for root in left]
-    if others := [name for name in weights if own and not name.startswith((own, *left))]:
-        warnings.append(f"tensors outside {own} are not taken: {len(others)} (first {others[0]})")
-    names = [name for name in weights if name.startswith(own) and not name.startswith(tuple(left))]
-    return {name.removeprefix(own): weights[name] for name in names}, warnings
+    mappings = {keys: _unwrap(path, tensors) for keys, tensors in _mappings(content)}
+    if not mappings:
+        listed = ", ".join(map(str, [*content][:8])) if isinstance(content, Mapping) else type(content).__name__
+        raise ArgumentError(f"{path}: holds {listed or 'nothing'}, and no tensors by name; take another checkpoint")
+    parts = [(keys, root) for keys, (names, _) in mappings.items() for root in _roots(names, mark, towers)]
+    parts = parts or [(max(mappings, key=lambda keys: len(mappings[keys][0])), "")]  # of what, whoever reads them says
+    keys, root = taken = _choose(path, parts, key)
+    weights, lines = mappings[keys]
+    label, others = key or _label(taken), [] if key else [part for part in parts if part != taken]
+    if key or others or label not in ("", _KEYS[0]):
+        lines = [f"the weights under {label} are taken"] * bool(label) + lines
+    for part in others:
+        kind = " (averaged)" if _is_averaged(part) else ""
+        lines = [*lines, f"those under {_label(part)}{kind} are not taken; to take them: {_as_option(_label(part))}"]
+    roots = tuple(other for where, other in parts if where == keys)
+    if outside := [name for name in weights if not name.startswith(roots)]:
+        lines.append(f"tensors outside {root} are not taken: {len(outside)} (first {outside[0]})")
+    inside = tuple(other for other in roots if other != root and other.startswith(root))
+    names = [name for name in weights if name.startswith(root) and not name.startswith(inside)]
+    own = {name.removeprefix(root): weights[name] for name in names}
+    if any(_ADAPTER.search(name) for name in own):
+        raise ArgumentError(
+            f"{path}: holds LoRA, which is changes to the weights of a model and not the weights; give peft's folder "
+            "of it as adapter= (--adapter) beside the model's own weights"
+        )
+    return own, lines
 
 
-def _towers_under(root: str) -> tuple[str, ...]:
-    return tuple(root + tower for tower in _IMAGE_TOWERS)
+_Part = tuple[tuple[str, ...], str]
+"""Weights in a file: the keys that lead to their mapping, and what their names begin with."""
 
 
-def weights_in(path: Path, content: Any, key: str | None = None) -> tuple[dict[str, Tensor], list[str]]:
-    """Return the weights in what a file holds; see `read_weights`."""
-    tensors, warnings = _unwrap(path, content) if key is None else _part(path, content, key)
-    averaged = [name for name in tensors if "." in name and _is_averaged(name.partition(".")[0])]
-    if averaged and len(averaged) < len(tensors):
-        prefix = averaged[0].partition(".")[0]
-        warnings.append(f"the weights under {prefix}. (averaged) are not taken; {_to_take(prefix)}")
-        tensors = {name: tensor for name, tensor in tensors.items() if name not in set(averaged)}
+def _mappings(content: Any, above: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], dict[str, Tensor]]]:
+    """Yield the mappings of names to tensors in what a file holds, with the keys that lead to each."""
+    items = content.items() if isinstance(content, Mapping) else ()
+    named = {key: value for key, value in items if isinstance(key, str)}
+    if tensors := {key: value for key, value in named.items() if isinstance(value, Tensor)}:
+        yield above, tensors
+    for key, value in named.items():
+        yield from _mappings(value, (*above, key))
+
+
+def _unwrap(path: Path, tensors: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], list[str]]:
+    """Return tensors by their names without what wrappers of the model put before them, and what that was."""
     names: dict[str, str] = {}
     removed: dict[str, None] = {}
     for name in tensors:
@@ -107,44 +135,67 @@ def weights_in(path: Path, content: Any, key: str | None = None) -> tuple[dict[s
             raise ArgumentError(f"{path}: holds {plain} twice, as {names[plain]} and as {name}; keep one of them")
         removed |= dict.fromkeys(match[0] for match in _WRAPPERS.finditer(name))
         names[plain] = name
-    weights = {plain: tensors[name] for plain, name in names.items() if plain not in _NO_WEIGHTS}
-    if any(_ADAPTER.search(name) for name in weights):
-        raise ArgumentError(
-            f"{path}: holds LoRA, which is changes to the weights of a model and not the weights; give peft's folder "
-            "of it as adapter= (--adapter) beside the model's own weights"
-        )
     removed.pop("module.", None)  # open_clip's own training writes it
-    if removed:
-        warnings.append(f"names of tensors are read without {', '.join(removed)}")
-    return weights, warnings
+    lines = [f"names of tensors are read without {', '.join(removed)}"] if removed else []
+    return {plain: tensors[name] for plain, name in names.items() if plain not in _NO_WEIGHTS}, lines
 
 
-def _to_take(key: str) -> str:
-    return f"to take them: {_as_option(key)}"
+def _roots(names: Iterable[str], mark: str, towers: Sequence[str]) -> list[str]:
+    """Return what the names of tensors begin with, of each model among them."""
+    found = sorted(name.removesuffix(mark) for name in names if f".{name}".endswith(f".{mark}"))
+    beside = {root: tuple(root + tower for tower in towers) for root in found}
+    return [root for root in found if not towers or any(name.startswith(beside[root]) for name in names)]
+
+
+def _choose(path: Path, parts: Sequence[_Part], key: str | None) -> _Part:
+    """Return which weights are taken: those under a key, or else the first that are no average and not inside others.
+
+    Raises:
+        ArgumentError: there are none, or several with the same claim.
+    """
+
+    def rank(part: _Part) -> tuple[bool, int]:
+        first = next(iter(part[0]), None)
+        return bool(part[1]), 0 if first is None else _KEYS.index(first) if first in _KEYS else len(_KEYS)
+
+    def is_meant(part: _Part) -> bool:
+        return f".{key}." in f".{'.'.join(part[0])}.{part[1]}" if key else not _is_averaged(part)
+
+    held = sorted(filter(is_meant, parts), key=rank)
+    if key and not held:
+        raise ArgumentError(f"{path}: holds no weights under {key!r}; it has {', '.join(map(_label, parts))}")
+    if not held or (len(held) > 1 and rank(held[0]) == rank(held[1])):
+        labels = sorted(map(_label, held or parts))
+        raise ArgumentError(f"{path}: holds weights under {' and '.join(labels)}; name which: {_as_option(labels[0])}")
+    return held[0]
+
+
+def _label(part: _Part) -> str:
+    """Return under which key the weights are asked for."""
+    keys, root = part
+    while len(keys) > 1 and keys[-1] in ("module", *_KEYS):  # classes of averages have them inside
+        keys = keys[:-1]
+    return root.removesuffix(".") or ".".join(keys)
+
+
+def _is_averaged(part: _Part) -> bool:
+    return any(word in _AVERAGED for word in re.split(r"[._-]", ".".join([*part[0], part[1]]).lower()))
 
 
 def _as_option(key: str) -> str:
     return f"weights_key={key!r} (--weights-key {key})"
 
 
-def keep_tensors(path: Path) -> str:
+def _keep_tensors(path: Path, archive: bool = False) -> str:
     """Return a command that writes the tensors of a file, which its user trusts, into one that is read here."""
-    source = json.dumps(str(path))
-    return _python(
+    source, target = json.dumps(str(path)), json.dumps(f"{path.stem}-weights.pt")
+    keep = (
         "keep = lambda x: x.state_dict() if isinstance(x, torch.nn.Module) else x if torch.is_tensor(x) else "
         "{k: keep(v) for k, v in x.items() if isinstance(v, (dict, torch.Tensor, torch.nn.Module))}; "
-        f'torch.save(keep(torch.load({source}, "cpu", weights_only=False)), {json.dumps(f"{path.stem}-weights.pt")})'
     )
-
-
-def keep_archive(path: Path) -> str:
-    """Return a command that writes the tensors of a TorchScript archive, which its user trusts, into a file."""
-    source, target = json.dumps(str(path)), json.dumps(f"{path.stem}-weights.pt")
-    return _python(f'torch.save(torch.jit.load({source}, "cpu").float().state_dict(), {target})')
-
-
-def _python(program: str) -> str:
-    return f"python -c {shlex.quote('import torch; ' + program)}"
+    plain = f'{keep}torch.save(keep(torch.load({source}, "cpu", weights_only=False)), {target})'
+    script = f'torch.save(torch.jit.load({source}, "cpu").float().state_dict(), {target})'
+    return f"python -c {shlex.quote('import torch; ' + (script if archive else plain))}"
 
 
 def read_content(path: Path) -> Any:
@@ -160,16 +211,16 @@ def read_content(path: Path) -> Any:
     try:
         if safetensors:
             return load_file(path)
-        if head.startswith(b"PK") and not zipfile.is_zipfile(path):
-            raise EOFError("its end is missing")
+        if head.startswith(b"PK"):
+            _refuse_archive(path)
         with path.open("rb") as file:  # of a path the library would look at the extension
             return torch.load(file, map_location="cpu", weights_only=True)
-    except MemoryError:
+    except (MemoryError, ArgumentError):
         raise
     except pickle.UnpicklingError:
         raise ArgumentError(
             f"{path}: not a file of tensors alone, and anything else is not read because it could run code; if you "
-            f"trust it, keep its tensors with: {keep_tensors(path)}"
+            f"trust it, keep its tensors with: {_keep_tensors(path)}"
         ) from None
     except Exception as error:  # broken files raise anything
         said = " ".join(str(error).split()) or type(error).__name__
@@ -178,82 +229,126 @@ def read_content(path: Path) -> Any:
         ) from None
 
 
-def _unwrap(path: Path, content: Any) -> tuple[dict[str, Tensor], list[str]]:
-    """Return the tensors of a checkpoint as they are named in it, from below the keys of training loops."""
-    warnings: list[str] = []
-    above: list[str] = []
-    parts: list[str] = []
-    while isinstance(content, Mapping):
-        parts = [str(key) for key, value in content.items() if isinstance(value, Mapping) and _has_tensors(value)]
-        key = next((key for key in _KEYS if key in parts), None)
-        if key is None:
-            break
-        others = {part: keys for part, keys in _key_paths(content).items() if part != key}
-        if others or key != _KEYS[0]:
-            warnings.append(f"the weights under {key} are taken")
-        for other in others:
-            averaged = " (averaged)" if _is_averaged(other) else ""
-            warnings.append(f"those under {other}{averaged} are not taken; {_to_take('.'.join([*above, other]))}")
-        above.append(key)
-        content = content[key]
-    if not isinstance(content, Mapping):
-        raise ArgumentError(f"{path}: holds an object of type {type(content).__name__}, and no tensors by name")
-    tensors = {str(name): value for name, value in content.items() if isinstance(value, Tensor)}
-    if tensors and not parts:
-        return tensors, warnings
-    listed = ", ".join(map(str, list(content)[:8])) or "nothing"
-    named = next(iter([*parts, *_key_paths(content)]), None)
-    hint = "; take another checkpoint" if named is None else f"; {_to_take('.'.join([*above, named]))}"
-    raise ArgumentError(f"{path}: holds {listed}, and no weights under {', '.join(_KEYS)}{hint}")
+def _refuse_archive(path: Path) -> None:
+    """Refuse a TorchScript archive, as of OpenAI: reading it would run its code."""
+    if not zipfile.is_zipfile(path):
+        raise EOFError("its end is missing")
+    with zipfile.ZipFile(path) as archive:
+        if any("/code/" in name for name in archive.namelist()):
+            raise ArgumentError(
+                f"{path}: a TorchScript archive, which is not read because that runs its code; if you trust it, keep "
+                f"its tensors with: {_keep_tensors(path, archive=True)}"
+            )
 
 
-def _part(path: Path, content: Any, key: str) -> tuple[dict[str, Tensor], list[str]]:
-    """Return the tensors under a key: of a part, with dots between the keys that lead to it, or before their names."""
-    inner, rest = content, key
-    while isinstance(inner, Mapping) and rest and rest not in inner and rest.partition(".")[0] in inner:
-        first, _, rest = rest.partition(".")
-        inner = inner[first]
-    if isinstance(inner, Mapping) and (keys := _keys_to_tensors(inner.get(rest))) is not None:
-        inner = inner[rest]
-        for below in keys:
-            inner = inner[below]
-        tensors = {str(name): value for name, value in inner.items() if isinstance(value, Tensor)}
-    else:
-        flat = _unwrap(path, content)[0]
-        names = {name: name if name.startswith(f"{key}.") else _WRAPPERS.sub("", name) for name in flat}
-        tensors = {own.removeprefix(f"{key}."): flat[name] for name, own in names.items() if own.startswith(f"{key}.")}
-        if not tensors:
-            parts = [*_key_paths(content), *dict.fromkeys(name.partition(".")[0] for name in flat)]
-            raise ArgumentError(f"{path}: holds no weights under {key!r}; it has {', '.join(parts[:8])}")
-    return tensors, [f"the weights under {key} are taken"]
+def check_floats(source: object, tensors: Mapping[str, Tensor], names: Iterable[str]) -> None:
+    """Raise `ArgumentError` where tensors that are floating-point numbers in a model are none in its file.
+
+    PyTorch would take integers for floats in silence, without the scale that quantised weights are to be read with.
+    """
+    if kinds := [name for name in names if name in tensors and not tensors[name].is_floating_point()]:
+        kind = str(tensors[kinds[0]].dtype).removeprefix("torch.")
+        raise ArgumentError(
+            f"{source}: {len(kinds)} tensors are no floating-point numbers (first {kinds[0]}: {kind}), as in a "
+            "quantised model; take the weights from before"
+        )
 
 
-def _has_tensors(value: Mapping[Any, Any]) -> bool:
-    """Return whether a part of a checkpoint is of weights, or holds such a part; optimisers number theirs."""
-    return any(
-        isinstance(name, str)
-        and (isinstance(inner, Tensor) or (name in _KEYS and isinstance(inner, Mapping) and _has_tensors(inner)))
-        for name, inner in value.items()
+def size_of_positions(count: int, patch: int | None, extra: int) -> str:
+    """Return in words what so many positions are of.
+
+    Args:
+        count: how many.
+        patch: side of a patch of a square picture, in pixels; None where they are of tokens of text.
+        extra: how many of them are of no patch.
+    """
+    if patch is None:
+        return f"{count} tokens"
+    side = math.isqrt(max(count - extra, 0))
+    return f"{side * patch} pixels" if side * side == count - extra else f"{count} positions"
+
+
+def check_fit(
+    problem: str,
+    shapes: Iterable[tuple[str, Sequence[int], Sequence[int]]],
+    missing: Sequence[str],
+    unknown: Sequence[str],
+    cure: str,
+) -> None:
+    """Raise `ArgumentError` unless all tensors of a file are a model's, and all of the model's are there.
+
+    Args:
+        problem: how the message begins.
+        shapes: of each tensor, its name, its shape, and that of the model's; the ones that differ are told.
+        missing: names of tensors that the file lacks.
+        unknown: names of tensors that the model lacks.
+        cure: how the message ends.
+    """
+    sizes = [
+        f"{name}: {' x '.join(map(str, own))} and not {' x '.join(map(str, taken))}"
+        for name, own, taken in shapes
+        if own != taken
+    ]
+    problems = {"of another shape": sizes, "missing": missing, "unknown": unknown}
+    if listed := ", ".join(f"{what}: {len(names)} (first {names[0]})" for what, names in problems.items() if names):
+        raise ArgumentError(f"{problem}: tensors {listed}; {cure}")
+
+
+def check_weights(name: str, weights: Mapping[str, Tensor]) -> None:
+    """Raise `ArgumentError` naming the model and the first tensor with a value that is NaN or infinite."""
+    for tensor_name, tensor in weights.items():
+        # Where the sum is finite all values are: a pass that needs no memory. Where it is not, it may have overflowed.
+        if not tensor.is_floating_point() or bool(tensor.sum().isfinite()):
+            continue
+        if count := int((~tensor.isfinite()).sum()):
+            raise ArgumentError(
+                f"{name}: the weights cannot be used: {count:,} of the {tensor.numel():,} values of {tensor_name} are "
+                "NaN or infinite; take another checkpoint"
+            )
+
+
+def check_vocabulary(name: str, tokenizer: Any, rows: int) -> None:
+    """Raise `ArgumentError` where most of the tokens that a model has embeddings of are beyond its tokenizer.
+
+    Libraries read a vocabulary or a list of merges that is empty or cut short without a word, and spell words out.
+
+    Args:
+        name: the model's, for the message.
+        tokenizer: of transformers, or open_clip's own.
+        rows: of the embedding.
+    """
+    count = len(tokenizer) if hasattr(tokenizer, "__len__") else int(tokenizer.vocab_size)
+    known = int(count * _share_of_merges(getattr(tokenizer, "backend_tokenizer", None)))
+    if known < MINIMUM_VOCABULARY * rows:
+        raise ArgumentError(
+            f"{name}: its tokenizer makes about {known:,} of the {rows:,} tokens that the weights have embeddings of; "
+            "copy the tokenizer's files again (tokenizer.json, vocab.json, merges.txt, vocab.txt), one of which is "
+            "empty, cut short, or of another model"
+        )
+
+
+def _share_of_merges(tokenizer: Any) -> float:
+    """Return of how many tokens of byte pair encoding, of a sample, the merges make the token."""
+    model: Any = getattr(tokenizer, "model", None)
+    if type(model).__name__ != "BPE":
+        return 1.0
+    end = model.end_of_word_suffix or ""
+    words = [token.removesuffix(end) for token in sorted(tokenizer.get_vocab(False)) if token.endswith(end)]
+    words = [word for word in words if len(word) > 1 and not re.fullmatch("<.*>", word)]  # neither special nor a byte
+    sample = words[:: 1 + len(words) // 1000]
+    return sum(len(model.tokenize(word)) == 1 for word in sample) / len(sample) if sample else 1.0
+
+
+def useless_rows(features: Float[Tensor, "rows dim"]) -> Bool[Tensor, " rows"]:
+    """Return which rows of features, as they are after division by their length, are no unit vectors."""
+    useful: Tensor = features.norm(dim=-1) > 0.5  # a comparison with NaN is false
+    return ~useful
+
+
+def refuse_features(name: str, what: str, weights: Mapping[str, Tensor], problem: str = USELESS) -> ArgumentError:
+    """Return the error for a model whose features of something are useless, naming a weight that is all zero."""
+    zero = next((key for key, tensor in weights.items() if tensor.ndim > 1 and not torch.any(tensor)), None)
+    blame = f" (all values of {zero} are zero)" if zero else ""
+    return ArgumentError(
+        f"{name}: the weights cannot be used: the features of {what} are {problem}{blame}; take another checkpoint"
     )
-
-
-def _key_paths(content: Mapping[Any, Any]) -> dict[str, list[str]]:
-    """Return the parts of a checkpoint that may be its weights, with the keys that lead to the tensors of each."""
-    named = {str(key): value for key, value in content.items() if str(key) in _KEYS or _is_averaged(str(key))}
-    paths = {key: _keys_to_tensors(value) for key, value in named.items()}
-    return {key: [key, *keys] for key, keys in paths.items() if keys is not None}
-
-
-def _keys_to_tensors(value: Any) -> list[str] | None:
-    """Return the keys that lead to a mapping of names to tensors, or None; classes of averages have it inside."""
-    if not isinstance(value, Mapping):
-        return None
-    named = {name: inner for name, inner in value.items() if isinstance(name, str)}
-    if any(isinstance(inner, Tensor) for inner in named.values()):
-        return []
-    paths = ((name, _keys_to_tensors(inner)) for name, inner in named.items())
-    return next(([name, *keys] for name, keys in paths if keys is not None), None)
-
-
-def _is_averaged(name: str) -> bool:
-    return any(word in _AVERAGED for word in re.split(r"[._-]", name.lower()))

@@ -11,28 +11,14 @@ from faircontext.errors import check_minimum
 from faircontext.explore import entropy, scores, select_confident
 from faircontext.methods.base import register_method
 from faircontext.methods.cache import ClassCache, Overlay, keep_lowest, keep_newest
+from faircontext.methods.official import official_settings
 from faircontext.methods.stream import on_cpu, text_on_cpu
 from faircontext.methods.tda import TDA
 
 __all__ = ["BoostAdapter"]
 
-_DELTA = {
-    "imagenet_a": 3,
-    "imagenet_v2": 1,
-    "imagenet_r": 3,
-    "imagenet_sketch": 1,
-    "caltech101": 2,
-    "dtd": 0,
-    "eurosat": 0,
-    "fgvc_aircraft": 2,
-    "food101": 3,
-    "oxford_flowers": 0,
-    "oxford_pets": 0,
-    "stanford_cars": 3,
-    "sun397": 1,
-    "ucf101": 0,
-}
-"""By data set. The repository has none for ImageNet, where it has no views either: the default stays."""
+_OFFICIAL = official_settings("boostadapter")
+"""Beside TDA's. The repository has none for ImageNet, where it has no views either: the default stays."""
 
 
 @register_method("boostadapter", "TDA, its cache lent the image's own confident views; in order")
@@ -48,8 +34,7 @@ class BoostAdapter(TDA):
 
     uses_views: ClassVar[bool] = True
     official_by_dataset: ClassVar[Mapping[str, Mapping[str, object]]] = {
-        name: {**values, **({"delta": _DELTA[name]} if name in _DELTA else {})}
-        for name, values in TDA.official_by_dataset.items()
+        name: {**values, **_OFFICIAL.get(name, {})} for name, values in TDA.official_by_dataset.items()
     }
 
     delta: int = 3

@@ -14,6 +14,7 @@ from faircontext.explore import rank_classes, scores
 from faircontext.labels import LabelSpace
 from faircontext.methods.base import register_method
 from faircontext.methods.cache import ClassCache, summarise
+from faircontext.methods.official import official_settings
 from faircontext.methods.predict import predict_by_probabilities
 from faircontext.methods.stream import Commit, StreamMethod, StreamState, on_cpu, text_on_cpu
 from faircontext.methods.vote_labels import LabelRule, check_summary, summarise_vote
@@ -77,26 +78,7 @@ class DMN(StreamMethod):
     """
 
     fine_grained_augmix: ClassVar[bool] = True
-    official_by_dataset: ClassVar[Mapping[str, Mapping[str, object]]] = {
-        name: {"mix": mix}
-        for name, mix in {
-            "imagenet": 1.0,
-            "imagenet_a": 3.0,
-            "imagenet_v2": 1.0,
-            "imagenet_r": 0.3,
-            "imagenet_sketch": 1.0,
-            "oxford_flowers": 10.0,
-            "dtd": 10.0,
-            "oxford_pets": 1.0,
-            "stanford_cars": 0.3,
-            "ucf101": 0.3,
-            "caltech101": 0.3,
-            "food101": 0.3,
-            "eurosat": 0.3,
-            "sun397": 3.0,
-            "fgvc_aircraft": 1.0,
-        }.items()
-    }
+    official_by_dataset: ClassVar[Mapping[str, Mapping[str, object]]] = official_settings("dmn")
 
     beta: float = 5.5
     slots: int = 50

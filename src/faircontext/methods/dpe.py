@@ -16,6 +16,7 @@ from faircontext.explore import entropy, scores
 from faircontext.labels import LabelSpace
 from faircontext.methods.base import register_method
 from faircontext.methods.cache import ClassCache, Entries, affinity, relative_entropy, summarise
+from faircontext.methods.official import official_settings
 from faircontext.methods.stream import Commit, StreamMethod, StreamState, on_cpu, predict_by_sums, text_on_cpu
 from faircontext.types import Diagnostic, Prediction
 
@@ -125,10 +126,6 @@ def alignment_gradients(unit: Prototypes, cached: Int[Tensor, " cached"], formul
     return Prototypes((slopes.T @ unit.visual).mul_(factor), (slopes @ text).mul_(factor))
 
 
-def _settings(rows: Mapping[str, tuple[float, float, float, float]], **more: object) -> dict[str, dict[str, object]]:
-    return {name: {**dict(zip(("a", "b", "lr", "lam"), row, strict=True)), **more} for name, row in rows.items()}
-
-
 @register_method(
     "dpe", "text and visual prototypes that evolve over the stream, aligned for each image by one step; in order"
 )
@@ -155,32 +152,7 @@ class DPE(StreamMethod):
     """
 
     official: ClassVar[Mapping[str, object]] = {"formulas": "repository"}
-    official_by_dataset: ClassVar[Mapping[str, Mapping[str, object]]] = {
-        **_settings({"imagenet_a": (6.0, 5.0, 3e-4, 2.5)}, answer="confident"),
-        **_settings(
-            {
-                "imagenet": (6.0, 5.0, 6e-4, 0.5),
-                "imagenet_v2": (3.0, 8.0, 5e-4, 0.5),
-                "imagenet_r": (3.0, 8.0, 6e-4, 0.0),
-                "imagenet_sketch": (7.0, 7.45, 6e-4, 0.2),
-            }
-        ),
-        **_settings(
-            {
-                "caltech101": (15.0, 5.0, 6e-4, 0.2),
-                "dtd": (6.0, 3.0, 6e-4, 0.2),
-                "eurosat": (3.0, 8.0, 5e-5, 0.2),
-                "fgvc_aircraft": (6.0, 2.0, 6e-4, 0.2),
-                "food101": (3.0, 1.0, 2e-4, 0.2),
-                "oxford_flowers": (2.5, 5.0, 1e-4, 0.2),
-                "oxford_pets": (4.0, 7.0, 5e-5, 0.2),
-                "stanford_cars": (3.0, 7.0, 1e-4, 1.5),
-                "sun397": (6.0, 3.0, 2e-4, 0.2),
-                "ucf101": (9.0, 8.0, 4e-4, 0.2),
-            },
-            views="plain",
-        ),
-    }
+    official_by_dataset: ClassVar[Mapping[str, Mapping[str, object]]] = official_settings("dpe")
 
     a: float = 6.0
     b: float = 5.0

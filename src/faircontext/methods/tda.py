@@ -14,40 +14,12 @@ from faircontext.errors import check_interval, check_minimum
 from faircontext.labels import LabelSpace
 from faircontext.methods.base import register_method
 from faircontext.methods.cache import ClassCache, Entries, Overlay, affinity, relative_entropy, summarise
+from faircontext.methods.official import official_settings
 from faircontext.methods.stream import Commit, StreamMethod, StreamState, on_cpu, predict_by_sums, text_on_cpu
 from faircontext.methods.vote_labels import LabelRule, check_summary, summarise_vote
 from faircontext.types import Diagnostic, Prediction
 
-__all__ = ["TDA", "per_dataset"]
-
-
-def per_dataset(values: str, names: tuple[str, ...]) -> dict[str, dict[str, object]]:
-    """Read settings by data set, a line for each: its name, then numbers in the order of the settings' names."""
-    rows = (line.split() for line in values.strip().splitlines())
-    return {row[0]: dict(zip(names, map(float, row[1:]), strict=True)) for row in rows}
-
-
-_OFFICIAL = per_dataset(
-    """
-    imagenet         2      5
-    imagenet_a       2      5
-    imagenet_v2      1      8
-    imagenet_r       1      8
-    imagenet_sketch  2.363  7.45
-    caltech101       5      5
-    dtd              2      3
-    eurosat          4      8
-    fgvc_aircraft    2      2
-    food101          1      1
-    oxford_flowers   1      5
-    oxford_pets      2      7
-    stanford_cars    1      7
-    sun397           2      3
-    ucf101           3      8
-    """,
-    ("alpha", "beta"),
-)
-_WITH_VIEWS = ("imagenet_a", "imagenet_v2", "imagenet_r", "imagenet_sketch")
+__all__ = ["TDA"]
 
 
 @register_method("tda", "remembers confident and uncertain images of each class; nothing is trained; in order")
@@ -72,10 +44,7 @@ class TDA(StreamMethod):
     """
 
     uses_views: ClassVar[bool] = False
-    official_by_dataset: ClassVar[Mapping[str, Mapping[str, object]]] = {
-        name: {**values, **({"views": "confident"} if name in _WITH_VIEWS else {})}
-        for name, values in _OFFICIAL.items()
-    }
+    official_by_dataset: ClassVar[Mapping[str, Mapping[str, object]]] = official_settings("tda")
 
     alpha: float = 2.0
     beta: float = 5.0

@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from faircontext.backbones.towers import ADAPTABLE_BLOCKS, ROW_MULTIPLE
+from faircontext.backbones.base import ADAPTABLE_BLOCKS, ROW_MULTIPLE
 from faircontext.calibrate import minimise
 from faircontext.episode import Episode
 from faircontext.errors import check_interval, check_minimum

@@ -23,7 +23,7 @@ from packaging.utils import canonicalize_name
 
 from faircontext import __version__
 from faircontext.backbones import Backbone, list_backbones, list_pretrained
-from faircontext.backbones.towers import cache_folder, count_damaged
+from faircontext.cache import cache_folder, count_damaged
 from faircontext.corruptions import check_library
 from faircontext.datasets.check import Report, check_dataset
 from faircontext.datasets.load import load_dataset

@@ -60,7 +60,7 @@ class ShiftOptions:
                 f"--attack {attack} moves an image away from its one true class, and with --multi-label it may have "
                 "several; leave one of the two out"
             )
-        from faircontext.backbones.towers import resolve_precision, usable_device
+        from faircontext.backbones.engines import resolve_precision, usable_device
 
         precision = resolve_precision(backbone.precision, usable_device(backbone.device))
         if precision != "fp32" or backbone.engine_image == "openvino":

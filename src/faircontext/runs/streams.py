@@ -21,7 +21,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from faircontext import __version__
-from faircontext.backbones.towers import tensor_bytes, write_tensors
+from faircontext.cache import tensor_bytes, write_tensors
 from faircontext.episode import Episode
 from faircontext.errors import ArgumentError, reason_of
 from faircontext.files import check_folder, digest_of_parts, to_json, writing
