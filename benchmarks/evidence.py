@@ -36,8 +36,7 @@ from faircontext.backbones.open_clip import OpenClip
 from faircontext.datasets.collages import Collage, Collages
 from faircontext.datasets.load import load_dataset
 from faircontext.datasets.spec import Dataset
-from faircontext.evidence import importance
-from faircontext.masks import sample_masks
+from faircontext.evidence import Evidence, importance, sample_masks
 from faircontext.metrics.saliency import deletion, insertion, localise, rank_correlation
 
 COUNTS = (25, 50, 100, 200, 400, 800, 1600)
@@ -224,8 +223,8 @@ def cost(options: argparse.Namespace, backbone: Backbone, masks: int = 100, repe
 
     whole, found = seconds(encode), importance(subject.z, encode(), subject.text, subject.beta)
 
-    def evidence(estimator: Any, smoothing: float) -> faircontext.estimators.Evidence:
-        return faircontext.estimators.Evidence(found, drawn, size, size, estimator, smoothing)
+    def evidence(estimator: Any, smoothing: float) -> Evidence:
+        return Evidence(found, drawn, size, size, estimator, smoothing)
 
     width = RECOMMENDED.smoothing
     parts = {

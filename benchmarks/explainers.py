@@ -17,9 +17,7 @@ from torch import Tensor
 
 from faircontext import Episode, LabelSpace
 from faircontext.backbones.towers import cached_features
-from faircontext.estimators import Estimator, Evidence
-from faircontext.evidence import importance
-from faircontext.masks import Masks, sample_masks
+from faircontext.evidence import Estimator, Evidence, Masks, importance, sample_masks
 
 __all__ = ["PAPER_GRIDS", "PORTION", "SIDE", "Estimated", "Explainer", "Subject"]
 
@@ -120,7 +118,7 @@ class Explainer(Protocol):
 
 @dataclass(frozen=True)
 class Estimated:
-    """The package's own maps: an estimator on masks of grids, see `faircontext.estimators.Evidence`."""
+    """The package's own maps: an estimator on masks of grids, see `faircontext.evidence.Evidence`."""
 
     title: str
     estimator: Estimator

@@ -21,7 +21,7 @@ from common import add_model_options, make_backbone
 from torch import Tensor
 
 from faircontext import Episode, LabelSpace, load_image
-from faircontext.estimators import Evidence
+from faircontext.evidence import Evidence
 
 GRIDS = (7, 9, 11, 13)
 

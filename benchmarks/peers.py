@@ -120,9 +120,9 @@ def runners(
         "official TPT": run_official,
         "tpt": run("tpt"),
         f"fcl, {masks} masks": run("fcl", masks=masks),
-        f"fcl, {masks} masks, drop": run("fcl", masks=masks, occluder="drop"),
-        "fcl, fewer, open": run("fcl", **FEWER),
-        "fcl, fewer, open, drop": run("fcl", **FEWER, occluder="drop"),
+        f"fcl, {masks} masks, drop": run("fcl_variants", masks=masks, occluder="drop"),
+        "fcl, fewer, open": run("fcl_variants", **FEWER),
+        "fcl, fewer, open, drop": run("fcl_variants", **FEWER, occluder="drop"),
         "fcl, fewer, sure": run("fcl", calibrate=False),
     }
 

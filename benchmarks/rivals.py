@@ -15,7 +15,7 @@ from explainers import PORTION, SIDE, Subject
 from torch import Tensor
 
 from faircontext import Backbone
-from faircontext.masks import Masks
+from faircontext.evidence import Masks
 
 __all__ = ["GradCam", "Lime", "Rise", "Sliding"]
 

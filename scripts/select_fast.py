@@ -17,8 +17,7 @@ import numpy as np
 import pyarrow.compute as pc
 import torch
 
-from faircontext.evidence import candidate_pairs
-from faircontext.methods.fcl import LEADERS
+from faircontext.methods import FCLVariants
 from faircontext.metrics.bootstrap import paired_bootstrap
 from faircontext.metrics.scores import Comparison
 from faircontext.runs.store import load_runs
@@ -43,7 +42,7 @@ class Answers:
 def pairs_of(settings: Mapping[str, Any], classes: int) -> int:
     """Return how many pairs of candidates are encoded where an image is calibrated."""
     ranking = torch.arange(min(settings["k"], classes))
-    return candidate_pairs(ranking, LEADERS if settings["pairs"] == "top3" else None).shape[1]
+    return FCLVariants(pairs=settings["pairs"]).choose_pairs(ranking).shape[1]
 
 
 def encoded(row: Mapping[str, Any], settings: Mapping[str, Any], views: int, classes: int) -> int:

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from hypothesis import settings
+from open_clip.tokenizer import SimpleTokenizer
 
 os.environ["FAIRCONTEXT_CACHE"] = "off"  # features are computed, unless a test is about the cache
 os.environ["HF_HUB_OFFLINE"] = "1"  # nothing is fetched in tests
@@ -47,6 +48,14 @@ KEPT = pytest.StashKey[float]()
 """MB that the process had when memory was last given back."""
 
 
+_LONGEST = ("test_commands_put_out_what_is_recorded", "copy counts", "test_a_signal_ends_a_process")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put the longest tests first: a worker that began with one of them last would end after all others."""
+    items.sort(key=lambda item: not any(name in item.name for name in _LONGEST))
+
+
 def pytest_collection_finish() -> None:
     """Take what imports have made out of the collector's sight: it looked through all of it again and again."""
     gc.collect()
@@ -58,6 +67,23 @@ def memory() -> Iterator[None]:
     """Give memory back after each file."""
     yield
     give_memory_back()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_vocabulary() -> Iterator[None]:
+    """CLIP's vocabulary is read once for each way to ask for it: hundreds of tiny models have it."""
+    made: dict[str, dict[str, Any]] = {}
+    read = SimpleTokenizer.__init__
+
+    def init(self: SimpleTokenizer, *args: Any, **options: Any) -> None:
+        if (key := repr((args, options))) not in made:
+            read(self, *args, **options)
+            made[key] = self.__dict__
+        self.__dict__ = dict(made[key])
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(SimpleTokenizer, "__init__", init)
+        yield
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from faircontext.calibrate import calibrate_context, minimise, total_loss
+from faircontext.methods.fcl_variants import PAIR_WEIGHTS
 from oracles import calibration as oracle
 
 CLASSES, TOKENS, WIDTH, DIM, BETA = 4, 2, 3, 6, 5.0
@@ -94,7 +95,7 @@ def test_the_total_loss_is_the_weighted_sum_of_its_definitions(case, kind):
     lambdas = {"lambda_cal": 0.7, "lambda_align": 1.9}
     elsewhere = case.encode(case.context + 0.1)
     expected = case.value(case.context, elsewhere, case.weights(case.context, kind), **lambdas)
-    found = case.loss(pair_weight=kind, **lambdas)(case.tower()(case.delta0()), torch.from_numpy(elsewhere))
+    found = case.loss(weigh=PAIR_WEIGHTS[kind], **lambdas)(case.tower()(case.delta0()), torch.from_numpy(elsewhere))
     assert found.item() == pytest.approx(expected, rel=1e-10)
 
 
@@ -102,7 +103,7 @@ def test_the_total_loss_is_the_weighted_sum_of_its_definitions(case, kind):
 def test_the_gradient_of_the_total_loss_is_the_finite_difference_with_fixed_pair_weights(case, kind):
     elsewhere = case.encode(case.context + 0.1)
     delta = case.delta0().requires_grad_()
-    loss = case.loss(pair_weight=kind)(case.tower()(delta), torch.from_numpy(elsewhere))
+    loss = case.loss(weigh=PAIR_WEIGHTS[kind])(case.tower()(delta), torch.from_numpy(elsewhere))
     (gradient,) = torch.autograd.grad(loss, delta)
     assert gradient.numpy() == pytest.approx(case.slope(case.context, elsewhere, kind), abs=1e-8)
 
@@ -117,7 +118,7 @@ def test_the_gradient_does_not_pass_through_the_pair_weights(case):
 
 def test_the_total_loss_passes_gradcheck(case):
     reference = torch.from_numpy(case.encode(case.context + 0.1))
-    loss, encode = case.loss(pair_weight="uniform"), case.tower()
+    loss, encode = case.loss(weigh=PAIR_WEIGHTS["uniform"]), case.tower()
     assert torch.autograd.gradcheck(lambda delta: loss(encode(delta), reference), case.delta0().requires_grad_())
 
 
@@ -130,7 +131,7 @@ def test_the_context_moves_as_adamw_written_out(case, kind, steps, given):
     found = calibrate_context(
         case.tower(),
         case.delta0(),
-        case.loss(pair_weight=kind),
+        case.loss(weigh=PAIR_WEIGHTS[kind]),
         reference=torch.from_numpy(reference) if given else None,
         lr=0.01,
         steps=steps,

@@ -42,10 +42,14 @@ def test_zero_shot_encodes_one_view_and_fcl_each_image_once(counting_labels: Lab
     before = backbone.encoded
     fcl(episode)
     assert backbone.encoded - before == 8 + 8 + 1  # views, masks and the one pair of two classes
-    for again in (fcl, create_method("fcl", masks=8, lr=0.1, pair_weight="uniform"), create_method("zero_shot")):
+    for again in (
+        fcl,
+        create_method("fcl_variants", masks=8, lr=0.1, pair_weight="uniform"),
+        create_method("zero_shot"),
+    ):
         again(episode)
         assert backbone.encoded - before == 8 + 8 + 1
-    create_method("fcl", masks=8, evidence_scaling="minmax")(episode)
+    create_method("fcl_variants", masks=8, evidence_scaling="minmax")(episode)
     assert backbone.encoded - before == 8 + 8 + 1 + 1  # the same masked images, another common evidence
 
 

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 import torch
 
-from faircontext.calibrate import pair_weights
 from faircontext.errors import (
     ArgumentError,
     FairContextError,
@@ -26,10 +25,9 @@ from faircontext.errors import (
     lines_and_more,
     unknown_name,
 )
-from faircontext.estimators import Evidence
-from faircontext.evidence import common_evidence
+from faircontext.evidence import Evidence, Masks, common_evidence
 from faircontext.explore import explore
-from faircontext.masks import Masks, occlude
+from faircontext.occlusion import occlude
 
 
 @contextmanager
@@ -134,7 +132,6 @@ PAIR = torch.tensor([[0], [1]])
         ("occluder", lambda: occlude(IMAGE, MASK, "other")),
         ("evidence_scaling", lambda: common_evidence(torch.zeros(2, 2, 2), PAIR, "other")),
         ("estimator", lambda: Evidence(torch.zeros(1, 1), Masks((MASK[0],)), 2, 2, "other")),
-        ("pair_weight", lambda: pair_weights(torch.tensor([0.5, 0.5]), PAIR, "other")),
     ],
 )
 def test_functions_name_the_argument_with_an_impossible_choice(argument: str, call: Callable[[], object]):

@@ -7,12 +7,14 @@ import pytest
 import torch
 from hypothesis import given, strategies as st
 
-from faircontext.estimators import BLOCKS, LATTICE, Evidence, least_squares_maps, spread
-from faircontext.evidence import evidence_maps
-from faircontext.masks import Masks, sample_masks
+from faircontext.evidence import BLOCKS, LATTICE, Evidence, Masks, cell_of, sample_masks, sum_masks
 from faircontext.metrics.saliency import rank_correlation
 
 GRIDS = (3, 4, 5)
+
+
+def least_squares_maps(importance: torch.Tensor, masks: Masks, height: int, width: int) -> torch.Tensor:
+    return Evidence(importance, masks, height, width, "least-squares").maps
 
 
 def every_mask(grid: int, chosen: int) -> Masks:
@@ -173,12 +175,16 @@ def test_spreading_is_the_weighted_sum_of_smoothed_masks(seed, smoothing, height
     pixels = masks.pixels(0, 12, height, width).double().numpy()
     smooth = np.einsum("ui,nij,vj->nuv", kernel(height), pixels, kernel(width))
     expected = np.einsum("nc,nuv->cuv", weights.numpy(), smooth)
-    np.testing.assert_allclose(spread(weights, masks, height, width, smoothing), expected, atol=1e-10)
+    np.testing.assert_allclose(sum_masks(weights, masks, height, width, smoothing), expected, atol=1e-10)
 
 
 def test_the_papers_maps_are_to_the_bit_what_they_were():
     masks, importance = draw(30), normal(30, 4).float()
-    assert torch.equal(Evidence(importance, masks, 50, 40).maps, evidence_maps(importance, masks, 50, 40))
+    summed = torch.zeros(4, 50, 40)
+    for grid, rows, chosen in masks.by_grid():
+        cell = cell_of(grid, 50)[:, None] * grid + cell_of(grid, 40)
+        summed += (importance[rows].T @ chosen.float())[:, cell]
+    assert torch.equal(Evidence(importance, masks, 50, 40).maps, summed / 30)
 
 
 @pytest.mark.parametrize("estimator", ["paper", "centred"])

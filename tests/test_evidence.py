@@ -7,20 +7,14 @@ from hypothesis import given, strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy.stats import chisquare
 
+from faircontext import FCL
+from faircontext.analysis.contribution import unique_evidence
 from faircontext.calibrate import pair_weights
+from faircontext.episode import distinct_maps
 from faircontext.errors import ArgumentError
-from faircontext.estimators import Evidence
-from faircontext.evidence import (
-    candidate_pairs,
-    common_evidence,
-    control_picture,
-    distinct_maps,
-    effective_area,
-    evidence_maps,
-    sharpen,
-    unique_evidence,
-)
-from faircontext.masks import Masks, occlude, sample_masks
+from faircontext.evidence import Evidence, Masks, common_evidence, effective_area, sample_masks, sharpen
+from faircontext.methods.fcl_variants import FCLVariants, control_image
+from faircontext.occlusion import occlude, on_patches
 from oracles import evidence as oracle
 
 GRIDS = (7, 9, 11, 13)
@@ -150,6 +144,10 @@ def test_blur_occlusion_smooths_an_edge_and_noise():
 
 
 # Evidence maps
+
+
+def evidence_maps(importance: torch.Tensor, masks: Masks, height: int, width: int) -> torch.Tensor:
+    return Evidence(importance, masks, height, width).maps
 
 
 def test_evidence_of_a_class_that_needs_one_cell_is_closed_form():
@@ -286,12 +284,12 @@ def test_unique_evidence_is_what_the_other_class_does_not_share() -> None:
 
 def test_controls_are_the_same_everywhere_but_the_image() -> None:
     image = torch.rand(3, 4, 5)
-    assert torch.equal(control_picture(image, "image"), image)
-    assert torch.equal(control_picture(image, "black"), torch.zeros(3, 4, 5))
-    assert torch.equal(control_picture(image, "grey"), torch.full((3, 4, 5), 0.5))
-    torch.testing.assert_close(control_picture(image, "mean")[:, 2, 3], image.mean((1, 2)))
+    assert torch.equal(control_image(image, "image"), image)
+    assert torch.equal(control_image(image, "black"), torch.zeros(3, 4, 5))
+    assert torch.equal(control_image(image, "grey"), torch.full((3, 4, 5), 0.5))
+    torch.testing.assert_close(control_image(image, "mean")[:, 2, 3], image.mean((1, 2)))
     with pytest.raises(ArgumentError, match="proxy"):
-        control_picture(image, "evidence")
+        control_image(image, "evidence")
 
 
 # Effective area
@@ -382,7 +380,7 @@ def test_an_area_that_is_none_is_refused(area):
 
 
 def test_patches_of_a_grid_that_divides_them_are_those_of_its_cells() -> None:
-    masks = sample_masks(6, rng(), (2, 4), 0.5).on_patches(4, 0.5)
+    masks = on_patches(sample_masks(6, rng(), (2, 4), 0.5), 4, 0.5)
     assert masks.drawn is not None
     for grid, patches, cells in zip(masks.drawn, masks.cells, sample_masks(6, rng(), (2, 4), 0.5).cells, strict=True):
         assert torch.equal(patches, cells.repeat_interleave(4 // grid, 0).repeat_interleave(4 // grid, 1))
@@ -391,7 +389,7 @@ def test_patches_of_a_grid_that_divides_them_are_those_of_its_cells() -> None:
 @given(st.sampled_from([2, 5, 7, 9, 13]), st.sampled_from([2, 7, 14]), st.floats(0.05, 0.95), st.integers(0, 99))
 def test_the_most_covered_patches_are_hidden_equally_many_in_each_mask(grid, side, gamma, seed):
     drawn = sample_masks(5, rng(seed), (grid,), gamma)
-    masks = drawn.on_patches(side, gamma)
+    masks = on_patches(drawn, side, gamma)
     count = min(max(int(np.floor(gamma * side**2 + 0.5)), 1), side**2 - 1)
     fine = grid * side  # divides both, so that covered shares are counts
     for cells, hidden in zip(drawn.cells, masks.cells, strict=True):
@@ -403,8 +401,8 @@ def test_the_most_covered_patches_are_hidden_equally_many_in_each_mask(grid, sid
 
 
 def test_the_first_masks_on_patches_are_those_of_a_shorter_run() -> None:
-    masks = sample_masks(20, rng(), GRIDS, 0.5).on_patches(14, 0.5)
-    short = sample_masks(3, rng(), GRIDS, 0.5).on_patches(14, 0.5)
+    masks = on_patches(sample_masks(20, rng(), GRIDS, 0.5), 14, 0.5)
+    short = on_patches(sample_masks(3, rng(), GRIDS, 0.5), 14, 0.5)
     assert all(torch.equal(a, b) for a, b in zip(masks.first(3).cells, short.cells, strict=True))
     assert masks.first(3).drawn == short.drawn
     assert masks.select([4, 0]).drawn == (masks.drawn[4], masks.drawn[0])
@@ -413,33 +411,29 @@ def test_the_first_masks_on_patches_are_those_of_a_shorter_run() -> None:
 def test_least_squares_explains_patches_by_the_cells_of_the_drawn_grids() -> None:
     masks = sample_masks(60, rng(), (2, 4), 0.5)
     costs = torch.stack([cells.float().mean() + cells[0, 0] for cells in masks.cells])[:, None]
-    own, left_out = (Evidence(costs, each, 8, 8, "least-squares").maps for each in (masks, masks.on_patches(4, 0.5)))
+    own, left_out = (Evidence(costs, each, 8, 8, "least-squares").maps for each in (masks, on_patches(masks, 4, 0.5)))
     torch.testing.assert_close(left_out, own)  # 2 and 4 divide the patches, so that the same is hidden
 
 
 def test_a_range_of_fractions_hides_no_equal_number_of_patches() -> None:
     message = r'gamma=\(0.3, 0.7\) is not possible with occluder="drop", where all masks hide equally many patches'
     with pytest.raises(ArgumentError, match=message):
-        sample_masks(2, rng(), (7,), (0.3, 0.7)).on_patches(14, (0.3, 0.7))
+        on_patches(sample_masks(2, rng(), (7,), (0.3, 0.7)), 14, (0.3, 0.7))
 
 
 # Pairs
 
 
-@given(st.integers(1, 12), st.integers(0, 14), st.integers(0, 99))
-def test_pairs_are_those_that_a_leader_is_in(count: int, leaders: int, seed: int) -> None:
+@given(st.integers(1, 14), st.integers(0, 99))
+def test_pairs_are_those_that_a_leader_is_in(count: int, seed: int) -> None:
     ranking = torch.from_numpy(rng(seed).permutation(count))
-    pairs = candidate_pairs(ranking, leaders).T.tolist()
-    leading = set(ranking[:leaders].tolist())
+    pairs = FCLVariants(pairs="top3").choose_pairs(ranking).T.tolist()
+    leading = set(ranking[:3].tolist())
     every = [[i, j] for i in range(count) for j in range(i + 1, count)]
-    assert candidate_pairs(ranking).T.tolist() == every
+    assert FCL().choose_pairs(ranking).T.tolist() == every
     assert pairs == [pair for pair in every if leading & set(pair)]
-    rest = max(count - leaders, 0)
+    rest = max(count - 3, 0)
     assert len(pairs) == len(every) - rest * (rest - 1) // 2
-
-
-def test_the_three_leaders_of_ten_are_in_24_pairs() -> None:
-    assert candidate_pairs(torch.arange(10), 3).shape == (2, 24)
 
 
 @given(st.lists(st.integers(0, 4), min_size=1, max_size=12))

@@ -9,6 +9,7 @@ from scipy.stats import entropy as scipy_entropy
 
 from faircontext.calibrate import alignment_loss, calibration_loss, js_to_uniform, pair_weights
 from faircontext.explore import entropy
+from faircontext.methods.fcl_variants import PAIR_WEIGHTS
 from oracles import calibration as oracle
 
 LIMIT = 0.75 * math.log(4 / 3)
@@ -99,7 +100,7 @@ def test_js_to_uniform_passes_gradcheck():
 )
 def test_pair_weights_by_hand(kind, expected):
     posterior = double(0.5, 0.3, 0.2).requires_grad_()
-    weights = pair_weights(posterior, torch.tensor([[0, 0, 1], [1, 2, 2]]), kind)
+    weights = PAIR_WEIGHTS[kind](posterior, torch.tensor([[0, 0, 1], [1, 2, 2]]))
     assert weights.tolist() == pytest.approx(expected, abs=1e-15)
     assert not weights.requires_grad
 

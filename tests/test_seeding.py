@@ -6,7 +6,7 @@ import torch
 from hypothesis import given, strategies as st
 
 from faircontext.errors import ArgumentError
-from faircontext.masks import sample_masks
+from faircontext.evidence import sample_masks
 from faircontext.views import ViewRecipe, image_id, random_views, stream
 
 PURPOSES = ["views", "masks", "augmix", "context"]

@@ -6,7 +6,7 @@ Losses keep the dtype that they are given (float32 in use, float64 in the gradie
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, TypeAlias
 
 import torch
 import torch.nn.functional as F
@@ -14,23 +14,10 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.optim.adamw import adamw
 
-from faircontext.errors import check_choice
+__all__ = ["Calibration", "Descent", "calibrate_context", "minimise", "pair_weights", "total_loss"]
 
-__all__ = [
-    "Calibration",
-    "Descent",
-    "PairWeight",
-    "alignment_loss",
-    "calibrate_context",
-    "calibration_loss",
-    "js_to_uniform",
-    "minimise",
-    "pair_weights",
-    "total_loss",
-]
-
-PairWeight = Literal["paper", "inverse", "uniform"]
 _LOG2 = math.log(2.0)
+_OF_ADAMW = "params", "grads", "exp_avgs", "exp_avg_sqs", "state_steps"
 
 
 def js_to_uniform(difference: Float[Tensor, " pairs"]) -> Float[Tensor, " pairs"]:
@@ -50,25 +37,22 @@ def js_to_uniform(difference: Float[Tensor, " pairs"]) -> Float[Tensor, " pairs"
     return 0.5 * (from_pair + from_uniform)
 
 
-def pair_weights(
-    posterior: Float[Tensor, " candidates"], pairs: Int[Tensor, "2 pairs"], kind: PairWeight = "paper"
-) -> Float[Tensor, " pairs"]:
+Weigh: TypeAlias = Callable[[Float[Tensor, " candidates"], Int[Tensor, "2 pairs"]], Float[Tensor, " pairs"]]
+"""What gives each pair its weight from the candidates' posterior on the image."""
+
+
+def pair_weights(posterior: Float[Tensor, " candidates"], pairs: Int[Tensor, "2 pairs"]) -> Float[Tensor, " pairs"]:
     """Return `w_ij = 1 - |pi(i | x) - pi(j | x)|`, detached.
 
-    The paper's text says that this "downweights pairs already balanced"; its formula does the reverse. `"paper"` is the
-    formula, `"inverse"` is `|pi(i) - pi(j)|`, `"uniform"` is 1.
+    The paper's text says that this "downweights pairs already balanced"; its formula, which is this one, does the
+    reverse.
 
     Args:
         posterior: softmax over the candidates on the full image embedding.
         pairs: candidate positions `i` (first row) and `j` (second row).
-        kind: which weight.
     """
-    check_choice("pair_weight", kind, ("paper", "inverse", "uniform"))
     posterior = posterior.detach()
-    gap = (posterior[pairs[0]] - posterior[pairs[1]]).abs()
-    if kind == "paper":
-        return 1.0 - gap
-    return gap if kind == "inverse" else gap.new_ones(gap.shape)
+    return 1.0 - (posterior[pairs[0]] - posterior[pairs[1]]).abs()
 
 
 def calibration_loss(
@@ -138,7 +122,7 @@ def minimise(
     means, squares = ([torch.zeros_like(parameter) for parameter in parameters] for _ in range(2))
     counts = [torch.tensor(0.0) for _ in parameters]
     settings: dict[str, Any] = {"lr": lr, "beta1": 0.9, "beta2": 0.999, "eps": 1e-8, "weight_decay": weight_decay}
-    settings |= {"foreach": False, "amsgrad": False, "maximize": False}
+    settings |= {"foreach": False, "amsgrad": False, "maximize": False, "max_exp_avg_sqs": []}
     losses: list[float] = []
     for _ in range(steps):
         with torch.enable_grad():  # also where the caller has switched gradients off
@@ -148,11 +132,10 @@ def minimise(
             return Descent(tuple(losses), "the loss was not finite")
         slopes = torch.autograd.grad(value, parameters, allow_unused=True) if gradients is None else gradients()
         moved = [row for row, slope in enumerate(slopes) if slope is not None]
-        names = "params", "grads", "exp_avgs", "exp_avg_sqs", "state_steps"
-        values = parameters, slopes, means, squares, counts
-        settings |= {name: [of[row] for row in moved] for name, of in zip(names, values, strict=True)}
+        values = zip(_OF_ADAMW, (parameters, slopes, means, squares, counts), strict=True)
+        settings |= {name: [of[row] for row in moved] for name, of in values}
         with torch.no_grad():
-            adamw(max_exp_avg_sqs=[], **settings)
+            adamw(**settings)
     return Descent(tuple(losses))
 
 
@@ -179,11 +162,10 @@ def total_loss(
     image: Float[Tensor, " dim"],
     common: Float[Tensor, "pairs dim"],
     pairs: Int[Tensor, "2 pairs"],
-    *,
     beta: float,
     lambda_cal: float = 1.0,
     lambda_align: float = 1.0,
-    pair_weight: PairWeight = "paper",
+    weigh: Weigh = pair_weights,
 ) -> Float[Tensor, ""]:
     """Return `lambda_cal L_cal + lambda_align L_align` (paper, Eq. "total_loss_fcl").
 
@@ -196,12 +178,11 @@ def total_loss(
         beta: inverse temperature of the scores.
         lambda_cal: weight of the calibration loss.
         lambda_align: weight of the alignment loss.
-        pair_weight: which `w_ij`.
+        weigh: gives `w_ij`.
     """
-    weights = pair_weights((beta * text.detach() @ image).softmax(-1), pairs, pair_weight)
-    return lambda_cal * calibration_loss(text, common, pairs, weights, beta) + lambda_align * alignment_loss(
-        text, reference
-    )
+    weights = weigh((beta * text.detach() @ image).softmax(-1), pairs)
+    balance = calibration_loss(text, common, pairs, weights, beta)
+    return lambda_cal * balance + lambda_align * alignment_loss(text, reference)
 
 
 def calibrate_context(

@@ -14,15 +14,15 @@ from torch import Tensor
 
 from faircontext.backbones.towers import cached_features
 from faircontext.errors import ArgumentError, check_minimum, check_type
-from faircontext.evidence import distinct_maps, importance
+from faircontext.evidence import Masks, importance, sample_masks
 from faircontext.files import digest
 from faircontext.labels import LabelSpace
 from faircontext.ledger import Ledger
-from faircontext.masks import Masks, Occluder, occlude, sample_masks
+from faircontext.occlusion import Filling, Occluder, occlude, on_patches
 from faircontext.types import Image
 from faircontext.views import Purpose, ViewRecipe, Views
 
-__all__ = ["Episode"]
+__all__ = ["Episode", "distinct_maps"]
 
 T = TypeVar("T")
 
@@ -72,10 +72,8 @@ class Episode:
         self.recipe = views.recipe
         self.seed = views.seed
         self._views = views
-        self._others: dict[str, Episode] = {}
         self._features = features
-        self._known: dict[Hashable, object] = {}
-        self._masked: dict[tuple[object, ...], tuple[Masks, Tensor]] = {}
+        self._known: dict[Hashable, Any] = {}
         self.ledger = Ledger(self.backbone.wait)
 
     def _related(self, views: Views, labels: LabelSpace) -> "Episode":
@@ -221,11 +219,13 @@ class Episode:
     @property
     def augmented(self) -> "Episode":
         """The same image with AugMix on its crops: a second set of views, which shares the plain one."""
-        if "augmix" not in self._others:
+
+        def make() -> Episode:
             other = self._related(self._views.augmented, self.labels)
             other.take_z(self.z)
-            self._others["augmix"] = other
-        return self._others["augmix"]
+            return other
+
+        return self.remember("augmix", make)
 
     def on(self, name: str) -> "Episode":
         """Return the same image, with the same crops, on another backbone: in its own size and normalisation.
@@ -233,10 +233,12 @@ class Episode:
         Args:
             name: see `LabelSpace.on`.
         """
-        if name not in self._others:
+
+        def make() -> Episode:
             labels = self.labels.on(name)
-            self._others[name] = self._related(self._views.on(labels.backbone.geometry), labels)
-        return self._others[name]
+            return self._related(self._views.on(labels.backbone.geometry), labels)
+
+        return self.remember(("on", name), make)
 
     def with_seed(self, seed: int) -> "Episode":
         """Return the same image with other random numbers: its plain view is shared, views and masks are not."""
@@ -245,40 +247,41 @@ class Episode:
         return other
 
     def masked_features(
-        self, count: int, grids: tuple[int, ...], fraction: float | tuple[float, float], occluder: Occluder
+        self, count: int, grids: tuple[int, ...], gamma: float | tuple[float, float], occluder: Occluder = "black"
     ) -> tuple[Masks, Float[Tensor, "masks dim"]]:
         """Return the image's masks and the features of its masked copies (paper, "Class Evidence Map Estimation").
 
         Masked images are made and encoded batch by batch, so memory does not grow with their number.
 
         Args:
-            count: number of masks.
+            count: number of masks `N_m`.
             grids: grid sizes that a mask is drawn from.
-            fraction: of the cells that is occluded, or a range.
+            gamma: the fraction of cells that is occluded, or a range.
             occluder: what occluded pixels become.
         """
-        key = (grids, fraction, occluder)
-        cost = (id(self), "masks", key)
-        if key not in self._masked or len(self._masked[key][0]) < count:
+        key = ("masked", grids, gamma, occluder)
+        cost = (id(self), key)
+        masks, encoded = self._known.get(key, (Masks(()), None))
+        if encoded is None or len(masks) < count:
             with self.ledger.computing(cost):
-                masks = sample_masks(count, self.stream("masks"), grids, fraction)
+                masks = sample_masks(count, self.stream("masks"), grids, gamma)
                 if occluder == "drop":
-                    masks = masks.on_patches(self.backbone.patches, fraction)
-                known = self._masked[key][1] if key in self._masked else None
-                facts = {"grids": grids, "fraction": fraction, "occluder": occluder}
+                    masks = on_patches(masks, self.backbone.patches, gamma)
+                facts = {"grids": grids, "fraction": gamma, "occluder": occluder}  # by its name in stored features
                 encode = partial(self._encode_masked, masks.to(self.backbone.device), occluder, count)
-                self._masked[key] = masks, self._encode("masked", facts, count, encode, known)
-        masks, encoded = self._masked[key]  # the first masks of a longer run are the shorter run
-        self.ledger.use(cost, count / max(1, len(encoded)))
+                encoded = self._encode("masked", facts, count, encode, encoded)
+                self._known[key] = masks, encoded
+        self.ledger.use(cost, count / max(1, len(encoded)))  # the first masks of a longer run are the shorter run
         return masks.first(count), encoded[:count]
 
     def _encode_masked(self, masks: Masks, occluder: Occluder, count: int, begin: int) -> Float[Tensor, "masks dim"]:
         """Encode the copies of the image that masks from `begin` on give, made where the image is."""
         if occluder == "drop":  # the picture's patches are embedded once
             return self.backbone.encode_without(self.x, torch.stack(masks.cells[begin:count]))
+        filling: Filling = occluder
 
         def make(start: int, stop: int) -> Tensor:
-            return occlude(self.x, masks.pixels(start, stop, *self.x.shape[1:]), occluder)
+            return occlude(self.x, masks.pixels(start, stop, *self.x.shape[1:]), filling)
 
         return self._encode_made(make, begin, count)
 
@@ -288,7 +291,7 @@ class Episode:
         beta: float,
         count: int,
         grids: tuple[int, ...],
-        fraction: float | tuple[float, float],
+        gamma: float | tuple[float, float],
         occluder: Occluder = "black",
     ) -> tuple[Float[Tensor, "masks classes"], Masks]:
         """Return `dl_c(M)` of some classes, and the masks (paper, "Class Evidence Map Estimation").
@@ -298,10 +301,10 @@ class Episode:
             beta: inverse temperature.
             count: number of masks `N_m`.
             grids: see `masked_features`.
-            fraction: see there.
+            gamma: see there.
             occluder: see there.
         """
-        masks, features = self.masked_features(count, grids, fraction, occluder)
+        masks, features = self.masked_features(count, grids, gamma, occluder)
         return importance(self.z, features, text, beta), masks
 
     def weighted_features(self, maps: Float[Tensor, "maps height width"]) -> Float[Tensor, "maps dim"]:
@@ -319,3 +322,16 @@ class Episode:
             return self.x * maps[start:stop, None]
 
         return self._encode("weighted", key, len(maps), lambda begin: self._encode_made(make, begin, len(maps)))
+
+
+def distinct_maps(maps: Float[Tensor, "maps height width"]) -> tuple[list[int], list[int]]:
+    """Return which maps are no copies of an earlier one, and for each map the position of its like among those."""
+    firsts: list[int] = []
+    likes: list[int] = []
+    sums = maps.flatten(1).sum(1, dtype=torch.float64).tolist()
+    for row, total in enumerate(sums):
+        equal = (at for at, first in enumerate(firsts) if sums[first] == total and torch.equal(maps[first], maps[row]))
+        likes.append(next(equal, len(firsts)))
+        if likes[-1] == len(firsts):
+            firsts.append(row)
+    return firsts, likes

@@ -273,7 +273,8 @@ class Registry(Generic[T]):
     def __getitem__(self, name: str) -> T:
         entries = self._all()
         if name not in entries:
-            raise unknown_name(self._kind, name, entries)
+            shown = [known for known, entry in entries.items() if not getattr(entry, "hidden", False)]
+            raise unknown_name(self._kind, name, shown)
         return entries[name]
 
     def __contains__(self, name: object) -> bool:

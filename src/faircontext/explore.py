@@ -10,17 +10,7 @@ from torch import Tensor
 
 from faircontext.errors import check_choice
 
-__all__ = [
-    "Aggregation",
-    "Exploration",
-    "entropy",
-    "explore",
-    "openness",
-    "rank_classes",
-    "scores",
-    "select_confident",
-    "why_sure",
-]
+__all__ = ["Exploration", "entropy", "explore", "normalised_entropy", "rank_classes", "scores", "select_confident"]
 
 Aggregation = Literal["vote", "mean"]
 
@@ -116,18 +106,10 @@ def explore(
     return Exploration(ranking, ranking[:k], votes, posterior, selected, choices, entropies)
 
 
-def openness(vote: Exploration) -> float:
-    """Return how open a vote among candidates is: the selected views' mean entropy over its maximum, from 0 to 1.
+def normalised_entropy(vote: Exploration) -> float:
+    """Return the selected views' mean entropy over its maximum `ln K`, from 0 (sure) to 1 (open).
 
     Args:
         vote: `Phi_1` among two or more candidates.
     """
     return float(vote.entropies[vote.selected].mean()) / math.log(len(vote.votes))
-
-
-def why_sure(value: float, least: float) -> str:
-    """Return why an image is not open enough to calibrate, with its openness rounded down, so never up to the limit."""
-    return (
-        f"the crops are sure among the candidates: their openness is {math.floor(1000 * value) / 1000:.3f} of 1, and "
-        f"safe=true adjusts the prompt from {least} on"
-    )

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence, Set
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, TypeAlias, TypeVar, cast
 
 import torch
 import torch.nn.functional as F
@@ -19,7 +19,15 @@ from faircontext.files import digest_of_json
 from faircontext.names import check_name, normalise
 from faircontext.prompt_files import arrange_descriptions, fill_template
 
-__all__ = ["LabelSpace", "merge_templates"]
+__all__ = ["LabelSpace", "Learner", "Start", "merge_templates"]
+
+T = TypeVar("T")
+
+Learner = Literal["cl", "cl-hp"]
+"""What learns a context: in place of the words before the class name, or before the whole prompt."""
+
+Start: TypeAlias = tuple[Float[Tensor, "*classes tokens width"], Placement, Float[Tensor, "classes dim"]]
+"""A context `delta_0`, where it stands, and the base text features of all classes; see `LabelSpace.start`."""
 
 
 class LabelSpace:
@@ -85,8 +93,7 @@ class LabelSpace:
         self.context = context
         self._truncate = truncate
         self._stored = stored
-        self._constants: dict[Hashable, Tensor] = {}
-        self._checked: set[Hashable] = set()
+        self._known: dict[Hashable, object] = {}
         self.others: dict[str, LabelSpace] = {}
         self.templates = tuple(templates)
         self.descriptions = None if descriptions is None else arrange_descriptions(descriptions, self.names)
@@ -174,25 +181,45 @@ class LabelSpace:
             )
         return None if prompts.length else f"{title} has no words before the class name for {learner} to learn"
 
-    def check_prepended(self, template: int) -> None:
-        """Raise `LabelError` where no tokens can be learnt before the prompts of a template (CL-HP)."""
-        if self.context is not None and self.context.per_class:
+    def check_start(self, template: int, kind: Learner) -> None:
+        """Raise `LabelError` where nothing can be learnt with a template; see `start`."""
+        if kind == "cl" and (reason := self.missing_context(template, "context='cl'")):
+            raise LabelError(f"{reason}; use context='cl-hp'")
+        if kind == "cl-hp" and self.context is not None and self.context.per_class:
             raise LabelError(
                 f"{self.context.source}: each class has a context of its own, and the tokens of context='cl-hp' stand "
                 "before the prompts of all classes alike; use context='cl', or a context that classes share"
             )
-        self.backbone.check_length(self.prompts[template], len(self.initial_tokens))
+        if kind == "cl-hp":
+            self.backbone.check_length(self.prompts[template], len(self.initial_tokens))
 
-    def initial_context(self, template: int) -> Float[Tensor, "*classes tokens width"] | None:
-        """Return `delta_0` of CL and of prompt tuning: the learnt context, or the words before the class name, if any.
+    def start(self, template: int, kind: Learner) -> Start:
+        """Return what is learnt from: a context, where it stands, and the text features of all classes without it.
 
         Args:
             template: its position.
+            kind: `"cl"`: the learnt context, or the words before the class name, in their place, with `tau_c(delta_0)`;
+                `"cl-hp"`: `initial_tokens` before the prompt, with the features of the prompt as it is written.
+
+        Raises:
+            LabelError: there are no such words, or a prompt with the tokens before it is too long.
         """
-        if self.context is not None:
-            return self.context.tokens.to(self.backbone.device)
-        prompts = self.prompts[template]
-        return self.backbone.context(prompts) if prompts.length else None
+        # All classes, not the candidates alone: what is too long is found whatever an image shows.
+        self.remember(("start", template, kind), lambda: self.check_start(template, kind))
+        if kind == "cl-hp":
+            return self.initial_tokens, "prepend", self.hard_text[template]
+        if self.context is None:
+            return self.backbone.context(self.prompts[template]), "replace", self.text[template]
+        return self.context.tokens.to(self.backbone.device), "replace", self.text[template]
+
+    def start_warnings(self, kind: Learner) -> list[str]:
+        """Return what a person should know about `start` before a run, a line each."""
+        if kind == "cl" or self.context is None or self.context.prepended:
+            return []
+        return [
+            f"{self.context.source}: learnt in place of the words before the class name; context='cl-hp' starts from "
+            "it before the whole prompt, and zero-shot has it in place of the words"
+        ]
 
     def save_context(
         self,
@@ -215,9 +242,7 @@ class LabelSpace:
             ArgumentError: the file cannot be written.
         """
         if tokens.ndim == 3 and classes is not None:
-            start = self.initial_context(template)
-            assert start is not None
-            tokens = start.index_copy(0, classes, tokens)
+            tokens = self.start(template, "cl")[0].index_copy(0, classes, tokens)
         save_context(path, tokens, self.backbone, self.prompts[template], placement)
 
     @cached_property
@@ -225,13 +250,12 @@ class LabelSpace:
         """Text features `tau_c(delta_0)` of every template."""
         if self.context is None:
             return self.hard_text
-        tokens, placement = self.context.tokens.to(self.backbone.device), self.context.placement or "replace"
-        return torch.stack([self._cached(prompts, tokens, placement) for prompts in self.prompts])
+        return torch.stack([self._cached(prompts, self.context) for prompts in self.prompts])
 
     @cached_property
     def hard_text(self) -> Float[Tensor, "templates classes dim"]:
         """Text features of every template with the words that are written in it, also where there is a context."""
-        return torch.stack([self._cached(prompts, None) for prompts in self.prompts])
+        return torch.stack([self._cached(prompts) for prompts in self.prompts])
 
     @cached_property
     def zero_shot_text(self) -> Float[Tensor, "classes dim"]:
@@ -245,14 +269,9 @@ class LabelSpace:
             return self.context.tokens.to(self.backbone.device)
         return self.backbone.context_of(CONTEXT)
 
-    @cached_property
-    def prepended_text(self) -> Float[Tensor, "templates classes dim"]:
-        """Text features of every template with `initial_tokens` before the prompt."""
-        return torch.stack([self._cached(prompts, self.initial_tokens) for prompts in self.prompts])
-
     def prepend(self, template: int, tokens: Float[Tensor, "tokens width"]) -> Float[Tensor, "classes dim"]:
         """Return the text features of one template with some tokens before the prompt."""
-        return self._encode(self.prompts[template], tokens)
+        return self._encode(self.prompts[template], tokens, "prepend")
 
     def on(self, name: str) -> "LabelSpace":
         """Return the same classes and templates on another backbone, for example one that gives rewards.
@@ -303,23 +322,22 @@ class LabelSpace:
             context=self.context,
         )
 
-    def check_once(self, key: Hashable, check: Callable[[], None]) -> None:
-        """Run a check of the label set that a method needs, for the first image only."""
-        if key not in self._checked:
-            check()
-            self._checked.add(key)
+    def remember(self, key: Hashable, compute: Callable[[], T]) -> T:
+        """Return something that is computed once for all images and shared by methods; what raises is not kept.
 
-    def constant(self, key: Hashable, compute: Callable[[], Tensor]) -> Tensor:
-        """Return a constant of the label set that a method needs, computed once for all images."""
-        if key not in self._constants:
-            self._constants[key] = compute()
-        return self._constants[key]
+        Args:
+            key: all that it depends on, besides the classes, their prompts and the backbone.
+            compute: makes it.
+        """
+        if key not in self._known:
+            self._known[key] = compute()
+        return cast(T, self._known[key])
 
-    def _cached(
-        self, prompts: Prompts, tokens: Tensor | None, placement: Placement = "prepend"
-    ) -> Float[Tensor, "classes dim"]:
-        """Encode prompts, or take their features from the cache on disk."""
+    def _cached(self, prompts: Prompts, context: LearntContext | None = None) -> Float[Tensor, "classes dim"]:
+        """Encode prompts, with a learnt context or as they are, or take their features from the cache on disk."""
         backbone = self.backbone
+        tokens = None if context is None else context.tokens.to(backbone.device)
+        placement: Placement = (context and context.placement) or "replace"
         key = {
             "backbone": backbone.name,
             "weights": backbone.text_hash,
@@ -327,18 +345,16 @@ class LabelSpace:
             "precision": str(backbone.text_dtype),
             "prompts": prompts.texts,
             "ids": prompts.ids.tolist(),
-            "prepended": None if tokens is None else CONTEXT,
+            "prepended": None,
             **({} if prompts.counts is None else {"counts": prompts.counts}),
         }
-        if tokens is not None and self.context is not None:
-            key |= {"prepended": None, placement: self.context.digest}
+        if context is not None:
+            key[placement] = context.digest
         folder = cache_folder() if self._stored else None
         folder = None if folder is None else folder / "text"
         return cached_features(folder, key, backbone.device, lambda: self._encode(prompts, tokens, placement))
 
-    def _encode(
-        self, prompts: Prompts, tokens: Tensor | None, placement: Placement = "prepend"
-    ) -> Float[Tensor, "classes dim"]:
+    def _encode(self, prompts: Prompts, tokens: Tensor | None, placement: Placement) -> Float[Tensor, "classes dim"]:
         with torch.no_grad():
             return self.backbone.encode_text(prompts, tokens, placement)
 

@@ -22,7 +22,7 @@ from faircontext.analysis import (
 )
 from faircontext.analysis.contribution import EPSILON, ecec, euec, margin, margin_bound, pair_decisions
 from faircontext.errors import LabelError
-from faircontext.methods import FCL, list_methods
+from faircontext.methods import FCL, FCLVariants, list_methods
 from faircontext.metrics.scores import COMPOSED_WEIGHT, reconstruction_bound
 from faircontext.runs.records import ANALYSES
 from faircontext.types import MAP_SIDE, read_maps
@@ -249,7 +249,7 @@ def test_ambiguity_of_a_photo_is_the_oracles(episode: Episode, slow: Oracle) -> 
 
 @pytest.mark.parametrize("area", [None, 0.25])
 def test_ambiguity_is_what_fcl_minimises_first(episode: Episode, area: float | None) -> None:
-    loss = FCL(**SMALL, area=area, pair_weight="uniform")(episode).diagnostics["loss_0"]
+    loss = FCLVariants(**SMALL, area=area, pair_weight="uniform")(episode).diagnostics["loss_0"]
     assert Ambiguity(**SMALL, area=area)(episode).diagnostics["js_common"] == pytest.approx(loss, abs=1e-6)
 
 

@@ -13,7 +13,7 @@ from faircontext.analysis import Pointing
 from faircontext.analysis.stability import cell_regions
 from faircontext.cli import main
 from faircontext.errors import ArgumentError
-from faircontext.estimators import Evidence
+from faircontext.evidence import Evidence
 from faircontext.metrics.saliency import localise
 from faircontext.runs.analyses import analysis_rows, describe_analysis, pointed
 from faircontext.runs.records import AnalysisRow

@@ -41,9 +41,9 @@ def forbidden(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
 def test_features_come_from_the_cache_to_the_bit(
     cache: Path, tiny_folder: Callable[[str], Path], forbidden: Callable[[], None]
 ) -> None:
-    def features() -> tuple[torch.Tensor, torch.Tensor]:
+    def features() -> tuple[torch.Tensor, ...]:
         labels = LabelSpace(NAMES, create_backbone(f"local-dir:{tiny_folder('clip')}", precision="fp32"))
-        return labels.text, labels.prepended_text
+        return labels.text, LabelSpace(NAMES, labels.backbone, ("art of the {}.",)).text
 
     computed = features()
     assert len(list((cache / "text").iterdir())) == 2

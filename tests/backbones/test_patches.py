@@ -7,8 +7,9 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from faircontext import FCL, Backbone, Episode, LabelSpace, ViewRecipe, create_method
+from faircontext import Backbone, Episode, LabelSpace, ViewRecipe, create_method
 from faircontext.errors import ArgumentError, FeatureError
+from faircontext.methods import FCLVariants
 from helpers import assert_identical, assert_valid, same_bits
 from tiny_clip import LAYOUTS
 
@@ -68,7 +69,7 @@ def test_a_tower_without_patches_says_so(tiny: Make, lite0: Backbone) -> None:
     for backbone in (tiny("resnet"), lite0):
         message = rf"{backbone.name} has no patches that can be left out \(a vision transformer of open_clip, such as"
         with pytest.raises(ArgumentError, match=message):
-            create_method("fcl", backbone=backbone, occluder="drop")
+            create_method("fcl_variants", backbone=backbone, occluder="drop")
         with pytest.raises(ArgumentError, match=message):
             backbone.encode_without(torch.zeros(3, 8, 8), torch.zeros(1, 2, 2, dtype=torch.bool))
 
@@ -101,7 +102,7 @@ def test_fcl_leaves_patches_out(make: Callable[..., Episode], monkeypatch: pytes
         return encode(self, image, hidden)
 
     monkeypatch.setattr(type(make().backbone), "encode_without", count)
-    adaptation = FCL(**DROP).adapt(make())
+    adaptation = FCLVariants(**DROP).adapt(make())
     assert_valid(adaptation.prediction, 4)
     assert torch.cat(asked).shape == (24, 2, 2)
     assert torch.cat(asked).flatten(1).sum(1).tolist() == [2] * 24
@@ -111,7 +112,7 @@ def test_fcl_leaves_patches_out(make: Callable[..., Episode], monkeypatch: pytes
 
 
 def test_maps_of_left_out_patches_are_the_sums_over_them(make: Callable[..., Episode]) -> None:
-    evidence = FCL(**DROP).adapt(make()).evidence
+    evidence = FCLVariants(**DROP).adapt(make()).evidence
     expected = torch.einsum("mc,mhw->chw", evidence.importance, torch.stack(evidence.masks.cells).float()) / 24
     whole = expected.repeat_interleave(16, 1).repeat_interleave(16, 2)
     torch.testing.assert_close(evidence.maps, whole)
@@ -120,11 +121,11 @@ def test_maps_of_left_out_patches_are_the_sums_over_them(make: Callable[..., Epi
 def test_an_answer_does_not_depend_on_what_was_asked_before(make: Callable[..., Episode]) -> None:
     settings = {**DROP, "estimator": "least-squares", "smoothing": 0.15}
     episode = make()
-    FCL(**{**settings, "masks": 40})(episode)
-    FCL(**{**settings, "occluder": "black"})(episode)
-    assert_identical(FCL(**settings)(episode), FCL(**settings)(make()))
+    FCLVariants(**{**settings, "masks": 40})(episode)
+    FCLVariants(**{**settings, "occluder": "black"})(episode)
+    assert_identical(FCLVariants(**settings)(episode), FCLVariants(**settings)(make()))
 
 
 def test_a_range_of_fractions_is_refused_before_any_image() -> None:
     with pytest.raises(ArgumentError, match=r'gamma=\(0.3, 0.7\) is not possible with occluder="drop"'):
-        FCL(occluder="drop", gamma=(0.3, 0.7))
+        FCLVariants(occluder="drop", gamma=(0.3, 0.7))

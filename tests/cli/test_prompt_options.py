@@ -117,7 +117,7 @@ def test_a_run_goes_on_with_the_same_descriptions_alone(command: Run, picture_se
 def test_all_leaves_out_what_cannot_run_on_descriptions(
     command: Run, photo: Path, described: Path, tmp_path: Path
 ) -> None:
-    words = ("--descriptions", described, "--views", "count=4", "--set", "fcl.masks=2")
+    words = ("--descriptions", described, "--set", "fcl.masks=2")
     for more, left in (
         ((), {"fcl", "tpt", "ctpt", "rtpt", "rlcf"}),
         (("fcl.context=cl-hp",), {"tpt", "ctpt", "rtpt", "rlcf"}),

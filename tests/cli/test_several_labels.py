@@ -52,7 +52,7 @@ def command(tiny_folder: Callable[[str], Path], capsys: pytest.CaptureFixture[st
         if words[0] == "classify":
             more = (photos, "--labels", ",".join(NAMES), "--multi-label", "--method", "zero_shot", *model)
         elif words[0] == "evaluate":
-            more = ("--datasets", "photos", "--root", photos.parent, *model)
+            more = ("--root", photos.parent, *(() if "--datasets" in words else ("--datasets", "photos")), *model)
         code = main([*map(str, (words[0], *more, *words[1:]))])
         shown = capsys.readouterr()
         return code, shown.out, shown.err
@@ -199,7 +199,8 @@ def test_runs_of_both_kinds_stand_beside_each_other_but_not_in_one_csv(
     table = ["path,label", *(f"{line.partition(',')[0]},{number % 2}" for number, line in enumerate(lines[1:11]))]
     (tmp_path / "single" / "labels.csv").write_text("\n".join(table))
     (tmp_path / "single" / "classnames.txt").write_text("cat\ndog\n")
-    command("evaluate", "--datasets", tmp_path / "single", "--methods", "zero_shot", "--out", tmp_path / "more")
+    done = command("evaluate", "--datasets", tmp_path / "single", "--methods", "zero_shot", "--out", tmp_path / "more")
+    assert done[0] == 0, done
     code, out, _ = command("tables", runs, tmp_path / "more", "--format", "md")
     assert code == 0
     assert "Several labels for an image" in out

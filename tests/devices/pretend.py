@@ -30,8 +30,8 @@ from faircontext import (
 )
 from faircontext.cli import main
 from faircontext.errors import ArgumentError
+from faircontext.methods import EvidenceMethod
 from faircontext.methods.base import METHODS
-from faircontext.methods.evidence import EvidenceMethod
 from faircontext.methods.stream import is_stream
 from faircontext.runs.store import load_run
 from helpers import read_arrays
@@ -163,7 +163,7 @@ VARIANTS = {
 
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_every_setting_of_fcl_answers_as_on_the_cpu(variant: str, space: Spaces) -> None:
-    method = small("fcl", **VARIANTS[variant])
+    method = small("fcl_variants", **VARIANTS[variant])
     assert_close(answer(method, space("clip", NAME)), answer(method, space("clip", "cpu")))
 
 

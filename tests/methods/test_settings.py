@@ -105,9 +105,13 @@ SCRIPT = f"""
 from faircontext import create_method
 for number, (name, value) in enumerate({UNTYPED}):
     try:
-        print(number, "taken:", create_method("fcl", **{{name: value}}).settings()[name])
+        print(number, "taken:", create_method("fcl_variants", **{{name: value}}).settings()[name])
     except Exception as error:
         print(number, f"{{type(error).__name__}}: {{error}}")
+try:
+    create_method("fcl", gamma=(0.2, 0.8))
+except Exception as error:
+    print("moved", error)
 """
 
 
@@ -150,10 +154,10 @@ def test_a_value_of_the_wrong_type_is_refused_by_name(outcomes: list[str], numbe
     ],
 )
 def test_words_are_read_by_the_types_of_the_settings(word: str, value: object) -> None:
-    parsed = parse_settings("fcl", (word,))
+    parsed = parse_settings("fcl_variants", (word,))
     assert parsed == {word.partition("=")[0]: value}
     assert [type(item) for item in parsed.values()] == [type(value)]
-    create_method("fcl", **parsed)
+    create_method("fcl_variants", **parsed)
 
 
 @pytest.mark.parametrize(
@@ -174,7 +178,34 @@ def test_words_are_read_by_the_types_of_the_settings(word: str, value: object) -
 )
 def test_words_that_cannot_be_read_are_refused_by_name(word: str, message: str) -> None:
     with pytest.raises(ArgumentError, match=message):
+        parse_settings("fcl_variants", (word,))
+
+
+@pytest.mark.parametrize(
+    ("word", "message"),
+    [
+        ("proxy=mean", "'proxy' is not a setting of fcl; the method fcl_variants takes it"),
+        ("pairs=top3", "'pairs' is not a setting of fcl; the method fcl_variants takes it"),
+        ("gamma=0.2,0.8", "gamma=0.2,0.8 is not possible; it takes a number; the method fcl_variants takes it"),
+        ("masks=auto", "masks=auto is not possible; it takes a whole number; the method fcl_variants takes it"),
+    ],
+)
+def test_what_moved_to_the_variants_is_refused_with_where_it_is(word: str, message: str) -> None:
+    with pytest.raises(ArgumentError) as refused:
         parse_settings("fcl", (word,))
+    assert str(refused.value) == message
+    assert "fcl_variants" not in list_methods()
+
+
+def test_a_method_is_made_anew_from_the_settings_of_a_run_of_earlier_versions() -> None:
+    assert create_method("fcl", proxy="evidence", pairs="all", masks=8) == create_method("fcl", masks=8)
+    with pytest.raises(ArgumentError, match="'proxy' is not a setting of fcl; the method fcl_variants takes it"):
+        create_method("fcl", proxy="image")
+
+
+@pytest.mark.process
+def test_a_value_that_only_the_variants_take_is_refused_with_where_it_is(outcomes: list[str]) -> None:
+    assert outcomes[-1] == "gamma=(0.2, 0.8) is not possible; it takes a number; the method fcl_variants takes it"
 
 
 def test_a_setting_that_is_given_twice_is_refused() -> None:
@@ -218,8 +249,8 @@ def test_settings_survive_being_written_and_read(settings: dict) -> None:
     words = []
     for name, value in settings.items():
         words.append(f"{name}={','.join(map(repr, value)) if isinstance(value, tuple) else value}")
-    method = create_method("fcl", **parse_settings("fcl", tuple(words)))
-    assert method.settings() == {**SPEC["fcl"].defaults, **settings}
+    method = create_method("fcl_variants", **parse_settings("fcl_variants", tuple(words)))
+    assert method.settings() == {**create_method("fcl_variants").settings(), **settings}
 
 
 def test_none_is_nothing_also_where_a_word_is_possible() -> None:

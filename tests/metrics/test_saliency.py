@@ -14,8 +14,7 @@ from torchcam.metrics import DeletionInsertionMetric
 
 from faircontext import Episode, LabelSpace
 from faircontext.errors import ArgumentError
-from faircontext.evidence import evidence_maps
-from faircontext.masks import occlude, sample_masks
+from faircontext.evidence import Evidence, sample_masks
 from faircontext.metrics.saliency import (
     Curve,
     deletion,
@@ -25,6 +24,7 @@ from faircontext.metrics.saliency import (
     rank_correlation,
     top_overlap,
 )
+from faircontext.occlusion import occlude
 from helpers import CLASSES
 
 SIDE = 8
@@ -328,7 +328,7 @@ def test_evidence_of_the_true_class_beats_its_negative_on_a_photo(lite0, make_ep
     size = lite0.image_size
     pixels = [occlude(episode.x, masks.pixels(start, start + 16, size, size)) for start in range(0, 64, 16)]
     rise = -torch.cat([posterior(part) for part in pixels]).log() + posterior(episode.x[None]).log()
-    (evidence,) = evidence_maps(rise[:, None], masks, size, size)
+    (evidence,) = Evidence(rise[:, None], masks, size, size).maps
     areas = {
         (run.__name__, sign): run(posterior, episode.x, sign * evidence, steps=14).area
         for run in (insertion, deletion)

@@ -206,9 +206,8 @@ def test_an_experiment_runs_only_what_is_missing(
     monkeypatch.undo()
 
     # A variant of text alone on images that are known: nothing is encoded, and no other run is touched.
-    write(
-        place, preset="paper", limit=6, settings=SETTINGS, variants={**variants, "uniform": {"pair_weight": "uniform"}}
-    )
+    uniform = {"method": "fcl_variants", **SETTINGS, "pair_weight": "uniform"}
+    write(place, preset="paper", limit=6, settings=SETTINGS, variants={**variants, "uniform": uniform})
     encoded: list[int] = []
     encode = AnyBackbone.encode_parts
 
@@ -224,6 +223,7 @@ def test_an_experiment_runs_only_what_is_missing(
     assert len(list(folder.glob("*/*/*/*.parquet"))) == 3
     second = json.loads((folder / "e.results.json").read_text())
     assert second["variants"][:3] == first["variants"]
+    assert second["variants"][3]["n"] == first["variants"][0]["n"]  # whose rows are called fcl-uniform
     capsys.readouterr()
 
     write(place, preset="paper", limit=5, settings=SETTINGS, variants=variants)

@@ -16,6 +16,7 @@ from faircontext.backbones.towers import probe_picture
 from faircontext.cli import main
 from faircontext.errors import FeatureError
 from faircontext.files import to_json
+from faircontext.methods import FCLVariants
 from faircontext.runs.answer import AnsweredImage, answer_images
 from faircontext.runs.prepare import Item
 from faircontext.runs.store import load_run
@@ -133,7 +134,7 @@ def test_a_method_whose_views_overflow_falls_back_to_zero_shot(narrow: Backbone,
 def test_fcl_falls_back_to_exploration_where_only_its_evidence_overflows(tmp_path: Path) -> None:
     backbone = create_backbone(f"local-dir:{write_narrow(tmp_path, 55.0)}", precision="fp16")
     episode = Episode(np.full((40, 40, 3), 120, np.uint8), LabelSpace(NAMES, backbone), ViewRecipe(count=8))
-    prediction = FCL(proxy="black")(episode)
+    prediction = FCLVariants(proxy="black")(episode)
     explored = FCL(calibrate=False)(episode)
     assert prediction.fallback is not None
     assert prediction.fallback.endswith("in fp16; use fp32: answered by exploration alone")

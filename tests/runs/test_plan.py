@@ -8,11 +8,13 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
+import faircontext.analysis  # noqa: F401 (registers analyses)
 from faircontext import FCL, Backbone, FairContextError, LabelSpace, ViewRecipe, ZeroShot
 from faircontext.datasets.listing import data_hash
 from faircontext.datasets.spec import Dataset, Sample
+from faircontext.runs.options import EvaluateOptions
 from faircontext.runs.orders import choose, parse_shard
-from faircontext.runs.plan import Plan
+from faircontext.runs.plan import Plan, plan_of
 from faircontext.runs.setup import Setup
 
 
@@ -101,3 +103,30 @@ def test_the_configuration_names_the_weights(plan: Plan, lite_fp32: Backbone) ->
     assert plan.config["methods"]["fcl"]["masks"] == 8
     assert plan.folder_name == "set"
     assert replace(plan, shard=(1, 3)).folder_name == "set-shard-1-of-3"
+
+
+WORDS = ("zero_shot", "fcl", "fcl-few", "fcl_variants-moved", "tpt", "tda", "stability")
+ROWS = ("zero_shot", "fcl", "fcl-few", "fcl-moved", "tpt", "tda", "stability")
+MOVED = "pairs=top3 gamma=0.3,0.7 masks=auto budget=64 occluder=mean hp_base=init proxy=mean pair_weight=uniform"
+FROZEN = {
+    "paper": "8e8e5662ceb4 c3d811d04db8 e184adaef946 165ffe0aebe9 a2e601d1c79f 7308666751d4 308458c6e693",
+    "recommended": "6405fdbf9e84 ea1f221df20a d8d802be1511 9ffb196efe1f 33740199633b aea04b54a1d4 f40161576c09",
+    "official": "030685f6dc1d 9b3e9a3fedcc 87e8a86ed390 677467657169 9e46ce2885a1 e060457f463b 332ceb59909b",
+}
+"""Recorded when `fcl` had the settings of `fcl_variants`. What changes one leaves stored runs that cannot go on."""
+
+
+@pytest.mark.parametrize("preset", FROZEN)
+def test_hashes_stay_so_that_stored_runs_go_on(preset: str, dataset: Dataset, lite: Backbone) -> None:
+    moved = (f"fcl_variants-moved.{word}" for word in (*MOVED.split(), "context=cl-hp"))
+    settings = ("fcl-few.masks=8", "fcl-few.safe=true", *moved)
+    options = EvaluateOptions(datasets=("set",), methods=WORDS, root=dataset.folder, preset=preset, set=settings)
+    plan = plan_of(options, dataset, options.on(lite, WORDS), None)
+    vars(plan)["config"] = {**plan.config, "backbone": {}, "versions": {}}  # of this machine
+    assert plan.hashes == dict(zip(ROWS, FROZEN[preset].split(), strict=True))
+
+
+def test_a_method_and_what_has_its_name_in_rows_need_two_names(dataset: Dataset, lite: Backbone) -> None:
+    options = EvaluateOptions(datasets=("set",), root=dataset.folder)
+    with pytest.raises(FairContextError, match="fcl_variants and fcl have the same name in rows; make one a variant"):
+        options.on(lite, ("fcl", "fcl_variants"))

@@ -81,7 +81,7 @@ def test_what_an_answer_encoded_is_counted() -> None:
     assert script.encoded(row, settings, 64, 1000) == 209
     assert script.encoded(row, {**settings, "pairs": "top3"}, 64, 1000) == 64 + 100 + 24
     assert script.encoded(row, {**settings, "pairs": "top3"}, 64, 2) == 64 + 100 + 1
-    assert script.encoded({"diagnostics": '{"openness": 0.5}'}, settings, 64, 1000) == 64
+    assert script.encoded({"diagnostics": '{"vote_share": 0.5}'}, settings, 64, 1000) == 64
     for count in range(1, 12):
         for pairs, leaders in (("all", count), ("top3", 3)):
             rest = max(count - leaders, 0)

@@ -16,7 +16,7 @@ from faircontext.episode import Episode
 from faircontext.errors import LabelError
 from faircontext.explore import scores
 from faircontext.labels import LabelSpace
-from faircontext.methods.evidence import EvidenceMethod
+from faircontext.methods.fcl import EvidenceMethod
 from faircontext.methods.predict import predict_by_scores
 from faircontext.types import Diagnostic, Prediction
 
@@ -54,6 +54,11 @@ class Analysis(EvidenceMethod):
 
     analysis: ClassVar[bool] = True
     recommended_as: ClassVar[str | None] = "fcl"
+
+    @classmethod
+    def fixed(cls) -> dict[str, object]:
+        """Return what an analysis of earlier versions had besides; see `Method.fixed`."""
+        return {"occluder": "black", "budget": None, "reliability": 0.8}
 
     def check_labels(self, labels: LabelSpace) -> None:
         """Raise `LabelError` where there are several templates: evidence is measured with one prompt."""

@@ -1,7 +1,7 @@
 """How far evidence maps can be trusted, and what is stored of them: stability, pointing on collages, the gallery."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 import numpy as np
 import torch
@@ -12,7 +12,7 @@ from torch import Tensor
 from faircontext.analysis.base import Analysis
 from faircontext.episode import Episode
 from faircontext.errors import ArgumentError, check_minimum
-from faircontext.masks import cell_of
+from faircontext.evidence import cell_of
 from faircontext.methods.base import register_method
 from faircontext.methods.fcl import FCL
 from faircontext.metrics.saliency import deletion, insertion, localise, rank_correlation, top_overlap
@@ -39,7 +39,7 @@ class Gallery(Analysis):
     def __call__(self, episode: Episode) -> Prediction:
         """Run FCL on one image and store what is shown."""
         tau, beta = episode.labels.text[0], self.temperature(episode)
-        adaptation = FCL(**self.settings()).adapt(episode)
+        adaptation = FCL(**asdict(self)).adapt(episode)
         candidates = adaptation.exploration.candidates  # best first, as the rows of all methods have them
         positions = torch.searchsorted(adaptation.candidates, candidates)
         evidence = (
@@ -150,7 +150,7 @@ class Stability(Analysis):
         used = len(evidence.masks)
         counts = sorted({count for count in self.fewer if count < used})
         whole, reliability = evidence.maps[position], float(evidence.reliability[position])
-        partial = [self.evidence_of(episode, text, count).maps[position] for count in counts]
+        partial = [self.evidence(episode, text, count).maps[position] for count in counts]
         again = self.evidence(episode.with_seed(episode.seed + 1), text).maps[position]
         noise = torch.from_numpy(episode.stream("order").permutation(whole.numel())).float().view_as(whole)
 

@@ -3,7 +3,6 @@
 # In the order of the paper's tables, in which methods are listed and run.
 # ruff: noqa: I001
 from faircontext.methods.base import Method, create_method, list_methods, parse_settings, register_method
-from faircontext.methods.evidence import EvidenceMethod
 from faircontext.methods.predict import ZeroShot
 from faircontext.methods.multi_label import LabelScorer
 from faircontext.methods.tpt import CTPT, TPT
@@ -13,7 +12,8 @@ from faircontext.methods.zero import ZERO
 from faircontext.methods.ttl import TTL
 from faircontext.methods.tps import TPS
 from faircontext.methods.rtpt import RTPT
-from faircontext.methods.fcl import FCL
+from faircontext.methods.fcl import FCL, EvidenceMethod
+from faircontext.methods.fcl_variants import FCLVariants
 from faircontext.methods.stream import StreamMethod, StreamState
 from faircontext.methods.tda import TDA
 from faircontext.methods.dmn import DMN
@@ -38,6 +38,7 @@ __all__ = [
     "ZERO",
     "BoostAdapter",
     "EvidenceMethod",
+    "FCLVariants",
     "LabelScorer",
     "Method",
     "OnZeta",

@@ -4,6 +4,7 @@ import types
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, asdict, dataclass, fields, replace
+from functools import partial
 from inspect import isabstract
 from typing import Any, ClassVar, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -50,6 +51,8 @@ class Method(ABC):
     """Whether the method's repository uses AugMix on fine-grained data sets."""
     analysis: ClassVar[bool] = False
     """Whether it measures something about zero-shot's answer, in `diagnostics`, instead of giving one of its own."""
+    hidden: ClassVar[bool] = False
+    """Whether it is in no list and in no `all`: it is the method that it extends, with settings of studies besides."""
     recommended_as: ClassVar[str | None] = None
     """The method whose recommended settings it takes; None for its own, or else those of the class that it extends."""
     official: ClassVar[Mapping[str, object]] = {}
@@ -59,8 +62,9 @@ class Method(ABC):
 
     def __post_init__(self) -> None:
         for name, hint in _hints(type(self)).items():
-            if not _fits(getattr(self, name), hint):
-                raise ArgumentError(f"{name}={getattr(self, name)!r} is not possible; it takes {_describe(hint)}")
+            if not _fits(value := getattr(self, name), hint):
+                elsewhere = _taken_by_variant(type(self), name, partial(_fits, value))
+                raise ArgumentError(f"{name}={value!r} is not possible; it takes {_describe(hint)}{elsewhere}")
 
     @abstractmethod
     def __call__(self, episode: Episode) -> Prediction:
@@ -99,8 +103,17 @@ class Method(ABC):
         return episode.augmented if second else episode
 
     def settings(self) -> dict[str, Any]:
-        """Return every hyper-parameter by name."""
-        return asdict(self)
+        """Return every hyper-parameter by name, with those that are `fixed`: a run says all of what was done."""
+        return {**asdict(self), **self.fixed()}
+
+    @classmethod
+    def fixed(cls) -> dict[str, object]:
+        """Return what a hidden variant has besides the settings of this method, with the values that it stands for.
+
+        Runs record it, and `create_method` takes it, so that runs go on where a setting has become one of the variant.
+        """
+        of_variants = (asdict(variant()).items() for variant in _variants(cls))
+        return {name: value for items in of_variants for name, value in items if name not in _hints(cls)}
 
 
 def _unpack(_: str, method: type[Method]) -> dict[str, type[Method]]:
@@ -166,6 +179,8 @@ def create_method(
     elif preset == "official":
         overrides.update(method.official)
         overrides.update(method.official_by_dataset.get(dataset or "", {}))
+    fixed = method.fixed()
+    settings = {key: value for key, value in settings.items() if key not in fixed or value != fixed[key]}
     _check_known(method, name, settings)
     with METHODS.blamed(name):
         created = replace(method(), **{**overrides, **settings})
@@ -190,7 +205,7 @@ def is_tuned(name: str, preset: str, dataset: str) -> bool:
 
 def list_methods(pattern: str = "*") -> list[str]:
     """Return the names of the methods that match a shell pattern."""
-    return [name for name in METHODS.names(pattern) if not METHODS[name].analysis]
+    return [name for name in METHODS.names(pattern) if not (METHODS[name].analysis or METHODS[name].hidden)]
 
 
 def parse_settings(name: str, settings: tuple[str, ...]) -> dict[str, object]:
@@ -215,7 +230,6 @@ def parse_fields(kind: type[Any], name: str, assignments: Iterable[str], example
         ArgumentError: a word is not `name=value`, there is no such field, it is given twice, or the value does not have
             its type.
     """
-    hints = _hints(kind)
     parsed: dict[str, object] = {}
     for word in assignments:
         key, equals, text = word.partition("=")
@@ -224,7 +238,7 @@ def parse_fields(kind: type[Any], name: str, assignments: Iterable[str], example
         _check_known(kind, name, [key])
         if key in parsed:
             raise ArgumentError(f"{word!r}: {name} has a value of {key} already; give it once")
-        parsed[key] = _parse(key, text, hints[key])
+        parsed[key] = _parse(kind, key, text)
     return parsed
 
 
@@ -237,10 +251,26 @@ def _hints(kind: type[Any]) -> dict[str, Any]:
 def _check_known(kind: type[Any], name: str, settings: Iterable[str]) -> None:
     known = _hints(kind)
     for setting in settings:
+        if setting not in known and (variant := _taken_by_variant(kind, setting)):
+            raise ArgumentError(f"{setting!r} is not a setting of {name}{variant}")
         if not known:
             raise ArgumentError(f"unknown setting of {name} {setting!r}; it has none")
         if setting not in known:
             raise unknown_name(f"setting of {name}", setting, known)
+
+
+def _variants(kind: type[Any]) -> list[type[Method]]:
+    """Return the hidden variants of a method and of those that it extends, other than itself."""
+    methods = (base for base in kind.__mro__ if "name" in vars(base) and issubclass(base, Method))
+    extended = (variant for base in methods for variant in base.__subclasses__() if variant.hidden)
+    return [variant for variant in extended if not issubclass(kind, variant)]
+
+
+def _taken_by_variant(kind: type[Any], setting: str, takes: Callable[[Any], bool] = lambda _: True) -> str:
+    """Return, for a message, which hidden variant of a method has a setting that takes a value, if any does."""
+    hints = {variant.name: _hints(variant) for variant in _variants(kind)}
+    name = next((name for name, known in hints.items() if setting in known and takes(known[setting])), None)
+    return f"; the method {name} takes it" if name else ""
 
 
 def _fits(value: object, hint: Any) -> bool:
@@ -256,15 +286,36 @@ def _fits(value: object, hint: Any) -> bool:
     return isinstance(value, int | float) if hint is float else isinstance(value, hint)
 
 
-def _parse(key: str, text: str, hint: Any) -> object:
-    """Convert a word to the first type of a hint that takes it: None, bool, numbers, tuples of them, choices."""
+def _parse(kind: type[Any], key: str, text: str) -> object:
+    """Convert a word to the first type of a field that takes it: None, bool, numbers, tuples of them, choices.
+
+    Raises:
+        ArgumentError: none does.
+    """
+    hint = _hints(kind)[key]
+    try:
+        return _read(text, hint)
+    except ValueError:
+        elsewhere = _taken_by_variant(kind, key, partial(_reads, text))
+        raise ArgumentError(f"{key}={text} is not possible; it takes {_describe(hint)}{elsewhere}") from None
+
+
+def _read(text: str, hint: Any) -> object:
     kinds = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
     for kind in sorted(kinds, key=lambda kind: kind is not types.NoneType):  # every text is a word, "none" as well
         try:
             return _convert(text, kind)
         except (KeyError, ValueError):
             continue
-    raise ArgumentError(f"{key}={text} is not possible; it takes {_describe(hint)}")
+    raise ValueError(text)
+
+
+def _reads(text: str, hint: Any) -> bool:
+    try:
+        _read(text, hint)
+    except ValueError:
+        return False
+    return True
 
 
 def _convert(text: str, kind: Any) -> object:

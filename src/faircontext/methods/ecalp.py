@@ -144,7 +144,7 @@ class ECALP(StreamMethod):
         """Put the image into the graph, spread labels, and answer from a copy of it that is taken out again."""
         kept, space, z = state.tensors, episode.labels, on_cpu(episode.z)
         text = text_on_cpu(space)
-        spread = space.constant("ecalp", lambda: class_spread(text))
+        spread = space.remember("ecalp", lambda: class_spread(text))
         features = torch.cat([kept["features"], z[None]])
         # The weight is on the older image of a pair, and of the image with itself.
         weighted = features.double() * spread

@@ -1,76 +1,186 @@
 """Fair Context Learning (the paper): explore candidates, then learn a context that is fair on their common evidence."""
 
-from collections.abc import Callable
+import math
 from dataclasses import dataclass, replace
-from functools import partial
-from typing import Literal
+from typing import Literal, TypeAlias
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from faircontext.backbones.prompts import Placement
-from faircontext.calibrate import Calibration, PairWeight, calibrate_context, total_loss
+from faircontext.backbones.prompts import Placement, Prompts
+from faircontext.calibrate import Calibration, Weigh, calibrate_context, pair_weights, total_loss
 from faircontext.episode import Episode
-from faircontext.errors import ArgumentError, FeatureError, LabelError, check_interval, check_minimum
-from faircontext.evidence import EvidenceScaling, Proxy, candidate_pairs, common_evidence, control_picture
-from faircontext.explore import openness, why_sure
-from faircontext.labels import LabelSpace
-from faircontext.methods.base import register_method
-from faircontext.methods.evidence import Adaptation, EvidenceMethod, Localised
+from faircontext.errors import ArgumentError, FeatureError, check_interval, check_minimum
+from faircontext.evidence import Estimator, Evidence, Scaling, common_evidence, effective_area
+from faircontext.explore import Aggregation, Exploration, explore, normalised_entropy
+from faircontext.labels import LabelSpace, Start
+from faircontext.methods.base import Method, register_method
 from faircontext.methods.predict import predict_by_vote, vote_over_templates
+from faircontext.occlusion import Occluder
 from faircontext.types import Diagnostic, Prediction
 
-__all__ = ["FCL", "Adaptation", "StudySwitches"]
+__all__ = ["FCL", "Adaptation", "Common", "EvidenceMethod", "Learnable"]
 
-LEADERS = 3
-"""Candidates that every pair has one of, with `pairs="top3"`."""
+MOST_MASKS = 100_000
+
+Learnable: TypeAlias = tuple[
+    Float[Tensor, "*candidates tokens width"], Placement, Float[Tensor, "candidates dim"] | None
+]
+"""The candidates' context `delta_0`, where it stands, and what their text features are aligned with.
+
+None stands for the first forward pass."""
 
 
 @dataclass(frozen=True)
-class StudySwitches:
-    """Settings of FCL that exist for studies: what the paper leaves open, and controls.
+class EvidenceMethod(Method):
+    """A method that explores candidates and looks where their evidence is (paper, Sec. "Explore with Fair Context").
 
     Attributes:
-        proxy: what a pair is made alike on: the image weighted by its common evidence (`"evidence"`, the paper), or a
-            control that is the same for all pairs: the `"image"` itself, its `"mean"` colour, `"grey"` or `"black"`.
-        pair_weight: `"paper"`, `"inverse"` or `"uniform"`.
-        hp_base: CL-HP's base prompt: `"hard"` (without learnable tokens) or `"init"` (with the initial ones).
-        hp_init: CL-HP's initial tokens: `"copy"` of "a photo of a", or `"normal"` noise of standard deviation 0.02.
+        k: K, number of candidates.
+        rho: fraction of views that is selected.
+        beta: inverse temperature of all scores; None for 0.2 times the backbone's own scale (20 on CLIP).
+        aggregation: what ranks classes, `"vote"` or `"mean"` of the posterior.
+        masks: N_m, number of masks.
+        grids: grid sizes of the masks.
+        gamma: fraction of cells that a mask occludes.
+        estimator: how class evidence maps come from masks, see `Evidence`: `"paper"`, `"centred"` or `"least-squares"`.
+        smoothing: of the maps: standard deviation of a Gaussian kernel as a fraction of the side, 0 for none.
     """
 
-    proxy: Proxy = "evidence"
-    pair_weight: PairWeight = "paper"
-    hp_base: Literal["hard", "init"] = "hard"
-    hp_init: Literal["copy", "normal"] = "copy"
+    k: int = 10
+    rho: float = 0.3
+    beta: float | None = None
+    aggregation: Aggregation = "vote"
+    masks: int = 400
+    grids: tuple[int, ...] = (7, 9, 11, 13)
+    gamma: float = 0.5
+    estimator: Estimator = "paper"
+    smoothing: float = 0.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name, most in (("rho", 1.0), ("gamma", 1.0), ("beta", 1e6)):
+            if getattr(self, name) is not None:
+                check_interval(name, getattr(self, name), 0.0, most)
+        check_minimum("k", self.k, 1)
+        self._check_masks()
+        if not 0.0 <= self.smoothing <= 1.0:
+            raise ArgumentError(f"smoothing={self.smoothing!r} is not possible; it must lie between 0 and 1")
+        if not self.grids or min(self.grids) < 2 or max(self.grids) > 512:
+            raise ArgumentError(f"grids={self.grids} is not possible; give grid sizes from 2 to 512")
+
+    def _check_masks(self, name: str = "masks") -> None:
+        check_minimum(name, getattr(self, name), 1)
+        if getattr(self, name) > MOST_MASKS:
+            raise ArgumentError(f"{name}={getattr(self, name)} is not possible; give at most {MOST_MASKS:,}")
+
+    def temperature(self, episode: Episode) -> float:
+        """Return beta, which depends on the backbone where it is not given."""
+        return self.beta if self.beta is not None else 0.2 * episode.backbone.logit_scale
+
+    def phi(self, episode: Episode, text: Float[Tensor, "classes dim"], k: int) -> Exploration:
+        """Run `Phi_k` on the image's views against some classes."""
+        return explore(episode.view_features, text, self.temperature(episode), k, self.rho, self.aggregation)
+
+    def evidence(
+        self, episode: Episode, text: Float[Tensor, "candidates dim"], count: int = 0, occluder: Occluder = "black"
+    ) -> Evidence:
+        """Return the candidates' class evidence maps `E_c` (paper, "Class Evidence Map Estimation").
+
+        Args:
+            episode: the image.
+            text: unit-norm text features of the candidates.
+            count: how many of the masks are used, the first ones; 0 for all.
+            occluder: what becomes of what a mask hides: it turns black before the image is normalised.
+        """
+        settings = self.temperature(episode), count or self.masks, self.grids, self.gamma, occluder
+        key = text.cpu().numpy().tobytes(), settings, self.estimator, self.smoothing
+
+        def find() -> Evidence:
+            (importance, masks), (height, width) = episode.importance(text, *settings), episode.x.shape[1:]
+            return Evidence(importance, masks, height, width, self.estimator, self.smoothing)
+
+        return episode.remember(key, find)
+
+
+@dataclass(frozen=True)
+class Common:
+    """What pairs of candidates are made alike on.
+
+    Attributes:
+        features: `z_com_ij` of each pair.
+        pairs: positions `i`, `j` of each pair in the candidates.
+        maps: common-evidence map of each pair, scaled, and `evidence`, the class evidence behind them; None in a
+            control, whose features are not those of common evidence.
+    """
+
+    features: Float[Tensor, "pairs dim"]
+    pairs: Int[Tensor, "2 pairs"]
+    maps: Float[Tensor, "pairs height width"] | None = None
+    evidence: Evidence | None = None
+
+
+@dataclass(frozen=True)
+class Adaptation:
+    """How FCL arrived at an answer, for one template; candidate tensors are in class order.
+
+    Attributes:
+        prediction: the answer.
+        exploration: `Phi_K` over all classes at the base context.
+        candidates: `C_K`, in class order.
+        before: `Phi_1` over the candidates at the base context: the exploration-only answer.
+        after: `Phi_1` over the candidates at the learnt context (`before` where nothing was learnt).
+        evidence: class evidence of the candidates, None without calibration or in a control.
+        pairs: positions in `candidates` of each pair that was made alike.
+        common: common-evidence map of each pair, scaled, None where `evidence` is.
+        calibration: the learnt context and its losses, None without calibration.
+        not_learnt: None, or why the context is `delta_0` still, for a person to read.
+    """
+
+    prediction: Prediction
+    exploration: Exploration
+    candidates: Int[Tensor, " candidates"]
+    before: Exploration
+    after: Exploration
+    evidence: Evidence | None = None
+    pairs: Int[Tensor, "2 pairs"] | None = None
+    common: Float[Tensor, "pairs height width"] | None = None
+    calibration: Calibration | None = None
+    not_learnt: str | None = None
+
+    @property
+    def best_common(self) -> Float[Tensor, "height width"] | None:
+        """The common evidence of the two best candidates in the end, None where they are none of the pairs."""
+        if self.pairs is None or self.common is None:
+            return None
+        best = (self.pairs == self.after.ranking[:2].sort().values[:, None]).all(0)
+        return self.common[best.nonzero()[0, 0]] if best.any() else None
 
 
 @register_method("fcl", "Fair Context Learning: vote for candidates, then equalise them on their common evidence")
 @dataclass(frozen=True)
-class FCL(StudySwitches, EvidenceMethod):
+class FCL(EvidenceMethod):
     """Fair Context Learning; the defaults are the paper's, or the readings of its silent places given in the docs.
 
-    Settings of exploration and evidence are those of `EvidenceMethod`, further ones those of `StudySwitches`.
+    Settings of exploration and evidence are those of `EvidenceMethod`. What studies vary besides is overridden in a
+    subclass: `choose_pairs`, `common` and `why_not`, or what they are handed.
 
     Attributes:
         context: `"cl"` learns the tokens of "a photo of a"; `"cl-hp"` puts learnable tokens before the hard prompt.
         calibrate: False stops after exploration.
-        evidence_scaling: of the common-evidence maps: `"max"`, `"minmax"` or `"none"`.
         area: effective area of the common-evidence maps, as a fraction of the image: each pair's softmax gets the
             temperature that gives it. None for the paper's softmax, which has none.
         lambda_cal: weight of the calibration loss.
         lambda_align: weight of the alignment loss.
         lr: learning rate of AdamW.
         steps: number of steps.
-        safe: whether to calibrate only images whose candidates exploration leaves open, see `openness`.
-        safe_openness: the least openness that is calibrated then; chosen on half of the study's images.
-        pairs: of candidates that are made alike: `"all"` (the paper), or `"top3"`, those with one of the three that
-            exploration puts first, 24 of 45 with ten candidates.
+        safe: whether to calibrate only images whose candidates exploration leaves open, see `normalised_entropy`.
+        safe_openness: the least normalised entropy that is calibrated then; chosen on half of the study's images.
     """
 
     context: Literal["cl", "cl-hp"] = "cl"
     calibrate: bool = True
-    evidence_scaling: EvidenceScaling = "max"
     area: float | None = None
     lambda_cal: float = 1.0
     lambda_align: float = 1.0
@@ -78,15 +188,14 @@ class FCL(StudySwitches, EvidenceMethod):
     steps: int = 2
     safe: bool = False
     safe_openness: float = 0.8
-    pairs: Literal["all", "top3"] = "all"
 
     def __post_init__(self) -> None:
         super().__post_init__()
         for name in ("steps", "lr", "lambda_cal", "lambda_align"):
             check_minimum(name, getattr(self, name), 0)
-        if self.area is not None:
-            check_interval("area", self.area, 0.0, 1.0)
-        check_interval("safe_openness", self.safe_openness, 0.0, 1.0)
+        for name in ("area", "safe_openness"):
+            if getattr(self, name) is not None:
+                check_interval(name, getattr(self, name), 0.0, 1.0)
 
     def __call__(self, episode: Episode) -> Prediction:
         """Answer one image; with several templates, by majority over one run per template."""
@@ -96,231 +205,151 @@ class FCL(StudySwitches, EvidenceMethod):
     def check_labels(self, labels: LabelSpace) -> None:
         """Raise `LabelError` where a template has no context to learn, or a prompt no room for learnable tokens."""
         for template in range(len(labels.prompts)):
-            self._check_template(labels, template)
-
-    def _check_template(self, labels: LabelSpace, template: int) -> None:
-        if self.context == "cl-hp":
-            labels.check_prepended(template)
-        elif reason := labels.missing_context(template, "context='cl'"):
-            raise LabelError(f"{reason}; use context='cl-hp'")
+            labels.check_start(template, self.context)
 
     def label_warnings(self, labels: LabelSpace) -> list[str]:
         """Return that CL-HP starts from a context that was learnt in another place, where it does."""
-        if self.context == "cl" or labels.context is None or labels.context.prepended:
-            return []
-        return [
-            f"{labels.context.source}: learnt in place of the words before the class name; context='cl-hp' starts from "
-            "it before the whole prompt, and zero-shot has it in place of the words"
-        ]
+        return labels.start_warnings(self.context)
 
     @torch.inference_mode(False)  # calibration differentiates, also where the caller has switched that off
     def adapt(self, episode: Episode, template: int = 0) -> Adaptation:
         """Run exploration and calibration on one image with one template, and return every intermediate result."""
         if not 0 <= template < len(episode.labels.prompts):
             raise ArgumentError(f"template={template!r} is not possible; there are {len(episode.labels.prompts)}")
-        delta0, placement = self._initial_context(episode, template)
-        tau0 = self._base_text(episode, template, delta0)
+        delta0, placement, tau0 = self.start(episode, template)
         exploration = self.phi(episode, tau0, self.k)
         candidates = exploration.candidates.sort().values
-        before = self.phi(episode, tau0[candidates], 1)
-        prediction = predict_by_vote(episode, exploration, candidates, before, tau0)
-        explored = Adaptation(prediction, exploration, candidates, before, before)
-        if (settled := self._settled(explored)) is not None:
-            return settled
-        try:
-            localised = self._localise(episode, tau0[candidates], before.ranking)
-        except FeatureError as error:  # of a masked image; exploration needs none
-            return explored.fall_back(f"{error}: answered by exploration alone")
+        before = self.phi(episode, text := tau0[candidates], 1)
         delta0 = delta0[candidates] if delta0.ndim == 3 else delta0  # each class has a context of its own, or all one
-        calibration = self._learn(episode, template, (delta0, placement), localised, candidates, tau0[candidates])
-        if calibration.failure is not None:
-            return explored.fall_back(f"{calibration.failure}: answered by exploration alone")
-        # The features of an untouched context are reused, so that the answer is exploration's to the bit.
-        untouched = torch.equal(calibration.context, delta0)
-        tau = tau0 if untouched and placement == "replace" else tau0.index_copy(0, candidates, calibration.text)
-        after = self.phi(episode, tau[candidates], 1)
-        adaptation = replace(
-            explored,
-            prediction=predict_by_vote(episode, exploration, candidates, after, tau),
-            after=after,
-            evidence=localised.evidence,
-            pairs=localised.pairs,
-            common=localised.common,
-            best_common=self._best_common(localised, after.ranking),
-            calibration=calibration,
-            not_learnt=self._why_untouched() if untouched else None,
-        )
-        shifts = calibration.context - delta0, tau[candidates] - tau0[candidates]
-        return adaptation.with_diagnostics(self._diagnose(episode, adaptation, localised, tau0, shifts))
 
-    def _learn(
-        self,
-        episode: Episode,
-        template: int,
-        start: tuple[Float[Tensor, "*classes tokens width"], Placement],
-        localised: Localised,
-        candidates: Int[Tensor, " candidates"],
-        text: Float[Tensor, "candidates dim"],
-    ) -> Calibration:
-        """Learn a context from `start`, at which the candidates have the features `text`."""
-        delta0, placement = start
+        def stop(reason: str, failed: bool = True) -> Adaptation:
+            explored = predict_by_vote(episode, exploration, candidates, before, tau0)
+            prediction = replace(explored, fallback=reason) if failed else explored
+            return Adaptation(prediction, exploration, candidates, before, before, not_learnt=reason)
+
+        if (reason := self.why_not(before)) is not None:
+            return stop(reason, failed=False)
+        if len(candidates) < 2:
+            return stop("fewer than two candidates: nothing to calibrate")
+        try:
+            common = self.common(episode, text, self.choose_pairs(before.ranking))
+        except FeatureError as error:  # of a masked image; exploration needs none
+            return stop(f"{error}: answered by exploration alone")
         prompts = episode.labels.prompts[template].of_classes(candidates.tolist())
-        return calibrate_context(
-            lambda delta: episode.backbone.encode_text(prompts, delta, placement),
-            delta0,
-            self._loss(episode, localised.features, localised.pairs),
-            # CL-HP's reference is the hard prompt; the first forward pass already has learnable tokens before it.
-            reference=text if self.context == "cl-hp" and self.hp_base == "hard" else None,
-            lr=self.lr,
-            steps=self.steps,
+        # CL-HP's reference is the hard prompt; the first forward pass already has learnable tokens before it.
+        learnt = self.learn(episode, prompts, (delta0, placement, text if placement == "prepend" else None), common)
+        if learnt.failure is not None:
+            return stop(f"{learnt.failure}: answered by exploration alone")
+        # The features of an untouched context are reused, so that the answer is exploration's to the bit.
+        untouched = torch.equal(learnt.context, delta0)
+        tau = tau0 if untouched and placement == "replace" else tau0.index_copy(0, candidates, learnt.text)
+        after = self.phi(episode, tau[candidates], 1)
+        prediction = predict_by_vote(episode, exploration, candidates, after, tau)
+        found = exploration, candidates, before, after, common.evidence, common.pairs, common.maps, learnt
+        adaptation = Adaptation(prediction, *found, self._why_untouched() if untouched else None)
+        moved = learnt.context - delta0, tau[candidates] - text
+        diagnostics = {**prediction.diagnostics, **_diagnose(adaptation, moved)}
+        return replace(adaptation, prediction=replace(prediction, diagnostics=diagnostics))
+
+    def why_not(self, before: Exploration) -> str | None:
+        """Return why an image is not calibrated, for a person to read, or None: it is.
+
+        Args:
+            before: `Phi_1` over the candidates at the base context.
+        """
+        if not self.calibrate:
+            return "calibration is off"
+        if not self.safe or len(before.votes) < 2 or (value := normalised_entropy(before)) >= self.safe_openness:
+            return None
+        return (
+            f"the crops are sure among the candidates: their openness is {math.floor(1000 * value) / 1000:.3f} of 1, "
+            f"and safe=true adjusts the prompt from {self.safe_openness} on"
         )
 
-    def _settled(self, explored: Adaptation) -> Adaptation | None:
-        """Return what exploration alone gives where nothing is to be calibrated, else None."""
-        if not self.calibrate:
-            return replace(explored, not_learnt="calibration is off")
-        if len(explored.candidates) < 2:
-            return explored.fall_back("fewer than two candidates: nothing to calibrate")
-        if self.safe and (value := openness(explored.before)) < self.safe_openness:
-            sure = replace(explored, not_learnt=why_sure(value, self.safe_openness))
-            return sure.with_diagnostics({"openness": value})
-        return None
+    def choose_pairs(self, ranking: Int[Tensor, " candidates"]) -> Int[Tensor, "2 pairs"]:
+        """Return the pairs of candidates `i < j` that are made alike: all K (K - 1) / 2, in order.
 
-    def _diagnose(
+        Args:
+            ranking: positions of the candidates, best first at the base context.
+        """
+        return torch.triu_indices(len(ranking), len(ranking), 1, device=ranking.device)
+
+    def common(
         self,
         episode: Episode,
-        adaptation: Adaptation,
-        localised: Localised,
-        tau0: Float[Tensor, "classes dim"],
-        shifts: tuple[Tensor, Tensor],
-    ) -> dict[str, Diagnostic]:
-        """Return the diagnostics of a calibrated answer; `shifts` are of the context and of the candidates' text."""
-        best_first = torch.searchsorted(adaptation.candidates, adaptation.exploration.candidates)
-        return {
-            "explored": int(adaptation.candidates[adaptation.before.ranking[0]]),
-            "context_shift": float(shifts[0].norm()),
-            "text_shift": float(shifts[1].norm(dim=-1).mean()),
-            **localised.findings(episode.z, best_first.tolist()),
-            **self._comparison(episode, adaptation, tau0),
-        }
-
-    def _why_untouched(self) -> str:
-        """Return why the optimiser left the context as it was."""
-        if self.steps == 0:
-            return "steps=0: no step was taken"
-        if self.lr == 0.0:
-            return "lr=0: the steps had no length"
-        if self.lambda_cal == 0.0:
-            return "lambda_cal=0: nothing asked for a change"
-        return "the candidates were balanced already: the loss had no slope"
-
-    def _initial_context(
-        self, episode: Episode, template: int
-    ) -> tuple[Float[Tensor, "*classes tokens width"], Placement]:
-        """Return `delta_0` and whether it replaces tokens of the prompt or precedes them."""
-        # All classes, not the candidates alone: what is too long is found whatever the image shows.
-        check = partial(self._check_template, episode.labels, template)
-        episode.labels.check_once((self.context, template), check)
-        if self.context == "cl":
-            context = episode.labels.initial_context(template)
-            assert context is not None  # as the check has found
-            return context, "replace"
-        tokens = episode.labels.initial_tokens
-        if self.hp_init == "normal":
-            noise = episode.stream("context").normal(0.0, 0.02, tuple(tokens.shape))
-            tokens = torch.from_numpy(noise).to(tokens)
-        return tokens, "prepend"
-
-    def _base_text(
-        self, episode: Episode, template: int, delta0: Float[Tensor, "*classes tokens width"]
-    ) -> Float[Tensor, "classes dim"]:
-        """Return `tau(delta_0)` of all classes."""
-        if self.context == "cl":
-            return episode.labels.text[template]
-        if self.hp_base == "hard":
-            return episode.labels.hard_text[template]
-        if self.hp_init == "copy":
-            return episode.labels.prepended_text[template]
-        return episode.labels.prepend(template, delta0)
-
-    def _localise(
-        self, episode: Episode, text: Float[Tensor, "candidates dim"], ranking: Int[Tensor, " candidates"]
-    ) -> Localised:
-        """Find the candidates' common evidence and encode it; methods with the same settings share it."""
-        pairs = candidate_pairs(ranking, LEADERS if self.pairs == "top3" else None)
-        if self.proxy != "evidence":
-            picture = control_picture(episode.x, self.proxy)
-            features = episode.remember(self.proxy, lambda: episode.backbone.encode_image(picture[None]))
-            return Localised(features.expand(pairs.shape[1], -1), pairs)
-
-        def find() -> Localised:
-            evidence = self.evidence(episode, text)
-            common = self._common(evidence.maps, pairs)
-            return Localised(episode.weighted_features(common), pairs, evidence, common)
-
-        settings = (self.evidence_settings(episode), self.evidence_scaling, self.area)
-        key = text.cpu().numpy().tobytes(), pairs.cpu().numpy().tobytes(), settings
-        return episode.remember(key, find)
-
-    def _common(
-        self, maps: Float[Tensor, "candidates height width"], pairs: Int[Tensor, "2 pairs"]
-    ) -> Float[Tensor, "pairs height width"]:
-        return common_evidence(maps, pairs, self.evidence_scaling, self.area)
-
-    def _best_common(
-        self, localised: Localised, ranking: Int[Tensor, " candidates"]
-    ) -> Float[Tensor, "height width"] | None:
-        """Return the common evidence of the two best candidates, also where they are none of the pairs."""
-        if localised.evidence is None or localised.common is None:
-            return None
-        best = ranking[:2].sort().values[:, None]
-        place = (localised.pairs == best).all(0).nonzero().flatten().tolist()
-        return localised.common[place[0]] if place else self._common(localised.evidence.maps, best)[0]
-
-    def _loss(
-        self, episode: Episode, common: Float[Tensor, "pairs dim"], pairs: Int[Tensor, "2 pairs"]
-    ) -> Callable[[Tensor, Tensor], Tensor]:
-        """Return the loss on the features of the common evidence."""
-        return partial(
-            total_loss,
-            image=episode.z,
-            common=common,
-            pairs=pairs,
-            beta=self.temperature(episode),
-            lambda_cal=self.lambda_cal,
-            lambda_align=self.lambda_align,
-            pair_weight=self.pair_weight,
-        )
-
-    def _comparison(
-        self, episode: Episode, adaptation: Adaptation, text: Float[Tensor, "classes dim"]
-    ) -> dict[str, Diagnostic]:
-        """Return how the final vote differs from the one before calibration, for its old and its new winner.
-
-        Votes are shares of the selected views: of `Phi_K` (`first`), and of `Phi_1` before and after calibration.
+        text: Float[Tensor, "candidates dim"],
+        pairs: Int[Tensor, "2 pairs"],
+        scale: Scaling = "max",
+    ) -> Common:
+        """Find the common evidence of pairs and encode it: `z_com_ij` (paper, "Common Evidence Localization").
 
         Args:
             episode: the image.
-            adaptation: the intermediate results.
-            text: `tau(delta_0)`.
+            text: `tau_c(delta_0)` of the candidates.
+            pairs: positions `i`, `j` of each pair.
+            scale: see `common_evidence`.
         """
-        before, after, candidates = adaptation.before, adaptation.after, adaptation.candidates
-        old, new, selected = before.ranking[0], after.ranking[0], len(after.selected)
-        first = adaptation.exploration.votes[candidates]
-        plain = (self.temperature(episode) * text[candidates] @ episode.z).softmax(-1)
-        losses = adaptation.calibration.losses if adaptation.calibration is not None else ()
-        return {
-            **{f"loss_{step}": loss for step, loss in enumerate(losses)},
-            "votes_old_first": int(first[old]) / selected,
-            "votes_new_first": int(first[new]) / selected,
-            "plain_old": float(plain[old]),
-            "plain_new": float(plain[new]),
-            "votes_old_before": int(before.votes[old]) / selected,
-            "votes_old_after": int(after.votes[old]) / selected,
-            "votes_new_before": int(before.votes[new]) / selected,
-            "posterior_old_before": float(before.posterior[old]),
-            "posterior_old_after": float(after.posterior[old]),
-            "posterior_new_before": float(before.posterior[new]),
-            "posterior_new_after": float(after.posterior[new]),
-            "entropy_before": float(before.entropies[before.selected].mean()),
+        evidence = self.evidence(episode, text)
+
+        def find() -> Common:
+            maps = common_evidence(evidence.maps, pairs, scale, self.area)
+            return Common(episode.weighted_features(maps), pairs, maps, evidence)
+
+        return episode.remember((evidence, pairs.cpu().numpy().tobytes(), scale, self.area), find)
+
+    def start(self, episode: Episode, template: int) -> Start:
+        """Return `delta_0`, whether it replaces words of the prompt or precedes it, and the base text features."""
+        return episode.labels.start(template, self.context)
+
+    def learn(
+        self, episode: Episode, prompts: Prompts, start: Learnable, common: Common, weigh: Weigh = pair_weights
+    ) -> Calibration:
+        """Learn a context that makes the pairs alike (paper, "Fair Context Adaptation").
+
+        Args:
+            episode: the image.
+            prompts: of the candidates.
+            start: see `Learnable`.
+            common: what pairs are made alike on.
+            weigh: gives the pairs' weights.
+        """
+        delta0, placement, reference = start
+        settings = self.temperature(episode), self.lambda_cal, self.lambda_align, weigh
+
+        def loss(text: Tensor, reference: Tensor) -> Tensor:
+            return total_loss(text, reference, episode.z, common.features, common.pairs, *settings)
+
+        def encode(delta: Tensor) -> Tensor:
+            return episode.backbone.encode_text(prompts, delta, placement)
+
+        return calibrate_context(encode, delta0, loss, reference=reference, lr=self.lr, steps=self.steps)
+
+    def _why_untouched(self) -> str:
+        """Return why the optimiser left the context as it was."""
+        reasons = {
+            "steps": "no step was taken",
+            "lr": "the steps had no length",
+            "lambda_cal": "nothing asked for a change",
         }
+        zero = next((name for name in reasons if getattr(self, name) == 0), None)
+        return f"{zero}=0: {reasons[zero]}" if zero else "the candidates were balanced already: the loss had no slope"
+
+
+def _diagnose(adaptation: Adaptation, moved: tuple[Tensor, Tensor]) -> dict[str, Diagnostic]:
+    """Return what calibration found and moved: the change of the context, and that of the candidates' text features."""
+    candidates, learnt = adaptation.candidates, adaptation.calibration
+    found: dict[str, Diagnostic] = {
+        "explored": int(candidates[adaptation.before.ranking[0]]),
+        "context_shift": float(moved[0].norm()),
+        "text_shift": float(moved[1].norm(dim=-1).mean()),
+    }
+    if adaptation.evidence is not None and adaptation.common is not None:
+        best_first = torch.searchsorted(candidates, adaptation.exploration.candidates).tolist()
+        relative = adaptation.common / adaptation.common.amax((1, 2), keepdim=True)
+        found |= {
+            "evidence_masks": len(adaptation.evidence.masks),
+            "evidence_reliability": tuple(adaptation.evidence.reliability[best_first].tolist()),
+            "common_mean": float(relative.mean()),
+            "common_area": float(effective_area(relative).mean()),
+        }
+    return found | {f"loss_{step}": loss for step, loss in enumerate(learnt.losses if learnt else ())}

@@ -154,5 +154,5 @@ class ZeroShot(Method):
     def __call__(self, episode: Episode) -> Prediction:
         """Answer one image from its plain view."""
         labels = episode.labels
-        text = labels.constant("zero_shot", lambda: labels.zero_shot_text.double())  # scores are summed in double
+        text = labels.remember("zero_shot", lambda: labels.zero_shot_text.double())  # scores are summed in double
         return predict_by_scores(episode, episode.z, text)

@@ -118,7 +118,7 @@ class StreamMethod(Method):
             check_minimum("horizon", horizon, 1)
         elif self.needs_horizon:
             raise ArgumentError(f"{self.name} needs the number of images of its stream; give horizon=")
-        labels.check_once(self, lambda: self.check_labels(labels))
+        labels.remember(("check", self), lambda: self.check_labels(labels))
         with torch.inference_mode(False), torch.no_grad():
             return StreamState(self.origin(labels, horizon), self.begin(labels, horizon))
 
@@ -197,7 +197,7 @@ def on_cpu(features: Float[Tensor, "*rows dim"]) -> Float[Tensor, "*rows dim"]:
 
 def text_on_cpu(labels: LabelSpace) -> Float[Tensor, "classes dim"]:
     """Return zero-shot's text features in float64 on the CPU: scores are summed in double."""
-    return labels.constant("stream", lambda: labels.zero_shot_text.double().cpu())
+    return labels.remember("stream", lambda: labels.zero_shot_text.double().cpu())
 
 
 def predict_by_sums(logits: Float[Tensor, " classes"], diagnostics: Mapping[str, Diagnostic]) -> Prediction:

@@ -126,7 +126,7 @@ class TPS(TuningOnConfident):
         if self.prototypes == "prompts":
             return labels.zero_shot_text
         key = ("tps", self.prototypes, self.descriptors)
-        return labels.constant(key, lambda: F.normalize(torch.stack(self._means(labels)).mean(0), dim=-1))
+        return labels.remember(key, lambda: F.normalize(torch.stack(self._means(labels)).mean(0), dim=-1))
 
     def _means(self, labels: LabelSpace) -> list[Float[Tensor, "classes dim"]]:
         means = []

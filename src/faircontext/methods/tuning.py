@@ -103,7 +103,8 @@ def tune_context(
     """
     backbone = labels.backbone
     pairs = list(zip(labels.prompts, labels.text, strict=True))
-    starts = [labels.initial_context(template) for template in range(len(pairs))]
+    learns = [labels.missing_context(template, "a method") is None for template in range(len(pairs))]
+    starts = [labels.start(template, "cl")[0] if learns[template] else None for template in range(len(pairs))]
     fixed = [text for (_, text), start in zip(pairs, starts, strict=True) if start is None]
     learnt = [prompts for (prompts, _), start in zip(pairs, starts, strict=True) if start is not None]
     contexts = [start.clone().requires_grad_() for start in starts if start is not None]
@@ -193,7 +194,7 @@ class PromptTuning(TuningOnConfident):
     @torch.inference_mode(False)  # tuning differentiates, also where the caller has switched that off
     def __call__(self, episode: Episode) -> Prediction:
         """Answer one image."""
-        episode.labels.check_once(self, lambda: self.check_labels(episode.labels))
+        episode.labels.remember(("check", self), lambda: self.check_labels(episode.labels))
         episode = self.view_set(episode)
         labels, scale = episode.labels, episode.backbone.logit_scale
         selected = select_views(episode, labels.zero_shot_text, self.rho)

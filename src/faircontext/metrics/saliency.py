@@ -16,8 +16,8 @@ from scipy.stats import rankdata, spearmanr
 from torch import Tensor
 
 from faircontext.errors import ArgumentError, check_choice, check_interval, check_minimum, check_type
-from faircontext.masks import Filling, occlude
 from faircontext.metrics.checks import check_arrays
+from faircontext.occlusion import Filling, occlude
 
 __all__ = [
     "TOLERANCE",

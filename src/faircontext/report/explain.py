@@ -18,8 +18,7 @@ from torch import Tensor
 from faircontext import __version__
 from faircontext.episode import Episode
 from faircontext.errors import ArgumentError, FeatureError, ImageError
-from faircontext.estimators import Evidence
-from faircontext.evidence import Proxy
+from faircontext.evidence import Evidence
 from faircontext.files import check_folder, check_outputs, to_json, writing
 from faircontext.imageio import MAX_PIXELS, DecodedImage
 from faircontext.methods import ZeroShot
@@ -48,9 +47,6 @@ __all__ = [
     "write_explanation",
     "write_page",
 ]
-
-_CONTROLS = {"image": "the picture itself", "mean": "the picture's mean colour"}
-"""What a pair is made alike on in place of its common evidence, by `FCL.proxy`; else a picture of that colour."""
 
 
 def is_reliable(reliability: float) -> bool:
@@ -133,7 +129,7 @@ def explain_in_words(explanation: Explanation) -> str:
         count = len(adaptation.candidates)
         sentences.append(f"Asked to choose among the {count} candidates alone, they voted for {names[first]}.")
     if adaptation.not_learnt is None:
-        sentences.append(_what_changed(adaptation, names, explanation.method.proxy))
+        sentences.append(_what_changed(adaptation, names))
     else:
         sentences.append(f"Nothing was learnt ({adaptation.not_learnt}).")
         if adaptation.prediction.index != first:  # CL-HP's initial tokens are new to the prompt, learnt or not
@@ -146,15 +142,13 @@ def explain_in_words(explanation: Explanation) -> str:
     return " ".join(sentences)
 
 
-def _what_changed(adaptation: Adaptation, names: Sequence[str], proxy: Proxy) -> str:
+def _what_changed(adaptation: Adaptation, names: Sequence[str]) -> str:
     """Say what calibration did to the prediction, in a sentence."""
     index, ranking = adaptation.prediction.index, adaptation.after.ranking
     position = int((adaptation.candidates == index).nonzero())
     before, after = float(adaptation.before.posterior[position]), float(adaptation.after.posterior[position])
     explored, rival = (names[int(adaptation.candidates[i])] for i in (adaptation.before.ranking[0], ranking[1]))
-    alike = f"{_CONTROLS.get(proxy, f'a {proxy} picture')} favours neither {names[index]} nor {rival}"
-    if proxy == "evidence":
-        alike = f"what the picture has of both {names[index]} and {rival} favours neither"
+    alike = f"what the picture has of both {names[index]} and {rival} favours neither"
     shared = f"The prompt was then adjusted so that {alike}"
     if explored != names[index]:
         return f"{shared}: this changed the answer from {explored} to {names[index]}."

@@ -125,7 +125,7 @@ def common_map(first: Map, second: Map) -> Map:
 
 
 def unique_map(own: Map, other: Map) -> Map:
-    """Return `S_i (1 - Q_ij)` of two stored maps, both scaled to [0, 1]; see `evidence.unique_evidence`."""
+    """Return `S_i (1 - Q_ij)` of two stored maps, both stretched to [0, 1]; see `unique_evidence`."""
     own = own.astype(np.float64)
     return _stretched(np.exp(own - own.max())) * (1.0 - _stretched(common_map(own, other)))
 

@@ -18,6 +18,7 @@ from faircontext.runs.experiment_options import ExperimentOptions
 from faircontext.runs.experiments import Experiment, ExperimentRun, missing, read_experiment, shared
 from faircontext.runs.groups import common_images
 from faircontext.runs.options import Say
+from faircontext.runs.records import row_name
 from faircontext.runs.results import Result, read_results
 from faircontext.runs.store import Run
 
@@ -130,7 +131,7 @@ def ablation_results(experiment: Experiment, runs_of: Mapping[str, Sequence[Run]
         runs_of: for each variant the runs that hold it, as it is asked now.
     """
     results = {
-        name: [one for run in runs_of[name] for one in read_results(run) if one.method == label and one.n]
+        name: [one for run in runs_of[name] for one in read_results(run) if one.method == row_name(label) and one.n]
         for name, label in experiment.labels.items()
     }
     reference = results[experiment.reference]

@@ -27,7 +27,7 @@ from faircontext.runs.options import Say
 from faircontext.runs.orders import choose, parse_shard
 from faircontext.runs.plan import Plan, plan_of
 from faircontext.runs.prepare import Item
-from faircontext.runs.records import Record, Row, split_methods
+from faircontext.runs.records import Record, Row, row_name, split_methods
 from faircontext.runs.runner import Engine, carry_out_in, describe_engine, engine_of
 from faircontext.runs.setup import Setup
 from faircontext.runs.shift_options import check_shift, facts_of_shift
@@ -259,7 +259,7 @@ def _name_of(inputs: Sequence[str]) -> str:
 def _export(options: ClassifyOptions, plan: Plan, folder: Path, warn: Say) -> Totals:
     """Count what a run holds, say it, and write files of answers from it."""
     run = Run(folder, {"config": plan.config})
-    asked = [*plan.setup.methods] if options.method == "all" else split_methods(options.method)
+    asked = [*plan.setup.methods] if options.method == "all" else [*map(row_name, split_methods(options.method))]
     setup = replace(plan.setup, methods={label: plan.setup.methods[label] for label in asked})
     totals = totals_of(setup, asked)
     files = options.csv or options.json or options.stored

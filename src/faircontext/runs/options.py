@@ -14,7 +14,7 @@ from faircontext.runs.backbone_options import BackboneOptions
 from faircontext.runs.multi_label import MultiLabelOptions
 from faircontext.runs.process_options import ProcessOptions
 from faircontext.runs.prompt_options import PromptOptions, digest_of_file
-from faircontext.runs.records import method_of, split_methods, variant_of, with_zero_shot
+from faircontext.runs.records import method_of, row_name, split_methods, variant_of, with_zero_shot
 from faircontext.runs.shift_options import ShiftOptions
 from faircontext.runs.stream_options import StreamOptions, check_one_process
 from faircontext.runs.unknown import UnknownOptions
@@ -108,12 +108,13 @@ class RunOptions(BackboneOptions):
 
         everything, checked = [*methods] == ["all"], self._check_methods(methods)
         created = {
-            label: create_method(method_of(label), preset=self.preset, backbone=backbone, **settings)
+            row_name(label): create_method(method_of(label), preset=self.preset, backbone=backbone, **settings)
             for label, settings in checked.items()
             if not everything or METHODS[method_of(label)].needs <= backbone.capabilities
         }
         recipe = replace(backbone.view_recipe(self.preset), **self._view_settings(), augmix=self.augmix)
-        return Model(backbone, created, recipe, context, self.preset, checked, everything)
+        given = {row_name(label): settings for label, settings in checked.items()}
+        return Model(backbone, created, recipe, context, self.preset, given, everything)
 
     def facts_of_weights(self) -> dict[str, Any]:
         """Return what records say of the choice of weights and of the context, where there was one."""
@@ -127,6 +128,10 @@ class RunOptions(BackboneOptions):
         if cut := next((label for label in methods if label.endswith("-") and not variant_of(label)), None):
             raise ArgumentError(f"invalid method {cut!r}: must be {cut[:-1]}, or {cut}SUFFIX for a variant of it")
         labels = [name for name in list_methods() if not is_stream(name)] if [*methods] == ["all"] else methods
+        if alike := next((label for label in labels if row_name(label) != label and row_name(label) in labels), None):
+            raise ArgumentError(
+                f"{alike} and {row_name(alike)} have the same name in rows; make one a variant: {alike}-SUFFIX"
+            )
         asked = {label: method_of(label) for label in labels}
         settings = self._settings(asked)
         for label, name in asked.items():

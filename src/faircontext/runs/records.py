@@ -25,6 +25,7 @@ __all__ = [
     "is_analysis",
     "method_of",
     "method_title",
+    "row_name",
     "shift_of",
     "split_methods",
     "to_numpy",
@@ -46,6 +47,8 @@ ANALYSES = frozenset(
 )
 """Names of `faircontext.analysis`, known here without importing it: tables need no model."""
 
+ROWS_AS: Mapping[str, str] = {"fcl_variants": "fcl"}
+"""Hidden methods, whose rows are those of the method that they extend: it had their settings in earlier versions."""
 
 METHOD_TITLES = {
     "zero_shot": "Zero-shot",
@@ -76,6 +79,12 @@ def method_of(label: str) -> str:
 def variant_of(label: str) -> str:
     """Return the variant of a label, `50` of `fcl-50`; empty for the method itself."""
     return label.partition("-")[2]
+
+
+def row_name(label: str) -> str:
+    """Return what rows call a method that is asked for: `fcl_variants-mean` is there the variant `mean` of `fcl`."""
+    name = method_of(label)
+    return ROWS_AS.get(name, name) + label[len(name) :]
 
 
 def split_methods(word: str) -> list[str]:

@@ -3,7 +3,7 @@
 import threading
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
@@ -100,7 +100,7 @@ class Service:
                 "summary": METHODS[name].summary,
                 "uses_views": METHODS[name].uses_views,
                 "default": name in split_methods(self.options.method),
-                "settings": method.settings(),
+                "settings": asdict(method),
             }
             for name, method in created.items()
         ]
@@ -209,7 +209,7 @@ class Service:
         model = options.on(self.model.backbone, methods, self.model.context)
         for label, method in model.methods.items() if form.settings else ():
             hints = get_type_hints(type(method))
-            for name, value in method.settings().items():
+            for name, value in asdict(method).items():
                 plain = getattr(type(method)(), name)
                 if isinstance(value, str) and value != plain and _takes_any_word(hints[name]):
                     raise ArgumentError(f"invalid {name} of {label}: must be chosen when the service is started")

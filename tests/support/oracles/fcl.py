@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from faircontext import FCL, Backbone, Episode
-from faircontext.masks import sample_masks
+from faircontext.evidence import sample_masks
 from oracles.exploration import explore
 
 

@@ -1,0 +1,188 @@
+"""Variants of FCL for studies: what the paper leaves open beyond FCL's own settings, controls, and what was tried."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import ClassVar, Literal
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from faircontext.backbones import Backbone
+from faircontext.backbones.prompts import Prompts
+from faircontext.calibrate import Calibration, Weigh, pair_weights
+from faircontext.episode import Episode
+from faircontext.errors import ArgumentError, check_choice, check_interval
+from faircontext.evidence import Evidence, Scaling
+from faircontext.labels import Start
+from faircontext.methods.base import register_method
+from faircontext.methods.fcl import FCL, Adaptation, Common, Learnable
+from faircontext.occlusion import Occluder, one_gamma
+from faircontext.types import Diagnostic
+
+__all__ = ["AUTO_BLOCK", "PAIR_WEIGHTS", "FCLVariants", "control_image"]
+
+AUTO_BLOCK = 32
+"""Masks that are added at once where their number follows from the reliability of the maps."""
+
+LEADERS = 3
+"""Candidates that every pair has one of, with `pairs="top3"`."""
+
+Proxy = Literal["evidence", "image", "mean", "grey", "black"]
+
+PAIR_WEIGHTS: Mapping[str, Weigh] = {
+    "paper": pair_weights,
+    "inverse": lambda posterior, pairs: (posterior[pairs[0]] - posterior[pairs[1]]).detach().abs(),
+    "uniform": lambda posterior, pairs: torch.ones_like(pair_weights(posterior, pairs)),
+}
+"""What `w_ij` may be: the paper's formula, what its text says, or 1."""
+
+
+@register_method("fcl_variants", "FCL with what studies vary: controls, pairs, their weights, occluders, CL-HP's start")
+@dataclass(frozen=True)
+class FCLVariants(FCL):
+    """FCL with further settings, whose defaults are FCL.
+
+    Attributes:
+        masks: N_m, or `"auto"`: blocks of `AUTO_BLOCK` masks until the maps of the two classes that the plain view
+            favours are as reliable as `reliability`, or `budget` masks have been used.
+        gamma: fraction of cells that a mask occludes, or a range from which each mask draws.
+        occluder: what occluded pixels become: `"black"`, `"mean"` or `"blur"`; with `"drop"` a vision transformer
+            leaves out the patches that a mask covers most, a fraction gamma of them.
+        budget: most masks with `masks="auto"`.
+        reliability: what `masks="auto"` aims at, see `Evidence.reliability`.
+        evidence_scaling: of the common-evidence maps: `"max"`, `"minmax"` or `"none"`.
+        proxy: what a pair is made alike on: the image weighted by its common evidence (`"evidence"`, the paper), or a
+            control that is the same for all pairs: the `"image"` itself, its `"mean"` colour, `"grey"` or `"black"`.
+        pair_weight: `"paper"`, `"inverse"` or `"uniform"`.
+        pairs: of candidates that are made alike: `"all"` (the paper), or `"top3"`, those with one of the three that
+            exploration puts first, 24 of 45 with ten candidates.
+        hp_base: CL-HP's base prompt: `"hard"` (without learnable tokens) or `"init"` (with the initial ones).
+        hp_init: CL-HP's initial tokens: `"copy"` of "a photo of a", or `"normal"` noise of standard deviation 0.02.
+    """
+
+    hidden: ClassVar[bool] = True
+
+    masks: int | Literal["auto"] = 400  # type: ignore[assignment]
+    gamma: float | tuple[float, float] = 0.5  # type: ignore[assignment]
+    occluder: Occluder = "black"
+    budget: int | None = None
+    reliability: float = 0.8
+    evidence_scaling: Scaling = "max"
+    proxy: Proxy = "evidence"
+    pair_weight: Literal["paper", "inverse", "uniform"] = "paper"
+    pairs: Literal["all", "top3"] = "all"
+    hp_base: Literal["hard", "init"] = "hard"
+    hp_init: Literal["copy", "normal"] = "copy"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_interval("reliability", self.reliability, 0.0, 1.0)
+        if self.occluder == "drop":
+            one_gamma(self.gamma)
+
+    def _check_masks(self, name: str = "masks") -> None:
+        if self.budget is not None:
+            super()._check_masks("budget")
+        if self.masks != "auto":
+            super()._check_masks(name)
+        elif self.budget is None:
+            raise ArgumentError('masks="auto" needs a budget, the most masks that an image may use: budget=400')
+
+    def check_backbone(self, backbone: Backbone) -> None:
+        """Raise `ArgumentError` where a backbone cannot run the method, or leave patches out where they are to be."""
+        super().check_backbone(backbone)
+        if self.occluder == "drop":
+            backbone.patches  # noqa: B018 (says so where it has none)
+
+    def adapt(self, episode: Episode, template: int = 0) -> Adaptation:
+        """Adapt as `FCL.adapt` does; diagnostics say besides how the vote changed for its old and its new winner."""
+        found = super().adapt(episode, template)
+        if found.calibration is None:
+            return found
+        before, after, votes = found.before, found.after, len(found.after.selected)
+        old, new = before.ranking[0], after.ranking[0]
+        moved: dict[str, Diagnostic] = {
+            "votes_old_before": int(before.votes[old]) / votes,
+            "votes_old_after": int(after.votes[old]) / votes,
+            "votes_new_before": int(before.votes[new]) / votes,
+            "posterior_old_before": float(before.posterior[old]),
+            "posterior_new_before": float(before.posterior[new]),
+            "entropy_before": float(before.entropies[before.selected].mean()),
+        }
+        prediction = replace(found.prediction, diagnostics={**found.prediction.diagnostics, **moved})
+        return replace(found, prediction=prediction)
+
+    def start(self, episode: Episode, template: int) -> Start:
+        """Return FCL's start, or that of CL-HP with other initial tokens, or with features of the prompt after them."""
+        tokens, placement, text = super().start(episode, template)
+        labels = episode.labels
+        if placement == "replace":
+            return tokens, placement, text
+        if self.hp_init == "normal":
+            noise = episode.stream("context").normal(0.0, 0.02, tuple(tokens.shape))
+            tokens = torch.from_numpy(noise).to(tokens)
+        if self.hp_base == "init" and self.hp_init == "copy":
+            text = labels.remember(("prepended", template), lambda: labels.prepend(template, tokens))
+        elif self.hp_base == "init":
+            text = labels.prepend(template, tokens)
+        return tokens, placement, text
+
+    def evidence(
+        self, episode: Episode, text: Float[Tensor, "candidates dim"], count: int = 0, occluder: Occluder = "black"
+    ) -> Evidence:
+        """Return the candidates' class evidence maps, see `FCL.evidence`, from as many masks as the settings ask."""
+        find = partial(super().evidence, episode, text, occluder=self.occluder if occluder == "black" else occluder)
+        if count or self.masks != "auto":
+            return find(count)
+        assert self.budget is not None
+        favoured = (text @ episode.z).sort(descending=True, stable=True).indices[:2]
+        for block in range(AUTO_BLOCK, self.budget, AUTO_BLOCK):
+            evidence = find(block)
+            if bool((evidence.reliability[favoured] >= self.reliability).all()):
+                return evidence
+        return find(self.budget)
+
+    def choose_pairs(self, ranking: Int[Tensor, " candidates"]) -> Int[Tensor, "2 pairs"]:
+        """Return all pairs, or those that a leader is in: with L leaders (K - L) (K - L - 1) / 2 fewer."""
+        pairs = super().choose_pairs(ranking)
+        return pairs if self.pairs == "all" else pairs[:, torch.isin(pairs, ranking[:LEADERS]).any(0)]
+
+    def common(
+        self,
+        episode: Episode,
+        text: Float[Tensor, "candidates dim"],
+        pairs: Int[Tensor, "2 pairs"],
+        scale: Scaling = "max",
+    ) -> Common:
+        """Return what pairs are made alike on: their common evidence, scaled by the setting, or a control."""
+        if self.proxy == "evidence":
+            return super().common(episode, text, pairs, self.evidence_scaling if scale == "max" else scale)
+        image = control_image(episode.x, self.proxy)
+        features = episode.remember(("control", self.proxy), lambda: episode.backbone.encode_image(image[None]))
+        return Common(features.expand(pairs.shape[1], -1), pairs)
+
+    def learn(
+        self, episode: Episode, prompts: Prompts, start: Learnable, common: Common, weigh: Weigh = pair_weights
+    ) -> Calibration:
+        """Learn a context with the pairs' weights of the settings, and the reference that belongs to the start."""
+        context, placement, reference = start
+        weigh = PAIR_WEIGHTS[self.pair_weight] if weigh is pair_weights else weigh
+        reference = reference if self.hp_base == "hard" else None
+        return super().learn(episode, prompts, (context, placement, reference), common, weigh)
+
+
+def control_image(image: Float[Tensor, "3 height width"], proxy: Proxy) -> Float[Tensor, "3 height width"]:
+    """Return an image that takes the place of common evidence, to tell what localisation contributes.
+
+    Args:
+        image: values in [0, 1].
+        proxy: `"image"` (all of it), `"mean"` (its mean colour everywhere), `"grey"` (one half) or `"black"`.
+    """
+    check_choice("proxy", proxy, ("image", "mean", "grey", "black"))
+    if proxy == "image":
+        return image
+    if proxy == "mean":
+        return image.mean((1, 2), keepdim=True).expand_as(image)
+    return torch.full_like(image, 0.5 if proxy == "grey" else 0.0)
