@@ -14,7 +14,7 @@ from pathlib import Path
 
 from faircontext.metrics.calibration import expected_calibration_error
 from faircontext.metrics.stats import Accuracy, holm
-from faircontext.report.tables import pooled_comparison
+from faircontext.report.accuracy_tables import pooled_comparison
 from faircontext.runs.groups import group_runs
 from faircontext.runs.results import Result
 from faircontext.runs.store import Run, load_runs

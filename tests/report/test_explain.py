@@ -11,9 +11,7 @@ from PIL import Image
 
 from faircontext import FCL, Episode, ZeroShot
 from faircontext.explore import normalised_entropy
-from faircontext.report.demo import evidence_row
-from faircontext.report.explain import SCHEMA_VERSION, write_explanation
-from faircontext.report.explanation import Explanation, explain_in_words
+from faircontext.report.explain import SCHEMA_VERSION, Explanation, evidence_row, explain_in_words, write_explanation
 from faircontext.report.pictures import overlay, overlay_weights, strongest
 from helpers import read_arrays
 

@@ -1,12 +1,13 @@
-import io
+from pathlib import Path
 
 import numpy as np
 import pytest
 from matplotlib import colormaps
 from PIL import Image
 
-from faircontext.report.demo import EvidenceRow, Panel, evidence_figure
+from faircontext.report.evidence_figures import EvidenceRow, Panel, evidence_figure
 from faircontext.report.pictures import overlay, overlay_weights, strongest
+from faircontext.report.style import save_figure
 
 
 @pytest.fixture
@@ -87,16 +88,16 @@ def test_shares_are_always_on_the_scale_from_0_to_1(image: np.ndarray) -> None:
         assert np.abs(pixels - expected).max() <= 1
 
 
-def test_a_figure_shows_each_row_with_its_scores_votes_and_maps(image: np.ndarray) -> None:
+def test_a_figure_shows_each_row_with_its_scores_votes_and_maps(image: np.ndarray, tmp_path: Path) -> None:
     rows = [row(image, ["cat", "dog", "a name that is much too long to be shown"], 3), row(image, ["cat"], 0)]
     figure = evidence_figure("a title", rows)
     first = figure.axes[:5]
     assert [bar.get_width() for bar in first[1].containers[0]] == pytest.approx([0.6, 0.35, 0.1])
     assert [bar.get_width() for bar in first[1].containers[1]] == pytest.approx([0.1, 0.35, 0.6])
     assert [text.get_text() for text in first[1].texts] == ["3 → 2 votes"]
-    assert [label.get_text() for label in first[1].get_yticklabels()] == ["cat", "dog", "a name that is much t…"]
+    assert [label.get_text() for label in first[1].get_yticklabels()] == ["cat", "dog", "a name that is much…"]
     assert [axis.get_title() for axis in first[2:]] == ["a map"] * 3
     assert not any(axis.images for axis in figure.axes[7:])
-    file = io.BytesIO()
-    figure.savefig(file, format="png")
-    assert Image.open(file).size[0] > 1000
+    save_figure(figure, tmp_path / "figure.png")
+    with Image.open(tmp_path / "figure.png") as picture:
+        assert picture.size[0] > 1000

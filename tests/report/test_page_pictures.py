@@ -18,7 +18,7 @@ from test_page import data_of
 from faircontext.cli import main
 from faircontext.datasets.places import Place
 from faircontext.report.page import build_page
-from faircontext.report.page_pictures import image_place
+from faircontext.report.pictures import image_place
 from faircontext.runs.groups import find_runs
 from faircontext.runs.store import load_run
 from faircontext.sources import ArrayRow, Cell, Member, Remote

@@ -7,11 +7,12 @@ import pytest
 
 from faircontext.cli import main
 from faircontext.metrics.selective import aurc, aurc_draws
+from faircontext.report.accuracy_figures import draw_risk_coverage, pooled_selective
+from faircontext.report.benchmarks import METRICS
 from faircontext.report.figures import load_groups
 from faircontext.report.page import build_page
-from faircontext.report.selective_figures import draw_risk_coverage, pooled_selective
-from faircontext.report.style import FigureResult, styled
-from faircontext.report.table_metrics import METRICS
+from faircontext.report.render import MissingError
+from faircontext.report.style import styled
 from faircontext.runs.groups import RunGroup, RunSettings, find_runs
 from faircontext.runs.sidecars import Sidecars
 from made_runs import write_run
@@ -36,7 +37,6 @@ def group(tmp_path: Path) -> RunGroup:
 def test_a_figure_has_the_curve_and_its_area(group: RunGroup) -> None:
     with styled():
         result = draw_risk_coverage(group, Sidecars())
-    assert isinstance(result, FigureResult)
     rows = [row for row in result.data if row["method"] == "fcl"]
     assert [row["coverage"] for row in rows] == pytest.approx(np.arange(1, 11) / 10)
     assert [row["threshold"] for row in rows] == SURE
@@ -77,7 +77,8 @@ def test_equal_confidences_have_the_error_rate_as_their_area(tmp_path: Path) -> 
 
 def test_without_confidences_there_is_no_curve(tmp_path: Path) -> None:
     group = RunGroup(RunSettings("", "", "", "", "", 0), ())
-    assert "needs runs with confidences" in str(draw_risk_coverage(group, Sidecars()))
+    with pytest.raises(MissingError, match="needs runs with confidences"):
+        draw_risk_coverage(group, Sidecars())
     assert pooled_selective([]) is None
     write_run(tmp_path / "c", "c", {"fcl": [0]}, images=4)
     (other,), _ = load_groups([tmp_path])

@@ -14,14 +14,20 @@ from scipy.stats import binomtest
 from faircontext import FairContextError
 from faircontext.cli import main
 from faircontext.metrics import difference_over_orders, means_by_part, paired_bootstrap
-from faircontext.report.csv_tables import write_tables
+from faircontext.report.accuracy_figures import draw_positions, position_curve
+from faircontext.report.axis_tables import stream_tables
+from faircontext.report.benchmarks import SETS, StreamBlock, stream_blocks
 from faircontext.report.page import build_page
-from faircontext.report.paper import SETS, list_reported, read_reported
-from faircontext.report.published import ONLINE, compare_with_published, published_accuracies, published_table
-from faircontext.report.render import Table
-from faircontext.report.stream_figures import draw_positions, position_curve
-from faircontext.report.stream_tables import StreamBlock, stream_blocks, stream_tables
-from faircontext.report.style import FigureResult
+from faircontext.report.reference import (
+    ONLINE,
+    compare_with_published,
+    list_reported,
+    published_accuracies,
+    published_table,
+    read_reported,
+)
+from faircontext.report.render import MissingError, Table
+from faircontext.report.tables import write_tables
 from faircontext.runs.evaluate import describe_result
 from faircontext.runs.groups import find_runs, group_runs
 from faircontext.runs.orders import arrange
@@ -229,7 +235,6 @@ def test_settings_that_authors_chose_are_marked_wherever_a_number_is(tmp_path: P
     html = build_page(runs, 0).html
     assert f"† {TUNED}: TDA on DTD." in html
     figure = draw_positions(join_orders(group_runs(runs))[0], Sidecars())
-    assert isinstance(figure, FigureResult)
     assert figure.warnings == (f"† {TUNED}: TDA on DTD.",)
     assert TUNED not in build_page(find_runs([orders(tmp_path / "x", "dtd", TDA[:2])]), 0).html
 
@@ -346,7 +351,6 @@ def test_published_numbers_stand_beside_measured_ones(tmp_path: Path, capsys: py
         ("TDA", "dtd", "DPE-T2", 0.474)
     ]
     table = published_table(block_of(tmp_path))
-    assert isinstance(table, Table)
     (row,) = shown(table)
     assert (row["Published"], row["Tuned per set"], row["Prompts"]) == ("47.40", "yes", "templates")
     assert row["Difference [95%]"].startswith("+22.60 [")
@@ -354,7 +358,8 @@ def test_published_numbers_stand_beside_measured_ones(tmp_path: Path, capsys: py
     assert main(["tables", str(tmp_path), "--compare", "paper", "--format", "md"]) == 0
     assert "and published: ViT-B-16" in capsys.readouterr().out
     orders(tmp_path / "other", "mine")
-    assert "is known as published" in str(published_table(block_of(tmp_path / "other")))
+    with pytest.raises(MissingError, match="is known as published"):
+        published_table(block_of(tmp_path / "other"))
 
 
 @given(st.lists(st.lists(st.booleans(), min_size=6, max_size=6), min_size=2, max_size=4))
@@ -392,7 +397,6 @@ def test_a_set_that_forbids_a_curve_is_left_out_of_it_alone_and_said(tmp_path: P
         write_stream(tmp_path, "eurosat", {"zero_shot": range(10), "tda": range(12)}, order)
         write_stream(tmp_path, "food101", {"tda": range(12)}, order)  # zero-shot's rows are lost
     figure = draw_positions(join_orders(group_runs(find_runs([tmp_path])))[0], Sidecars())
-    assert isinstance(figure, FigureResult)
     assert figure.warnings == (
         "TDA without Food101, where no image has zero-shot's answer",
         "DMN-ZS without EuroSAT, which has no answers of it",
@@ -405,9 +409,8 @@ def test_a_set_that_forbids_a_curve_is_left_out_of_it_alone_and_said(tmp_path: P
 def test_without_an_order_of_all_sets_a_method_is_not_drawn_and_said(tmp_path: Path) -> None:
     for order, name in enumerate(("dtd", "eurosat")):
         write_stream(tmp_path, name, {"zero_shot": range(10), "tda": range(12)}, order)
-    said = draw_positions(join_orders(group_runs(find_runs([tmp_path])))[0], Sidecars())
-    assert isinstance(said, str)
-    assert said.endswith("--root DATA (here TDA not drawn, as no order is of all data sets)")
+    with pytest.raises(MissingError, match=r"--root DATA \(here TDA not drawn, as no order is of all data sets\)$"):
+        draw_positions(join_orders(group_runs(find_runs([tmp_path])))[0], Sidecars())
 
 
 @pytest.mark.parametrize(("images", "bands"), [(18, 0), (20, 2)])
@@ -415,7 +418,6 @@ def test_a_band_is_drawn_where_its_parts_have_ten_images(images: int, bands: int
     for order in range(2):
         write_stream(tmp_path, "dtd", {"zero_shot": range(5), "tda": range(9)}, order, images=images)
     figure = draw_positions(join_orders(group_runs(find_runs([tmp_path])))[0], Sidecars())
-    assert isinstance(figure, FigureResult)
     assert sum(len(axis.collections) for axis in figure.figure.axes) == bands
     said = () if bands else ("TDA without bands, as a part has fewer than 10 images",)
     assert figure.warnings == said

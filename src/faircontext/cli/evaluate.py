@@ -130,8 +130,8 @@ def reproduce(arguments: Sequence[str]) -> int:
     options = parse_options(Reproduce, arguments, "reproduce")
     if options.name == "list":
         return _list_experiments(paper=True)
-    from faircontext.report.csv_tables import write_tables
     from faircontext.report.figures import draw_from
+    from faircontext.report.tables import write_tables
     from faircontext.runs import reproduce as runs
     from faircontext.runs.groups import find_runs
 

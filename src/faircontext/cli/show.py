@@ -47,7 +47,7 @@ def tables(arguments: Sequence[str]) -> int:
         what = held.get(options.style, "--compare paper is of top-1 accuracy")
         raise ArgumentError(f"--metric {options.metric} is not possible: {what}; leave --metric out")
     from faircontext.files import check_outputs, write_whole
-    from faircontext.report.csv_tables import write_tables
+    from faircontext.report.tables import write_tables
     from faircontext.runs.groups import find_runs
 
     runs = find_runs(options.runs)

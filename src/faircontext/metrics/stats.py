@@ -122,6 +122,11 @@ class Accuracy:
         """Its 95% Wilson interval."""
         return wilson_interval(self.correct, self.n)
 
+    @property
+    def estimate(self) -> Interval:
+        """The proportion with its interval."""
+        return Interval(self.value, *self.interval)
+
     def __str__(self) -> str:
         low, high = self.interval
         return f"{100 * self.value:.1f}% (n = {self.n}, 95% interval {100 * low:.1f} to {100 * high:.1f})"

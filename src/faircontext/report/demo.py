@@ -1,17 +1,14 @@
-"""FCL on sample photos of scikit-image, plain and corrupted, and the figure of what it saw before and after."""
+"""FCL on sample photos of scikit-image, plain and corrupted, with a figure of the evidence in each."""
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from importlib.util import find_spec
+from operator import itemgetter
 from pathlib import Path
 
 import numpy as np
 import PIL.Image
 import PIL.ImageFilter
-from jaxtyping import Float, Shaped, UInt8
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
 from faircontext.backbones import create_backbone
 from faircontext.episode import Episode
@@ -19,16 +16,15 @@ from faircontext.errors import ArgumentError, FairContextError, reason_of
 from faircontext.imageio import load_image
 from faircontext.labels import LabelSpace
 from faircontext.methods import FCL, ZeroShot, create_method
-from faircontext.methods.fcl import Adaptation
 from faircontext.metrics.scores import Comparison
-from faircontext.report.explain import common_pixels, image_pixels, map_pixels
-from faircontext.report.explanation import is_reliable
-from faircontext.report.pictures import strongest
-from faircontext.report.style import BLUE, name_within
+from faircontext.report.evidence_figures import evidence_figure
+from faircontext.report.explain import evidence_row
+from faircontext.report.render import Field, Table, to_terminal
+from faircontext.report.style import save_figure, styled
 from faircontext.system import keep_freed_memory
 from faircontext.types import Image
 
-__all__ = ["LABELS", "PHOTOS", "EvidenceRow", "Panel", "evidence_figure", "evidence_row", "run_demo", "sample_photos"]
+__all__ = ["LABELS", "PHOTOS", "run_demo", "sample_photos"]
 
 PHOTOS = {
     "astronaut.png": "astronaut",
@@ -44,126 +40,6 @@ LABELS = (
     *("dog", "tiger", "fox", "rabbit", "horse", "doctor", "firefighter", "diver", "bowl of soup", "teapot", "cake"),
     *("lighthouse", "crane", "fireworks", "airplane", "bicycle", "car", "train", "sailboat", "guitar"),
 )
-
-_CAPTION = (
-    "Evidence of a class: orange where hiding the image costs the class more than elsewhere, blue where less, on one\n"
-    "scale a row; outlined at half of the strongest, pale below two standard errors. Repeats: expected correlation\n"
-    "with the map of other masks. Common evidence, where both classes are made alike: its weight, from 0 (dark) to 1."
-)
-
-
-@dataclass(frozen=True)
-class Panel:
-    """A map over an image, see `overlay`, with a title above and a caption below it."""
-
-    title: str
-    pixels: UInt8[np.ndarray, "height width 3"]
-    caption: str = ""
-
-
-@dataclass(frozen=True)
-class EvidenceRow:
-    """One row of an evidence figure: what FCL saw in one image and what it made of it.
-
-    Attributes:
-        title: what the image is.
-        image: values in [0, 1].
-        names: candidate names, best first.
-        before: posterior of the candidates at the base context.
-        after: posterior of the candidates at the learnt context.
-        votes: votes of the selected views before and after, per candidate.
-        panels: the maps.
-    """
-
-    title: str
-    image: Float[np.ndarray, "height width 3"]
-    names: Sequence[str]
-    before: Float[np.ndarray, " candidates"]
-    after: Float[np.ndarray, " candidates"]
-    votes: Sequence[tuple[int, int]]
-    panels: Sequence[Panel]
-
-
-def evidence_figure(title: str, rows: Sequence[EvidenceRow]) -> Figure:
-    """Draw one row per image: the image, scores before and after, and its maps."""
-    overlays = max(len(row.panels) for row in rows)
-    figure = Figure(figsize=(4.6 + 2.6 * (1 + overlays), 2.9 * len(rows) + 0.9), layout="constrained")
-    figure.suptitle(title, fontsize=13, fontweight="bold", x=0.01, ha="left")
-    figure.supxlabel(_CAPTION, fontsize=9, x=0.01, ha="left", color="#444444")
-    grid = figure.subplots(len(rows), 2 + overlays, squeeze=False, width_ratios=[1, 1.5] + [1] * overlays)
-    for row, axes in zip(rows, grid, strict=True):
-        _draw_image(axes[0], row.image)
-        axes[0].set_title(row.title, fontsize=10)
-        _draw_candidates(axes[1], row)
-        for panel, axis in zip(row.panels, axes[2:], strict=False):
-            _draw_image(axis, panel.pixels)
-            axis.set_title(panel.title, fontsize=10)
-            caption = {"fontsize": 8, "color": "#444444", "ha": "center", "va": "top"}
-            axis.text(0.5, -0.03, panel.caption, transform=axis.transAxes, **caption)
-        for axis in axes[2 + len(row.panels) :]:
-            axis.set_axis_off()
-    grid[0][1].set_title("mean posterior of the selected views", fontsize=10)
-    grid[0][1].legend(loc="lower right", fontsize=8, frameon=False)
-    return figure
-
-
-def _draw_candidates(axis: Axes, row: EvidenceRow) -> None:
-    """Draw the candidates' posteriors before and after as bars, best on top, with their votes at the end."""
-    shown = min(5, len(row.names))
-    rows, before, after = np.arange(shown), row.before[:shown], row.after[:shown]
-    axis.barh(rows - 0.2, before, 0.38, color="#9aa0a6", label="before (base context)")
-    axis.barh(rows + 0.2, after, 0.38, color=BLUE, label="after (learnt context)")
-    for index, (old, new) in enumerate(row.votes[:shown]):
-        if old or new:
-            text = f"{new} votes" if old == new else f"{old} → {new} votes"
-            axis.text(float(max(before[index], after[index])) + 0.015, index, text, va="center", fontsize=8)
-    axis.set_yticks(rows, [name_within(name, 22) for name in row.names[:shown]], fontsize=9)
-    axis.set_xlim(0, 1.35 * float(max(before.max(), after.max())))
-    axis.set_ylim(max(shown, 3) - 0.4, -0.6)
-    axis.spines[["top", "right"]].set_visible(False)
-    axis.tick_params(axis="x", labelsize=8)
-
-
-def _draw_image(axis: Axes, image: Shaped[np.ndarray, "height width 3"]) -> None:
-    axis.imshow(image)
-    axis.set_axis_off()
-
-
-def evidence_row(title: str, episode: Episode, adaptation: Adaptation) -> EvidenceRow:
-    """Return a figure's row for one image: scores of the candidates, and the evidence of the two best of them.
-
-    Args:
-        title: what the image is.
-        episode: the image.
-        adaptation: FCL's run on it, see `FCL.adapt`.
-    """
-    before, after, order = adaptation.before, adaptation.after, adaptation.after.ranking
-    names = [episode.labels.names[index] for index in adaptation.candidates[order].tolist()]
-    return EvidenceRow(
-        title if adaptation.not_learnt is None else f"{title}\n(nothing was learnt)",
-        image_pixels(episode),
-        names,
-        before.posterior[order].cpu().numpy(),
-        after.posterior[order].cpu().numpy(),
-        list(zip(before.votes[order].tolist(), after.votes[order].tolist(), strict=True)),
-        _panels(episode, adaptation, names),
-    )
-
-
-def _panels(episode: Episode, adaptation: Adaptation, names: Sequence[str]) -> list[Panel]:
-    """Return the maps of the two best candidates, of one against the other, and of what they share."""
-    evidence, best = adaptation.evidence, adaptation.after.ranking[:2].tolist()
-    if evidence is None:
-        return []
-    contrast = evidence.contrast(*best)
-    limit = strongest(*evidence.maps[best].cpu().numpy(), contrast.maps[0].cpu().numpy())
-    pixels = [*map_pixels(episode, evidence, best, limit), *map_pixels(episode, contrast, [0], limit)]
-    repeats = [*evidence.reliability[best].tolist(), float(contrast.reliability)]
-    titles = [f"evidence: {names[0]}", f"evidence: {names[1]}", f"{names[0]} rather\nthan {names[1]}"]
-    captions = [f"repeats {value:.2f}{'' if is_reliable(value) else ': says little'}" for value in repeats]
-    captions[0] += f"; strongest {limit:.2g} nats"
-    panels = [Panel(*panel) for panel in zip(titles, pixels, captions, strict=True)]
-    return [*panels, Panel("common evidence of both", common_pixels(episode, adaptation))]
 
 
 def _variants(image: Image, seed: int) -> dict[str, Image]:
@@ -216,13 +92,14 @@ def run_demo(out: Path, backbone_name: str, masks: int, seed: int) -> None:
             name = LABELS[prediction.index]
             print(f"zero-shot {first}, FCL {name} ({seconds} s)", flush=True)
             correct.append((name == truth, first == truth))
-            shown = [f"[{'green' if one == truth else 'red'}]{one}" for one in (first, name)]
+            shown = [f"{one}{'' if one == truth else ' (wrong)'}" for one in (first, name)]
             votes = 0 if prediction.votes is None else int(prediction.votes[prediction.index])
             cells.append([truth, variant, *shown, f"{votes}", f"{prediction.confidence:.2f}", seconds])
             drawn.append(evidence_row(f"{variant}: {name}", episode, adaptation))
         pictures.append(out / f"{path.stem}.png")
-        figure = evidence_figure(f"{truth.capitalize()}: what FCL answered, and on what evidence", drawn)
-        figure.savefig(pictures[-1], dpi=110)
+        with styled():
+            figure = evidence_figure(f"{truth.capitalize()}: what FCL answered, and on what evidence", drawn)
+            save_figure(figure, pictures[-1])
     _print_results(cells, correct, pictures)
 
 
@@ -238,13 +115,9 @@ def sample_photos() -> dict[Path, str]:
 def _print_results(
     cells: Sequence[Sequence[str]], correct: Sequence[tuple[bool, bool]], pictures: Sequence[Path]
 ) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table("photo", "variant", "zero-shot", "FCL", "votes", "prob.", "seconds")
-    for row in cells:
-        table.add_row(*row)
-    Console().print(table)
+    headings = ("photo", "variant", "zero-shot", "FCL", "votes", "prob.", "seconds")
+    fields = [Field(heading, "", itemgetter(index)) for index, heading in enumerate(headings)]
+    print(to_terminal(Table.of("", fields, cells, text_columns=4)), end="")
     comparison = Comparison.of(*(np.array(side) for side in zip(*correct, strict=True)))
     print(f"zero-shot  {comparison.reference}\nfcl        {comparison.accuracy}")
     print(f"paired: exact McNemar p = {comparison.p_value:.3g}; a few photos show the tool, not its gain")

@@ -3,26 +3,39 @@
 import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Shaped
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
 from faircontext.errors import counted
 from faircontext.metrics.bootstrap import bootstrap_mean, bootstrap_means, clustered_correlation
 from faircontext.metrics.scores import COMPOSED_WEIGHT, reconstruction_bound
 from faircontext.metrics.stats import Interval
 from faircontext.report import style
-from faircontext.report.paper import dataset_title, read_reported
+from faircontext.report.benchmarks import dataset_title
 from faircontext.report.pictures import StoredImage, choose_stored, common_map, draw_evidence, resized, unique_map
+from faircontext.report.reference import read_reported
+from faircontext.report.render import MissingError
 from faircontext.report.style import BLACK, BLUE, COLUMN, GREY, PAGE, VERMILION, FigureResult, interval_columns
 from faircontext.runs.analyses import read_analysis
 from faircontext.runs.groups import RunGroup
 from faircontext.runs.records import AnalysisRow
 from faircontext.runs.sidecars import Sidecars
 
-__all__ = ["draw_decomposition", "draw_ecec", "draw_entropy", "draw_gallery", "draw_scores"]
+__all__ = [
+    "EvidenceRow",
+    "Panel",
+    "draw_decomposition",
+    "draw_ecec",
+    "draw_entropy",
+    "draw_gallery",
+    "draw_scores",
+    "evidence_figure",
+]
 
 RESAMPLES = 400
 """The paper's."""
@@ -30,17 +43,16 @@ RESAMPLES = 400
 _OUTCOMES = {"right": BLUE, "wrong": VERMILION}
 
 
-def _needs(analysis: str) -> str:
-    return (
-        f"needs runs of the analysis {analysis}: faircontext analyze {analysis} --datasets NAMES --root DATA --out RUNS"
-    )
+def _needs(analysis: str) -> MissingError:
+    command = f"faircontext analyze {analysis} --datasets NAMES --root DATA --out RUNS"
+    return MissingError(f"needs runs of the analysis {analysis}: {command}")
 
 
 def _left_out(count: int, noun: str, what: str) -> tuple[str, ...]:
     return (f"{counted(count, noun)} without {what} {'is' if count == 1 else 'are'} left out",) if count else ()
 
 
-def draw_ecec(group: RunGroup, _: Sidecars) -> FigureResult | str:
+def draw_ecec(group: RunGroup, _: Sidecars) -> FigureResult:
     """Draw, for each data set and all together, the mean ECEC of correct and of incorrect zero-shot predictions.
 
     The paper's caption has 95% intervals, and Gaussian densities "with 400 bootstrap resamples": drawn here are the
@@ -49,7 +61,7 @@ def draw_ecec(group: RunGroup, _: Sidecars) -> FigureResult | str:
     measured = read_analysis(group.runs, "evidence", lambda row: float(row.diagnostics["ecec"]))
     finite = [(row, value) for row, value in measured if np.isfinite(value)]
     if not finite:
-        return _needs("evidence")
+        raise _needs("evidence")
     values: dict[str, dict[str, list[float]]] = {}
     for row, value in finite:
         for name in (row.dataset, "all sets"):
@@ -107,14 +119,14 @@ def _read_views(row: AnalysisRow) -> Float[np.ndarray, "views 3"]:
     return np.array(list(zip(*columns, strict=True)), np.float64).reshape(-1, 3)
 
 
-def draw_entropy(group: RunGroup, _: Sidecars) -> FigureResult | str:
+def draw_entropy(group: RunGroup, _: Sidecars) -> FigureResult:
     """Draw a point per view, the means of equally many views from low to high entropy, and the correlations."""
     measured = read_analysis(group.runs, "entropy", _read_views)
     points = [np.column_stack([np.full(len(views), image), views]) for image, (_, views) in enumerate(measured)]
     table = np.concatenate(points) if points else np.zeros((0, 4))
     finite = table[np.isfinite(table).all(1)]
     if not len(finite):
-        return _needs("entropy")
+        raise _needs("entropy")
     images, entropy, euec = finite[:, 0].astype(np.int64), finite[:, 2], finite[:, 3]
     correlations = [
         f"{kind.capitalize()} {_describe(clustered_correlation(entropy, euec, images, kind, resamples=RESAMPLES))}"
@@ -163,12 +175,12 @@ _PARTS = {
 """What each cosine is of, in the figure's data and at its axis."""
 
 
-def draw_decomposition(group: RunGroup, _: Sidecars) -> FigureResult | str:
+def draw_decomposition(group: RunGroup, _: Sidecars) -> FigureResult:
     """Draw the mean of each cosine with its interval, the paper's beside, and the bound of the composed one."""
     rows = read_analysis(group.runs, "decomposition", lambda row: [float(row.diagnostics[name]) for name in _PARTS])
     finite = np.array([cosines for _, cosines in rows if np.isfinite(cosines).all()])
     if not len(finite):
-        return _needs("decomposition")
+        raise _needs("decomposition")
     reported = [float(row["cosine_to_z"]) for row in read_reported("decomposition")]
     measured = [bootstrap_mean(column, resamples=999) for column in finite.T]
     means = [float(np.clip(interval.value, -1, 1)) for interval in measured]
@@ -201,7 +213,97 @@ def _columns(row: AnalysisRow) -> dict[str, Any]:
     return {"dataset": row.dataset, "path": row.path, "label": row.label, "label_name": row.name(row.label)}
 
 
-_SHOWN, _LETTERS = 10, 21
+_SHOWN, _FEW, _LETTERS = 10, 5, 21
+
+
+@dataclass(frozen=True)
+class Panel:
+    """An image or a map over it, see `overlay`, with a title above and a caption below."""
+
+    title: str
+    pixels: Shaped[np.ndarray, "height width 3"]
+    caption: str = ""
+
+
+@dataclass(frozen=True)
+class EvidenceRow:
+    """One row of an evidence figure: what FCL saw in one image and what it made of it.
+
+    Attributes:
+        title: what the image is.
+        image: values in [0, 1].
+        names: candidate names, best first.
+        before: posterior of the candidates at the base context.
+        after: posterior of the candidates at the learnt context.
+        votes: votes of the selected views before and after, per candidate.
+        panels: the maps.
+    """
+
+    title: str
+    image: Float[np.ndarray, "height width 3"]
+    names: Sequence[str]
+    before: Float[np.ndarray, " candidates"]
+    after: Float[np.ndarray, " candidates"]
+    votes: Sequence[tuple[int, int]]
+    panels: Sequence[Panel]
+
+
+_CAPTION = (
+    "Evidence of a class: orange where hiding the image costs the class more than elsewhere, blue where less, on one\n"
+    "scale a row; outlined at half of the strongest, pale below two standard errors. Repeats: expected correlation\n"
+    "with the map of other masks. Common evidence, where both classes are made alike: its weight, from 0 (dark) to 1."
+)
+
+
+def evidence_figure(title: str, rows: Sequence[EvidenceRow]) -> Figure:
+    """Draw one row per image: the image, scores before and after, and its maps."""
+    overlays = max(len(row.panels) for row in rows)
+    figure = style.new_figure(1.6 * PAGE, 1.15 + 1.75 * len(rows), title, "")  # for a screen: six panels in a row
+    grid = figure.subplots(len(rows), 2 + overlays, squeeze=False, width_ratios=[1, 1.15] + [1] * overlays)
+    for row, axes in zip(rows, grid, strict=True):
+        _show_panels([axes[0], *axes[2:]], [Panel(row.title, row.image), *row.panels])
+        _draw_candidates(axes[1], row)
+    grid[0][1].set_title("mean posterior of the selected views", fontsize=7)
+    figure.legend(*grid[0][1].get_legend_handles_labels(), loc="outside upper right", ncols=2, frameon=False)
+    _explain(figure, _CAPTION)
+    return figure
+
+
+def _explain(figure: Figure, text: str) -> None:
+    figure.supxlabel(text, fontsize=7, color=GREY, x=0.01, ha="left")
+
+
+def _show_panels(axes: Sequence[Axes], panels: Sequence[Panel]) -> None:
+    """Show each picture on an axis of its own, and nothing on those that are left."""
+    for axis in axes:
+        axis.set_axis_off()
+    for axis, panel in zip(axes, panels, strict=False):
+        axis.imshow(panel.pixels)
+        axis.set_title(panel.title, fontsize=7)
+        if panel.caption:
+            place = axis.transAxes
+            axis.text(0.5, -0.03, panel.caption, fontsize=6, color=GREY, ha="center", va="top", transform=place)
+
+
+def _draw_candidates(axis: Axes, row: EvidenceRow) -> None:
+    """Draw the candidates' posteriors before and after as bars, best on top, with their votes at the end."""
+    before, after = row.before[:_FEW], row.after[:_FEW]
+    rows = np.arange(len(before))
+    axis.barh(rows - 0.2, before, 0.38, color="#b8b8b8", label="before (base context)")
+    axis.barh(rows + 0.2, after, 0.38, color=BLUE, label="after (learnt context)")
+    for index, (old, new) in enumerate(row.votes[:_FEW]):
+        if old or new:
+            text = f"{new} votes" if old == new else f"{old} → {new} votes"
+            axis.text(float(max(before[index], after[index])) + 0.015, index, text, va="center", fontsize=6)
+    axis.set_xlim(0, 1.35 * float(max(before.max(), after.max())))
+    _name_bars(axis, row.names[:_FEW], 3)
+
+
+def _name_bars(axis: Axes, names: Sequence[str], least: int) -> None:
+    """Name horizontal bars, best on top, with room for at least so many."""
+    axis.set_yticks(range(len(names)), [style.name_within(name, 20) for name in names], fontsize=7)
+    axis.tick_params(axis="y", length=0)
+    axis.set_ylim(max(len(names), least) - 0.4, -0.6)
 
 
 def _score_rank(row: AnalysisRow) -> int:
@@ -210,18 +312,18 @@ def _score_rank(row: AnalysisRow) -> int:
     return 0 if {row.label, row.index} <= {*row.candidates} else 1
 
 
-def draw_scores(group: RunGroup, _: Sidecars) -> FigureResult | str:
+def draw_scores(group: RunGroup, _: Sidecars) -> FigureResult:
     """Draw a row per image: the image, the posterior of its candidates, and one or two maps of unique evidence."""
     chosen = choose_stored(group.runs, 3, _score_rank)
     if not chosen:
-        return _needs("gallery")
+        raise _needs("gallery")
     figure = style.new_figure(PAGE, 0.65 + 1.72 * len(chosen), "Scores and unique evidence", group.title)
     grid = figure.subplots(len(chosen), 4, squeeze=False, width_ratios=[1, 1.15, 1, 1])
     images = [_draw_scores_row([*axes], picture) for axes, picture in zip(grid, chosen, strict=True)]
     grid[-1][1].set_xlabel("posterior among the candidates (%)")
     bars = "Bars: blue the true class, vermilion zero-shot's answer."
     unique = "Unique evidence: the image, lit where it speaks for one class alone."
-    figure.supxlabel(f"{bars} {unique}", fontsize=7, color=GREY, x=0.01, ha="left")
+    _explain(figure, f"{bars} {unique}")
     return FigureResult(figure, {"images": images})
 
 
@@ -238,22 +340,20 @@ def _unique_pairs(row: AnalysisRow) -> list[tuple[str, int, int]]:
 def _draw_scores_row(axes: Sequence[Axes], picture: StoredImage) -> dict[str, Any]:
     row, image = picture.row, picture.image
     order = np.argsort(-picture.posterior, kind="stable")[:_SHOWN]
-    axes[0].imshow(image)
     dataset = style.name_within(dataset_title(row.dataset), _LETTERS)
-    axes[0].set_title(f"{dataset}:\n{style.name_within(row.name(row.label), _LETTERS)}", fontsize=7)
+    panels = [Panel(f"{dataset}:\n{style.name_within(row.name(row.label), _LETTERS)}", image)]
     _draw_posterior(axes[1], picture, order)
-    for axis in (axes[0], *axes[2:]):
-        axis.set_axis_off()
     unique: dict[str, Any] = {}
-    for axis, (what, own, other) in zip(axes[2:], _unique_pairs(row), strict=False):
+    for what, own, other in _unique_pairs(row):
         weights = unique_map(picture.stored.evidence[own], picture.stored.evidence[other])
         highest = float(weights.max())
         lit = resized(weights / highest if highest > 0 else weights, *image.shape[:2])
-        axis.imshow(image * (0.2 + 0.8 * np.clip(lit, 0, 1))[..., None])
-        title = "the true class" if what == "true" else "zero-shot's"
-        axis.set_title(f"unique to {title}:\n{style.name_within(row.name(row.candidates[own]), _LETTERS)}", fontsize=7)
+        name = style.name_within(row.name(row.candidates[own]), _LETTERS)
+        whose = "the true class" if what == "true" else "zero-shot's"
+        panels.append(Panel(f"unique to {whose}:\n{name}", image * (0.2 + 0.8 * np.clip(lit, 0, 1))[..., None]))
         classes = {"class": row.candidates[own], "against": row.candidates[other]}
         unique[what] = classes | {"weights": np.round(weights, 4).tolist()}
+    _show_panels([axes[0], *axes[2:]], panels)
     wanted = {"true class": row.label, "zero-shot's answer": row.index}
     if absent := [what for what, index in wanted.items() if index not in row.candidates]:
         text = "\nand ".join(absent) + "\nnot among the candidates"
@@ -273,31 +373,28 @@ def _draw_posterior(axis: Axes, picture: StoredImage, order: Sequence[int] | np.
     classes = [row.candidates[index] for index in order]
     colours = [BLUE if c == row.label else VERMILION if c == row.index else "#b8b8b8" for c in classes]
     axis.barh(range(len(order)), 100 * picture.posterior[order], color=colours, height=0.72)
-    axis.set_yticks(range(len(order)), [style.name_within(row.name(c), 20) for c in classes], fontsize=7)
-    axis.tick_params(axis="y", length=0)
-    axis.set_ylim(max(len(order), 4) - 0.4, -0.6)
+    _name_bars(axis, [row.name(c) for c in classes], 4)
     outcome = "right" if row.correct else "wrong"
     axis.set_title(f"zero-shot: {outcome},\n{style.name_within(row.name(row.index), _LETTERS)}", fontsize=7)
 
 
-def draw_gallery(group: RunGroup, _: Sidecars) -> FigureResult | str:
+def draw_gallery(group: RunGroup, _: Sidecars) -> FigureResult:
     """Draw up to six images, two in a row on a page, each with four overlays."""
     chosen = choose_stored(group.runs, 6, lambda _: 0)
     if not chosen:
-        return _needs("gallery")
+        raise _needs("gallery")
     columns = min(len(chosen), 2)
     lines = math.ceil(len(chosen) / columns)
     width = PAGE if columns == 2 else COLUMN
     figure = style.new_figure(width, 0.7 + 1.02 * lines, "Class evidence and common evidence", group.title)
     widths = ([1, 1, 1, 1, 1, 0.15] * columns)[:-1]  # images beside each other stand apart
     grid = figure.subplots(lines, len(widths), squeeze=False, width_ratios=widths)
-    for axis in grid.ravel():
-        axis.set_axis_off()
+    _show_panels([*grid.ravel()], ())
     panels = [row[first : first + 5] for row in grid for first in range(0, len(widths), 6)]
     images = [_draw_gallery_row([*axes], picture) for axes, picture in zip(panels, chosen, strict=False)]
     own = "Orange: hiding the image there costs the class more than elsewhere, blue: less, on one scale an image;"
     common = "outlined at half of the strongest. Common evidence: weights from 0 (dark) to the highest (yellow)."
-    figure.supxlabel(f"{own}\n{common}", fontsize=7, color=GREY, x=0.01, ha="left")
+    _explain(figure, f"{own}\n{common}")
     return FigureResult(figure, {"images": images})
 
 
@@ -316,9 +413,7 @@ def _draw_gallery_row(axes: Sequence[Axes], picture: StoredImage) -> dict[str, A
         "common\nevidence",
     ]
     overlays = draw_evidence(image, evidence, contrast=True)
-    for axis, pixels, title in zip(axes, [image, *overlays], titles, strict=True):
-        axis.imshow(pixels)
-        axis.set_title(title, fontsize=7)
+    _show_panels(axes, [*map(Panel, titles, [image, *overlays])])
     return _columns(row) | {
         "candidates": list(row.candidates[:2]),
         "names": names,

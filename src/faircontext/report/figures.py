@@ -13,11 +13,17 @@ from pathlib import Path
 
 from faircontext.errors import ArgumentError, unknown_name
 from faircontext.files import to_json, write_whole, writing
-from faircontext.report.accuracy_figures import draw_ablations, draw_gain, draw_masks, draw_pareto, draw_reliability
+from faircontext.report.accuracy_figures import (
+    draw_ablations,
+    draw_gain,
+    draw_masks,
+    draw_pareto,
+    draw_positions,
+    draw_reliability,
+    draw_risk_coverage,
+)
 from faircontext.report.evidence_figures import draw_decomposition, draw_ecec, draw_entropy, draw_gallery, draw_scores
-from faircontext.report.render import to_csv
-from faircontext.report.selective_figures import draw_risk_coverage
-from faircontext.report.stream_figures import draw_positions
+from faircontext.report.render import MissingError, to_csv
 from faircontext.report.style import FigureResult, save_figure, styled
 from faircontext.runs.groups import RunGroup, RunSettings, find_runs, group_runs, incomplete
 from faircontext.runs.label_results import is_multi_label
@@ -26,8 +32,8 @@ from faircontext.runs.stream_results import join_orders
 
 __all__ = ["FIGURES", "Written", "draw_figures", "draw_from", "load_groups"]
 
-Draw = Callable[[RunGroup, Sidecars], FigureResult | str]
-"""Draws a figure, or says what is missing and how it is made."""
+Draw = Callable[[RunGroup, Sidecars], FigureResult]
+"""Draws a figure; what is missing, and how it is made, is a `MissingError`."""
 
 FIGURES: Mapping[str, Draw] = {
     "scores": draw_scores,
@@ -137,15 +143,18 @@ def draw_figures(groups: Sequence[RunGroup], sidecars: Sidecars, names: Sequence
         # One at a time: what is drawn, and as what, does not depend on what else is.
         with styled():
             asked = groups[:1] if name in _SHARED else join_orders(groups) if name in _OVER_ORDERS else groups
-            results = [(group, FIGURES[name](group, sidecars)) for group in asked]
-            drawn = [(group, result) for group, result in results if isinstance(result, FigureResult)]
+            drawn, reasons = list[tuple[RunGroup, FigureResult]](), dict[str, None]()
+            for group in asked:
+                try:
+                    drawn.append((group, FIGURES[name](group, sidecars)))
+                except MissingError as missing:
+                    reasons[str(missing)] = None
             stems = _stems(name, [group for group, _ in drawn])
             for stem, (_, result) in zip(stems, drawn, strict=True):
                 with _missing_letters() as letters:
                     files = _write(folder / stem, result)
                 written.append(Written(stem, files, (*result.warnings, *letters)))
         if not drawn:
-            reasons = dict.fromkeys(result for _, result in results if isinstance(result, str))
             written.append(Written(name, (), tuple(reasons)))
     return written
 

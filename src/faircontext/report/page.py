@@ -12,24 +12,41 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from matplotlib.figure import Figure
 
 from faircontext import __version__
 from faircontext.errors import ArgumentError, and_more
 from faircontext.files import to_json
-from faircontext.report.label_tables import class_table, label_table
-from faircontext.report.page_charts import charts_of, position_charts
-from faircontext.report.page_pictures import RunImages, add_pictures, image_place
-from faircontext.report.paper import TableGroup, dataset_title, split_by_benchmark
-from faircontext.report.render import Cell, Table, render
-from faircontext.report.stream_tables import StreamBlock, stream_blocks, stream_tables
-from faircontext.report.tables import long_table, pooled_table
+from faircontext.report.accuracy_figures import (
+    gain_row,
+    gains_figure,
+    pooled_selective,
+    position_curves,
+    positions_figure,
+    reliability_figure,
+    risk_coverage_figure,
+)
+from faircontext.report.accuracy_tables import long_table, pooled_bins, pooled_comparison, pooled_table
+from faircontext.report.axis_tables import stream_tables
+from faircontext.report.benchmarks import (
+    TOP1,
+    StreamBlock,
+    TableGroup,
+    dataset_title,
+    split_by_benchmark,
+    stream_blocks,
+)
+from faircontext.report.pictures import RunImages, add_pictures, image_place
+from faircontext.report.render import Field, Table, render
+from faircontext.report.style import inline_svg, styled
+from faircontext.report.tables import class_table, label_table
 from faircontext.runs.groups import group_runs, incomplete, method_title
 from faircontext.runs.label_results import is_multi_label, read_label_result
 from faircontext.runs.results import has_analyses
 from faircontext.runs.store import Run
 from faircontext.runs.stream_results import split_streams
 
-__all__ = ["OUTCOMES", "Page", "build_page", "outcome_of"]
+__all__ = ["OUTCOMES", "Page", "build_page", "charts_of", "outcome_of", "position_charts"]
 
 OUTCOMES = {"fixed": "0", "broke": "1", "right": "2", "wrong": "3", "unlabelled": "4"}
 """What a method did to zero-shot's prediction of an image, and its sign in the data; `.` where there is none."""
@@ -332,24 +349,23 @@ def _short(value: Any) -> str:
     return "none" if value is None else str(value)
 
 
+def _dataset(run: Run) -> dict[str, Any]:
+    facts: dict[str, Any] = run.document["config"]["dataset"]
+    return facts
+
+
 def _runs_table(runs: Sequence[Run]) -> Table:
     """Return a table with a row per run."""
-    rows = []
-    for run in runs:
-        config = run.document["config"]
-        dataset, images = config["dataset"], len(set(run.rows["path"].to_pylist()))
-        cells = (
-            dataset_title(dataset["name"]),
-            dataset["split"],
-            ", ".join(method_title(name) for name in config["methods"]),
-            f"{images:,} of {dataset['listed']:,}",
-            f"{dataset['classes']:,}",
-            f"{_minutes(run):,.1f}",
-            "yes" if run.complete else "no",
-        )
-        rows.append(tuple(map(Cell, cells)))
-    columns = ("Data set", "Split", "Methods", "Images", "Classes", "Minutes", "Complete")
-    return Table("Runs", columns, tuple(rows), text_columns=3)
+    fields: tuple[Field[Run], ...] = (
+        Field("Data set", "", lambda run: dataset_title(_dataset(run)["name"])),
+        Field("Split", "", lambda run: _dataset(run)["split"]),
+        Field("Methods", "", lambda run: ", ".join(map(method_title, run.document["config"]["methods"]))),
+        Field("Images", "", lambda run: f"{len(set(run.rows['path'].to_pylist())):,} of {_dataset(run)['listed']:,}"),
+        Field("Classes", "", lambda run: _dataset(run)["classes"], "{:,}".format),
+        Field("Minutes", "", _minutes, "{:,.1f}".format),
+        Field("Complete", "", lambda run: "yes" if run.complete else "no"),
+    )
+    return Table.of("Runs", fields, runs, text_columns=3)
 
 
 def _unreadable_files(runs: Iterable[Run]) -> list[tuple[str, str, str]]:
@@ -361,3 +377,67 @@ def _unreadable_files(runs: Iterable[Run]) -> list[tuple[str, str, str]]:
             if reason:
                 reasons.setdefault((name, path), reason)
     return [(*key, reason) for key, reason in reasons.items()]
+
+
+def charts_of(index: int, group: TableGroup, method: str) -> list[dict[str, Any]]:
+    """Return the charts of a method: its gains by data set and over all images, its reliability, its risk.
+
+    Args:
+        index: of the group on the page.
+        group: of the results.
+        method: what it is called.
+    """
+    suffix = f"{index}m{group.methods.index(method)}"
+    with styled():
+        return [
+            {"method": method, "caption": caption, "svg": inline_svg(figure, kind + suffix, caption)}
+            for kind, figure, caption in _figures(group, method)
+        ]
+
+
+def position_charts(index: int, block: StreamBlock) -> Iterator[dict[str, str]]:
+    """Yield the accuracy by position of methods with a memory, if their streams are long enough.
+
+    Args:
+        index: of the block on the page.
+        block: the results.
+    """
+    curves, left = position_curves(block.runs, block.datasets)
+    if curves:
+        caption = (
+            "Accuracy by position in the stream, all data sets together: the mean over orders, and below it the gain "
+            "over zero-shot on the same images, paired, with 95% intervals. Early images meet an empty memory."
+        )
+        caption += "".join(f" {line}." for line in left)
+        with styled():
+            figure = positions_figure(block.runs.settings.backbone, curves)
+            yield {"caption": caption, "svg": inline_svg(figure, f"p{index}", caption)}
+
+
+def _figures(group: TableGroup, method: str) -> Iterator[tuple[str, Figure, str]]:
+    title, results, backbone = method_title(method), group.row(method), group.settings.backbone
+    comparisons = {name: result.comparison for name, result in results.items()}
+    if (pooled := pooled_comparison(comparisons.values())) is not None:
+        rows = [gain_row(name, one.difference, one) for name, one in comparisons.items() if one is not None]
+        rows.sort(key=lambda row: -row["gain"])
+        if several := len(rows) > 1:
+            rows.append(gain_row("all images together", pooled.difference, pooled))
+        gain = TOP1.show(pooled.difference, sign=True)
+        caption = f"Gain of {title} over zero-shot, by data set: {gain} points over all images, with 95% intervals."
+        yield "g", gains_figure(f"{title} less zero-shot", backbone, rows, several), caption
+    bases = [base for result in results.values() if (base := result.zero_shot) is not None]
+    both = {"zero_shot": bases, method: list(results.values())}
+    if curves := {name: bins for name, own in both.items() if (bins := pooled_bins(own)) is not None}:
+        yield (
+            "r",
+            reliability_figure("Reliability", backbone, curves),
+            f"Reliability of {title}: how often predictions of a confidence are correct, all images of all data "
+            "sets together, with 95% intervals. On the dashed line, confidence is what it says.",
+        )
+    if risks := {name: one for name, own in both.items() if (one := pooled_selective(own)) is not None}:
+        yield (
+            "c",
+            risk_coverage_figure("Risk and coverage", backbone, risks),
+            f"Risk of {title}: the share of errors among the predictions that it is surest of, all images of all data "
+            "sets together, with 95% intervals. faircontext threshold picks a point of the curve.",
+        )

@@ -1,4 +1,4 @@
-"""A table as cells and footnotes, written as Markdown, LaTeX, CSV or for a terminal; HTML pages from templates.
+"""A table as fields of records, and its writers: Markdown, LaTeX, CSV, a terminal; HTML pages from templates.
 
 Every text is escaped for its format.
 """
@@ -6,20 +6,26 @@ Every text is escaped for its format.
 import csv
 import io
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from itertools import pairwise
+from typing import Any, Generic, Literal, TypeVar
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from faircontext.errors import one_line
+from faircontext.errors import ArgumentError, one_line
+from faircontext.metrics.stats import Interval
 
 __all__ = [
     "Cell",
+    "Field",
+    "MissingError",
     "Rank",
     "Table",
     "escape_latex",
     "escape_markdown",
+    "flat",
+    "record_of",
     "render",
     "to_csv",
     "to_latex",
@@ -27,7 +33,29 @@ __all__ = [
     "to_terminal",
 ]
 
+R = TypeVar("R")
 Rank = Literal["", "best", "second"]
+
+
+class MissingError(ArgumentError):
+    """Runs lack what a table or a figure shows; the message says what is missing, and how it is made."""
+
+
+@dataclass(frozen=True)
+class Field(Generic[R]):
+    """What a table has of each of its records.
+
+    Attributes:
+        heading: of its column; empty for what CSV files alone hold.
+        name: in CSV files; empty for what tables alone show.
+        value: of a record.
+        show: how the value is written in a table.
+    """
+
+    heading: str
+    name: str
+    value: Callable[[R], Any]
+    show: Callable[[Any], str] = str
 
 
 @dataclass(frozen=True)
@@ -61,6 +89,49 @@ class Table:
     text_columns: int = 1
     rules: frozenset[int] = frozenset()
     bars: frozenset[int] = frozenset()
+
+    @classmethod
+    def of(
+        cls,
+        title: str,
+        fields: Iterable[Field[R]],
+        records: Iterable[R],
+        footnotes: Iterable[str] = (),
+        text_columns: int = 1,
+        by: Sequence[int] = (),
+    ) -> "Table":
+        """Return a table with a row per record.
+
+        Args:
+            title: what stands above it.
+            fields: those with a heading are its columns.
+            records: of the rows.
+            footnotes: what stands beneath.
+            text_columns: how many columns are text.
+            by: indices of columns; between rows in which one of them differs a line is drawn, and one after the text.
+        """
+        shown = [field for field in fields if field.heading]
+        rows = tuple(tuple(Cell(field.show(field.value(record))) for field in shown) for record in records)
+        ends = (index for index, (row, below) in enumerate(pairwise(rows)) if any(row[k] != below[k] for k in by))
+        bars = frozenset({text_columns - 1} if by else ())
+        columns = tuple(field.heading for field in shown)
+        return cls(title, columns, rows, (), tuple(footnotes), text_columns, frozenset(ends), bars)
+
+
+def record_of(fields: Iterable[Field[R]], record: R) -> dict[str, Any]:
+    """Return what CSV files hold of a record, see `flat`."""
+    return flat({field.name: field.value(record) for field in fields if field.name})
+
+
+def flat(record: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a record with three entries for an interval, and an empty text for what is not known (None or NaN)."""
+    columns: dict[str, Any] = {}
+    for name, value in record.items():
+        parts = {name: value}
+        if isinstance(value, Interval):
+            parts = {name: value.value, f"{name}_low": value.low, f"{name}_high": value.high}
+        columns |= {key: "" if part is None or part != part else part for key, part in parts.items()}
+    return columns
 
 
 def escape_markdown(text: str) -> str:
@@ -198,12 +269,13 @@ def to_terminal(table: Table, width: int | None = None) -> str:
 
 
 def to_csv(records: Sequence[Mapping[str, Any]]) -> str:
-    """Write records as CSV; all have the same columns, and nothing stands for what is not known."""
-    stream = io.StringIO()
-    writer = csv.DictWriter(stream, list(records[0]), lineterminator="\n")
+    """Write records as CSV, with the columns of all of them; nothing stands for what one lacks, or is not known."""
+    stream, rows = io.StringIO(), [*map(flat, records)]
+    columns = dict.fromkeys(column for row in rows for column in row)
+    writer = csv.DictWriter(stream, [*columns], lineterminator="\n")
     writer.writeheader()
-    for record in records:
-        writer.writerow({key: one_line(v) if isinstance(v, str) else v for key, v in record.items()})
+    for row in rows:
+        writer.writerow({key: one_line(v) if isinstance(v, str) else v for key, v in row.items()})
     return stream.getvalue()
 
 

@@ -76,9 +76,9 @@ class FigureResult:
     warnings: tuple[str, ...] = ()
 
 
-def interval_columns(name: str, interval: Interval, prefix: str = "") -> dict[str, float]:
-    """Return a value and its ends by the names of their columns: `name`, and `low` and `high` after the prefix."""
-    return {name: interval.value, f"{prefix}low": interval.low, f"{prefix}high": interval.high}
+def interval_columns(name: str, interval: Interval) -> dict[str, float]:
+    """Return the value that a row is about, and its ends, by the names of their columns."""
+    return {name: interval.value, "low": interval.low, "high": interval.high}
 
 
 @contextmanager

@@ -1,325 +1,239 @@
-"""The paper's tables from runs, with what the paper leaves out: counts of images, intervals, unreadable files.
+"""All tables of runs as text: Markdown, LaTeX and for a terminal; as CSV, unrounded and with one quantity a column."""
 
-Sources: tables `tab:tta_imagenet_vitb16`, `tab:tta_vitb16_fg`, `tab:tta_imagenet_rn50` and `tab:delta_clip_merged`.
-"""
-
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from math import isnan
+from operator import itemgetter
+from typing import Any
 
-import numpy as np
+from faircontext.errors import ArgumentError
+from faircontext.metrics.stats import Interval
+from faircontext.report.accuracy_tables import long_records, long_table, paper_records, paper_table
+from faircontext.report.axis_tables import shift_records, shift_tables, stream_records, stream_tables
+from faircontext.report.benchmarks import (
+    METRICS,
+    TOP1,
+    UNKNOWN,
+    StreamBlock,
+    TableGroup,
+    dataset_title,
+    split_by_benchmark,
+    stream_blocks,
+)
+from faircontext.report.reference import comparison_table, published_table
+from faircontext.report.render import Field, MissingError, Table, record_of, to_csv, to_latex, to_markdown, to_terminal
+from faircontext.runs.groups import RunSettings, group_runs, incomplete
+from faircontext.runs.label_results import LabelResult, is_multi_label, read_label_result
+from faircontext.runs.store import Run
+from faircontext.runs.stream_results import split_streams
 
-from faircontext.metrics.calibration import Reliability, reliability
-from faircontext.metrics.scores import Comparison
-from faircontext.metrics.stats import Accuracy, Interval, holm
-from faircontext.report.paper import Column, TableGroup, columns_of, dataset_title
-from faircontext.report.render import Cell, Rank, Table
-from faircontext.report.table_metrics import METRICS, MISSING, TOP1, Metric
-from faircontext.runs.groups import method_title
-from faircontext.runs.results import DEPENDENT, TUNED, Result
-
-__all__ = [
-    "adjusted_p_values",
-    "coverage",
-    "TUNED_MARK",
-    "long_table",
-    "marked_title",
-    "memory_notes",
-    "paper_table",
-    "pooled_bins",
-    "pooled_comparison",
-    "pooled_table",
-    "shortfalls",
-    "tuned_note",
-]
-
-
-TUNED_MARK = "†"
-"""Stands after the name of a method where settings were tuned, see `TUNED`."""
+__all__ = ["class_table", "label_records", "label_table", "write_tables"]
 
 
-def marked_title(results: Iterable[Result], method: str) -> str:
-    """Return what a method is called, with a mark where its settings were tuned for a data set."""
-    return method_title(method) + (TUNED_MARK if any(result.tuned for result in results) else "")
+def _mean(name: str, otherwise: Any) -> Callable[[LabelResult], Any]:
+    """Return what gives a part of the mean average precision, something else where that is not known."""
+    return lambda result: otherwise if (mean := _precision(result)) is None else getattr(mean, name)
 
 
-def memory_notes(results: Iterable[Result]) -> Iterator[str]:
-    """Yield which of some results are of methods with a memory, and which have settings tuned for their data set."""
-    known = [*results]
-    if memory := dict.fromkeys(method_title(result.method) for result in known if result.has_memory):
-        orders = sorted({str(result.config["stream"]["order"]) for result in known if result.has_memory})
-        yield (
-            f"With a memory, in order {' and '.join(orders)}: {', '.join(memory)}. Answers depend on the order, and on "
-            "images that were seen before; those of the others do not. Intervals and tests are "
-            f"{DEPENDENT}."
-        )
-    yield from tuned_note((method_title(r.method), dataset_title(r.dataset)) for r in known if r.tuned)
+def _precision(result: LabelResult) -> Any:
+    return result.metrics.precision if result.metrics.n else None
 
 
-def tuned_note(tuned: Iterable[tuple[str, str]]) -> Iterator[str]:
-    """Yield what the mark means, with the methods and their data sets, where there are any."""
-    sets: dict[str, dict[str, None]] = {}
-    for method, dataset in tuned:
-        sets.setdefault(method, {})[dataset] = None
-    if sets:
-        where = "; ".join(f"{method} on {', '.join(names)}" for method, names in sets.items())
-        yield f"{TUNED_MARK} {TUNED}: {where}."
+def _decision(name: str) -> Callable[[LabelResult], Interval]:
+    return lambda result: getattr(result.metrics.decisions, name) if result.metrics.n else UNKNOWN
 
 
-def paper_table(group: TableGroup, metric_name: str = "top1") -> Table:
-    """Return a table as the paper has it, with counts of images, intervals and gains beneath.
+_HEAD: tuple[Field[LabelResult], ...] = (
+    Field("Data set", "", lambda result: result.config["dataset"]["name"], dataset_title),
+    Field("Backbone", "", lambda result: result.config["backbone"]["name"]),
+    Field("Scores", "scores", lambda result: result.config["multi_label"]["scores"]),
+    Field("", "dataset", lambda result: result.config["dataset"]["name"]),
+    Field("n", "n", lambda result: result.metrics.n, "{:,}".format),
+)
+_FIELDS: tuple[Field[LabelResult], ...] = (
+    *_HEAD,
+    Field("", "unreadable", lambda result: result.unreadable),
+    Field("", "unlabelled", lambda result: result.unlabelled),
+    Field("", "classes", lambda result: len(result.names)),
+    Field("", "classes_with_images", _mean("classes", 0)),
+    Field("Classes", "", lambda result: f"{_mean('classes', 0)(result)} of {len(result.names)}"),
+    Field("mAP [95%]", "map", _mean("mean", UNKNOWN), TOP1.show),
+    Field("Threshold", "threshold", lambda result: result.metrics.threshold, "{:.4g}".format),
+    Field("Precision [95%]", "precision", _decision("precision"), TOP1.show),
+    Field("Recall [95%]", "recall", _decision("recall"), TOP1.show),
+    Field("F1 [95%]", "f1", _decision("f1"), TOP1.show),
+    Field("", "complete", lambda result: result.run.complete),
+)
 
-    The best value of a column is bold and the second underlined, by what is printed; where methods answered different
-    images they are not compared.
+_CLASS: tuple[Field[tuple[str, int, Interval]], ...] = (
+    Field("Class", "class", itemgetter(0)),
+    Field("Images with it", "positives", itemgetter(1), "{:,}".format),
+    Field("AP [95%]", "average_precision", itemgetter(2), TOP1.show),
+)
+
+
+def _classes(result: LabelResult) -> list[tuple[str, int, Interval]]:
+    """Return the name of each class, how many images have it, and its average precision."""
+    n = len(result.names)
+    positives, values = _mean("positives", [0] * n)(result), _mean("per_class", [None] * n)(result)
+    return [(name, int(k), one or UNKNOWN) for name, k, one in zip(result.names, positives, values, strict=True)]
+
+
+def label_table(results: Sequence[LabelResult]) -> Table:
+    """Return a table with a row per run."""
+    notes = (
+        "Percent, with bootstrap intervals over images. mAP is the mean of the average precision of the classes of "
+        "which there is an image, so many of all. Precision, recall and F1 are over all images and classes, "
+        "for labels from the threshold on.",
+        *_without_interval(results),
+        *_left_out(results),
+    )
+    return Table.of("Several labels for an image", _FIELDS, results, notes, text_columns=3)
+
+
+def _without_interval(results: Sequence[LabelResult]) -> Iterator[str]:
+    """Yield why estimates of some runs have no interval, nothing where all have one."""
+    shown: list[Interval] = []
+    for result in (result for result in results if result.metrics.n):
+        shown += [_mean("mean", UNKNOWN)(result), *(estimate for *_, estimate in _classes(result))]
+        shown += [_decision(name)(result) for name in ("precision", "recall", "f1")]
+    if any(isnan(share.low) and not isnan(share.value) for share in shown):
+        yield "No interval: every resample of the images has the same value."
+
+
+def _left_out(results: Sequence[LabelResult]) -> Iterator[str]:
+    """Yield what a run's metrics leave out, a line each."""
+    for result in results:
+        parts = [f"{result.unreadable:,} unreadable and left out"] if result.unreadable else []
+        if result.unlabelled:
+            parts.append(f"{result.unlabelled:,} without known labels, which count in nothing")
+        parts += [] if result.run.complete else ["not complete"]
+        if parts:
+            yield f"{result.run.folder}: {', '.join(parts)}."
+
+
+def class_table(result: LabelResult) -> Table:
+    """Return a table with a row per class of a run, the best first; classes without an image come last."""
+    best = sorted(_classes(result), key=lambda row: 1.0 if isnan(row[2].value) else -row[2].value)
+    name, backbone = (result.config[key]["name"] for key in ("dataset", "backbone"))
+    notes = (
+        f"Percent, with bootstrap intervals over all {result.metrics.n:,} images. A class whose label no image has "
+        "is left out of the mean. By chance a class has the share of images that have it.",
+        *_without_interval([result]),
+    )
+    title = f"Average precision of each class: {backbone} on {dataset_title(name)}"
+    return Table.of(title, _CLASS, best, notes)
+
+
+def label_records(results: Sequence[LabelResult], by_class: bool) -> list[dict[str, Any]]:
+    """Return a record per run, or per run and class; shares are proportions, not percent."""
+    records = []
+    for result in results:
+        settings = RunSettings.of(result.run)._asdict()
+        if by_class:
+            records += [settings | record_of(_HEAD, result) | record_of(_CLASS, row) for row in _classes(result)]
+        else:
+            records.append(settings | record_of(_FIELDS, result))
+    return records
+
+
+def write_tables(
+    runs: Sequence[Run],
+    style: str,
+    layout: str,
+    metric: str,
+    warn: Callable[[str], None],
+    *,
+    compared: bool = False,
+    width: int | None = None,
+) -> str:
+    """Return the tables of runs as text.
 
     Args:
-        group: the results.
-        metric_name: one of `METRICS`.
+        runs: what was measured.
+        style: `paper` (methods by data sets), `long` (a row per data set and method) or `shift` (runs whose images
+            were corrupted or attacked, side by side).
+        layout: `md`, `latex`, `csv`, or `rich` for a terminal.
+        metric: what style `paper` shows, one of `METRICS`.
+        warn: takes warnings.
+        compared: whether to add what the paper reports.
+        width: of the terminal, see `to_terminal`.
+
+    Raises:
+        ArgumentError: runs contradict each other, or hold no predictions of methods.
     """
-    metric, columns = METRICS[metric_name], columns_of(group)
-    values = [column.values(group, metric) for column in columns]
-    cells = [_cells(group, column, row, metric) for column, row in zip(columns, values, strict=True)]
-    names = [Cell(marked_title(_held(group, name), name)) for name in group.methods]
-    return Table(
-        title=f"{metric.title[0].upper()}{metric.title[1:]} of {group.title}",
-        columns=("Method", *(column.heading for column in columns)),
-        rows=tuple(zip(names, *cells, strict=True)),
-        foot=_foot(group, columns, values, metric),
-        footnotes=(
-            *_explanations(group, columns, metric),
-            *coverage(group),
-            *_unreadable(group, metric),
-            *_gains(group, metric),
-            *memory_notes(_held(group)),
-        ),
-        rules=frozenset(_rules(group.methods)),
-        bars=frozenset({0, len(group.results)}),
-    )
+    several = [run for run in runs if is_multi_label(run)]
+    others = [run for run in runs if run not in several]
+    if several:
+        _check_several(several, others, layout, "--compare paper" if compared else f"--metric {metric}")
+    labels = [*map(read_label_result, several)]
+    if labels and layout == "csv":
+        return to_csv(label_records(labels, by_class=style == "long"))
+    tables = [label_table(labels)] if labels else []
+    tables += map(class_table, labels if style == "long" else ())
+    if others or not several:
+        groups = _grouped(others, warn)
+        if layout == "csv":
+            return to_csv(shift_records(groups) if style == "shift" else _records(others, style, metric, compared))
+        tables += shift_tables(groups) if style == "shift" else _tables(others, style, metric, compared, warn)
+    write = {"md": to_markdown, "latex": to_latex}.get(layout, lambda table: to_terminal(table, width))
+    return "\n".join(map(write, tables))
 
 
-def _held(group: TableGroup, *methods: str) -> list[Result]:
-    """Return a group's results, of all methods or of some."""
-    return [r for held in group.results.values() for name, r in held.items() if name in (methods or held)]
-
-
-def _rules(methods: Sequence[str]) -> Iterator[int]:
-    """Yield where the paper draws lines: after zero-shot, and before FCL."""
-    kinds = [name if name == "zero_shot" else "ours" if name.startswith("fcl") else "others" for name in methods]
-    yield from (row for row in range(len(kinds) - 1) if kinds[row] != kinds[row + 1])
-
-
-def _cells(group: TableGroup, column: Column, values: Sequence[Interval | None], metric: Metric) -> list[Cell]:
-    """Return a column's cells; of those that are printed alike all are the best, or all the second."""
-    texts = [MISSING if value is None else metric.format(value.value, column.gained) for value in values]
-    known = [text for text in texts if text != MISSING]
-    ranks: dict[str, Rank] = {}
-    if len(known) > 1 and not column.gained and column.comparable(group):
-        best = sorted({*known}, key=float, reverse=metric.higher)
-        ranks = dict(zip(best, ("best", "second"), strict=False))
-    return [Cell(text, ranks.get(text, "")) for text in texts]
-
-
-def _foot(
-    group: TableGroup, columns: Sequence[Column], values: Sequence[Sequence[Interval | None]], metric: Metric
-) -> tuple[tuple[Cell, ...], ...]:
-    """Return the number of images of each column, and the largest half-width of its intervals."""
-    sizes, widths = [], []
-    for column, intervals in zip(columns, values, strict=True):
-        rows = [column.results(group, method) for method in group.methods]
-        counts = {sum(result.n for result in results) for results in rows if results} or {0}
-        sizes.append(Cell(" to ".join(f"{n:,}" for n in dict.fromkeys((min(counts), max(counts))))))
-        halves = [max(v.value - v.low, v.high - v.value) for v in intervals if v is not None and not isnan(v.low)]
-        widths.append(Cell(f"±{metric.format(max(halves))}" if halves else MISSING))
-    foot = ((Cell("n"), *sizes), (Cell("±95%"), *widths))
-    return foot if metric.has_interval else foot[:1]
-
-
-def long_table(group: TableGroup) -> Table:
-    """Return a table with a row per data set and method: accuracies with intervals, and the comparison with zero-shot.
-
-    Δ is paired by image, with a bootstrap interval; p is McNemar's exact test, by itself and by Holm's method over the
-    data sets.
-    """
-    p_values = {method: adjusted_p_values(group, method) for method in group.methods}
-    rows, ends = [], []
-    for name, results in group.results.items():
-        for method in (method for method in group.methods if method in results):
-            facts = _facts(results[method], p_values[method].get(name))
-            shown = marked_title([results[method]], method)
-            rows.append((Cell(dataset_title(name)), Cell(shown), *map(Cell, facts)))
-        ends.append(len(rows) - 1)
-    headings = ("n", "Top-1 [95%]", "Top-5 [95%]", "Δ [95%]", "Gained/lost", "p", "p (Holm)", "ECE")
-    footnote = (
-        "Percent; accuracies with Wilson's interval. Δ is top-1 over zero-shot's on the same images, with a paired "
-        "bootstrap interval; gained and lost are images; p is McNemar's exact test, then by Holm's method over the "
-        "data sets; ECE has 20 bins."
-    )
-    return Table(
-        title=group.title,
-        columns=("Data set", "Method", *headings),
-        rows=tuple(rows),
-        footnotes=(footnote, *coverage(group), *_unreadable(group, TOP1), *memory_notes(_held(group))),
-        text_columns=2,
-        rules=frozenset(ends),
-        bars=frozenset({1}),
-    )
-
-
-def _facts(result: Result, p_values: tuple[float, float] | None) -> list[str]:
-    """Return the cells of a row of numbers."""
-    top1, top5, error = (METRICS[name].show(METRICS[name].measure([result])) for name in ("top1", "top5", "ece"))
-    return [f"{result.n:,}", top1, top5, *_tests(result.comparison, p_values, ""), error]
-
-
-def _tests(comparison: Comparison | None, p_values: tuple[float, float] | None, missing: str) -> list[str]:
-    """Return the cells of a comparison with zero-shot: the difference, gained and lost images, and p-values."""
-    if comparison is None or p_values is None:
-        return [missing] * 4
-    counts = f"+{comparison.gained:,} -{comparison.lost:,}"
-    return [TOP1.show(comparison.difference, sign=True), counts, *(f"{p:.2g}" for p in p_values)]
-
-
-def adjusted_p_values(group: TableGroup, method: str) -> dict[str, tuple[float, float]]:
-    """Return a method's p-values by data set: McNemar's exact test, and adjusted by Holm's method over the sets."""
-    return _adjusted({name: r.comparison.p_value for name, r in group.row(method).items() if r.comparison is not None})
-
-
-def _adjusted(p_values: Mapping[str, float]) -> dict[str, tuple[float, float]]:
-    """Return p-values beside those that are adjusted by Holm's method."""
-    adjusted = holm(list(p_values.values())) if p_values else ()
-    return {name: (p, adjusted_p) for (name, p), adjusted_p in zip(p_values.items(), adjusted, strict=True)}
-
-
-def pooled_comparison(comparisons: Iterable[Comparison | None]) -> Comparison | None:
-    """Return comparisons on several data sets as one, each image weighing the same; None where there is none."""
-    known = [one for one in comparisons if one is not None]
-    return Comparison.pooled(known) if known else None
-
-
-def pooled_bins(results: Sequence[Result]) -> Reliability | None:
-    """Return the reliability of all predictions; None where there are none, or not their probabilities."""
-    known = [r for r in results if not r.predictions_only and np.isfinite(r.confidence).all()]
-    if not known:
-        return None
-    return reliability(np.concatenate([r.confidence for r in known]), np.concatenate([r.correct for r in known]))
-
-
-def pooled_table(group: TableGroup) -> Table:
-    """Return a table with a row per method: all images of all data sets, each weighing the same.
-
-    p is McNemar's exact test, by itself and by Holm's method over the methods.
-    """
-    rows = {method: results for method in group.methods if (results := list(group.row(method).values()))}
-    comparisons = {method: pooled_comparison(r.comparison for r in results) for method, results in rows.items()}
-    p_values = _adjusted({method: one.p_value for method, one in comparisons.items() if one is not None})
-    cells = []
-    for method, results in rows.items():
-        tests = _tests(comparisons[method], p_values.get(method), MISSING)
-        top1 = _accuracy(sum(int(r.correct.sum()) for r in results), n := sum(r.n for r in results))
-        bins = pooled_bins(results)
-        error = MISSING if bins is None else METRICS["ece"].format(bins.expected_calibration_error)
-        mean = TOP1.show(TOP1.gain(results), sign=True)
-        row = [marked_title(results, method), f"{len(results)}", f"{n:,}", top1, *tests, mean, error]
-        cells.append(tuple(map(Cell, row)))
-    return Table(
-        title="All data sets together",
-        columns=(
-            *("Method", "Sets", "n", "Top-1 [95%]", "Δ [95%]", "Gained/lost", "p", "p (Holm)"),
-            *("Mean Δ of sets [95%]", "ECE"),
-        ),
-        rows=tuple(cells),
-        footnotes=(
-            "Percent. Every image weighs the same, but in the mean over data sets, where each set does. Top-1 has "
-            "Wilson's interval. Δ is over zero-shot on the same images, with a paired bootstrap interval; gained and "
-            "lost are images; p is McNemar's exact test, then by Holm's method over the methods. ECE has 20 bins.",
-            *_apart(list(rows.values())),
-            *memory_notes(result for results in rows.values() for result in results),
-        ),
-    )
-
-
-def _apart(rows: Sequence[Sequence[Result]]) -> Iterator[str]:
-    """Yield that methods answered different images, where they did."""
-    images = [[(result.dataset, result.positions.tolist()) for result in row] for row in rows]
-    if any(other != images[0] for other in images):
-        yield "Methods answered different images: compare them by Δ, which is on each one's own images."
-
-
-def _explanations(group: TableGroup, columns: Sequence[Column], metric: Metric) -> Iterator[str]:
-    """Yield what the columns are, and which of them compare nothing."""
-    headings = [column.heading for column in columns]
-    yield (
-        f"{'More' if metric.higher else 'Less'} is better."
-        + (f" {headings[len(group.results)]} is the mean over these data sets." if len(group.results) > 1 else "")
-        + (" OOD Avg. is the mean over ImageNet-A, -K, -R and -V." if "OOD Avg." in headings else "")
-        + " Δ is over zero-shot on the same images. "
-        + (
-            "±95% is the largest half-width of a column's 95% intervals."
-            if metric.has_interval
-            else "No intervals: resampled, the error is larger than on the images themselves."
+def _check_several(several: Sequence[Run], others: Sequence[Run], layout: str, what: str) -> None:
+    """Refuse what is not possible with runs whose images may have several labels."""
+    if others and layout == "csv":
+        raise ArgumentError(
+            f"{several[0].folder} has several labels an image and {others[0].folder} one: a CSV has columns of one "
+            "kind; name runs of one kind"
         )
-    )
-    apart = [column.heading for column in columns if not column.gained and not column.comparable(group)]
-    if apart:
-        yield f"Not ranked, as methods answered different images: {', '.join(apart)}."
+    if not others and what != "--metric top1":
+        raise ArgumentError(f"{several[0].folder}: {what} is of runs with one label an image; leave it out")
 
 
-def coverage(group: TableGroup) -> Iterator[str]:
-    """Yield, for each data set that was not measured in full, how much of it was; or that the split is another."""
-    for name, results in group.results.items():
-        by_run = {id(result.run): result for result in results.values()}
-        for result in by_run.values():
-            if parts := ", ".join(shortfalls(result)):
-                where = f" ({result.run.folder})" if len(by_run) > 1 else ""
-                yield f"{dataset_title(name)}{where}: {parts}."
+def _folders(runs: Sequence[Run]) -> str:
+    return ", ".join(str(run.folder) for run in runs)
 
 
-def shortfalls(result: Result) -> Iterator[str]:
-    """Yield in what a result is not of a whole data set of the test split."""
-    config, seen = result.config, result.seen
-    listed, images = config["dataset"]["listed"], config["dataset"]["images"]
-    if seen < listed:
-        share = 100 * seen / listed
-        yield f"{f'{share:.0f}' if share >= 1 else f'{share:.2g}'}% of {listed:,} images"
-    if images < listed:
-        yield f"{images:,} of them are there"
-    if result.unlabelled:
-        yield f"{result.unlabelled:,} without a label, which count in no accuracy"
-    if config["limit"] is not None and config["limit"] < images:
-        yield f"limit {config['limit']:,}"
-    if config["shard"] is not None:
-        yield f"shard {config['shard'][0]} of {config['shard'][1]}"
-    if not result.run.complete:
-        yield f"not complete ({seen:,} of {result.expected:,} so far)"
-    if config["dataset"]["split"] not in ("test", "all"):
-        yield f"split {config['dataset']['split']}"
+def _grouped(runs: Sequence[Run], warn: Callable[[str], None]) -> list[TableGroup]:
+    """Return groups of runs, which answer images, and warn of those that are not whole."""
+    groups = split_by_benchmark(group_runs(runs))
+    if not groups:
+        what = "hold analyses only, no answers of methods; draw them with faircontext figures"
+        raise ArgumentError(f"{_folders(runs)}: {what}")
+    for line in dict.fromkeys(line for group in groups for line in incomplete(group)):
+        warn(line)
+    return groups
 
 
-def _unreadable(group: TableGroup, metric: Metric) -> Iterator[str]:
-    """Yield, for each data set, how many files were unreadable and the accuracies with them counted as wrong."""
-    for name, results in group.results.items():
-        some = [results[method] for method in group.methods if method in results and results[method].unreadable]
-        for unreadable, whole in sorted({(result.unreadable, result.unreadable + result.n) for result in some}):
-            line = f"{dataset_title(name)}: {unreadable:,} of {whole:,} files unreadable and left out"
-            if metric.counts and metric.score is not None:
-                same = [r for r in some if (r.unreadable, r.unreadable + r.n) == (unreadable, whole)]
-                correct = {r.method: int(metric.score(r).sum()) if r.n else 0 for r in same}
-                worse = (f"{method_title(method)} {_accuracy(count, whole)}" for method, count in correct.items())
-                line += f"; counted as wrong: {', '.join(worse)}"
-            yield f"{line}."
+def _records(runs: Sequence[Run], style: str, metric: str, compared: bool) -> list[dict[str, Any]]:
+    """Return the records of styles `paper` and `long`, those of methods with a memory last."""
+    episodic, streams = split_streams(group_runs(runs))
+    groups = split_by_benchmark(episodic)
+    records = long_records(groups, compared) if style == "long" else paper_records(groups, metric, compared)
+    settings = [*(group.settings for group in groups), *(one.settings for one in streams)]
+    records += stream_records(stream_blocks(streams), settings, None if style == "long" else metric)
+    if not records:
+        raise ArgumentError(f"{_folders(runs)}: no image has been answered yet")
+    return records
 
 
-def _accuracy(correct: int, n: int) -> str:
-    """Return a share of images in percent, with Wilson's interval."""
-    accuracy = Accuracy(correct, n)
-    return TOP1.show(Interval(accuracy.value, *accuracy.interval))
+def _tables(
+    runs: Sequence[Run], style: str, metric: str, compared: bool, warn: Callable[[str], None]
+) -> Iterator[Table]:
+    """Yield the tables of styles `paper` and `long`, and warn of those that are asked for and are not there."""
+    episodic, streams = split_streams(group_runs(runs))
+    groups, blocks = split_by_benchmark(episodic), stream_blocks(streams)
 
+    def beside(table: Callable[[Any], Table], held: TableGroup | StreamBlock) -> Iterator[Table]:
+        try:
+            yield from [table(held)] if compared else ()
+        except MissingError as missing:
+            warn(str(missing))
 
-def _gains(group: TableGroup, metric: Metric) -> Iterator[str]:
-    """Yield, for each method, its mean gain over zero-shot with the interval."""
-    for method in group.methods:
-        row = group.row(method)
-        if (value := metric.gain(list(row.values()))) is not None:
-            part = f" over {len(row)} of {len(group.results)} data sets" if len(row) < len(group.results) else ""
-            images = f"{sum(result.n for result in row.values()):,} images"
-            how = f"paired on {images}, 95% interval" if metric.has_interval else images
-            yield f"Δ {method_title(method)}: {metric.show(value, sign=True)}{part} ({how})."
+    for group in groups:
+        if group.memory or group.methods != ["zero_shot"] or not blocks:  # else it is the first row of a block
+            yield long_table(group) if style == "long" else paper_table(group, metric)
+        yield from beside(comparison_table, group)
+    for block in blocks:
+        yield from stream_tables(block, style == "long", METRICS[metric])
+        yield from beside(published_table, block)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Int
+from jaxtyping import Bool, Int, Shaped
 
 from faircontext.errors import ArgumentError, counted
 from faircontext.runs.records import METHOD_TITLES, method_of, method_title, shift_of
@@ -23,7 +23,9 @@ __all__ = [
     "group_runs",
     "incomplete",
     "method_title",
+    "shared_positions",
     "shared_sets",
+    "values_at",
 ]
 
 
@@ -194,14 +196,24 @@ def common_images(
     hashes = {result.config["dataset"].get("hash") for result in results}
     if len(hashes) > 1:
         return np.zeros(0, np.int64), [np.zeros(0, np.bool_) for _ in results]
+    positions = shared_positions(results)
+    return positions, [values_at(result, result.correct, positions) for result in results]
+
+
+def shared_positions(results: Sequence[Result]) -> Int[np.ndarray, " images"]:
+    """Return the positions of the images that all results have."""
     positions = results[0].positions
     for result in results[1:]:
         positions = np.intersect1d(positions, result.positions)
-    correct = []
-    for result in results:
-        order = np.argsort(result.positions, kind="stable")
-        correct.append(result.correct[order[np.searchsorted(result.positions, positions, sorter=order)]])
-    return positions, correct
+    return positions
+
+
+def values_at(
+    result: Result, values: Shaped[np.ndarray, " images"], positions: Int[np.ndarray, " common"]
+) -> Shaped[np.ndarray, " common"]:
+    """Return the values of a result's images at some positions in the data set."""
+    order = np.argsort(result.positions, kind="stable")
+    return values[order[np.searchsorted(result.positions, positions, sorter=order)]]
 
 
 def shared_sets(group: RunGroup) -> tuple[list[str], dict[str, list[Bool[np.ndarray, " images"]]]]:

@@ -14,7 +14,7 @@ from jaxtyping import Bool, Int, Shaped
 
 from faircontext.errors import ArgumentError, and_more
 from faircontext.runs.checks import differing
-from faircontext.runs.groups import RunGroup, RunSettings, common_images, describe_stream
+from faircontext.runs.groups import RunGroup, RunSettings, common_images, describe_stream, values_at
 from faircontext.runs.results import Result
 
 __all__ = ["StreamResult", "StreamRuns", "join_orders", "split_streams"]
@@ -65,7 +65,7 @@ class StreamResult:
         """
         return np.concatenate(
             [
-                np.stack([_at(result, score(result), positions) for result in self.results[name].values()])
+                np.stack([values_at(result, score(result), positions) for result in self.results[name].values()])
                 for name, positions in self.positions.items()
             ],
             axis=1,
@@ -128,14 +128,6 @@ class StreamResult:
         if not all(map(len, columns)):
             return None
         return replace(self, positions=positions), np.tile(np.concatenate(columns), (len(self.orders), 1))
-
-
-def _at(
-    result: Result, values: Shaped[np.ndarray, " images"], positions: Int[np.ndarray, " common"]
-) -> Shaped[np.ndarray, " common"]:
-    """Return the values of a result's images at some positions in the data set."""
-    order = np.argsort(result.positions, kind="stable")
-    return values[order[np.searchsorted(result.positions, positions, sorter=order)]]
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,15 @@ from starlette.datastructures import UploadFile
 
 from faircontext.backbones.base import ROW_MULTIPLE
 from faircontext.errors import one_line
-from faircontext.report.explain import describe_explanation, describe_map, draw_explanation, map_pixels, write_page
-from faircontext.report.explanation import Explanation, explain
+from faircontext.report.explain import (
+    Explanation,
+    describe_explanation,
+    describe_map,
+    draw_explanation,
+    explain,
+    map_pixels,
+    write_page,
+)
 from faircontext.runs.answer import AnsweredImage, Question, answer_prepared
 from faircontext.runs.exports import describe_run, exports_of
 from faircontext.runs.prepare import Item, PreparedImage, prepare_image
