@@ -28,6 +28,7 @@ from faircontext import (
     load_image,
 )
 from faircontext.imageio import DecodedImage
+from faircontext.methods.fcl_variants import FCLVariants
 from faircontext.names import FolderTruth
 from faircontext.runs.answer import AnsweredImage, answer_images
 from faircontext.runs.prepare import Item
@@ -178,7 +179,7 @@ def test_answers_do_not_depend_on_who_reads_the_files(
 def test_settings_of_evidence_answer_alike_alone_in_any_order_and_in_a_shared_run(
     files: list[Path], labels: LabelSpace, changes: dict[str, Any]
 ) -> None:
-    methods = {"fcl": replace(METHOD, **changes)}
+    methods = {"fcl": FCLVariants(**{"masks": 8, "k": 3, "beta": 5.0, **changes})}
     items = items_of([file for file in files if file.suffix == ".png" or file.name == "2.jpg"], labels)
     assert len(items) == 2
     together = list(answer_images(items, labels, methods, RECIPE, seed=3))
