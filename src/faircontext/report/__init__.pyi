@@ -7,6 +7,7 @@ from .accuracy_tables import (
 )
 from .axis_tables import stream_tables as stream_tables
 from .benchmarks import (
+    METRICS as METRICS,
     StreamBlock as StreamBlock,
     split_by_benchmark as split_by_benchmark,
     stream_blocks as stream_blocks,
@@ -38,5 +39,4 @@ from .render import (
     to_terminal as to_terminal,
 )
 from .style import FigureResult as FigureResult, save_figure as save_figure
-from .table_metrics import METRICS as METRICS
 from .tables import write_tables as write_tables
