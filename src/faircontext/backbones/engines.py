@@ -20,7 +20,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args
+from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args, runtime_checkable
 
 import torch
 import torch.nn.functional as F
@@ -123,6 +123,7 @@ def pad_rows(rows: Tensor, multiple: int = ROW_MULTIPLE) -> Tensor:
     return torch.cat([rows, rows.new_zeros(padding, *rows.shape[1:])]) if padding else rows
 
 
+@runtime_checkable
 class Engine(Protocol):
     """What runs a backbone's image tower.
 
