@@ -32,6 +32,7 @@ from faircontext.cli import main
 from faircontext.errors import ArgumentError
 from faircontext.methods import EvidenceMethod
 from faircontext.methods.base import METHODS
+from faircontext.methods.fcl_variants import FCLVariants
 from faircontext.methods.stream import is_stream
 from faircontext.runs.store import load_run
 from helpers import read_arrays
@@ -201,7 +202,7 @@ def test_copies_do_not_grow_with_masks(variant: str, space: Spaces) -> None:
     numbers = [{"masks": masks} for masks in ((50, 100, 200) if variant in ("paper", "drop") else (32, 80))]
     if variant == "auto":  # decides after each block of masks whether there are enough
         numbers = [{"budget": budget, "reliability": 0.01} for budget in (50, 100)]
-    methods = [FCL(**{**settings, **number}) for number in numbers]
+    methods = [FCLVariants(**{**settings, **number}) for number in numbers]
     answer(methods[0], labels)
     copies = [counted(method, labels) for method in methods]
     if variant == "area":  # the search for a temperature ends when it has found
