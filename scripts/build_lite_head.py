@@ -21,10 +21,10 @@ HEAD = Path(lite.__file__).with_name("lite_head.safetensors")
 
 def build_head() -> dict[str, Tensor]:
     """Return `E`, (1000, 384), unit rows `unit(e_k - mu)`, and `mu`, (384,), the mean of the embeddings `e_k`."""
-    tower = lite.MiniLM()
+    tower, tokenizer = lite.MiniLM(), lite.minilm_tokenizer()
     embeddings = []
     for name in IMAGENET_CLASSNAMES:
-        ids = torch.tensor([tower.tokenizer.encode(f"a photo of a {name}.").ids])
+        ids = torch.tensor([tokenizer.encode(f"a photo of a {name}.").ids])
         embeddings.append(tower(tower.embedding(ids), torch.ones_like(ids, dtype=torch.bool)))
     stacked = torch.cat(embeddings)
     mu = stacked.mean(0)
