@@ -38,6 +38,11 @@ _CONTROL = {"Cc", "Cs", "Zl", "Zp"}
 """Unicode categories of control characters, bytes that are not UTF-8, and line breaks."""
 
 
+def _is_line(text: str) -> bool:
+    """Tell whether a text has neither control characters nor line breaks in it."""
+    return not _CONTROL & {*map(category, text)}
+
+
 def as_template(text: str) -> str:
     """Return a template with `{}` for the class name, which may be written `{c}` as well.
 
@@ -84,7 +89,7 @@ def read_templates(path: Path, dataset: str | None = None) -> tuple[str, ...]:
             raise LabelError(f"{path}: {entry!r} is an entry of a list in a program; write its text alone, or JSON")
     if not templates:
         raise LabelError(f"{path}: has no prompt template; write one a line, for example 'a photo of a {{}}.'")
-    if odd := next((line for line in templates if _CONTROL & {*map(category, line)}), None):
+    if odd := next((line for line in templates if not _is_line(line)), None):
         raise LabelError(f"{path}: the prompt template {odd[:60]!r} is no line of text")
     try:
         return tuple(dict.fromkeys(map(as_template, templates)))
@@ -205,7 +210,7 @@ def _prompts_of(name: str, prompts: Any, where: str) -> tuple[str, ...]:
     if not isinstance(prompts, list | tuple) or not prompts:
         raise LabelError(f"{where}class {name!r} has no list of prompts; give it at least one")
     for prompt in prompts:
-        if not isinstance(prompt, str) or not prompt.strip() or _CONTROL & {*map(category, prompt.strip())}:
+        if not isinstance(prompt, str) or not prompt.strip() or not _is_line(prompt.strip()):
             raise LabelError(f"{where}class {name!r} has the prompt {str(prompt)[:60]!r}, which is no line of text")
     word = name.replace("_", " ")
     return tuple(dict.fromkeys(prompt.strip().replace("{c}", "{}").replace("{}", word) for prompt in prompts))
