@@ -70,7 +70,7 @@ BAD_FCL = (
     *(("k", 0), ("k", -3)),
     *(("beta", 0.0), ("beta", -1.0), ("beta", INF), ("beta", NAN)),
     *(("masks", 0), ("grids", ()), ("grids", (7, 1))),
-    *(("gamma", 0.0), ("gamma", 1.5), ("gamma", (0.3, 0.6))),
+    *(("gamma", 0.0), ("gamma", 1.5)),
     *(("lambda_cal", -0.1), ("lambda_cal", NAN), ("lambda_align", -0.1), ("lambda_align", INF)),
     *(("lr", -0.1), ("lr", NAN), ("steps", -1)),
 )
