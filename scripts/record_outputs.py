@@ -161,7 +161,9 @@ def commands(of: Subject) -> dict[str, list[str]]:
     }
 
 
-def record(out: Path, of: Subject = TINY, data: Path | None = None, digits: int | None = None) -> None:
+def record(
+    out: Path, of: Subject = TINY, data: Path | None = None, digits: int | None = None, without: Sequence[str] = ()
+) -> None:
     """Run all commands and write what they put out, a file for each group.
 
     Args:
@@ -169,16 +171,17 @@ def record(out: Path, of: Subject = TINY, data: Path | None = None, digits: int 
         of: what the commands run on.
         data: folder of labelled sets; two small ones are made where it is not given.
         digits: decimals of numbers that are kept, all where it is not given.
+        without: groups that are left out; no other may need them.
     """
     from recorded_files import read_file
     from recorded_inputs import publish
 
     out.mkdir(parents=True, exist_ok=True)
-    groups = commands(of)
+    groups = {group: words for group, words in commands(of).items() if group not in without}
     with tempfile.TemporaryDirectory(prefix="record-") as name:
         folder = Path(name)
         make_inputs(folder, of, data)
-        for together in PROCESSES:
+        for together in ([group for group in process if group in groups] for process in PROCESSES):
             if "tables" in together:
                 publish([folder / "evaluate" / name for name in of.sets], folder / "published")
             for group in together:

@@ -7,6 +7,7 @@ import json
 from collections.abc import Callable
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
+from shutil import copytree
 from types import ModuleType
 from typing import Any
 
@@ -17,6 +18,8 @@ from recorded_compare import Comparison, rename
 from recorded_files import lines_of, read_file
 
 RECORDED = Path(__file__).parent / "recorded"
+DRAWN = ("figures", "report")
+"""Groups that take longest, because of drawing; their numbers are those of the runs, which the others record."""
 
 
 @pytest.fixture(scope="module")
@@ -45,11 +48,16 @@ def compared(script: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[s
     torch.backends.cpu.get_cpu_capability() == "DEFAULT",
     reason="without AVX2, torchvision rounds pixels in another way, and crops of images are others",
 )
+@pytest.mark.parametrize(
+    "without", [DRAWN, pytest.param((), marks=pytest.mark.slow)], ids=["all but what is drawn", "all"]
+)
 def test_commands_put_out_what_is_recorded(
-    script: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    without: tuple[str, ...], script: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    script.record(tmp_path / "now")
-    code = script.main(["compare", str(RECORDED), str(tmp_path / "now"), "--tolerance", "1e-3", "--elsewhere"])
+    left_out = [f"{group}.json" for group in without]
+    copytree(RECORDED, tmp_path / "then", ignore=lambda *_: left_out)
+    script.record(tmp_path / "now", without=without)
+    code = script.main(["compare", str(tmp_path / "then"), str(tmp_path / "now"), "--tolerance", "1e-3", "--elsewhere"])
     assert code == 0, f"{capsys.readouterr().out}{__doc__}"
 
 

@@ -107,7 +107,7 @@ def test_what_is_freed_is_used_again() -> None:
     assert last < first / 50
 
 
-@pytest.mark.parametrize("name", ["MALLOC_TOP_PAD_", "GLIBC_TUNABLES"])
+@pytest.mark.parametrize("name", ["MALLOC_TOP_PAD_", pytest.param("GLIBC_TUNABLES", marks=pytest.mark.slow)])
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the setting is of the C library of Linux")
 def test_what_the_environment_says_of_memory_is_left_alone(name: str) -> None:
     value = {"MALLOC_TOP_PAD_": "131072", "GLIBC_TUNABLES": "glibc.malloc.top_pad=131072"}[name]

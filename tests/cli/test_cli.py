@@ -435,6 +435,7 @@ def test_an_error_is_one_line_with_the_fix(
     assert result.err.count("\n") == 1
 
 
+@pytest.mark.process
 def test_a_real_process_shows_an_error_without_a_traceback(tmp_path: Path) -> None:
     done = subprocess.run([*COMMAND, "classify", str(tmp_path / "x.jpg"), *LABELS], capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (2, "")

@@ -225,6 +225,7 @@ def test_a_stopped_call_goes_on(reproduce: Run, root: Path, monkeypatch: pytest.
     assert len(run.rows) == 4
 
 
+@pytest.mark.slow
 def test_what_would_be_refused_later_is_refused_before_anything_is_measured(
     reproduce: Run, root: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -239,6 +240,7 @@ def test_what_would_be_refused_later_is_refused_before_anything_is_measured(
     assert "none of its data sets can be taken from" in last
 
 
+@pytest.mark.slow
 def test_a_backbone_leaves_out_what_it_cannot_run(
     tiny_folder: Callable[[str], Path], root: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

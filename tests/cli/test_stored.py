@@ -216,6 +216,7 @@ def test_shards_join_to_the_whole(classify: Callable[..., Result], tmp_path: Pat
     assert whole.equals(joined)
 
 
+@pytest.mark.slow
 def test_workers_and_a_limit(classify: Callable[..., Result], tmp_path: Path) -> None:
     classify("--out", tmp_path / "whole")
     classify("--out", tmp_path / "workers", "--workers", "2")

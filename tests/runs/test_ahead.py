@@ -99,7 +99,7 @@ def test_a_process_that_ends_is_a_line(workers: int) -> None:
 
 
 @pytest.mark.skipif(os.name != "posix", reason="stops a process as POSIX does")
-@pytest.mark.parametrize("silent", [fall_asleep, stop])
+@pytest.mark.parametrize("silent", [fall_asleep, pytest.param(stop, marks=pytest.mark.slow)])
 def test_a_process_that_stays_silent_is_a_line(silent: Callable[[int], int], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ahead, "PATIENCE", 4)
     results, begin = map_ahead(silent, range(8), 2), time.monotonic()
@@ -123,6 +123,7 @@ if __name__ == "__main__":
 
 
 @pytest.mark.skipif(os.name != "posix", reason="asks POSIX whether a process lives")
+@pytest.mark.slow
 def test_processes_end_with_the_one_that_asks_even_where_it_is_killed(tmp_path: Path) -> None:
     (tmp_path / "script.py").write_text(KILLED)
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *sys.path])}

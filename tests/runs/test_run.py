@@ -151,8 +151,8 @@ def test_several_methods_share_an_image_and_zero_shot_keeps_its_place(
             assert together.rows[0].prediction == together.rows[2].zero_shot == alone.rows[0].zero_shot
 
 
-@pytest.mark.parametrize("workers", [1, 2])
-@pytest.mark.parametrize("methods", [{"zero_shot": ZeroShot()}, {"fcl": METHOD, "tpt": TPT()}])
+@pytest.mark.parametrize("workers", [pytest.param(1, marks=pytest.mark.slow), 2])
+@pytest.mark.parametrize("methods", [{"zero_shot": ZeroShot(), "fcl": METHOD, "tpt": TPT()}])
 def test_answers_do_not_depend_on_who_reads_the_files(
     files: list[Path], labels: LabelSpace, methods: dict[str, Method], workers: int
 ) -> None:
@@ -218,6 +218,7 @@ def test_views_go_to_another_process_without_shared_memory(make_image: Callable[
     assert same_bits(copy.with_seed(4).all, views.with_seed(4).all)
 
 
+@pytest.mark.slow
 def test_a_killed_reader_ends_the_run_with_a_line(files: list[Path], labels: LabelSpace) -> None:
     with pytest.raises(FairContextError, match=r"process that reads images was killed.*fewer workers"):
         list(answer_images(items_of(files, labels), labels, {"zero": ZERO()}, RECIPE, read=end_process, workers=1))

@@ -400,6 +400,7 @@ def rows_of(rows: pa.Table, method: str, positions: Sequence[int] | None = None)
     return own.select([name for name in own.column_names if name != "config"])
 
 
+@pytest.mark.slow
 def test_workers_and_chunks_change_nothing(
     make: Callable[..., Plan], whole: tuple[pa.Table, dict[str, bytes]], tmp_path: Path
 ) -> None:

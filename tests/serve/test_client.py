@@ -208,7 +208,7 @@ def test_a_busy_service_may_say_until_when(strange: str, sent: list[Path]) -> No
         Strange.replies[:] = [(429, {"Retry-After": after}, b"busy"), good]
         with Client(strange, retries=1) as client:
             assert client.classify(sent[:1], NAMES) == [{"path": "00.jpg"}]
-    until = int(time.time()) + 3
+    until = int(time.time()) + 2
     Strange.replies[:] = [(429, {"Retry-After": email.utils.formatdate(until, usegmt=True)}, b"busy"), good]
     with Client(strange, retries=1) as client:
         assert client.classify(sent[:1], NAMES) == [{"path": "00.jpg"}]
