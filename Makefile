@@ -10,9 +10,12 @@ demo: .venv/.has-demo,fast  ## run FCL on sample photos and draw its evidence in
 test: .venv/.has-test  ## run the quick tests; FAIRCONTEXT_DATA adds those that need labelled images
 	$(BIN)/python -m pytest -n auto --dist worksteal
 
-test-all: .venv/.has-dev  ## run every test but those of time, with ten times the examples and types checked at run time
+# Modules with annotations of arrays, joined by commas.
+ARRAYS = $(shell grep -rl --include='*.py' jaxtyping src/faircontext | sed 's|^src/||; s|/|.|g; s|\.py$$||' | paste -sd,)
+
+test-all: .venv/.has-dev  ## run every test but those of time, with ten times the examples and shapes checked at run time
 	$(BIN)/python -m pytest -n auto --dist worksteal -m 'not timing' --hypothesis-profile=all \
-	  --jaxtyping-packages=faircontext,runtime_types.check --junitxml=.venv/tests.xml
+	  --jaxtyping-packages=$(ARRAYS),runtime_types.check --junitxml=.venv/tests.xml
 
 bench: .venv/.has-test  ## run the tests of how long things take, one after the other, and print the table of engines
 	$(BIN)/python -m pytest -m timing
