@@ -26,11 +26,13 @@ test-lowest:  ## run the tests against the lowest versions that are declared, in
 	.venv-lowest/bin/pip install --quiet --editable '.[checkpoints,client,corruptions,demo,serve]' -c tests/lowest.txt beartype hypothesis jsonschema pytest pytest-xdist scikit-learn torchcam torchmetrics
 	.venv-lowest/bin/python -m pytest -o addopts= -o filterwarnings=default -m 'not timing'
 
-lint: .venv/.has-lint  ## style, formatting, types and who imports whom
+lint: .venv/.has-lint  ## style, formatting, types, who imports whom, and files for GitHub
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
+	$(BIN)/check-jsonschema --builtin-schema vendor.github-workflows .github/workflows/*.yml
+	$(BIN)/check-jsonschema --builtin-schema vendor.github-issue-forms .github/ISSUE_TEMPLATE/*.yml
 
 docs: .venv/.has-docs  ## build the documentation into site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
