@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from faircontext.calibrate import calibrate_context, minimise, total_loss
-from faircontext.methods.fcl_variants import PAIR_WEIGHTS
+from faircontext.methods.variants import PAIR_WEIGHTS
 from oracles import calibration as oracle
 
 CLASSES, TOKENS, WIDTH, DIM, BETA = 4, 2, 3, 6, 5.0

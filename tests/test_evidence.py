@@ -12,8 +12,8 @@ from faircontext.analysis.contribution import unique_evidence
 from faircontext.calibrate import pair_weights
 from faircontext.episode import distinct_maps
 from faircontext.errors import ArgumentError
-from faircontext.evidence import Evidence, Masks, common_evidence, effective_area, sample_masks, sharpen
-from faircontext.methods.fcl_variants import FCLVariants, control_image
+from faircontext.evidence import Evidence, Masks, common_evidence, effective_area, match_area, sample_masks
+from faircontext.methods.variants import FCLVariants, control_image
 from faircontext.occlusion import occlude, on_patches
 from oracles import evidence as oracle
 
@@ -350,9 +350,9 @@ def test_even_evidence_has_no_peak_whatever_area_is_asked_for():
 def test_maxima_that_tie_share_the_peak():
     maps = torch.zeros(1, 10, 10)
     maps[0, :5] = 1.0
-    assert torch.equal((sharpen(maps, 0.2)).exp()[0, :5], torch.ones(5, 10))
-    assert float(effective_area(sharpen(maps, 0.2).exp())) == pytest.approx(0.5)
-    assert float(effective_area(sharpen(maps, 0.8).exp())) == pytest.approx(0.8, rel=2e-3)
+    assert torch.equal((match_area(maps, 0.2)).exp()[0, :5], torch.ones(5, 10))
+    assert float(effective_area(match_area(maps, 0.2).exp())) == pytest.approx(0.5)
+    assert float(effective_area(match_area(maps, 0.8).exp())) == pytest.approx(0.8, rel=2e-3)
 
 
 def test_the_area_of_some_maps_is_known():
@@ -365,9 +365,9 @@ def test_the_area_of_some_maps_is_known():
 
 def test_the_area_does_not_depend_on_the_maps_beside_it():
     maps = torch.cat([smooth_maps(seed, 120, 120, 10.0**-seed) for seed in range(3)])
-    together = sharpen(maps, 0.25)
+    together = match_area(maps, 0.25)
     for index in range(len(maps)):
-        torch.testing.assert_close(sharpen(maps[index : index + 1], 0.25)[0], together[index], rtol=5e-3, atol=5e-3)
+        torch.testing.assert_close(match_area(maps[index : index + 1], 0.25)[0], together[index], rtol=5e-3, atol=5e-3)
 
 
 @pytest.mark.parametrize("area", [0.0, 2.0, -0.1, float("nan")])

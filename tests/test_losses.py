@@ -9,7 +9,7 @@ from scipy.stats import entropy as scipy_entropy
 
 from faircontext.calibrate import alignment_loss, calibration_loss, js_to_uniform, pair_weights
 from faircontext.explore import entropy
-from faircontext.methods.fcl_variants import PAIR_WEIGHTS
+from faircontext.methods.variants import PAIR_WEIGHTS
 from oracles import calibration as oracle
 
 LIMIT = 0.75 * math.log(4 / 3)

@@ -67,7 +67,7 @@ def test_real_maps_are_those_that_are_measured(
     tiny: Callable[[str], Backbone], make_image: Callable[..., np.ndarray]
 ) -> None:
     labels = LabelSpace(("cat", "dog", "horse", "snail"), tiny("clip"))
-    method = Pointing(masks=32, grids=(2, 3, 4), estimator="centred", smoothing=0.1, k=3, side=3)
+    method = Pointing(masks=32, grids=(2, 3, 4), estimator="covariance", smoothing=0.1, k=3, side=3)
     episode = Episode(make_image(2, 64, 64), labels)
     prediction = method(episode)
     assert len(prediction.candidates) == 3

@@ -10,13 +10,13 @@ import torch
 from faircontext import Backbone, Episode, LabelSpace, create_method
 from faircontext.errors import ArgumentError
 from faircontext.evidence import effective_area
-from faircontext.methods import parse_settings
-from faircontext.methods.fcl_variants import AUTO_BLOCK, FCLVariants
+from faircontext.methods.variants import AUTO_BLOCK, FCLVariants
+from faircontext.runs.settings import parse_settings
 from faircontext.types import FLAT, describe_flat, is_flat
 from helpers import same_bits
 
 MakeEpisode = Callable[..., Episode]
-SMALL = FCLVariants(k=4, beta=5.0, masks=40, grids=(3, 4, 5), estimator="centred", smoothing=0.1, steps=1)
+SMALL = FCLVariants(k=4, beta=5.0, masks=40, grids=(3, 4, 5), estimator="covariance", smoothing=0.1, steps=1)
 
 
 @pytest.fixture(scope="module")
@@ -26,7 +26,7 @@ def make(tiny: Callable[[str], Backbone], make_image: Callable[..., np.ndarray])
     return lambda seed=3: Episode(make_image(seed), labels)
 
 
-@pytest.mark.parametrize("estimator", ["paper", "centred", "least-squares"])
+@pytest.mark.parametrize("estimator", ["paper", "covariance", "least-squares"])
 def test_every_estimator_gives_maps_and_says_how_far_they_can_be_trusted(make: MakeEpisode, estimator: str) -> None:
     found = replace(SMALL, estimator=estimator).adapt(make())
     assert found.evidence is not None
@@ -143,7 +143,7 @@ def test_settings_that_are_not_possible_are_one_line(settings: dict[str, object]
     ("word", "message"),
     [
         ("masks=many", "masks=many is not possible; it takes a whole number or auto"),
-        ("estimator=lime", "estimator=lime is not possible; it takes paper or centred or least-squares"),
+        ("estimator=lime", "estimator=lime is not possible; it takes paper or covariance or least-squares"),
         ("area=half", "area=half is not possible; it takes a number or none"),
     ],
 )

@@ -20,7 +20,8 @@ from faircontext import (
     list_methods,
 )
 from faircontext.errors import ArgumentError, FeatureError
-from faircontext.methods.stream import Commit, is_stream, predict_by_sums, text_on_cpu
+from faircontext.methods.predict import predict_by_logits
+from faircontext.methods.stream import StateUpdate, is_stream, text_on_cpu
 from helpers import assert_identical
 from made_streams import episode_of, labels_of, make_stream, take_steps
 
@@ -160,15 +161,15 @@ class Running(StreamMethod):
         assert horizon is not None
         return {"sum": torch.zeros(len(labels)), "left": torch.tensor([horizon])}
 
-    def respond(self, episode: Episode, state: StreamState) -> tuple[Prediction, Commit]:
+    def respond(self, episode: Episode, state: StreamState) -> tuple[Prediction, StateUpdate]:
         logits = text_on_cpu(episode.labels) @ episode.z.double()
         mean = state.tensors["sum"].double() / max(1, state.seen)
 
-        def commit() -> None:
+        def update() -> None:
             state.tensors["sum"] += logits.float()
             state.tensors["left"] -= 1
 
-        return predict_by_sums(logits - mean, {}), commit
+        return predict_by_logits(logits - mean, {}), update
 
 
 def test_a_method_that_needs_the_length_of_its_stream_is_told(

@@ -9,12 +9,12 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from faircontext.episode import Episode
-from faircontext.errors import FeatureError, check_interval
+from faircontext.errors import FeatureError
 from faircontext.explore import scores
 from faircontext.labels import LabelSpace
-from faircontext.methods.base import register_method
+from faircontext.methods.base import Limits, register_method
 from faircontext.methods.predict import fall_back, predict_by_probabilities
-from faircontext.methods.stream import Commit, StreamMethod, StreamState, on_cpu, text_on_cpu
+from faircontext.methods.stream import StateUpdate, StreamMethod, StreamState, on_cpu, text_on_cpu
 from faircontext.types import Prediction
 
 __all__ = ["ECALP", "Neighbours", "class_spread", "insert_node", "propagate"]
@@ -116,16 +116,12 @@ class ECALP(StreamMethod):
     """
 
     uses_views: ClassVar[bool] = False
+    setting_limits: ClassVar[Limits] = dict.fromkeys(("k_text", "k_image", "gamma", "iterations"), (0, 1000))
 
     k_text: int = 3
     k_image: int = 8
     gamma: int = 10
     iterations: int = 3
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for name in ("k_text", "k_image", "gamma", "iterations"):
-            check_interval(name, getattr(self, name), 0, 1000)
 
     def begin(self, labels: LabelSpace, horizon: int | None) -> dict[str, Tensor]:  # noqa: ARG002
         """Return a graph without images."""
@@ -140,7 +136,7 @@ class ECALP(StreamMethod):
             "values": torch.zeros(0),
         }
 
-    def respond(self, episode: Episode, state: StreamState) -> tuple[Prediction, Commit]:
+    def respond(self, episode: Episode, state: StreamState) -> tuple[Prediction, StateUpdate]:
         """Put the image into the graph, spread labels, and answer from a copy of it that is taken out again."""
         kept, space, z = state.tensors, episode.labels, on_cpu(episode.z)
         text = text_on_cpu(space)
@@ -167,13 +163,13 @@ class ECALP(StreamMethod):
         )
         best = labels[:-1].float().max(1)
 
-        def commit() -> None:
+        def update() -> None:
             kept["features"] = features
             kept["neighbours"], kept["similarities"] = neighbours
             kept["texts"], kept["text_similarities"] = texts
             kept["labels"], kept["values"] = best.indices, best.values / _DECAY
 
-        return self._predict(episode, labels[-1], len(features), closeness), commit
+        return self._predict(episode, labels[-1], len(features), closeness), update
 
     def _predict(
         self, episode: Episode, labels: Float[Tensor, " classes"], memory: int, closeness: Float[Tensor, " classes"]

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 from faircontext import Backbone, LabelSpace
 from faircontext.backbones.contexts import LearntContext
 from faircontext.errors import LabelError
-from faircontext.methods.multi_label import NEGATIVES, LabelScorer
+from faircontext.label_scores import NEGATIVES, LabelScorer
 from faircontext.metrics import score_of
 from tiny_clip import native_model, native_text
 
