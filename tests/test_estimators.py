@@ -51,7 +51,9 @@ def field(masks: Masks, weights: np.ndarray, noise: float = 0.0, seed: int = 0) 
 # Expectations, by listing every mask and every set of masks
 
 
-@pytest.mark.parametrize(("grid", "chosen", "size"), [(2, 2, 3), (2, 1, 4), (3, 4, 2)])
+@pytest.mark.parametrize(
+    ("grid", "chosen", "size"), [(2, 2, 3), (2, 1, 3), pytest.param(3, 4, 2, marks=pytest.mark.slow)]
+)
 @pytest.mark.parametrize("estimator", ["paper", "covariance"])
 def test_the_mean_over_all_sets_of_masks_is_the_closed_form(grid, chosen, size, estimator):
     masks = every_mask(grid, chosen)
@@ -60,20 +62,9 @@ def test_the_mean_over_all_sets_of_masks_is_the_closed_form(grid, chosen, size, 
     for rows in product(range(len(masks)), repeat=size):
         total += Evidence(importance[list(rows)], masks.select(rows), grid, grid, estimator).maps
         count += 1
-    expected = covariance(importance, masks)
-    expected += 0 if estimator == "covariance" else importance.mean(0)[:, None, None] * chosen / grid**2
+    constant = importance.mean(0)[:, None, None] * chosen / grid**2  # what the paper's sum has besides
+    expected = covariance(importance, masks) + (0 if estimator == "covariance" else constant)
     torch.testing.assert_close(total / count, expected, rtol=0, atol=1e-12)
-
-
-@pytest.mark.parametrize(("grid", "chosen"), [(2, 2), (3, 4)])
-def test_expectations_of_paper_and_centred_differ_by_a_constant(grid, chosen):
-    masks = every_mask(grid, chosen)
-    importance = normal(len(masks), 3)
-    plain = Evidence(importance, masks, grid, grid, "paper").maps
-    covariance = Evidence(importance, masks, grid, grid, "covariance").maps * (len(masks) - 1) / len(masks)
-    difference = plain - covariance
-    assert torch.allclose(difference, difference[:, :1, :1].expand_as(difference), atol=1e-12)
-    assert float(difference.abs().min()) > 0.1
 
 
 @pytest.mark.parametrize(("grid", "chosen"), [(2, 2), (3, 4)])
@@ -133,17 +124,17 @@ def _ridge_by_hand(shares: np.ndarray, targets: np.ndarray) -> list[tuple[float,
 # Variance
 
 
-def test_centring_takes_the_mean_of_importance_out_of_the_variance():
-    """With importance far from zero, the plain sum's maps spread as its mean; the covariance ones as its deviation."""
-    spreads = {}
+def test_covariance_takes_the_mean_of_importance_out_of_the_variance():
+    """With importance far from zero, the plain sum's maps vary as its mean, the covariance's as its deviation."""
+    deviations = {}
     for estimator in ("paper", "covariance"):
         maps = [
             Evidence(normal(40, 1, seed=seed) + 10.0, draw(40, seed=seed, grids=(4,)), 4, 4, estimator).maps
-            for seed in range(200)
+            for seed in range(60)
         ]
-        spreads[estimator] = torch.stack(maps).std(0).mean()
-    assert float(spreads["covariance"]) == pytest.approx(1.0 * 0.5 / np.sqrt(40), rel=0.15)
-    assert float(spreads["paper"]) > 5 * float(spreads["covariance"])
+        deviations[estimator] = torch.stack(maps).std(0).mean()
+    assert float(deviations["covariance"]) == pytest.approx(1.0 * 0.5 / np.sqrt(40), rel=0.2)
+    assert float(deviations["paper"]) > 5 * float(deviations["covariance"])
 
 
 def test_the_standard_error_is_the_spread_over_sets_of_masks():
@@ -151,18 +142,18 @@ def test_the_standard_error_is_the_spread_over_sets_of_masks():
     weights[:4, :4] = 0.1
     found = [
         Evidence(field(masks, weights, noise=1.0, seed=seed), masks, 8, 8, "covariance")
-        for seed, masks in ((seed, draw(80, seed=seed, grids=(4,))) for seed in range(150))
+        for seed, masks in ((seed, draw(80, seed=seed, grids=(4,))) for seed in range(50))
     ]
-    spread_of_maps = torch.stack([evidence.maps[0] for evidence in found]).std(0)
+    deviation = torch.stack([evidence.maps[0] for evidence in found]).std(0)
     errors = torch.stack([evidence.error(8)[0] for evidence in found]).mean(0)
-    assert float((errors / spread_of_maps).mean()) == pytest.approx(1.0, abs=0.1)
+    assert float((errors / deviation).mean()) == pytest.approx(1.0, abs=0.1)
 
 
-# Smoothing and spreading
+# Smoothing and upsampling
 
 
 @given(st.integers(0, 1000), st.sampled_from([0.0, 0.03, 0.1, 0.5]), st.integers(5, 30), st.integers(5, 30))
-def test_spreading_is_the_weighted_sum_of_smoothed_masks(seed, smoothing, height, width):
+def test_upsampling_gives_the_weighted_sum_of_smoothed_masks(seed, smoothing, height, width):
     masks, weights = draw(12, seed=seed), normal(12, 2, seed=seed)
 
     def kernel(side: int) -> np.ndarray:
@@ -204,7 +195,7 @@ def test_reliability_foretells_the_agreement_with_other_masks(estimator):
     weights = np.zeros((28, 28))
     weights[:14, :14] = 0.02
     foretold, seen = [], []
-    for seed in range(20):
+    for seed in range(8):
         first, second = (
             Evidence(field(masks, weights, noise=1.5, seed=at), masks, 28, 28, estimator, 0.1)
             for at, masks in ((at, draw(60, seed=at)) for at in (2 * seed, 2 * seed + 1))

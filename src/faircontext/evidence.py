@@ -83,8 +83,8 @@ class Masks:
         """Return masks `start` to `stop` at pixel resolution, on their device: binary, not interpolated as RISE's."""
         chosen = self.cells[start:stop]
         device = chosen[0].device
-        places = {g: (cell_of(g, height, device)[:, None], cell_of(g, width, device)) for g in {*map(len, chosen)}}
-        return torch.stack([cells[places[len(cells)]] for cells in chosen])
+        indices = {g: (cell_of(g, height, device)[:, None], cell_of(g, width, device)) for g in {*map(len, chosen)}}
+        return torch.stack([cells[indices[len(cells)]] for cells in chosen])
 
 
 def cell_of(grid: int, side: int, device: torch.device | None = None) -> Int[Tensor, " side"]:

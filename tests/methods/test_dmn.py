@@ -27,7 +27,7 @@ def backbone(tiny: Callable[[str], Backbone]) -> Backbone:
     "classes", [pytest.param(2, marks=pytest.mark.slow), 3, pytest.param(10, marks=pytest.mark.slow)]
 )
 def test_a_stream_is_answered_as_by_plain_python(backbone: Backbone, classes: int, options: dict) -> None:
-    stream = make_stream(classes, 100 if options else 300, 12)
+    stream = make_stream(classes, 60 if options else 120, 12)
     slow = oracle.DMN(stream[1].numpy(), backbone.logit_scale, **options)
     state = assert_agrees(DMNVariants(**options), stream, backbone, slow.answer)
     for label, entries in enumerate(slow.memory):

@@ -4,7 +4,6 @@ import sys
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from itertools import pairwise
 from types import FrameType, SimpleNamespace
 
 import numpy as np
@@ -109,13 +108,6 @@ def test_with_calibration_the_context_moves(episode: Episode) -> None:
     assert adaptation.calibration.losses[0] > 0
 
 
-def test_small_steps_lower_the_calibration_loss(episode: Episode) -> None:
-    method = FCLVariants(masks=8, k=4, beta=5.0, lr=1e-4, steps=4, lambda_align=0.0, pair_weight="uniform")
-    losses = method.adapt(episode).calibration.losses
-    assert len(losses) == 4
-    assert all(later < earlier for earlier, later in pairwise(losses))
-
-
 @pytest.mark.parametrize(("context", "placement"), [("cl", "replace"), ("cl-hp", "prepend")])
 def test_the_losss_gradient_through_the_text_tower_is_its_slope(
     episode: Episode, lite_double: Backbone, context: str, placement: str
@@ -165,10 +157,6 @@ def test_two_classes_have_one_pair(photos: Photos, make_episode: MakeEpisode, li
     assert adaptation.pairs.tolist() == [[0], [1]]
     assert adaptation.common.shape == (1, 64, 64)
     assert adaptation.evidence.maps.shape == (2, 64, 64)
-
-
-def test_there_are_never_more_candidates_than_classes(episode: Episode) -> None:
-    assert len(FCL(k=50, calibrate=False)(episode).candidates) == len(episode.labels)
 
 
 @pytest.mark.parametrize("steps", [1, 2])
@@ -276,17 +264,17 @@ def test_adapting_leaves_the_model_and_its_text_features_as_they_were(episode: E
     assert torch.equal(text, episode.labels.text)
 
 
-def test_an_answer_does_not_depend_on_the_callers_gradient_mode(episode: Episode, small: Prediction) -> None:
-    with torch.no_grad():
-        assert_identical(FCL(**SMALL)(episode), small)
-
-
-@pytest.mark.parametrize("batch_size", [32, 64])
-def test_batch_size_keeps_label_and_votes(
-    episode: Episode, small: Prediction, batch_size: int, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+def test_an_answer_does_not_depend_on_the_callers_gradient_mode(
+    small: Prediction, photos: Photos, make_episode: MakeEpisode, mode: Callable
 ) -> None:
+    with mode():
+        assert_identical(FCL(**SMALL)(make_episode(photos["astronaut"])), small)
+
+
+def test_batch_size_keeps_label_and_votes(episode: Episode, small: Prediction, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(backbones_lite._IMAGE_SIZES, "lite0", episode.backbone.image_size)
-    labels = LabelSpace(episode.labels.names, Lite("lite0", batch_size=batch_size))
+    labels = LabelSpace(episode.labels.names, Lite("lite0", batch_size=64))
     other = FCL(**SMALL)(Episode(episode._views._pixels.permute(1, 2, 0).numpy(), labels, episode.recipe))
     assert other.index == small.index
     assert torch.equal(other.votes, small.votes)
@@ -310,13 +298,6 @@ def test_cl_needs_words_before_the_name_and_cl_hp_does_not(
             refuse()
     assert FCL(masks=8, context="cl-hp")(episode).index == 0
     assert ZeroShot()(episode).index == 0
-
-
-def test_languages_without_blanks_are_learnt(photos: Photos, make_episode: MakeEpisode, lite: Backbone) -> None:
-    episode = make_episode(photos["cat"], LabelSpace(("cat", "dog", ".net"), lite, ("一张{}的照片",)))
-    adaptation = FCL(masks=8, lr=0.006).adapt(episode)
-    assert adaptation.calibration.context.shape == (2, 384)
-    assert adaptation.prediction.diagnostics["context_shift"] > 0
 
 
 def test_a_context_of_one_token_is_learnt(photos: Photos, make_episode: MakeEpisode, lite: Backbone) -> None:
@@ -359,10 +340,7 @@ def test_the_ensemble_answers_by_majority_of_its_templates(ensemble) -> None:
     torch.testing.assert_close(prediction.probabilities, mean, rtol=0, atol=1e-6)
     assert set(prediction.candidates) == {candidate for run in runs for candidate in run.candidates}
     assert prediction.fallback is None
-
-
-def test_the_ensemble_ranks_candidates_before_the_rest(ensemble) -> None:
-    assert_valid(ensemble[2], 6)
+    assert_valid(prediction, 6)
 
 
 def test_a_template_of_the_ensemble_answers_as_it_does_alone(
@@ -401,13 +379,6 @@ def test_the_ensemble_says_which_part_fell_back(photos: Photos, make_episode: Ma
     prediction = create_method("fcl", masks=8)(make_episode(photos["cat"], labels))
     assert prediction.fallback == "fewer than two candidates: nothing to calibrate"
     assert prediction.votes.tolist() == [7]
-
-
-def test_a_caller_in_inference_mode_gets_the_same_answer(photos: Photos, make_episode: MakeEpisode) -> None:
-    method = FCL(masks=8, k=3)
-    expected = method(make_episode(photos["cat"]))
-    with torch.inference_mode():
-        assert_identical(method(make_episode(photos["cat"])), expected)
 
 
 @pytest.mark.parametrize("proxy", ["image", "mean", "grey", "black"])
@@ -473,23 +444,18 @@ def test_safe_calibrates_open_images_only(
     assert safe.diagnostics["entropy_selected"] / np.log(4) < FCL().safe_openness
 
 
-def test_pairs_of_the_three_leaders_are_made_alike(photos: Photos, make_episode: MakeEpisode) -> None:
+def test_pairs_of_the_three_top_candidates_are_made_alike(photos: Photos, make_episode: MakeEpisode) -> None:
     settings = {**SMALL, "k": 10}
     every, leading = (
         FCLVariants(**settings, pairs=pairs).adapt(make_episode(photos["astronaut"])) for pairs in ("all", "top3")
     )
-    leaders = set(leading.before.ranking[:3].tolist())
-    used = [pair for pair in every.pairs.T.tolist() if leaders & set(pair)]
+    top = set(leading.before.ranking[:3].tolist())
+    used = [pair for pair in every.pairs.T.tolist() if top & set(pair)]
     assert leading.pairs.T.tolist() == used
     assert (every.common.shape[0], leading.common.shape[0]) == (45, 24)
     rows = [every.pairs.T.tolist().index(pair) for pair in used]
     assert same_bits(leading.common, every.common[rows])
     assert not torch.equal(leading.calibration.context, every.calibration.context)
-
-
-def test_with_three_candidates_all_pairs_have_a_leader(episode: Episode) -> None:
-    settings = {**SMALL, "k": 3}
-    assert_same_answer(FCLVariants(**settings, pairs="top3")(episode), FCL(**settings)(episode))
 
 
 def test_the_best_twos_common_evidence_is_theirs_where_they_are_a_pair(episode: Episode) -> None:

@@ -62,7 +62,7 @@ def test_two_classes_are_lowered_alike(tiny: Callable[[str], Backbone]) -> None:
 
 @pytest.mark.parametrize("classes", [2, 3, 10])
 def test_the_normalised_entropy_is_at_most_the_logarithm_of_two(tiny: Callable[[str], Backbone], classes: int) -> None:
-    features, text = make_stream(classes)
+    features, text = make_stream(classes, 40)
     labels = labels_of(text, tiny("clip"))
     even = text.new_zeros(1, 1, text.shape[1])  # all classes are equally probable
     seen = [*take_steps(TDA(), [*features, *even], labels, TDA().start(labels))]

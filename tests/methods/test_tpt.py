@@ -4,7 +4,6 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-import torch
 
 from faircontext import TPT, Backbone, Episode, LabelSpace, ViewRecipe, ZeroShot
 from helpers import assert_same_answer
@@ -43,22 +42,6 @@ def test_answers_agree_with_the_slow_reimplementation(episode: Episode, tiny_dou
     assert f"loss_{method.steps}" not in diagnostics
     moved = np.linalg.norm(text - episode.labels.zero_shot_text.numpy(), axis=1).mean()
     assert diagnostics["text_shift"] == pytest.approx(moved, abs=1e-4)
-
-
-@pytest.mark.parametrize("settings", [{"lr": 0.0}, {"lr": 0.0, "steps": 3}, {"steps": 0}], ids=str)
-def test_without_a_step_the_answer_is_zero_shots(episode: Episode, settings: dict) -> None:
-    prediction, expected = TPT(**settings)(episode), ZeroShot()(episode)
-    torch.testing.assert_close(prediction.probabilities, expected.probabilities, rtol=0, atol=1e-6)
-    assert torch.equal(prediction.ranking, expected.ranking)
-    assert prediction.fallback is None
-    assert prediction.diagnostics["text_shift"] == pytest.approx(0.0, abs=1e-6)
-
-
-def test_small_steps_lower_the_entropy_of_the_mean_posterior(episode: Episode) -> None:
-    diagnostics = TPT(lr=1e-4, steps=3)(episode).diagnostics
-    losses = [diagnostics[name] for name in ("loss_0", "loss_1", "loss_2", "loss_after")]
-    assert losses == sorted(losses, reverse=True)
-    assert losses[0] - losses[-1] > 1e-3
 
 
 def test_the_answer_is_of_the_plain_view_alone(

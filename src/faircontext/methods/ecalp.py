@@ -17,7 +17,7 @@ from faircontext.methods.predict import fall_back, predict_by_probabilities
 from faircontext.methods.stream import StateUpdate, StreamMethod, StreamState, on_cpu, text_on_cpu
 from faircontext.types import Prediction
 
-__all__ = ["ECALP", "Neighbours", "class_spread", "insert_node", "propagate"]
+__all__ = ["ECALP", "Neighbours", "class_variance", "insert_node", "propagate"]
 
 _TINY = 1e-6
 """What the root of a node's degree is raised by."""
@@ -26,13 +26,13 @@ _DECAY = 5.0
 
 
 class Neighbours(NamedTuple):
-    """Of each image its most similar ones, the most similar first, equal ones by age; unused places are -1 and -inf."""
+    """Of each image its most similar ones, the most similar first, equal ones by age; what is unused is -1 and -inf."""
 
     indices: Int[Tensor, "images neighbours"]
     similarities: Float[Tensor, "images neighbours"]
 
 
-def class_spread(text: Float[Tensor, "classes dim"]) -> Float[Tensor, " dim"]:
+def class_variance(text: Float[Tensor, "classes dim"]) -> Float[Tensor, " dim"]:
     """Return the unit-norm variance of the text features over the classes, by which dimensions are weighted.
 
     Raises:
@@ -51,12 +51,12 @@ def insert_node(neighbours: Neighbours, similarities: Float[Tensor, " nodes"]) -
         neighbours: of the nodes before it.
         similarities: to the nodes before it and, last, to itself.
     """
-    count, places = neighbours.indices.shape
+    count, width = neighbours.indices.shape
     values = torch.cat([neighbours.similarities, similarities[:count, None]], 1)
     indices = torch.cat([neighbours.indices, torch.full((count, 1), count)], 1)
-    order = values.sort(dim=1, descending=True, stable=True).indices[:, :places]
-    first = similarities.sort(descending=True, stable=True).indices[:places]
-    unused = (0, places - len(first))
+    order = values.sort(dim=1, descending=True, stable=True).indices[:, :width]
+    first = similarities.sort(descending=True, stable=True).indices[:width]
+    unused = (0, width - len(first))
     own = F.pad(first, unused, value=-1), F.pad(similarities[first], unused, value=-torch.inf)
     return Neighbours(
         torch.cat([indices.gather(1, order), own[0][None]]), torch.cat([values.gather(1, order), own[1][None]])
@@ -140,10 +140,10 @@ class ECALP(StreamMethod):
         """Put the image into the graph, spread labels, and answer from a copy of it that is taken out again."""
         kept, space, z = state.tensors, episode.labels, on_cpu(episode.z)
         text = text_on_cpu(space)
-        spread = space.remember("ecalp", lambda: class_spread(text))
+        variance = space.remember("ecalp", lambda: class_variance(text))
         features = torch.cat([kept["features"], z[None]])
         # The weight is on the older image of a pair, and of the image with itself.
-        weighted = features.double() * spread
+        weighted = features.double() * variance
         similarities = (weighted @ z.double() / weighted.norm(dim=1)).float()
         neighbours = insert_node(Neighbours(kept["neighbours"], kept["similarities"]), similarities)
         closeness = scores(z, text)
