@@ -31,6 +31,12 @@ class Neighbours(NamedTuple):
     indices: Int[Tensor, "images neighbours"]
     similarities: Float[Tensor, "images neighbours"]
 
+    def append(self, indices: Int[Tensor, " some"], similarities: Float[Tensor, " some"]) -> "Neighbours":
+        """Return them with those of a further image, of which there may be fewer."""
+        unused = (0, self.indices.shape[1] - len(indices))
+        own = F.pad(indices, unused, value=-1), F.pad(similarities, unused, value=-torch.inf)
+        return Neighbours(*(torch.cat([rows, row[None]]) for rows, row in zip(self, own, strict=True)))
+
 
 def class_variance(text: Float[Tensor, "classes dim"]) -> Float[Tensor, " dim"]:
     """Return the unit-norm variance of the text features over the classes, by which dimensions are weighted.
@@ -56,11 +62,7 @@ def insert_node(neighbours: Neighbours, similarities: Float[Tensor, " nodes"]) -
     indices = torch.cat([neighbours.indices, torch.full((count, 1), count)], 1)
     order = values.sort(dim=1, descending=True, stable=True).indices[:, :width]
     first = similarities.sort(descending=True, stable=True).indices[:width]
-    unused = (0, width - len(first))
-    own = F.pad(first, unused, value=-1), F.pad(similarities[first], unused, value=-torch.inf)
-    return Neighbours(
-        torch.cat([indices.gather(1, order), own[0][None]]), torch.cat([values.gather(1, order), own[1][None]])
-    )
+    return Neighbours(indices.gather(1, order), values.gather(1, order)).append(first, similarities[first])
 
 
 def propagate(
@@ -148,15 +150,12 @@ class ECALP(StreamMethod):
         neighbours = insert_node(Neighbours(kept["neighbours"], kept["similarities"]), similarities)
         closeness = scores(z, text)
         closest = closeness.sort(descending=True, stable=True).indices[: kept["texts"].shape[1]]
-        texts = (
-            torch.cat([kept["texts"], closest[None]]),
-            torch.cat([kept["text_similarities"], closeness[closest][None]]),
-        )
+        texts = Neighbours(kept["texts"], kept["text_similarities"]).append(closest, closeness[closest])
         start = torch.zeros(len(features) + 1, len(space), dtype=torch.float64)
         start[torch.arange(state.seen), kept["labels"]] = kept["values"].double()
         labels = propagate(
             insert_node(neighbours, torch.cat([similarities, similarities[-1:]])),
-            Neighbours(torch.cat([texts[0], closest[None]]), torch.cat([texts[1], closeness[closest][None]])),
+            texts.append(closest, closeness[closest]),
             start,
             self.gamma,
             self.iterations,
