@@ -318,11 +318,9 @@ def test_a_prompt_without_words_before_the_name_cannot_be_tuned(
     backbone: Backbone, new_episode: Callable[..., Episode], template: str, reason: str
 ) -> None:
     episode = new_episode(space=LabelSpace(NAMES, backbone, (template,)))
-    for name in (*TEXT_TUNED, "rtpt"):
+    for refuse in (lambda: create_method("tpt").check_labels(episode.labels), lambda: create_method("rlcf")(episode)):
         with pytest.raises(LabelError, match=f"^prompt template {reason}$"):
-            create_method(name).check_labels(episode.labels)
-        with pytest.raises(LabelError, match=f"^prompt template {reason}$"):
-            create_method(name)(episode)
+            refuse()
     assert_valid(create_method("tps")(episode), 5)  # it does not tune the prompt
 
 
