@@ -80,13 +80,17 @@ class EvidenceMethod(Method):
         return self.beta if self.beta is not None else 0.2 * episode.backbone.logit_scale
 
     def phi(self, episode: Episode, text: Float[Tensor, "classes dim"], k: int) -> Exploration:
-        """Run `Phi_k` on the image's views against some classes."""
+        """Run `Phi_k` on the features of the image's views, the plain one and random crops, against some classes."""
         return explore(episode.view_features, text, self.temperature(episode), k, self.rho, self.aggregation)
 
     def evidence(
         self, episode: Episode, text: Float[Tensor, "candidates dim"], count: int = 0, occluder: Occluder = "black"
     ) -> Evidence:
         """Return the candidates' class evidence maps `E_c` (paper, "Class Evidence Map Estimation").
+
+        Each mask M is a random choice of a grid's cells over the plain view x (`sample_masks`). `x (1 - M)` is encoded,
+        hidden pixels black before normalisation. `dl_c(M)` is by how much the log-posterior of class c among the
+        candidates falls (`importance`), and `E_c` the mean over masks of `dl_c(M) M`, or another estimate (`Evidence`).
 
         Args:
             episode: the image.
@@ -297,6 +301,9 @@ class FCL(EvidenceMethod):
     ) -> Common:
         """Find the common evidence of pairs and encode it: `z_com_ij` (paper, "Common Evidence Localization").
 
+        `Q_ij` is the softmax of `E_i + E_j` over pixels, divided by its maximum (`common_evidence`), and `z_com_ij` the
+        embedding of the plain view with its pixels times `Q_ij`.
+
         Args:
             episode: the image.
             text: `tau_c(delta_0)` of the candidates.
@@ -312,13 +319,20 @@ class FCL(EvidenceMethod):
         return episode.remember((evidence, pairs.cpu().numpy().tobytes(), scale, self.area), find)
 
     def start(self, episode: Episode, template: int) -> Start:
-        """Return `delta_0`, whether it replaces words of the prompt or precedes it, and the base text features."""
+        """Return `delta_0`, where it stands in the prompt, and the text features `tau_c(delta_0)` of all classes.
+
+        CL learns the token embeddings of the words before the class name, in their place. CL-HP learns tokens before
+        the whole prompt, which start as a copy of those of "a photo of a"; its features are of the prompt alone.
+        """
         return episode.labels.start(template, self.context)
 
     def learn(
         self, episode: Episode, prompts: Prompts, start: Learnable, common: Common, weigh: Weigh = pair_weights
     ) -> Calibration:
         """Learn a context that makes the pairs alike (paper, "Fair Context Adaptation").
+
+        AdamW takes `steps` steps from `delta_0` on `lambda_cal L_cal + lambda_align L_align` (`total_loss`); only the
+        candidates' prompts go through the text model.
 
         Args:
             episode: the image.
