@@ -186,12 +186,6 @@ def test_fewer_crops_are_the_first_of_more() -> None:
     assert same_bits(augmix(crops, rng(0))[:4], augmix(crops[:4], rng(0)))
 
 
-def test_where_the_crop_has_all_the_share_it_stays_as_it_is() -> None:
-    crops = crops_of(8)
-    assert same_bits(augmix(crops, mixing(1.0)), crops)
-    assert not torch.equal(augmix(crops, mixing(0.9)), crops)
-
-
 def test_the_share_is_between_the_crop_and_its_chains() -> None:
     crops = crops_of(8)
     chains, half = (augmix(crops, mixing(share)).int() for share in (0.0, 0.5))

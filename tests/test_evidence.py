@@ -117,17 +117,6 @@ def test_blur_occlusion_leaves_other_pixels_and_plain_images_as_they_are():
     assert occlude(plain, pixels, "blur").numpy() == pytest.approx(0.25, abs=1e-6)
 
 
-def test_blur_occlusion_smooths_an_edge_and_noise():
-    edge = torch.zeros(3, 32, 32)
-    edge[:, :, 16:] = 1.0
-    everything = torch.ones(1, 32, 32, dtype=torch.bool)
-    profile = occlude(edge, everything, "blur")[0, 0, 10]
-    assert torch.all(profile.diff() >= -1e-6)
-    assert profile[:14].max() < 1e-6 < profile[15] < 0.5 < profile[16] < 1 - 1e-6 < profile[18:].min() + 1e-5
-    noise = random_image(64, 64)
-    assert occlude(noise, torch.ones(1, 64, 64, dtype=torch.bool), "blur").std() < 0.3 * noise.std()
-
-
 # Evidence maps
 
 
@@ -143,18 +132,6 @@ def test_evidence_of_a_class_that_needs_one_cell_is_closed_form():
     expected = np.zeros((4, 6))
     expected[:2, :3], expected[2:, 3:] = 3 / 4, -1 / 4
     assert np.array_equal(evidence.numpy(), expected)
-
-
-def test_evidence_of_a_scorer_that_sums_pixel_weights_is_closed_form():
-    """A linear scorer `dl_c(M) = sum_p w_cp M_p` over all masks of one cell: `E_cp = w_c(cell of p) / g^2`."""
-    grid, size = 3, 9
-    cells = torch.eye(grid**2, dtype=torch.bool).view(-1, grid, grid)
-    weights = torch.randn(2, size, size, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    masks = Masks(tuple(cells))
-    importance = torch.einsum("cuv,nuv->nc", weights, masks.pixels(0, grid**2, size, size).double())
-    sums = weights.unfold(1, 3, 3).unfold(2, 3, 3).sum((-1, -2))
-    expected = sums.repeat_interleave(3, 1).repeat_interleave(3, 2) / grid**2
-    assert evidence_maps(importance, masks, size, size).numpy() == pytest.approx(expected.numpy(), abs=1e-12)
 
 
 @given(
