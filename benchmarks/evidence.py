@@ -45,10 +45,10 @@ SETTINGS: dict[str, Any] = dict(Lite.recommended["fcl"])
 RECOMMENDED = Estimated("recommended", SETTINGS["estimator"], SETTINGS["grids"], SETTINGS["smoothing"])
 OURS = (
     Estimated("paper", "paper", PAPER_GRIDS, 0.0),
-    Estimated("paper's grids, centred", "centred", PAPER_GRIDS, 0.0),
-    Estimated("paper's grids, centred, smoothed", "centred", PAPER_GRIDS, RECOMMENDED.smoothing),
+    Estimated("paper's grids, covariance", "covariance", PAPER_GRIDS, 0.0),
+    Estimated("paper's grids, covariance, smoothed", "covariance", PAPER_GRIDS, RECOMMENDED.smoothing),
     RECOMMENDED,
-    Estimated("centred, smoothed", "centred", RECOMMENDED.grids, 0.1),
+    Estimated("covariance, smoothed", "covariance", RECOMMENDED.grids, 0.1),
 )
 WINDOWS = tuple(
     Sliding(f"sliding occlusion, window {word}{', log' if log else ''}", window, log)
@@ -63,7 +63,7 @@ LASSOS = tuple(
 
 VARIANTS = tuple(
     Estimated(f"{estimator}, {word} grids, smoothing {width}", estimator, grids, width)
-    for estimator in ("centred", "least-squares")
+    for estimator in ("covariance", "least-squares")
     for word, grids in (("paper's", PAPER_GRIDS), ("recommended", RECOMMENDED.grids))
     for width in (0.0, 0.05, 0.075, 0.1, 0.125, 0.15, 0.2)
 )
@@ -229,10 +229,10 @@ def cost(options: argparse.Namespace, backbone: Backbone, masks: int = 100, repe
     width = RECOMMENDED.smoothing
     parts = {
         "paper": lambda: evidence("paper", 0.0).maps,
-        "centred, smoothed": lambda: evidence("centred", width).maps,
+        "covariance, smoothed": lambda: evidence("covariance", width).maps,
         "least squares, smoothed": lambda: evidence("least-squares", width).maps,
-        "reliability": lambda: evidence("centred", width).reliability,
-        "standard error": lambda: evidence("centred", width).error(),
+        "reliability": lambda: evidence("covariance", width).reliability,
+        "standard error": lambda: evidence("covariance", width).error(),
     }
     return {"masks": masks, "encoding": whole, **{name: seconds(run) / whole for name, run in parts.items()}}
 

@@ -23,7 +23,13 @@ def halves(scores: Mapping[str, Any], title: str, count: int | str, measure: str
 
 def shown(document: Document) -> list[str]:
     """Return the explainers of the main table, in its order: the package's, then the rivals that half A chose."""
-    ours = ["paper", "paper's grids, centred", "paper's grids, centred, smoothed", "recommended", "centred, smoothed"]
+    ours = [
+        "paper",
+        "paper's grids, covariance",
+        "paper's grids, covariance, smoothed",
+        "recommended",
+        "covariance, smoothed",
+    ]
     return [*ours, "RISE", *document["chosen"].values()]
 
 
@@ -193,7 +199,7 @@ def _gradients(document: Document) -> str:
 
 STYLES = {
     "recommended": ("recommended", BLUE, "-", "o"),
-    "centred, smoothed": ("centred, smoothed", GREEN, "--", "s"),
+    "covariance, smoothed": ("covariance, smoothed", GREEN, "--", "s"),
     "paper": ("paper's sum", BLACK, ":", "v"),
     "RISE": ("RISE", VERMILION, "-.", "^"),
     "sliding occlusion": ("sliding occlusion", ORANGE, "-", "D"),

@@ -39,7 +39,7 @@ def maps(episode: Episode, masks: int, occluder: str) -> tuple[Tensor, Tensor]:
     """Return the features of the masked copies, and the smoothed evidence maps, flat."""
     text, beta = episode.labels.text[0], 0.2 * episode.backbone.logit_scale
     importance, drawn = episode.importance(text, beta, masks, GRIDS, 0.5, occluder)
-    evidence = Evidence(importance, drawn, *episode.x.shape[1:], "centred", 0.1)
+    evidence = Evidence(importance, drawn, *episode.x.shape[1:], "covariance", 0.1)
     return episode.masked_features(masks, GRIDS, 0.5, occluder)[1], evidence.maps.flatten(1)
 
 

@@ -54,12 +54,15 @@ VOTES = {"tda-vote": "tda", "dmn-vote": "dmn", "tda-mean_vote": "tda-mean"}
 
 PRIMARY = ("tda-vote", "dmn-vote")
 EPISODIC = ("mta", "zero", "fcl-explore")
+ASKED = {name: name.replace("-", "_variants-", 1) for name in VOTES}
+"""By what rows call a variant: the method that is asked for."""
+
 METHODS = (*EPISODIC, *ONLINE, "tda-mean", *VOTES)
 SETTINGS = (
     "fcl-explore.calibrate=false",
     "tda-mean.views=confident",
-    "tda-mean_vote.views=confident",
-    *(f"{name}.label=fcl-vote" for name in VOTES),
+    f"{ASKED['tda-mean_vote']}.views=confident",
+    *(f"{name}.label=fcl-vote" for name in ASKED.values()),
 )
 
 
@@ -106,7 +109,8 @@ def carry_out(given: argparse.Namespace) -> None:
             "resume": True,
             **({"backbone": f"local-dir:{given.model}"} if part.trained else {}),
         }
-        streams = {"methods": METHODS, "set": SETTINGS, "orders": ORDERS, "limit": part.limit}
+        asked = [ASKED.get(name, name) for name in METHODS]
+        streams = {"methods": asked, "set": SETTINGS, "orders": ORDERS, "limit": part.limit}
         evaluate(EvaluateOptions(**common, **streams, out=given.out / name), print, print)
         if part.calibrated:
             fcl = {"methods": ("fcl",), "set": ("fcl.masks=100",), "limit": part.calibrated}

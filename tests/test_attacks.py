@@ -130,13 +130,6 @@ def test_a_tower_in_half_precision_is_refused(lite0_bf16: Backbone) -> None:
     )
 
 
-def test_another_engine_is_refused(tiny: Callable[[str], Backbone], monkeypatch: pytest.MonkeyPatch) -> None:
-    backbone = tiny("clip")
-    monkeypatch.setattr(type(backbone), "engine", property(lambda _: "openvino"))
-    with pytest.raises(FairContextError, match=r"cannot be attacked: .*; add --engine-image torch --precision fp32"):
-        check_attackable(backbone)
-
-
 def test_a_tower_without_a_gradient_is_refused(
     labels: LabelSpace, make_image: Callable[..., np.ndarray], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -16,7 +16,7 @@ from helpers import assert_identical, same_bits
 MakeImage = Callable[..., np.ndarray]
 NAMES = "autocontrast equalize posterize rotate solarize shear_x shear_y translate_x translate_y".split()
 OPERATIONS = dict(zip(NAMES, _OPERATIONS, strict=True))
-LEVELS = [0.1, 0.3, 0.5, 0.7, 0.9, float(np.nextafter(1.0, 0.0))]
+LEVELS = [0.1, 0.5, float(np.nextafter(1.0, 0.0))]
 SIGNS = [1.0, -1.0]
 WITH_AUGMIX = {"tpt", "ctpt", "rlcf", "rlcf_encoder", "tps", "rtpt", "dmn"}
 SEEDS = st.integers(0, 2**32 - 1)
@@ -60,24 +60,15 @@ def mixing(share: float, weights: tuple[float, ...] = (0.2, 0.3, 0.5)) -> Mixing
 # Each operation alone
 
 
-def test_there_are_nine_operations() -> None:
-    assert len(_OPERATIONS) == 9
-
-
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("level", LEVELS)
-@pytest.mark.parametrize("size", [1, 32, 224])
+@pytest.mark.parametrize("size", [1, 224])
 def test_an_operation_keeps_the_shape(name: str, level: float, size: int) -> None:
     for sign in SIGNS:
         changed = apply(name, noise(size), level, sign)
         assert changed.shape == (size, size, 3)
         assert changed.min() >= 0
         assert changed.max() <= 255
-
-
-@pytest.mark.parametrize("name", ["autocontrast", "equalize", "posterize", "solarize"])
-def test_an_operation_on_colours_has_no_sign(name: str) -> None:
-    assert np.array_equal(apply(name, noise(), 0.5, 1.0), apply(name, noise(), 0.5, -1.0))
 
 
 @pytest.mark.parametrize("name", ["autocontrast", "equalize"])
@@ -150,11 +141,6 @@ def test_translate_moves_by_whole_pixels_and_fills_with_zeros(level: float, sign
     assert (changed[224 - pixels :] == 0).all()
 
 
-def test_translations_reach_seven_pixels() -> None:
-    assert int(224 / 3 * LEVELS[-1] / 10) == 7
-    assert (apply("translate_x", noise(224, 1, 256), LEVELS[-1])[:, 217:] == 0).all()
-
-
 @pytest.mark.parametrize("sign", SIGNS)
 @pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize("axis", [0, 1])
@@ -198,12 +184,6 @@ def test_another_stream_mixes_otherwise_and_crops_differ_from_each_other() -> No
 def test_fewer_crops_are_the_first_of_more() -> None:
     crops = crops_of(9)
     assert same_bits(augmix(crops, rng(0))[:4], augmix(crops[:4], rng(0)))
-
-
-def test_where_the_crop_has_all_the_share_it_stays_as_it_is() -> None:
-    crops = crops_of(8)
-    assert same_bits(augmix(crops, mixing(1.0)), crops)
-    assert not torch.equal(augmix(crops, mixing(0.9)), crops)
 
 
 def test_the_share_is_between_the_crop_and_its_chains() -> None:
@@ -264,14 +244,14 @@ def test_chains_have_one_to_three_operations_of_all_kinds(monkeypatch: pytest.Mo
 
     monkeypatch.setattr("faircontext.views._OPERATIONS", tuple(map(record, range(9))))
     depths = []
-    for seed in range(300):
+    for seed in range(150):
         calls_before = len(calls)
         augmix(crops_of(1, 1), rng(seed))
         depths.append(len(calls) - calls_before)
     numbers, levels, signs = zip(*calls, strict=True)
     assert set(depths) == set(range(3, 10))  # three chains of one to three
     assert np.mean(depths) == pytest.approx(6.0, abs=0.3)
-    assert np.bincount(numbers).tolist() == pytest.approx([len(calls) / 9] * 9, rel=0.25)
+    assert np.bincount(numbers).tolist() == pytest.approx([len(calls) / 9] * 9, rel=0.3)
     assert 0.1 <= min(levels) < 0.12
     assert 0.98 < max(levels) < 1.0
     assert np.mean(levels) == pytest.approx(0.55, abs=0.03)
@@ -302,18 +282,6 @@ def test_augmix_is_on_the_crops_and_the_plain_view_is_untouched(new_episode: Cal
     assert same_bits(on.views[1:], augmix(off.views[1:], stream(0, off.id, "augmix")))
     assert not torch.equal(on.views[1:], off.views[1:])
     assert same_bits(on.z, off.z)
-
-
-def test_each_image_and_each_seed_has_a_mixture_of_its_own(new_episode: Callable[..., Episode]) -> None:
-    first = new_episode(augmix="on")
-    assert same_bits(first.views, new_episode(augmix="on").views)
-    draws = [
-        augmix(crops_of(11), stream(seed, episode.id, "augmix"))
-        for seed, episode in ((0, first), (1, first), (0, new_episode(image=1)))
-    ]
-    assert not torch.equal(draws[0], draws[1])
-    assert not torch.equal(draws[0], draws[2])
-    assert not torch.equal(first.views[1:], new_episode(seed=1, augmix="on").views[1:])
 
 
 @pytest.mark.parametrize("recipe", [{}, {"augmix": "auto"}, {"augmix": "auto", "regime": "fine-grained"}], ids=str)

@@ -16,6 +16,8 @@ from faircontext.views import Geometry, Views, image_id
 pytest.importorskip("imagecorruptions")
 
 NAMES = [name for names in KINDS.values() for name in names]
+SEEDED = {*KINDS["noise"], "snow", "frost", "fog", "glass_blur", "motion_blur", "elastic_transform", "spatter"}
+"""Those that draw numbers."""
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -47,15 +49,7 @@ def test_each_corruption_is_the_librarys_with_numbers_of_the_pictures_own(name: 
     assert np.array_equal(np.random.get_state()[1], before)
     np.random.random(3)  # what others draw in between changes nothing
     assert np.array_equal(corrupt(picture, Corruption(name, 3)), made)
-
-
-SEEDED = [*KINDS["noise"], "snow", "frost", "fog", "glass_blur", "motion_blur", "elastic_transform", "spatter"]
-
-
-@pytest.mark.parametrize("name", SEEDED)
-def test_another_seed_gives_other_numbers(name: str, picture: np.ndarray) -> None:
-    first, second = (corrupt(picture, Corruption(name, 4), seed) for seed in (0, 1))
-    assert not np.array_equal(first, second)
+    assert (name in SEEDED) <= (not np.array_equal(corrupt(picture, Corruption(name, 3), 1), made))
 
 
 def test_gaussian_noise_has_the_published_strength() -> None:

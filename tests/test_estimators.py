@@ -51,8 +51,10 @@ def field(masks: Masks, weights: np.ndarray, noise: float = 0.0, seed: int = 0) 
 # Expectations, by listing every mask and every set of masks
 
 
-@pytest.mark.parametrize(("grid", "chosen", "size"), [(2, 2, 3), (2, 1, 4), (3, 4, 2)])
-@pytest.mark.parametrize("estimator", ["paper", "centred"])
+@pytest.mark.parametrize(
+    ("grid", "chosen", "size"), [(2, 2, 3), (2, 1, 3), pytest.param(3, 4, 2, marks=pytest.mark.slow)]
+)
+@pytest.mark.parametrize("estimator", ["paper", "covariance"])
 def test_the_mean_over_all_sets_of_masks_is_the_closed_form(grid, chosen, size, estimator):
     masks = every_mask(grid, chosen)
     importance = normal(len(masks), 2)
@@ -60,20 +62,9 @@ def test_the_mean_over_all_sets_of_masks_is_the_closed_form(grid, chosen, size, 
     for rows in product(range(len(masks)), repeat=size):
         total += Evidence(importance[list(rows)], masks.select(rows), grid, grid, estimator).maps
         count += 1
-    centred = covariance(importance, masks)
-    expected = centred + (0 if estimator == "centred" else importance.mean(0)[:, None, None] * chosen / grid**2)
+    constant = importance.mean(0)[:, None, None] * chosen / grid**2  # what the paper's sum has besides
+    expected = covariance(importance, masks) + (0 if estimator == "covariance" else constant)
     torch.testing.assert_close(total / count, expected, rtol=0, atol=1e-12)
-
-
-@pytest.mark.parametrize(("grid", "chosen"), [(2, 2), (3, 4)])
-def test_expectations_of_paper_and_centred_differ_by_a_constant(grid, chosen):
-    masks = every_mask(grid, chosen)
-    importance = normal(len(masks), 3)
-    plain = Evidence(importance, masks, grid, grid, "paper").maps
-    centred = Evidence(importance, masks, grid, grid, "centred").maps * (len(masks) - 1) / len(masks)
-    difference = plain - centred
-    assert torch.allclose(difference, difference[:, :1, :1].expand_as(difference), atol=1e-12)
-    assert float(difference.abs().min()) > 0.1
 
 
 @pytest.mark.parametrize(("grid", "chosen"), [(2, 2), (3, 4)])
@@ -113,8 +104,8 @@ def _ridge_by_hand(shares: np.ndarray, targets: np.ndarray) -> list[tuple[float,
     """Return, for each penalty, the squared error of masks left out one by one, and the weights from all of them."""
     count = len(shares)
     design = np.concatenate([shares, np.ones((count, 1))], axis=1)
-    centred = shares - shares.mean(0)
-    largest = np.linalg.eigvalsh(centred @ centred.T)[-1]
+    covariance = shares - shares.mean(0)
+    largest = np.linalg.eigvalsh(covariance @ covariance.T)[-1]
     fits = []
     for share in 10.0 ** np.arange(-4.0, 2.25, 0.5)[::-1]:
         penalty = np.diag([*np.full(shares.shape[1], share * largest), 0.0])
@@ -133,36 +124,36 @@ def _ridge_by_hand(shares: np.ndarray, targets: np.ndarray) -> list[tuple[float,
 # Variance
 
 
-def test_centring_takes_the_mean_of_importance_out_of_the_variance():
-    """With importance far from zero, the plain sum's maps spread as its mean; the centred ones as its deviation."""
-    spreads = {}
-    for estimator in ("paper", "centred"):
+def test_covariance_takes_the_mean_of_importance_out_of_the_variance():
+    """With importance far from zero, the plain sum's maps vary as its mean, the covariance's as its deviation."""
+    deviations = {}
+    for estimator in ("paper", "covariance"):
         maps = [
             Evidence(normal(40, 1, seed=seed) + 10.0, draw(40, seed=seed, grids=(4,)), 4, 4, estimator).maps
-            for seed in range(200)
+            for seed in range(60)
         ]
-        spreads[estimator] = torch.stack(maps).std(0).mean()
-    assert float(spreads["centred"]) == pytest.approx(1.0 * 0.5 / np.sqrt(40), rel=0.15)
-    assert float(spreads["paper"]) > 5 * float(spreads["centred"])
+        deviations[estimator] = torch.stack(maps).std(0).mean()
+    assert float(deviations["covariance"]) == pytest.approx(1.0 * 0.5 / np.sqrt(40), rel=0.2)
+    assert float(deviations["paper"]) > 5 * float(deviations["covariance"])
 
 
 def test_the_standard_error_is_the_spread_over_sets_of_masks():
     weights = np.zeros((8, 8))
     weights[:4, :4] = 0.1
     found = [
-        Evidence(field(masks, weights, noise=1.0, seed=seed), masks, 8, 8, "centred")
-        for seed, masks in ((seed, draw(80, seed=seed, grids=(4,))) for seed in range(150))
+        Evidence(field(masks, weights, noise=1.0, seed=seed), masks, 8, 8, "covariance")
+        for seed, masks in ((seed, draw(80, seed=seed, grids=(4,))) for seed in range(50))
     ]
-    spread_of_maps = torch.stack([evidence.maps[0] for evidence in found]).std(0)
+    deviation = torch.stack([evidence.maps[0] for evidence in found]).std(0)
     errors = torch.stack([evidence.error(8)[0] for evidence in found]).mean(0)
-    assert float((errors / spread_of_maps).mean()) == pytest.approx(1.0, abs=0.1)
+    assert float((errors / deviation).mean()) == pytest.approx(1.0, abs=0.1)
 
 
-# Smoothing and spreading
+# Smoothing and upsampling
 
 
 @given(st.integers(0, 1000), st.sampled_from([0.0, 0.03, 0.1, 0.5]), st.integers(5, 30), st.integers(5, 30))
-def test_spreading_is_the_weighted_sum_of_smoothed_masks(seed, smoothing, height, width):
+def test_upsampling_gives_the_weighted_sum_of_smoothed_masks(seed, smoothing, height, width):
     masks, weights = draw(12, seed=seed), normal(12, 2, seed=seed)
 
     def kernel(side: int) -> np.ndarray:
@@ -187,7 +178,7 @@ def test_the_papers_maps_are_to_the_bit_what_they_were():
     assert torch.equal(Evidence(importance, masks, 50, 40).maps, summed / 30)
 
 
-@pytest.mark.parametrize("estimator", ["paper", "centred"])
+@pytest.mark.parametrize("estimator", ["paper", "covariance"])
 def test_evidence_of_one_class_against_another_is_the_difference_of_their_maps(estimator):
     evidence = Evidence(normal(30, 3), draw(30), 20, 20, estimator, 0.1)
     contrast = evidence.contrast(2, 0)
@@ -199,12 +190,12 @@ def test_evidence_of_one_class_against_another_is_the_difference_of_their_maps(e
 # Reliability
 
 
-@pytest.mark.parametrize("estimator", ["paper", "centred", "least-squares"])
+@pytest.mark.parametrize("estimator", ["paper", "covariance", "least-squares"])
 def test_reliability_foretells_the_agreement_with_other_masks(estimator):
     weights = np.zeros((28, 28))
     weights[:14, :14] = 0.02
     foretold, seen = [], []
-    for seed in range(20):
+    for seed in range(8):
         first, second = (
             Evidence(field(masks, weights, noise=1.5, seed=at), masks, 28, 28, estimator, 0.1)
             for at, masks in ((at, draw(60, seed=at)) for at in (2 * seed, 2 * seed + 1))
@@ -219,24 +210,24 @@ def test_the_reliability_of_noise_is_low_and_that_of_a_clear_field_is_high():
     weights = np.zeros((28, 28))
     weights[10:20, 10:20] = 1.0
     masks = draw(200)
-    clear = Evidence(field(masks, weights), masks, 28, 28, "centred", 0.1)
-    noise = Evidence(normal(200, 20), masks, 28, 28, "centred", 0.1)
+    clear = Evidence(field(masks, weights), masks, 28, 28, "covariance", 0.1)
+    noise = Evidence(normal(200, 20), masks, 28, 28, "covariance", 0.1)
     assert float(clear.reliability) > 0.9
     assert float(noise.reliability.mean()) < 0.35
     assert rank_correlation(clear.maps[0], torch.from_numpy(weights)) > 0.5
 
 
 def test_with_too_few_masks_nothing_is_promised():
-    few = Evidence(normal(3, 2), draw(3), 10, 10, "centred")
+    few = Evidence(normal(3, 2), draw(3), 10, 10, "covariance")
     assert few.reliability.tolist() == [0.0, 0.0]
     assert few.error().isinf().all()
-    assert Evidence(normal(2 * BLOCKS, 2), draw(2 * BLOCKS), 10, 10, "centred").error().isfinite().all()
-    single = Evidence(normal(1, 2), draw(1), 10, 10, "centred")
+    assert Evidence(normal(2 * BLOCKS, 2), draw(2 * BLOCKS), 10, 10, "covariance").error().isfinite().all()
+    single = Evidence(normal(1, 2), draw(1), 10, 10, "covariance")
     assert single.maps.abs().max() == 0.0
 
 
 def test_constant_importance_has_no_evidence():
-    constant = Evidence(torch.full((40, 2), 1.3), draw(40), 16, 16, "centred", 0.1)
+    constant = Evidence(torch.full((40, 2), 1.3), draw(40), 16, 16, "covariance", 0.1)
     assert constant.maps.abs().max() < 1e-6
     assert (constant.reliability >= 0).all()
     squares = least_squares_maps(torch.full((40, 2), 1.3), draw(40), 16, 16)
@@ -244,7 +235,7 @@ def test_constant_importance_has_no_evidence():
     assert squares.abs().max() < 1e-5
 
 
-@given(st.integers(0, 100), st.sampled_from(["paper", "centred", "least-squares"]))
+@given(st.integers(0, 100), st.sampled_from(["paper", "covariance", "least-squares"]))
 def test_values_are_finite_and_between_their_bounds(seed, estimator):
     evidence = Evidence(normal(25, 3, seed=seed).float(), draw(25, seed=seed), 24, 24, estimator, 0.1)
     assert evidence.maps.isfinite().all()

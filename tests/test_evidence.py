@@ -12,8 +12,8 @@ from faircontext.analysis.contribution import unique_evidence
 from faircontext.calibrate import pair_weights
 from faircontext.episode import distinct_maps
 from faircontext.errors import ArgumentError
-from faircontext.evidence import Evidence, Masks, common_evidence, effective_area, sample_masks, sharpen
-from faircontext.methods.fcl_variants import FCLVariants, control_image
+from faircontext.evidence import Evidence, Masks, common_evidence, effective_area, match_area, sample_masks
+from faircontext.methods.variants import FCLVariants
 from faircontext.occlusion import occlude, on_patches
 from oracles import evidence as oracle
 
@@ -35,30 +35,15 @@ def random_image(height: int, width: int, seed: int = 0) -> torch.Tensor:
 @pytest.mark.parametrize(
     ("grid", "gamma", "chosen"),
     [
-        (7, 0.5, 25),
-        (9, 0.5, 41),
-        (11, 0.5, 61),
-        (13, 0.5, 85),
-        (7, 0.3, 15),
-        (13, 0.3, 51),
-        (7, 1e-9, 1),
-        (13, 1e-9, 1),
-        (7, 1.0, 48),
-        (13, 1.0, 168),
-        (2, 0.5, 2),
-        (2, 0.375, 2),
+        *((7, 0.5, 25), (9, 0.5, 41), (11, 0.5, 61), (13, 0.5, 85)),
+        *((7, 0.3, 15), (13, 0.3, 51), (2, 0.375, 2)),
+        *((7, 1e-9, 1), (13, 1e-9, 1), (7, 1.0, 48), (13, 1.0, 168)),
     ],
 )
 def test_a_mask_has_the_rounded_fraction_of_its_cells_but_never_none_or_all(grid, gamma, chosen):
     masks = sample_masks(20, rng(), (grid,), gamma)
     assert [int(cells.sum()) for cells in masks.cells] == [chosen] * 20
     assert {tuple(cells.shape) for cells in masks.cells} == {(grid, grid)}
-
-
-@given(st.integers(2, 16), st.floats(0.001, 1.0), st.integers(0, 1000))
-def test_the_number_of_chosen_cells_is_floor_of_gamma_g_squared_and_a_half(grid, gamma, seed):
-    (cells,) = sample_masks(1, rng(seed), (grid,), gamma).cells
-    assert int(cells.sum()) == min(max(int(gamma * grid * grid + 0.5), 1), grid * grid - 1)
 
 
 def test_grid_sizes_are_drawn_uniformly():
@@ -89,7 +74,7 @@ def test_a_range_of_gamma_gives_each_mask_its_own_fraction():
 
 
 @pytest.mark.parametrize("grid", GRIDS)
-@pytest.mark.parametrize(("height", "width"), [(50, 50), (37, 64), (64, 37), (13, 100), (5, 6), (1, 20)])
+@pytest.mark.parametrize(("height", "width"), [(50, 50), (37, 64), (5, 6), (1, 20)])
 def test_a_pixel_is_masked_if_its_cell_is(grid, height, width):
     masks = sample_masks(3, rng(grid), (grid,), 0.5)
     expected = np.stack([oracle.occluded(cells.numpy(), height, width) for cells in masks.cells])
@@ -132,17 +117,6 @@ def test_blur_occlusion_leaves_other_pixels_and_plain_images_as_they_are():
     assert occlude(plain, pixels, "blur").numpy() == pytest.approx(0.25, abs=1e-6)
 
 
-def test_blur_occlusion_smooths_an_edge_and_noise():
-    edge = torch.zeros(3, 32, 32)
-    edge[:, :, 16:] = 1.0
-    everything = torch.ones(1, 32, 32, dtype=torch.bool)
-    profile = occlude(edge, everything, "blur")[0, 0, 10]
-    assert torch.all(profile.diff() >= -1e-6)
-    assert profile[:14].max() < 1e-6 < profile[15] < 0.5 < profile[16] < 1 - 1e-6 < profile[18:].min() + 1e-5
-    noise = random_image(64, 64)
-    assert occlude(noise, torch.ones(1, 64, 64, dtype=torch.bool), "blur").std() < 0.3 * noise.std()
-
-
 # Evidence maps
 
 
@@ -158,18 +132,6 @@ def test_evidence_of_a_class_that_needs_one_cell_is_closed_form():
     expected = np.zeros((4, 6))
     expected[:2, :3], expected[2:, 3:] = 3 / 4, -1 / 4
     assert np.array_equal(evidence.numpy(), expected)
-
-
-def test_evidence_of_a_scorer_that_sums_pixel_weights_is_closed_form():
-    """A linear scorer `dl_c(M) = sum_p w_cp M_p` over all masks of one cell: `E_cp = w_c(cell of p) / g^2`."""
-    grid, size = 3, 9
-    cells = torch.eye(grid**2, dtype=torch.bool).view(-1, grid, grid)
-    weights = torch.randn(2, size, size, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    masks = Masks(tuple(cells))
-    importance = torch.einsum("cuv,nuv->nc", weights, masks.pixels(0, grid**2, size, size).double())
-    sums = weights.unfold(1, 3, 3).unfold(2, 3, 3).sum((-1, -2))
-    expected = sums.repeat_interleave(3, 1).repeat_interleave(3, 2) / grid**2
-    assert evidence_maps(importance, masks, size, size).numpy() == pytest.approx(expected.numpy(), abs=1e-12)
 
 
 @given(
@@ -189,14 +151,6 @@ def test_evidence_maps_are_the_weighted_sum_of_pixel_masks(seed, count, classes,
     found = evidence_maps(torch.from_numpy(importance), masks, height, width)
     assert found.dtype == torch.float64
     assert found.numpy() == pytest.approx(expected, abs=1e-12)
-
-
-def test_evidence_maps_keep_single_precision():
-    masks = sample_masks(400, rng(), GRIDS, 0.5)
-    importance = rng(1).normal(size=(400, 10))
-    single = evidence_maps(torch.from_numpy(importance).float(), masks, 32, 32)
-    assert single.dtype == torch.float32
-    assert single.numpy() == pytest.approx(evidence_maps(torch.from_numpy(importance), masks, 32, 32).numpy(), abs=1e-6)
 
 
 # Common evidence
@@ -260,11 +214,6 @@ def test_common_evidence_of_all_pairs_of_ten_classes():
         assert q == pytest.approx(oracle.common_evidence(maps[i].numpy(), maps[j].numpy()), rel=1e-9)
 
 
-def test_common_evidence_is_scaled_by_its_maximum_unless_asked_otherwise():
-    maps = torch.randn(2, 5, 6, generator=torch.Generator().manual_seed(0))
-    assert torch.equal(common_evidence(maps, PAIR), common_evidence(maps, PAIR, "max"))
-
-
 def test_unique_evidence_is_what_the_other_class_does_not_share() -> None:
     maps = torch.tensor(np.random.default_rng(4).normal(size=(2, 6, 5)), dtype=torch.float32)
     found = unique_evidence(maps, torch.tensor([[0, 1], [1, 0]])).double().numpy()
@@ -278,18 +227,8 @@ def test_unique_evidence_is_what_the_other_class_does_not_share() -> None:
         np.testing.assert_allclose(unique, stretched(oracle.softmax_over_pixels(own)) * (1 - common), atol=1e-5)
     # Where evidence is strongest for both, nothing is unique.
     assert unique_evidence(torch.stack([maps[0], maps[0]]), torch.tensor([[0], [1]])).amax() < 1
-    place = int(maps[0].argmax())
-    assert unique_evidence(torch.stack([maps[0], maps[0]]), torch.tensor([[0], [1]]))[0].flatten()[place] == 0
-
-
-def test_controls_are_the_same_everywhere_but_the_image() -> None:
-    image = torch.rand(3, 4, 5)
-    assert torch.equal(control_image(image, "image"), image)
-    assert torch.equal(control_image(image, "black"), torch.zeros(3, 4, 5))
-    assert torch.equal(control_image(image, "grey"), torch.full((3, 4, 5), 0.5))
-    torch.testing.assert_close(control_image(image, "mean")[:, 2, 3], image.mean((1, 2)))
-    with pytest.raises(ArgumentError, match="proxy"):
-        control_image(image, "evidence")
+    peak = int(maps[0].argmax())
+    assert unique_evidence(torch.stack([maps[0], maps[0]]), torch.tensor([[0], [1]]))[0].flatten()[peak] == 0
 
 
 # Effective area
@@ -350,9 +289,9 @@ def test_even_evidence_has_no_peak_whatever_area_is_asked_for():
 def test_maxima_that_tie_share_the_peak():
     maps = torch.zeros(1, 10, 10)
     maps[0, :5] = 1.0
-    assert torch.equal((sharpen(maps, 0.2)).exp()[0, :5], torch.ones(5, 10))
-    assert float(effective_area(sharpen(maps, 0.2).exp())) == pytest.approx(0.5)
-    assert float(effective_area(sharpen(maps, 0.8).exp())) == pytest.approx(0.8, rel=2e-3)
+    assert torch.equal((match_area(maps, 0.2)).exp()[0, :5], torch.ones(5, 10))
+    assert float(effective_area(match_area(maps, 0.2).exp())) == pytest.approx(0.5)
+    assert float(effective_area(match_area(maps, 0.8).exp())) == pytest.approx(0.8, rel=2e-3)
 
 
 def test_the_area_of_some_maps_is_known():
@@ -365,9 +304,9 @@ def test_the_area_of_some_maps_is_known():
 
 def test_the_area_does_not_depend_on_the_maps_beside_it():
     maps = torch.cat([smooth_maps(seed, 120, 120, 10.0**-seed) for seed in range(3)])
-    together = sharpen(maps, 0.25)
+    together = match_area(maps, 0.25)
     for index in range(len(maps)):
-        torch.testing.assert_close(sharpen(maps[index : index + 1], 0.25)[0], together[index], rtol=5e-3, atol=5e-3)
+        torch.testing.assert_close(match_area(maps[index : index + 1], 0.25)[0], together[index], rtol=5e-3, atol=5e-3)
 
 
 @pytest.mark.parametrize("area", [0.0, 2.0, -0.1, float("nan")])
@@ -425,13 +364,13 @@ def test_a_range_of_fractions_hides_no_equal_number_of_patches() -> None:
 
 
 @given(st.integers(1, 14), st.integers(0, 99))
-def test_pairs_are_those_that_a_leader_is_in(count: int, seed: int) -> None:
+def test_pairs_are_those_with_a_top_candidate(count: int, seed: int) -> None:
     ranking = torch.from_numpy(rng(seed).permutation(count))
     pairs = FCLVariants(pairs="top3").choose_pairs(ranking).T.tolist()
-    leading = set(ranking[:3].tolist())
+    top = set(ranking[:3].tolist())
     every = [[i, j] for i in range(count) for j in range(i + 1, count)]
     assert FCL().choose_pairs(ranking).T.tolist() == every
-    assert pairs == [pair for pair in every if leading & set(pair)]
+    assert pairs == [pair for pair in every if top & set(pair)]
     rest = max(count - 3, 0)
     assert len(pairs) == len(every) - rest * (rest - 1) // 2
 

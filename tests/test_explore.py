@@ -80,36 +80,10 @@ def test_a_product_that_rounds_down_in_floating_point_still_counts():
     assert len(select_confident(torch.zeros(100), 0.29)) == 29
 
 
-def test_the_most_confident_views_are_kept_and_come_first():
-    assert select_confident(torch.tensor([0.5, 0.1, 0.9, 0.2]), 0.5).tolist() == [1, 3]
-
-
-def test_equal_entropies_are_kept_in_the_order_of_the_views():
-    assert select_confident(torch.tensor([1.0, 0.5, 1.0, 0.5, 1.0] * 20), 0.5).tolist() == [
-        *(i for i in range(100) if i % 5 in (1, 3)),
-        0,
-        2,
-        4,
-        5,
-        7,
-        9,
-        10,
-        12,
-        14,
-        15,
-    ]
-
-
 def test_classes_rank_by_the_first_key_then_the_second_then_the_index():
     votes = torch.tensor([1, 2, 1, 2, 0, 1])
     posterior = torch.tensor([0.1, 0.2, 0.3, 0.2, 0.9, 0.1])
     assert rank_classes(votes, posterior).tolist() == [1, 3, 2, 0, 5, 4]
-
-
-def test_a_view_that_cannot_decide_votes_for_the_lowest_index():
-    found = explore_scores([[0.0, 3.0, 3.0, 3.0]], k=2)
-    assert found.votes.tolist() == [0, 1, 0, 0]
-    assert found.candidates.tolist() == [1, 2]
 
 
 def test_tied_votes_are_ranked_by_the_mean_posterior():
@@ -125,12 +99,7 @@ def test_classes_without_a_vote_fill_up_the_candidates_by_mean_posterior():
     assert found.candidates.tolist() == [0, 2, 4, 3]
 
 
-def test_all_classes_are_candidates_where_there_are_fewer_than_k():
-    found = explore_scores([[0.0, 1.0, 0.5]], k=10)
-    assert found.candidates.tolist() == found.ranking.tolist() == [1, 2, 0]
-
-
-@pytest.mark.parametrize("classes", [2, 3, 5, 7, 10, 37, 40])
+@pytest.mark.parametrize("classes", [2, 7, 40])
 @pytest.mark.parametrize("views", [1, 64])
 @pytest.mark.parametrize("aggregation", ["vote", "mean"])
 def test_classes_with_the_same_features_tie_and_rank_by_index(classes, views, aggregation):
@@ -139,11 +108,6 @@ def test_classes_with_the_same_features_tie_and_rank_by_index(classes, views, ag
     found = explore(features, text.expand(classes, -1), 1.0, classes, aggregation=aggregation)
     assert found.posterior.unique().numel() == 1
     assert found.ranking.tolist() == list(range(classes))
-
-
-def test_one_class_wins_every_vote_with_an_entropy_of_zero():
-    found = explore_scores([[0.3], [0.7]], k=10)
-    assert (found.candidates.tolist(), found.votes.tolist(), found.entropies.tolist()) == ([0], [2], [0.0, 0.0])
 
 
 def test_only_kept_views_vote():
@@ -176,9 +140,3 @@ def test_the_softmax_is_over_the_candidate_set_only():
 def test_beta_is_the_inverse_temperature():
     posterior = explore(torch.tensor([[0.6, 0.8]]), torch.eye(2), 20.0, 2).posterior
     assert posterior.tolist() == pytest.approx([1 / (1 + math.exp(4)), 1 / (1 + math.exp(-4))])
-
-
-def test_three_tenths_of_the_views_vote_unless_asked_otherwise():
-    views = torch.randn(1000, 4, generator=torch.Generator().manual_seed(0))
-    found = explore(views, torch.eye(4), 1.0, 2)
-    assert len(found.selected) == int(found.votes.sum()) == 300

@@ -7,9 +7,9 @@ from hypothesis import given, strategies as st
 from scipy.spatial.distance import jensenshannon
 from scipy.stats import entropy as scipy_entropy
 
-from faircontext.calibrate import alignment_loss, calibration_loss, js_to_uniform, pair_weights
+from faircontext.calibrate import alignment_loss, calibration_loss, js_to_uniform
 from faircontext.explore import entropy
-from faircontext.methods.fcl_variants import PAIR_WEIGHTS
+from faircontext.methods.variants import PAIR_WEIGHTS
 from oracles import calibration as oracle
 
 LIMIT = 0.75 * math.log(4 / 3)
@@ -24,11 +24,6 @@ def unit(rows: int, dim: int, seed: int) -> torch.Tensor:
     return torch.nn.functional.normalize(torch.randn(rows, dim, generator=generator, dtype=torch.float64), dim=-1)
 
 
-@pytest.mark.parametrize("classes", [1, 2, 10, 1000])
-def test_entropy_of_the_uniform_distribution_is_log_classes(classes):
-    assert entropy(torch.zeros(classes).log_softmax(0)).item() == pytest.approx(math.log(classes), abs=1e-5)
-
-
 def test_entropy_of_a_certain_answer_is_zero_and_finite():
     assert entropy(double(1e4, 0.0, 0.0).log_softmax(0)).item() == 0.0
 
@@ -37,12 +32,6 @@ def test_entropy_of_a_certain_answer_is_zero_and_finite():
 def test_entropy_agrees_with_scipy(scores):
     log_probabilities = double(*scores).log_softmax(0)
     assert entropy(log_probabilities).item() == pytest.approx(scipy_entropy(log_probabilities.exp().numpy()), abs=1e-12)
-
-
-def test_entropy_keeps_batch_dimensions():
-    log_probabilities = torch.randn(2, 3, 5, generator=torch.Generator().manual_seed(0)).log_softmax(-1)
-    rows = [entropy(row).item() for row in log_probabilities.flatten(0, 1)]
-    assert entropy(log_probabilities).flatten().tolist() == pytest.approx(rows, abs=1e-6)
 
 
 def test_js_to_uniform_is_zero_for_a_balanced_pair():
@@ -59,10 +48,6 @@ def test_js_to_uniform_reaches_its_limit_with_a_gradient_of_zero_at_both_ends(di
     value = js_to_uniform(point)
     assert value.item() == pytest.approx(LIMIT, abs=4 * torch.finfo(dtype).eps)
     assert torch.autograd.grad(value.sum(), point)[0].item() == pytest.approx(0.0, abs=1e-30)
-
-
-def test_the_limit_of_js_to_uniform_is_the_number_in_the_method():
-    assert js_to_uniform(double(1e4)).item() == pytest.approx(0.21576, abs=5e-6)
 
 
 @pytest.mark.parametrize("difference", [-30.0, -3.0, -0.7, -0.01, 0.01, 0.7, 3.0, 30.0])
@@ -90,10 +75,6 @@ def test_the_gradient_of_js_to_uniform_has_its_closed_form(difference):
     assert torch.autograd.grad(js_to_uniform(point).sum(), point)[0].item() == pytest.approx(expected, rel=1e-6)
 
 
-def test_js_to_uniform_passes_gradcheck():
-    assert torch.autograd.gradcheck(js_to_uniform, double(-9.0, -1.0, 0.0, 0.5, 4.0).requires_grad_())
-
-
 @pytest.mark.parametrize(
     ("kind", "expected"),
     [("paper", [0.8, 0.7, 0.9]), ("inverse", [0.2, 0.3, 0.1]), ("uniform", [1.0, 1.0, 1.0])],
@@ -103,15 +84,6 @@ def test_pair_weights_by_hand(kind, expected):
     weights = PAIR_WEIGHTS[kind](posterior, torch.tensor([[0, 0, 1], [1, 2, 2]]))
     assert weights.tolist() == pytest.approx(expected, abs=1e-15)
     assert not weights.requires_grad
-
-
-def test_pair_weights_are_the_papers_unless_asked_otherwise():
-    assert pair_weights(double(0.9, 0.1), torch.tensor([[0], [1]])).tolist() == pytest.approx([0.2])
-
-
-def test_pair_weights_do_not_depend_on_the_order_within_a_pair():
-    posterior, pairs = double(0.6, 0.1, 0.3), torch.tensor([[0, 1], [1, 2]])
-    assert torch.equal(pair_weights(posterior, pairs), pair_weights(posterior, pairs.flip(0)))
 
 
 def test_calibration_loss_by_hand():
@@ -147,8 +119,3 @@ def test_alignment_loss_and_its_gradient_are_exactly_zero_where_the_features_coi
     (gradient,) = torch.autograd.grad(loss, text)
     assert loss.item() == 0.0
     assert torch.equal(gradient, torch.zeros_like(gradient))
-
-
-def test_alignment_loss_of_opposite_features_is_two():
-    text = unit(3, 4, seed=0)
-    assert alignment_loss(text, -text).item() == pytest.approx(2.0, abs=1e-14)

@@ -22,12 +22,6 @@ def test_the_id_is_the_sha256_of_shape_and_pixels():
     assert image_id(image) == hashlib.sha256(b"(2, 5, 3)" + bytes(range(30))).hexdigest()
 
 
-def test_the_id_depends_on_the_pixels():
-    changed = pixels(2, 5, 3)
-    changed[1, 4, 2] += 1
-    assert image_id(changed) != image_id(pixels(2, 5, 3))
-
-
 def test_the_id_depends_on_the_shape():
     assert image_id(pixels(2, 5, 3)) != image_id(pixels(5, 2, 3))
     assert image_id(pixels(1, 12, 3)) != image_id(pixels(11, 2, 3)[:6].reshape(12, 1, 3))
@@ -51,11 +45,6 @@ def test_the_id_does_not_depend_on_the_memory_layout():
 def test_streams_are_what_they_always_were(purpose, expected):
     # A change here changes every published number; a purpose's position in the list is its key.
     assert stream(0, "ab" * 32, purpose).integers(0, 2**32, 3).tolist() == expected
-
-
-def test_the_seed_sequence_is_seed_image_purpose():
-    expected = np.random.default_rng(np.random.SeedSequence([7, int("c3" * 32, 16), 1])).random(4)
-    assert np.array_equal(stream(7, "c3" * 32, "masks").random(4), expected)
 
 
 @given(st.integers(0, 2**32 - 1), IDS, st.sampled_from(PURPOSES))

@@ -1,7 +1,7 @@
 """Class evidence and common evidence (paper, Sec. "Common Evidence Localization"): masks, maps, and what pairs share.
 
 A mask is a choice of cells on a coarse grid. A map that is linear in masks is therefore a sum over the cells of each
-grid, spread to pixels once: neither memory nor time grows with masks times pixels. Spreading is separable, so that a
+grid, upsampled once: neither memory nor time grows with masks times pixels. Upsampling is separable, so that a
 smoothing kernel goes into the cells' profiles along both axes and costs nothing.
 """
 
@@ -20,7 +20,7 @@ from faircontext.errors import check_choice, check_interval
 
 __all__ = ["Estimator", "Evidence", "Masks", "Scaling", "common_evidence", "importance", "sample_masks"]
 
-Estimator = Literal["paper", "centred", "least-squares"]
+Estimator = Literal["paper", "covariance", "least-squares"]
 """How a map comes from masks; see `Evidence`."""
 Scaling = Literal["none", "max", "minmax"]
 """How common evidence is scaled; see `common_evidence`."""
@@ -83,8 +83,8 @@ class Masks:
         """Return masks `start` to `stop` at pixel resolution, on their device: binary, not interpolated as RISE's."""
         chosen = self.cells[start:stop]
         device = chosen[0].device
-        places = {g: (cell_of(g, height, device)[:, None], cell_of(g, width, device)) for g in {*map(len, chosen)}}
-        return torch.stack([cells[places[len(cells)]] for cells in chosen])
+        indices = {g: (cell_of(g, height, device)[:, None], cell_of(g, width, device)) for g in {*map(len, chosen)}}
+        return torch.stack([cells[indices[len(cells)]] for cells in chosen])
 
 
 def cell_of(grid: int, side: int, device: torch.device | None = None) -> Int[Tensor, " side"]:
@@ -145,10 +145,10 @@ class Evidence:
 
     Estimators, with `dl_n` the importance of mask `M_n` for a class and N masks:
 
-    - `"paper"`: `E_c = (1/N) sum_n dl_n M_n`. Its expectation is that of `centred` plus the mean of `dl` times the
+    - `"paper"`: `E_c = (1/N) sum_n dl_n M_n`. Its expectation is that of `covariance` plus the mean of `dl` times the
       coverage, a constant; its variance carries that mean as well, which is larger than what pixels differ by.
-    - `"centred"`: `(1/N) sum_n (dl_n - mean of the other dl) M_n`, the sample covariance of `dl` and `M(u)`: unbiased
-      for it, with variance `Var[(dl - E dl)(M(u) - E M(u))] / N` up to terms of order `1 / N^2`.
+    - `"covariance"`: `(1/N) sum_n (dl_n - mean of the other dl) M_n`, the sample covariance of `dl` and `M(u)`:
+      unbiased for it, with variance `Var[(dl - E dl)(M(u) - E M(u))] / N` up to terms of order `1 / N^2`.
     - `"least-squares"`: ridge regression of `dl` on how much of each cell is hidden, the cells being those of all grids
       together. The model is `dl(M) = b + sum_g sum_a w_ga h_ga(M) / g`, where `h_ga` is the hidden share of cell a of
       grid g: a field that is a pyramid of the grids' cells, each grid with as much prior variance as the others. It
@@ -207,7 +207,7 @@ class Evidence:
         grids = self.masks.grids
         for grid, part in zip(grids, weights.split([grid**2 for grid in grids]), strict=True):
             cells = (grid * part.T).unflatten(1, (grid, grid)).to(maps)
-            maps += _spread_cells(cells, height, width, self.smoothing)
+            maps += _upsample(cells, height, width, self.smoothing)
         return maps
 
     @cached_property
@@ -299,11 +299,11 @@ def sum_masks(
     result = weights.new_zeros(weights.shape[1], height, width)
     for grid, rows, chosen in masks.by_grid():
         per_cell = weights[rows].T @ chosen.to(weights)
-        result += _spread_cells(per_cell.unflatten(1, (grid, grid)), height, width, smoothing)
+        result += _upsample(per_cell.unflatten(1, (grid, grid)), height, width, smoothing)
     return result
 
 
-def _spread_cells(
+def _upsample(
     values: Float[Tensor, "classes grid grid"], height: int, width: int, smoothing: float
 ) -> Float[Tensor, "classes height width"]:
     """Return the field that has a value in each cell, smoothed."""
@@ -364,7 +364,7 @@ def common_evidence(
 
     Products of softmaxes renormalised are the softmax of the sum, so `Q_ij = softmax(E_i + E_j)` over pixels. The paper
     gives this softmax no temperature, and the range of evidence is so small that `Q` is nearly even over the image.
-    With `area` each pair gets the inverse temperature at which its effective area is that, see `sharpen`.
+    With `area` each pair gets the inverse temperature at which its effective area is that, see `match_area`.
 
     Args:
         maps: class evidence maps.
@@ -377,7 +377,7 @@ def common_evidence(
         ArgumentError: the scaling is unknown, or the area out of range.
     """
     total = maps[pairs[0]] + maps[pairs[1]]
-    return scaled_softmax(total if area is None else sharpen(total, area), scaling)
+    return scaled_softmax(total if area is None else match_area(total, area), scaling)
 
 
 def scaled_softmax(maps: Float[Tensor, "maps height width"], scaling: Scaling) -> Float[Tensor, "maps height width"]:
@@ -405,7 +405,7 @@ def effective_area(weights: Float[Tensor, "maps height width"]) -> Float[Tensor,
     return ((-torch.xlogy(shares, shares).sum(1)).exp() / flat.shape[1]).to(weights.dtype)
 
 
-def sharpen(maps: Float[Tensor, "maps height width"], area: float) -> Float[Tensor, "maps height width"]:
+def match_area(maps: Float[Tensor, "maps height width"], area: float) -> Float[Tensor, "maps height width"]:
     """Return maps, less their maxima, times the number at which their softmax over pixels has a given effective area.
 
     The entropy of `softmax(t E)` falls as t grows, from that of an even map at `t = 0` to that of the maxima alone, so

@@ -60,8 +60,7 @@ def scores(
 
 def select_confident(entropies: Float[Tensor, " views"], rho: float) -> Int[Tensor, " selected"]:
     """Return the indices of the `max(1, floor(rho N))` views of lowest entropy, lowest first, ties by index."""
-    count = max(1, math.floor(rho * len(entropies) + 1e-9))
-    return entropies.sort(stable=True).indices[:count]
+    return entropies.sort(stable=True).indices[: max(1, math.floor(rho * len(entropies) + 1e-9))]
 
 
 def rank_classes(*keys: Shaped[Tensor, " classes"]) -> Int[Tensor, " classes"]:

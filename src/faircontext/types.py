@@ -139,15 +139,15 @@ def is_flat(diagnostics: Mapping[str, Any]) -> bool:
     return float(diagnostics.get("common_mean", 0.0)) > FLAT
 
 
-def describe_flat(name: str, flat: int, localised: int) -> str:
+def describe_flat(name: str, flat: int, images: int) -> str:
     """Return, for a person, how many images of a run had flat common evidence.
 
     Args:
         name: what the method is called in the run.
         flat: images whose common evidence is flat, see `is_flat`.
-        localised: images that have common evidence.
+        images: how many have common evidence.
     """
     return (
-        f"{name}: common evidence is flat in {flat} of {localised} images (mean of Q / max Q above {FLAT}): nothing "
+        f"{name}: common evidence is flat in {flat} of {images} images (mean of Q / max Q above {FLAT}): nothing "
         "was localised there, where the setting area, for example area=0.25, gives it an area unless all maps are level"
     )

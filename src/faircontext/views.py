@@ -12,7 +12,7 @@ import platform
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 import PIL.Image
@@ -163,28 +163,25 @@ class Views:
     @cached_property
     def augmented(self) -> "Views":
         """The same image with AugMix on its crops: a second set of views, which shares the plain one."""
-        other = self._sibling(self.geometry, replace(self.recipe, augmix="on"))
-        other.__dict__["plain"] = self.plain
-        return other
+        return self._sibling(recipe=replace(self.recipe, augmix="on"))
 
     def on(self, geometry: Geometry) -> "Views":
         """Return the same image, with the same crops, for another backbone."""
-        return self._sibling(geometry, self.recipe)
+        return self._sibling(geometry=geometry)
 
     def with_seed(self, seed: int) -> "Views":
         """Return the same image with other random numbers."""
-        other = self._sibling(self.geometry, self.recipe, seed)
-        other.__dict__["plain"] = self.plain
-        return other
+        return self._sibling(seed=seed)
 
     def of(self, image: Image) -> "Views":
         """Return views of another picture, for the same backbone, by the same recipe and seed."""
         return Views(image, self.geometry, self.recipe, self.seed)
 
-    def _sibling(self, geometry: Geometry, recipe: ViewRecipe, seed: int | None = None) -> "Views":
-        other = Views(self._image, geometry, recipe, self.seed if seed is None else seed)
-        if "id" in self.__dict__:
-            other.__dict__["id"] = self.id
+    def _sibling(self, **changes: Any) -> "Views":
+        """Return the same image with something else changed; what stays as it is, is shared."""
+        other = Views(self._image, **{name: getattr(self, name) for name in ("geometry", "recipe", "seed")} | changes)
+        shared = [] if "geometry" in changes else ["plain"]
+        vars(other).update({name: getattr(self, name) for name in [*shared, *["id"] * ("id" in vars(self))]})
         return other
 
 

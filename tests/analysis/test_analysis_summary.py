@@ -77,13 +77,6 @@ def test_one_image_gives_a_correlation_without_an_interval(tmp_path: Path) -> No
     assert last == "  entropy and EUEC over 2 views: spearman -1.000 (no interval: too few images)"
 
 
-def test_the_sum_of_proxies_of_an_image_that_is_its_own_evidence(tmp_path: Path) -> None:
-    same = 1.0000001  # of two equal features in float32
-    found = {"cos_common": same, "cos_unique_1": same, "cos_unique_2": same, "cos_composed": same}
-    *_, last = describe(load_run(analysis_run(tmp_path / "run", "decomposition", [found])), "decomposition")
-    assert "at most 1.0000" in last
-
-
 def test_convergence_is_printed_for_each_number_of_masks(tmp_path: Path) -> None:
     images = [{"masks": [25.0, 50.0], "convergence": [0.2, 1.0]}, {"masks": [25.0, 50.0], "convergence": [0.4, 1.0]}]
     *_, last = describe(load_run(analysis_run(tmp_path / "run", "stability", images)), "stability")

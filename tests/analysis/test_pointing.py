@@ -51,23 +51,23 @@ def test_a_map_that_is_one_in_its_own_cell(
     prediction = Given(side=2)(Episode(make_image(1, 64, 64), labels))
     assert sorted(prediction.candidates) == [0, 1, 2, 3, 4]
     found = {name: np.array(prediction.diagnostics[name]).reshape(5, 4) for name in ("auc", "pointing", "energy")}
-    for place, label in enumerate(prediction.candidates):
+    for row_, label in enumerate(prediction.candidates):
         if label == 4:  # shown nowhere: its map is zero
-            assert found["auc"][place].tolist() == [0.5] * 4
-            assert found["pointing"][place].tolist() == [0.25] * 4
-            assert found["energy"][place].tolist() == [0.0] * 4
+            assert found["auc"][row_].tolist() == [0.5] * 4
+            assert found["pointing"][row_].tolist() == [0.25] * 4
+            assert found["energy"][row_].tolist() == [0.0] * 4
         else:
             own = np.arange(4) == label
-            assert found["pointing"][place].tolist() == own.tolist()
-            assert found["energy"][place].tolist() == own.tolist()
-            assert found["auc"][place] == pytest.approx(np.where(own, 1.0, 1 / 3))
+            assert found["pointing"][row_].tolist() == own.tolist()
+            assert found["energy"][row_].tolist() == own.tolist()
+            assert found["auc"][row_] == pytest.approx(np.where(own, 1.0, 1 / 3))
 
 
 def test_real_maps_are_those_that_are_measured(
     tiny: Callable[[str], Backbone], make_image: Callable[..., np.ndarray]
 ) -> None:
     labels = LabelSpace(("cat", "dog", "horse", "snail"), tiny("clip"))
-    method = Pointing(masks=32, grids=(2, 3, 4), estimator="centred", smoothing=0.1, k=3, side=3)
+    method = Pointing(masks=32, grids=(2, 3, 4), estimator="covariance", smoothing=0.1, k=3, side=3)
     episode = Episode(make_image(2, 64, 64), labels)
     prediction = method(episode)
     assert len(prediction.candidates) == 3

@@ -10,7 +10,6 @@ from faircontext import Backbone, Episode, LabelSpace, ViewRecipe
 from faircontext.analysis import Stability, stability
 from faircontext.errors import ArgumentError
 from faircontext.metrics.saliency import rank_correlation
-from helpers import same_bits
 
 
 @pytest.fixture(scope="module")
@@ -31,23 +30,6 @@ def test_maps_of_the_first_masks_are_those_of_a_run_with_fewer(episode: Episode)
     assert found["convergence"][-1] == pytest.approx(1.0)
     assert -1 <= found["seeds"] < 1
     assert 0 <= found["overlap"] < 1
-
-
-def test_another_seed_has_the_same_picture_and_other_masks(episode: Episode) -> None:
-    other = episode.with_seed(9)
-    assert other.seed == 9
-    assert other.id == episode.id
-    assert same_bits(other.x, episode.x)
-    assert same_bits(other.z, episode.z)
-    mine, theirs = (found.stream("masks").random(4).tolist() for found in (episode, other))
-    assert mine != theirs
-    assert (
-        theirs
-        == Episode(other._views._pixels.permute(1, 2, 0).numpy(), episode.labels, seed=9)
-        .stream("masks")
-        .random(4)
-        .tolist()
-    )
 
 
 def test_the_random_order_is_the_images_own_whatever_the_seed(

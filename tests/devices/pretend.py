@@ -32,8 +32,8 @@ from faircontext.cli import main
 from faircontext.errors import ArgumentError
 from faircontext.methods import EvidenceMethod
 from faircontext.methods.base import METHODS
-from faircontext.methods.fcl_variants import FCLVariants
 from faircontext.methods.stream import is_stream
+from faircontext.methods.variants import FCLVariants
 from faircontext.runs.store import load_run
 from helpers import read_arrays
 
@@ -154,7 +154,7 @@ VARIANTS = {
     "mean colour": {"occluder": "mean"},
     "cl-hp": {"context": "cl-hp", "hp_init": "normal"},
     "least squares": {"estimator": "least-squares"},
-    "smoothed": {"estimator": "centred", "smoothing": 0.05, "pairs": "top3"},
+    "smoothed": {"estimator": "covariance", "smoothing": 0.05, "pairs": "top3"},
     "area": {"area": 0.3, "evidence_scaling": "minmax"},
     "control": {"proxy": "mean"},
     "safe": {"safe": True, "safe_openness": 0.999},

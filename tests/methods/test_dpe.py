@@ -36,7 +36,7 @@ def backbone(tiny: Callable[[str], Backbone]) -> Backbone:
     "classes", [pytest.param(2, marks=pytest.mark.slow), 3, pytest.param(10, marks=pytest.mark.slow)]
 )
 def test_a_stream_is_answered_as_by_plain_numpy(backbone: Backbone, classes: int, options: dict) -> None:
-    stream = make_stream(classes, 300 if len(options) < 2 else 60, 12, dim=12)
+    stream = make_stream(classes, 120 if len(options) < 2 else 60, 12, dim=12)
     others = {key: value for key, value in options.items() if key not in ("formulas", "answer")}
     slow = oracle.DPE(
         stream[1].numpy(),

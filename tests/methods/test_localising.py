@@ -10,13 +10,12 @@ import torch
 from faircontext import Backbone, Episode, LabelSpace, create_method
 from faircontext.errors import ArgumentError
 from faircontext.evidence import effective_area
-from faircontext.methods import parse_settings
-from faircontext.methods.fcl_variants import AUTO_BLOCK, FCLVariants
+from faircontext.methods.variants import AUTO_BLOCK, FCLVariants
 from faircontext.types import FLAT, describe_flat, is_flat
 from helpers import same_bits
 
 MakeEpisode = Callable[..., Episode]
-SMALL = FCLVariants(k=4, beta=5.0, masks=40, grids=(3, 4, 5), estimator="centred", smoothing=0.1, steps=1)
+SMALL = FCLVariants(k=4, beta=5.0, masks=40, grids=(3, 4, 5), estimator="covariance", smoothing=0.1, steps=1)
 
 
 @pytest.fixture(scope="module")
@@ -26,7 +25,7 @@ def make(tiny: Callable[[str], Backbone], make_image: Callable[..., np.ndarray])
     return lambda seed=3: Episode(make_image(seed), labels)
 
 
-@pytest.mark.parametrize("estimator", ["paper", "centred", "least-squares"])
+@pytest.mark.parametrize("estimator", ["paper", "covariance", "least-squares"])
 def test_every_estimator_gives_maps_and_says_how_far_they_can_be_trusted(make: MakeEpisode, estimator: str) -> None:
     found = replace(SMALL, estimator=estimator).adapt(make())
     assert found.evidence is not None
@@ -39,8 +38,7 @@ def test_every_estimator_gives_maps_and_says_how_far_they_can_be_trusted(make: M
     assert 0 < diagnostics["common_mean"] <= 1
 
 
-@pytest.mark.parametrize("area", [0.1, 0.25, 0.5, 1.0])
-@pytest.mark.parametrize("scaling", ["max", "none"])
+@pytest.mark.parametrize(("area", "scaling"), [(0.1, "max"), (0.5, "none")])
 def test_common_evidence_has_the_area_of_the_setting(make: MakeEpisode, area: float, scaling: str) -> None:
     found = replace(SMALL, area=area, evidence_scaling=scaling).adapt(make())
     assert found.common is not None
@@ -71,7 +69,7 @@ def test_a_run_is_told_of_flat_common_evidence() -> None:
 # Masks by reliability
 
 
-@pytest.mark.parametrize("target", [0.05, 0.3, 0.6, 0.999])
+@pytest.mark.parametrize("target", [0.05, 0.6, 0.999])
 def test_masks_are_added_in_blocks_until_the_target_or_the_budget(make: MakeEpisode, target: float) -> None:
     method = replace(SMALL, masks="auto", budget=200, reliability=target)
     episode = make()
@@ -88,7 +86,7 @@ def test_masks_are_added_in_blocks_until_the_target_or_the_budget(make: MakeEpis
     assert used == next((count for count in range(AUTO_BLOCK, 200, AUTO_BLOCK) if reached(count)), 200)
 
 
-@pytest.mark.parametrize("target", [0.05, 0.3])
+@pytest.mark.parametrize("target", [0.3])
 def test_a_run_that_stops_early_is_the_run_with_that_many_masks(make: MakeEpisode, target: float) -> None:
     auto = replace(SMALL, masks="auto", budget=150, reliability=target).adapt(make())
     assert auto.evidence is not None
@@ -126,8 +124,6 @@ def test_the_answer_does_not_depend_on_what_was_asked_before(make: MakeEpisode) 
         ({"masks": "auto", "budget": 0}, "budget=0 is not possible; it must be a number of at least 1"),
         ({"masks": 0}, "masks=0 is not possible; it must be a number of at least 1"),
         ({"masks": 100_001}, "masks=100001 is not possible; give at most 100,000"),
-        ({"area": 0.0}, "area=0.0 is not possible; it must lie above 0.0 and at most at 1.0"),
-        ({"area": 2.0}, "area=2.0 is not possible; it must lie above 0.0 and at most at 1.0"),
         ({"smoothing": -0.1}, "smoothing=-0.1 is not possible; it must lie between 0 and 1"),
         ({"smoothing": float("nan")}, "smoothing=nan is not possible; it must lie between 0 and 1"),
         ({"reliability": 1.5}, "reliability=1.5 is not possible; it must lie above 0.0 and at most at 1.0"),
@@ -137,22 +133,3 @@ def test_settings_that_are_not_possible_are_one_line(settings: dict[str, object]
     with pytest.raises(ArgumentError) as refused:
         create_method("fcl_variants", **settings)
     assert str(refused.value) == message
-
-
-@pytest.mark.parametrize(
-    ("word", "message"),
-    [
-        ("masks=many", "masks=many is not possible; it takes a whole number or auto"),
-        ("estimator=lime", "estimator=lime is not possible; it takes paper or centred or least-squares"),
-        ("area=half", "area=half is not possible; it takes a number or none"),
-    ],
-)
-def test_words_on_the_command_line_are_one_line(word: str, message: str) -> None:
-    with pytest.raises(ArgumentError) as refused:
-        parse_settings("fcl_variants", (word,))
-    assert str(refused.value) == message
-
-
-def test_auto_is_a_word_and_a_number_is_a_number() -> None:
-    assert parse_settings("fcl_variants", ("masks=auto", "budget=200")) == {"masks": "auto", "budget": 200}
-    assert parse_settings("fcl", ("masks=50", "area=none")) == {"masks": 50, "area": None}

@@ -100,13 +100,6 @@ def test_one_class_alone_keeps_its_reward_and_has_a_gradient() -> None:
     assert gradient.abs().max() > 0.01
 
 
-def test_equal_rewards_teach_nothing() -> None:
-    logits = normal(3, 4, 0).requires_grad_()
-    loss = feedback_loss(logits.log_softmax(-1), torch.ones(3, 4, dtype=torch.float64), 3)
-    (gradient,) = torch.autograd.grad(loss, logits)
-    assert gradient.abs().max() < 1e-15
-
-
 def test_a_class_that_is_not_sampled_has_no_gradient_and_the_best_rewarded_rises() -> None:
     logits = torch.tensor([[3.0, 2.0, 1.0, 0.0]], requires_grad=True)
     rewards = torch.tensor([[0.1, 0.9, 0.2, 5.0]])
@@ -143,7 +136,7 @@ def test_another_models_rewards_are_of_its_own_views(episode: Episode, image: np
     assert (rewards - rewards_of_views(episode, kept, None)).abs().max() > 0.05
 
 
-@pytest.mark.parametrize("classes", [4, 40, 400])
+@pytest.mark.parametrize("classes", [4, 400])
 def test_of_equally_probable_classes_the_first_are_sampled(classes: int) -> None:
     logits = torch.zeros(3, classes, dtype=torch.float64)
     logits[:, -1] = 1.0
@@ -175,8 +168,11 @@ def test_an_unknown_reward_model_is_named(variant: type, episode: Episode) -> No
 # The prompt variant
 
 
-@pytest.mark.parametrize("settings_", [{}, {"k": 1}, {"k": 2, "steps": 5, "rho": 0.3}, {"k": 9, "steps": 1}], ids=str)
-@pytest.mark.parametrize("reward", [None, "teacher"])
+@pytest.mark.parametrize(
+    ("settings_", "reward"),
+    [({}, None), ({"k": 1}, "teacher"), ({"k": 2, "steps": 4, "rho": 0.3}, "teacher"), ({"k": 9, "steps": 1}, None)],
+    ids=str,
+)
 def test_answers_agree_with_the_slow_reimplementation(
     episode: Episode, tiny_double: Backbone, settings_: dict, reward: str | None
 ) -> None:
@@ -240,14 +236,6 @@ def test_a_tuned_tower_answers_as_one_that_is_tuned_by_hand(episode: Episode, se
     assert prediction.fallback is None
 
 
-@pytest.mark.parametrize("variant", VARIANTS)
-@pytest.mark.parametrize("settings_", [{"lr": 0.0}, {"steps": 0}], ids=str)
-def test_without_a_step_another_models_rewards_change_nothing(variant: type, episode: Episode, settings_: dict) -> None:
-    prediction, expected = variant(**settings_, reward="teacher")(episode), ZeroShot()(episode)
-    torch.testing.assert_close(prediction.probabilities, expected.probabilities, rtol=0, atol=1e-6)
-    assert prediction.fallback is None
-
-
 def test_a_tower_with_batch_norms_is_tuned_and_their_statistics_are_kept(teacher: Backbone, image: np.ndarray) -> None:
     episode = Episode(image, LabelSpace(NAMES, teacher), ViewRecipe(count=20))
     before = {name: value.clone() for name, value in teacher.tower.state_dict().items()}
@@ -266,6 +254,3 @@ def test_a_tower_in_lower_precision_is_refused(tiny_folder: Callable[[str], Path
     with pytest.raises(ArgumentError, match=message):
         RLCFEncoder()(Episode(image, LabelSpace(NAMES, backbone), ViewRecipe(count=8)))
     assert_valid(RLCF()(Episode(image, LabelSpace(NAMES, backbone), ViewRecipe(count=8))), 5)
-
-
-# Settings

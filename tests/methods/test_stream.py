@@ -20,7 +20,8 @@ from faircontext import (
     list_methods,
 )
 from faircontext.errors import ArgumentError, FeatureError
-from faircontext.methods.stream import Commit, is_stream, predict_by_sums, text_on_cpu
+from faircontext.methods.predict import predict_by_logits
+from faircontext.methods.stream import StateUpdate, is_stream, text_on_cpu
 from helpers import assert_identical
 from made_streams import episode_of, labels_of, make_stream, take_steps
 
@@ -44,11 +45,6 @@ def assert_untouched(state: StreamState, before: tuple) -> None:
     assert all(torch.equal(state.tensors[name], tensor) for name, tensor in before[3].items())
 
 
-def test_tda_is_among_them() -> None:
-    assert "tda" in STREAMS
-    assert "fcl" not in STREAMS
-
-
 def test_a_call_is_the_first_answer_of_a_stream(
     method: StreamMethod, tiny: Callable[[str], Backbone], make_image: Callable[..., np.ndarray]
 ) -> None:
@@ -64,18 +60,18 @@ def test_a_call_is_the_first_answer_of_a_stream(
 def test_a_stream_depends_on_the_images_before_and_on_nothing_else(
     method: StreamMethod, tiny: Callable[[str], Backbone]
 ) -> None:
-    features, text = make_stream(3, n=40, views=4)
+    features, text = make_stream(3, n=20, views=4)
     labels = labels_of(text, tiny("clip"))
 
     def answer(order: list[int]) -> list[Prediction | None]:
-        return [*take_steps(method, [features[k] for k in order], labels, method.start(labels, 40))]
+        return [*take_steps(method, [features[k] for k in order], labels, method.start(labels, 20))]
 
-    first, again = answer([*range(40)]), answer([*range(40)])
+    first, again = answer([*range(20)]), answer([*range(20)])
     for one, other in zip(first, again, strict=True):
         if one is not None and other is not None:
             assert_identical(one, other)
-    backwards = answer([*range(39, -1, -1)])
-    assert not torch.equal(first[39].probabilities, backwards[0].probabilities)
+    backwards = answer([*range(19, -1, -1)])
+    assert not torch.equal(first[19].probabilities, backwards[0].probabilities)
 
 
 def test_what_has_no_features_leaves_no_trace(method: StreamMethod, tiny: Callable[[str], Backbone]) -> None:
@@ -160,15 +156,15 @@ class Running(StreamMethod):
         assert horizon is not None
         return {"sum": torch.zeros(len(labels)), "left": torch.tensor([horizon])}
 
-    def respond(self, episode: Episode, state: StreamState) -> tuple[Prediction, Commit]:
+    def respond(self, episode: Episode, state: StreamState) -> tuple[Prediction, StateUpdate]:
         logits = text_on_cpu(episode.labels) @ episode.z.double()
         mean = state.tensors["sum"].double() / max(1, state.seen)
 
-        def commit() -> None:
+        def update() -> None:
             state.tensors["sum"] += logits.float()
             state.tensors["left"] -= 1
 
-        return predict_by_sums(logits - mean, {}), commit
+        return predict_by_logits(logits - mean, {}), update
 
 
 def test_a_method_that_needs_the_length_of_its_stream_is_told(

@@ -52,7 +52,7 @@ def factors(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Tensor, Tensor, Tenso
         seen.append((a.detach().clone(), b.detach().clone(), a, b))
         return minimise(parameters, *rest, **options)
 
-    monkeypatch.setattr("faircontext.methods.ttl.minimise", spy)
+    monkeypatch.setattr("faircontext.methods.tuning.minimise", spy)
     return seen
 
 
@@ -105,8 +105,8 @@ def test_updates_are_of_queries_and_values_alone() -> None:
 # The cut tower
 
 
-@pytest.mark.parametrize("layout", ["clip", "quick", "custom", "siglip", "coca"])
-@pytest.mark.parametrize("blocks", [1, 3, 4])
+@pytest.mark.parametrize("layout", ["clip", "siglip", "coca"])
+@pytest.mark.parametrize("blocks", [1, 4])
 def test_without_updates_the_cut_tower_has_the_towers_own_features(
     tiny: Callable[[str], Backbone], make_image: MakeImage, layout: str, blocks: int
 ) -> None:
@@ -215,16 +215,6 @@ def test_the_answer_is_of_a_tower_with_the_learnt_updates(episode: Episode, fact
     shift = np.linalg.norm(features[0] - episode.z.numpy())
     assert prediction.diagnostics["image_shift"] == pytest.approx(shift, abs=1e-4)
     assert prediction.fallback is None
-
-
-def test_a_small_step_lowers_the_weighted_entropy(episode: Episode, factors: list) -> None:
-    TTL(lr=1e-4)(episode)
-    ((_, _, a, b),) = factors
-    scale, text = episode.backbone.logit_scale, episode.labels.zero_shot_text.double().numpy()
-    tuned = features_of(changed_tower(episode.backbone, a.detach(), b.detach(), 2.0), episode).numpy()
-    before, after = (oracle.entropies_of(scale * rows @ text.T) for rows in (episode.view_features.numpy(), tuned))
-    weights = np.exp(0.4 - np.array(before))
-    assert weights @ after < weights @ before - 1e-3
 
 
 # What is refused

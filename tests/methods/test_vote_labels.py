@@ -8,13 +8,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from faircontext import DMN, TDA, Backbone, BoostAdapter, create_method
+from faircontext import TDA, Backbone, create_method
 from faircontext.errors import ArgumentError
-from faircontext.methods.stream import StreamMethod
-from faircontext.methods.vote_labels import summarise_vote
+from faircontext.methods import DMNVariants, TDAVariants
+from faircontext.methods.variants import summarise_vote
+from faircontext.runs.settings import parse_settings
 from made_streams import episode_of, labels_of, make_stream, take_steps
 
-BOTH = pytest.mark.parametrize("name", ["tda", "dmn"])
+BOTH = pytest.mark.parametrize("method", [TDAVariants, DMNVariants])
 
 ANGLES = (40, 30, 28, 32, 90, 90, 90, 75, 60, 60)
 """Of ten views between two classes, at 0 and 90 degrees; the plain view is the first."""
@@ -51,7 +52,7 @@ def test_the_mean_of_the_voters_is_not_at_unit_length(backbone: Backbone) -> Non
     text, views = torch.eye(2, 3), views_at(*[10.0] * 10)
     views[:, 2] = torch.tensor([-0.5, 0.5] * 5)  # half of the views on either side
     views = F.normalize(views, dim=-1)
-    method = TDA(label="fcl-vote")
+    method = TDAVariants(label="fcl-vote")
     labels = labels_of(text, backbone)
     _, state = method.step(episode_of(views, labels), method.start(labels))
     kept = state.tensors["positive_x"][0, 0]
@@ -62,7 +63,7 @@ def test_the_mean_of_the_voters_is_not_at_unit_length(backbone: Backbone) -> Non
 def test_a_memory_files_an_image_where_the_views_vote_and_answers_its_plain_view(backbone: Backbone) -> None:
     views = views_at(*ANGLES)
     labels = labels_of(torch.eye(2, 3), backbone)
-    plain, voted = TDA(negative_capacity=0), TDA(negative_capacity=0, label="fcl-vote")
+    plain, voted = TDA(negative_capacity=0), TDAVariants(negative_capacity=0, label="fcl-vote")
     before, _ = plain.step(episode_of(views, labels), plain.start(labels))
     answer, state = voted.step(episode_of(views, labels), voted.start(labels))
     assert (before.diagnostics["pseudo_label"], answer.diagnostics["pseudo_label"]) == (0, 1)
@@ -73,42 +74,44 @@ def test_a_memory_files_an_image_where_the_views_vote_and_answers_its_plain_view
 
 
 @BOTH
-def test_with_one_view_nothing_changes(backbone: Backbone, name: str) -> None:
-    features, text = make_stream(4, 60)
+def test_with_one_view_nothing_changes(backbone: Backbone, method: type[TDAVariants | DMNVariants]) -> None:
+    features, text = make_stream(4, 20)
     labels = labels_of(text, backbone)
     answers = []
-    for rule in ("zero-shot", "fcl-vote"):
-        method = create_method(name, label=rule)
-        assert isinstance(method, StreamMethod)
-        seen = [*take_steps(method, features, labels, method.start(labels))]
-        answers.append(torch.stack([one.probabilities for one in seen if one is not None]))
+    for one in (method(), method(label="fcl-vote")):
+        seen = [*take_steps(one, features, labels, one.start(labels))]
+        answers.append(torch.stack([prediction.probabilities for prediction in seen if prediction is not None]))
     torch.testing.assert_close(*answers, rtol=0, atol=1e-6)
 
 
 @BOTH
-def test_views_that_are_not_finite_leave_no_trace(backbone: Backbone, name: str) -> None:
+def test_views_that_are_not_finite_leave_no_trace(backbone: Backbone, method: type[TDAVariants | DMNVariants]) -> None:
     features, text = make_stream(3, 20, 12)
     features[1, 1:] = torch.nan
-    labels, method = labels_of(text, backbone), create_method(name, label="fcl-vote")
-    assert isinstance(method, StreamMethod)
-    prediction, state = method.step(episode_of(features[1], labels), method.start(labels))
+    labels, voted = labels_of(text, backbone), method(label="fcl-vote")
+    prediction, state = voted.step(episode_of(features[1], labels), voted.start(labels))
     assert prediction.fallback == "the features of a view are NaN or infinite: answered by zero-shot"
     assert state.seen == 0
 
 
 @BOTH
-def test_a_memory_by_one_rule_is_refused_by_the_other(backbone: Backbone, name: str) -> None:
+def test_a_state_is_of_the_rule_whatever_the_method_is_called(
+    backbone: Backbone, method: type[TDAVariants | DMNVariants]
+) -> None:
     features, text = make_stream(3, 1, 12)
     labels = labels_of(text, backbone)
-    old, new = create_method(name), create_method(name, label="fcl-vote")
-    assert isinstance(old, StreamMethod)
-    assert isinstance(new, StreamMethod)
-    with pytest.raises(ArgumentError, match="invalid state: it is of settings"):
-        new.step(episode_of(features[0], labels), old.start(labels))
+    plain = create_method(method.name.removesuffix("_variants"))
+    state = plain.start(labels)
+    assert state.origin == method().start(labels).origin  # with the setting of earlier versions
+    with pytest.raises(ArgumentError, match=r"of settings \{'label': 'zero-shot'\}, and is used .* 'fcl-vote'"):
+        method(label="fcl-vote").step(episode_of(features[0], labels), state)
+    with pytest.raises(
+        ArgumentError, match=f"'label' is not a setting of {plain.name}; the method {method.name} takes it"
+    ):
+        parse_settings(plain.name, ("label=fcl-vote",))
 
 
 def test_which_settings_need_views() -> None:
-    assert not TDA().sees_views
-    assert TDA(label="fcl-vote").sees_views
-    assert BoostAdapter().sees_views
-    assert DMN().sees_views
+    assert not TDAVariants().sees_views
+    assert TDAVariants(label="fcl-vote").sees_views
+    assert DMNVariants().sees_views

@@ -141,11 +141,6 @@ def test_shares_that_are_equal_tie_in_whatever_order_views_are_summed(
     assert_valid(prediction, tied + 3)
 
 
-def test_the_most_votes_win_whatever_discarded_views_choose(made_up: MakeUp) -> None:
-    episode = made_up(*sure_views((3, 0.9), (3, 0.8), (1, 0.95), (1, 0.4), (1, 0.3), (1, 0.2)))
-    assert ZERO(rho=0.5)(episode).index == 3
-
-
 @pytest.mark.parametrize(
     ("votes", "choices", "scores", "answer"),
     [
@@ -166,7 +161,7 @@ def test_ties_by_hand(votes: list[float], choices: list[int], scores: list[float
 
 
 @pytest.mark.parametrize("temperature", TEMPERATURES)
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 def test_sixty_four_equal_views_answer_as_zero_shot(made_up: MakeUp, temperature: str, seed: int) -> None:
     episode = made_up(unit(1, 32, seed).expand(64, 32), unit(5, 32, seed + 10))
     prediction = ZERO(temperature=temperature)(episode)
@@ -184,10 +179,3 @@ def test_classes_with_equal_features_tie_and_the_first_wins(made_up: MakeUp) -> 
         prediction = ZERO(temperature=temperature)(episode)
         assert prediction.index < 3
     assert prediction.probabilities[:3].tolist() == prediction.probabilities[3:].tolist()
-
-
-def test_the_clean_view_votes_only_where_it_is_confident(made_up: MakeUp) -> None:
-    episode = made_up(*sure_views((0, 0.1), (1, 0.9), (1, 0.8)))
-    prediction = ZERO(rho=0.7)(episode)
-    assert prediction.diagnostics["views"] == (1.0, 2.0)
-    assert prediction.votes.tolist() == [0, 2, 0, 0]

@@ -125,7 +125,7 @@ def test_words_count_the_votes_and_name_the_answer(explanation: Explanation) -> 
     assert explanation.episode.labels.names[found.prediction.index] in words
 
 
-SURE = r"the crops are sure among the candidates: their openness is (0\.\d{3}) of 1, and safe=true .* from 0\.8 on"
+SURE = r"the crops are sure among the candidates: their normalised entropy is (0\.\d{3}), and safe=true .* from 0\.8 on"
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,7 @@ from faircontext import (
     load_image,
 )
 from faircontext.imageio import DecodedImage
-from faircontext.methods.fcl_variants import FCLVariants
+from faircontext.methods.variants import FCLVariants
 from faircontext.names import FolderTruth
 from faircontext.runs.answer import AnsweredImage, answer_images
 from faircontext.runs.prepare import Item
@@ -170,7 +170,7 @@ def test_answers_do_not_depend_on_who_reads_the_files(
 @pytest.mark.parametrize(
     "changes",
     [
-        {"estimator": "centred", "smoothing": 0.15},
+        {"estimator": "covariance", "smoothing": 0.15},
         {"estimator": "least-squares", "grids": (3, 4, 5), "area": 0.1},
         {"masks": "auto", "budget": 60, "reliability": 0.9, "area": 0.5, "smoothing": 0.15},
     ],

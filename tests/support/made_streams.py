@@ -29,7 +29,7 @@ DIM = 32
 """Of the tiny model's features."""
 
 
-def make_stream(classes: int, n: int = 300, views: int = 1, seed: int = 0, dim: int = DIM) -> Stream:
+def make_stream(classes: int, n: int = 120, views: int = 1, seed: int = 0, dim: int = DIM) -> Stream:
     """Return features (images, views, dim) and texts (classes, dim), unit norm but for some images that are NaN.
 
     A fifth are copies of earlier images, some lie between two classes, and with ten classes two have one text.

@@ -154,7 +154,7 @@ SPEC = {
         {"neighbours": 0.3, "lambda_y": 0.2, "lambda_q": 4.0, "iterations": 5},
         invalid=(
             *(("neighbours", 0.0), ("neighbours", 1.5), ("iterations", 0)),
-            *(("lambda_y", 0.0), ("lambda_y", -1.0), ("lambda_y", NAN), ("lambda_q", -1.0), ("lambda_q", INF)),
+            *(("lambda_y", 0.0), ("lambda_y", 1e-40), ("lambda_y", NAN), ("lambda_q", -1.0), ("lambda_q", INF)),
         ),
     ),
     "zero": Spec(ZERO, {"rho": 0.3, "temperature": "hard"}, official={"temperature": "eps_fp16"}, invalid=BAD_RHO),
@@ -179,7 +179,7 @@ SPEC = {
             *BAD_RHO,
             *BAD_STEP,
             *(("neighbours", 0), ("neighbours", -1)),
-            *(("temperature", 0.0), ("temperature", -1.0), ("temperature", NAN)),
+            *(("temperature", 0.0), ("temperature", 1e-40), ("temperature", NAN)),
         ),
         seam="faircontext.methods.rtpt.mean_entropy",
         untuned=False,  # it averages all views, also where nothing is learnt

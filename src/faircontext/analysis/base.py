@@ -1,9 +1,10 @@
 """Analyses: what is measured about zero-shot's answer for an image and its evidence, all at the base context.
 
-An analysis is a method whose answer is zero-shot's and whose findings are its diagnostics, so that it is run, resumed
+An analysis is a method whose answer is zero-shot's and whose quantities are its diagnostics, so that it is run, resumed
 and stored as methods are (`faircontext analyze`).
 """
 
+from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar
@@ -29,23 +30,25 @@ class Setting:
 
     Attributes:
         predicted: zero-shot's class.
-        candidates: `C_K`, best first as explored, with the predicted class among them.
+        candidates: best first.
         text: `tau_c(delta_0)` of the candidates.
-        position: of the predicted class in `candidates`.
     """
 
     predicted: int
     candidates: Int[Tensor, " candidates"]
     text: Float[Tensor, "candidates dim"]
-    position: int
+
+    @property
+    def position(self) -> int:
+        """Position of the predicted class in `candidates`."""
+        return int((self.candidates == self.predicted).nonzero()[0, 0])
 
     @property
     def rivals(self) -> Int[Tensor, "2 rivals"]:
         """The pairs of the predicted class with each other candidate, by their positions."""
-        others = torch.tensor(
-            [position for position in range(len(self.candidates)) if position != self.position], dtype=torch.long
-        )
-        return torch.stack([torch.full_like(others, self.position), others])
+        positions, own = torch.arange(len(self.candidates)), self.position
+        others = positions[positions != own]
+        return torch.stack([torch.full_like(others, own), others])
 
 
 @dataclass(frozen=True)
@@ -54,6 +57,10 @@ class Analysis(EvidenceMethod):
 
     analysis: ClassVar[bool] = True
     recommended_as: ClassVar[str | None] = "fcl"
+    least: ClassVar[int] = 2
+    """How many candidates it needs; with fewer there is nothing to measure."""
+    with_predicted: ClassVar[bool] = True
+    """Whether zero-shot's class is always among the candidates."""
 
     @classmethod
     def fixed(cls) -> dict[str, object]:
@@ -71,18 +78,25 @@ class Analysis(EvidenceMethod):
         """Return zero-shot's class."""
         return int(scores(episode.z, episode.labels.text[0]).argmax())
 
-    def setting(self, episode: Episode) -> Setting:
-        """Return zero-shot's class and the candidates; it replaces the last one where it is none of them."""
-        tau, predicted = episode.labels.text[0], self.predicted(episode)
-        candidates = self.phi(episode, tau, self.k).candidates
-        if predicted not in candidates:
-            candidates = torch.cat([candidates[:-1], candidates.new_tensor([predicted])])
-        position = int((candidates == predicted).nonzero()[0, 0])
-        return Setting(predicted, candidates, tau[candidates], position)
+    def choose(self, episode: Episode) -> Int[Tensor, " candidates"]:
+        """Return `C_K`, best first as explored; zero-shot's class replaces the last one where it must be among them."""
+        predicted, candidates = self.predicted(episode), self.phi(episode, episode.labels.text[0], self.k).candidates
+        if predicted in candidates or not self.with_predicted:
+            return candidates
+        return torch.cat([candidates[:-1], candidates.new_tensor([predicted])])
 
-    def predict(
-        self, episode: Episode, candidates: Int[Tensor, " candidates"], findings: Mapping[str, Diagnostic]
-    ) -> Prediction:
-        """Return zero-shot's answer with what was found."""
+    def setting(self, episode: Episode) -> Setting:
+        """Return zero-shot's class and the candidates."""
+        candidates = self.choose(episode)
+        return Setting(self.predicted(episode), candidates, episode.labels.text[0][candidates])
+
+    @abstractmethod
+    def measure(self, episode: Episode, setting: Setting) -> Mapping[str, Diagnostic]:
+        """Return the quantities of one image, by name."""
+
+    def __call__(self, episode: Episode) -> Prediction:
+        """Answer one image as zero-shot does, with its quantities as diagnostics."""
+        setting = self.setting(episode)
+        measured = self.measure(episode, setting) if len(setting.candidates) >= self.least else {}
         answer = predict_by_scores(episode, episode.z, episode.labels.text[0])
-        return replace(answer, candidates=tuple(candidates.tolist()), diagnostics=dict(findings))
+        return replace(answer, candidates=tuple(setting.candidates.tolist()), diagnostics=dict(measured))

@@ -8,6 +8,7 @@ common evidence `x Q_ij` and unique evidence `x S_i (1 - Q_ij)`, whose unit-norm
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -17,12 +18,11 @@ from torch import Tensor
 from faircontext.analysis.base import Analysis, Setting
 from faircontext.calibrate import js_to_uniform
 from faircontext.episode import Episode
-from faircontext.errors import check_interval, check_minimum
 from faircontext.evidence import Scaling, common_evidence, scaled_softmax
 from faircontext.explore import entropy, scores
-from faircontext.methods.base import register_method
+from faircontext.methods.base import Limits, register_method
 from faircontext.metrics.scores import COMPOSED_WEIGHT
-from faircontext.types import Prediction
+from faircontext.types import Diagnostic
 
 __all__ = [
     "EPSILON",
@@ -81,30 +81,26 @@ class Ambiguity(Analysis):
     """How far the candidates' pairwise decisions are from even, in nats, on average over the pairs.
 
     The method takes for granted that common evidence does not tell the classes of a pair apart, so that a preference
-    there is a bias. Finds `js_image` on the whole image, `js_common` on the pair's common evidence as FCL has it, and
+    there is a bias. Measures `js_image` on the image, `js_common` on the pair's common evidence as FCL has it, and
     `js_unique` on the evidence of the better candidate that the other does not share; and `common_minus_image` and
-    `common_minus_unique`, whose means are paired by image. Nothing is found where there is one candidate only.
+    `common_minus_unique`, whose means are paired by image.
 
     Attributes:
         area: see FCL; None for the paper's softmax.
         evidence_scaling: see FCL.
     """
 
+    with_predicted: ClassVar[bool] = False
+    setting_limits: ClassVar[Limits] = {"area": (0.0, 1.0)}
+
     area: float | None = None
     evidence_scaling: Scaling = "max"
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.area is not None:
-            check_interval("area", self.area, 0.0, 1.0)
-
-    def __call__(self, episode: Episode) -> Prediction:
+    def measure(self, episode: Episode, setting: Setting) -> Mapping[str, Diagnostic]:
         """Measure one image."""
-        ranked = self.phi(episode, episode.labels.text[0], self.k).candidates
+        ranked = setting.candidates
         # In class order, as FCL has them: the pictures are the same to the bit, so that stored features are reused.
         candidates = ranked.sort().values
-        if len(candidates) < 2:
-            return self.predict(episode, ranked, {})
         text, beta = episode.labels.text[0][candidates], self.temperature(episode)
         pairs = torch.triu_indices(len(candidates), len(candidates), 1, device=candidates.device)
         maps = self.evidence(episode, text).maps
@@ -120,7 +116,7 @@ class Ambiguity(Analysis):
         }
         values["common_minus_image"] = values["js_common"] - values["js_image"]
         values["common_minus_unique"] = values["js_common"] - values["js_unique"]
-        return self.predict(episode, ranked, values)
+        return values
 
 
 def margin(scores: Float[Tensor, "*batch classes"], index: int) -> Float[Tensor, "*batch"]:
@@ -159,22 +155,17 @@ def _proxies(
 @register_method("decomposition", "cosines to the image of common and unique evidence, and of their sum (paper, table)")
 @dataclass(frozen=True)
 class Decomposition(Analysis):
-    """Cosines to z; finds `cos_common`, `cos_unique_1`, `cos_unique_2` and `cos_composed`.
+    """Cosines to z of the best two candidates: `cos_common`, `cos_unique_1`, `cos_unique_2` and `cos_composed`."""
 
-    Nothing is found where there is one candidate only.
-    """
+    with_predicted: ClassVar[bool] = False
 
-    def __call__(self, episode: Episode) -> Prediction:
+    def measure(self, episode: Episode, setting: Setting) -> Mapping[str, Diagnostic]:
         """Measure one image."""
-        tau = episode.labels.text[0]
-        candidates = self.phi(episode, tau, self.k).candidates
-        if len(candidates) < 2:
-            return self.predict(episode, candidates, {})
-        parts = _proxies(episode, self.evidence(episode, tau[candidates]).maps, 0, 1)
+        parts = _proxies(episode, self.evidence(episode, setting.text).maps, 0, 1)
         composed = F.normalize(parts[0] + COMPOSED_WEIGHT * parts[1] + COMPOSED_WEIGHT * parts[2], dim=-1)
         cosines = torch.cat([parts, composed[None]]).double() @ episode.z.double()
         names = ("cos_common", "cos_unique_1", "cos_unique_2", "cos_composed")
-        return self.predict(episode, candidates, dict(zip(names, cosines.tolist(), strict=True)))
+        return dict(zip(names, cosines.tolist(), strict=True))
 
 
 @register_method("margin", "margin of zero-shot's answer, its bound and its terms from the evidence (paper, Sec. 3.2)")
@@ -182,27 +173,27 @@ class Decomposition(Analysis):
 class Margin(Analysis):
     """The margin of zero-shot's class and the terms that the paper splits it into, all times beta.
 
-    Finds `margin` and `probability` of the predicted class, the `bound` below it, and, for its nearest rival among the
-    candidates, `unique` (`<z_uniq_y, tau_y>`), `common` (the common bias `<z_com, tau_j - tau_y>`), `competitor`
+    Measures `margin` and `probability` of the predicted class, the `bound` below it, and, for its nearest rival among
+    the candidates, `unique` (`<z_uniq_y, tau_y>`), `common` (the common bias `<z_com, tau_j - tau_y>`), `competitor`
     (`<z_uniq_j, tau_j>`) and `residual`, what is left of the margin against that rival. The terms need two candidates,
     the rest two classes.
     """
 
-    def __call__(self, episode: Episode) -> Prediction:
+    least: ClassVar[int] = 1
+
+    def measure(self, episode: Episode, setting: Setting) -> Mapping[str, Diagnostic]:
         """Measure one image."""
-        setting, beta = self.setting(episode), self.temperature(episode)
+        beta = self.temperature(episode)
         values = scores(episode.z, episode.labels.text[0], beta)
         if len(values) < 2:
-            return self.predict(episode, setting.candidates, {})
+            return {}
         value = margin(values, setting.predicted)
-        findings = {
+        measured = {
             "margin": float(value),
             "probability": float(values.softmax(-1)[setting.predicted]),
             "bound": float(margin_bound(value, len(values))),
         }
-        if len(setting.candidates) > 1:
-            findings |= self._terms(episode, setting, beta)
-        return self.predict(episode, setting.candidates, findings)
+        return {**measured, **self._terms(episode, setting, beta)} if len(setting.candidates) > 1 else measured
 
     def _terms(self, episode: Episode, setting: Setting, beta: float) -> Mapping[str, float]:
         scores = beta * setting.text.double() @ episode.z.double()
@@ -257,22 +248,18 @@ def euec(unique: Float[Tensor, "rivals dim"], text: Float[Tensor, " dim"]) -> fl
 @register_method("evidence", "ECEC: how much of zero-shot's margins common evidence explains (paper, figure b)")
 @dataclass(frozen=True)
 class CommonEvidence(Analysis):
-    """ECEC of zero-shot's answer; finds `ecec`, nothing where there is one candidate only."""
+    """ECEC of zero-shot's answer: `ecec`."""
 
-    def __call__(self, episode: Episode) -> Prediction:
+    def measure(self, episode: Episode, setting: Setting) -> Mapping[str, Diagnostic]:
         """Measure one image."""
-        setting = self.setting(episode)
-        if len(setting.candidates) < 2:
-            return self.predict(episode, setting.candidates, {})
         maps = common_evidence(self.evidence(episode, setting.text).maps, setting.rivals, "minmax")
-        value = ecec(episode.weighted_features(maps), episode.z, setting.text, setting.rivals)
-        return self.predict(episode, setting.candidates, {"ecec": value})
+        return {"ecec": ecec(episode.weighted_features(maps), episode.z, setting.text, setting.rivals)}
 
 
 @register_method("entropy", "EUEC of single views beside their entropy (paper, figure c)")
 @dataclass(frozen=True)
 class UniqueEvidence(Analysis):
-    """EUEC and entropy of single views; finds `views`, `entropy` (nats, over all classes) and `euec`.
+    """EUEC and entropy of single views: `views`, `entropy` (nats, over all classes) and `euec`.
 
     A view is taken as an image of its own: it has its own evidence maps and its own predicted class, and shares the
     image's candidates. A view costs as much as the evidence of an image, so only some are measured.
@@ -281,28 +268,18 @@ class UniqueEvidence(Analysis):
         views: how many views are measured, at equal steps from the plain one on.
     """
 
+    setting_limits: ClassVar[Limits] = {"views": 1}
+
     views: int = 8
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_minimum("views", self.views, 1)
-
-    def __call__(self, episode: Episode) -> Prediction:
+    def measure(self, episode: Episode, setting: Setting) -> Mapping[str, Diagnostic]:
         """Measure some views of one image."""
-        candidates = self.setting(episode).candidates
         n = len(episode.views)
         chosen = sorted({round(step) for step in torch.linspace(0, n - 1, min(self.views, n)).tolist()})
-        if len(candidates) < 2:
-            return self.predict(episode, candidates, {})
         tau, beta = episode.labels.text[0], self.temperature(episode)
         entropies = entropy((beta * episode.view_features[chosen].double() @ tau.double().T).log_softmax(-1))
-        values = [self._of_view(episode, candidates, view) for view in chosen]
-        findings = {
-            "views": tuple(float(view) for view in chosen),
-            "entropy": tuple(entropies.tolist()),
-            "euec": tuple(values),
-        }
-        return self.predict(episode, candidates, findings)
+        values = [self._of_view(episode, setting.candidates, view) for view in chosen]
+        return {"views": tuple(map(float, chosen)), "entropy": tuple(entropies.tolist()), "euec": tuple(values)}
 
     def _of_view(self, episode: Episode, candidates: Int[Tensor, " candidates"], view: int) -> float:
         pixels = episode.views[view].permute(1, 2, 0).numpy()

@@ -1,7 +1,9 @@
 """How far evidence maps can be trusted, and what is stored of them: stability, pointing on collages, the gallery."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -9,14 +11,14 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from faircontext.analysis.base import Analysis
+from faircontext.analysis.base import Analysis, Setting
 from faircontext.episode import Episode
-from faircontext.errors import ArgumentError, check_minimum
+from faircontext.errors import ArgumentError
 from faircontext.evidence import cell_of
-from faircontext.methods.base import register_method
+from faircontext.methods.base import Limits, register_method
 from faircontext.methods.fcl import FCL
 from faircontext.metrics.saliency import deletion, insertion, localise, rank_correlation, top_overlap
-from faircontext.types import MAP_SIDE, Diagnostic, Prediction, store_maps
+from faircontext.types import MAP_SIDE, Diagnostic, store_maps
 
 __all__ = ["Gallery", "Pointing", "Stability", "cell_regions"]
 
@@ -26,7 +28,7 @@ __all__ = ["Gallery", "Pointing", "Stability", "cell_regions"]
 class Gallery(Analysis):
     """What `store_maps` stores, and the candidates' posteriors.
 
-    Finds `image` and `maps`, `posterior` of the plain view among the candidates at beta, `before` and `after` (mean
+    Stores `image` and `maps`, `posterior` of the plain view among the candidates at beta, `before` and `after` (mean
     over the selected views, before and after calibration), and the class indices `explored` and `answer` of exploration
     and of FCL. Calibration is FCL's with its default settings besides those given here.
 
@@ -34,22 +36,20 @@ class Gallery(Analysis):
         lr: learning rate of the calibration.
     """
 
+    least: ClassVar[int] = 1
+    with_predicted: ClassVar[bool] = False
+
     lr: float = 0.002
 
-    def __call__(self, episode: Episode) -> Prediction:
+    def measure(self, episode: Episode, setting: Setting) -> Mapping[str, Diagnostic]:
         """Run FCL on one image and store what is shown."""
-        tau, beta = episode.labels.text[0], self.temperature(episode)
         adaptation = FCL(**asdict(self)).adapt(episode)
-        candidates = adaptation.exploration.candidates  # best first, as the rows of all methods have them
-        positions = torch.searchsorted(adaptation.candidates, candidates)
-        evidence = (
-            self.evidence(episode, tau[candidates]).maps
-            if adaptation.evidence is None
-            else adaptation.evidence.maps[positions]
-        )
-        posterior = (beta * tau[candidates].double() @ episode.z.double()).softmax(-1)
+        positions = torch.searchsorted(adaptation.candidates, setting.candidates)
+        found = adaptation.evidence  # None of a single candidate
+        evidence = self.evidence(episode, setting.text).maps if found is None else found.maps[positions]
+        posterior = (self.temperature(episode) * setting.text.double() @ episode.z.double()).softmax(-1)
         small = F.interpolate(evidence[None].float().cpu(), size=(MAP_SIDE, MAP_SIDE), mode="area")[0]
-        findings: dict[str, Diagnostic] = {
+        return {
             **store_maps(episode.plain.permute(1, 2, 0).cpu().numpy(), small.numpy()),
             "posterior": tuple(posterior.tolist()),
             "before": tuple(adaptation.before.posterior[positions].tolist()),
@@ -57,7 +57,6 @@ class Gallery(Analysis):
             "explored": int(adaptation.candidates[adaptation.before.ranking[0]]),
             "answer": adaptation.prediction.index,
         }
-        return self.predict(episode, candidates, findings)
 
 
 def cell_regions(side: int, height: int, width: int) -> Int[np.ndarray, "height width"]:
@@ -77,7 +76,7 @@ def cell_regions(side: int, height: int, width: int) -> Int[np.ndarray, "height 
 class Pointing(Analysis):
     """AUC, pointing game and energy of the candidates' evidence maps in each cell of a collage.
 
-    Finds `side`, and `auc`, `pointing` and `energy` (see `faircontext.metrics.saliency.Localisation`) of every
+    Measures `side`, and `auc`, `pointing` and `energy` (see `faircontext.metrics.saliency.Localisation`) of every
     candidate in every cell: the candidates in their order, for each the cells from the top and the left. It does not
     know which class is in which cell; the summary does, from the files' names.
 
@@ -90,29 +89,25 @@ class Pointing(Analysis):
         k: K, number of candidates.
     """
 
+    setting_limits: ClassVar[Limits] = {"side": (1, 16)}
+
     side: int = 2
     k: int = 20
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not 2 <= self.side <= 16:
-            raise ArgumentError(f"side={self.side} is not possible; give 2 to 16 cells along a side")
+    def choose(self, episode: Episode) -> Int[Tensor, " candidates"]:
+        """Return the K classes that the plain view favours."""
+        scores = (episode.labels.text[0].double() @ episode.z.double()).float()
+        return scores.sort(descending=True, stable=True).indices[: self.k]
 
-    def __call__(self, episode: Episode) -> Prediction:
+    def measure(self, episode: Episode, setting: Setting) -> Mapping[str, Diagnostic]:
         """Measure one image."""
-        tau = episode.labels.text[0]
-        scores = (tau.double() @ episode.z.double()).float()
-        candidates = scores.sort(descending=True, stable=True).indices[: self.k]
-        if len(candidates) < 2:
-            return self.predict(episode, candidates, {})
-        maps = self.evidence(episode, tau[candidates]).maps
+        maps = self.evidence(episode, setting.text).maps
         regions = cell_regions(self.side, *maps.shape[1:])
-        localised = [localise(evidence, regions) for evidence in maps]
-        findings = {
-            name: tuple(np.concatenate([getattr(one, name) for one in localised]).tolist())
+        measured = [localise(evidence, regions) for evidence in maps]
+        return {"side": self.side} | {
+            name: tuple(np.concatenate([getattr(one, name) for one in measured]).tolist())
             for name in ("auc", "pointing", "energy")
         }
-        return self.predict(episode, candidates, {"side": self.side, **findings})
 
 
 @register_method("stability", "whether evidence maps settle with more masks and repeat with another seed")
@@ -120,31 +115,30 @@ class Pointing(Analysis):
 class Stability(Analysis):
     """Agreement and faithfulness of the predicted class's evidence map `E_yh`.
 
-    Finds `masks` and `convergence` (Spearman's rank correlation over pixels of the map of the first n masks with that
-    of all), `reliability` (what the map's own masks say of its agreement with one of others, `Evidence.reliability`),
-    `seeds` (Spearman's correlation of the maps of two seeds), `overlap` (intersection over union of their top fifths),
-    `insertion` and `deletion` (areas; the score is the posterior among the candidates), and the same of pixels in
-    random order, `insertion_random` and `deletion_random`: a map is worth something where it does better.
+    Measures `masks` and `convergence` (Spearman's rank correlation over pixels of the map of the first n masks with
+    that of all), `reliability` (what the map's own masks say of its agreement with one of others, see
+    `Evidence.reliability`), `seeds` (Spearman's correlation of the maps of two seeds), `overlap` (intersection over
+    union of their top fifths), `insertion` and `deletion` (areas; the score is the posterior among the candidates), and
+    the same of pixels in random order, `insertion_random` and `deletion_random`: a map is worth something where it does
+    better.
 
     Attributes:
         steps: portions of insertion and deletion.
         fewer: numbers of masks at which the map is looked at, besides all.
     """
 
+    setting_limits: ClassVar[Limits] = {"steps": 1}
+
     steps: int = 16
     fewer: tuple[int, ...] = (25, 50, 100, 200)
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_minimum("steps", self.steps, 1)
         if min(self.fewer, default=1) < 1:
             raise ArgumentError(f"fewer={self.fewer} is not possible; give numbers of masks from 1 on")
 
-    def __call__(self, episode: Episode) -> Prediction:
+    def measure(self, episode: Episode, setting: Setting) -> Mapping[str, Diagnostic]:
         """Measure one image."""
-        setting = self.setting(episode)
-        if len(setting.candidates) < 2:
-            return self.predict(episode, setting.candidates, {})
         text, position = setting.text, setting.position
         evidence = self.evidence(episode, text)
         used = len(evidence.masks)
@@ -158,7 +152,7 @@ class Stability(Analysis):
             features = episode.backbone.encode_image(images)
             return (self.temperature(episode) * features @ text.T).softmax(-1)[:, position]
 
-        findings: dict[str, Diagnostic] = {
+        return {
             "masks": tuple(float(count) for count in (*counts, used)),
             "convergence": tuple(_finite(rank_correlation(part, whole)) for part in (*partial, whole)),
             "reliability": reliability,
@@ -169,7 +163,6 @@ class Stability(Analysis):
             "insertion_random": insertion(score, episode.x, noise, steps=self.steps).area,
             "deletion_random": deletion(score, episode.x, noise, steps=self.steps).area,
         }
-        return self.predict(episode, setting.candidates, findings)
 
 
 def _finite(correlation: float) -> float:

@@ -2,9 +2,8 @@
 
 # In the order of the paper's tables, in which methods are listed and run.
 # ruff: noqa: I001
-from faircontext.methods.base import Method, create_method, list_methods, parse_settings, register_method
+from faircontext.methods.base import Method, create_method, list_methods, register_method
 from faircontext.methods.predict import ZeroShot
-from faircontext.methods.multi_label import LabelScorer
 from faircontext.methods.tpt import CTPT, TPT
 from faircontext.methods.rlcf import RLCF, RLCFEncoder
 from faircontext.methods.mta import MTA
@@ -13,7 +12,6 @@ from faircontext.methods.ttl import TTL
 from faircontext.methods.tps import TPS
 from faircontext.methods.rtpt import RTPT
 from faircontext.methods.fcl import FCL, EvidenceMethod
-from faircontext.methods.fcl_variants import FCLVariants
 from faircontext.methods.stream import StreamMethod, StreamState
 from faircontext.methods.tda import TDA
 from faircontext.methods.dmn import DMN
@@ -21,10 +19,12 @@ from faircontext.methods.onzeta import OnZeta
 from faircontext.methods.boostadapter import BoostAdapter
 from faircontext.methods.dpe import DPE
 from faircontext.methods.ecalp import ECALP
+from faircontext.methods.variants import DMNVariants, FCLVariants, TDAVariants
 
 __all__ = [
     "CTPT",
     "DMN",
+    "DMNVariants",
     "DPE",
     "ECALP",
     "FCL",
@@ -32,6 +32,7 @@ __all__ = [
     "RLCF",
     "RTPT",
     "TDA",
+    "TDAVariants",
     "TPS",
     "TPT",
     "TTL",
@@ -39,7 +40,6 @@ __all__ = [
     "BoostAdapter",
     "EvidenceMethod",
     "FCLVariants",
-    "LabelScorer",
     "Method",
     "OnZeta",
     "RLCFEncoder",
@@ -48,6 +48,5 @@ __all__ = [
     "ZeroShot",
     "create_method",
     "list_methods",
-    "parse_settings",
     "register_method",
 ]

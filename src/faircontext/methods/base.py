@@ -1,10 +1,12 @@
 """The interface of a method, and how methods are created from names, presets and settings."""
 
+import csv
 import types
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, asdict, dataclass, fields, replace
 from functools import partial
+from importlib.resources import files
 from inspect import isabstract
 from typing import Any, ClassVar, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -15,6 +17,8 @@ from faircontext.errors import (
     Registry,
     and_more,
     check_choice,
+    check_interval,
+    check_minimum,
     check_type,
     unknown_name,
 )
@@ -23,16 +27,23 @@ from faircontext.types import Prediction
 
 __all__ = [
     "METHODS",
+    "Limits",
     "Method",
+    "check_known",
     "create_method",
+    "describe_type",
     "is_tuned",
     "list_methods",
-    "parse_fields",
-    "parse_settings",
+    "name_variant",
+    "official_settings",
     "register_method",
+    "types_of",
 ]
 
 PRESETS = ("paper", "recommended", "official")
+
+Limits = Mapping[str, float | tuple[float, float]]
+"""By setting: the least value, or `(low, high)` if it lies above `low` and at most at `high`. None is always taken."""
 
 
 @dataclass(frozen=True)
@@ -59,12 +70,20 @@ class Method(ABC):
     """Overrides that reproduce the method's own repository."""
     official_by_dataset: ClassVar[Mapping[str, Mapping[str, object]]] = {}
     """Further ones, by name of the data set: where a method's authors chose settings for each set."""
+    setting_limits: ClassVar[Limits] = {}
+    """Of its numbers, beside those of the classes that it extends."""
 
     def __post_init__(self) -> None:
-        for name, hint in _hints(type(self)).items():
+        for name, hint in types_of(type(self)).items():
             if not _fits(value := getattr(self, name), hint):
-                elsewhere = _taken_by_variant(type(self), name, partial(_fits, value))
-                raise ArgumentError(f"{name}={value!r} is not possible; it takes {_describe(hint)}{elsewhere}")
+                elsewhere = name_variant(type(self), name, partial(_fits, value))
+                raise ArgumentError(f"{name}={value!r} is not possible; it takes {describe_type(hint)}{elsewhere}")
+        for kind in reversed(type(self).__mro__):
+            for name, limit in vars(kind).get("setting_limits", {}).items():
+                if (value := getattr(self, name)) is not None and isinstance(limit, tuple):
+                    check_interval(name, value, *limit)
+                elif value is not None:
+                    check_minimum(name, value, limit)
 
     @abstractmethod
     def __call__(self, episode: Episode) -> Prediction:
@@ -113,7 +132,7 @@ class Method(ABC):
         Runs record it, and `create_method` takes it, so that runs go on where a setting has become one of the variant.
         """
         of_variants = (asdict(variant()).items() for variant in _variants(cls))
-        return {name: value for items in of_variants for name, value in items if name not in _hints(cls)}
+        return {name: value for items in of_variants for name, value in items if name not in types_of(cls)}
 
 
 def _unpack(_: str, method: type[Method]) -> dict[str, type[Method]]:
@@ -181,7 +200,7 @@ def create_method(
         overrides.update(method.official_by_dataset.get(dataset or "", {}))
     fixed = method.fixed()
     settings = {key: value for key, value in settings.items() if key not in fixed or value != fixed[key]}
-    _check_known(method, name, settings)
+    check_known(method, name, settings)
     with METHODS.blamed(name):
         created = replace(method(), **{**overrides, **settings})
         if backbone is not None:
@@ -195,7 +214,7 @@ def _recommended(method: type[Method], backbone: Backbone) -> dict[str, object]:
     if method.recommended_as is not None:
         names = [method.recommended_as]
     found = next((backbone.recommended[name] for name in names if name in backbone.recommended), {})
-    return {key: value for key, value in found.items() if key in _hints(method)}
+    return {key: value for key, value in found.items() if key in types_of(method)}
 
 
 def is_tuned(name: str, preset: str, dataset: str) -> bool:
@@ -203,55 +222,40 @@ def is_tuned(name: str, preset: str, dataset: str) -> bool:
     return preset == "official" and dataset in METHODS[name].official_by_dataset
 
 
+def official_settings(method: str) -> Mapping[str, Mapping[str, object]]:
+    """Return what a method's authors chose for each data set in their repository, by data set: rows of `official.csv`.
+
+    A setting that has no value there keeps its default.
+    """
+    with files("faircontext.methods").joinpath("official.csv").open(encoding="utf-8") as file:
+        rows = [row for row in csv.DictReader(file) if row.pop("method") == method]
+    return {row.pop("dataset"): {name: _value(text) for name, text in row.items() if text} for row in rows}
+
+
+def _value(text: str) -> object:
+    """Return a whole number, a number or a word."""
+    try:
+        return float(text) if "." in text else int(text)
+    except ValueError:
+        return text
+
+
 def list_methods(pattern: str = "*") -> list[str]:
     """Return the names of the methods that match a shell pattern."""
     return [name for name in METHODS.names(pattern) if not (METHODS[name].analysis or METHODS[name].hidden)]
 
 
-def parse_settings(name: str, settings: tuple[str, ...]) -> dict[str, object]:
-    """Read `name=value` words, as given on a command line, by the types of the method's fields.
-
-    Raises:
-        ArgumentError: a word is not `name=value`, or the value does not have the field's type.
-    """
-    return parse_fields(METHODS[name], name, settings, "masks=50")
-
-
-def parse_fields(kind: type[Any], name: str, assignments: Iterable[str], example: str) -> dict[str, object]:
-    """Read `name=value` words by the types of a dataclass's fields.
-
-    Args:
-        kind: the dataclass.
-        name: what it is called in messages.
-        assignments: what was given.
-        example: of a word, for messages.
-
-    Raises:
-        ArgumentError: a word is not `name=value`, there is no such field, it is given twice, or the value does not have
-            its type.
-    """
-    parsed: dict[str, object] = {}
-    for word in assignments:
-        key, equals, text = word.partition("=")
-        if not equals:
-            raise ArgumentError(f"{word!r} is not a setting; write name=value, for example {example}")
-        _check_known(kind, name, [key])
-        if key in parsed:
-            raise ArgumentError(f"{word!r}: {name} has a value of {key} already; give it once")
-        parsed[key] = _parse(kind, key, text)
-    return parsed
-
-
-def _hints(kind: type[Any]) -> dict[str, Any]:
+def types_of(kind: type[Any]) -> dict[str, Any]:
     """Return the type of each field of a dataclass."""
     hints = get_type_hints(kind)
     return {field.name: hints[field.name] for field in fields(kind)}
 
 
-def _check_known(kind: type[Any], name: str, settings: Iterable[str]) -> None:
-    known = _hints(kind)
+def check_known(kind: type[Any], name: str, settings: Iterable[str]) -> None:
+    """Raise `ArgumentError` for the first setting that is no field of a dataclass, which messages call by `name`."""
+    known = types_of(kind)
     for setting in settings:
-        if setting not in known and (variant := _taken_by_variant(kind, setting)):
+        if setting not in known and (variant := name_variant(kind, setting)):
             raise ArgumentError(f"{setting!r} is not a setting of {name}{variant}")
         if not known:
             raise ArgumentError(f"unknown setting of {name} {setting!r}; it has none")
@@ -266,9 +270,9 @@ def _variants(kind: type[Any]) -> list[type[Method]]:
     return [variant for variant in extended if not issubclass(kind, variant)]
 
 
-def _taken_by_variant(kind: type[Any], setting: str, takes: Callable[[Any], bool] = lambda _: True) -> str:
+def name_variant(kind: type[Any], setting: str, takes: Callable[[Any], bool] = lambda _: True) -> str:
     """Return, for a message, which hidden variant of a method has a setting that takes a value, if any does."""
-    hints = {variant.name: _hints(variant) for variant in _variants(kind)}
+    hints = {variant.name: types_of(variant) for variant in _variants(kind)}
     name = next((name for name, known in hints.items() if setting in known and takes(known[setting])), None)
     return f"; the method {name} takes it" if name else ""
 
@@ -286,54 +290,10 @@ def _fits(value: object, hint: Any) -> bool:
     return isinstance(value, int | float) if hint is float else isinstance(value, hint)
 
 
-def _parse(kind: type[Any], key: str, text: str) -> object:
-    """Convert a word to the first type of a field that takes it: None, bool, numbers, tuples of them, choices.
-
-    Raises:
-        ArgumentError: none does.
-    """
-    hint = _hints(kind)[key]
-    try:
-        return _read(text, hint)
-    except ValueError:
-        elsewhere = _taken_by_variant(kind, key, partial(_reads, text))
-        raise ArgumentError(f"{key}={text} is not possible; it takes {_describe(hint)}{elsewhere}") from None
-
-
-def _read(text: str, hint: Any) -> object:
-    kinds = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
-    for kind in sorted(kinds, key=lambda kind: kind is not types.NoneType):  # every text is a word, "none" as well
-        try:
-            return _convert(text, kind)
-        except (KeyError, ValueError):
-            continue
-    raise ValueError(text)
-
-
-def _reads(text: str, hint: Any) -> bool:
-    try:
-        _read(text, hint)
-    except ValueError:
-        return False
-    return True
-
-
-def _convert(text: str, kind: Any) -> object:
-    if kind is types.NoneType:
-        return {"none": None, "None": None}[text]
-    if kind is bool:
-        return {"true": True, "false": False}[text.lower()]
-    if get_origin(kind) is tuple:
-        return tuple(_convert(part, get_args(kind)[0]) for part in text.split(",") if part or "," not in text)
-    if get_origin(kind) is Literal:
-        return {choice: choice for choice in get_args(kind)}[text]
-    converted: object = kind(text)
-    return converted
-
-
-def _describe(hint: Any) -> str:
+def describe_type(hint: Any) -> str:
+    """Return, for a message, which values a setting of a type takes."""
     if get_origin(hint) in (Union, types.UnionType):
-        return " or ".join(_describe(kind) for kind in get_args(hint))
+        return " or ".join(describe_type(kind) for kind in get_args(hint))
     if get_origin(hint) is Literal:
         return " or ".join(get_args(hint))
     if get_origin(hint) is tuple:

@@ -7,11 +7,9 @@ from typing import ClassVar
 from torch import Tensor
 
 from faircontext.episode import Episode
-from faircontext.errors import check_minimum
 from faircontext.explore import entropy, scores, select_confident
-from faircontext.methods.base import register_method
-from faircontext.methods.cache import ClassCache, Overlay, keep_lowest, keep_newest
-from faircontext.methods.official import official_settings
+from faircontext.methods.base import Limits, official_settings, register_method
+from faircontext.methods.cache import ClassCache, PendingUpdate, keep_lowest, keep_newest
 from faircontext.methods.stream import on_cpu, text_on_cpu
 from faircontext.methods.tda import TDA
 
@@ -29,34 +27,31 @@ class BoostAdapter(TDA):
     Its state is TDA's, but the negative cache keeps the last uncertain images instead of those of lowest entropy.
 
     Attributes:
-        delta: how many more entries each class has room for, while confident views are lent to the positive cache.
+        delta: how many more entries each class has room for, while confident views are pending to the positive cache.
     """
 
     uses_views: ClassVar[bool] = True
     official_by_dataset: ClassVar[Mapping[str, Mapping[str, object]]] = {
         name: {**values, **_OFFICIAL.get(name, {})} for name, values in TDA.official_by_dataset.items()
     }
+    setting_limits: ClassVar[Limits] = {"delta": 0}
 
     delta: int = 3
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_minimum("delta", self.delta, 0)
 
     @property
     def negative(self) -> ClassCache:
         """The layout of the negative cache, first in, first out."""
         return ClassCache("negative", self.negative_capacity, keep_newest)
 
-    def lend(self, episode: Episode, memory: Mapping[str, Tensor], inserted: Overlay) -> Overlay:
-        """Add the confident views, the surest first, to what each class that they are taken for has."""
+    def pending(self, episode: Episode, memory: Mapping[str, Tensor], inserted: PendingUpdate) -> PendingUpdate:
+        """Add the confident views, the surest first, to the entries of the classes that they are taken for."""
         views, text = on_cpu(episode.view_features), text_on_cpu(episode.labels)
         logits = scores(views.double(), text, episode.backbone.logit_scale)
         entropies, labels = entropy(logits.log_softmax(-1)).float(), logits.float().argmax(-1)
-        lent = dict(inserted)
+        pending = dict(inserted)
         for view in select_confident(entropies, self.rho).tolist():
             label = int(labels[view])
-            rows = lent[label] if label in lent else self.positive.rows(memory, label)
+            rows = pending[label] if label in pending else self.positive.rows(memory, label)
             entry = {"h": entropies[view : view + 1], "x": views[view : view + 1]}
-            lent[label] = keep_lowest(rows, entry, self.capacity + self.delta) or rows
-        return lent
+            pending[label] = keep_lowest(rows, entry, self.capacity + self.delta) or rows
+        return pending

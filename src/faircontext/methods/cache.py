@@ -8,18 +8,22 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from faircontext.episode import Episode
+from faircontext.errors import FeatureError
 from faircontext.explore import entropy, rank_classes, select_confident
+from faircontext.methods.stream import StreamMethod
 from faircontext.methods.tuning import marginal_entropy
 
 __all__ = [
     "ClassCache",
-    "Overlay",
+    "CacheMethod",
+    "PendingUpdate",
     "Rows",
     "Summary",
     "affinity",
     "keep_lowest",
     "keep_newest",
-    "relative_entropy",
+    "normalised_entropy",
     "similarities",
     "summarise",
 ]
@@ -27,10 +31,10 @@ __all__ = [
 Rows = Mapping[str, Tensor]
 """The entries of one class: tensors of the same number of rows, `h` (entropies) and what is kept besides."""
 
-Overlay = Mapping[int, Rows]
+PendingUpdate = Mapping[int, Rows]
 """Classes whose entries are others than those in the state, for as long as an image is answered."""
 
-Keep = Callable[[Rows, Rows, int], Rows | None]
+Eviction = Callable[[Rows, Rows, int], Rows | None]
 """From entries, a new one and a capacity to the entries then, or None where the new one is not kept."""
 
 _CHUNK = 256
@@ -48,6 +52,9 @@ class Summary:
         label: the class of the largest logit, rounded to float32; of equal ones the first.
         entropy: of `probabilities`, in nats, in float32.
         selected: indices of the views, most confident first.
+
+    Raises:
+        FeatureError: a view that counted is NaN or infinite.
     """
 
     feature: Float[Tensor, " dim"]
@@ -56,6 +63,10 @@ class Summary:
     label: int
     entropy: Float[Tensor, ""]
     selected: Int[Tensor, " selected"]
+
+    def __post_init__(self) -> None:
+        if not self.entropy.isfinite():  # it must not enter a memory
+            raise FeatureError("the features of a view are NaN or infinite")
 
 
 def summarise(
@@ -84,7 +95,7 @@ def summarise(
     )
 
 
-def relative_entropy(nats: float, classes: int) -> float:
+def normalised_entropy(nats: float, classes: int) -> float:
     """Return an entropy divided by `log2 C`, as TDA's repository does: it lies in [0, ln 2], not in [0, 1]."""
     return nats / math.log2(classes)
 
@@ -102,8 +113,8 @@ def keep_lowest(rows: Rows, entry: Rows, capacity: int) -> Rows | None:
         entry: of one row.
         capacity: how many entries there are at most.
     """
-    place = int(torch.searchsorted(rows["h"], entry["h"], right=True))
-    return None if place >= capacity else _insert(rows, entry, place, 0, capacity)
+    index = int(torch.searchsorted(rows["h"], entry["h"], right=True))
+    return None if index >= capacity else _insert(rows, entry, index, 0, capacity)
 
 
 def keep_newest(rows: Rows, entry: Rows, capacity: int) -> Rows | None:
@@ -112,9 +123,24 @@ def keep_newest(rows: Rows, entry: Rows, capacity: int) -> Rows | None:
     return _insert(rows, entry, n, max(0, n + 1 - capacity), n + 1)
 
 
-def _insert(rows: Rows, entry: Rows, place: int, start: int, stop: int) -> Rows:
-    parts = {name: (values[:place], entry[name], values[place:]) for name, values in rows.items()}
+def _insert(rows: Rows, entry: Rows, index: int, start: int, stop: int) -> Rows:
+    parts = {name: (values[:index], entry[name], values[index:]) for name, values in rows.items()}
     return {name: torch.cat(pieces)[start:stop] for name, pieces in parts.items()}
+
+
+@dataclass(frozen=True)
+class CacheMethod(StreamMethod):
+    """A method whose memory is entries of each class, under the label that an image is taken for."""
+
+    def remembered(self, episode: Episode, text: Float[Tensor, "classes dim"], seen: Summary) -> Summary:  # noqa: ARG002
+        """Return what the memory keeps of an image.
+
+        Args:
+            episode: the image.
+            text: text features of all classes, in float64.
+            seen: the image by the views that the method looks at.
+        """
+        return seen
 
 
 @dataclass(frozen=True)
@@ -127,12 +153,12 @@ class ClassCache:
     Attributes:
         name: prefix of the tensors.
         capacity: entries of a class, 0 for no cache at all.
-        keep: which entry goes where there is no room; see `keep_lowest`.
+        evict: which entry goes where there is no room; see `keep_lowest`.
     """
 
     name: str
     capacity: int
-    keep: Keep = keep_lowest
+    evict: Eviction = keep_lowest
 
     def empty(self, classes: int, **things: Tensor) -> dict[str, Tensor]:
         """Return the tensors of an empty cache.
@@ -157,7 +183,7 @@ class ClassCache:
         n = int(tensors[f"{self.name}_count"][label])
         return {thing: tensor[label, :n] for thing, tensor in self._things(tensors).items()}
 
-    def insert(self, tensors: Mapping[str, Tensor], label: int, **entry: Tensor) -> Overlay:
+    def insert(self, tensors: Mapping[str, Tensor], label: int, **entry: Tensor) -> PendingUpdate:
         """Return what inserting an entry makes of a class; nothing where it is not kept. The state stays as it is.
 
         Args:
@@ -167,26 +193,26 @@ class ClassCache:
         """
         rows = self.rows(tensors, label)
         one = {thing: value[None].to(rows[thing].dtype) for thing, value in entry.items()}
-        kept = self.keep(rows, one, self.capacity) if self.capacity else None
+        kept = self.evict(rows, one, self.capacity) if self.capacity else None
         return {} if kept is None else {label: kept}
 
-    def store(self, tensors: Mapping[str, Tensor], overlay: Overlay) -> None:
+    def store(self, tensors: Mapping[str, Tensor], update: PendingUpdate) -> None:
         """Write entries of classes into the state."""
         things = self._things(tensors)
-        for label, rows in overlay.items():
+        for label, rows in update.items():
             n = len(rows["h"])
             for thing, values in rows.items():
                 things[thing][label, :n] = values
             tensors[f"{self.name}_count"][label] = n
 
-    def read(self, tensors: Mapping[str, Tensor], overlay: Overlay) -> "Entries":
-        """Return all entries, those of an overlay's classes in place of the state's."""
+    def read(self, tensors: Mapping[str, Tensor], update: PendingUpdate) -> "Entries":
+        """Return all entries, those of a pending update's classes in place of the state's."""
         counts = tensors[f"{self.name}_count"].clone()
-        counts[list(overlay)] = 0
+        counts[list(update)] = 0
         labels, slots = (torch.arange(self.capacity) < counts[:, None]).nonzero(as_tuple=True)
-        inserted = [torch.full((len(rows["h"]),), label) for label, rows in overlay.items()]
+        inserted = [torch.full((len(rows["h"]),), label) for label, rows in update.items()]
         return Entries(
-            torch.cat([labels, *inserted]), labels * self.capacity + slots, self._things(tensors), [*overlay.values()]
+            torch.cat([labels, *inserted]), labels * self.capacity + slots, self._things(tensors), [*update.values()]
         )
 
 

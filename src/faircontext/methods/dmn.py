@@ -1,7 +1,7 @@
 """DMN-ZS: a memory of many features of each class, read anew for each image."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import torch
@@ -9,15 +9,12 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from faircontext.episode import Episode
-from faircontext.errors import check_interval, check_minimum
 from faircontext.explore import rank_classes, scores
 from faircontext.labels import LabelSpace
-from faircontext.methods.base import register_method
-from faircontext.methods.cache import ClassCache, summarise
-from faircontext.methods.official import official_settings
+from faircontext.methods.base import Limits, official_settings, register_method
+from faircontext.methods.cache import CacheMethod, ClassCache, summarise
 from faircontext.methods.predict import predict_by_probabilities
-from faircontext.methods.stream import Commit, StreamMethod, StreamState, on_cpu, text_on_cpu
-from faircontext.methods.vote_labels import LabelRule, check_summary, summarise_vote
+from faircontext.methods.stream import StateUpdate, StreamState, on_cpu, text_on_cpu
 from faircontext.types import Diagnostic, Prediction
 
 __all__ = ["DMN", "read_out"]
@@ -60,7 +57,7 @@ def read_out(
 
 @register_method("dmn", "zero-shot, mixed with a read-out of a memory of up to 50 features of each class; in order")
 @dataclass(frozen=True)
-class DMN(StreamMethod):
+class DMN(CacheMethod):
     """The dynamic memory of Dual Memory Networks, without labelled images (Zhang et al., CVPR 2024, "DMN-ZS").
 
     The state is the memory: per class up to `slots` features of images that were taken for it, those whose views were
@@ -72,26 +69,16 @@ class DMN(StreamMethod):
         rho: fraction of the views, those of lowest entropy, that give an image its pseudo-label.
         mix: weight of the memory's posterior, over zero-shot's. The repository searches it on the labels of the test
             set; the preset `official` has what it found.
-        label: how an image is filed in the memory, and what is stored of it: `"zero-shot"`, the mean posterior of
-            the confident views and the plain view's feature (DMN); `"fcl-vote"`, the winner of FCL's exploration and
-            the mean of the views that voted for it, see `summarise_vote`.
     """
 
     fine_grained_augmix: ClassVar[bool] = True
     official_by_dataset: ClassVar[Mapping[str, Mapping[str, object]]] = official_settings("dmn")
+    setting_limits: ClassVar[Limits] = {"beta": 0, "slots": (0, 1000), "rho": (0.0, 1.0), "mix": 0}
 
     beta: float = 5.5
     slots: int = 50
     rho: float = 0.1
     mix: float = 1.0
-    label: LabelRule = "zero-shot"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_minimum("beta", self.beta, 0)
-        check_interval("slots", self.slots, 0, 1000)
-        check_interval("rho", self.rho, 0.0, 1.0)
-        check_minimum("mix", self.mix, 0)
 
     @property
     def memory(self) -> ClassCache:
@@ -103,18 +90,14 @@ class DMN(StreamMethod):
         classes, dim = labels.zero_shot_text.shape
         return self.memory.empty(classes, x=torch.zeros(dim))
 
-    def respond(self, episode: Episode, state: StreamState) -> tuple[Prediction, Commit]:
+    def respond(self, episode: Episode, state: StreamState) -> tuple[Prediction, StateUpdate]:
         """Remember the plain view under the pseudo-label of the views, then answer from text and memory."""
         views, text, scale = on_cpu(episode.view_features), text_on_cpu(episode.labels), episode.backbone.logit_scale
         memory, z = state.tensors, views[0]
-        if self.label == "fcl-vote":
-            kept = summarise_vote(episode, text)
-            label, feature = kept.label, kept.feature
-        else:
-            kept = summarise(views, text, scale, self.rho)
-            label, feature = int(rank_classes(kept.probabilities.float())[0]), z
-        check_summary(kept)
-        inserted = self.memory.insert(memory, label, h=kept.entropy, x=feature)
+        seen = summarise(views, text, scale, self.rho)
+        label = int(rank_classes(seen.probabilities.float())[0])  # of the mean posterior, not of the mean logit
+        kept = self.remembered(episode, text, replace(seen, label=label, feature=z))
+        inserted = self.memory.insert(memory, kept.label, h=kept.entropy, x=kept.feature)
         cosines = read_out(memory["memory_x"], memory["memory_count"], z, text, self.beta)
         for changed, rows in inserted.items():  # of this class it is the memory with the image in it
             one = slice(changed, changed + 1)
@@ -124,6 +107,6 @@ class DMN(StreamMethod):
         diagnostics: dict[str, Diagnostic] = {
             "memory": len(self.memory.read(memory, inserted)),
             "entropy": float(kept.entropy),
-            "pseudo_label": label,
+            "pseudo_label": kept.label,
         }
         return predict_by_probabilities(mixed, diagnostics), lambda: self.memory.store(memory, inserted)

@@ -11,13 +11,12 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from faircontext.episode import Episode
-from faircontext.errors import check_interval, check_minimum
 from faircontext.explore import entropy, scores
 from faircontext.labels import LabelSpace
-from faircontext.methods.base import register_method
-from faircontext.methods.cache import ClassCache, Entries, affinity, relative_entropy, summarise
-from faircontext.methods.official import official_settings
-from faircontext.methods.stream import Commit, StreamMethod, StreamState, on_cpu, predict_by_sums, text_on_cpu
+from faircontext.methods.base import Limits, official_settings, register_method
+from faircontext.methods.cache import ClassCache, Entries, affinity, normalised_entropy, summarise
+from faircontext.methods.predict import predict_by_logits
+from faircontext.methods.stream import StateUpdate, StreamMethod, StreamState, on_cpu, text_on_cpu
 from faircontext.types import Diagnostic, Prediction
 
 __all__ = ["DPE", "Prototypes", "adamw_step", "alignment_gradients", "entropy_gradients"]
@@ -153,6 +152,11 @@ class DPE(StreamMethod):
 
     official: ClassVar[Mapping[str, object]] = {"formulas": "repository"}
     official_by_dataset: ClassVar[Mapping[str, Mapping[str, object]]] = official_settings("dpe")
+    setting_limits: ClassVar[Limits] = {
+        **dict.fromkeys(("a", "b", "lr", "lam", "threshold"), 0),
+        "capacity": (0, 1000),
+        "rho": (0.0, 1.0),
+    }
 
     a: float = 6.0
     b: float = 5.0
@@ -164,13 +168,6 @@ class DPE(StreamMethod):
     views: Literal["plain", "confident"] = "confident"
     answer: Literal["plain", "confident"] = "plain"
     formulas: Formulas = "paper"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for name in ("a", "b", "lr", "lam", "threshold"):
-            check_minimum(name, getattr(self, name), 0)
-        check_interval("capacity", self.capacity, 0, 1000)
-        check_interval("rho", self.rho, 0.0, 1.0)
 
     @property
     def cache(self) -> ClassCache:
@@ -186,7 +183,7 @@ class DPE(StreamMethod):
             **self.cache.empty(len(text), x=torch.zeros_like(text[0])),
         }
 
-    def respond(self, episode: Episode, state: StreamState) -> tuple[Prediction, Commit]:
+    def respond(self, episode: Episode, state: StreamState) -> tuple[Prediction, StateUpdate]:
         """Cache the image, adapt the prototypes to it, answer with them, and keep those of text where it is sure."""
         memory, views, scale = state.tensors, on_cpu(episode.view_features), episode.backbone.logit_scale
         before = memory["prototypes"].double()
@@ -201,10 +198,10 @@ class DPE(StreamMethod):
         if self.answer == "confident":
             x = summarise(views, adapted.text, scale, self.rho).feature
         logits = logits_by_both(x[None], adapted, cached, scale, self.a, self.b)[0][0]
-        surprise = relative_entropy(float(entropy(logits.log_softmax(-1))), len(logits))
+        surprise = normalised_entropy(float(entropy(logits.log_softmax(-1))), len(logits))
         moved = self._move(memory, adapted.text) if surprise < self.threshold else None
 
-        def commit() -> None:
+        def update() -> None:
             self.cache.store(memory, inserted)
             if moved is not None:
                 memory["prototypes"].copy_(moved)
@@ -215,7 +212,7 @@ class DPE(StreamMethod):
             "entropy": surprise,
             "pseudo_label": image.label,
         }
-        return predict_by_sums(logits, diagnostics), commit
+        return predict_by_logits(logits, diagnostics), update
 
     def _visual_prototypes(
         self, entries: Entries, text: Float[Tensor, "classes dim"]

@@ -9,15 +9,15 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from faircontext.episode import Episode
-from faircontext.errors import FeatureError, check_interval
+from faircontext.errors import FeatureError
 from faircontext.explore import scores
 from faircontext.labels import LabelSpace
-from faircontext.methods.base import register_method
+from faircontext.methods.base import Limits, register_method
 from faircontext.methods.predict import fall_back, predict_by_probabilities
-from faircontext.methods.stream import Commit, StreamMethod, StreamState, on_cpu, text_on_cpu
+from faircontext.methods.stream import StateUpdate, StreamMethod, StreamState, on_cpu, text_on_cpu
 from faircontext.types import Prediction
 
-__all__ = ["ECALP", "Neighbours", "class_spread", "insert_node", "propagate"]
+__all__ = ["ECALP", "Neighbours", "class_variance", "insert_node", "propagate"]
 
 _TINY = 1e-6
 """What the root of a node's degree is raised by."""
@@ -26,13 +26,19 @@ _DECAY = 5.0
 
 
 class Neighbours(NamedTuple):
-    """Of each image its most similar ones, the most similar first, equal ones by age; unused places are -1 and -inf."""
+    """Of each image its most similar ones, the most similar first, equal ones by age; what is unused is -1 and -inf."""
 
     indices: Int[Tensor, "images neighbours"]
     similarities: Float[Tensor, "images neighbours"]
 
+    def append(self, indices: Int[Tensor, " some"], similarities: Float[Tensor, " some"]) -> "Neighbours":
+        """Return them with those of a further image, of which there may be fewer."""
+        unused = (0, self.indices.shape[1] - len(indices))
+        own = F.pad(indices, unused, value=-1), F.pad(similarities, unused, value=-torch.inf)
+        return Neighbours(*(torch.cat([rows, row[None]]) for rows, row in zip(self, own, strict=True)))
 
-def class_spread(text: Float[Tensor, "classes dim"]) -> Float[Tensor, " dim"]:
+
+def class_variance(text: Float[Tensor, "classes dim"]) -> Float[Tensor, " dim"]:
     """Return the unit-norm variance of the text features over the classes, by which dimensions are weighted.
 
     Raises:
@@ -51,16 +57,12 @@ def insert_node(neighbours: Neighbours, similarities: Float[Tensor, " nodes"]) -
         neighbours: of the nodes before it.
         similarities: to the nodes before it and, last, to itself.
     """
-    count, places = neighbours.indices.shape
+    count, width = neighbours.indices.shape
     values = torch.cat([neighbours.similarities, similarities[:count, None]], 1)
     indices = torch.cat([neighbours.indices, torch.full((count, 1), count)], 1)
-    order = values.sort(dim=1, descending=True, stable=True).indices[:, :places]
-    first = similarities.sort(descending=True, stable=True).indices[:places]
-    unused = (0, places - len(first))
-    own = F.pad(first, unused, value=-1), F.pad(similarities[first], unused, value=-torch.inf)
-    return Neighbours(
-        torch.cat([indices.gather(1, order), own[0][None]]), torch.cat([values.gather(1, order), own[1][None]])
-    )
+    order = values.sort(dim=1, descending=True, stable=True).indices[:, :width]
+    first = similarities.sort(descending=True, stable=True).indices[:width]
+    return Neighbours(indices.gather(1, order), values.gather(1, order)).append(first, similarities[first])
 
 
 def propagate(
@@ -116,16 +118,12 @@ class ECALP(StreamMethod):
     """
 
     uses_views: ClassVar[bool] = False
+    setting_limits: ClassVar[Limits] = dict.fromkeys(("k_text", "k_image", "gamma", "iterations"), (0, 1000))
 
     k_text: int = 3
     k_image: int = 8
     gamma: int = 10
     iterations: int = 3
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for name in ("k_text", "k_image", "gamma", "iterations"):
-            check_interval(name, getattr(self, name), 0, 1000)
 
     def begin(self, labels: LabelSpace, horizon: int | None) -> dict[str, Tensor]:  # noqa: ARG002
         """Return a graph without images."""
@@ -140,40 +138,37 @@ class ECALP(StreamMethod):
             "values": torch.zeros(0),
         }
 
-    def respond(self, episode: Episode, state: StreamState) -> tuple[Prediction, Commit]:
+    def respond(self, episode: Episode, state: StreamState) -> tuple[Prediction, StateUpdate]:
         """Put the image into the graph, spread labels, and answer from a copy of it that is taken out again."""
         kept, space, z = state.tensors, episode.labels, on_cpu(episode.z)
         text = text_on_cpu(space)
-        spread = space.remember("ecalp", lambda: class_spread(text))
+        variance = space.remember("ecalp", lambda: class_variance(text))
         features = torch.cat([kept["features"], z[None]])
         # The weight is on the older image of a pair, and of the image with itself.
-        weighted = features.double() * spread
+        weighted = features.double() * variance
         similarities = (weighted @ z.double() / weighted.norm(dim=1)).float()
         neighbours = insert_node(Neighbours(kept["neighbours"], kept["similarities"]), similarities)
         closeness = scores(z, text)
         closest = closeness.sort(descending=True, stable=True).indices[: kept["texts"].shape[1]]
-        texts = (
-            torch.cat([kept["texts"], closest[None]]),
-            torch.cat([kept["text_similarities"], closeness[closest][None]]),
-        )
+        texts = Neighbours(kept["texts"], kept["text_similarities"]).append(closest, closeness[closest])
         start = torch.zeros(len(features) + 1, len(space), dtype=torch.float64)
         start[torch.arange(state.seen), kept["labels"]] = kept["values"].double()
         labels = propagate(
             insert_node(neighbours, torch.cat([similarities, similarities[-1:]])),
-            Neighbours(torch.cat([texts[0], closest[None]]), torch.cat([texts[1], closeness[closest][None]])),
+            texts.append(closest, closeness[closest]),
             start,
             self.gamma,
             self.iterations,
         )
         best = labels[:-1].float().max(1)
 
-        def commit() -> None:
+        def update() -> None:
             kept["features"] = features
             kept["neighbours"], kept["similarities"] = neighbours
             kept["texts"], kept["text_similarities"] = texts
             kept["labels"], kept["values"] = best.indices, best.values / _DECAY
 
-        return self._predict(episode, labels[-1], len(features), closeness), commit
+        return self._predict(episode, labels[-1], len(features), closeness), update
 
     def _predict(
         self, episode: Episode, labels: Float[Tensor, " classes"], memory: int, closeness: Float[Tensor, " classes"]

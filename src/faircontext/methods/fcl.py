@@ -1,8 +1,10 @@
 """Fair Context Learning (the paper): explore candidates, then learn a context that is fair on their common evidence."""
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Literal, TypeAlias
+from pathlib import Path
+from typing import ClassVar, Literal, TypeAlias
 
 import torch
 from jaxtyping import Float, Int
@@ -11,25 +13,24 @@ from torch import Tensor
 from faircontext.backbones.prompts import Placement, Prompts
 from faircontext.calibrate import Calibration, Weigh, calibrate_context, pair_weights, total_loss
 from faircontext.episode import Episode
-from faircontext.errors import ArgumentError, FeatureError, check_interval, check_minimum
+from faircontext.errors import ArgumentError, FeatureError, check_minimum
 from faircontext.evidence import Estimator, Evidence, Scaling, common_evidence, effective_area
 from faircontext.explore import Aggregation, Exploration, explore, normalised_entropy
 from faircontext.labels import LabelSpace, Start
-from faircontext.methods.base import Method, register_method
+from faircontext.methods.base import Limits, Method, register_method
 from faircontext.methods.predict import predict_by_vote, vote_over_templates
 from faircontext.occlusion import Occluder
 from faircontext.types import Diagnostic, Prediction
 
-__all__ = ["FCL", "Adaptation", "Common", "EvidenceMethod", "Learnable"]
+__all__ = ["FCL", "Adaptation", "Common", "EvidenceMethod", "Learnable", "write_context"]
 
 MOST_MASKS = 100_000
 
-Learnable: TypeAlias = tuple[
-    Float[Tensor, "*candidates tokens width"], Placement, Float[Tensor, "candidates dim"] | None
-]
-"""The candidates' context `delta_0`, where it stands, and what their text features are aligned with.
+Learnable: TypeAlias = tuple[Tensor, Placement, Tensor | None]
+"""What is learnt: the context `delta_0`, where it stands in the prompt, and the text features to align with.
 
-None stands for the first forward pass."""
+The context has shape (tokens, width), or (candidates, tokens, width) where each class has its own; the features have
+shape (candidates, dim), and None stands for those of the first forward pass."""
 
 
 @dataclass(frozen=True)
@@ -44,9 +45,12 @@ class EvidenceMethod(Method):
         masks: N_m, number of masks.
         grids: grid sizes of the masks.
         gamma: fraction of cells that a mask occludes.
-        estimator: how class evidence maps come from masks, see `Evidence`: `"paper"`, `"centred"` or `"least-squares"`.
+        estimator: how class evidence maps come from masks, see `Evidence`: `"paper"`, `"covariance"`
+            or `"least-squares"`.
         smoothing: of the maps: standard deviation of a Gaussian kernel as a fraction of the side, 0 for none.
     """
+
+    setting_limits: ClassVar[Limits] = {"rho": (0.0, 1.0), "gamma": (0.0, 1.0), "beta": (0.0, 1e6), "k": 1}
 
     k: int = 10
     rho: float = 0.3
@@ -60,10 +64,6 @@ class EvidenceMethod(Method):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name, most in (("rho", 1.0), ("gamma", 1.0), ("beta", 1e6)):
-            if getattr(self, name) is not None:
-                check_interval(name, getattr(self, name), 0.0, most)
-        check_minimum("k", self.k, 1)
         self._check_masks()
         if not 0.0 <= self.smoothing <= 1.0:
             raise ArgumentError(f"smoothing={self.smoothing!r} is not possible; it must lie between 0 and 1")
@@ -80,13 +80,17 @@ class EvidenceMethod(Method):
         return self.beta if self.beta is not None else 0.2 * episode.backbone.logit_scale
 
     def phi(self, episode: Episode, text: Float[Tensor, "classes dim"], k: int) -> Exploration:
-        """Run `Phi_k` on the image's views against some classes."""
+        """Run `Phi_k` on the features of the image's views, the plain one and random crops, against some classes."""
         return explore(episode.view_features, text, self.temperature(episode), k, self.rho, self.aggregation)
 
     def evidence(
         self, episode: Episode, text: Float[Tensor, "candidates dim"], count: int = 0, occluder: Occluder = "black"
     ) -> Evidence:
         """Return the candidates' class evidence maps `E_c` (paper, "Class Evidence Map Estimation").
+
+        Each mask M is a random choice of a grid's cells over the plain view x (`sample_masks`). `x (1 - M)` is encoded,
+        hidden pixels black before normalisation. `dl_c(M)` is by how much the log-posterior of class c among the
+        candidates falls (`importance`), and `E_c` the mean over masks of `dl_c(M) M`, or another estimate (`Evidence`).
 
         Args:
             episode: the image.
@@ -179,6 +183,11 @@ class FCL(EvidenceMethod):
         safe_openness: the least normalised entropy that is calibrated then; chosen on half of the study's images.
     """
 
+    setting_limits: ClassVar[Limits] = {
+        **dict.fromkeys(("steps", "lr", "lambda_cal", "lambda_align"), 0),
+        **dict.fromkeys(("area", "safe_openness"), (0.0, 1.0)),
+    }
+
     context: Literal["cl", "cl-hp"] = "cl"
     calibrate: bool = True
     area: float | None = None
@@ -188,14 +197,6 @@ class FCL(EvidenceMethod):
     steps: int = 2
     safe: bool = False
     safe_openness: float = 0.8
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for name in ("steps", "lr", "lambda_cal", "lambda_align"):
-            check_minimum(name, getattr(self, name), 0)
-        for name in ("area", "safe_openness"):
-            if getattr(self, name) is not None:
-                check_interval(name, getattr(self, name), 0.0, 1.0)
 
     def __call__(self, episode: Episode) -> Prediction:
         """Answer one image; with several templates, by majority over one run per template."""
@@ -213,7 +214,25 @@ class FCL(EvidenceMethod):
 
     @torch.inference_mode(False)  # calibration differentiates, also where the caller has switched that off
     def adapt(self, episode: Episode, template: int = 0) -> Adaptation:
-        """Run exploration and calibration on one image with one template, and return every intermediate result."""
+        """Run FCL on one image with one template, and return every intermediate result.
+
+        1. Explore: the confident views vote among all classes at `delta_0`; the K with most votes are candidates
+           (`phi`, see `explore`). They vote again among these alone: the answer, where nothing is calibrated.
+        2. Find evidence: hide random cells of the plain view, and see which classes lose by it (`evidence`).
+        3. Find common evidence: for each pair of candidates weight the plain view's pixels by the softmax of the sum of
+           the two maps, and encode it (`common`).
+        4. Calibrate: from `delta_0`, take steps of AdamW on the context so that the two classes of a pair score alike
+           on their common evidence, and no text moves far (`learn`, see `total_loss`).
+        5. Answer: the same features of the views vote among the candidates at the learnt context. The class with most
+           votes is the answer. Probabilities are the mean over the selected views of the softmax over all classes at
+           the backbone's own scale, with the learnt context for candidates and `delta_0` for the rest.
+
+        Where calibration is not wanted or fails, the answer is that of step 1, and says why.
+
+        Args:
+            episode: the image, its views and their features.
+            template: position of the prompt template.
+        """
         if not 0 <= template < len(episode.labels.prompts):
             raise ArgumentError(f"template={template!r} is not possible; there are {len(episode.labels.prompts)}")
         delta0, placement, tau0 = self.start(episode, template)
@@ -245,11 +264,10 @@ class FCL(EvidenceMethod):
         tau = tau0 if untouched and placement == "replace" else tau0.index_copy(0, candidates, learnt.text)
         after = self.phi(episode, tau[candidates], 1)
         prediction = predict_by_vote(episode, exploration, candidates, after, tau)
-        found = exploration, candidates, before, after, common.evidence, common.pairs, common.maps, learnt
-        adaptation = Adaptation(prediction, *found, self._why_untouched() if untouched else None)
-        moved = learnt.context - delta0, tau[candidates] - text
-        diagnostics = {**prediction.diagnostics, **_diagnose(adaptation, moved)}
-        return replace(adaptation, prediction=replace(prediction, diagnostics=diagnostics))
+        steps = exploration, candidates, before, after, common.evidence, common.pairs, common.maps, learnt
+        adaptation = Adaptation(prediction, *steps, self._why_untouched() if untouched else None)
+        found = _diagnose(adaptation, learnt.context - delta0, tau[candidates] - text)
+        return replace(adaptation, prediction=replace(prediction, diagnostics={**prediction.diagnostics, **found}))
 
     def why_not(self, before: Exploration) -> str | None:
         """Return why an image is not calibrated, for a person to read, or None: it is.
@@ -262,8 +280,8 @@ class FCL(EvidenceMethod):
         if not self.safe or len(before.votes) < 2 or (value := normalised_entropy(before)) >= self.safe_openness:
             return None
         return (
-            f"the crops are sure among the candidates: their openness is {math.floor(1000 * value) / 1000:.3f} of 1, "
-            f"and safe=true adjusts the prompt from {self.safe_openness} on"
+            f"the crops are sure among the candidates: their normalised entropy is "
+            f"{math.floor(1000 * value) / 1000:.3f}, and safe=true adjusts the prompt from {self.safe_openness} on"
         )
 
     def choose_pairs(self, ranking: Int[Tensor, " candidates"]) -> Int[Tensor, "2 pairs"]:
@@ -283,6 +301,9 @@ class FCL(EvidenceMethod):
     ) -> Common:
         """Find the common evidence of pairs and encode it: `z_com_ij` (paper, "Common Evidence Localization").
 
+        `Q_ij` is the softmax of `E_i + E_j` over pixels, divided by its maximum (`common_evidence`), and `z_com_ij` the
+        embedding of the plain view with its pixels times `Q_ij`.
+
         Args:
             episode: the image.
             text: `tau_c(delta_0)` of the candidates.
@@ -298,13 +319,20 @@ class FCL(EvidenceMethod):
         return episode.remember((evidence, pairs.cpu().numpy().tobytes(), scale, self.area), find)
 
     def start(self, episode: Episode, template: int) -> Start:
-        """Return `delta_0`, whether it replaces words of the prompt or precedes it, and the base text features."""
+        """Return `delta_0`, where it stands in the prompt, and the text features `tau_c(delta_0)` of all classes.
+
+        CL learns the token embeddings of the words before the class name, in their place. CL-HP learns tokens before
+        the whole prompt, which start as a copy of those of "a photo of a"; its features are of the prompt alone.
+        """
         return episode.labels.start(template, self.context)
 
     def learn(
         self, episode: Episode, prompts: Prompts, start: Learnable, common: Common, weigh: Weigh = pair_weights
     ) -> Calibration:
         """Learn a context that makes the pairs alike (paper, "Fair Context Adaptation").
+
+        AdamW takes `steps` steps from `delta_0` on `lambda_cal L_cal + lambda_align L_align` (`total_loss`); only the
+        candidates' prompts go through the text model.
 
         Args:
             episode: the image.
@@ -335,13 +363,13 @@ class FCL(EvidenceMethod):
         return f"{zero}=0: {reasons[zero]}" if zero else "the candidates were balanced already: the loss had no slope"
 
 
-def _diagnose(adaptation: Adaptation, moved: tuple[Tensor, Tensor]) -> dict[str, Diagnostic]:
-    """Return what calibration found and moved: the change of the context, and that of the candidates' text features."""
+def _diagnose(adaptation: Adaptation, context: Tensor, text: Tensor) -> dict[str, Diagnostic]:
+    """Return the diagnostics of a calibration, given by how much context and text features of candidates changed."""
     candidates, learnt = adaptation.candidates, adaptation.calibration
     found: dict[str, Diagnostic] = {
         "explored": int(candidates[adaptation.before.ranking[0]]),
-        "context_shift": float(moved[0].norm()),
-        "text_shift": float(moved[1].norm(dim=-1).mean()),
+        "context_shift": float(context.norm()),
+        "text_shift": float(text.norm(dim=-1).mean()),
     }
     if adaptation.evidence is not None and adaptation.common is not None:
         best_first = torch.searchsorted(candidates, adaptation.exploration.candidates).tolist()
@@ -353,3 +381,27 @@ def _diagnose(adaptation: Adaptation, moved: tuple[Tensor, Tensor]) -> dict[str,
             "common_area": float(effective_area(relative).mean()),
         }
     return found | {f"loss_{step}": loss for step, loss in enumerate(learnt.losses if learnt else ())}
+
+
+def write_context(
+    path: Path | None, adaptation: Adaptation, method: FCL, labels: LabelSpace, warn: Callable[[str], None]
+) -> None:
+    """Write a learnt context in the form of CoOp's prompt learner; see `LabelSpace.save_context`.
+
+    Args:
+        path: of the file; one that is there is replaced. None writes nothing.
+        adaptation: what was learnt, with the first template.
+        method: that has learnt it.
+        labels: the classes.
+        warn: is told where nothing was learnt, and so nothing is written.
+
+    Raises:
+        ArgumentError: the file cannot be written.
+    """
+    if path is None:
+        return
+    if adaptation.calibration is None or adaptation.not_learnt is not None:
+        warn(f"{path}: not written, as nothing was learnt ({adaptation.not_learnt})")
+        return
+    placement: Placement = "replace" if method.context == "cl" else "prepend"
+    labels.save_context(path, adaptation.calibration.context, adaptation.candidates, placement)

@@ -1,7 +1,7 @@
 """MTA: the mode of an image's views, found by mean shift with learnt inlierness."""
 
-from dataclasses import dataclass
-from typing import NamedTuple
+from dataclasses import asdict, dataclass
+from typing import ClassVar, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -9,8 +9,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from faircontext.episode import Episode
-from faircontext.errors import check_interval, check_minimum
-from faircontext.methods.base import Method, register_method
+from faircontext.methods.base import Limits, Method, register_method
 from faircontext.methods.predict import predict_by_scores
 from faircontext.types import Prediction
 
@@ -89,28 +88,21 @@ class MTA(Method):
         iterations: of the outer loop, and at most of each inner one.
     """
 
+    setting_limits: ClassVar[Limits] = {
+        "neighbours": (0.0, 1.0),
+        "lambda_y": (1e-6, 1e6),
+        "lambda_q": 0,
+        "iterations": 1,
+    }
+
     neighbours: float = 0.3
     lambda_y: float = 0.2
     lambda_q: float = 4.0
     iterations: int = 5
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_interval("neighbours", self.neighbours, 0.0, 1.0)
-        check_interval("lambda_y", self.lambda_y, 1e-6, 1e6)
-        check_minimum("lambda_q", self.lambda_q, 0)
-        check_minimum("iterations", self.iterations, 1)
-
     def __call__(self, episode: Episode) -> Prediction:
         """Answer one image from the mode of its views."""
         views, text = episode.view_features, episode.labels.zero_shot_text
         posteriors = (episode.backbone.logit_scale * views @ text.T).log_softmax(-1).exp()
-        mode = find_mode(
-            views,
-            posteriors @ posteriors.T,
-            neighbours=self.neighbours,
-            lambda_y=self.lambda_y,
-            lambda_q=self.lambda_q,
-            iterations=self.iterations,
-        )
+        mode = find_mode(views, posteriors @ posteriors.T, **asdict(self))
         return predict_by_scores(episode, mode.mode, text, {"weights": tuple(mode.weights.tolist())})

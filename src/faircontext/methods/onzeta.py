@@ -9,12 +9,12 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from faircontext.episode import Episode
-from faircontext.errors import ArgumentError, check_interval, check_minimum
+from faircontext.errors import ArgumentError
 from faircontext.explore import scores
 from faircontext.labels import LabelSpace
-from faircontext.methods.base import register_method
+from faircontext.methods.base import Limits, register_method
 from faircontext.methods.predict import predict_by_probabilities
-from faircontext.methods.stream import Commit, StreamMethod, StreamState, on_cpu, text_on_cpu
+from faircontext.methods.stream import StateUpdate, StreamMethod, StreamState, on_cpu, text_on_cpu
 from faircontext.types import Prediction
 
 __all__ = ["OnZeta"]
@@ -41,6 +41,13 @@ class OnZeta(StreamMethod):
 
     uses_views: ClassVar[bool] = False
     needs_horizon: ClassVar[bool] = True
+    setting_limits: ClassVar[Limits] = {
+        "alpha": 0,
+        "c_w": 0,
+        "c_rho": 0,
+        "tau_text": (0.0, 1e6),
+        "tau_image": (0.0, 1e6),
+    }
 
     beta: float = 0.8
     alpha: float = 1.0
@@ -53,19 +60,13 @@ class OnZeta(StreamMethod):
         super().__post_init__()
         if not 0 <= self.beta <= 1:
             raise ArgumentError(f"beta={self.beta!r} is not possible; it must be a number from 0 to 1")
-        check_minimum("alpha", self.alpha, 0)
-        check_minimum("c_w", self.c_w, 0)
-        check_minimum("c_rho", self.c_rho, 0)
-        for name, value in (("tau_text", self.tau_text), ("tau_image", self.tau_image)):
-            if value is not None:
-                check_interval(name, value, 0.0, 1e6)
 
     def begin(self, labels: LabelSpace, horizon: int | None) -> dict[str, Tensor]:
         """Return proxies that are the text features, and no balance."""
         proxies = text_on_cpu(labels).float()
         return {"proxies": proxies, "rho": torch.zeros(len(labels)), "horizon": torch.tensor(horizon)}
 
-    def respond(self, episode: Episode, state: StreamState) -> tuple[Prediction, Commit]:
+    def respond(self, episode: Episode, state: StreamState) -> tuple[Prediction, StateUpdate]:
         """Answer from the proxies and the balance as they are, then move both (Alg. 1).
 
         Raises:
@@ -86,9 +87,9 @@ class OnZeta(StreamMethod):
         rate = self.c_w / math.sqrt(t) / tau_image
         moved = F.normalize(torch.addr(proxies.double(), v - q, z, alpha=-rate), dim=-1).float()
 
-        def commit() -> None:
+        def update() -> None:
             proxies.copy_(moved)
             rho.copy_(balance)
 
         diagnostics = {"proxy_share": share, "rho_max": float(rho.max())}
-        return predict_by_probabilities(share * v + (1 - share) * q, diagnostics), commit
+        return predict_by_probabilities(share * v + (1 - share) * q, diagnostics), update

@@ -52,9 +52,9 @@ def fall_back(episode: Episode, text: Float[Tensor, "classes dim"], reason: str)
 def predict_by_logits(
     logits: Float[Tensor, " classes"], diagnostics: Mapping[str, Diagnostic] | None = None
 ) -> Prediction:
-    """Answer with the class of the largest logit; probabilities are the softmax."""
-    ranking = rank_classes(logits.cpu())
-    return Prediction(int(ranking[0]), ranking, logits.softmax(-1).cpu(), diagnostics=diagnostics or {})
+    """Answer with the class of the largest logit, rounded to float32; probabilities are the softmax."""
+    ranking = rank_classes(logits.float().cpu())
+    return Prediction(int(ranking[0]), ranking, logits.softmax(-1).float().cpu(), diagnostics=diagnostics or {})
 
 
 def predict_by_probabilities(

@@ -9,14 +9,11 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from faircontext.backbones.base import TRAINABLE_TOWER
-from faircontext.calibrate import minimise
 from faircontext.episode import Episode
-from faircontext.errors import check_minimum
 from faircontext.labels import LabelSpace
-from faircontext.methods.base import register_method
-from faircontext.methods.predict import fall_back, predict_by_scores
+from faircontext.methods.base import Limits, register_method
 from faircontext.methods.tuning import Loss, PromptTuning, TuningOnConfident, select_views, view_log_posteriors
-from faircontext.types import Diagnostic, Prediction
+from faircontext.types import Prediction
 
 __all__ = ["RLCF", "RLCFEncoder", "feedback_loss", "rewards_of_views"]
 
@@ -74,15 +71,12 @@ class Feedback(TuningOnConfident):
     """
 
     official: ClassVar[Mapping[str, object]] = {"reward": "ViT-L-14:openai"}
+    setting_limits: ClassVar[Limits] = {"k": 1}
 
     weight_decay: float = 0.0005
     steps: int = 3
     k: int = 3
     reward: str | None = None
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_minimum("k", self.k, 1)
 
     def check_labels(self, labels: LabelSpace) -> None:
         """Load the reward model, so that a wrong name is found before any image is read."""
@@ -137,17 +131,8 @@ class RLCFEncoder(Feedback):
             features = backbone.encode_with(weights, pixels)
             return feedback_loss(view_log_posteriors(features, text, backbone.logit_scale), rewards, self.k)
 
-        descent = minimise(list(weights.values()), loss, lr=self.lr, weight_decay=self.weight_decay, steps=self.steps)
-        if descent.failure is not None:
-            return fall_back(episode, text, f"{descent.failure}: answered by zero-shot")
-        diagnostics: dict[str, Diagnostic] = {
-            "views": tuple(map(float, selected.tolist())),
-            "steps": self.steps,
-            **{f"loss_{step}": value for step, value in enumerate(descent.losses)},
-        }
-        with torch.no_grad():
-            z = backbone.encode_with(weights, episode.x[None])[0]
-        if not z.isfinite().all():
-            return fall_back(episode, text, "the tuned features were not finite: answered by zero-shot")
-        diagnostics["image_shift"] = float((z - episode.z).norm())
-        return predict_by_scores(episode, z, text, diagnostics)
+        descent = self.minimise(list(weights.values()), loss)
+        views = tuple(map(float, selected.tolist()))
+        return self.answer_by_image(
+            episode, descent, lambda: backbone.encode_with(weights, episode.x[None])[0], views=views
+        )

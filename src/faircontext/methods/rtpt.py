@@ -2,15 +2,15 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
 from faircontext.episode import Episode
-from faircontext.errors import check_interval, check_minimum
 from faircontext.explore import scores
-from faircontext.methods.base import register_method
+from faircontext.methods.base import Limits, register_method
 from faircontext.methods.predict import predict_by_logits
 from faircontext.methods.tuning import Loss, PromptTuning, Tuned, mean_entropy
 from faircontext.types import Diagnostic, Prediction
@@ -49,13 +49,10 @@ class RTPT(PromptTuning):
         temperature: of the softmax over reliabilities.
     """
 
+    setting_limits: ClassVar[Limits] = {"neighbours": 1, "temperature": (1e-6, 1e6)}
+
     neighbours: int = 20
     temperature: float = 0.01
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_minimum("neighbours", self.neighbours, 1)
-        check_interval("temperature", self.temperature, 1e-6, 1e6)
 
     def _make_loss(self, episode: Episode, selected: Int[Tensor, " selected"]) -> Loss:  # noqa: ARG002
         return lambda log_posteriors, _: mean_entropy(log_posteriors)

@@ -15,25 +15,23 @@ from torch import Tensor
 
 from faircontext.episode import Episode
 from faircontext.errors import ArgumentError, FeatureError, check_minimum, check_type
-from faircontext.explore import rank_classes
 from faircontext.files import digest, digest_of_json
 from faircontext.labels import LabelSpace
 from faircontext.methods.base import METHODS, Method
 from faircontext.methods.predict import fall_back
-from faircontext.types import Diagnostic, Prediction
+from faircontext.types import Prediction
 
 __all__ = [
-    "Commit",
+    "StateUpdate",
     "StreamMethod",
     "StreamState",
     "check_origin",
     "is_stream",
     "on_cpu",
-    "predict_by_sums",
     "text_on_cpu",
 ]
 
-Commit = Callable[[], None]
+StateUpdate = Callable[[], None]
 """Writes what an image changes into the tensors of a state; all that can fail has been computed before."""
 
 
@@ -83,7 +81,7 @@ class StreamMethod(Method):
         """Return the tensors of the state before the first image, see `StreamState`."""
 
     @abstractmethod
-    def respond(self, episode: Episode, state: StreamState) -> tuple[Prediction, Commit]:
+    def respond(self, episode: Episode, state: StreamState) -> tuple[Prediction, StateUpdate]:
         """Return the prediction for an image, and what then changes the state.
 
         The state is only read here. It may be asked for several images whose changes are never made.
@@ -99,7 +97,8 @@ class StreamMethod(Method):
     def origin(self, labels: LabelSpace, horizon: int | None = None) -> dict[str, Any]:
         """Return what a state of this method on these classes is of."""
         length = horizon if self.needs_horizon else None
-        return {"method": self.name, "settings": self.settings(), **labels.facts, "horizon": length}
+        shown = next(kind for kind in type(self).__mro__ if issubclass(kind, Method) and not kind.hidden)
+        return {"method": shown.name, "settings": self.settings(), **labels.facts, "horizon": length}
 
     def start(self, labels: LabelSpace, horizon: int | None = None) -> StreamState:
         """Return the state before the first image.
@@ -142,25 +141,23 @@ class StreamMethod(Method):
             raise ArgumentError(f"invalid state of {self.name}: it was left half changed; start the stream anew")
         with torch.inference_mode(False), torch.no_grad():
             try:
-                prediction, commit = self._respond(self.view_set(episode), state)
+                prediction, update = self._respond(self.view_set(episode), state)
             except FeatureError as error:
-                return self._answer_by_zero_shot(episode, str(error)), state
+                reason = f"{error}: answered by zero-shot"
+                return fall_back(episode, episode.labels.zero_shot_text, reason), state
             link = digest(state.chain, episode.id, str(episode.seed), repr(episode.recipe))
             state.open = True
-            commit()
+            update()
             state.seen, state.chain = state.seen + 1, link
             state.open = False
         return replace(prediction, diagnostics={"t": state.seen, **prediction.diagnostics}), state
 
-    def _respond(self, episode: Episode, state: StreamState) -> tuple[Prediction, Commit]:
+    def _respond(self, episode: Episode, state: StreamState) -> tuple[Prediction, StateUpdate]:
         if len(episode.labels) == 1:  # entropies relative to log C, and variances over classes, are undefined
             raise FeatureError("there is a single class")
         if not episode.z.isfinite().all():
             raise FeatureError("the features are NaN or infinite")
         return self.respond(episode, state)
-
-    def _answer_by_zero_shot(self, episode: Episode, reason: str) -> Prediction:
-        return fall_back(episode, episode.labels.zero_shot_text, f"{reason}: answered by zero-shot")
 
     def __call__(self, episode: Episode) -> Prediction:
         """Answer one image as the first, and only, one of a stream."""
@@ -198,9 +195,3 @@ def on_cpu(features: Float[Tensor, "*rows dim"]) -> Float[Tensor, "*rows dim"]:
 def text_on_cpu(labels: LabelSpace) -> Float[Tensor, "classes dim"]:
     """Return zero-shot's text features in float64 on the CPU: scores are summed in double."""
     return labels.remember("stream", lambda: labels.zero_shot_text.double().cpu())
-
-
-def predict_by_sums(logits: Float[Tensor, " classes"], diagnostics: Mapping[str, Diagnostic]) -> Prediction:
-    """Answer with logits that were summed in float64; they rank as they are in float32, so that equal classes tie."""
-    ranking = rank_classes(logits.float())
-    return Prediction(int(ranking[0]), ranking, logits.softmax(-1).float(), diagnostics=diagnostics)

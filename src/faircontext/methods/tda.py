@@ -10,13 +10,19 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from faircontext.episode import Episode
-from faircontext.errors import check_interval, check_minimum
 from faircontext.labels import LabelSpace
-from faircontext.methods.base import register_method
-from faircontext.methods.cache import ClassCache, Entries, Overlay, affinity, relative_entropy, summarise
-from faircontext.methods.official import official_settings
-from faircontext.methods.stream import Commit, StreamMethod, StreamState, on_cpu, predict_by_sums, text_on_cpu
-from faircontext.methods.vote_labels import LabelRule, check_summary, summarise_vote
+from faircontext.methods.base import Limits, official_settings, register_method
+from faircontext.methods.cache import (
+    CacheMethod,
+    ClassCache,
+    Entries,
+    PendingUpdate,
+    affinity,
+    normalised_entropy,
+    summarise,
+)
+from faircontext.methods.predict import predict_by_logits
+from faircontext.methods.stream import StateUpdate, StreamState, on_cpu, text_on_cpu
 from faircontext.types import Diagnostic, Prediction
 
 __all__ = ["TDA"]
@@ -24,7 +30,7 @@ __all__ = ["TDA"]
 
 @register_method("tda", "remembers confident and uncertain images of each class; nothing is trained; in order")
 @dataclass(frozen=True)
-class TDA(StreamMethod):
+class TDA(CacheMethod):
     """TDA, a training-free dynamic adapter (Karmanov et al., CVPR 2024).
 
     Attributes:
@@ -38,13 +44,17 @@ class TDA(StreamMethod):
         mask: between which probabilities of a stored uncertain image a class is lowered.
         views: `"plain"`: the plain view alone; `"confident"`: the mean of the confident views.
         rho: fraction of the views, those of lowest entropy, that are confident.
-        label: how an image is filed in the caches, and what is stored of it: `"zero-shot"`, the largest logit and the
-            feature that is answered (TDA); `"fcl-vote"`, the winner of FCL's exploration and the mean of the views
-            that voted for it, see `summarise_vote`.
     """
 
     uses_views: ClassVar[bool] = False
     official_by_dataset: ClassVar[Mapping[str, Mapping[str, object]]] = official_settings("tda")
+    setting_limits: ClassVar[Limits] = {
+        **dict.fromkeys(("alpha", "beta", "negative_alpha", "negative_beta"), 0),
+        **dict.fromkeys(("uncertain", "mask"), (-1.0, 1.0)),
+        "capacity": (0, 1000),
+        "negative_capacity": (-1, 1000),
+        "rho": (0.0, 1.0),
+    }
 
     alpha: float = 2.0
     beta: float = 5.0
@@ -56,22 +66,11 @@ class TDA(StreamMethod):
     mask: tuple[float, ...] = (0.03, 1.0)
     views: Literal["plain", "confident"] = "plain"
     rho: float = 0.1
-    label: LabelRule = "zero-shot"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for name in ("alpha", "beta", "negative_alpha", "negative_beta"):
-            check_minimum(name, getattr(self, name), 0)
-        check_interval("capacity", self.capacity, 0, 1000)
-        check_interval("negative_capacity", self.negative_capacity, -1, 1000)
-        check_interval("uncertain", self.uncertain, -1.0, 1.0)
-        check_interval("mask", self.mask, -1.0, 1.0)
-        check_interval("rho", self.rho, 0.0, 1.0)
 
     @property
     def sees_views(self) -> bool:
         """Whether it is set to look at more than the plain view."""
-        return self.uses_views or self.views == "confident" or self.label == "fcl-vote"
+        return self.uses_views or self.views == "confident"
 
     @property
     def positive(self) -> ClassCache:
@@ -89,21 +88,20 @@ class TDA(StreamMethod):
         feature, mask = torch.zeros(dim), torch.zeros(_width(classes, self.mask[0]), dtype=torch.long)
         return self.positive.empty(classes, x=feature) | self.negative.empty(classes, x=feature, mask=mask)
 
-    def respond(self, episode: Episode, state: StreamState) -> tuple[Prediction, Commit]:
+    def respond(self, episode: Episode, state: StreamState) -> tuple[Prediction, StateUpdate]:
         """Insert the image into the caches, then answer from both."""
         text, memory = text_on_cpu(episode.labels), state.tensors
         views = on_cpu(episode.view_features if self.views == "confident" else episode.z[None])
         seen = summarise(views, text, episode.backbone.logit_scale, self.rho)
-        kept = summarise_vote(episode, text) if self.label == "fcl-vote" else seen
-        check_summary(kept)
-        entropy = relative_entropy(float(kept.entropy), len(text))
+        kept = self.remembered(episode, text, seen)
+        entropy = normalised_entropy(float(kept.entropy), len(text))
         inserted = self.positive.insert(memory, kept.label, h=kept.entropy, x=kept.feature)
-        added: Overlay = {}
+        added: PendingUpdate = {}
         if self.uncertain[0] < entropy < self.uncertain[1]:
             lowered = _lowered(kept.probabilities, self.mask, memory["negative_mask"].shape[-1])
             added = self.negative.insert(memory, kept.label, h=kept.entropy, x=kept.feature, mask=lowered)
-        lent = self.lend(episode, memory, inserted)
-        positive, negative = self.positive.read(memory, lent), self.negative.read(memory, added)
+        pending = self.pending(episode, memory, inserted)
+        positive, negative = self.positive.read(memory, pending), self.negative.read(memory, added)
         classes, x = len(text), seen.feature
         logits = seen.logits + self._raise(positive, x, classes) - self._lower(negative, x, classes)
         diagnostics: dict[str, Diagnostic] = {
@@ -112,14 +110,14 @@ class TDA(StreamMethod):
             "pseudo_label": kept.label,
         }
 
-        def commit() -> None:
+        def update() -> None:
             self.positive.store(memory, inserted)
             self.negative.store(memory, added)
 
-        return predict_by_sums(logits, diagnostics), commit
+        return predict_by_logits(logits, diagnostics), update
 
-    def lend(self, episode: Episode, memory: Mapping[str, Tensor], inserted: Overlay) -> Overlay:  # noqa: ARG002
-        """Return what the positive cache is while the image is answered: here with the image in it, and no more."""
+    def pending(self, episode: Episode, memory: Mapping[str, Tensor], inserted: PendingUpdate) -> PendingUpdate:  # noqa: ARG002
+        """Return how the positive cache is read for this image: here with the image in it, and no more."""
         return inserted
 
     def _raise(self, entries: Entries, feature: Float[Tensor, " dim"], classes: int) -> Float[Tensor, " classes"]:

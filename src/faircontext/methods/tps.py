@@ -12,13 +12,18 @@ from jaxtyping import Float
 from torch import Tensor
 
 from faircontext.backbones.prompts import prompt_set
-from faircontext.calibrate import minimise
 from faircontext.episode import Episode
 from faircontext.errors import ArgumentError, LabelError, and_more, reason_of
 from faircontext.labels import LabelSpace
 from faircontext.methods.base import register_method
 from faircontext.methods.predict import fall_back, predict_by_scores
-from faircontext.methods.tuning import TuningOnConfident, marginal_entropy, select_views, view_log_posteriors
+from faircontext.methods.tuning import (
+    TuningOnConfident,
+    describe_steps,
+    marginal_entropy,
+    select_views,
+    view_log_posteriors,
+)
 from faircontext.names import ClassIndex
 from faircontext.types import Diagnostic, Prediction
 
@@ -111,14 +116,13 @@ class TPS(TuningOnConfident):
             diagnostics["views"] = tuple(map(float, selected.tolist()))
             return marginal_entropy(view_log_posteriors(episode.view_features[selected], text, scale))
 
-        descent = minimise([shift], loss, lr=self.lr, weight_decay=self.weight_decay, steps=self.steps)
+        descent = self.minimise([shift], loss)
         if descent.failure is not None:
             return fall_back(episode, base, f"{descent.failure}: answered by the prototypes as they are")
-        diagnostics |= {f"loss_{step}": value for step, value in enumerate(descent.losses)}
         shifted = F.normalize(base + shift.detach(), dim=-1)
         if not (shifted.norm(dim=-1) > 0.5).all():  # not finite, or so large that their norm overflows
             return fall_back(episode, base, "the shift was not finite: answered by the prototypes as they are")
-        diagnostics["text_shift"] = float((shifted - base).norm(dim=-1).mean())
+        diagnostics |= {**describe_steps(descent.losses), "text_shift": float((shifted - base).norm(dim=-1).mean())}
         return predict_by_scores(episode, episode.z, shifted, diagnostics)
 
     def _prototypes(self, labels: LabelSpace) -> Float[Tensor, "classes dim"]:

@@ -1,13 +1,13 @@
 """TPT and C-TPT: prompts that make the confident views agree."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from jaxtyping import Float, Int
 from torch import Tensor
 
 from faircontext.episode import Episode
-from faircontext.errors import check_minimum
-from faircontext.methods.base import register_method
+from faircontext.methods.base import Limits, register_method
 from faircontext.methods.tuning import Loss, PromptTuning, marginal_entropy
 
 __all__ = ["CTPT", "TPT", "text_dispersion"]
@@ -42,11 +42,9 @@ class CTPT(PromptTuning):
             Sketch; the preset `official` has 50, the same as the default.
     """
 
-    dispersion: float = 50.0
+    setting_limits: ClassVar[Limits] = {"dispersion": 0}
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_minimum("dispersion", self.dispersion, 0)
+    dispersion: float = 50.0
 
     def _make_loss(self, episode: Episode, selected: Int[Tensor, " selected"]) -> Loss:  # noqa: ARG002
         if self.dispersion == 0.0:  # left out, not multiplied by zero: the loss is then TPT's to the bit

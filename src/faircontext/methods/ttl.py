@@ -9,15 +9,12 @@ from jaxtyping import Float
 from torch import Tensor
 
 from faircontext.backbones.base import ADAPTABLE_BLOCKS, ROW_MULTIPLE
-from faircontext.calibrate import minimise
 from faircontext.episode import Episode
-from faircontext.errors import check_interval, check_minimum
 from faircontext.explore import entropy
 from faircontext.labels import LabelSpace
-from faircontext.methods.base import register_method
-from faircontext.methods.predict import fall_back, predict_by_scores
+from faircontext.methods.base import Limits, register_method
 from faircontext.methods.tuning import Tuning, view_log_posteriors
-from faircontext.types import Diagnostic, Prediction
+from faircontext.types import Prediction
 from faircontext.views import stream
 
 __all__ = ["TTL", "low_rank_update", "weighted_entropy"]
@@ -54,18 +51,12 @@ class TTL(Tuning):
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({ADAPTABLE_BLOCKS})
+    setting_limits: ClassVar[Limits] = {"blocks": 1, "rank": 1, "alpha": (0.0, 1e6), "threshold": (-1e3, 1e3)}
 
     blocks: int = 3
     rank: int = 16
     alpha: float = 32.0
     threshold: float = 0.4
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_minimum("blocks", self.blocks, 1)
-        check_minimum("rank", self.rank, 1)
-        check_interval("alpha", self.alpha, 0.0, 1e6)
-        check_interval("threshold", self.threshold, -1e3, 1e3)
 
     def check_labels(self, labels: LabelSpace) -> None:
         """Cut the tower, so that a wrong number of blocks is found before any image is read."""
@@ -74,7 +65,7 @@ class TTL(Tuning):
     @torch.inference_mode(False)  # tuning differentiates, also where the caller has switched that off
     def __call__(self, episode: Episode) -> Prediction:
         """Answer one image from the plain view through the adapted blocks."""
-        backbone, text = episode.backbone, episode.labels.zero_shot_text
+        backbone = episode.backbone
         self.check(backbone)
         tower = backbone.split_tower(self.blocks)
         views = episode.views.to(backbone.device)
@@ -86,26 +77,10 @@ class TTL(Tuning):
             value, gradients[:] = self._differentiate(episode, tokens, a, b)
             return value
 
-        descent = minimise(
-            [a, b],
-            loss,
-            lr=self.lr,
-            weight_decay=self.weight_decay,
-            steps=self.steps,
-            gradients=lambda: gradients,
+        descent = self.minimise([a, b], loss, gradients=lambda: gradients)
+        return self.answer_by_image(
+            episode, descent, lambda: tower.above(tokens[:1], low_rank_update(a, b, self.alpha / self.rank))[0]
         )
-        if descent.failure is not None:
-            return fall_back(episode, text, f"{descent.failure}: answered by zero-shot")
-        diagnostics: dict[str, Diagnostic] = {
-            "steps": self.steps,
-            **{f"loss_{step}": value for step, value in enumerate(descent.losses)},
-        }
-        with torch.no_grad():
-            z = tower.above(tokens[:1], low_rank_update(a, b, self.alpha / self.rank))[0]
-        if not z.isfinite().all():
-            return fall_back(episode, text, "the adapted features were not finite: answered by zero-shot")
-        diagnostics["image_shift"] = float((z - episode.z).norm())
-        return predict_by_scores(episode, z, text, diagnostics)
 
     def _initial(self, blocks: int, width: int, seed: int, device: torch.device) -> tuple[Tensor, Tensor]:
         """Return `A`, normal with Xavier's deviation and the same for all images, and `B`, zero."""

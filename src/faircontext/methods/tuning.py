@@ -2,20 +2,20 @@
 
 import math
 from abc import abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from faircontext.calibrate import minimise
+from faircontext.calibrate import Descent, minimise
 from faircontext.episode import Episode
-from faircontext.errors import LabelError, check_interval, check_minimum
+from faircontext.errors import LabelError
 from faircontext.explore import entropy, select_confident
 from faircontext.labels import LabelSpace, merge_templates
-from faircontext.methods.base import Method
+from faircontext.methods.base import Limits, Method
 from faircontext.methods.predict import fall_back, predict_by_scores
 from faircontext.types import Diagnostic, Prediction
 
@@ -24,6 +24,7 @@ __all__ = [
     "Tuned",
     "Tuning",
     "TuningOnConfident",
+    "describe_steps",
     "marginal_entropy",
     "mean_entropy",
     "select_views",
@@ -135,6 +136,11 @@ def tune_context(
     return Tuned(tuned, descent.losses)
 
 
+def describe_steps(losses: Sequence[float]) -> dict[str, Diagnostic]:
+    """Return how many steps were taken, and the loss before each."""
+    return {"steps": len(losses), **{f"loss_{step}": value for step, value in enumerate(losses)}}
+
+
 @dataclass(frozen=True)
 class Tuning(Method):
     """What methods that take steps of AdamW share.
@@ -145,14 +151,35 @@ class Tuning(Method):
         steps: number of steps.
     """
 
+    setting_limits: ClassVar[Limits] = {"lr": 0, "weight_decay": 0, "steps": 0}
+
     lr: float = 0.005
     weight_decay: float = 0.01
     steps: int = 1
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for name in ("lr", "weight_decay", "steps"):
-            check_minimum(name, getattr(self, name), 0)
+    def minimise(self, parameters: Sequence[Tensor], loss: Callable[[], Tensor], **kwargs: Any) -> Descent:
+        """Take the method's steps; see `faircontext.calibrate.minimise`."""
+        return minimise(parameters, loss, lr=self.lr, weight_decay=self.weight_decay, steps=self.steps, **kwargs)
+
+    def answer_by_image(
+        self, episode: Episode, descent: Descent, encode: Callable[[], Float[Tensor, " dim"]], **found: Diagnostic
+    ) -> Prediction:
+        """Answer by the tuned features of the plain view, or by zero-shot where a number was not finite.
+
+        Args:
+            episode: the image.
+            descent: how the tuning went.
+            encode: gives the features.
+            found: diagnostics.
+        """
+        text, reason = episode.labels.zero_shot_text, descent.failure
+        if reason is None:
+            with torch.no_grad():
+                z = encode()
+            if z.isfinite().all():
+                found |= {**describe_steps(descent.losses), "image_shift": float((z - episode.z).norm())}
+                return predict_by_scores(episode, z, text, found)
+        return fall_back(episode, text, f"{reason or 'the tuned features were not finite'}: answered by zero-shot")
 
 
 @dataclass(frozen=True)
@@ -164,12 +191,9 @@ class TuningOnConfident(Tuning):
     """
 
     fine_grained_augmix: ClassVar[bool] = True
+    setting_limits: ClassVar[Limits] = {"rho": (0.0, 1.0)}
 
     rho: float = 0.1
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_interval("rho", self.rho, 0.0, 1.0)
 
 
 @dataclass(frozen=True)
@@ -206,8 +230,7 @@ class PromptTuning(TuningOnConfident):
         tuned = tune_context(labels, loss, lr=self.lr, weight_decay=self.weight_decay, steps=self.steps)
         diagnostics: dict[str, Diagnostic] = {
             "views": tuple(map(float, selected.tolist())),
-            "steps": len(tuned.losses),
-            **{f"loss_{step}": value for step, value in enumerate(tuned.losses)},
+            **describe_steps(tuned.losses),
             "loss_after": float(loss(tuned.text)),
             "text_shift": float((tuned.text - labels.zero_shot_text).norm(dim=-1).mean()),
         }

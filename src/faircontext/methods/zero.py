@@ -9,9 +9,8 @@ from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 
 from faircontext.episode import Episode
-from faircontext.errors import check_interval
 from faircontext.explore import rank_classes, scores, select_confident
-from faircontext.methods.base import Method, register_method
+from faircontext.methods.base import Limits, Method, register_method
 from faircontext.methods.tuning import view_entropies
 from faircontext.types import Diagnostic, Prediction
 
@@ -52,13 +51,10 @@ class ZERO(Method):
     """
 
     official: ClassVar[Mapping[str, object]] = {"temperature": "eps_fp16"}
+    setting_limits: ClassVar[Limits] = {"rho": (0.0, 1.0)}
 
     rho: float = 0.3
     temperature: Literal["hard", "eps_fp16"] = "hard"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_interval("rho", self.rho, 0.0, 1.0)
 
     def __call__(self, episode: Episode) -> Prediction:
         """Answer one image by the vote of its confident views."""

@@ -22,8 +22,7 @@ from faircontext.evidence import Evidence
 from faircontext.files import check_folder, check_outputs, to_json, writing
 from faircontext.imageio import MAX_PIXELS, DecodedImage
 from faircontext.methods import ZeroShot
-from faircontext.methods.contexts import write_context
-from faircontext.methods.fcl import FCL, Adaptation
+from faircontext.methods.fcl import FCL, Adaptation, write_context
 from faircontext.names import name_warnings
 from faircontext.report.evidence_figures import EvidenceRow, Panel
 from faircontext.report.pictures import overlay, overlay_weights, strongest

@@ -25,6 +25,7 @@ from .options import EvaluateOptions as EvaluateOptions
 from .prepare import Item as Item
 from .records import AnalysisRow as AnalysisRow, Record as Record, Row as Row
 from .results import Result as Result, read_results as read_results
+from .settings import parse_settings as parse_settings
 from .sidecars import Sidecars as Sidecars, find_sidecars as find_sidecars
 from .store import Run as Run, load_run as load_run, load_runs as load_runs
 from .stream_results import StreamResult as StreamResult, StreamRuns as StreamRuns, split_streams as split_streams

@@ -101,7 +101,8 @@ class ExperimentRun:
         Raises:
             ArgumentError: a setting is unknown or has a value that cannot be used; the error names the variant.
         """
-        from faircontext.methods import create_method, parse_settings
+        from faircontext.methods import create_method
+        from faircontext.runs.settings import parse_settings
 
         settings = {}
         for label, overrides in self.methods.items():

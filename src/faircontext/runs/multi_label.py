@@ -19,8 +19,8 @@ from faircontext.names import read_labels
 if TYPE_CHECKING:
     from jaxtyping import Float
 
+    from faircontext.label_scores import LabelScorer
     from faircontext.labels import LabelSpace
-    from faircontext.methods.multi_label import LabelScorer
     from faircontext.runs.answer import AnsweredImage
     from faircontext.types import Prediction
 
@@ -147,7 +147,7 @@ class MultiLabelOptions:
         Raises:
             LabelError: a class name or a negative cannot be used.
         """
-        from faircontext.methods.multi_label import LabelScorer
+        from faircontext.label_scores import LabelScorer
 
         if odd := next((name for name in labels.names if SEPARATOR in name), None):
             raise LabelError(

@@ -139,7 +139,7 @@ class RunOptions(BackboneOptions):
         return settings
 
     def _view_settings(self) -> dict[str, Any]:
-        from faircontext.methods.base import parse_fields
+        from faircontext.runs.settings import parse_fields
         from faircontext.views import ViewRecipe
 
         settings = parse_fields(ViewRecipe, "--views", self.views, "count=32")
@@ -150,7 +150,7 @@ class RunOptions(BackboneOptions):
 
     def _settings(self, asked: Mapping[str, str]) -> dict[str, dict[str, Any]]:
         """Return the settings that are given, by what the methods are called."""
-        from faircontext.methods import parse_settings
+        from faircontext.runs.settings import parse_settings
 
         overrides: dict[str, list[str]] = {label: [] for label in asked}
         alone = [label for label, name in asked.items() if name != "zero_shot"] or [*asked]  # zero-shot has no settings

@@ -47,7 +47,7 @@ ANALYSES = frozenset(
 )
 """Names of `faircontext.analysis`, known here without importing it: tables need no model."""
 
-ROWS_AS: Mapping[str, str] = {"fcl_variants": "fcl"}
+ROWS_AS: Mapping[str, str] = {f"{name}_variants": name for name in ("fcl", "tda", "dmn")}
 """Hidden methods, whose rows are those of the method that they extend: it had their settings in earlier versions."""
 
 METHOD_TITLES = {

@@ -7,12 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings, strategies as st
 
 from faircontext import Backbone, LabelSpace
 from faircontext.backbones.contexts import LearntContext
 from faircontext.errors import LabelError
-from faircontext.methods.multi_label import NEGATIVES, LabelScorer
+from faircontext.label_scores import NEGATIVES, LabelScorer
 from faircontext.metrics import score_of
 from tiny_clip import native_model, native_text
 
@@ -59,23 +58,13 @@ def test_negatives_that_are_given_go_before_the_bias(tiny: Callable[[str], Backb
 
 
 @pytest.mark.parametrize("layout", ["clip", "siglip"])
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(chosen=st.permutations(range(len(NAMES))), count=st.integers(1, len(NAMES)), seed=st.integers(0, 9))
-def test_no_other_label_changes_a_score(
-    tiny: Callable[[str], Backbone], layout: str, chosen: list[int], count: int, seed: int
-) -> None:
+def test_no_other_label_changes_a_score(tiny: Callable[[str], Backbone], layout: str) -> None:
     backbone = tiny(layout)
-    z = features(backbone, seed)
+    z = features(backbone)
     whole = LabelScorer(LabelSpace(NAMES, backbone)).logits(z)
-    some = LabelScorer(LabelSpace([NAMES[index] for index in chosen[:count]], backbone)).logits(z)
-    assert some.tobytes() == whole[chosen[:count]].tobytes()
-
-
-def test_many_labels_change_no_score_either(lite: Backbone) -> None:
-    z = features(lite)
-    few = LabelScorer(LabelSpace(("cat", "snail"), lite)).logits(z)
-    many = LabelScorer(LabelSpace(("cat", "snail", *(f"thing of kind {i}" for i in range(30))), lite)).logits(z)
-    assert few.tobytes() == many[:2].tobytes()
+    for chosen in ([2], [4, 0], [1, 3, 0], [3, 2, 1, 0, 4]):
+        some = LabelScorer(LabelSpace([NAMES[index] for index in chosen], backbone)).logits(z)
+        assert some.tobytes() == whole[chosen].tobytes()
 
 
 def test_descriptions_are_scored_class_by_class(tiny: Callable[[str], Backbone]) -> None:

@@ -1,4 +1,4 @@
-"""Variants of FCL for studies: what the paper leaves open beyond FCL's own settings, controls, and what was tried."""
+"""Hidden variants for studies: FCL with controls and what the paper leaves open, memories that FCL's vote files."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -13,21 +13,34 @@ from faircontext.backbones import Backbone
 from faircontext.backbones.prompts import Prompts
 from faircontext.calibrate import Calibration, Weigh, pair_weights
 from faircontext.episode import Episode
-from faircontext.errors import ArgumentError, check_choice, check_interval
+from faircontext.errors import ArgumentError, check_choice
 from faircontext.evidence import Evidence, Scaling
 from faircontext.labels import Start
-from faircontext.methods.base import register_method
+from faircontext.methods.base import Limits, register_method
+from faircontext.methods.cache import CacheMethod, Summary
+from faircontext.methods.dmn import DMN
 from faircontext.methods.fcl import FCL, Adaptation, Common, Learnable
+from faircontext.methods.stream import on_cpu
+from faircontext.methods.tda import TDA
+from faircontext.methods.tuning import marginal_entropy
 from faircontext.occlusion import Occluder, one_gamma
 from faircontext.types import Diagnostic
 
-__all__ = ["AUTO_BLOCK", "PAIR_WEIGHTS", "FCLVariants", "control_image"]
+__all__ = [
+    "AUTO_BLOCK",
+    "PAIR_WEIGHTS",
+    "DMNVariants",
+    "FCLVariants",
+    "TDAVariants",
+    "control_image",
+    "summarise_vote",
+]
 
 AUTO_BLOCK = 32
 """Masks that are added at once where their number follows from the reliability of the maps."""
 
-LEADERS = 3
-"""Candidates that every pair has one of, with `pairs="top3"`."""
+TOP = 3
+"""Top candidates, of which every pair has one with `pairs="top3"`."""
 
 Proxy = Literal["evidence", "image", "mean", "grey", "black"]
 
@@ -63,6 +76,7 @@ class FCLVariants(FCL):
     """
 
     hidden: ClassVar[bool] = True
+    setting_limits: ClassVar[Limits] = {"reliability": (0.0, 1.0)}
 
     masks: int | Literal["auto"] = 400  # type: ignore[assignment]
     gamma: float | tuple[float, float] = 0.5  # type: ignore[assignment]
@@ -78,7 +92,6 @@ class FCLVariants(FCL):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_interval("reliability", self.reliability, 0.0, 1.0)
         if self.occluder == "drop":
             one_gamma(self.gamma)
 
@@ -145,9 +158,9 @@ class FCLVariants(FCL):
         return find(self.budget)
 
     def choose_pairs(self, ranking: Int[Tensor, " candidates"]) -> Int[Tensor, "2 pairs"]:
-        """Return all pairs, or those that a leader is in: with L leaders (K - L) (K - L - 1) / 2 fewer."""
+        """Return all pairs, or those with a top candidate: with L of them (K - L) (K - L - 1) / 2 fewer."""
         pairs = super().choose_pairs(ranking)
-        return pairs if self.pairs == "all" else pairs[:, torch.isin(pairs, ranking[:LEADERS]).any(0)]
+        return pairs if self.pairs == "all" else pairs[:, torch.isin(pairs, ranking[:TOP]).any(0)]
 
     def common(
         self,
@@ -186,3 +199,66 @@ def control_image(image: Float[Tensor, "3 height width"], proxy: Proxy) -> Float
     if proxy == "mean":
         return image.mean((1, 2), keepdim=True).expand_as(image)
     return torch.full_like(image, 0.5 if proxy == "grey" else 0.0)
+
+
+def summarise_vote(episode: Episode, text: Float[Tensor, "classes dim"]) -> Summary:
+    """Summarise an image by FCL's exploration among all classes, with FCL's own settings of the paper.
+
+    The confident views are a fraction of 0.3 of them, those of lowest entropy at 0.2 times the backbone's scale; each
+    votes for its most probable class, and the class with most votes is the label, of equal ones that of the larger
+    mean posterior. The feature and the logits are means over the views that voted for it. The probabilities are means
+    over all confident views, at the backbone's own scale, so that their entropy tells where the views disagree.
+
+    Args:
+        episode: the image.
+        text: text features of all classes, in float64.
+    """
+    vote = FCL().phi(episode, episode.labels.zero_shot_text, 1)
+    label, selected = int(vote.ranking[0]), vote.selected.cpu()
+    exact = on_cpu(episode.view_features).double()
+    logits = episode.backbone.logit_scale * exact @ text.T
+    log_posteriors = logits[selected].log_softmax(-1)
+    voters = selected[vote.choices.cpu() == label]
+    return Summary(
+        exact[voters].mean(0),
+        logits[voters].mean(0),
+        log_posteriors.exp().mean(0),
+        label,
+        marginal_entropy(log_posteriors).float(),
+        selected,
+    )
+
+
+@dataclass(frozen=True)
+class VoteLabels(CacheMethod):
+    """A method with a memory whose images are filed as it does, or by the vote of FCL's exploration.
+
+    Attributes:
+        label: `"zero-shot"` files an image as the method itself does; `"fcl-vote"` under the winner of FCL's
+            exploration, with the mean of the views that voted for it, see `summarise_vote`.
+    """
+
+    hidden: ClassVar[bool] = True
+
+    label: Literal["zero-shot", "fcl-vote"] = "zero-shot"
+
+    @property
+    def sees_views(self) -> bool:
+        """Whether it is set to look at more than the plain view."""
+        return super().sees_views or self.label == "fcl-vote"
+
+    def remembered(self, episode: Episode, text: Float[Tensor, "classes dim"], seen: Summary) -> Summary:
+        """Return what the memory keeps of an image."""
+        return summarise_vote(episode, text) if self.label == "fcl-vote" else super().remembered(episode, text, seen)
+
+
+@register_method("tda_variants", "TDA whose memory is filed by FCL's vote")
+@dataclass(frozen=True)
+class TDAVariants(VoteLabels, TDA):
+    """TDA with a further setting, whose default is TDA."""
+
+
+@register_method("dmn_variants", "DMN-ZS whose memory is filed by FCL's vote")
+@dataclass(frozen=True)
+class DMNVariants(VoteLabels, DMN):
+    """DMN-ZS with a further setting, whose default is DMN-ZS."""
