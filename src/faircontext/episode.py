@@ -12,6 +12,7 @@ import torch
 from jaxtyping import Float, UInt8
 from torch import Tensor
 
+from faircontext.backbones.base import DROPPABLE_PATCHES, require
 from faircontext.cache import cached_features
 from faircontext.errors import ArgumentError, check_minimum, check_type
 from faircontext.evidence import Masks, importance, sample_masks
@@ -266,7 +267,7 @@ class Episode:
             with self.ledger.computing(cost):
                 masks = sample_masks(count, self.stream("masks"), grids, gamma)
                 if occluder == "drop":
-                    masks = on_patches(masks, self.backbone.patches, gamma)
+                    masks = on_patches(masks, require(self.backbone, DROPPABLE_PATCHES).patches, gamma)
                 facts = {"grids": grids, "fraction": gamma, "occluder": occluder}  # by its name in stored features
                 encode = partial(self._encode_masked, masks.to(self.backbone.device), occluder, count)
                 encoded = self._encode("masked", facts, count, encode, encoded)
@@ -277,7 +278,8 @@ class Episode:
     def _encode_masked(self, masks: Masks, occluder: Occluder, count: int, begin: int) -> Float[Tensor, "masks dim"]:
         """Encode the copies of the image that masks from `begin` on give, made where the image is."""
         if occluder == "drop":  # the picture's patches are embedded once
-            return self.backbone.encode_without(self.x, torch.stack(masks.cells[begin:count]))
+            cells = torch.stack(masks.cells[begin:count])
+            return require(self.backbone, DROPPABLE_PATCHES).encode_without(self.x, cells)
         filling: Filling = occluder
 
         def make(start: int, stop: int) -> Tensor:

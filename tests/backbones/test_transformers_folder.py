@@ -2,7 +2,6 @@
 
 import json
 import shutil
-import warnings
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,17 +17,15 @@ from faircontext import Backbone, create_backbone
 from faircontext.backbones import transformers_folder
 from faircontext.errors import ArgumentError, FairContextWarning
 from helpers import same_bits
-from tiny_transformers import KINDS, write
+from tiny_transformers import KINDS, preparation, write
 
 Folder = Callable[[str], Path]
 
 
 @pytest.fixture(scope="module")
-def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("models")
-    for kind in KINDS:
-        write(folder / kind, kind)
-    return folder
+def models(kind_folder: Folder) -> Path:
+    (root,) = {kind_folder(kind).parent for kind in KINDS}
+    return root
 
 
 @pytest.fixture
@@ -124,10 +121,6 @@ def test_a_configuration_that_cannot_be_used_is_one_line(values: Any, said: str,
     )
 
 
-def test_options_that_do_not_apply_are_refused(models: Path) -> None:
-    assert message(models / "clip", resize_positions=True).endswith("has its own weights; leave resize_positions out")
-
-
 # Weights
 
 
@@ -141,8 +134,7 @@ def test_a_checkpoint_of_zeros_is_refused(kind: str, copied: Folder) -> None:
     assert said.endswith("take another checkpoint")
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("value", [torch.nan, torch.inf])
+@pytest.mark.parametrize(("kind", "value"), [("clip", torch.nan), ("siglip2", torch.inf)])
 def test_a_value_that_is_not_finite_is_named(value: float, kind: str, copied: Folder) -> None:
     folder = copied(kind)
     change_weights(folder, lambda weights: weights["vision_model.post_layernorm.weight"].view(-1)[:2].fill_(value))
@@ -198,43 +190,17 @@ def test_what_does_not_fit_is_counted_and_the_first_is_named(copied: Folder) -> 
     )
 
 
-FORMS: dict[str, tuple[Callable[[dict[str, Tensor]], Any], str | None]] = {
-    "module.": (lambda w: {f"module.{name}": tensor for name, tensor in w.items()}, None),
-    "_orig_mod.model.": (
-        lambda w: {"state_dict": {f"_orig_mod.model.{name}": tensor for name, tensor in w.items()}},
-        "names of tensors are read without _orig_mod.model.",
-    ),
-    "model": (lambda w: {"model": w, "step": 7}, "the weights under model are taken"),
-}
-
-
-@pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("kind", ["clip", "altclip"])
-def test_a_training_loops_file_takes_the_place_of_the_folders_weights(
-    form: str, kind: str, models: Path, tmp_path: Path
-) -> None:
-    wrap, said = FORMS[form]
-    doubled = {name: 2 * tensor for name, tensor in load_file(models / kind / "model.safetensors").items()}
-    doubled["logit_scale"] = torch.tensor(2.0)
-    torch.save(wrap(doubled), tmp_path / "epoch.pt")
-    with warnings.catch_warnings(record=True) as heard:
-        warnings.simplefilter("always")
-        backbone = make(models / kind, str(tmp_path / "epoch.pt"))
-    lines = [str(one.message) for one in heard if issubclass(one.category, FairContextWarning)]
-    assert lines == ([] if said is None else [f"{tmp_path / 'epoch.pt'}: {said}"])
-    assert backbone.name == f"transformers:{models / kind}:{tmp_path / 'epoch.pt'}"
+def test_a_training_loops_file_takes_the_place_of_the_folders_weights(kind: str, models: Path, tmp_path: Path) -> None:
+    plain, file = load_file(models / kind / "model.safetensors"), tmp_path / "epoch.pt"
+    doubled = {name: 2 * tensor for name, tensor in plain.items()} | {"logit_scale": torch.tensor(2.0)}
+    wrapped = {f"module.{name}": tensor for name, tensor in doubled.items()}
+    torch.save({"state_dict": plain, "model_ema": wrapped}, file)
+    with pytest.warns(FairContextWarning) as heard:
+        backbone = make(models / kind, str(file), weights_key="model_ema")
+    assert [str(one.message) for one in heard] == [f"{file}: the weights under model_ema are taken"]
+    assert backbone.name == f"transformers:{models / kind}:{file}"
     assert same_bits(backbone.tower.projection.weight, doubled["visual_projection.weight"])
-
-
-def test_averaged_weights_are_taken_on_request_only(models: Path, tmp_path: Path) -> None:
-    plain = load_file(models / "clip" / "model.safetensors")
-    averaged = {**plain, "visual_projection.weight": 0.5 * plain["visual_projection.weight"]}
-    torch.save({"state_dict": plain, "model_ema": averaged}, tmp_path / "w.pt")
-    for key, weights in ((None, plain), ("model_ema", averaged)):
-        with pytest.warns(FairContextWarning) as heard:
-            backbone = make(models / "clip", str(tmp_path / "w.pt"), weights_key=key)
-        assert str(heard[0].message).endswith(f"the weights under {key or 'state_dict'} are taken")
-        assert same_bits(backbone.tower.projection.weight, weights["visual_projection.weight"])
 
 
 def test_weights_in_several_files_are_put_together(copied: Folder) -> None:
@@ -281,102 +247,76 @@ def test_gelu_under_openais_name_is_said(models: Path, tmp_path: Path) -> None:
 
 PREPARED = "preprocessor_config.json"
 CONFIG = SimpleNamespace(model_type="clip", vision_config=SimpleNamespace(image_size=32, patch_size=8))
-
-
-def test_the_preparation_is_the_folders_own(copied: Folder) -> None:
-    folder = copied("clip")
-    assert (make(folder).interpolation, make(folder).resize_mode) == ("bicubic", "shortest")
-    whole = {"height": 32, "width": 32}
-    values = {"image_mean": [0.1, 0.2, 0.3], "image_std": [0.4, 0.5, 0.6], "resample": 2, "do_center_crop": False}
-    (folder / PREPARED).write_text(json.dumps({**values, "size": whole}))
-    backbone = make(folder)
-    assert (backbone.mean, backbone.std) == ((0.1, 0.2, 0.3), (0.4, 0.5, 0.6))
-    assert (backbone.interpolation, backbone.resize_mode, backbone.image_size) == ("bilinear", "squash", 32)
-    (folder / PREPARED).rename(folder / "processor_config.json")
-    change(folder / "processor_config.json", image_processor={**values, "size": whole, "do_normalize": False})
-    assert (make(folder).mean, make(folder).std) == ((0.0,) * 3, (1.0,) * 3)
-    (folder / "processor_config.json").unlink()
-    with pytest.warns(
-        FairContextWarning, match=r"no preprocessor_config.json in it; the usual preparation of CLIPModel"
-    ):
-        usual = make(folder)
-    assert usual.mean == (0.48145466, 0.4578275, 0.40821073)
+WHOLE = {"height": 32, "width": 32}
+OTHERS = {"image_mean": [0.1, 0.2, 0.3], "image_std": [0.4, 0.5, 0.6], "resample": 2, "do_center_crop": False}
+INNER = {"image_processor": {**OTHERS, "size": WHOLE, "do_normalize": False}}
+CLIP = (0.48145466, 0.4578275, 0.40821073)
+USUAL = (CLIP, "bicubic", "shortest")
+OPEN = {"do_normalize": None, "size": {"shortest_edge": 32, "longest_edge": None}}
 
 
 @pytest.mark.parametrize(
-    ("values", "said"),
+    ("file", "change", "expected", "said"),
     [
-        (
-            {"crop_size": {"height": 48, "width": 48}},
-            "prepares pictures of 48 x 48 pixels, and the model reads 32 x 32",
-        ),
-        ({"size": 64, "do_center_crop": False}, "prepares pictures of 64 pixels, and the model reads 32 x 32"),
-        ({"resample": 5}, "invalid resample 5: must be one of 0, 2, 3 (nearest, bilinear, bicubic)"),
-        ({"image_mean": [120, 110, 100]}, "invalid image_mean [120, 110, 100]: must be three numbers from 0 to 1"),
-        ({"image_std": [0.1, 0.0, 0.1]}, "invalid image_std [0.1, 0.0, 0.1]: must be three numbers above 0"),
+        (PREPARED, {}, USUAL, None),
+        (PREPARED, {**OTHERS, "size": WHOLE}, ((0.1, 0.2, 0.3), "bilinear", "squash"), None),
+        ("processor_config.json", INNER, ((0.0,) * 3, "bilinear", "squash"), None),
+        (PREPARED, OPEN, USUAL, None),
+        (PREPARED, {"size": {"shortest_edge": 40}}, USUAL, "resizes to 40 before cutting 32 out; here the whole side"),
+        ("none", {}, USUAL, "no preprocessor_config.json in it; the usual preparation of CLIPModel"),
     ],
 )
-def test_a_preparation_that_cannot_be_used_is_one_line(values: Any, said: str, copied: Folder) -> None:
-    folder = copied("clip")
-    change(folder / PREPARED, **values)
-    assert message(folder).startswith(f"{folder / PREPARED}: ")
-    assert said in message(folder)
+def test_the_preparation_is_the_folders_own(
+    file: str, change: dict[str, Any], expected: tuple[Any, ...], said: str | None, tmp_path: Path
+) -> None:
+    (tmp_path / file).write_text(json.dumps({**preparation("clip"), **change}))
+    found, lines = transformers_folder.read_preprocessing(tmp_path, transformers_folder.KINDS["clip"], CONFIG)
+    assert (tuple(found["mean"]), found["interpolation"], found["resize_mode"], found["size"]) == (*expected, 32)
+    assert [said in line for line in lines] == ([] if said is None else [True])
+
+
+SIZE, THREE, FILTER = "must be a count of pixels, or {", "must be three numbers", "must be one of 0, 2, 3 (nearest, b"
 
 
 @pytest.mark.parametrize(
-    ("key", "value", "wanted"),
+    ("key", "value", "said"),
     [
-        ("size", "big", "a count of pixels, or {"),
-        ("size", {"shortest_edge": "32"}, "a count of pixels, or {"),
-        ("size", [32, 32], "a count of pixels, or {"),
-        ("crop_size", True, "a count of pixels, or {"),
-        ("image_mean", "x", "three numbers"),
-        ("image_mean", 0.5, "three numbers"),
-        ("image_mean", [0.5, 0.5], "three numbers"),
-        ("image_std", [0.5, 0.5, "0.5"], "three numbers"),
-        ("resample", [3], "one of 0, 2, 3"),
-        ("resample", "bicubic", "one of 0, 2, 3"),
-        ("do_normalize", "false", "true or false"),
-        ("do_center_crop", 1, "true or false"),
-        ("do_rescale", False, "true: pixels are from 0 to 1 here"),
-        ("rescale_factor", 1 / 127.5, "1/255: write another scale into"),
-        ("image_processor", "CLIPImageProcessor", "an object of JSON"),
+        ("crop_size", {"height": 48, "width": 48}, "prepares pictures of 48 x 48 pixels, and the model reads 32 x 32"),
+        ("crop_size", 48, "prepares pictures of 48 x 48 pixels, and the model reads 32 x 32"),
+        ("size", "big", SIZE),
+        ("size", {"shortest_edge": "32"}, SIZE),
+        ("size", [32, 32], SIZE),
+        ("crop_size", True, SIZE),
+        ("image_mean", "x", THREE),
+        ("image_mean", 0.5, THREE),
+        ("image_mean", [0.5, 0.5], THREE),
+        ("image_mean", [120, 110, 100], f"{THREE} from 0 to 1"),
+        ("image_std", [0.5, 0.5, "0.5"], THREE),
+        ("image_std", [0.1, 0.0, 0.1], f"{THREE} above 0"),
+        ("resample", 5, FILTER),
+        ("resample", [3], FILTER),
+        ("resample", "bicubic", FILTER),
+        ("do_normalize", "false", "must be true or false"),
+        ("do_center_crop", 1, "must be true or false"),
+        ("do_rescale", False, "must be true: pixels are from 0 to 1 here"),
+        ("rescale_factor", 1 / 127.5, "must be 1/255: write another scale into"),
+        ("image_processor", "CLIPImageProcessor", "must be an object of JSON"),
     ],
 )
-def test_a_value_of_another_type_is_named_with_its_key(key: str, value: Any, wanted: str, models: Path) -> None:
-    folder = models / "clip"
-    earlier = (folder / PREPARED).read_text()
-    try:
-        change(folder / PREPARED, **{key: value})
-        with pytest.raises(ArgumentError) as caught:
-            transformers_folder.read_preprocessing(folder, transformers_folder.KINDS["clip"], CONFIG)
-    finally:
-        (folder / PREPARED).write_text(earlier)
-    assert str(caught.value).startswith(f"{folder / PREPARED}: invalid {key} ")
-    assert f": must be {wanted}" in str(caught.value)
-
-
-def test_what_a_preparation_leaves_open_is_as_if_it_were_not_there(copied: Folder) -> None:
-    folder = copied("clip")
-    whole = json.loads((folder / PREPARED).read_text())
-    (folder / PREPARED).write_text(
-        json.dumps({**whole, "do_normalize": None, "size": {"shortest_edge": 32, "longest_edge": None}})
-    )
-    assert make(folder).image_size == 32
+def test_a_preparation_that_cannot_be_used_is_one_line_with_its_key(
+    key: str, value: Any, said: str, tmp_path: Path
+) -> None:
+    (tmp_path / PREPARED).write_text(json.dumps({**preparation("clip"), key: value}))
+    with pytest.raises(ArgumentError) as caught:
+        transformers_folder.read_preprocessing(tmp_path, transformers_folder.KINDS["clip"], CONFIG)
+    assert str(caught.value).startswith(f"{tmp_path / PREPARED}: ")
+    assert said in str(caught.value)
+    assert f"invalid {key} " in str(caught.value) or "prepares" in said
 
 
 def test_a_folder_may_be_the_one_where_one_stands(models: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(models / "clip")
-    with pytest.raises(ArgumentError, match=r"^'transformers:' names no model; write transformers:FOLDER$"):
-        create_backbone("transformers:")
     assert make(Path()).name == "transformers:."
-
-
-def test_a_margin_that_is_not_cut_off_is_said(copied: Folder) -> None:
-    folder = copied("clip")
-    change(folder / PREPARED, size={"shortest_edge": 40})
-    with pytest.warns(FairContextWarning, match=r"resizes to 40 before cutting 32 out; here the whole side is kept"):
-        make(folder)
 
 
 def spelt_out(folder: Path, merges: int | None) -> None:
@@ -398,7 +338,7 @@ def test_a_vocabulary_that_is_empty_or_cut_short_is_refused(merges: int | None, 
     spelt_out(folder, merges)
     said = message(folder)
     assert "its tokenizer makes about " in said
-    assert " of the 49,408 tokens that the weights have embeddings of; copy the tokenizer's files again" in said
+    assert " of the 49,408 tokens that the weights have embeddings of; copy its files again (tokenizer.json, " in said
 
 
 def test_a_vocabulary_in_two_files_is_the_same(models: Path, copied: Folder) -> None:

@@ -132,30 +132,24 @@ class LearntContext:
             ),
         }
         if problem := next((words for words, holds in problems.items() if holds and not self.prepended), None):
-            raise LabelError(
-                f"{self.source}: a context takes the place of the words of one template before the class name, and "
-                + problem
-            )
+            rule = "a context takes the place of the words of one template before the class name"
+            raise LabelError(f"{self.source}: {rule}, and {problem}")
 
     def _check_model(self, backbone: "Backbone", begin: Float[Tensor, " width"], classes: int) -> None:
         """Raise an error unless it is of a model and of so many classes; `begin` is the model's first token."""
         width, wanted, fix = self.tokens.shape[-1], len(begin), "give one that was learnt for this model"
         if width != wanted:
-            raise ArgumentError(
-                f"{self.source}: a context of width {width}, and tokens of {backbone.name} have {wanted}; {fix}"
-            )
+            has = f"tokens of {backbone.name} have {wanted}"
+            raise ArgumentError(f"{self.source}: a context of width {width}, and {has}; {fix}")
         if self.per_class and len(self.tokens) != classes:
-            raise LabelError(
-                f"{self.source}: has contexts of {len(self.tokens)} classes of their own, and there are {classes} "
-                "class names; give the names that it was learnt for, in their order"
-            )
+            problem = f"has contexts of {len(self.tokens)} classes of their own, and there are {classes} class names"
+            raise LabelError(f"{self.source}: {problem}; give the names that it was learnt for, in their order")
         if self.prefix is not None and self.prefix.shape[-1] != width:
             own = self.prefix.shape[-1]
             raise ArgumentError(f"{self.source}: its token_prefix is {own} wide and its context {width}; {fix}")
         if self.prefix is not None and backbone.start and not _alike(self.prefix.reshape(-1, width)[0], begin):
-            raise ArgumentError(
-                f"{self.source}: learnt for another model than {backbone.name}, whose start token is another; {fix}"
-            )
+            other = f"learnt for another model than {backbone.name}, whose start token is another"
+            raise ArgumentError(f"{self.source}: {other}; {fix}")
 
     def _doubt_classes(
         self, backbone: "Backbone", prompts: Prompts, names: Sequence[str], embeddings: Tensor
@@ -176,10 +170,8 @@ class LearntContext:
         first = others[0]
         number, name = first + 1, names[first]
         if (moved := next((row for row in range(len(names)) if matches(first, row)), None)) is not None:
-            raise LabelError(
-                f"{self.source}: its context number {number} is of class {names[moved]!r}, and class number {number} "
-                f"is {name!r}; give the class names in the order of the file"
-            )
+            problem = f"its context number {number} is of class {names[moved]!r}, and class number {number} is {name!r}"
+            raise LabelError(f"{self.source}: {problem}; give the class names in the order of the file")
         several = f"{len(others)} of the {len(names)} contexts were learnt for classes of other names"
         return [f"{several} (the first: number {number}, now {name!r})"]
 
@@ -207,10 +199,8 @@ def read_context(path: Path) -> LearntContext:
     tokens = check_values(path, tensors, _TENSORS, ["ctx"])["ctx"].float()
     check_weights(str(path), {"ctx": tokens})
     if others := [name for name in tensors if name not in ("ctx", "token_prefix", "token_suffix")]:
-        raise ArgumentError(
-            f"{path}: beside the context there is {others[0]}, as of a method whose prompts depend on the image or "
-            "have tokens in deeper layers; only a context of CoOp can be used"
-        )
+        kind = "as of a method whose prompts depend on the image or have tokens in deeper layers"
+        raise ArgumentError(f"{path}: beside the context there is {others[0]}, {kind}; use a context of CoOp")
     around = tensors.get("token_prefix"), tensors.get("token_suffix")
     said = check_values(path, content, _SAID)
     return LearntContext(tokens, str(path), *around, said.get(_PLACEMENT), _doubts(path))

@@ -55,41 +55,6 @@ def minilm_tokenizer() -> Tokenizer:
     return tokenizer
 
 
-_NAMES = {
-    "query": "attention.self.query",
-    "key": "attention.self.key",
-    "value": "attention.self.value",
-    "joined": "attention.output.dense",
-    "attention_norm": "attention.output.LayerNorm",
-    "wide": "intermediate.dense",
-    "narrow": "output.dense",
-    "norm": "output.LayerNorm",
-}
-"""What the parts of a layer are called in the file of weights."""
-
-
-class _Layer(nn.Module):
-    """A layer of BERT: attention and two linear maps, each added to its input and normalised after."""
-
-    def __init__(self, width: int, wide: int, heads: int, eps: float) -> None:
-        super().__init__()
-        self.heads = heads
-        self.query, self.key, self.value, self.joined = (nn.Linear(width, width) for _ in range(4))
-        self.wide, self.narrow = nn.Linear(width, wide), nn.Linear(wide, width)
-        self.attention_norm, self.norm = nn.LayerNorm(width, eps=eps), nn.LayerNorm(width, eps=eps)
-
-    def forward(self, hidden: Tensor, mask: Tensor | None) -> Tensor:
-        """Return the hidden states after this layer; the mask is True for tokens that are attended to."""
-        query, key, value = (
-            part(hidden).unflatten(-1, (self.heads, -1)).transpose(1, 2) for part in (self.query, self.key, self.value)
-        )
-        attended = F.scaled_dot_product_attention(query, key, value, attn_mask=mask)
-        attended = attended.transpose(1, 2).reshape(hidden.shape)
-        hidden = self.attention_norm(self.joined(attended) + hidden)
-        finished: Tensor = self.norm(self.narrow(F.gelu(self.wide(hidden))) + hidden)
-        return finished
-
-
 class MiniLM(nn.Module):
     """The sentence encoder all-MiniLM-L6-v2 (Reimers and Gurevych, 2019; Wang et al., 2020), from token embeddings.
 
@@ -103,20 +68,11 @@ class MiniLM(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.file = minilm_folder() / "model.safetensors"
-        config: dict[str, Any] = json.loads((minilm_folder() / "config.json").read_text())
+        self._config: dict[str, Any] = json.loads((minilm_folder() / "config.json").read_text())
         weights = load_file(self.file)  # mapped into memory, and not copied
-        tables = (weights[f"embeddings.{name}_embeddings.weight"] for name in ("word", "position", "token_type"))
-        self.embedding, self.positions, self.types = map(nn.Embedding.from_pretrained, tables)
-        width, eps = config["hidden_size"], config["layer_norm_eps"]
-        with torch.device("meta"):  # weights are not drawn at random only to be replaced
-            self.norm = nn.LayerNorm(width, eps=eps)
-            shape = width, config["intermediate_size"], config["num_attention_heads"], eps
-            self.layers = nn.ModuleList(_Layer(*shape) for _ in range(config["num_hidden_layers"]))
-        self.norm.load_state_dict(_below(weights, "embeddings.LayerNorm"), assign=True)
-        for number, layer in enumerate(self.layers):
-            for part, name in _NAMES.items():
-                tensors = _below(weights, f"encoder.layer.{number}.{name}")
-                layer.get_submodule(part).load_state_dict(tensors, assign=True)
+        self.embedding = nn.Embedding.from_pretrained(weights.pop("embeddings.word_embeddings.weight"))
+        for name in (name for name in weights if name.startswith(("embeddings", "encoder"))):
+            self.register_buffer(name.replace(".", "/"), weights[name])
         self.eval().requires_grad_(False)
 
     def forward(
@@ -124,16 +80,35 @@ class MiniLM(nn.Module):
     ) -> Float[Tensor, "prompts dim"]:
         """Encode prompts given by their token embeddings; the mask is True for tokens."""
         length = embeddings.shape[1]
-        hidden = self.norm(embeddings + self.types.weight[0] + self.positions.weight[:length])
+        types, positions = (self._weight(f"embeddings.{kind}_embeddings") for kind in ("token_type", "position"))
+        hidden = self._norm("embeddings", embeddings + types[0] + positions[:length])
         attended = None if bool(mask.all()) else mask[:, None, None].expand(-1, 1, length, -1)
-        for layer in self.layers:
-            hidden = layer(hidden, attended)
+        for layer in range(self._config["num_hidden_layers"]):
+            hidden = self._run_layer(f"encoder.layer.{layer}", hidden, attended)
         weights = mask[..., None].to(hidden.dtype)
         return F.normalize((hidden * weights).sum(1) / weights.sum(1), dim=-1)
 
+    def _run_layer(self, layer: str, hidden: Tensor, mask: Tensor | None) -> Tensor:
+        """Run attention and two linear maps, each added to its input and normalised after."""
+        parts = (self._map(f"{layer}.attention.self.{part}", hidden) for part in ("query", "key", "value"))
+        heads = self._config["num_attention_heads"]
+        query, key, value = (part.unflatten(-1, (heads, -1)).transpose(1, 2) for part in parts)
+        attended = F.scaled_dot_product_attention(query, key, value, attn_mask=mask)
+        attended = attended.transpose(1, 2).reshape(hidden.shape)
+        joined = self._map(f"{layer}.attention.output.dense", attended)
+        hidden = self._norm(f"{layer}.attention.output", joined + hidden)
+        wide = F.gelu(self._map(f"{layer}.intermediate.dense", hidden))
+        return self._norm(f"{layer}.output", self._map(f"{layer}.output.dense", wide) + hidden)
 
-def _below(weights: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
-    return {kind: weights[f"{prefix}.{kind}"] for kind in ("weight", "bias")}
+    def _map(self, name: str, hidden: Tensor) -> Tensor:
+        return F.linear(hidden, self._weight(name), self._weight(name, "bias"))
+
+    def _norm(self, name: str, hidden: Tensor) -> Tensor:
+        weight, bias = (self._weight(f"{name}.LayerNorm", kind) for kind in ("weight", "bias"))
+        return F.layer_norm(hidden, weight.shape, weight, bias, self._config["layer_norm_eps"])
+
+    def _weight(self, name: str, kind: str = "weight") -> Tensor:
+        return self.get_buffer(f"{name}.{kind}".replace(".", "/"))
 
 
 class Lite(Backbone):
