@@ -26,6 +26,7 @@ __all__ = [
     "normalise",
     "parse_labels",
     "read_labels",
+    "read_text",
     "split_labels",
 ]
 
@@ -346,13 +347,21 @@ def read_labels(path: Path, what: str = "class names") -> tuple[str, ...]:
     Raises:
         LabelError: the file cannot be read, or has no names.
     """
+    return split_labels(read_text(path), str(path), what)
+
+
+def read_text(path: Path) -> str:
+    """Return the text of a file that people write.
+
+    Raises:
+        LabelError: the file cannot be read, or is not UTF-8.
+    """
     try:
-        text = path.read_text(encoding="utf-8-sig")
+        return path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError:
         raise LabelError(f"{path}: not a text file in UTF-8; save it as UTF-8") from None
     except OSError as error:
         raise LabelError(f"{path}: {reason_of(error)}") from None
-    return split_labels(text, str(path), what)
 
 
 def _clean(names: Iterable[str], source: str, what: str = "class names") -> tuple[str, ...]:

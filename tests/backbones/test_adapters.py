@@ -14,7 +14,6 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from faircontext import Backbone, create_backbone
-from faircontext.cli import main
 from faircontext.errors import ArgumentError, FairContextWarning
 from helpers import same_bits
 from tiny_clip import native_model
@@ -178,17 +177,3 @@ def test_without_peft_its_extra_is_named(clip: Path, tmp_path: Path, monkeypatch
     monkeypatch.setitem(sys.modules, "peft", None)
     said = message(f"transformers:{clip}", tmp_path / "a")
     assert said == f"adapter='{tmp_path / 'a'}' needs peft: pip install 'faircontext[checkpoints]'"
-
-
-def test_commands_take_an_adapter_and_record_it(
-    clip: Path, picture_set: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    train(load(clip), tmp_path / "a")
-    shared = ("--datasets", "pictures", "--root", str(picture_set.parent), "--limit", "2", "--methods", "zero_shot")
-    model = ("--backbone", f"transformers:{clip}", "--precision", "fp32", "--adapter", str(tmp_path / "a"))
-    with warnings.catch_warnings():
-        warnings.simplefilter("default")
-        assert main(["evaluate", *shared, *model, "--out", str(tmp_path / "runs")]) in (0, 1)
-    config = json.loads((tmp_path / "runs" / "pictures" / "run.json").read_text())
-    assert config["config"]["adapter"] == str(tmp_path / "a")
-    assert "is merged into the weights" in capsys.readouterr().err

@@ -53,5 +53,5 @@ def test_a_model_comes_back_from_a_file_and_answers(
         assert prediction.fallback is None
     if ensemble:
         several = Episode(image, LabelSpace(NAMES, backbone, (TEMPLATE, "art of the {}.")), recipe)
-        several.__dict__["view_features"] = episode.view_features  # the same image: encoded once for this test
+        several.known["view_features"] = episode.view_features  # the same image: encoded once for this test
         assert_valid(FCL(masks=16)(several), len(NAMES))

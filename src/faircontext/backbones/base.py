@@ -131,7 +131,9 @@ class Backbone(ABC):
     """What records say of the model besides: things that neither its name nor its weights tell, as the activation."""
     _load_tower: Callable[[], torch.nn.Module]
 
-    def __init__(self, device: str, precision: str, batch_size: int, engine: str = "torch") -> None:
+    def __init__(
+        self, device: str = "cpu", precision: str = "auto", batch_size: int = 16, engine: str = "torch"
+    ) -> None:
         check_choice("engine", engine, engines.ENGINES)
         check_type("batch_size", batch_size, int)
         if batch_size < ROW_MULTIPLE or batch_size % ROW_MULTIPLE:
@@ -382,11 +384,11 @@ class Backbone(ABC):
         Raises:
             LabelError: the template has no `{}` for a name.
         """
-        return Prompts.build(template, names, self._token_ids, self.start, self.pad).to(self.device)
+        return Prompts.build(template, names, self).to(self.device)
 
     def describe(self, prompts: Sequence[Sequence[str]]) -> Prompts:
         """Tokenise several prompts of each class, in full; their features are one for each class, the unit mean."""
-        return Prompts.describe(prompts, self._token_ids, self.start, self.pad).to(self.device)
+        return Prompts.describe(prompts, self).to(self.device)
 
     def context_of(self, text: str) -> Float[Tensor, "tokens width"]:
         """Return the token embeddings of some words, without start and end tokens."""

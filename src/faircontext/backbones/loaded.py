@@ -217,10 +217,8 @@ class LoadedBackbone(Backbone):
     Args:
         name: what it is called in tables and records.
         loaded: the model.
-        device: a torch device.
-        precision: of the image tower: `auto`, `fp32`, `bf16` or `fp16`.
-        batch_size: rows of an image encoder batch on an accelerator; on a CPU they are always 16.
         engine: of the image tower: `auto`, `torch` or `openvino`.
+        **options: `device`, `precision` and `batch_size`, see `create_backbone`.
 
     Raises:
         ArgumentError: the model has a layout, weights or a tokenizer that cannot be used.
@@ -231,16 +229,8 @@ class LoadedBackbone(Backbone):
     image_parts: ClassVar[tuple[str, ...]]
     """What names of the image tower's weights begin with."""
 
-    def __init__(
-        self,
-        name: str,
-        loaded: Loaded,
-        device: str = "cpu",
-        precision: str = "auto",
-        batch_size: int = 16,
-        engine: str = "auto",
-    ) -> None:
-        super().__init__(device, precision, batch_size, engine)
+    def __init__(self, name: str, loaded: Loaded, engine: str = "auto", **options: Any) -> None:
+        super().__init__(engine=engine, **options)
         self.name, self._tokenizer = name, loaded.tokenizer
         pixels = check_values(name, loaded.pixels, PIXELS)
         size = pixels["size"]
