@@ -57,10 +57,8 @@ _TEXT: Rules = {"hf_model_name": (lambda value: not value, f"left out: {_NO_TRAN
 """What is read of a configuration of open_clip."""
 
 _SUFFIXES = (".safetensors", ".bin", ".pth")
-_PREFERRED = (
-    *_WEIGHTS,
-    *"open_clip_pytorch_model.pth model.safetensors pytorch_model.bin pytorch_model.pth model.pth".split(),
-)
+_OTHER_WEIGHTS = "open_clip_pytorch_model.pth model.safetensors pytorch_model.bin pytorch_model.pth model.pth".split()
+_PREFERRED = (*_WEIGHTS, *_OTHER_WEIGHTS)
 """Names of weights in a folder, the first that is there is taken: open_clip's own order."""
 
 _IMAGE_POSITIONS = "visual.positional_embedding"
@@ -115,13 +113,8 @@ def load_open_clip(
             _refuse_transformers(path, weights)
             lines += [f"{path}: {line}" for line in warned]
     with in_one_line(f"{source.config or name}: open_clip cannot make a model of it"), silence():
-        model = open_clip.create_model(
-            source.model,
-            load_weights=False,
-            force_quick_gelu=source.quick_gelu,
-            force_preprocess_cfg=dict(source.preprocess),
-            pretrained_text=False,
-        )
+        given = {"force_quick_gelu": source.quick_gelu, "force_preprocess_cfg": dict(source.preprocess)}
+        model = open_clip.create_model(source.model, load_weights=False, pretrained_text=False, **given)
     with in_one_line(f"{path}: cannot be read as weights of {name}"), silence():
         lines += _load_weights(model, path, weights, source.model, resize_positions)
         weights = None  # as large as the model
@@ -338,13 +331,10 @@ def _load_weights(
         resize_text_pos_embed(weights, model)
         warnings.append(f"{path}: positions of {sizes[0]} are resized to the {sizes[1]} that {name} reads")
     check_floats(path, weights, [key for key in own if own[key].is_floating_point()])
-    check_fit(
-        f"{path}: cannot be read as weights of {name}",
-        [(key, weights[key].shape, own[key].shape) for key in own if key in weights],
-        [key for key in own if key not in weights],
-        [key for key in weights if key not in own],
-        "name the architecture that they were trained with",
-    )
+    missing, unknown = ([key for key in one if key not in other] for one, other in ((own, weights), (weights, own)))
+    problem, cure = f"{path}: cannot be read as weights of {name}", "name the architecture that they were trained with"
+    shapes = [(key, weights[key].shape, own[key].shape) for key in own if key in weights]
+    check_fit(problem, shapes, missing, unknown, cure)
     model.load_state_dict(weights)
     return warnings
 

@@ -35,12 +35,8 @@ _PLACEMENT = "placement"
 _POSITION = re.compile(r"(?:^|_)ctp(middle|front)(?:_|$)")
 """In the names of folders to which CoOp's scripts write, where the class name does not come last."""
 
-_TENSORS: Rules = {
-    "ctx": (
-        lambda ctx: ctx.ndim in (2, 3) and bool(ctx.any()),
-        "tokens x width, or classes x tokens x width, and not all zero",
-    ),
-}
+_SHAPES = "tokens x width, or classes x tokens x width, and not all zero"
+_TENSORS: Rules = {"ctx": (lambda ctx: ctx.ndim in (2, 3) and bool(ctx.any()), _SHAPES)}
 _SAID: Rules = {_PLACEMENT: (lambda value: value in get_args(Placement), "replace or prepend, or left out")}
 """What is read of a file: whether a value can be used, and which can."""
 
@@ -87,10 +83,8 @@ class LearntContext:
         """Return why a learner of the words before the class name cannot start from it, or None where it can."""
         if not self.prepended:
             return None
-        return (
-            f"{self.source}: learnt before the whole prompt, as with context='cl-hp', and {learner} learns the words "
-            "before the class name: it takes a context of CL or of CoOp"
-        )
+        reason = f"{learner} learns the words before the class name: it takes a context of CL or of CoOp"
+        return f"{self.source}: learnt before the whole prompt, as with context='cl-hp', and {reason}"
 
     def check(
         self, backbone: "Backbone", templates: Sequence[Prompts], names: Sequence[str], described: bool
@@ -124,12 +118,11 @@ class LearntContext:
 
     def _check_place(self, templates: Sequence[Prompts], described: bool) -> None:
         """Raise `LabelError` unless the prompts have words before the class name that it can replace."""
+        fused = templates[0].fused
         problems = {
             "descriptions have none; leave one of the two out": described,
             f"there are {len(templates)} templates; give one, as with the prompt set single": len(templates) > 1,
-            f"in {(templates[0].fused or '')[:60]!r} these are no tokens of their own; put a blank between": (
-                templates[0].fused is not None
-            ),
+            f"in {(fused or '')[:60]!r} these are no tokens of their own; put a blank between": fused is not None,
         }
         if problem := next((words for words, holds in problems.items() if holds and not self.prepended), None):
             rule = "a context takes the place of the words of one template before the class name"
@@ -212,10 +205,8 @@ def _doubts(path: Path) -> tuple[str, ...]:
     if match is None:
         return ()
     where = {"front": "before it", "middle": "in the midst of it"}[match[1]]
-    return (
-        f"ctp{match[1]} in its folder's name says that it was learnt with the class name {where}; here the name comes "
-        "after it, as with CoOp's setting end",
-    )
+    said = f"ctp{match[1]} in its folder's name says that it was learnt with the class name {where}"
+    return (f"{said}; here the name comes after it, as with CoOp's setting end",)
 
 
 def save_context(
@@ -240,11 +231,9 @@ def save_context(
     if tokens.ndim == 3 and len(tokens) != len(prompts):
         raise ArgumentError(f"{path}: {len(tokens)} contexts of classes of their own, and {len(prompts)} prompts")
     embeddings = backbone.token_embeddings(prompts.ids)
-    learner = {
-        "ctx": tokens,
-        "token_prefix": embeddings[:, : prompts.start],
-        "token_suffix": embeddings[:, prompts.start + (prompts.length if placement == "replace" else 0) :],
-    }
+    after = prompts.start + (prompts.length if placement == "replace" else 0)
+    around = {"token_prefix": embeddings[:, : prompts.start], "token_suffix": embeddings[:, after:]}
+    learner = {"ctx": tokens, **around}
     state = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in learner.items()}
     content = io.BytesIO()
     torch.save({"state_dict": state, "epoch": 0, _PLACEMENT: placement}, content)

@@ -353,15 +353,9 @@ def made_engine(backbone: "Backbone", source: str, tower: nn.Module, exact: Tens
 def _entry_path(backbone: "Backbone", source: str) -> Path | None:
     """Return the file of the cache for a tower's copy, or None where nothing is to be stored."""
     folder = cache_folder()
-    key = {
-        "backbone": backbone.name,
-        "weights": source,
-        "precision": backbone.precision,
-        "rows": ENGINE_ROWS,
-        "entry": 2,
-        "versions": [__version__, torch.__version__, openvino_version()],
-        "processor": processor_name(),
-    }
+    key = {"backbone": backbone.name, "weights": source, "precision": backbone.precision, "rows": ENGINE_ROWS}
+    key |= {"entry": 2, "processor": processor_name()}
+    key |= {"versions": [__version__, torch.__version__, openvino_version()]}
     return None if folder is None else folder / "engines" / f"{digest_of_json(key)}.safetensors"
 
 

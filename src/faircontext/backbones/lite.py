@@ -32,6 +32,7 @@ from faircontext.files import digest
 __all__ = ["Lite", "MiniLM"]
 
 _IMAGE_SIZES = {"lite0": 224, "lite1": 240, "lite2": 260}
+_LEAST_SQUARES = {"estimator": "least-squares", "smoothing": 0.15}
 
 
 def package_folder(package: str) -> Path:
@@ -129,14 +130,7 @@ class Lite(Backbone):
     # Least negative log-likelihood over 2,338 labelled images of 19 sets (`scripts/fit_lite_scale.py`, lite0): 8.21.
     logit_scale = 8.2
     recommended = {  # noqa: RUF012 (a constant of the class)
-        "fcl": {
-            "masks": 100,
-            "beta": 5.0,
-            "lr": 0.006,
-            "grids": (3, 4, 5, 6, 7),
-            "estimator": "least-squares",
-            "smoothing": 0.15,
-        },
+        "fcl": {"masks": 100, "beta": 5.0, "lr": 0.006, "grids": (3, 4, 5, 6, 7), **_LEAST_SQUARES},
         # Context learning rates by the ratio of token scales, about 3 (rms of the context's tokens over CLIP's).
         **{name: {"lr": 0.015} for name in ("tpt", "ctpt", "rtpt")},
         "rlcf": {"lr": 0.021},

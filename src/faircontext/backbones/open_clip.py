@@ -130,12 +130,11 @@ def _pool(tower: Any, hidden: Float[Tensor, "images tokens width"]) -> Float[Ten
     return pooled if tower.proj is None else pooled @ tower.proj
 
 
-_VIT = Blocks(
-    lambda tower: tower.transformer.resblocks,
-    lambda tower, pixels: cast(Tensor, tower._embeds(pixels)),
-    _pool,
-    ("attn.in_proj_weight",),
-)
+def _embed(tower: Any, pixels: Tensor) -> Tensor:
+    return cast(Tensor, tower._embeds(pixels))
+
+
+_VIT = Blocks(lambda tower: tower.transformer.resblocks, _embed, _pool, ("attn.in_proj_weight",))
 
 
 class OpenClip(LoadedBackbone):

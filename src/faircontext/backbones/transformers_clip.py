@@ -159,12 +159,8 @@ class ImageTower(torch.nn.Module):
         return self.pool(hidden)
 
 
-_VIT = Blocks(
-    lambda tower: tower.layers,
-    ImageTower.embed,
-    ImageTower.pool,
-    ("self_attn.q_proj.weight", "self_attn.k_proj.weight", "self_attn.v_proj.weight"),
-)
+_QKV = tuple(f"self_attn.{part}_proj.weight" for part in "qkv")
+_VIT = Blocks(lambda tower: tower.layers, ImageTower.embed, ImageTower.pool, _QKV)
 
 _ACTIVATIONS = {"quick_gelu": "QuickGELU", "gelu": "GELU"}
 

@@ -130,9 +130,8 @@ def _weight_files(folder: Path) -> list[Path]:
         return [first]
     parts = (lambda value: isinstance(value, dict) and bool(value)), "the file of each tensor"
     names = check_values(first, read_json(first), {"weight_map": parts}, ["weight_map"])["weight_map"].values()
-    return [
-        find_file(folder, f"part of the weights that {first.name} names", str(name)) for name in dict.fromkeys(names)
-    ]
+    what = f"part of the weights that {first.name} names"
+    return [find_file(folder, what, str(name)) for name in dict.fromkeys(names)]
 
 
 def _make(source: Path, kind: Kind, config: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Any:
@@ -190,10 +189,10 @@ def _doubt_activation(folder: Path, config: Any) -> list[str]:
     wrong = [part for part, activation in used.items() if activation == "gelu"]
     if config.model_type != "clip" or not wrong or not _OPENAI.search(names):
         return []
-    return [
-        f"{folder}: GELU is used, as config.json says, but the name suggests OpenAI's weights, which were trained with "
-        f'QuickGELU; if so, write "hidden_act": "quick_gelu" into its {" and ".join(wrong)}'
-    ]
+    doubt = (
+        "GELU is used, as config.json says, but the name suggests OpenAI's weights, which were trained with QuickGELU"
+    )
+    return [f'{folder}: {doubt}; if so, write "hidden_act": "quick_gelu" into its {" and ".join(wrong)}']
 
 
 def read_preprocessing(folder: Path, kind: Kind, config: Any) -> tuple[dict[str, Any], list[str]]:

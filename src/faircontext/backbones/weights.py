@@ -285,11 +285,8 @@ def check_fit(
         unknown: names of tensors that the model lacks.
         cure: how the message ends.
     """
-    sizes = [
-        f"{name}: {' x '.join(map(str, own))} and not {' x '.join(map(str, taken))}"
-        for name, own, taken in shapes
-        if own != taken
-    ]
+    others = [(name, *(" x ".join(map(str, shape)) for shape in both)) for name, *both in shapes if both[0] != both[1]]
+    sizes = [f"{name}: {own} and not {taken}" for name, own, taken in others]
     problems = {"of another shape": sizes, "missing": missing, "unknown": unknown}
     if listed := ", ".join(f"{what}: {len(names)} (first {names[0]})" for what, names in problems.items() if names):
         raise ArgumentError(f"{problem}: tensors {listed}; {cure}")
