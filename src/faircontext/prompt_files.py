@@ -54,10 +54,8 @@ def as_template(text: str) -> str:
     if template.count("{}") != 1:
         raise LabelError(f"prompt template {text!r} needs exactly one {{}} for the class name")
     if field := _FIELD.search(template):
-        raise LabelError(
-            f"prompt template {text!r} has {field[0]} besides the place of the class name; leave it out, as "
-            "nothing is put there"
-        )
+        cure = "leave it out, as nothing is put there"
+        raise LabelError(f"prompt template {text!r} has {field[0]} besides the place of the class name; {cure}")
     return template
 
 
@@ -161,10 +159,8 @@ def _descriptions_of_set(
     if len(whole) == 1:
         return document[whole[0]]
     which = f"{and_more(whole)} have all classes" if whole else "none has all classes"
-    raise LabelError(
-        f"{source}: has prompts of {len(document)} data sets, of which {which}; copy the one you want to a "
-        "file of its own"
-    )
+    cure = "copy the one you want to a file of its own"
+    raise LabelError(f"{source}: has prompts of {len(document)} data sets, of which {which}; {cure}")
 
 
 def _named(document: Mapping[str, Any], dataset: str | None) -> str | None:

@@ -6,7 +6,7 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast, runtime_checkable
 
 import torch
 import torch.nn.functional as F
@@ -32,41 +32,44 @@ from faircontext.views import Geometry, ViewRecipe
 if TYPE_CHECKING:
     from faircontext.backbones.loaded import SplitTower
 
-__all__ = ["MINIMUM_COSINE", "ROW_MULTIPLE", "Backbone", "PartlyRun", "hash_of", "require"]
+__all__ = ["MINIMUM_COSINE", "ROW_MULTIPLE", "Backbone", "Capability", "hash_of", "require"]
 
 TEXT_BATCH = 64
 """Prompts are encoded in groups of this many, each cut to its longest."""
 
-ADAPTABLE_BLOCKS = "attention blocks that can be adapted (a vision transformer, such as ViT-B-16)"
-"""Capability: the image tower is a vision transformer, see `PartlyRun.split_tower`."""
-
-DROPPABLE_PATCHES = "patches that can be left out (a vision transformer of open_clip, such as ViT-B-16)"
-"""Capability: the image tower runs on some of an image's patches, see `PartlyRun.encode_without`."""
-
-TRAINABLE_TOWER = "an image tower in float32 (precision fp32)"
-"""Capability: all weights of the image tower can be trained."""
+A = TypeVar("A")
 
 
-class PartlyRun(Protocol):
-    """What backbones offer besides whose image tower is run in parts; which of it, their `capabilities` say.
+class Capability(str, Generic[A]):
+    """What some backbones can do besides features, in words; one that has it is an `A` as well, see `require`."""
 
-    Attributes:
-        patches: along a side of a picture (`DROPPABLE_PATCHES`).
-    """
 
-    patches: int
+@runtime_checkable
+class Splits(Protocol):
+    """A backbone whose image tower can be cut."""
 
     def split_tower(self, blocks: int) -> "SplitTower":
-        """Return the image tower cut below its last attention blocks (`ADAPTABLE_BLOCKS`).
+        """Return the image tower cut below its last attention blocks.
 
         Raises:
             ArgumentError: the tower has fewer.
         """
 
+
+@runtime_checkable
+class DropsPatches(Protocol):
+    """A backbone whose image tower runs on some of an image's patches.
+
+    Attributes:
+        patches: along a side of a picture.
+    """
+
+    patches: int
+
     def encode_without(
         self, image: Float[Tensor, "3 height width"], hidden: Bool[Tensor, "masks patches patches"]
     ) -> Float[Tensor, "masks dim"]:
-        """Return unit-norm features of an image without its hidden patches, in PyTorch (`DROPPABLE_PATCHES`).
+        """Return unit-norm features of an image without its hidden patches, in PyTorch.
 
         Args:
             image: values in [0, 1], of the backbone's image size.
@@ -74,11 +77,19 @@ class PartlyRun(Protocol):
         """
 
 
-def require(backbone: "Backbone", capability: str) -> PartlyRun:
+_BLOCKS = "attention blocks that can be adapted (a vision transformer, such as ViT-B-16)"
+_PATCHES = "patches that can be left out (a vision transformer of open_clip, such as ViT-B-16)"
+ADAPTABLE_BLOCKS: Capability[Splits] = Capability(_BLOCKS)
+DROPPABLE_PATCHES: Capability[DropsPatches] = Capability(_PATCHES)
+TRAINABLE_TOWER = "an image tower in float32 (precision fp32)"
+"""All weights of the image tower can be trained."""
+
+
+def require(backbone: "Backbone", capability: Capability[A]) -> A:
     """Return a backbone as one that has a capability, or raise `ArgumentError` where it has not."""
     if capability not in backbone.capabilities:
         raise ArgumentError(f"{backbone.name} has no {capability}")
-    return cast(PartlyRun, backbone)
+    return cast(A, backbone)
 
 
 M = TypeVar("M", bound=torch.nn.Module)
