@@ -69,8 +69,6 @@ KNOWN = "use hf-hub:ORG/NAME, local-dir:FOLDER or transformers:FOLDER"
         ("lite0", {"preprocess": "clip"}, f"lite0 {OWN.format('preprocess')}"),
         ("local-dir:x", {"preprocess": "clip"}, f"local-dir:x {OWN.format('preprocess')}"),
         ("transformers:x", {"preprocess": "clip"}, f"transformers:x {OWN.format('preprocess')}"),
-        ("lite0", {"adapter": 3}, "adapter is of type int, not str"),
-        ("lite0", {"resize_positions": 1}, "resize_positions is of type int, not bool"),
         ("file:/x", {}, f"unknown scheme 'file:' of file:/x; {KNOWN}"),
         ("hf-hub:", {}, "'hf-hub:' names no model; write hf-hub:ORG/NAME"),
         ("hf-hub:a/b/c", {}, "'hf-hub:a/b/c' names no model; write hf-hub:ORG/NAME"),
