@@ -175,25 +175,12 @@ def lite_double(create_lite: Callable[..., Backbone]) -> Backbone:
     return backbone
 
 
-@pytest.fixture(scope="module")
-def lite0_fp32() -> Backbone:
-    """The default backbone in float32."""
-    return create_backbone("lite0", precision="fp32")
-
-
 @pytest.fixture(scope="session")
 def lite0_bf16(lite0: Backbone) -> Backbone:
     """The default backbone in bfloat16, where the processor computes in it."""
     if lite0.precision != "bf16":
         pytest.skip("this processor has no bfloat16 arithmetic")
     return lite0
-
-
-@pytest.fixture(params=["fp32", "bf16"])
-def lite0_each(request: pytest.FixtureRequest) -> Backbone:
-    """The default backbone in either precision."""
-    backbone: Backbone = request.getfixturevalue(f"lite0_{request.param}")
-    return backbone
 
 
 @pytest.fixture(scope="session")

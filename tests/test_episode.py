@@ -37,7 +37,7 @@ def test_zero_shot_encodes_one_view_and_fcl_each_image_once(counting_labels: Lab
     before = backbone.encoded
     create_method("zero_shot")(episode)
     assert backbone.encoded - before == 1
-    assert "views" not in vars(episode)
+    assert "views" not in episode.known
     fcl = create_method("fcl", masks=8)
     before = backbone.encoded
     fcl(episode)

@@ -1,5 +1,6 @@
-"""What importing costs: nothing that a run does not use is imported."""
+"""What importing costs: nothing that a run does not use is imported; and what stubs promise is there."""
 
+import ast
 import subprocess
 import sys
 from importlib import import_module
@@ -28,6 +29,20 @@ def imported_by(script: str) -> set[str]:
     script += "\nimport sys; print('\\n' + ' '.join({name.partition('.')[0] for name in sys.modules}))"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     return set(done.stdout.splitlines()[-1].split())
+
+
+STUBS = sorted(Path(faircontext.__file__).parent.rglob("*.pyi"))
+
+
+@pytest.mark.parametrize("stub", STUBS, ids=lambda stub: stub.parent.name)
+def test_every_name_of_a_stub_is_in_its_module(stub: Path) -> None:
+    package = ".".join(["faircontext", *stub.parent.relative_to(STUBS[0].parent).parts])
+    assert STUBS[0].parent == Path(faircontext.__file__).parent
+    nodes = [node for node in ast.parse(stub.read_text()).body if isinstance(node, ast.ImportFrom)]
+    names = [(node.module or "", alias.asname or alias.name) for node in nodes for alias in node.names]
+    assert names
+    for module, name in names:
+        assert getattr(import_module(package), name) is getattr(import_module(f"{package}.{module}"), name)
 
 
 def test_the_package_alone_imports_nothing_heavy() -> None:

@@ -12,6 +12,7 @@ import torch
 from jaxtyping import Float, UInt8
 from torch import Tensor
 
+from faircontext.backbones.base import DROPPABLE_PATCHES, require
 from faircontext.cache import cached_features
 from faircontext.errors import ArgumentError, check_minimum, check_type
 from faircontext.evidence import Masks, importance, sample_masks
@@ -37,6 +38,9 @@ class Episode:
         labels: the label space, and with it the backbone.
         recipe: how views are made; None for the paper's.
         seed: the run's seed.
+
+    Attributes:
+        known: what has been computed, by key, see `remember`.
     """
 
     def __init__(self, image: Image, labels: LabelSpace, recipe: ViewRecipe | None = None, seed: int = 0) -> None:
@@ -73,7 +77,7 @@ class Episode:
         self.seed = views.seed
         self._views = views
         self._features = features
-        self._known: dict[Hashable, Any] = {}
+        self.known: dict[Hashable, Any] = {}
         self.ledger = Ledger(self.backbone.wait)
 
     def _related(self, views: Views, labels: LabelSpace) -> "Episode":
@@ -82,22 +86,18 @@ class Episode:
         other.ledger = self.ledger
         return other
 
-    def _share(self, key: Hashable, compute: Callable[[], T], known: dict[Any, Any]) -> T:
-        """Return what methods share, computed where it is not known; its seconds are in the ledger."""
-        if key not in known:
-            with self.ledger.computing((id(self), key)):
-                known[key] = compute()
-        self.ledger.use((id(self), key))
-        return cast(T, known[key])
-
     def remember(self, key: Hashable, compute: Callable[[], T]) -> T:
-        """Return something that is computed once for this image and shared by methods.
+        """Return something that is computed once for this image and shared by methods; its seconds are in the ledger.
 
         Args:
             key: all that it depends on, besides the image and its views.
             compute: makes it.
         """
-        return self._share(key, compute, self._known)
+        if key not in self.known:
+            with self.ledger.computing((id(self), key)):
+                self.known[key] = compute()
+        self.ledger.use((id(self), key))
+        return cast(T, self.known[key])
 
     def _encode(
         self,
@@ -172,7 +172,7 @@ class Episode:
     @property
     def views(self) -> UInt8[Tensor, "views 3 size size"]:
         """All views, the plain one first."""
-        return self._share("views", lambda: self._views.all, vars(self))
+        return self.remember("views", lambda: self._views.all)
 
     def count_views(self, seconds: float) -> None:
         """Count seconds in which the views were cut elsewhere, for the methods that use them."""
@@ -181,7 +181,7 @@ class Episode:
     @property
     def view_features(self) -> Float[Tensor, "views dim"]:
         """Unit-norm image features of the views."""
-        return self._share("view_features", self._encode_views, vars(self))
+        return self.remember("view_features", self._encode_views)
 
     def _encode_views(self) -> Float[Tensor, "views dim"]:
         recipe = {**asdict(self.recipe), "count": None, "regime": None}  # neither changes the first views
@@ -196,10 +196,10 @@ class Episode:
     @property
     def z(self) -> Float[Tensor, " dim"]:
         """The embedding of the plain view: the first of the views' features where they are known."""
-        return self._share("z", self._encode_plain, vars(self))
+        return self.remember("z", self._encode_plain)
 
     def _encode_plain(self) -> Float[Tensor, " dim"]:
-        if (features := vars(self).get("view_features")) is not None:
+        if (features := self.known.get("view_features")) is not None:
             self.ledger.use((id(self), "view_features"), 1 / len(features))  # its own share of the batch
             return cast(Tensor, features[0])
         return self._encode("plain", {}, 1, lambda _: self.backbone.encode_image(self.x[None]))[0]
@@ -214,7 +214,7 @@ class Episode:
 
     def take_z(self, z: Float[Tensor, " dim"]) -> None:
         """Take the embedding of the plain view, encoded in one batch with those of other images."""
-        self.__dict__["z"] = z
+        self.known["z"] = z
 
     @property
     def augmented(self) -> "Episode":
@@ -261,23 +261,24 @@ class Episode:
         """
         key = ("masked", grids, gamma, occluder)
         cost = (id(self), key)
-        masks, encoded = self._known.get(key, (Masks(()), None))
+        masks, encoded = self.known.get(key, (Masks(()), None))
         if encoded is None or len(masks) < count:
             with self.ledger.computing(cost):
                 masks = sample_masks(count, self.stream("masks"), grids, gamma)
                 if occluder == "drop":
-                    masks = on_patches(masks, self.backbone.patches, gamma)
+                    masks = on_patches(masks, require(self.backbone, DROPPABLE_PATCHES).patches, gamma)
                 facts = {"grids": grids, "fraction": gamma, "occluder": occluder}  # by its name in stored features
                 encode = partial(self._encode_masked, masks.to(self.backbone.device), occluder, count)
                 encoded = self._encode("masked", facts, count, encode, encoded)
-                self._known[key] = masks, encoded
+                self.known[key] = masks, encoded
         self.ledger.use(cost, count / max(1, len(encoded)))  # the first masks of a longer run are the shorter run
         return masks.first(count), encoded[:count]
 
     def _encode_masked(self, masks: Masks, occluder: Occluder, count: int, begin: int) -> Float[Tensor, "masks dim"]:
         """Encode the copies of the image that masks from `begin` on give, made where the image is."""
         if occluder == "drop":  # the picture's patches are embedded once
-            return self.backbone.encode_without(self.x, torch.stack(masks.cells[begin:count]))
+            cells = torch.stack(masks.cells[begin:count])
+            return require(self.backbone, DROPPABLE_PATCHES).encode_without(self.x, cells)
         filling: Filling = occluder
 
         def make(start: int, stop: int) -> Tensor:

@@ -77,9 +77,8 @@ class LabelSpace:
             templates = PROMPT_SETS["single"] if descriptions is None else ()
         for strings in (names, templates):
             if isinstance(strings, str | bytes | Set) or not isinstance(strings, Iterable):
-                raise LabelError(
-                    f"names and templates are lists of strings in their order, not {type(strings).__name__}"
-                )
+                given = type(strings).__name__
+                raise LabelError(f"names and templates are lists of strings in their order, not {given}")
         check_type("backbone", backbone, Backbone, "create one with create_backbone")
         self.names = tuple(names)
         if not self.names:
@@ -175,10 +174,8 @@ class LabelSpace:
             return f"descriptions of the classes have no words before the class name in common for {learner} to learn"
         prompts, title = self.prompts[template], f"prompt template {self.templates[template]!r}"
         if prompts.fused is not None:
-            return (
-                f"{title} runs into the class name, as in {prompts.fused[:60]!r} (put a blank between), and leaves no "
-                f"tokens for {learner} to learn"
-            )
+            fused = f"runs into the class name, as in {prompts.fused[:60]!r} (put a blank between)"
+            return f"{title} {fused}, and leaves no tokens for {learner} to learn"
         return None if prompts.length else f"{title} has no words before the class name for {learner} to learn"
 
     def check_start(self, template: int, kind: Learner) -> None:
@@ -186,10 +183,9 @@ class LabelSpace:
         if kind == "cl" and (reason := self.missing_context(template, "context='cl'")):
             raise LabelError(f"{reason}; use context='cl-hp'")
         if kind == "cl-hp" and self.context is not None and self.context.per_class:
-            raise LabelError(
-                f"{self.context.source}: each class has a context of its own, and the tokens of context='cl-hp' stand "
-                "before the prompts of all classes alike; use context='cl', or a context that classes share"
-            )
+            rule = "the tokens of context='cl-hp' stand before the prompts of all classes alike"
+            problem = f"each class has a context of its own, and {rule}"
+            raise LabelError(f"{self.context.source}: {problem}; use context='cl', or a context that classes share")
         if kind == "cl-hp":
             self.backbone.check_length(self.prompts[template], len(self.initial_tokens))
 
@@ -216,10 +212,8 @@ class LabelSpace:
         """Return what a person should know about `start` before a run, a line each."""
         if kind == "cl" or self.context is None or self.context.prepended:
             return []
-        return [
-            f"{self.context.source}: learnt in place of the words before the class name; context='cl-hp' starts from "
-            "it before the whole prompt, and zero-shot has it in place of the words"
-        ]
+        start = "context='cl-hp' starts from it before the whole prompt, and zero-shot has it in place of the words"
+        return [f"{self.context.source}: learnt in place of the words before the class name; {start}"]
 
     def save_context(
         self,

@@ -26,6 +26,7 @@ __all__ = [
     "normalise",
     "parse_labels",
     "read_labels",
+    "read_text",
     "split_labels",
 ]
 
@@ -126,10 +127,8 @@ def count_from_one(labels: Collection[int], names: Sequence[str]) -> str:
     """
     if not labels or 0 in labels:
         return ""
-    return (
-        f"they run from {min(labels)} to {max(labels)} for {len(names)} class names, so that class 0, {names[0]!r}, "
-        "has no image; count from 0"
-    )
+    ends = f"they run from {min(labels)} to {max(labels)} for {len(names)} class names"
+    return f"{ends}, so that class 0, {names[0]!r}, has no image; count from 0"
 
 
 def are_shards(folders: Collection[str], n: int) -> bool:
@@ -206,20 +205,13 @@ class FolderTruth:
         """Say which classes integer folders stand for, or that they stand for none."""
         head = "class folders are all integers"
         if self._shards:
-            return (
-                f"folders are numbered parts, such as {self.folders[0].name}, and no positions among "
-                f"{len(self.names)} classes: no image has a truth from its folder"
-            )
+            parts = f"folders are numbered parts, such as {self.folders[0].name}"
+            return f"{parts}, and no positions among {len(self.names)} classes: no image has a truth from its folder"
         if None in self._labels.values():
-            return (
-                f"{head}, but {self.folders[-1].name} is no position among {len(self.names)} classes, counted from 0: "
-                "no image has a truth"
-            )
-        pairs = [
-            f"{folder.name} = {self.names[position]}"
-            for folder, position in self._labels.items()
-            if position is not None
-        ]
+            last = f"{self.folders[-1].name} is no position among {len(self.names)} classes, counted from 0"
+            return f"{head}, but {last}: no image has a truth"
+        positions = ((folder, position) for folder, position in self._labels.items() if position is not None)
+        pairs = [f"{folder.name} = {self.names[position]}" for folder, position in positions]
         odd = count_from_one(self._positions, self.names)
         doubt = f"; they may count from 1: {odd}" if odd else ""
         return f"{head}, taken as positions in the list of classes, from 0: {and_more(pairs, 20)}{doubt}"
@@ -241,9 +233,8 @@ def list_warnings(names: Sequence[str], several: bool = False) -> list[str]:
         elif other := next((mark for mark in _OTHER_COMMAS if mark in names[0]), None):
             lines.append(f"the one class name has {other!r} in it; --labels takes names with commas (,) between")
     if hidden := next(((name, mark[0]) for name in names if (mark := _INVISIBLE.search(name))), None):
-        lines.append(
-            f"the class name {hidden[0]!r} has a character that nobody sees, {hidden[1]!a}; prompts have it too"
-        )
+        what = f"has a character that nobody sees, {hidden[1]!a}"
+        lines.append(f"the class name {hidden[0]!r} {what}; prompts have it too")
     return lines + _odd_forms(names)
 
 
@@ -346,13 +337,21 @@ def read_labels(path: Path, what: str = "class names") -> tuple[str, ...]:
     Raises:
         LabelError: the file cannot be read, or has no names.
     """
+    return split_labels(read_text(path), str(path), what)
+
+
+def read_text(path: Path) -> str:
+    """Return the text of a file that people write.
+
+    Raises:
+        LabelError: the file cannot be read, or is not UTF-8.
+    """
     try:
-        text = path.read_text(encoding="utf-8-sig")
+        return path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError:
         raise LabelError(f"{path}: not a text file in UTF-8; save it as UTF-8") from None
     except OSError as error:
         raise LabelError(f"{path}: {reason_of(error)}") from None
-    return split_labels(text, str(path), what)
 
 
 def _clean(names: Iterable[str], source: str, what: str = "class names") -> tuple[str, ...]:

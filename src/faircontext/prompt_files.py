@@ -7,13 +7,14 @@ of data sets and lists, in which the place of the name is `{c}`.
 
 import json
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from unicodedata import category
 
-from faircontext.errors import LabelError, and_more, counted, reason_of
-from faircontext.names import ClassIndex, normalise
+from faircontext.errors import LabelError, and_more, counted
+from faircontext.names import ClassIndex, normalise, read_text
 
 __all__ = [
     "Descriptions",
@@ -53,10 +54,8 @@ def as_template(text: str) -> str:
     if template.count("{}") != 1:
         raise LabelError(f"prompt template {text!r} needs exactly one {{}} for the class name")
     if field := _FIELD.search(template):
-        raise LabelError(
-            f"prompt template {text!r} has {field[0]} besides the place of the class name; leave it out, as "
-            "nothing is put there"
-        )
+        cure = "leave it out, as nothing is put there"
+        raise LabelError(f"prompt template {text!r} has {field[0]} besides the place of the class name; {cure}")
     return template
 
 
@@ -79,7 +78,7 @@ def read_templates(path: Path, dataset: str | None = None) -> tuple[str, ...]:
     Raises:
         LabelError: the file cannot be read, has no template, or one has no place for the class name.
     """
-    text = _read(path)
+    text = read_text(path)
     if path.suffix.lower() == ".json":
         templates = _templates_in(path, _parse(path, text), dataset)
     else:
@@ -125,7 +124,7 @@ def read_descriptions(path: Path, names: Sequence[str], dataset: str | None = No
     Raises:
         LabelError: the file cannot be read, or lacks prompts of a class.
     """
-    return parse_descriptions(_read(path), names, path, dataset)
+    return parse_descriptions(read_text(path), names, path, dataset)
 
 
 def parse_descriptions(text: str, names: Sequence[str], source: Path | str, dataset: str | None = None) -> Descriptions:
@@ -160,10 +159,8 @@ def _descriptions_of_set(
     if len(whole) == 1:
         return document[whole[0]]
     which = f"{and_more(whole)} have all classes" if whole else "none has all classes"
-    raise LabelError(
-        f"{source}: has prompts of {len(document)} data sets, of which {which}; copy the one you want to a "
-        "file of its own"
-    )
+    cure = "copy the one you want to a file of its own"
+    raise LabelError(f"{source}: has prompts of {len(document)} data sets, of which {which}; {cure}")
 
 
 def _named(document: Mapping[str, Any], dataset: str | None) -> str | None:
@@ -216,19 +213,9 @@ def _prompts_of(name: str, prompts: Any, where: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(prompt.strip().replace("{c}", "{}").replace("{}", word) for prompt in prompts))
 
 
-def _read(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8-sig")
-    except OSError as error:
-        raise LabelError(f"{path}: cannot be read: {reason_of(error)}") from None
-    except UnicodeDecodeError:
-        raise LabelError(f"{path}: is no UTF-8 text; save it as UTF-8") from None
-
-
 def _parse(source: Path | str, text: str) -> Any:
     def build(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        keys = [key for key, _ in pairs]
-        if doubled := next((key for key, count in _counts(keys).items() if count > 1), None):
+        if doubled := next((key for key, count in Counter(key for key, _ in pairs).items() if count > 1), None):
             raise LabelError(f"{source}: has {doubled!r} twice; join the two lists")
         return dict(pairs)
 
@@ -238,10 +225,3 @@ def _parse(source: Path | str, text: str) -> Any:
         if isinstance(error, LabelError):
             raise
         raise LabelError(f"{source}: is no JSON: {error}") from None
-
-
-def _counts(words: Sequence[str]) -> dict[str, int]:
-    counts: dict[str, int] = {}
-    for word in words:
-        counts[word] = counts.get(word, 0) + 1
-    return counts

@@ -309,7 +309,7 @@ def test_the_predicted_class_takes_the_last_candidates_place(
     labels = LabelSpace(("cat", "dog", "horse"), lite)
     episode = Episode(make_image(1), labels, ViewRecipe(count=8))
     tau = labels.text[0]
-    vars(episode)["view_features"] = torch.stack([tau[0], *[tau[1]] * 6, tau[2]])  # z is a cat, the views are dogs
+    episode.known["view_features"] = torch.stack([tau[0], *[tau[1]] * 6, tau[2]])  # z is a cat, the views are dogs
     setting = CommonEvidence(k=1, rho=0.9)
     assert setting.setting(episode).candidates.tolist() == [0]
     pair = CommonEvidence(k=2, rho=0.9).setting(episode)

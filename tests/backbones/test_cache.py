@@ -2,8 +2,6 @@
 
 import errno
 import os
-import subprocess
-import sys
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -124,35 +122,6 @@ def test_the_cache_can_be_switched_off_and_moved(tmp_path: Path, monkeypatch: py
     monkeypatch.delenv("FAIRCONTEXT_CACHE")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "platform"))
     assert cache_folder().name == "faircontext"
-
-
-SECOND = """
-import sys
-from faircontext.backbones.open_clip import TextTower
-def refuse(*_): raise SystemExit("the text tower was run")
-if sys.argv[1] == "second": TextTower.forward = refuse
-from faircontext.cli import main
-sys.exit(main(sys.argv[2:]))
-"""
-
-
-@pytest.mark.process
-def test_a_second_process_answers_without_running_the_text_tower(
-    cache: Path, tiny_folder: Callable[[str], Path], photo_files: dict[str, Path]
-) -> None:
-    words = ["classify", str(photo_files["cat"]), "--labels", "cat,dog", "--method", "zero_shot"]
-    words += ["--backbone", f"local-dir:{tiny_folder('clip')}", "--precision", "fp32"]
-    outputs = []
-    for number in ("first", "second"):
-        done = subprocess.run(
-            [sys.executable, "-c", SECOND, number, *words],
-            capture_output=True,
-            text=True,
-            env={**os.environ, "FAIRCONTEXT_CACHE": str(cache)},
-        )
-        assert done.returncode == 0, done.stderr
-        outputs.append(done.stdout.splitlines()[:4])
-    assert outputs[0] == outputs[1]
 
 
 def test_a_converted_tower_is_no_damaged_entry(cache: Path) -> None:

@@ -1,4 +1,7 @@
-"""Where weights are looked for, and what is said where they are missing or cannot be used; nothing is fetched."""
+"""Where weights are looked for, and what is said where they are missing or cannot be used; nothing is fetched.
+
+Also what is known of weights by their names: how pictures are prepared, and the activation.
+"""
 
 import json
 import math
@@ -6,6 +9,7 @@ import time
 import warnings
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import huggingface_hub
 import open_clip
@@ -14,29 +18,29 @@ import torch
 from safetensors.torch import save_file
 
 from faircontext import create_backbone, list_backbones, list_pretrained
-from faircontext.backbones import checkpoints
-from faircontext.backbones.checkpoints import find_source
-from faircontext.errors import ArgumentError
-from tiny_clip import TEXT, TINY, VISION, write_model
+from faircontext.backbones import activation_of, checkpoints
+from faircontext.backbones.checkpoints import _preparation_of_file, find_source
+from faircontext.cli import main
+from faircontext.errors import ArgumentError, FairContextWarning
+from tiny_clip import TINY, write_model
 
 
 @pytest.fixture(autouse=True)
 def empty_caches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Caches without anything in them, whatever the machine has."""
+    """Caches without anything in them, whatever the machine has; and small architectures under names of their own."""
+    hub = str(tmp_path / "hub")
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
-    monkeypatch.setattr(
-        huggingface_hub.file_download,
-        "HF_HUB_CACHE",
-        str(tmp_path / "hub"),
-        raising=False,
-    )
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", hub)
+    monkeypatch.setattr(huggingface_hub.file_download, "HF_HUB_CACHE", hub, raising=False)
+    known = open_clip.factory._MODEL_CONFIGS
+    monkeypatch.setitem(known, "tiny", TINY)
+    monkeypatch.setitem(known, "tiny-quickgelu", {**TINY, "quick_gelu": True})
     return tmp_path / "hub"
 
 
-def message(name: str, pretrained: str | None = None) -> str:
+def message(name: str, pretrained: str | None = None, **options: Any) -> str:
     with pytest.raises(ArgumentError) as caught:
-        create_backbone(name, pretrained)
+        create_backbone(name, pretrained, **options)
     text = str(caught.value)
     assert "\n" not in text
     return text
@@ -44,31 +48,48 @@ def message(name: str, pretrained: str | None = None) -> str:
 
 # What is asked for
 
-
-def test_an_unknown_name_comes_with_close_ones() -> None:
-    assert message("ViT-B-61", "openai").startswith("unknown backbone 'ViT-B-61'; did you mean 'ViT-B-16")
-    assert message("lite", None).startswith("unknown backbone 'lite'; did you mean 'lite")
+OWN = "has its own weights; leave {} out"
+KNOWN = "use hf-hub:ORG/NAME, local-dir:FOLDER or transformers:FOLDER"
 
 
-def test_an_architecture_without_weights_names_its_tags() -> None:
-    text = message("ViT-B-16")
-    assert text.startswith("ViT-B-16 needs weights; give pretrained= a tag or a checkpoint file (tags: openai, ")
-
-
-def test_a_tag_that_is_none_names_those_that_are() -> None:
-    assert message("RN50", "opanai").startswith(
-        "pretrained='opanai' is neither a file nor a tag of RN50 (tags: openai,"
-    )
-
-
-def test_the_embedded_backbones_and_folders_have_their_own_weights(tmp_path: Path) -> None:
-    for name in ("lite0", f"local-dir:{tmp_path}", "hf-hub:org/name"):
-        assert message(name, "openai") == f"{name} has its own weights; leave pretrained out"
-
-
-def test_an_unknown_scheme_is_refused() -> None:
-    known = "hf-hub:ORG/NAME, local-dir:FOLDER or transformers:FOLDER"
-    assert message("file:/x") == f"unknown scheme 'file:' of file:/x; use {known}"
+@pytest.mark.parametrize(
+    ("name", "options", "said"),
+    [
+        ("ViT-B-61", {"pretrained": "openai"}, "unknown backbone 'ViT-B-61'; did you mean 'ViT-B-16"),
+        ("lite", {}, "unknown backbone 'lite'; did you mean 'lite"),
+        ("ViT-B-16", {}, "ViT-B-16 needs weights; give pretrained= a tag or a checkpoint file (tags: openai, "),
+        ("RN50", {"pretrained": "opanai"}, "pretrained='opanai' is neither a file nor a tag of RN50 (tags: openai,"),
+        ("lite0", {"pretrained": "openai"}, f"lite0 {OWN.format('pretrained')}"),
+        ("local-dir:x", {"pretrained": "openai"}, f"local-dir:x {OWN.format('pretrained')}"),
+        ("hf-hub:org/name", {"pretrained": "openai"}, f"hf-hub:org/name {OWN.format('pretrained')}"),
+        ("lite0", {"resize_positions": True}, f"lite0 {OWN.format('resize_positions')}"),
+        ("transformers:x", {"resize_positions": True}, f"transformers:x {OWN.format('resize_positions')}"),
+        ("lite0", {"weights_key": "ema"}, f"lite0 {OWN.format('weights_key')}"),
+        ("lite0", {"adapter": "a"}, f"lite0 {OWN.format('adapter')}"),
+        ("lite0", {"preprocess": "clip"}, f"lite0 {OWN.format('preprocess')}"),
+        ("local-dir:x", {"preprocess": "clip"}, f"local-dir:x {OWN.format('preprocess')}"),
+        ("transformers:x", {"preprocess": "clip"}, f"transformers:x {OWN.format('preprocess')}"),
+        ("file:/x", {}, f"unknown scheme 'file:' of file:/x; {KNOWN}"),
+        ("hf-hub:", {}, "'hf-hub:' names no model; write hf-hub:ORG/NAME"),
+        ("hf-hub:a/b/c", {}, "'hf-hub:a/b/c' names no model; write hf-hub:ORG/NAME"),
+        ("hf-hub:a b", {}, "'hf-hub:a b' names no model"),
+        ("local-dir:", {}, "'local-dir:' names no model; write local-dir:FOLDER"),
+        ("transformers:", {}, "'transformers:' names no model; write transformers:FOLDER"),
+        (
+            "ViT-B-32-quickgelu",
+            {"pretrained": "laion2b_s34b_b79k"},
+            "ViT-B-32-quickgelu has no weights 'laion2b_s34b_b79k': they are of ViT-B-32, without QuickGELU",
+        ),
+        ("roberta-ViT-B-32", {"pretrained": "laion2b_s12b_b32k"}, 'roberta-ViT-B-32: invalid hf_model_name "roberta-b'),
+        (
+            "ViT-B-16",
+            {"pretrained": "openai", "preprocess": "clip"},
+            "the tag 'openai' says how pictures are prepared",
+        ),
+    ],
+)
+def test_what_is_asked_for_and_is_not_possible_is_one_line(name: str, options: dict[str, Any], said: str) -> None:
+    assert message(name, **options).startswith(said)
 
 
 def test_architectures_and_tags_are_listed() -> None:
@@ -77,18 +98,47 @@ def test_architectures_and_tags_are_listed() -> None:
     assert all(name.startswith("RN") for name, _ in list_pretrained("RN*"))
 
 
-# QuickGELU
+# Without a network
 
 
-def cached_tag(hub: Path, repository: str, content: dict[str, torch.Tensor]) -> Path:
-    """Put a file where the hub's client keeps what it has fetched."""
+@pytest.mark.parametrize(
+    ("name", "pretrained", "said"),
+    [
+        (
+            "ViT-B-16",
+            "openai",
+            "the weights 'openai' of ViT-B-16: not on this machine (looked for open_clip_model.safetensors of "
+            "timm/vit_base_patch16_clip_224.openai in {hub} and {home}/.cache/clip/ViT-B-16.pt) and the network is out "
+            "of reach; give pretrained= the path of a copy and name the architecture ViT-B-16-quickgelu",
+        ),
+        (
+            "hf-hub:org/name",
+            None,
+            "hf-hub:org/name: not on this machine (looked for open_clip_config.json and open_clip_model.safetensors of "
+            "org/name in {hub}) and the network is out of reach; copy the files here and use local-dir:FOLDER",
+        ),
+        (
+            "ViT-B-16-SigLIP",
+            "webli",
+            "the tokenizer of ViT-B-16-SigLIP: not on this machine (looked for timm/ViT-B-16-SigLIP in {hub}) and the "
+            "network is out of reach; put its files, the weights and open_clip_config.json into a folder and use "
+            "local-dir:FOLDER",
+        ),
+    ],
+)
+def test_what_is_missing_says_where_it_was_looked_for_and_what_to_do(
+    name: str, pretrained: str | None, said: str, empty_caches: Path, tmp_path: Path
+) -> None:
+    assert message(name, pretrained) == said.format(hub=empty_caches, home=tmp_path / "home")
+
+
+def snapshot_of(hub: Path, repository: str) -> Path:
+    """Return where the hub's client keeps what it has fetched."""
     folder = hub / f"models--{repository.replace('/', '--')}"
     (folder / "refs").mkdir(parents=True)
     (folder / "refs" / "main").write_text("abc")
-    file = folder / "snapshots" / "abc" / "open_clip_model.safetensors"
-    file.parent.mkdir(parents=True)
-    save_file(content, file)
-    return file
+    (folder / "snapshots" / "abc").mkdir(parents=True)
+    return folder / "snapshots" / "abc"
 
 
 @pytest.mark.parametrize(
@@ -101,24 +151,21 @@ def cached_tag(hub: Path, repository: str, content: dict[str, torch.Tensor]) -> 
     ],
 )
 def test_weights_choose_their_activation(empty_caches: Path, name: str, tag: str, repository: str, quick: bool) -> None:
-    file = cached_tag(empty_caches, repository, {"x": torch.zeros(1)})
+    file = snapshot_of(empty_caches, repository) / "open_clip_model.safetensors"
+    save_file({"x": torch.zeros(1)}, file)
     source = find_source(name, tag)
     assert (source.model, source.checkpoint, source.quick_gelu) == (name.replace("/", "-"), file, quick)
     assert source.preprocess["interpolation"] == "bicubic"
     assert source.preprocess["mean"] == open_clip.OPENAI_DATASET_MEAN
 
 
-def test_a_wrong_pair_names_the_right_architecture() -> None:
-    assert message("ViT-B-32-quickgelu", "laion2b_s34b_b79k") == (
-        "ViT-B-32-quickgelu has no weights 'laion2b_s34b_b79k': they are of ViT-B-32, without QuickGELU"
-    )
-
-
 @pytest.mark.slow
 def test_cached_weights_of_a_tag_are_loaded_with_their_activation(empty_caches: Path) -> None:
     torch.manual_seed(0)
     model = open_clip.create_model("RN50", force_quick_gelu=True).eval().half()  # as OpenAI's files are
-    cached_tag(empty_caches, "timm/resnet50_clip.openai", model.state_dict())
+    save_file(
+        model.state_dict(), snapshot_of(empty_caches, "timm/resnet50_clip.openai") / "open_clip_model.safetensors"
+    )
     with torch.no_grad():
         expected = model.float().encode_text(open_clip.tokenize(["a photo of a dog."]), normalize=True)
     del model  # two models at once, and the weights of a third, are much memory
@@ -128,44 +175,8 @@ def test_cached_weights_of_a_tag_are_loaded_with_their_activation(empty_caches: 
     assert (backbone.name, backbone.image_size) == ("RN50:openai", 224)
 
 
-# Without a network
-
-
-def test_missing_weights_say_where_they_were_looked_for_at_once(empty_caches: Path, tmp_path: Path) -> None:
-    text = message("ViT-B-16", "openai")
-    assert text == (
-        "the weights 'openai' of ViT-B-16: not on this machine (looked for open_clip_model.safetensors of "
-        f"timm/vit_base_patch16_clip_224.openai in {empty_caches} and {tmp_path / 'home/.cache/clip/ViT-B-16.pt'}) and "
-        "the network is out of reach; give pretrained= the path of a copy and name the architecture ViT-B-16-quickgelu"
-    )
-
-
-def test_a_missing_repository_says_how_to_use_a_copy(empty_caches: Path) -> None:
-    assert message("hf-hub:org/name") == (
-        "hf-hub:org/name: not on this machine (looked for open_clip_config.json and open_clip_model.safetensors of "
-        f"org/name in {empty_caches}) and the network is out of reach; copy the files here and use local-dir:FOLDER"
-    )
-
-
-def test_a_missing_tokenizer_fails_before_weights_are_asked_for(empty_caches: Path) -> None:
-    assert message("ViT-B-16-SigLIP", "webli") == (
-        f"the tokenizer of ViT-B-16-SigLIP: not on this machine (looked for timm/ViT-B-16-SigLIP in {empty_caches}) "
-        "and the network is out of reach; put its files, the weights and open_clip_config.json into a folder and use "
-        "local-dir:FOLDER"
-    )
-
-
-def test_a_text_tower_of_transformers_is_refused() -> None:
-    assert message("roberta-ViT-B-32", "laion2b_s12b_b32k").startswith(
-        'roberta-ViT-B-32: invalid hf_model_name "roberta-base": must be left out: the context of a text tower of '
-    )
-
-
 def test_a_cached_repository_is_used_without_the_network(empty_caches: Path) -> None:
-    snapshot = empty_caches / "models--org--tiny" / "snapshots" / "abc"
-    write_model(snapshot, "clip")
-    (empty_caches / "models--org--tiny" / "refs").mkdir()
-    (empty_caches / "models--org--tiny" / "refs" / "main").write_text("abc")
+    write_model(snapshot_of(empty_caches, "org/tiny"), "clip")
     assert create_backbone("hf-hub:org/tiny", precision="fp32").image_size == 32
 
 
@@ -179,181 +190,223 @@ def test_a_host_that_does_not_answer_is_out_of_reach_in_seconds(monkeypatch: pyt
 
 # Folders
 
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    return write_model(tmp_path / "model", "clip")
+CONFIG, WEIGHTS = "open_clip_config.json", "open_clip_model.safetensors"
 
 
-def break_it(folder: Path, how: str) -> None:
-    config = folder / "open_clip_config.json"
-    weights = folder / "open_clip_model.safetensors"
-    if how == "no config":
-        config.unlink()
-    elif how == "no json":
-        config.write_text("{")
-    elif how == "no model_cfg":
-        config.write_text("{}")
-    elif how == "no text_cfg":
-        config.write_text('{"model_cfg": {"text_cfg": null, "vision_cfg": {}}}')
-    elif how == "no weights":
-        weights.unlink()
-    elif how == "cut weights":
-        weights.write_bytes(weights.read_bytes()[:1000])
-    elif how == "a part":
-        weights.rename(folder / "model-00001-of-00010.safetensors")
-    elif how == "odd config":
-        content = json.loads(config.read_text())
-        content["model_cfg"]["vision_cfg"]["bogus"] = 1
-        config.write_text(json.dumps(content))
-    elif how == "other weights":
-        save_file({"x": torch.zeros(2)}, weights)
-    elif how == "tokenizer":
-        content = json.loads(config.read_text())
-        content["model_cfg"]["text_cfg"]["hf_tokenizer_name"] = "org/tokenizer"
-        config.write_text(json.dumps(content))
+def configured(**values: Any) -> Callable[[Path], object]:
+    """Return what writes values into a folder's configuration, by key or `key__below`."""
+
+    def change(folder: Path) -> None:
+        document = json.loads((folder / CONFIG).read_text())
+        for name, value in values.items():
+            *above, last = name.split("__")
+            part = document
+            for key in above:
+                part = part[key]
+            part[last] = value
+        (folder / CONFIG).write_text(json.dumps(document))
+
+    return change
+
+
+def written(text: str) -> Callable[[Path], object]:
+    return lambda folder: (folder / CONFIG).write_text(text)
+
+
+def prepared(**values: Any) -> Callable[[Path], object]:
+    return configured(preprocess_cfg=values)
+
+
+SEVERAL = "model-00001-of-00010.safetensors"
+FROM_0_TO_1, ABOVE_0 = "must be three numbers from 0 to 1", "must be three numbers above 0"
 
 
 @pytest.mark.parametrize(
-    ("how", "said"),
+    ("break_it", "said"),
     [
-        ("no config", "in it; looked for open_clip_config.json"),
+        (lambda folder: (folder / CONFIG).unlink(), "in it; looked for open_clip_config.json"),
+        (written("{"), f"{CONFIG}: not valid JSON (expecting property name enclosed in double quotes: line 1 "),
+        (written("{}"), f"{CONFIG}: holds nothing, and no model_cfg: must be an object with text_cfg"),
+        (configured(model_cfg__text_cfg=None), f'{CONFIG}: invalid model_cfg {{"embed_dim": 32, '),
         (
-            "no json",
-            "open_clip_config.json: not valid JSON (expecting property name enclosed in double quotes: line 1 ",
+            configured(model_cfg__vision_cfg__bogus=1),
+            f"{CONFIG}: open_clip cannot make a model of it: TypeError: CLI",
         ),
-        (
-            "no model_cfg",
-            "open_clip_config.json: holds nothing, and no model_cfg: must be an object with text_cfg",
-        ),
-        ("no text_cfg", 'open_clip_config.json: invalid model_cfg {"text_cfg": null, '),
-        ("no weights", "no weights in it; looked for open_clip_model.safetensors, "),
-        (
-            "cut weights",
-            "open_clip_model.safetensors: damaged or cut short, as by an interrupted download; fetch",
-        ),
-        ("a part", "model-00001-of-00010.safetensors: is one of several parts of the weights; join them"),
-        (
-            "odd config",
-            "open_clip_config.json: open_clip cannot make a model of it: TypeError: CLIPVisionCfg",
-        ),
-        ("other weights", "cannot be read as weights of local-dir:"),
-        ("tokenizer", "no tokenizer in it; looked for tokenizer.json, "),
+        (configured(model_cfg__text_cfg__hf_tokenizer_name="a/b"), "no tokenizer in it; looked for tokenizer.json, "),
+        (lambda folder: (folder / WEIGHTS).unlink(), f"no weights in it; looked for {WEIGHTS}, "),
+        (lambda folder: (folder / WEIGHTS).rename(folder / SEVERAL), f"{SEVERAL}: is one of several parts of the weig"),
+        (lambda folder: save_file({"x": torch.zeros(2)}, folder / WEIGHTS), "cannot be read as weights of local-dir:"),
+        (prepared(interpolation="weird"), 'invalid interpolation "weird": must be bicubic, bilinear or nearest'),
+        (prepared(resize_mode="longest"), 'invalid resize_mode "longest": must be shortest or squash'),
+        (prepared(std=(0.0, 1.0, 1.0)), f"invalid std [0.0, 1.0, 1.0]: {ABOVE_0}"),
+        (prepared(mean=(0.5,)), f"invalid mean [0.5]: {FROM_0_TO_1}"),
+        (prepared(mean=0.5), f"invalid mean 0.5: {FROM_0_TO_1}"),
+        (prepared(mean=(math.nan, 0.5, 0.5)), FROM_0_TO_1),
+        (prepared(mean=(123.7, 116.3, 103.5), std=(58.4, 57.1, 57.4)), FROM_0_TO_1),
+        (prepared(std=(0.2, 0.2, math.inf)), ABOVE_0),
     ],
 )
-def test_a_folder_that_cannot_be_used_is_named_with_the_reason(folder: Path, how: str, said: str) -> None:
-    break_it(folder, how)
+def test_a_folder_that_cannot_be_used_is_named_with_the_reason(
+    break_it: Callable[[Path], object], said: str, tmp_path: Path
+) -> None:
+    folder = write_model(tmp_path / "model", "clip")
+    break_it(folder)
     text = message(f"local-dir:{folder}")
     assert str(folder) in text
     assert said in text
 
 
-def test_a_missing_folder_is_named(tmp_path: Path) -> None:
-    assert message(f"local-dir:{tmp_path / 'x'}") == (
-        f"{tmp_path / 'x'}: no such folder; copy the model's files into one"
+def test_a_missing_folder_and_a_folder_as_a_file_are_named(tmp_path: Path) -> None:
+    assert (
+        message(f"local-dir:{tmp_path / 'x'}") == f"{tmp_path / 'x'}: no such folder; copy the model's files into one"
+    )
+    (tmp_path / "y").mkdir()
+    assert message("tiny", str(tmp_path / "y")).endswith(
+        f"is a folder; name the file in it, or use local-dir:{tmp_path}/y"
     )
 
 
+def test_a_checkpoint_of_transformers_is_named_as_one(kind_folder: Callable[[str], Path]) -> None:
+    folder = kind_folder("clip")
+    assert message(f"local-dir:{folder}") == f"{folder}: a model of transformers; name it transformers:{folder}"
+    said = message("tiny", str(folder / "model.safetensors"))
+    assert said.startswith(
+        f"{folder / 'model.safetensors'}: tensors of a model of transformers, with other names than "
+    )
+    assert said.endswith("--backbone transformers:FOLDER")
+
+
+def test_several_files_in_a_folder_are_said(tmp_path: Path) -> None:
+    folder = write_model(tmp_path, "clip")
+    (folder / WEIGHTS).rename(folder / "epoch_1.safetensors")
+    (folder / "epoch_2.pth").write_bytes((folder / "epoch_1.safetensors").read_bytes())
+    with pytest.warns(FairContextWarning, match=r"the weights of epoch_1.safetensors are taken, not of epoch_2.pth"):
+        create_backbone(f"local-dir:{folder}")
+
+
+# Preparation of pictures
+
+HALF = (0.5, 0.5, 0.5)
+CLIP = open_clip.OPENAI_DATASET_MEAN
+
+
 @pytest.mark.parametrize(
-    ("settings", "said"),
+    ("architecture", "file", "asked", "expected"),
     [
-        ({"interpolation": "weird"}, 'invalid interpolation "weird": must be bicubic, bilinear or nearest'),
-        ({"resize_mode": "weird"}, 'invalid resize_mode "weird": must be shortest or squash'),
-        ({"resize_mode": "longest"}, 'invalid resize_mode "longest": must be shortest or squash'),
-        ({"std": (0.0, 1.0, 1.0)}, "invalid std [0.0, 1.0, 1.0]: must be three numbers above 0"),
-        ({"mean": (0.5,)}, "invalid mean [0.5]: must be three numbers from 0 to 1"),
-        ({"mean": (math.nan, 0.5, 0.5)}, "must be three numbers from 0 to 1"),
-        (
-            {"mean": (123.7, 116.3, 103.5), "std": (58.4, 57.1, 57.4)},
-            "must be three numbers from 0 to 1",
-        ),
-        ({"std": (0.2, 0.2, math.inf)}, "must be three numbers above 0"),
+        ("MobileCLIP-S1", "epoch_3.pt", None, ((0.0, 0.0, 0.0), "bilinear", "shortest")),
+        ("ViT-B-16-SigLIP", "epoch_3.pt", None, (HALF, "bicubic", "squash")),
+        ("PE-Core-B-16", "epoch_3.pt", None, (HALF, "bilinear", "squash")),
+        ("ViT-B-16", "epoch_3.pt", None, None),
+        ("ViT-S-32", "epoch_3.pt", None, None),  # no tags
+        ("ViT-L-14", "openai.pt", None, None),
+        ("ViT-L-14", "my-laion2b_s32b_b82k.pt", None, (HALF, "bicubic", "shortest")),
+        ("MobileCLIP-S1", "epoch_3.pt", "clip", (CLIP, "bicubic", "shortest")),
+        ("ViT-L-14", "epoch_3.pt", "laion2b_s32b_b82k", (HALF, "bicubic", "shortest")),
     ],
 )
-def test_preprocessing_that_cannot_be_done_is_refused_at_once(
-    settings: dict[str, object], said: str, tmp_path: Path
+def test_pictures_are_prepared_as_the_tags_of_an_architecture_say(
+    architecture: str, file: str, asked: str | None, expected: Any, tmp_path: Path
 ) -> None:
-    assert said in message(f"local-dir:{write_model(tmp_path, 'clip', **settings)}")
+    found, said = _preparation_of_file(architecture, tmp_path / file, asked)
+    assert ((found["mean"], found["interpolation"], found["resize_mode"]) if found else None) == expected
+    assert len(said) == (expected is not None and asked is None)
+    assert all(line.startswith(f"{tmp_path / file}: pictures are prepared as the tag") for line in said)
 
 
-@pytest.mark.parametrize("name", ["hf-hub:", "hf-hub:a/b/c", "hf-hub:a b", "hf-hub:a", "local-dir:"])
-def test_a_name_that_names_nothing_says_how_it_is_written(name: str) -> None:
-    assert "names no" in message(name)
+def test_tags_that_disagree_are_told_where_a_file_is_called_after_none(tmp_path: Path) -> None:
+    found, (said,) = _preparation_of_file("ViT-L-14", tmp_path / "epoch_3.pt", None)
+    assert found == {}
+    assert said.endswith("tags of ViT-L-14 disagree; for their way: --preprocess laion2b_s32b_b82k")
 
 
-# Files
+def test_a_configuration_beside_weights_and_a_request_go_before_tags(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tag = {"mean": HALF, "std": HALF, "interpolation": "bilinear", "resize_mode": "squash"}
+    monkeypatch.setitem(open_clip.pretrained._PRETRAINED, "tiny", {"webli": tag})
+    file = write_model(tmp_path / "tiny", "clip") / WEIGHTS
+    file = file.rename(tmp_path / "w.safetensors")
 
+    def mean_of(said: str | None, **options: Any) -> tuple[float, ...]:
+        with warnings.catch_warnings(record=True) as heard:
+            warnings.simplefilter("always")
+            backbone = create_backbone("tiny", str(file), precision="fp32", **options)
+        lines = [str(one.message) for one in heard if issubclass(one.category, FairContextWarning)]
+        assert lines == backbone.facts.get("warnings", [])
+        assert [said in line for line in lines] == ([] if said is None else [True])
+        assert backbone.facts["preprocess"]["mean"] == backbone.mean
+        return backbone.mean
 
-@pytest.fixture
-def weights(monkeypatch: pytest.MonkeyPatch) -> dict[str, torch.Tensor]:
-    """Weights of a small architecture under a name of its own, as open_clip knows its own; another has that name."""
-    known = open_clip.factory._MODEL_CONFIGS
-    monkeypatch.setitem(known, "tiny", TINY)
-    monkeypatch.setitem(known, "tiny-deep", {**TINY, "text_cfg": {**TEXT, "layers": 3}})
-    torch.manual_seed(0)
-    model = open_clip.CLIP(embed_dim=32, vision_cfg=dict(VISION), text_cfg=dict(TEXT))
-    state: dict[str, torch.Tensor] = model.state_dict()
-    return state
-
-
-@pytest.mark.parametrize("form", ["safetensors", "pt", "checkpoint", "parallel"])
-def test_a_checkpoint_file_may_have_several_forms(form: str, weights: dict[str, torch.Tensor], tmp_path: Path) -> None:
-    path = tmp_path / f"weights.{'safetensors' if form == 'safetensors' else 'pt'}"
-    if form == "safetensors":
-        save_file(weights, path)
-    elif form == "pt":
-        torch.save(weights, path)
-    elif form == "checkpoint":
-        torch.save({"epoch": 3, "state_dict": weights}, path)
-    else:
-        torch.save({"state_dict": {f"module.{name}": tensor for name, tensor in weights.items()}}, path)
-    backbone = create_backbone("tiny", str(path), precision="fp32")
-    assert torch.equal(backbone.text_tower.embedding.weight, weights["token_embedding.weight"])
-
-
-def test_weights_of_another_architecture_are_refused(weights: dict[str, torch.Tensor], tmp_path: Path) -> None:
-    save_file(weights, tmp_path / "weights.safetensors")
-    text = message("tiny-deep", str(tmp_path / "weights.safetensors"))
-    assert text.startswith(f"{tmp_path / 'weights.safetensors'}: cannot be read as weights of tiny-deep: ")
-
-
-class Dangerous:
-    def __reduce__(self) -> tuple[Callable[[str], object], tuple[str]]:
-        return exec, ("raise SystemExit('code of a checkpoint was run')",)
-
-
-def test_a_checkpoint_with_more_than_tensors_is_not_read(tmp_path: Path) -> None:
-    torch.save({"state_dict": {}, "args": Dangerous()}, tmp_path / "weights.pt")
-    text = message("ViT-B-32", str(tmp_path / "weights.pt"))
-    assert text.startswith(f"{tmp_path / 'weights.pt'}: not a file of tensors alone, and anything else is not read")
-
-
-def test_a_torchscript_archive_is_refused_with_the_conversion(tmp_path: Path) -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # TorchScript is deprecated
-        torch.jit.script(torch.nn.Linear(2, 2)).save(str(tmp_path / "ViT-B-32.pt"))
-    text = message("ViT-B-32-quickgelu", str(tmp_path / "ViT-B-32.pt"))
-    assert text.startswith(f"{tmp_path / 'ViT-B-32.pt'}: a TorchScript archive, which is not read because")
-    assert "torch.jit.load(" in text
+    assert mean_of("pictures are prepared as the tags of tiny say: mean (0.5, 0.5, 0.5)") == HALF
+    (tmp_path / CONFIG).write_text(json.dumps({"preprocess_cfg": {"mean": [0.1, 0.2, 0.3]}}))
+    assert mean_of("as open_clip_config.json beside it says: mean (0.1, 0.2, 0.3)") == (0.1, 0.2, 0.3)
+    (tmp_path / "own.json").write_text(json.dumps({"mean": [0.3, 0.2, 0.1], "std": None}))
+    assert mean_of(None, preprocess=str(tmp_path / "own.json")) == (0.3, 0.2, 0.1)
+    assert mean_of(None, preprocess="clip") == CLIP
 
 
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        (b"", "no file of weights: it is empty; fetch it again"),
-        (b"not weights", "no file of weights: it holds neither safetensors nor what PyTorch writes"),
-        (bytes(600), "no file of weights: it holds nothing but zeros, as an interrupted copy"),
-        (b"<!DOCTYPE html>", "no file of weights: it holds a web page"),
-        (
-            b"version https://git-lfs.github.com/spec/v1\n",
-            "no file of weights: it holds a pointer of Git LFS; fetch",
-        ),
-        (b"PK\x03\x04broken", "damaged or cut short, as by an interrupted download; fetch it again (its end is miss"),
-        (b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19.", "damaged or cut short, as by an interrupted download; fetch it"),
-        (b"\x09\0\0\0\0\0\0\0{}", "damaged or cut short, as by an interrupted download; fetch it again ("),
+        (None, "cannot be read: no such file or directory; preprocess is clip, openai, "),
+        ("[1]", "holds '[1]' in place of an object of JSON"),
+        ('{"image_mean": [0, 0, 0]}', "says none of mean, std, interpolation, resize_mode"),
+        ('{"preprocess_cfg": {"std": [1, 1, "1"]}}', 'invalid std [1, 1, "1"]: must be three numbers'),
+        ('{"model_cfg": {}, "preprocess_cfg": {"interpolation": 3}}', "invalid interpolation 3: must be bicubic"),
     ],
 )
-@pytest.mark.parametrize("name", ["weights.pt", "weights.safetensors"])
-def test_a_file_that_holds_no_weights_is_named(content: bytes, said: str, name: str, tmp_path: Path) -> None:
-    (tmp_path / name).write_bytes(content)
-    assert message("ViT-B-32", str(tmp_path / name)).startswith(f"{tmp_path / name}: {said}")
+def test_a_preparation_that_is_none_is_one_line(content: str | None, said: str, tmp_path: Path) -> None:
+    path = tmp_path / "own.json"
+    if content is not None:
+        path.write_text(content)
+    with pytest.raises(ArgumentError) as caught:
+        _preparation_of_file("ViT-B-16", tmp_path / "w.pt", str(path))
+    assert str(caught.value).startswith(f"{path}: {said}")
+
+
+# Activation
+
+
+def test_the_activation_is_among_the_facts_and_listed(
+    tiny: Callable[[str], Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    expected = {"clip": "GELU", "quick": "QuickGELU", "siglip": "GELU", "resnet": "GELU"}
+    assert {layout: tiny(layout).facts["activation"] for layout in expected} == expected
+    assert [activation_of(name) for name in ("ViT-B-16", "ViT-B-16-quickgelu", "lite0")] == ["GELU", "QuickGELU", ""]
+    assert main(["list", "backbones", "ViT-B-16-q*"]) == 0
+    assert capsys.readouterr().out.split() == ["ViT-B-16-quickgelu", "QuickGELU"]
+
+
+@pytest.mark.parametrize(
+    ("architecture", "file", "suggests"),
+    [
+        ("ViT-S-32", "weights.pt", None),
+        ("tiny", "my-quickgelu.pt", "QuickGELU; if so, name the architecture tiny-quickgelu"),
+        ("tiny-quickgelu", "my_quick_gelu.pt", None),
+        ("ViT-B-32", "vit_b_32-openai.pt", "QuickGELU"),
+        ("ViT-B-32", "ViT-B-32.pt", "QuickGELU"),  # as OpenAI called it
+        ("ViT-B-32", "ViT-B-32-weights.pt", "QuickGELU"),  # its tensors, as our own command keeps them
+        ("ViT-B-32", "laion2b_s34b_b79k.pt", None),
+        ("ViT-B-32-quickgelu", "openai.pt", None),
+        ("ViT-B-32-quickgelu", "laion2b_s34b_b79k.pt", "GELU"),
+        ("ViT-B-32", "epoch_32.pt", None),
+    ],
+)
+def test_a_file_name_that_suggests_another_activation_is_noted(
+    architecture: str, file: str, suggests: str | None, tmp_path: Path
+) -> None:
+    torch.save({}, tmp_path / file)
+    lines = find_source(architecture, str(tmp_path / file)).warnings
+    assert [f"were trained with {suggests}" in line for line in lines] == [True] * (suggests is not None)
+
+
+def test_a_run_goes_on_with_the_same_activation_only(
+    tmp_path: Path, picture_set: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = write_model(tmp_path / "model", "clip")
+    words = ("--datasets", "pictures", "--root", str(picture_set.parent), "--methods", "zero_shot", "--limit", "2")
+    more = ("--backbone", f"local-dir:{model}", "--out", str(tmp_path / "runs"), "--precision", "fp32")
+    assert main(["evaluate", *words, *more]) in (0, 1)
+    configured(model_cfg__quick_gelu=True)(model)
+    assert main(["evaluate", *words, *more, "--resume"]) == 2
+    assert 'activation was "GELU" and is "QuickGELU"' in capsys.readouterr().err

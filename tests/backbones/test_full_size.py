@@ -1,9 +1,5 @@
-"""Architectures of full size, and the same cut to two layers, with random weights from a file.
+"""Architectures of full size with random weights from a file; no process should need much memory for them."""
 
-No process should need much memory for them.
-"""
-
-import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -18,46 +14,21 @@ from tiny_clip import native_text
 
 NAMES = ("cat", "dog", "cup of coffee", "snail")
 TEMPLATE = "a photo of a {}."
-CUT = {"ViT": {"layers": 2, "width": 128}, "RN50": {"layers": [2, 2, 2, 2], "width": 16}}
-"""What becomes of the image towers of an architecture by its first word."""
 MOMENTS = (open_clip.OPENAI_DATASET_MEAN, open_clip.OPENAI_DATASET_STD)
 
 
-@pytest.fixture
-def cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], str]:
-    """Return a function that makes a cut copy of an architecture known to open_clip, and returns its name."""
-
-    def make(architecture: str) -> str:
-        config = open_clip.get_model_config(architecture)
-        config["embed_dim"] = 128
-        config["vision_cfg"] |= CUT[architecture.partition("-")[0]]
-        config["text_cfg"] |= {"layers": 2, "width": 128, "heads": 2}
-        name = f"cut-{architecture}"
-        (tmp_path / "configs").mkdir()
-        (tmp_path / "configs" / f"{name}.json").write_text(json.dumps(config))
-        monkeypatch.setattr(open_clip.factory, "_MODEL_CONFIGS", {**open_clip.factory._MODEL_CONFIGS})
-        monkeypatch.setattr(open_clip.factory, "_MODEL_CONFIG_PATHS", [*open_clip.factory._MODEL_CONFIG_PATHS])
-        open_clip.add_model_config(tmp_path / "configs")
-        return name
-
-    return make
-
-
-@pytest.mark.parametrize("size", ["cut", pytest.param("full", marks=pytest.mark.slow)])
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("architecture", "contexts", "ensemble"),
     [("ViT-B-32", ("cl", "cl-hp"), True), ("ViT-B-16", ("cl",), False), ("RN50", ("cl-hp",), False)],
 )
 def test_a_model_comes_back_from_a_file_and_answers(
-    size: str,
     architecture: str,
     contexts: tuple[str, ...],
     ensemble: bool,
     tmp_path: Path,
     make_image: Callable[..., np.ndarray],
-    cut: Callable[[str], str],
 ) -> None:
-    architecture = cut(architecture) if size == "cut" else architecture
     torch.manual_seed(0)
     full = open_clip.create_model(architecture).eval()
     torch.save(full.state_dict(), tmp_path / "weights.pt")
@@ -82,5 +53,5 @@ def test_a_model_comes_back_from_a_file_and_answers(
         assert prediction.fallback is None
     if ensemble:
         several = Episode(image, LabelSpace(NAMES, backbone, (TEMPLATE, "art of the {}.")), recipe)
-        several.__dict__["view_features"] = episode.view_features  # the same image: encoded once for this test
+        several.known["view_features"] = episode.view_features  # the same image: encoded once for this test
         assert_valid(FCL(masks=16)(several), len(NAMES))

@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 
 from faircontext import Backbone, Episode, LabelSpace, ViewRecipe, create_method
+from faircontext.backbones.base import DROPPABLE_PATCHES, require
 from faircontext.errors import ArgumentError, FeatureError
 from faircontext.methods import FCLVariants
 from helpers import assert_identical, assert_valid, same_bits
@@ -65,13 +66,13 @@ def test_masks_that_hide_unequally_or_all_or_other_patches_are_refused(tiny: Mak
             backbone.encode_without(image, hidden)
 
 
-def test_a_tower_without_patches_says_so(tiny: Make, lite0: Backbone) -> None:
-    for backbone in (tiny("resnet"), lite0):
+def test_a_tower_without_patches_says_so(tiny: Make, lite: Backbone) -> None:
+    for backbone in (tiny("resnet"), lite):
         message = rf"{backbone.name} has no patches that can be left out \(a vision transformer of open_clip, such as"
         with pytest.raises(ArgumentError, match=message):
             create_method("fcl_variants", backbone=backbone, occluder="drop")
         with pytest.raises(ArgumentError, match=message):
-            backbone.encode_without(torch.zeros(3, 8, 8), torch.zeros(1, 2, 2, dtype=torch.bool))
+            require(backbone, DROPPABLE_PATCHES)
 
 
 def test_features_that_are_useless_without_patches_are_told(tiny: Make, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -209,25 +209,25 @@ def test_classes_are_selected_with_all_their_prompts(lite: Backbone) -> None:
     assert plain.of_classes([1]).texts == ("a dog",)
 
 
-def test_the_gradient_of_descriptions_is_exact_in_groups(lite_double: Backbone, monkeypatch) -> None:
+def test_the_gradient_of_descriptions_is_exact_in_groups(tiny_double: Backbone, monkeypatch) -> None:
     """Against one graph over all prompts; and never are more prompts encoded at once than a group has."""
-    prompts = lite_double.describe([[f"word {row} of class {c}" for row in range(7)] for c in range(5)])
-    context = lite_double.context_of(CONTEXT).double()
-    weight = torch.randn(5, 384, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    prompts = tiny_double.describe([[f"word {row} of class {c}" for row in range(7)] for c in range(5)])
+    context = tiny_double.context_of(CONTEXT).double()
+    weight = torch.randn(5, 32, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
 
     def gradient() -> torch.Tensor:
         leaf = context.clone().requires_grad_()
-        (lite_double.encode_text(prompts, leaf, "prepend") * weight).sum().backward()
+        (tiny_double.encode_text(prompts, leaf, "prepend") * weight).sum().backward()
         return leaf.grad
 
     whole, most = gradient(), []
-    encode = type(lite_double)._text_features
+    encode = type(tiny_double)._text_features
 
     def counted(self, group, *rest, **facts):
         most.append(len(group))
         return encode(self, group, *rest, **facts)
 
-    monkeypatch.setattr(type(lite_double), "_text_features", counted)
+    monkeypatch.setattr(type(tiny_double), "_text_features", counted)
     monkeypatch.setattr("faircontext.backbones.base.TEXT_BATCH", 8)
     torch.testing.assert_close(gradient(), whole, rtol=1e-9, atol=1e-12)
     assert max(most) == 8

@@ -189,9 +189,9 @@ def test_masks_are_encoded_once_for_the_numbers_that_run_together(
     original = Episode.masked_features
 
     def spy(episode: Episode, count: int, *rest: Any) -> Any:
-        before = episode._known.get(("masked", *rest))
+        before = episode.known.get(("masked", *rest))
         answer = original(episode, count, *rest)
-        found.append((count, episode._known[("masked", *rest)] is not before))
+        found.append((count, episode.known[("masked", *rest)] is not before))
         return answer
 
     monkeypatch.setattr(Episode, "masked_features", spy)

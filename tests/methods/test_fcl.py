@@ -205,7 +205,7 @@ def test_the_mean_can_outweigh_the_votes(photos: Photos, make_episode: MakeEpiso
     episode = make_episode(photos["cat"])
     first, second = episode.labels.text[0][1], episode.labels.text[0][5]
     views = torch.stack([first + 0.95 * second] * 3 + [second] * 2)
-    vars(episode)["view_features"] = torch.nn.functional.normalize(views, dim=-1)  # three weak votes, two sure ones
+    episode.known["view_features"] = torch.nn.functional.normalize(views, dim=-1)  # three weak votes, two sure ones
     by_vote, by_mean = (FCL(rho=1.0, beta=20.0, aggregation=a, calibrate=False)(episode) for a in ("vote", "mean"))
     assert by_vote.votes.tolist() == by_mean.votes.tolist() == [0, 3, 0, 0, 0, 2, 0, 0, 0, 0]
     assert (by_vote.index, by_mean.index) == (1, 5)

@@ -79,7 +79,7 @@ def method(request: pytest.FixtureRequest) -> Method:
 
 
 def with_features(episode: Episode, features: Tensor) -> Episode:
-    vars(episode)["view_features"] = features.float()
+    episode.known["view_features"] = features.float()
     return episode
 
 

@@ -33,7 +33,7 @@ def made_up(tiny: Callable[[str], Backbone], make_image: Callable[..., np.ndarra
     def make(views: Tensor, text: Tensor) -> Episode:
         labels = LabelSpace([f"class {number}" for number in range(len(text))], tiny("clip"))
         episode = Episode(make_image(0), labels, ViewRecipe(count=len(views)))
-        vars(labels)["zero_shot_text"], vars(episode)["view_features"] = text, views
+        vars(labels)["zero_shot_text"], episode.known["view_features"] = text, views
         return episode
 
     return make

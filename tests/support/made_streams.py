@@ -61,7 +61,7 @@ def episode_of(features: Tensor, labels: LabelSpace, number: int = 0) -> Episode
     pixels = np.full((4, 4, 3), number % 256, np.uint8)
     pixels[0, 0, 0] = number // 256
     episode = Episode(pixels, labels, ViewRecipe(count=len(features)))
-    vars(episode)["view_features"] = features
+    episode.known["view_features"] = features
     return episode
 
 

@@ -43,12 +43,8 @@ _LITE = ("lite0", "lite1", "lite2")
 for _name in _LITE:
     _BACKBONES.register(_name)(partial(_create_lite, _name))
 
-_OPTIONS = ("pretrained", "resize_positions", "weights_key", "adapter", "preprocess")
-_TAKEN = {
-    "transformers": ("pretrained", "weights_key", "adapter"),
-    "local-dir": ("resize_positions", "weights_key", "adapter"),
-    "hf-hub": ("resize_positions", "weights_key", "adapter"),
-}
+_OF_FOLDERS = ("resize_positions", "weights_key", "adapter")
+_TAKEN = {"transformers": ("pretrained", *_OF_FOLDERS[1:]), "local-dir": _OF_FOLDERS, "hf-hub": _OF_FOLDERS}
 """Which options models of a scheme take; architectures take all."""
 
 
@@ -98,15 +94,15 @@ def create_backbone(
             possible.
     """
     check_type("name", name, str)
-    check_type("resize_positions", resize_positions, bool)
     check_choice("engine", engine, ENGINES)
-    given = dict(zip(_OPTIONS, (pretrained, resize_positions, weights_key, adapter, preprocess), strict=True))
-    given = {option: value for option, value in given.items() if value not in (None, False)}
-    for option in given.keys() - {"resize_positions"}:
-        check_type(option, given[option], (str, type(None)))
+    asked = {"pretrained": pretrained, "resize_positions": resize_positions, "weights_key": weights_key}
+    asked |= {"adapter": adapter, "preprocess": preprocess}
+    for option, value in asked.items():
+        check_type(option, value, bool if option == "resize_positions" else (str, type(None)))
+    given = {option: value for option, value in asked.items() if value not in (None, False)}
     options: dict[str, object] = {"device": device, "precision": precision, "batch_size": batch_size}
     registered, scheme = name in _BACKBONES, name.partition(":")[0] if ":" in name else ""
-    taken = ("pretrained",) * (name not in _LITE) if registered else _TAKEN.get(scheme, _OPTIONS)
+    taken = ("pretrained",) * (name not in _LITE) if registered else _TAKEN.get(scheme, (*asked,))
     if unused := next((option for option in given if option not in taken), None):
         raise ArgumentError(f"{name} has its own weights; leave {unused} out")
     if registered:

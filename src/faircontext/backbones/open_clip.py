@@ -15,29 +15,24 @@ from jaxtyping import Bool, Float
 from open_clip.transformer import QuickGELU, ResidualAttentionBlock, VisionTransformer
 from torch import Tensor
 
-from faircontext.backbones.base import ADAPTABLE_BLOCKS, DROPPABLE_PATCHES
+from faircontext.backbones.base import ADAPTABLE_BLOCKS, DROPPABLE_PATCHES, require
 from faircontext.backbones.engines import pad_rows
-from faircontext.backbones.loaded import Loaded, LoadedBackbone
-from faircontext.backbones.split import SplitTower
+from faircontext.backbones.loaded import Blocks, Loaded, LoadedBackbone, TextTower
 from faircontext.errors import ArgumentError
 
-__all__ = ["OpenClip", "SplitVisionTransformer", "TextTower"]
+__all__ = ["OpenClip", "OpenClipText"]
 
 _LONG = 1024
 """Prompts are tokenised with room for this many tokens: one that is too long for the model must be seen to be."""
 
 
-class TextTower(torch.nn.Module):
-    """The text tower of an open_clip model, from token embeddings.
+class OpenClipText(TextTower):
+    """The text tower of an open_clip model.
 
     Args:
-        model: the model; its layers are shared, not copied.
+        model: the model.
         name: its name, for messages.
         pad: token id that fills prompts on the right.
-
-    Attributes:
-        full_length: whether padding counts: features then need the full context length. Otherwise, where attention is
-            causal and the feature is taken at the end token, cutting the padding is exact.
 
     Raises:
         ArgumentError: the layout is another one.
@@ -47,56 +42,33 @@ class TextTower(torch.nn.Module):
     projection: Any  # None, a linear layer, or a matrix
 
     def __init__(self, model: torch.nn.Module, name: str, pad: int) -> None:
-        super().__init__()
         source: Any = getattr(model, "text", model)
         pool = getattr(source, "pool_type", None) or getattr(source, "text_pool_type", None)
         if not hasattr(source, "token_embedding") or pool not in ("argmax", "eos", "first", "last"):
-            raise ArgumentError(
-                f"{name}: its text tower, {type(source).__name__}, does not have open_clip's layout, so its context "
-                "cannot be learnt here"
-            )
-        self.embedding = source.token_embedding
-        self.positions = source.positional_embedding
-        self.transformer = source.transformer
-        self.norm = source.ln_final
-        self.projection = source.text_projection
-        self.class_token = getattr(source, "cls_emb", None)  # CoCa
+            other = f"its text tower, {type(source).__name__}, does not have open_clip's layout"
+            raise ArgumentError(f"{name}: {other}, so its context cannot be learnt here")
+        class_token = getattr(source, "cls_emb", None)  # CoCa, whose feature is that of its last token
+        pool = "last" if class_token is not None else pool
+        super().__init__(int(source.context_length), pad, pool, source.attn_mask is None or pool == "last")
+        self.embedding, self.positions = source.token_embedding, source.positional_embedding
+        self.transformer, self.norm = source.transformer, source.ln_final
+        self.projection, self.class_token = source.text_projection, class_token
         self.register_buffer("causal", source.attn_mask, persistent=False)
-        self.context_length = int(source.context_length)
-        self.pool = pool
-        self.pad = pad
         self._heads = getattr(source, "heads", 1)
         self._correct_mask = bool(getattr(source, "correct_cls_mask", False))
-        self.full_length = self.causal is None or self.pool == "last" or self.class_token is not None
         shares = not self.full_length and pool != "first"
         self._shares = shares and all(type(block) is ResidualAttentionBlock for block in self.transformer.resblocks)
 
-    def forward(
-        self, embeddings: Float[Tensor, "prompts tokens width"], mask: Bool[Tensor, "prompts tokens"], shared: int = 0
-    ) -> Float[Tensor, "prompts dim"]:
-        """Encode prompts given by their token embeddings; the mask is True for tokens.
-
-        The first `shared` tokens are the same in all prompts. Where attention is causal, what comes after cannot change
-        them: they are run once, not once per prompt, which is exact.
-        """
-        if self.full_length:
-            rest = self.context_length - embeddings.shape[1]
-            padding = self.embedding.weight[self.pad].expand(len(embeddings), rest, -1)
-            embeddings, mask = torch.cat([embeddings, padding], 1), F.pad(mask, (0, rest))
-        ends = mask.sum(1) - 1
-        if self.class_token is not None:
-            embeddings = torch.cat([embeddings, self.class_token.expand(len(embeddings), 1, -1)], 1)
-        length = embeddings.shape[1]
+    def _run(self, embeddings: Tensor, mask: Tensor, shared: int) -> Tensor:
         if shared > 0 and self._shares:
-            rest = self.norm(self._run_shared(embeddings, shared))
-            return self._project(rest[torch.arange(len(ends), device=ends.device), ends - shared])
-        hidden = self.transformer(embeddings + self.positions[:length], attn_mask=self._attention(mask, length))
-        if self.class_token is not None:
-            pooled = self.norm(hidden[:, -1])
+            hidden = self._run_shared(embeddings, shared)
         else:
-            positions = {"first": torch.zeros_like(ends), "last": torch.full_like(ends, length - 1)}
-            pooled = self.norm(hidden)[torch.arange(len(ends), device=ends.device), positions.get(self.pool, ends)]
-        return self._project(pooled)
+            if self.class_token is not None:
+                embeddings = torch.cat([embeddings, self.class_token.expand(len(embeddings), 1, -1)], 1)
+            length = embeddings.shape[1]
+            hidden = self.transformer(embeddings + self.positions[:length], attn_mask=self._attention(mask, length))
+        normed: Tensor = self.norm(hidden)
+        return normed
 
     def _project(self, pooled: Tensor) -> Tensor:
         if self.projection is None:
@@ -106,7 +78,10 @@ class TextTower(torch.nn.Module):
         return projected
 
     def _run_shared(self, embeddings: Tensor, shared: int) -> Tensor:
-        """Run all blocks, the shared tokens once, and return the hidden states of the tokens after them."""
+        """Run all blocks, the shared tokens once, and return the hidden states of the tokens after them.
+
+        Where attention is causal, what comes after cannot change the shared tokens, so that this is exact.
+        """
         length = embeddings.shape[1]
         prefix = embeddings[:1, :shared] + self.positions[:shared]
         rest: Tensor = embeddings[:, shared:] + self.positions[shared:length]
@@ -150,29 +125,16 @@ def _finish_block(block: Any, hidden: Tensor, attended: Tensor) -> Tensor:
     return finished
 
 
-class SplitVisionTransformer(SplitTower):
-    """The vision transformer of an open_clip model, cut below its last attention blocks."""
-
-    projections = ("attn.in_proj_weight",)
-
-    def __init__(self, backbone: "OpenClip", blocks: int) -> None:
-        super().__init__(backbone, blocks)
-        self.width = int(self._lower.transformer.width)
-
-    @staticmethod
-    def _layers(tower: Any) -> Any:
-        return tower.transformer.resblocks
-
-    def _embed(self, pixels: Tensor) -> Tensor:
-        return cast(Tensor, self._lower._embeds(pixels))
-
-    def _pool(self, hidden: Tensor) -> Tensor:
-        return _pool(self._upper, hidden)
-
-
 def _pool(tower: Any, hidden: Float[Tensor, "images tokens width"]) -> Float[Tensor, "images dim"]:
     pooled: Tensor = tower._pool(hidden)[0]
     return pooled if tower.proj is None else pooled @ tower.proj
+
+
+def _embed(tower: Any, pixels: Tensor) -> Tensor:
+    return cast(Tensor, tower._embeds(pixels))
+
+
+_VIT = Blocks(lambda tower: tower.transformer.resblocks, _embed, _pool, ("attn.in_proj_weight",))
 
 
 class OpenClip(LoadedBackbone):
@@ -188,7 +150,7 @@ class OpenClip(LoadedBackbone):
         ArgumentError: the model has a layout that cannot be used.
     """
 
-    split = SplitVisionTransformer
+    blocks = _VIT
     image_parts = ("visual.",)
 
     def __init__(self, name: str, model: Any, tokenizer: Callable[..., Tensor], **options: Any) -> None:
@@ -198,7 +160,7 @@ class OpenClip(LoadedBackbone):
         around = int((empty != self.pad).sum())
         self.start = 1 if around > 1 else 0
         self._ends_with_padding = around == 0  # as in SigLIP, whose end token is its padding
-        self._take(model, TextTower(model, name, self.pad), model.visual)
+        self._take(model, OpenClipText(model, name, self.pad), model.visual)
         # GELU or QuickGELU, or both where the towers differ; a ResNet's own are not among them.
         names = {type(module).__name__ for module in model.modules() if isinstance(module, QuickGELU | torch.nn.GELU)}
         self.facts = {"activation": " and ".join(sorted(names))}
@@ -222,8 +184,7 @@ class OpenClip(LoadedBackbone):
     @property
     def patches(self) -> int:
         """Patches along a side of a picture; see `Backbone.patches`."""
-        if DROPPABLE_PATCHES not in self.capabilities:
-            return super().patches
+        require(self, DROPPABLE_PATCHES)
         return int(cast(Any, self.tower).grid_size[0])
 
     def encode_without(

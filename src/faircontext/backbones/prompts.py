@@ -5,7 +5,7 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate, pairwise
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 import torch.nn.functional as F
@@ -15,17 +15,10 @@ from torch import Tensor
 from faircontext.errors import unknown_name
 from faircontext.prompt_files import as_template, fill_template
 
-__all__ = [
-    "CONTEXT",
-    "PROMPT_SETS",
-    "CheckpointedFeatures",
-    "Placement",
-    "Prompts",
-    "contexts_of",
-    "encode_groups",
-    "find_alike",
-    "prompt_set",
-]
+if TYPE_CHECKING:
+    from faircontext.backbones.base import Backbone
+
+__all__ = ["CONTEXT", "PROMPT_SETS", "CheckpointedFeatures", "Placement", "Prompts", "find_alike", "prompt_set"]
 
 Placement = Literal["replace", "prepend"]
 """Where learnable tokens go: they replace the prompt's context tokens (CL), or stand before the prompt (CL-HP)."""
@@ -143,50 +136,37 @@ class Prompts:
         return replace(self, ids=ids, mask=mask, cut_rows=tuple(long.nonzero()[:, 0].tolist()))
 
     @classmethod
-    def build(
-        cls, template: str, names: Sequence[str], token_ids: Callable[[str], list[int]], start: int, pad: int = 0
-    ) -> "Prompts":
+    def build(cls, template: str, names: Sequence[str], backbone: "Backbone") -> "Prompts":
         """Tokenise a template filled with class names, in full.
 
         Args:
             template: prompt template.
             names: class names.
-            token_ids: ids of a text, with the start token, if there is one, and the end token.
-            start: number of start tokens.
-            pad: id that fills rows on the right.
+            backbone: whose tokens they are.
 
         Raises:
             LabelError: the template has no `{}` for a name.
         """
         texts = tuple(fill_template(template, name) for name in names)
-        rows = [token_ids(text) for text in texts]
+        prompts = cls._tokenize(texts, backbone)
+        rows = [row[:length] for row, length in zip(prompts.ids.tolist(), prompts.lengths, strict=True)]
         words = as_template(template).partition("{}")[0]
-        length, fused = _find_context(words, texts, rows, start, token_ids)
-        return cls._pad(texts, rows, start, pad, length=0 if fused is not None else length - start, fused=fused)
+        length, fused = _find_context(words, texts, rows, backbone)
+        return replace(prompts, length=0 if fused is not None else length - backbone.start, fused=fused)
 
     @classmethod
-    def describe(
-        cls, prompts: Sequence[Sequence[str]], token_ids: Callable[[str], list[int]], start: int, pad: int = 0
-    ) -> "Prompts":
-        """Tokenise several prompts for each class, in full; they have no context in common.
-
-        Args:
-            prompts: of each class, at least one.
-            token_ids: ids of a text, with the start token, if there is one, and the end token.
-            start: number of start tokens.
-            pad: id that fills rows on the right.
-        """
-        texts = tuple(text for own in prompts for text in own)
-        return cls._pad(texts, [token_ids(text) for text in texts], start, pad, counts=tuple(map(len, prompts)))
+    def describe(cls, prompts: Sequence[Sequence[str]], backbone: "Backbone") -> "Prompts":
+        """Tokenise several prompts for each class, at least one, in full; they have no context in common."""
+        tokenised = cls._tokenize(tuple(text for own in prompts for text in own), backbone)
+        return replace(tokenised, counts=tuple(map(len, prompts)))
 
     @classmethod
-    def _pad(
-        cls, texts: tuple[str, ...], rows: Sequence[list[int]], start: int, pad: int, length: int = 0, **facts: Any
-    ) -> "Prompts":
+    def _tokenize(cls, texts: tuple[str, ...], backbone: "Backbone") -> "Prompts":
+        rows = [backbone._token_ids(text) for text in texts]
         longest = max(map(len, rows))
-        ids = torch.tensor([row + [pad] * (longest - len(row)) for row in rows])
+        ids = torch.tensor([row + [backbone.pad] * (longest - len(row)) for row in rows])
         mask = torch.arange(longest) < torch.tensor([[len(row)] for row in rows])
-        return cls(texts, ids, mask, start, length, **facts)
+        return cls(texts, ids, mask, backbone.start, 0)
 
     def to(self, device: torch.device) -> "Prompts":
         """Return the prompts on a device."""
@@ -220,7 +200,7 @@ _UNSPACED = (*"CJK |IDEOGRAPHIC |HIRAGANA |KATAKANA|HALFWIDTH KATAKANA|THAI |LAO
 
 
 def _find_context(
-    words: str, texts: Sequence[str], rows: Sequence[list[int]], start: int, token_ids: Callable[[str], list[int]]
+    words: str, texts: Sequence[str], rows: Sequence[list[int]], backbone: "Backbone"
 ) -> tuple[int, str | None]:
     """Return how many first tokens are those before the class name, and the first prompt that has none of its own.
 
@@ -233,9 +213,9 @@ def _find_context(
         words: of the template, before the name.
         texts: the prompts.
         rows: their tokens.
-        start: number of start tokens.
-        token_ids: ids of a text, with start and end tokens.
+        backbone: whose tokens they are.
     """
+    start, token_ids = backbone.start, backbone._token_ids
     alone = tuple(token_ids(words.rstrip())[:-1])  # Gemma's tokenizer has a token for a blank at the end
     apart = not words or words[-1].isspace()
 

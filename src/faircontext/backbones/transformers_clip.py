@@ -6,27 +6,22 @@ SigLIP 2); and an encoder as BERT or RoBERTa with the feature at the first token
 untouched context its features are those of the model's own `get_text_features`.
 """
 
-import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor
 
 from faircontext.backbones.base import ADAPTABLE_BLOCKS
-from faircontext.backbones.loaded import Loaded, LoadedBackbone
-from faircontext.backbones.split import SplitTower
+from faircontext.backbones.loaded import Blocks, Loaded, LoadedBackbone, TextTower, run_block
 from faircontext.cache import hash_of
 from faircontext.errors import ArgumentError, silence
 from faircontext.files import digest
 
-if TYPE_CHECKING:
-    from faircontext.backbones.base import Backbone
-
-__all__ = ["KINDS", "ImageTower", "Kind", "SplitImageTower", "TextTower", "TransformersClip"]
+__all__ = ["KINDS", "ImageTower", "Kind", "TransformersClip", "TransformersText"]
 
 Pool = Literal["end", "last", "first"]
 """Where the feature of a prompt is taken: at the end token, the last position or the first token."""
@@ -69,22 +64,21 @@ KINDS = {
 """By `model_type` of `config.json`."""
 
 
-class TextTower(torch.nn.Module):
-    """The text tower of a model of transformers, from token embeddings.
+class TransformersText(TextTower):
+    """The text tower of a model of transformers.
 
     Args:
-        model: the model; its layers are shared, not copied.
-        pool: where the feature is taken.
-        length: longest prompt; with `"last"` every prompt is padded to it.
+        model: the model.
+        pool: where the feature is taken; with `"last"` every prompt is padded to full length.
+        length: longest prompt.
         pad: token id of the padding.
         left: whether padding comes before the prompt.
     """
 
     def __init__(self, model: Any, pool: Pool, length: int, pad: int, left: bool = False) -> None:
-        super().__init__()
-        self.text = model.text_model
+        super().__init__(length, pad, pool, pool == "last")
+        self.text, self.left = model.text_model, left
         self.projection = None if pool == "last" else model.text_projection
-        self.pool, self.context_length, self.pad, self.left = pool, length, pad, left
 
     @property
     def embedding(self) -> Any:
@@ -92,46 +86,26 @@ class TextTower(torch.nn.Module):
         embeddings = getattr(self.text, "roberta", self.text).embeddings  # AltCLIP's encoder is one level below
         return embeddings.word_embeddings if self.pool == "first" else embeddings.token_embedding
 
-    def forward(
-        self,
-        embeddings: Float[Tensor, "prompts tokens width"],
-        mask: Bool[Tensor, "prompts tokens"],
-        shared: int = 0,  # noqa: ARG002 (the library's layers run all tokens of each prompt)
-    ) -> Float[Tensor, "prompts dim"]:
-        """Encode prompts given by their token embeddings; the mask is True for tokens."""
+    def _run(self, embeddings: Tensor, mask: Tensor, shared: int) -> Tensor:  # noqa: ARG002 (all tokens are run)
+        hidden: Tensor
         if self.pool == "first":
-            encoded = self.text(inputs_embeds=embeddings, attention_mask=mask.long()).last_hidden_state[:, 0]
-        elif self.pool == "last":
-            encoded = self.text.head(self._run(self._fill(embeddings, mask), None)[:, -1])
-        else:
-            hidden = self._run(embeddings, self._causal(embeddings))
-            encoded = hidden[torch.arange(len(hidden), device=hidden.device), mask.sum(1) - 1]
-        features: Tensor = encoded if self.projection is None else self.projection(encoded)
+            hidden = self.text(inputs_embeds=embeddings, attention_mask=mask.long()).last_hidden_state
+            return hidden
+        length, causal = embeddings.shape[1], None
+        if self.left:
+            order = (torch.arange(length, device=mask.device) + mask.sum(1, keepdim=True)) % length
+            embeddings = embeddings.gather(1, order[..., None].expand_as(embeddings))
+        if self.pool == "end":  # padding comes after the feature and changes nothing
+            hidden = torch.full((length, length), -torch.inf, dtype=embeddings.dtype, device=embeddings.device)
+            causal = hidden.triu(1)[None, None]
+        embedded = self.text.embeddings(inputs_embeds=embeddings)  # with positions
+        encoded = self.text.encoder(inputs_embeds=embedded, attention_mask=causal).last_hidden_state
+        hidden = self.text.final_layer_norm(encoded)
+        return hidden
+
+    def _project(self, pooled: Tensor) -> Tensor:
+        features: Tensor = self.text.head(pooled) if self.projection is None else self.projection(pooled)
         return features
-
-    def _run(self, embeddings: Tensor, attention_mask: Tensor | None) -> Tensor:
-        hidden = self.text.embeddings(inputs_embeds=embeddings)  # with positions
-        encoded = self.text.encoder(inputs_embeds=hidden, attention_mask=attention_mask).last_hidden_state
-        normed: Tensor = self.text.final_layer_norm(encoded)
-        return normed
-
-    def _causal(self, embeddings: Tensor) -> Tensor:
-        """Return the additive mask of causal attention; padding comes after the feature and changes nothing."""
-        length = embeddings.shape[1]
-        hidden = torch.full((length, length), -torch.inf, dtype=embeddings.dtype, device=embeddings.device)
-        return hidden.triu(1)[None, None]
-
-    def _fill(self, embeddings: Tensor, mask: Tensor) -> Tensor:
-        """Return prompts at full length, with the embedding of the padding, which counts, where no token is."""
-        rest = self.context_length - embeddings.shape[1]
-        padding = self.embedding.weight[self.pad].to(embeddings.dtype)
-        filled = torch.where(mask[..., None], embeddings, padding)
-        filled = torch.cat([filled, padding.expand(len(filled), rest, -1)], 1)
-        if not self.left:
-            return filled
-        shift = self.context_length - mask.sum(1, keepdim=True)
-        order = (torch.arange(self.context_length, device=mask.device) - shift) % self.context_length
-        return filled.gather(1, order[..., None].expand_as(filled))
 
 
 class ImageTower(torch.nn.Module):
@@ -150,9 +124,7 @@ class ImageTower(torch.nn.Module):
         self.vision = model.vision_model
         self.projection = getattr(model, "visual_projection", None)
         if self.projection is None and not hasattr(self.vision, "head"):
-            raise ArgumentError(
-                f"{name}: its image tower has no head (vision_use_head), and so no feature of a picture"
-            )
+            raise ArgumentError(f"{name}: its image tower has no head (vision_use_head), so no feature of a picture")
         linear = isinstance(self.vision.embeddings.patch_embedding, torch.nn.Linear)  # SigLIP 2 takes patches
         self.patch = int(self.vision.embeddings.patch_size) if linear else 0
 
@@ -183,44 +155,12 @@ class ImageTower(torch.nn.Module):
         """Return the features of normalised pixels, not of unit length."""
         hidden = self.embed(pixels)
         for layer in self.layers:
-            hidden = _output(layer(hidden, **_masks(layer)))
+            hidden = run_block(layer, hidden)
         return self.pool(hidden)
 
 
-def _masks(layer: torch.nn.Module) -> dict[str, None]:
-    """Return the masks that a block must be given, none of which hides anything; versions of the library differ."""
-    names = inspect.signature(layer.forward).parameters
-    return {name: None for name in ("attention_mask", "causal_attention_mask") if name in names}
-
-
-def _output(given: Any) -> Tensor:
-    hidden: Tensor = given[0] if isinstance(given, tuple) else given
-    return hidden
-
-
-class SplitImageTower(SplitTower):
-    """An image tower of a model of transformers, cut below its last attention blocks."""
-
-    projections = ("self_attn.q_proj.weight", "self_attn.k_proj.weight", "self_attn.v_proj.weight")
-
-    def __init__(self, backbone: "Backbone", blocks: int) -> None:
-        super().__init__(backbone, blocks)
-        self.width = int(self._lower.layers[-1].self_attn.q_proj.in_features)
-
-    @staticmethod
-    def _layers(tower: Any) -> Any:
-        return tower.layers
-
-    def _embed(self, pixels: Tensor) -> Tensor:
-        return self._lower.embed(pixels)  # type: ignore[no-any-return]
-
-    @staticmethod
-    def _masks(layer: Any) -> dict[str, Any]:
-        return _masks(layer)
-
-    def _pool(self, hidden: Tensor) -> Tensor:
-        return self._upper.pool(hidden)  # type: ignore[no-any-return]
-
+_QKV = tuple(f"self_attn.{part}_proj.weight" for part in "qkv")
+_VIT = Blocks(lambda tower: tower.layers, ImageTower.embed, ImageTower.pool, _QKV)
 
 _ACTIVATIONS = {"quick_gelu": "QuickGELU", "gelu": "GELU"}
 
@@ -238,7 +178,7 @@ class TransformersClip(LoadedBackbone):
         ArgumentError: the weights or the tokenizer cannot be used.
     """
 
-    split = SplitImageTower
+    blocks = _VIT
     image_parts = ("vision_model.", "visual_projection.")
 
     def __init__(self, name: str, loaded: Loaded, kind: Kind, **options: Any) -> None:
@@ -247,7 +187,7 @@ class TransformersClip(LoadedBackbone):
         self._read_tokenizer()
         before = int(config.text_config.pad_token_id) + 1 if hasattr(model.text_model, "roberta") else 0
         length = min(int(config.text_config.max_position_embeddings) - before, tokenizer.model_max_length)
-        text_tower = TextTower(model, kind.pool, length, self.pad, tokenizer.padding_side == "left")
+        text_tower = TransformersText(model, kind.pool, length, self.pad, tokenizer.padding_side == "left")
         self._take(model, text_tower, ImageTower(model, name))
         parts = {config.text_config.hidden_act, config.vision_config.hidden_act}
         self.facts = {"activation": " and ".join(sorted(_ACTIVATIONS.get(part, part) for part in parts))}
@@ -264,10 +204,8 @@ class TransformersClip(LoadedBackbone):
         self._adds_end = bool(empty) and empty[-1] in ends
         self.start = len(empty) - self._adds_end
         if self.start > 1 or not (self._adds_end or last):
-            raise ArgumentError(
-                f"{self.name}: its tokenizer makes of an empty text the tokens {empty}, and not a start token, if any, "
-                "and an end token"
-            )
+            wanted = "not a start token, if any, and an end token"
+            raise ArgumentError(f"{self.name}: its tokenizer makes of an empty text the tokens {empty}, and {wanted}")
 
     def _tokens(self, text: str) -> list[int]:
         with silence():  # of prompts that are too long, which are refused with all that is wrong

@@ -7,8 +7,8 @@ where the library would draw new numbers in its place.
 
 import math
 import re
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
+from contextlib import ExitStack
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -19,7 +19,7 @@ from torch import Tensor
 
 from faircontext.backbones.loaded import CHANNELS, Loaded, finish
 from faircontext.backbones.transformers_clip import KINDS, Kind, TransformersClip
-from faircontext.backbones.weights import check_fit, check_floats, read_weights, size_of_positions
+from faircontext.backbones.weights import check_fit, check_floats, other_positions, read_weights
 from faircontext.errors import ArgumentError, in_one_line, silence
 from faircontext.files import Rules, check_values, find_file, read_json
 
@@ -29,6 +29,7 @@ _WEIGHTS = ("model.safetensors", "model.safetensors.index.json", "pytorch_model.
 _TOKENIZERS = ("tokenizer.json", "vocab.json", "vocab.txt", "spiece.model", "sentencepiece.bpe.model")
 _FILTERS = {0: "nearest", 2: "bilinear", 3: "bicubic"}
 """Pillow's numbers of filters."""
+_FILTER_WORDS = f"{', '.join(map(str, _FILTERS))} ({', '.join(_FILTERS.values())})"
 
 _OPENAI = re.compile(r"openai|clip-vit-(?:base|large)-patch\d+", re.IGNORECASE)
 """In the names of OpenAI's own checkpoints, which were trained with QuickGELU."""
@@ -39,9 +40,13 @@ def _is_whole(value: Any) -> bool:
 
 
 def _is_size(value: Any) -> bool:
-    return _is_whole(value) or (
-        isinstance(value, dict) and all(side is None or _is_whole(side) for side in value.values())
+    return (
+        all(side is None or _is_whole(side) for side in value.values()) if isinstance(value, dict) else _is_whole(value)
     )
+
+
+def _is_scale(value: Any) -> bool:
+    return type(value) is float and math.isclose(value, 1 / 255, rel_tol=1e-3)
 
 
 _CONFIG: Rules = {
@@ -56,14 +61,8 @@ _PREPARED: Rules = {
     "image_mean": CHANNELS["mean"],
     "image_std": CHANNELS["std"],
     "do_rescale": (lambda value: value is True, "true: pixels are from 0 to 1 here before the mean is taken off"),
-    "rescale_factor": (
-        lambda value: type(value) is float and math.isclose(value, 1 / 255, rel_tol=1e-3),
-        "1/255: write another scale into image_mean and image_std",
-    ),
-    "resample": (
-        lambda value: type(value) is int and value in _FILTERS,
-        f"one of {', '.join(map(str, _FILTERS))} ({', '.join(_FILTERS.values())})",
-    ),
+    "rescale_factor": (_is_scale, "1/255: write another scale into image_mean and image_std"),
+    "resample": (lambda value: value in [*_FILTERS] and type(value) is int, f"one of {_FILTER_WORDS}"),
     "image_processor": (lambda value: isinstance(value, dict), "an object of JSON"),
     "size": (_is_size, 'a count of pixels, or {"shortest_edge": PIXELS}, or {"height": PIXELS, "width": PIXELS}'),
     "crop_size": (_is_size, 'a count of pixels, or {"height": PIXELS, "width": PIXELS}'),
@@ -97,9 +96,18 @@ def load_transformers(
     folder = Path(given).expanduser()
     config = _read_config(folder)
     kind = KINDS[config["model_type"]]
-    tensors, lines = _read_tensors(folder, pretrained, weights_key)
-    with in_one_line(f"{folder}: transformers cannot make a model of it"), silence(), _without_progress():
-        model = _make(folder, pretrained, kind, config, tensors)
+    file = None if pretrained is None else Path(pretrained).expanduser()
+    if file is not None and not file.is_file():
+        raise ArgumentError(f"pretrained={pretrained!r} is no file; give one, or leave it out for {folder}'s own")
+    tensors: dict[str, Tensor] = {}
+    lines: list[str] = []
+    for part in _weight_files(folder) if file is None else [file]:
+        with in_one_line(f"{part}: cannot be read"):
+            read, said = read_weights(part, weights_key)
+        tensors |= read
+        lines += [f"{part}: {line}" for line in said]
+    with in_one_line(f"{folder}: transformers cannot make a model of it"), silence():
+        model = _make(file or folder, kind, config, tensors)
     tensors.clear()  # as large as the model
     tokenizer = _read_tokenizer(folder)
     lines += _doubt_activation(folder, model.config)
@@ -116,45 +124,31 @@ def _read_config(folder: Path) -> dict[str, Any]:
     return check_values(path, read_json(path), _CONFIG, ["model_type"])
 
 
-def _read_tensors(folder: Path, pretrained: str | None, key: str | None) -> tuple[dict[str, Tensor], list[str]]:
-    """Return the tensors of a folder, or of a file in their place, and what was chosen."""
-    file = None if pretrained is None else Path(pretrained).expanduser()
-    if file is not None and not file.is_file():
-        raise ArgumentError(f"pretrained={pretrained!r} is no file; give one, or leave it out for {folder}'s own")
-    tensors: dict[str, Tensor] = {}
-    lines: list[str] = []
-    for part in _weight_files(folder) if file is None else [file]:
-        with in_one_line(f"{part}: cannot be read"):
-            read, said = read_weights(part, key)
-        tensors |= read
-        lines += [f"{part}: {line}" for line in said]
-    return tensors, lines
-
-
 def _weight_files(folder: Path) -> list[Path]:
     first = find_file(folder, "weights", *_WEIGHTS)
     if first.suffix != ".json":
         return [first]
     parts = (lambda value: isinstance(value, dict) and bool(value)), "the file of each tensor"
     names = check_values(first, read_json(first), {"weight_map": parts}, ["weight_map"])["weight_map"].values()
-    return [
-        find_file(folder, f"part of the weights that {first.name} names", str(name)) for name in dict.fromkeys(names)
-    ]
+    what = f"part of the weights that {first.name} names"
+    return [find_file(folder, what, str(name)) for name in dict.fromkeys(names)]
 
 
-def _make(
-    folder: Path, pretrained: str | None, kind: Kind, config: Mapping[str, Any], tensors: Mapping[str, Tensor]
-) -> Any:
-    """Return the library's model with some tensors, in float32."""
+def _make(source: Path, kind: Kind, config: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Any:
+    """Return the library's model with the tensors of a file or folder, in float32."""
     import transformers
+    from transformers.utils import logging
 
     create = getattr(transformers, kind.model)
     known = create.config_class.from_dict({key: config[key] for key in config if key not in ("dtype", "torch_dtype")})
-    source = folder if pretrained is None else Path(pretrained)
     numbers = {key: tensor for key, tensor in tensors.items() if "position_ids" not in key}  # older versions'
     check_floats(source, numbers, numbers)
     floats = {key: tensor.float() for key, tensor in numbers.items()}
-    with torch.random.fork_rng(devices=[]):  # what is missing is drawn, and then refused
+    with ExitStack() as stack:
+        if logging.is_progress_bar_enabled():
+            logging.disable_progress_bar()
+            stack.callback(logging.enable_progress_bar)
+        stack.enter_context(torch.random.fork_rng(devices=[]))  # what is missing is drawn, and then refused
         model, found = create.from_pretrained(
             None, config=known, state_dict=floats, output_loading_info=True, ignore_mismatched_sizes=True
         )
@@ -164,36 +158,16 @@ def _make(
 
 def _check_fit(source: Path, kind: Kind, config: Any, found: Mapping[str, Any]) -> None:
     """Say in one line what of the tensors does not fit the model."""
-    shapes, patch = sorted(found["mismatched_keys"]), config.vision_config.patch_size
-    extra = int(config.model_type not in ("siglip", "siglip2"))  # a class token
-    sizes = [
-        [size_of_positions(shape[0], patch if "vision" in key else None, extra) for shape in both]
-        for key, *both in shapes
-        if "position_embedding" in key
-    ]
-    if sizes:
-        theirs, ours = map(" and ".join, zip(*sizes, strict=True))
-        raise ArgumentError(
-            f"{source}: has positions of {theirs}, and config.json says {ours}; correct image_size and "
-            "max_position_embeddings there, or take weights of that size: they are not resized here"
+    shapes = sorted(found["mismatched_keys"])
+    class_token = int(config.model_type not in ("siglip", "siglip2"))
+    if sizes := other_positions(shapes, config.vision_config.patch_size, class_token):
+        cure = (
+            "correct image_size and max_position_embeddings there, or take weights of that size: none is resized here"
         )
+        raise ArgumentError(f"{source}: has positions of {sizes[0]}, and config.json says {sizes[1]}; {cure}")
     unknown = sorted(key for key in found["unexpected_keys"] if not key.startswith("text_model.pooler."))  # BERT's
     problem, cure = f"{source}: cannot be read as weights of {kind.model}", "take config.json and weights of one model"
     check_fit(problem, shapes, sorted(found["missing_keys"]), unknown, cure)
-
-
-@contextmanager
-def _without_progress() -> Iterator[None]:
-    """Keep transformers from drawing bars."""
-    from transformers.utils import logging
-
-    shown = logging.is_progress_bar_enabled()
-    logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        if shown:
-            logging.enable_progress_bar()
 
 
 def _read_tokenizer(folder: Path) -> Any:
@@ -215,10 +189,10 @@ def _doubt_activation(folder: Path, config: Any) -> list[str]:
     wrong = [part for part, activation in used.items() if activation == "gelu"]
     if config.model_type != "clip" or not wrong or not _OPENAI.search(names):
         return []
-    return [
-        f"{folder}: GELU is used, as config.json says, but the name suggests OpenAI's weights, which were trained with "
-        f'QuickGELU; if so, write "hidden_act": "quick_gelu" into its {" and ".join(wrong)}'
-    ]
+    doubt = (
+        "GELU is used, as config.json says, but the name suggests OpenAI's weights, which were trained with QuickGELU"
+    )
+    return [f'{folder}: {doubt}; if so, write "hidden_act": "quick_gelu" into its {" and ".join(wrong)}']
 
 
 def read_preprocessing(folder: Path, kind: Kind, config: Any) -> tuple[dict[str, Any], list[str]]:
@@ -228,46 +202,36 @@ def read_preprocessing(folder: Path, kind: Kind, config: Any) -> tuple[dict[str,
     said = {} if path is None else check_values(path, read_json(path), _PREPARED)
     if inner := said.get("image_processor"):
         said = check_values(path, inner, _PREPARED)
-    lines = []
+    lines, any_ratio = [], kind.model == "Siglip2Model"  # of sides; a square has all of the patches
     if path is None:
         lines.append(f"{folder}: no preprocessor_config.json in it; the usual preparation of {kind.model} is taken")
     mean, std = (said.get(key) or usual for key, usual in zip(("image_mean", "image_std"), kind.pixels, strict=True))
     if said.get("do_normalize") is False:
         mean, std = (0.0, 0.0, 0.0), (1.0, 1.0, 1.0)
-    filter_ = _FILTERS[said.get("resample", 2 if kind.model == "Siglip2Model" else 3)]
-    size, mode = _size(said, kind, config)
-    whole = {"size": size, "mean": mean, "std": std, "interpolation": filter_, "resize_mode": mode}
-    lines += _check_size(path or folder, said, size, config)
-    return whole, lines
+    if any_ratio:
+        size = math.isqrt(int(said.get("max_num_patches", 256))) * int(config.vision_config.patch_size)
+    else:
+        size = int(config.vision_config.image_size)
+        lines += _check_size(path or folder, said, size) if said else []
+    both = isinstance(said.get("size"), dict) and "height" in said["size"] if said else kind.model == "SiglipModel"
+    whole = {"mean": mean, "std": std, "interpolation": _FILTERS[said.get("resample", 2 if any_ratio else 3)]}
+    return {**whole, "size": size, "resize_mode": "squash" if both and not any_ratio else "shortest"}, lines
 
 
-def _size(said: Mapping[str, Any], kind: Kind, config: Any) -> tuple[int, str]:
-    """Return the side of the square that is read, and how a picture is made square."""
-    if kind.model == "Siglip2Model":  # reads any ratio of sides; a square has all of the patches
-        return math.isqrt(int(said.get("max_num_patches", 256))) * int(config.vision_config.patch_size), "shortest"
-    sides = said.get("size")
-    both = isinstance(sides, dict) and "height" in sides if said else kind.model == "SiglipModel"
-    return int(config.vision_config.image_size), "squash" if both else "shortest"
-
-
-def _check_size(path: Path, said: Mapping[str, Any], size: int, config: Any) -> list[str]:
+def _check_size(path: Path, said: Mapping[str, Any], size: int) -> list[str]:
     """Refuse a preparation for another model's pictures; warn of a margin that is not cut off here."""
-    if not said or config.model_type == "siglip2":
-        return []
     sides = _sides(said.get("size", size), "shortest_edge")
     crop = _sides(said.get("crop_size", size), "height", "width") if said.get("do_center_crop") else {}
-    final = crop or {key: side for key, side in sides.items() if key in ("height", "width")} or sides
+    final = crop or {name: sides[name] for name in ("height", "width") if name in sides} or sides
     if any(int(side) != size for side in final.values()):
-        raise ArgumentError(
-            f"{path}: prepares pictures of {' x '.join(map(str, final.values()))} pixels, and the model reads {size} x "
-            f"{size}; take the file that belongs to the model"
-        )
+        problem = f"prepares pictures of {' x '.join(map(str, final.values()))} pixels"
+        cure = "take the file that belongs to the model"
+        raise ArgumentError(f"{path}: {problem}, and the model reads {size} x {size}; {cure}")
     resized = [int(side) for side in sides.values() if int(side) != size]
     return [f"{path}: resizes to {side} before cutting {size} out; here the whole side is kept" for side in resized[:1]]
 
 
 def _sides(said: Any, *names: str) -> dict[str, Any]:
     """Return the sides that a size is of, by name; a number is all of some names."""
-    return {
-        name: side for name, side in (said if isinstance(said, dict) else dict.fromkeys(names, said)).items() if side
-    }
+    sides = said if isinstance(said, dict) else dict.fromkeys(names, said)
+    return {name: side for name, side in sides.items() if side}

@@ -104,10 +104,8 @@ def weights_in(
     names = [name for name in weights if name.startswith(root) and not name.startswith(inside)]
     own = {name.removeprefix(root): weights[name] for name in names}
     if any(_ADAPTER.search(name) for name in own):
-        raise ArgumentError(
-            f"{path}: holds LoRA, which is changes to the weights of a model and not the weights; give peft's folder "
-            "of it as adapter= (--adapter) beside the model's own weights"
-        )
+        cure = "give peft's folder of it as adapter= (--adapter) beside the model's own weights"
+        raise ArgumentError(f"{path}: holds LoRA, changes to the weights of a model and not the weights; {cure}")
     return own, lines
 
 
@@ -187,7 +185,7 @@ def _as_option(key: str) -> str:
 
 
 def _keep_tensors(path: Path, archive: bool = False) -> str:
-    """Return a command that writes the tensors of a file, which its user trusts, into one that is read here."""
+    """Return advice: a command that writes the tensors of a file into one that is read here."""
     source, target = json.dumps(str(path)), json.dumps(f"{path.stem}-weights.pt")
     keep = (
         "keep = lambda x: x.state_dict() if isinstance(x, torch.nn.Module) else x if torch.is_tensor(x) else "
@@ -195,7 +193,8 @@ def _keep_tensors(path: Path, archive: bool = False) -> str:
     )
     plain = f'{keep}torch.save(keep(torch.load({source}, "cpu", weights_only=False)), {target})'
     script = f'torch.save(torch.jit.load({source}, "cpu").float().state_dict(), {target})'
-    return f"python -c {shlex.quote('import torch; ' + (script if archive else plain))}"
+    command = f"python -c {shlex.quote('import torch; ' + (script if archive else plain))}"
+    return f"if you trust it, keep its tensors with: {command}"
 
 
 def read_content(path: Path) -> Any:
@@ -218,15 +217,12 @@ def read_content(path: Path) -> Any:
     except (MemoryError, ArgumentError):
         raise
     except pickle.UnpicklingError:
-        raise ArgumentError(
-            f"{path}: not a file of tensors alone, and anything else is not read because it could run code; if you "
-            f"trust it, keep its tensors with: {_keep_tensors(path)}"
-        ) from None
+        problem = "not a file of tensors alone, and anything else is not read because it could run code"
+        raise ArgumentError(f"{path}: {problem}; {_keep_tensors(path)}") from None
     except Exception as error:  # broken files raise anything
         said = " ".join(str(error).split()) or type(error).__name__
-        raise ArgumentError(
-            f"{path}: damaged or cut short, as by an interrupted download; fetch it again ({said[:120]})"
-        ) from None
+        problem = "damaged or cut short, as by an interrupted download"
+        raise ArgumentError(f"{path}: {problem}; fetch it again ({said[:120]})") from None
 
 
 def _refuse_archive(path: Path) -> None:
@@ -235,10 +231,8 @@ def _refuse_archive(path: Path) -> None:
         raise EOFError("its end is missing")
     with zipfile.ZipFile(path) as archive:
         if any("/code/" in name for name in archive.namelist()):
-            raise ArgumentError(
-                f"{path}: a TorchScript archive, which is not read because that runs its code; if you trust it, keep "
-                f"its tensors with: {_keep_tensors(path, archive=True)}"
-            )
+            problem = "a TorchScript archive, which is not read because that runs its code"
+            raise ArgumentError(f"{path}: {problem}; {_keep_tensors(path, archive=True)}")
 
 
 def check_floats(source: object, tensors: Mapping[str, Tensor], names: Iterable[str]) -> None:
@@ -248,24 +242,31 @@ def check_floats(source: object, tensors: Mapping[str, Tensor], names: Iterable[
     """
     if kinds := [name for name in names if name in tensors and not tensors[name].is_floating_point()]:
         kind = str(tensors[kinds[0]].dtype).removeprefix("torch.")
-        raise ArgumentError(
-            f"{source}: {len(kinds)} tensors are no floating-point numbers (first {kinds[0]}: {kind}), as in a "
-            "quantised model; take the weights from before"
-        )
+        problem = f"{len(kinds)} tensors are no floating-point numbers (first {kinds[0]}: {kind})"
+        raise ArgumentError(f"{source}: {problem}, as in a quantised model; take the weights from before")
 
 
-def size_of_positions(count: int, patch: int | None, extra: int) -> str:
-    """Return in words what so many positions are of.
+def other_positions(
+    shapes: Iterable[tuple[str, Sequence[int], Sequence[int]]], patch: int, extra: int
+) -> tuple[str, str] | None:
+    """Return in words what the positions of a file are of, and those of a model, where they are not as many.
 
     Args:
-        count: how many.
-        patch: side of a patch of a square picture, in pixels; None where they are of tokens of text.
-        extra: how many of them are of no patch.
+        shapes: of each tensor of another shape, its name, its shape, and that of the model's.
+        patch: side of a patch of a picture, in pixels.
+        extra: how many positions of a picture are of no patch.
     """
-    if patch is None:
-        return f"{count} tokens"
-    side = math.isqrt(max(count - extra, 0))
-    return f"{side * patch} pixels" if side * side == count - extra else f"{count} positions"
+
+    def size(name: str, count: int) -> str:
+        if not name.startswith("vis"):
+            return f"{count} tokens"
+        side = math.isqrt(max(count - extra, 0))
+        return f"{side * patch} pixels" if side * side == count - extra else f"{count} positions"
+
+    counts = [(name, theirs[0], ours[0]) for name, theirs, ours in shapes if "position" in name]
+    sizes = [(size(name, theirs), size(name, ours)) for name, theirs, ours in counts if theirs != ours]
+    theirs, ours = map(" and ".join, zip(*sizes, strict=True)) if sizes else ("", "")
+    return (theirs, ours) if sizes else None
 
 
 def check_fit(
@@ -284,11 +285,8 @@ def check_fit(
         unknown: names of tensors that the model lacks.
         cure: how the message ends.
     """
-    sizes = [
-        f"{name}: {' x '.join(map(str, own))} and not {' x '.join(map(str, taken))}"
-        for name, own, taken in shapes
-        if own != taken
-    ]
+    others = [(name, *(" x ".join(map(str, shape)) for shape in both)) for name, *both in shapes if both[0] != both[1]]
+    sizes = [f"{name}: {own} and not {taken}" for name, own, taken in others]
     problems = {"of another shape": sizes, "missing": missing, "unknown": unknown}
     if listed := ", ".join(f"{what}: {len(names)} (first {names[0]})" for what, names in problems.items() if names):
         raise ArgumentError(f"{problem}: tensors {listed}; {cure}")
@@ -301,10 +299,7 @@ def check_weights(name: str, weights: Mapping[str, Tensor]) -> None:
         if not tensor.is_floating_point() or bool(tensor.sum().isfinite()):
             continue
         if count := int((~tensor.isfinite()).sum()):
-            raise ArgumentError(
-                f"{name}: the weights cannot be used: {count:,} of the {tensor.numel():,} values of {tensor_name} are "
-                "NaN or infinite; take another checkpoint"
-            )
+            raise unusable(name, f"{count:,} of the {tensor.numel():,} values of {tensor_name} are NaN or infinite")
 
 
 def check_vocabulary(name: str, tokenizer: Any, rows: int) -> None:
@@ -320,11 +315,9 @@ def check_vocabulary(name: str, tokenizer: Any, rows: int) -> None:
     count = len(tokenizer) if hasattr(tokenizer, "__len__") else int(tokenizer.vocab_size)
     known = int(count * _share_of_merges(getattr(tokenizer, "backend_tokenizer", None)))
     if known < MINIMUM_VOCABULARY * rows:
-        raise ArgumentError(
-            f"{name}: its tokenizer makes about {known:,} of the {rows:,} tokens that the weights have embeddings of; "
-            "copy the tokenizer's files again (tokenizer.json, vocab.json, merges.txt, vocab.txt), one of which is "
-            "empty, cut short, or of another model"
-        )
+        problem = f"its tokenizer makes about {known:,} of the {rows:,} tokens that the weights have embeddings of"
+        cure = "copy its files again (tokenizer.json, vocab.json, merges.txt, vocab.txt): one is cut short or another's"
+        raise ArgumentError(f"{name}: {problem}; {cure}")
 
 
 def _share_of_merges(tokenizer: Any) -> float:
@@ -349,6 +342,9 @@ def refuse_features(name: str, what: str, weights: Mapping[str, Tensor], problem
     """Return the error for a model whose features of something are useless, naming a weight that is all zero."""
     zero = next((key for key, tensor in weights.items() if tensor.ndim > 1 and not torch.any(tensor)), None)
     blame = f" (all values of {zero} are zero)" if zero else ""
-    return ArgumentError(
-        f"{name}: the weights cannot be used: the features of {what} are {problem}{blame}; take another checkpoint"
-    )
+    return unusable(name, f"the features of {what} are {problem}{blame}")
+
+
+def unusable(name: str, problem: str) -> ArgumentError:
+    """Return the error for weights that no model can answer with."""
+    return ArgumentError(f"{name}: the weights cannot be used: {problem}; take another checkpoint")

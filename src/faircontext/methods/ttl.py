@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from faircontext.backbones.base import ADAPTABLE_BLOCKS, ROW_MULTIPLE
+from faircontext.backbones.base import ADAPTABLE_BLOCKS, ROW_MULTIPLE, require
 from faircontext.episode import Episode
 from faircontext.explore import entropy
 from faircontext.labels import LabelSpace
@@ -60,14 +60,14 @@ class TTL(Tuning):
 
     def check_labels(self, labels: LabelSpace) -> None:
         """Cut the tower, so that a wrong number of blocks is found before any image is read."""
-        labels.backbone.split_tower(self.blocks)
+        require(labels.backbone, ADAPTABLE_BLOCKS).split_tower(self.blocks)
 
     @torch.inference_mode(False)  # tuning differentiates, also where the caller has switched that off
     def __call__(self, episode: Episode) -> Prediction:
         """Answer one image from the plain view through the adapted blocks."""
         backbone = episode.backbone
         self.check(backbone)
-        tower = backbone.split_tower(self.blocks)
+        tower = require(backbone, ADAPTABLE_BLOCKS).split_tower(self.blocks)
         views = episode.views.to(backbone.device)
         tokens = torch.cat([tower.below(rows / 255.0) for rows in views.split(backbone.batch_size)])
         a, b = self._initial(tower.blocks, tower.width, episode.seed, backbone.device)
@@ -91,7 +91,10 @@ class TTL(Tuning):
 
     def _differentiate(self, episode: Episode, tokens: Tensor, a: Tensor, b: Tensor) -> tuple[Tensor, list[Tensor]]:
         """Return the loss and its gradients by `A` and `B`, summed over some views at a time."""
-        tower, text = episode.backbone.split_tower(self.blocks), episode.labels.zero_shot_text
+        tower, text = (
+            require(episode.backbone, ADAPTABLE_BLOCKS).split_tower(self.blocks),
+            episode.labels.zero_shot_text,
+        )
         gradients, total = [torch.zeros_like(a), torch.zeros_like(b)], a.new_zeros((), dtype=torch.float64)
         for rows in tokens.split(ROW_MULTIPLE):
             features = tower.above(rows, low_rank_update(a, b, self.alpha / self.rank))

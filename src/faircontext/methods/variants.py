@@ -10,6 +10,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from faircontext.backbones import Backbone
+from faircontext.backbones.base import DROPPABLE_PATCHES, require
 from faircontext.backbones.prompts import Prompts
 from faircontext.calibrate import Calibration, Weigh, pair_weights
 from faircontext.episode import Episode
@@ -107,7 +108,7 @@ class FCLVariants(FCL):
         """Raise `ArgumentError` where a backbone cannot run the method, or leave patches out where they are to be."""
         super().check_backbone(backbone)
         if self.occluder == "drop":
-            backbone.patches  # noqa: B018 (says so where it has none)
+            require(backbone, DROPPABLE_PATCHES)
 
     def adapt(self, episode: Episode, template: int = 0) -> Adaptation:
         """Adapt as `FCL.adapt` does; diagnostics say besides how the vote changed for its old and its new winner."""
