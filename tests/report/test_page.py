@@ -5,28 +5,27 @@ import io
 import json
 import re
 from collections import Counter
+from collections.abc import Callable
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from conftest import RIGHT, experiment, pictured
 from PIL import Image
 
 from faircontext import FairContextError
 from faircontext.cli import main
-from faircontext.report.accuracy_figures import gain_row, gains_figure, reliability_figure
-from faircontext.report.accuracy_tables import pooled_bins, pooled_table
+from faircontext.report.accuracy_tables import pooled_table
 from faircontext.report.benchmarks import split_by_benchmark
+from faircontext.report.figures import gains_figure, reliability_figure
 from faircontext.report.page import OUTCOMES, Page, build_page, outcome_of
 from faircontext.report.pictures import choose
 from faircontext.report.style import inline_svg, styled
 from faircontext.runs.groups import find_runs, group_runs
 from made_pages import NAMES, without_labels, write_gallery, write_images, write_pictured
 from made_runs import write_run
-
-RIGHT = {"zero_shot": range(10), "fcl": range(2, 15)}
-"""Of 20 images FCL breaks the first two and fixes five; eight stay right and five wrong."""
 
 
 class Reader(HTMLParser):
@@ -62,6 +61,11 @@ def data_of(page: Page) -> dict[str, Any]:
     return found
 
 
+@pytest.fixture(scope="module")
+def page(shared: Callable[[Callable[[Path], object]], Path]) -> Page:
+    return page_of(shared(pictured))
+
+
 @pytest.fixture
 def images(tmp_path: Path) -> Path:
     return write_images(tmp_path / "images", 20)
@@ -80,9 +84,9 @@ def test_outcomes_are_told_by_index() -> None:
     assert outcome_of(2, 1, 1) == "broke"
 
 
-def test_every_image_has_its_outcome_classes_and_picture(run: Path) -> None:
-    page = page_of(run)
-    (panel,) = data_of(page)["panels"]
+def test_every_image_has_its_outcome_classes_and_picture(page: Page) -> None:
+    found = data_of(page)
+    (panel,) = found["panels"]
     assert Counter(panel["methods"]["fcl"]["outcome"]) == {"0": 5, "1": 2, "2": 8, "3": 5}
     assert Counter(panel["methods"]["zero_shot"]["outcome"]) == {"2": 10, "3": 10}
     names = panel["names"]
@@ -93,11 +97,6 @@ def test_every_image_has_its_outcome_classes_and_picture(run: Path) -> None:
     assert panel["methods"]["fcl"]["votes"] is None
     assert sorted(panel["pictures"]) == [*range(20)]
     assert (page.images, page.pictures, page.warnings) == (20, 20, ())
-
-
-def test_pictures_are_small_and_those_of_their_images(run: Path) -> None:
-    found = data_of(page_of(run))
-    (panel,) = found["panels"]
     for position in (0, 7, 19):
         text = found["thumbnails"][panel["pictures"][position]]
         picture = Image.open(io.BytesIO(base64.b64decode(text)))
@@ -106,8 +105,8 @@ def test_pictures_are_small_and_those_of_their_images(run: Path) -> None:
         assert np.abs(np.asarray(picture)[-5, -5].astype(int) - (position, 0, 128)).max() < 12
 
 
-def test_the_page_asks_nobody_for_anything(run: Path) -> None:
-    text = page_of(run).html
+def test_the_page_asks_nobody_for_anything(page: Page) -> None:
+    text = page.html
     for tag, attributes in Reader(text).tags:
         assert tag not in ("link", "iframe", "object", "embed")
         assert not attributes.keys() & {"src", "srcset", "data", "action", "style-src"}
@@ -117,6 +116,25 @@ def test_the_page_asks_nobody_for_anything(run: Path) -> None:
     assert not re.search(r"@import|url\((?!#)", text)
 
 
+def test_what_was_run_is_said_in_words(run: Path) -> None:
+    document = json.loads((run / "run.json").read_text())
+    document["config"] |= {"views": {"count": 64, "scale": [0.5, 1.0]}, "versions": {"torch": "2.9"}}
+    document["config"]["methods"]["fcl"] = {"masks": 8, "grids": [7, 9], "beta": None}
+    document["sessions"] = [{"seconds": 120.0, "processors": 4, "system": "Linux"}] * 2
+    (run / "run.json").write_text(json.dumps(document))
+    texts = Reader(page_of(run).html).texts
+    assert {"count 64, scale 0.5/1.0", "torch 2.9", "processors 4, system Linux", "4 minutes in 1 run"} <= {*texts}
+    assert "masks 8, grids 7/9, beta none" in texts
+
+
+def test_charts_are_of_each_method_with_what_they_show(page: Page) -> None:
+    shown = [attributes.get("aria-label") or "" for tag, attributes in Reader(page.html).tags if tag == "svg"]
+    kinds = [f"{kind} {method}" for method in ("Zero-shot", "FCL") for kind in ("Gain of", "Reliability of", "Risk of")]
+    assert [" ".join(label.split()[:3]).rstrip(":") for label in shown] == kinds[1:]
+    assert "AURC" in page.html
+
+
+@pytest.mark.usefixtures("without_charts")
 def test_names_from_files_are_never_markup(tmp_path: Path, images: Path) -> None:
     evil = "</script><b>bold</b><!-- <script>"
     names = [evil, "\ud83d half", *NAMES[2:]]
@@ -130,12 +148,14 @@ def test_names_from_files_are_never_markup(tmp_path: Path, images: Path) -> None
     assert "a<b>set" in reader.texts
 
 
+@pytest.mark.usefixtures("without_charts")
 def test_classes_of_one_name_are_told_apart(tmp_path: Path) -> None:
     write_run(tmp_path, "mine", RIGHT)  # without names: all are called missile
     (panel,) = data_of(page_of(tmp_path))["panels"]
     assert panel["names"] == [f"missile (class {index})" for index in range(10)]
 
 
+@pytest.mark.usefixtures("without_charts")
 def test_unreadable_files_are_listed_and_no_images(tmp_path: Path, images: Path) -> None:
     write_pictured(tmp_path / "runs", images, "mine", RIGHT, 20, unreadable=(3, 4))
     page = page_of(tmp_path / "runs")
@@ -147,6 +167,7 @@ def test_unreadable_files_are_listed_and_no_images(tmp_path: Path, images: Path)
     assert "2 unreadable files" in " ".join(page.html.split())
 
 
+@pytest.mark.usefixtures("without_charts")
 def test_files_that_are_gone_get_a_placeholder_and_one_note(run: Path, images: Path) -> None:
     (images / "00005.png").unlink()
     (images / "00006.png").write_text("no image any more")
@@ -160,6 +181,7 @@ def test_files_that_are_gone_get_a_placeholder_and_one_note(run: Path, images: P
     assert all(page.html.count(line) == 1 for line in page.warnings)
 
 
+@pytest.mark.usefixtures("without_charts")
 def test_a_run_that_does_not_say_where_its_images_are_still_gets_its_page(tmp_path: Path) -> None:
     write_run(tmp_path, "mine", RIGHT)
     page = page_of(tmp_path)
@@ -178,6 +200,7 @@ def test_changed_images_get_pictures_first_and_others_evenly() -> None:
     assert choose(everything, {*range(0, 100, 2)}, 5) == [0, 20, 40, 60, 80]
 
 
+@pytest.mark.usefixtures("without_charts")
 def test_a_page_with_fewer_pictures_than_images_says_so(run: Path) -> None:
     page = page_of(run, most=9)
     (panel,) = data_of(page)["panels"]
@@ -187,6 +210,7 @@ def test_a_page_with_fewer_pictures_than_images_says_so(run: Path) -> None:
     assert page.warnings == ("11 of 20 images have no picture, so that the page stays small",)
 
 
+@pytest.mark.usefixtures("without_charts")
 def test_runs_of_a_group_share_their_pictures(run: Path, images: Path) -> None:
     write_pictured(run.parent / "more", images, "mine", {"zero_shot": range(10), "tpt": range(12)}, 20)
     found = data_of(page_of(run.parent))
@@ -194,6 +218,7 @@ def test_runs_of_a_group_share_their_pictures(run: Path, images: Path) -> None:
     assert len(found["thumbnails"]) == 20
 
 
+@pytest.mark.usefixtures("without_charts")
 def test_backbones_are_groups_that_can_be_chosen(run: Path, images: Path) -> None:
     write_pictured(run.parent / "other", images, "mine", RIGHT, 20, backbone="ViT-L-14", preset="official")
     found = data_of(page_of(run.parent))
@@ -201,6 +226,7 @@ def test_backbones_are_groups_that_can_be_chosen(run: Path, images: Path) -> Non
     assert [panel["group"] for panel in found["panels"]] == [0, 1]
 
 
+@pytest.mark.usefixtures("without_charts")
 def test_evidence_is_shown_beside_its_images(run: Path) -> None:
     write_gallery(run.parent / "gallery", run, [4, 17])
     found = data_of(page_of(run.parent))
@@ -216,12 +242,14 @@ def test_evidence_is_shown_beside_its_images(run: Path) -> None:
     assert common[-5, -5] > common[5, 5] + 20
 
 
+@pytest.mark.usefixtures("without_charts")
 def test_evidence_of_another_backbone_is_not_shown(run: Path, images: Path, tmp_path: Path) -> None:
     other = write_pictured(tmp_path / "other", images, "mine", RIGHT, 20, backbone="ViT-L-14")
     write_gallery(run.parent / "gallery", other, [4])
     assert data_of(page_of(run.parent))["evidence"] == []
 
 
+@pytest.mark.usefixtures("without_charts")
 def test_evidence_that_cannot_be_read_is_refused_by_its_run_and_image(run: Path) -> None:
     write_gallery(run.parent / "gallery", run, [4])
     place = run.parent / "gallery" / "run.json"
@@ -232,6 +260,7 @@ def test_evidence_that_cannot_be_read_is_refused_by_its_run_and_image(run: Path)
         page_of(run.parent)
 
 
+@pytest.mark.usefixtures("without_charts")
 @pytest.mark.parametrize("ran_in", ["work", "elsewhere", None])
 def test_a_relative_folder_of_images_is_found_from_anywhere(
     ran_in: str | None, run: Path, images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -277,13 +306,11 @@ def test_charts_take_the_colour_of_the_page_and_say_what_they_show(tmp_path: Pat
     write_run(tmp_path, "$x$ 漢 <b>", RIGHT)
     (group,) = split_by_benchmark(group_runs(find_runs([tmp_path])))
     result = group.results["$x$ 漢 <b>"]["fcl"]
-    bins, found = pooled_bins([result]), result.comparison
-    assert bins is not None
-    assert found is not None
+    assert result.comparison is not None
     with styled():
-        gains = gains_figure("FCL less zero-shot", "", [gain_row(result.dataset, found.difference, found)], False)
-        first = inline_svg(gains, "a", 'gain of "FCL" <now>')
-        second = inline_svg(reliability_figure("Reliability", "", {"fcl": bins}), "b", "reliability")
+        gains = gains_figure("FCL", "zero-shot", "", {result.dataset: result.comparison}, None)
+        first = inline_svg(gains.figure, "a", 'gain of "FCL" <now>')
+        second = inline_svg(reliability_figure("", "", {"fcl": [result]}).figure, "b", "reliability")
     for text in (first, second):
         assert "currentColor" in text
         assert "#000000" not in text
@@ -295,6 +322,7 @@ def test_charts_take_the_colour_of_the_page_and_say_what_they_show(tmp_path: Pat
     assert all(target in ids[0] for target in re.findall(r'(?:url\(#|href="#)([^")]*)', first))
 
 
+@pytest.mark.usefixtures("without_charts")
 def test_a_run_that_goes_on_or_has_no_answers_is_no_crash(tmp_path: Path, images: Path) -> None:
     write_pictured(tmp_path / "runs" / "some", images, "some", RIGHT, 20, answered=6)
     write_pictured(tmp_path / "runs" / "none", images, "none", RIGHT, 20, answered=0)
@@ -304,18 +332,20 @@ def test_a_run_that_goes_on_or_has_no_answers_is_no_crash(tmp_path: Path, images
     assert any(line.endswith("6 of 20 images so far") for line in page.warnings)
 
 
+@pytest.mark.usefixtures("without_charts")
 def test_a_thousand_pictures_are_a_few_megabytes(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     folder = tmp_path / "images"
     folder.mkdir()
-    for position in range(50):  # noise is what JPEG compresses worst
+    for position in range(10):  # noise is what JPEG compresses worst
         pixels = rng.integers(0, 256, (28, 28, 3), np.uint8).repeat(4, 0).repeat(4, 1)
         Image.fromarray(pixels).save(folder / f"{position:05}.png")
-    write_pictured(tmp_path / "runs", folder, "mine", RIGHT, 50)
+    write_pictured(tmp_path / "runs", folder, "mine", RIGHT, 10)
     size = sum(map(len, data_of(page_of(tmp_path / "runs"))["thumbnails"]))
-    assert size * 20 < 20e6
+    assert size * 100 < 20e6
 
 
+@pytest.mark.usefixtures("without_charts")
 def test_without_labels_there_are_no_accuracies_and_the_least_sure_have_pictures(tmp_path: Path) -> None:
     sure = [position / 100 for position in range(100)][::-1]
     run = write_pictured(tmp_path / "runs", write_images(tmp_path / "many", 100), "mine", RIGHT, 100, confidence=sure)
@@ -329,6 +359,7 @@ def test_without_labels_there_are_no_accuracies_and_the_least_sure_have_pictures
     assert "<svg" not in page.html
 
 
+@pytest.mark.usefixtures("without_charts")
 def test_the_command_writes_the_page_and_notes(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "page.html"
     assert main(["report", str(run), "--out", str(out), "--thumbnails", "9"]) == 0
@@ -347,6 +378,7 @@ def test_the_command_writes_the_page_and_notes(run: Path, tmp_path: Path, capsys
         (["--out", "{run}/gone/page.html"], "cannot be written"),
     ],
 )
+@pytest.mark.usefixtures("without_charts")
 def test_what_cannot_be_done_is_one_line(
     words: list[str], message: str, run: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -354,3 +386,16 @@ def test_what_cannot_be_done_is_one_line(
     captured = capsys.readouterr()
     assert message in captured.err
     assert captured.err.count("\n") == 1
+
+
+@pytest.mark.usefixtures("without_charts")
+def test_an_ablation_is_a_page_of_its_passes(tmp_path: Path) -> None:
+    found = data_of(page_of(experiment(tmp_path / "first", 64, 100)))
+    assert [[name for name, _ in group["methods"]] for group in found["groups"]] == [
+        ["zero_shot", "fcl-seven"],
+        ["zero_shot", "fcl-base", "fcl-explore", "fcl-late"],
+    ]
+    assert [[*panel["methods"]] for panel in found["panels"][1:]] == [
+        ["zero_shot", "fcl-base", "fcl-explore"],
+        ["fcl-late"],
+    ]

@@ -32,22 +32,6 @@ from faircontext.runs.options import ModelOptions
 from faircontext.runs.setup import Setup
 from faircontext.types import is_flat
 
-__all__ = [
-    "Explanation",
-    "SCHEMA_VERSION",
-    "describe_explanation",
-    "evidence_row",
-    "describe_map",
-    "draw_explanation",
-    "explain",
-    "explain_image",
-    "explain_in_words",
-    "is_reliable",
-    "map_pixels",
-    "write_explanation",
-    "write_page",
-]
-
 
 def is_reliable(reliability: float) -> bool:
     """Tell whether a map says something: at least half of what it shows would come out again with other masks."""
