@@ -223,29 +223,10 @@ def _accuracies(block: StreamBlock, scopes: Iterable[str]) -> Table:
     return Table.of(f"Methods with a memory: {block.title}", _COLUMNS, records, notes, text_columns=2, by=(0,))
 
 
-@dataclass(frozen=True)
-class StreamPair:
-    """A method with a memory less one without, on the same images.
-
-    Attributes:
-        n: images.
-        first: in order 0 alone, None without that order.
-        difference: over all orders, with its 95% interval.
-        p_value: that it is 0.
-    """
-
-    n: int
-    first: Comparison | None
-    difference: Interval
-    p_value: float
-
-
-def pair_of(found: StreamResult, other: dict[str, Result]) -> StreamPair | None:
+def pair_record(found: StreamResult, other: dict[str, Result]) -> Record | None:
     """Compare a method with a memory with one without, on the images that both have; None where there is none.
 
-    Args:
-        found: of the former.
-        other: of the latter, by data set.
+    In order 0 alone, nothing without that order, and over all orders.
     """
     if (pair := found.paired(other)) is None:
         return None
@@ -253,9 +234,12 @@ def pair_of(found: StreamResult, other: dict[str, Result]) -> StreamPair | None:
     first = Comparison.of(own[found.orders.index(0)], base[0]) if 0 in found.orders else None
     if len(found.orders) == 1:
         one = first or Comparison.of(own[0], base[0])
-        return StreamPair(one.n, first, one.difference, one.p_value)
-    over = difference_over_orders(own, base)
-    return StreamPair(own.shape[1], first, Interval(over.value, over.low, over.high), over.p_value)
+        over, p_value = one.difference, one.p_value
+    else:
+        orders = difference_over_orders(own, base)
+        over, p_value = Interval(orders.value, orders.low, orders.high), orders.p_value
+    record = {"n": own.shape[1], **comparison_record(first), "_p": None if first is None else first.p_value}
+    return record | {"_difference": over, "_p_value": p_value}
 
 
 _PAIR_COLUMNS = (
@@ -277,14 +261,12 @@ def _comparisons(block: StreamBlock, scopes: Iterable[str]) -> Table:
     records: list[Record] = []
     for scope, base in product(scopes, block.runs.baselines):
         held = [found for (where, _), found in block.results.items() if where == scope]
-        pairs = [(found, pair_of(found, block.runs.baseline(base, found.results))) for found in held]
+        pairs = [(found, pair_record(found, block.runs.baseline(base, found.results))) for found in held]
         known = [(found, pair) for found, pair in pairs if pair is not None]
-        adjusted = holm([pair.p_value for _, pair in known]) if known else ()
+        adjusted = holm([pair["_p_value"] for _, pair in known]) if known else ()
         for (found, pair), p in zip(known, adjusted, strict=True):
-            names = {"_scope": scope, "_method": marked_title(found.all, found.method), "_base": base, "n": pair.n}
-            over = {"_difference": pair.difference, "_p_value": pair.p_value, "_adjusted": p}
-            first = {"_p": None if pair.first is None else pair.first.p_value}
-            records.append(names | comparison_record(pair.first) | first | over)
+            names = {"_scope": scope, "_method": marked_title(found.all, found.method), "_base": base}
+            records.append(names | pair | {"_adjusted": p})
     title = f"Methods with a memory less those without, on the same images: {block.title}"
     notes = (
         "Points. In order 0: a paired bootstrap interval and McNemar's exact p, which takes answers for "
@@ -365,9 +347,9 @@ def stream_records(
             record |= {name: _over_orders(found, name).value for name in ("ece", "brier", "nll")}
         else:
             record["value"] = _over_orders(found, metric_name)
-        pair = pair_of(found, block.runs.baseline("zero_shot", found.results))
+        pair = pair_record(found, block.runs.baseline("zero_shot", found.results))
         if metric_name in (None, "top1") and pair is not None:
-            record |= {"delta": pair.difference, "delta_p_orders": pair.p_value}
+            record |= {"delta": pair["_difference"], "delta_p_orders": pair["_p_value"]}
         records.append(flat(record | _record(scope, method, found.correct, found)))
     return records
 

@@ -243,7 +243,9 @@ def risk_coverage_figure(several: str, subtitle: str, results: Answers) -> Figur
         value, low, high = (100 * rows[0][name] for name in ("aurc", "aurc_low", "aurc_high"))
         label = f"{method_title(method)}: AURC {value:.1f} ({low:.1f} to {high:.1f}), n = {rows[0]['n']:,}"
         coverage = [100 * row["coverage"] for row in rows]
-        draw_line(axis, coverage, rows, ("risk", "low", "high"), colour, "band", label=label)
+        dot = {"marker": "o", "markersize": 3, "clip_on": False} if len(rows) == 1 else {}  # no line would show it
+        how = "bars" if dot else "band"
+        draw_line(axis, coverage, rows, ("risk", "low", "high"), colour, how, label=label, **dot)
     axis.set(xlim=(0, 100), ylim=(0, None))
     axis.set_xlabel("coverage: images answered (%), surest first")
     axis.set_ylabel("risk: of these, wrong (%), 95%")
@@ -288,9 +290,8 @@ def draw_pareto(group: RunGroup, sidecars: Sidecars) -> FigureResult:
     rows = []
     for name, cost in ((name, costs[name]) for name in drawn):
         accuracy = average_interval([arrays[methods.index(name)] for arrays in correct.values()])
-        costs_of = (cost.seconds_mean, cost.seconds_standard_error, cost.peak_memory_mb)
-        row = {"method": name} | images | interval_columns("accuracy", accuracy)
-        rows.append(row | dict(zip(("seconds", "seconds_standard_error", "peak_memory_mb"), costs_of, strict=True)))
+        row = {"method": name} | images | interval_columns("accuracy", accuracy) | {"seconds": cost.seconds_mean}
+        rows.append(row | {key: getattr(cost, key) for key in ("seconds_standard_error", "peak_memory_mb")})
     return FigureResult(_pareto_figure(group.title, rows, measured), rows, tuple(said))
 
 

@@ -367,7 +367,7 @@ def charts_of(index: int, group: TableGroup, method: str) -> list[dict[str, Any]
         ]
 
 
-def position_charts(index: int, block: StreamBlock) -> Iterator[dict[str, str]]:
+def position_charts(index: int, block: StreamBlock) -> Iterator[dict[str, Any]]:
     """Yield the accuracy by position of methods with a memory, if their streams are long enough.
 
     Args:
@@ -381,7 +381,8 @@ def position_charts(index: int, block: StreamBlock) -> Iterator[dict[str, str]]:
             "over zero-shot on the same images, paired, with 95% intervals. Early images meet an empty memory."
         )
         caption += "".join(f" {line.removesuffix('.')}." for line in chart.warnings)
-        yield {"caption": caption, "svg": inline_svg(chart.figure, f"p{index}", caption)}
+        svg, width = inline_svg(chart.figure, f"p{index}", caption), chart.figure.get_figwidth()
+        yield {"caption": caption, "svg": svg, "width": width}
 
 
 def _figures(group: TableGroup, method: str) -> Iterator[tuple[str, Figure, str]]:

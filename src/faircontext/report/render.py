@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Literal
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
 
 from faircontext.errors import ArgumentError, one_line
 from faircontext.metrics.stats import Interval
@@ -264,7 +264,6 @@ def render(template: str, **values: Any) -> str:
         template: its file name.
         values: what it shows; a value that the template names and that is not given is an error.
     """
-    environment = Environment(
-        loader=PackageLoader("faircontext.report"), autoescape=True, undefined=StrictUndefined, trim_blocks=True
-    )
+    loader, escape = PackageLoader("faircontext.report"), select_autoescape()  # in pages, not in texts
+    environment = Environment(loader=loader, autoescape=escape, undefined=StrictUndefined, trim_blocks=True)
     return environment.get_template(template).render(**values)
