@@ -243,9 +243,10 @@ def risk_coverage_figure(several: str, subtitle: str, results: Answers) -> Figur
         value, low, high = (100 * rows[0][name] for name in ("aurc", "aurc_low", "aurc_high"))
         label = f"{method_title(method)}: AURC {value:.1f} ({low:.1f} to {high:.1f}), n = {rows[0]['n']:,}"
         coverage = [100 * row["coverage"] for row in rows]
-        dot = {"marker": "o", "markersize": 3, "clip_on": False} if len(rows) == 1 else {}  # no line would show it
-        how = "bars" if dot else "band"
-        draw_line(axis, coverage, rows, ("risk", "low", "high"), colour, how, label=label, **dot)
+        single = len(rows) == 1  # no line would show it
+        dot: dict[str, Any] = {"marker": "o", "markersize": 3, "clip_on": False} if single else {}
+        ends = ("risk", "low", "high")
+        draw_line(axis, coverage, rows, ends, colour, "bars" if single else "band", label=label, **dot)
     axis.set(xlim=(0, 100), ylim=(0, None))
     axis.set_xlabel("coverage: images answered (%), surest first")
     axis.set_ylabel("risk: of these, wrong (%), 95%")
