@@ -27,6 +27,8 @@ from faircontext.runs.groups import find_runs, group_runs
 from made_pages import NAMES, without_labels, write_gallery, write_images, write_pictured
 from made_runs import write_run
 
+pytestmark = pytest.mark.usefixtures("without_charts")  # but in what is shared
+
 
 class Reader(HTMLParser):
     """Takes the data out of a page, and everything that would be fetched or run."""
@@ -134,7 +136,6 @@ def test_charts_are_of_each_method_with_what_they_show(page: Page) -> None:
     assert "AURC" in page.html
 
 
-@pytest.mark.usefixtures("without_charts")
 def test_names_from_files_are_never_markup(tmp_path: Path, images: Path) -> None:
     evil = "</script><b>bold</b><!-- <script>"
     names = [evil, "\ud83d half", *NAMES[2:]]
@@ -148,14 +149,15 @@ def test_names_from_files_are_never_markup(tmp_path: Path, images: Path) -> None
     assert "a<b>set" in reader.texts
 
 
-@pytest.mark.usefixtures("without_charts")
 def test_classes_of_one_name_are_told_apart(tmp_path: Path) -> None:
-    write_run(tmp_path, "mine", RIGHT)  # without names: all are called missile
-    (panel,) = data_of(page_of(tmp_path))["panels"]
+    write_run(tmp_path, "mine", RIGHT)  # without names: all are called missile; nor does it know where its images are
+    page = page_of(tmp_path)
+    (panel,) = data_of(page)["panels"]
     assert panel["names"] == [f"missile (class {index})" for index in range(10)]
+    assert page.pictures == 0
+    assert page.warnings == ("20 of 20 images have no picture: the run does not say where its images are (00000.png)",)
 
 
-@pytest.mark.usefixtures("without_charts")
 def test_unreadable_files_are_listed_and_no_images(tmp_path: Path, images: Path) -> None:
     write_pictured(tmp_path / "runs", images, "mine", RIGHT, 20, unreadable=(3, 4))
     page = page_of(tmp_path / "runs")
@@ -167,7 +169,6 @@ def test_unreadable_files_are_listed_and_no_images(tmp_path: Path, images: Path)
     assert "2 unreadable files" in " ".join(page.html.split())
 
 
-@pytest.mark.usefixtures("without_charts")
 def test_files_that_are_gone_get_a_placeholder_and_one_note(run: Path, images: Path) -> None:
     (images / "00005.png").unlink()
     (images / "00006.png").write_text("no image any more")
@@ -181,14 +182,6 @@ def test_files_that_are_gone_get_a_placeholder_and_one_note(run: Path, images: P
     assert all(page.html.count(line) == 1 for line in page.warnings)
 
 
-@pytest.mark.usefixtures("without_charts")
-def test_a_run_that_does_not_say_where_its_images_are_still_gets_its_page(tmp_path: Path) -> None:
-    write_run(tmp_path, "mine", RIGHT)
-    page = page_of(tmp_path)
-    assert page.pictures == 0
-    assert page.warnings == ("20 of 20 images have no picture: the run does not say where its images are (00000.png)",)
-
-
 def test_changed_images_get_pictures_first_and_others_evenly() -> None:
     everything = [*range(100)]
     assert choose(everything, {3, 50}, 100) == everything
@@ -200,7 +193,6 @@ def test_changed_images_get_pictures_first_and_others_evenly() -> None:
     assert choose(everything, {*range(0, 100, 2)}, 5) == [0, 20, 40, 60, 80]
 
 
-@pytest.mark.usefixtures("without_charts")
 def test_a_page_with_fewer_pictures_than_images_says_so(run: Path) -> None:
     page = page_of(run, most=9)
     (panel,) = data_of(page)["panels"]
@@ -210,23 +202,18 @@ def test_a_page_with_fewer_pictures_than_images_says_so(run: Path) -> None:
     assert page.warnings == ("11 of 20 images have no picture, so that the page stays small",)
 
 
-@pytest.mark.usefixtures("without_charts")
-def test_runs_of_a_group_share_their_pictures(run: Path, images: Path) -> None:
+def test_runs_of_a_group_share_their_pictures_and_backbones_are_groups(run: Path, images: Path) -> None:
     write_pictured(run.parent / "more", images, "mine", {"zero_shot": range(10), "tpt": range(12)}, 20)
+    write_pictured(run.parent / "other", images, "mine", RIGHT, 20, backbone="ViT-L-14", preset="official")
+    write_gallery(run.parent / "gallery", run.parent / "other", [4])
     found = data_of(page_of(run.parent))
-    assert [[*panel["methods"]] for panel in found["panels"]] == [["zero_shot", "fcl"], ["tpt"]]
+    assert [[*panel["methods"]] for panel in found["panels"]] == [["zero_shot", "fcl"], ["tpt"], ["zero_shot", "fcl"]]
+    assert [group["title"].split()[0] for group in found["groups"]] == ["ViT-B-16", "ViT-L-14"]
+    assert [panel["group"] for panel in found["panels"]] == [0, 0, 1]
+    assert [[*panel["evidence"]] for panel in found["panels"]] == [[], [], ["4"]]  # of the same backbone
     assert len(found["thumbnails"]) == 20
 
 
-@pytest.mark.usefixtures("without_charts")
-def test_backbones_are_groups_that_can_be_chosen(run: Path, images: Path) -> None:
-    write_pictured(run.parent / "other", images, "mine", RIGHT, 20, backbone="ViT-L-14", preset="official")
-    found = data_of(page_of(run.parent))
-    assert [group["title"].split()[0] for group in found["groups"]] == ["ViT-B-16", "ViT-L-14"]
-    assert [panel["group"] for panel in found["panels"]] == [0, 1]
-
-
-@pytest.mark.usefixtures("without_charts")
 def test_evidence_is_shown_beside_its_images(run: Path) -> None:
     write_gallery(run.parent / "gallery", run, [4, 17])
     found = data_of(page_of(run.parent))
@@ -242,14 +229,6 @@ def test_evidence_is_shown_beside_its_images(run: Path) -> None:
     assert common[-5, -5] > common[5, 5] + 20
 
 
-@pytest.mark.usefixtures("without_charts")
-def test_evidence_of_another_backbone_is_not_shown(run: Path, images: Path, tmp_path: Path) -> None:
-    other = write_pictured(tmp_path / "other", images, "mine", RIGHT, 20, backbone="ViT-L-14")
-    write_gallery(run.parent / "gallery", other, [4])
-    assert data_of(page_of(run.parent))["evidence"] == []
-
-
-@pytest.mark.usefixtures("without_charts")
 def test_evidence_that_cannot_be_read_is_refused_by_its_run_and_image(run: Path) -> None:
     write_gallery(run.parent / "gallery", run, [4])
     place = run.parent / "gallery" / "run.json"
@@ -260,7 +239,6 @@ def test_evidence_that_cannot_be_read_is_refused_by_its_run_and_image(run: Path)
         page_of(run.parent)
 
 
-@pytest.mark.usefixtures("without_charts")
 @pytest.mark.parametrize("ran_in", ["work", "elsewhere", None])
 def test_a_relative_folder_of_images_is_found_from_anywhere(
     ran_in: str | None, run: Path, images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -293,10 +271,6 @@ def test_all_data_sets_together_are_counted_by_image(tmp_path: Path) -> None:
     assert row["Mean Δ of sets [95%]"].startswith("+5.00 [")
     assert (row["p"], row["p (Holm)"]) == ("0.73", "0.73")
     assert len(pooled_table(group).footnotes) == 1
-
-
-def test_methods_on_other_images_are_not_to_be_compared_by_accuracy(tmp_path: Path) -> None:
-    write_run(tmp_path / "one", "one", RIGHT)
     write_run(tmp_path / "more", "one", {"zero_shot": range(10), "tpt": range(10)}, answered=12)
     (group,) = split_by_benchmark(group_runs(find_runs([tmp_path])))
     assert pooled_table(group).footnotes[1].startswith("Methods answered different images")
@@ -322,7 +296,6 @@ def test_charts_take_the_colour_of_the_page_and_say_what_they_show(tmp_path: Pat
     assert all(target in ids[0] for target in re.findall(r'(?:url\(#|href="#)([^")]*)', first))
 
 
-@pytest.mark.usefixtures("without_charts")
 def test_a_run_that_goes_on_or_has_no_answers_is_no_crash(tmp_path: Path, images: Path) -> None:
     write_pictured(tmp_path / "runs" / "some", images, "some", RIGHT, 20, answered=6)
     write_pictured(tmp_path / "runs" / "none", images, "none", RIGHT, 20, answered=0)
@@ -332,7 +305,6 @@ def test_a_run_that_goes_on_or_has_no_answers_is_no_crash(tmp_path: Path, images
     assert any(line.endswith("6 of 20 images so far") for line in page.warnings)
 
 
-@pytest.mark.usefixtures("without_charts")
 def test_a_thousand_pictures_are_a_few_megabytes(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     folder = tmp_path / "images"
@@ -345,7 +317,6 @@ def test_a_thousand_pictures_are_a_few_megabytes(tmp_path: Path) -> None:
     assert size * 100 < 20e6
 
 
-@pytest.mark.usefixtures("without_charts")
 def test_without_labels_there_are_no_accuracies_and_the_least_sure_have_pictures(tmp_path: Path) -> None:
     sure = [position / 100 for position in range(100)][::-1]
     run = write_pictured(tmp_path / "runs", write_images(tmp_path / "many", 100), "mine", RIGHT, 100, confidence=sure)
@@ -359,7 +330,6 @@ def test_without_labels_there_are_no_accuracies_and_the_least_sure_have_pictures
     assert "<svg" not in page.html
 
 
-@pytest.mark.usefixtures("without_charts")
 def test_the_command_writes_the_page_and_notes(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "page.html"
     assert main(["report", str(run), "--out", str(out), "--thumbnails", "9"]) == 0
@@ -378,7 +348,6 @@ def test_the_command_writes_the_page_and_notes(run: Path, tmp_path: Path, capsys
         (["--out", "{run}/gone/page.html"], "cannot be written"),
     ],
 )
-@pytest.mark.usefixtures("without_charts")
 def test_what_cannot_be_done_is_one_line(
     words: list[str], message: str, run: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -388,7 +357,6 @@ def test_what_cannot_be_done_is_one_line(
     assert captured.err.count("\n") == 1
 
 
-@pytest.mark.usefixtures("without_charts")
 def test_an_ablation_is_a_page_of_its_passes(tmp_path: Path) -> None:
     found = data_of(page_of(experiment(tmp_path / "first", 64, 100)))
     assert [[name for name, _ in group["methods"]] for group in found["groups"]] == [

@@ -38,6 +38,8 @@ from faircontext.runs.sidecars import Sidecars
 from faircontext.runs.stream_results import StreamRuns, join_orders, split_streams
 from made_runs import write_run, write_stream
 
+pytestmark = pytest.mark.usefixtures("without_charts")  # but in what is shared
+
 Shared = Callable[[Callable[[Path], object]], Path]
 
 TDA = ((0, 12), (0, 13), (0, 17))
@@ -142,7 +144,6 @@ OTHERS = {
 }
 
 
-@pytest.mark.usefixtures("without_charts")
 @pytest.mark.parametrize("kind", OTHERS)
 def test_orders_that_differ_in_more_than_the_order_are_not_averaged(kind: str, tmp_path: Path) -> None:
     other, named = OTHERS[kind]
@@ -230,7 +231,6 @@ def test_arrangements_are_blocks_of_their_own(tmp_path: Path) -> None:
     assert len(join_orders(group_runs(find_runs([tmp_path])))) == 2
 
 
-@pytest.mark.usefixtures("without_charts")
 def test_settings_that_authors_chose_are_marked_wherever_a_number_is(tmp_path: Path) -> None:
     orders(tmp_path, "dtd", TDA[:2], tuned=["tda"])
     orders(tmp_path, "eurosat", TDA[:2])
@@ -275,7 +275,6 @@ def test_runs_without_a_memory_have_the_tables_and_columns_that_they_had(tmp_pat
     assert not {"stream", "orders", "mark"} & text_of(tmp_path)[0].keys()
 
 
-@pytest.mark.usefixtures("without_charts")
 def test_a_table_says_which_methods_have_a_memory_where_it_is_of_one_order(shared: Shared) -> None:
     """The page keeps a section for each order, whose images it shows."""
     html = build_page(find_runs([shared(three_orders)]), 0).html
@@ -383,7 +382,6 @@ def test_the_pooled_accuracy_is_the_mean_of_the_orders(
     assert sorted(np.unique(found.parts(3)).tolist()) == [0, 1, 2]
 
 
-@pytest.mark.usefixtures("without_charts")
 def test_a_set_that_forbids_a_curve_is_left_out_of_it_alone_and_said(tmp_path: Path) -> None:
     answers = {"zero_shot": range(10), "tda": range(12), "dmn": range(14)}
     for order in range(2):
@@ -436,7 +434,6 @@ def test_what_is_in_other_orders_is_said(tmp_path: Path) -> None:
     ]
 
 
-@pytest.mark.usefixtures("without_charts")
 def test_tests_of_one_order_say_what_they_take_for_granted(tmp_path: Path) -> None:
     run = find_runs([write_stream(tmp_path, "dtd", {"zero_shot": range(10), "tda": range(12)}, 0)])[0]
     zero_shot, tda = read_results(run)
