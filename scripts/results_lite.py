@@ -12,7 +12,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from faircontext.metrics.calibration import expected_calibration_error
+from faircontext.metrics.scores import expected_calibration_error
 from faircontext.metrics.stats import Accuracy, holm
 from faircontext.report.accuracy_tables import pooled_comparison
 from faircontext.runs.groups import group_runs

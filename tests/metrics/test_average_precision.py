@@ -114,16 +114,6 @@ def test_the_interval_covers_the_truth_where_positive_images_are_few() -> None:
     assert np.mean([one.low <= truth <= one.high for one in intervals]) > 0.85
 
 
-def test_more_resamples_begin_with_those_of_fewer_and_large_sets_are_drawn_in_blocks(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    scores, targets = some_classes(np.random.default_rng(1))
-    targets[0] = True
-    whole = mean_average_precision(scores, targets, 50)
-    monkeypatch.setattr("faircontext.metrics.bootstrap._BLOCK", 2 * len(scores))
-    assert str(mean_average_precision(scores, targets, 50)) == str(whole)
-
-
 def test_what_is_printed() -> None:
     targets = np.array([[True, False], [False, False]])
     said = str(mean_average_precision(np.array([[0.2, 0.1], [0.1, 0.3]]), targets, 20))
@@ -144,19 +134,6 @@ def test_the_order_of_rows_changes_no_interval(rng: np.random.Generator) -> None
     assert repr(first) == repr(second)
     first, second = (label_decisions(scores[rows] >= 3, targets[rows], 20) for rows in (slice(None), order))
     assert repr(first) == repr(second)
-
-
-@given(SETS)
-def test_no_interval_is_of_zero_width(rng: np.random.Generator) -> None:
-    scores, targets = some_classes(rng)
-    targets[0, 0] = True
-    mean, decisions = mean_average_precision(scores, targets, 20), label_decisions(scores >= 3, targets, 20)
-    shares = [mean.mean, *filter(None, mean.per_class), decisions.precision, decisions.recall, decisions.f1]
-    for share in shares:
-        assert share.low < share.high or (np.isnan(share.low) and np.isnan(share.high))
-        assert np.isnan(share.low) or share.low <= share.value <= share.high
-    if len(scores) == 1:
-        assert all(np.isnan(share.low) for share in shares if not np.isnan(share.value))
 
 
 @given(SETS)

@@ -10,8 +10,13 @@ from test_errors import unchecked
 from torchmetrics.functional.classification import binary_calibration_error
 
 from faircontext.errors import ArgumentError
-from faircontext.metrics.calibration import expected_calibration_error, reliability
-from faircontext.metrics.scores import LEAST_PROBABILITY, brier_score, negative_log_likelihood
+from faircontext.metrics.scores import (
+    LEAST_PROBABILITY,
+    brier_score,
+    expected_calibration_error,
+    negative_log_likelihood,
+    reliability,
+)
 
 
 def answers(number: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -75,21 +80,6 @@ def test_torchmetrics_agrees_away_from_the_edges(bins):
     assert expected_calibration_error(confidence, correct, bins) == pytest.approx(float(theirs), abs=1e-9)
 
 
-def test_torchmetrics_bins_are_left_closed_with_one_more_for_certainty():
-    # Both answers are in the last of two bins: their mean confidence 0.75 + 0.25 / 2 meets one half right.
-    confidence, correct = np.array([0.75, 1.0]), np.array([True, False])
-    assert expected_calibration_error(confidence, correct, 2) == abs(0.5 - 0.875)
-    # There each is alone, as if a third bin began at 1: |1 - 0.75| / 2 + |0 - 1| / 2.
-    theirs = binary_calibration_error(torch.tensor(confidence), torch.tensor(correct).int(), n_bins=2)
-    assert float(theirs) == 0.625
-
-
-def test_bins_are_closed_on_the_right():
-    confidence, correct = np.array([0.25, 0.5]), np.array([True, False])
-    assert reliability(confidence, correct, 2).n.tolist() == [2, 0]
-    assert expected_calibration_error(confidence, correct, 2) == 0.125
-
-
 def test_no_confidence_is_lost():
     found = reliability(np.array([0.0, 1.0, 1.0 + 1e-7]), np.array([False, True, True]), 20)
     assert found.n[[0, -1]].tolist() == [1, 2]
@@ -113,11 +103,6 @@ def test_brier_score_is_the_squared_distance_to_the_truth():
     expected = ((table - np.eye(7)[labels]) ** 2).sum(1).mean()
     found = brier_score(table[np.arange(50), labels], (table**2).sum(1))
     assert found == pytest.approx(expected, abs=1e-12)
-
-
-def test_brier_score_of_certainty():
-    assert brier_score(np.array([1.0]), np.array([1.0])) == 0
-    assert brier_score(np.array([0.0]), np.array([1.0])) == 2
 
 
 def test_negative_log_likelihood_is_scikit_learns():

@@ -7,20 +7,20 @@ from test_errors import unchecked
 
 from faircontext.errors import ArgumentError
 from faircontext.metrics.bootstrap import (
-    average_interval,
     bootstrap_mean,
     bootstrap_means,
     clustered_correlation,
     paired_bootstrap,
 )
-from faircontext.metrics.calibration import expected_calibration_error, reliability
 from faircontext.metrics.saliency import pointing_game
 from faircontext.metrics.scores import (
     Comparison,
     brier_score,
+    expected_calibration_error,
     mean_per_class,
     negative_log_likelihood,
     per_class_accuracy,
+    reliability,
 )
 
 HALF, TRUE, INDEX, TOP = np.array([0.5, 0.25]), np.array([True, False]), np.array([0, 1]), np.array([[0, 1], [1, 0]])
@@ -57,8 +57,3 @@ def test_what_is_no_array_is_named_with_the_fix(metric, argument, kind):
         f"{argument} is of type {kind}, not ndarray; metrics take NumPy arrays: numpy.asarray({argument})"
     )
     call(**{**given, argument: np.asarray(wrong)})
-
-
-def test_of_several_data_sets_the_one_that_is_no_array_is_named():
-    with unchecked(), pytest.raises(ArgumentError, match=r"^scores\[1\] is of type Tensor, not ndarray; metrics take"):
-        average_interval([HALF, torch.from_numpy(HALF)])

@@ -52,12 +52,6 @@ def test_what_does_not_vary_has_no_correlation_and_one_cluster_no_interval() -> 
     assert isnan(found.high)
 
 
-def test_clusters_that_do_not_vary_within_leave_no_warning() -> None:
-    found = clustered_correlation(np.array([0.0, 1.0]), np.array([0.0, 1.0]), np.arange(2), resamples=20)
-    assert found is not None
-    assert found.low == pytest.approx(1)
-
-
 def test_values_that_are_not_finite_and_no_points_are_refused() -> None:
     with pytest.raises(ArgumentError, match="not all finite"):
         clustered_correlation(np.array([0.0, np.nan]), np.ones(2), np.arange(2))

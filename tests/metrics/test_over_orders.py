@@ -1,4 +1,4 @@
-"""Accuracies and differences over several orders: known by hand, and what several orders are not."""
+"""Several answers for an image, over orders and under corruptions: known by hand, and what they are not."""
 
 import math
 
@@ -11,9 +11,10 @@ from faircontext.errors import ArgumentError
 from faircontext.metrics import (
     accuracy_over_orders,
     bootstrap_mean,
+    corruption_errors,
     difference_over_orders,
+    mean_corruption_error,
     means_by_part,
-    paired_bootstrap,
 )
 
 
@@ -35,14 +36,6 @@ def test_both_variances_are_added() -> None:
     error = math.sqrt(of_images + of_orders / 3)
     assert (found.high - found.low) / 2 == pytest.approx(1.95996 * error, rel=5e-3)
     assert found.p_value == pytest.approx(math.erfc(value / error / math.sqrt(2)), rel=0.05)
-
-
-def test_orders_that_do_not_matter_are_no_more_images() -> None:
-    first, second = (np.repeat(outcomes(1, 300, seed), 3, 0) for seed in (2, 3))
-    found, one = difference_over_orders(first, second), paired_bootstrap(first[0], second[0])
-    assert found.sd == 0.0
-    assert found.value == pytest.approx(one.value)
-    assert found.high - found.low == pytest.approx(one.high - one.low, rel=0.06)
 
 
 def test_equal_methods_do_not_differ() -> None:
@@ -112,3 +105,50 @@ def test_parts_that_do_not_fit_are_refused(shape: tuple[int, int], largest: int)
     values = np.zeros((2, 5)) if shape != (0, 0) else np.zeros(shape)
     with unchecked(), pytest.raises(ArgumentError, match=r"invalid part of shape .* lie between -1 and 2"):
         means_by_part(values, np.full(shape, largest), 3)
+
+
+def answers(*wrong: int, n: int = 10) -> np.ndarray:
+    return ~np.isin(np.arange(n), wrong)
+
+
+def test_it_is_the_mean_of_ratios_of_summed_errors() -> None:
+    """fog: 2 + 4 errors to 4 + 8; snow: 3 to 2. So CE is 0.5 and 1.5, and mCE 1."""
+    own = {"fog": {1: answers(0, 1), 5: answers(0, 1, 2, 3)}, "snow": {3: answers(4, 5, 6)}}
+    other = {"fog": {1: answers(0, 1, 2, 3), 5: answers(*range(8))}, "snow": {3: answers(8, 9)}}
+    assert corruption_errors(own, other) == {"fog": 0.5, "snow": 1.5}
+    assert mean_corruption_error(own, other).value == 1.0
+
+
+def test_a_reference_has_100_percent_and_no_width() -> None:
+    own = {"fog": {1: answers(0, 3), 2: answers(1)}, "snow": {1: answers(5, 6), 2: answers(7)}}
+    interval = mean_corruption_error(own, own)
+    assert (interval.value, interval.low, interval.high) == (1.0, 1.0, 1.0)
+
+
+def test_the_interval_is_of_images_drawn_with_all_their_corruptions() -> None:
+    rng = np.random.default_rng(1)
+    own, other = ({name: {s: rng.random(60) < p for s in (1, 2)} for name in ("fog", "snow")} for p in (0.6, 0.4))
+    interval = mean_corruption_error(own, other, resamples=4000)
+    drawn = []
+    for _ in range(4000):
+        chosen = rng.integers(60, size=60)
+        ratios = [
+            sum((~own[name][s][chosen]).sum() for s in (1, 2)) / sum((~other[name][s][chosen]).sum() for s in (1, 2))
+            for name in own
+        ]
+        drawn.append(np.mean(ratios))
+    low, high = np.quantile(drawn, (0.025, 0.975))
+    assert interval.low < interval.value < interval.high
+    assert (interval.low, interval.high) == (pytest.approx(low, abs=0.02), pytest.approx(high, abs=0.03))
+
+
+def test_without_an_error_of_the_reference_there_is_none() -> None:
+    own, other = {"fog": {1: answers(1)}}, {"fog": {1: answers()}}
+    assert np.isnan(corruption_errors(own, other)["fog"])
+    assert np.isnan([*vars(mean_corruption_error(own, other)).values()]).all()
+
+
+@pytest.mark.parametrize("other", [{}, {"fog": {2: answers(1)}}, {"snow": {1: answers(1)}}])
+def test_other_corruptions_severities_or_images_are_refused(other: dict) -> None:
+    with pytest.raises(ArgumentError, match="must be of the same corruptions, severities and images"):
+        corruption_errors({"fog": {1: answers(1)}}, other)

@@ -36,12 +36,6 @@ def test_a_curve_that_is_known_by_hand() -> None:
     assert aurc(score, correct) == pytest.approx((0 + 0.5 / 2 + 1 / 3 + 2 / 4) / 4)
 
 
-def test_the_best_and_the_worst_order() -> None:
-    correct = np.array([True] * 3 + [False])
-    assert aurc(np.arange(4.0)[::-1], correct) == pytest.approx(1 / 16)
-    assert aurc(np.arange(4.0), correct) == pytest.approx((1 + 1 / 2 + 1 / 3 + 1 / 4) / 4)
-
-
 @given(st.lists(st.tuples(st.integers(0, 2), st.booleans()), min_size=1, max_size=6))
 def test_the_area_is_the_mean_over_all_orders_of_tied_images(answers: list[tuple[int, bool]]) -> None:
     areas = []

@@ -4,12 +4,12 @@ from statistics import NormalDist
 import numpy as np
 import pytest
 from hypothesis import given, strategies as st
-from scipy.stats import binom, binomtest, bootstrap, norm
+from scipy.stats import binom, bootstrap, norm
 from test_errors import unchecked
 
 from faircontext.errors import ArgumentError
 from faircontext.metrics.bootstrap import average_interval, bootstrap_mean, paired_bootstrap
-from faircontext.metrics.stats import Accuracy, Interval, chance_p_value, holm, mcnemar_exact, wilson_interval
+from faircontext.metrics.stats import Accuracy, chance_p_value, holm, mcnemar_exact, wilson_interval
 
 
 def wilson_by_hand(successes: int, number: int) -> tuple[float, float]:
@@ -45,25 +45,8 @@ def test_mcnemar_counts_coin_throws(first, second):
     assert mcnemar_exact(first, second) == mcnemar_exact(second, first)
 
 
-@pytest.mark.parametrize(
-    ("first", "second", "p"), [(0, 0, 1.0), (1, 0, 1.0), (0, 5, 0.0625), (3, 3, 1.0), (1, 9, 22 / 1024)]
-)
-def test_mcnemar_by_hand(first, second, p):
-    assert mcnemar_exact(first, second) == pytest.approx(p, rel=1e-12)
-
-
-def test_mcnemar_agrees_with_scipys_binomial_test():
-    assert mcnemar_exact(40, 61) == pytest.approx(binomtest(40, 101).pvalue, rel=1e-12)
-
-
 def test_accuracy_prints_its_size_and_interval():
     assert str(Accuracy(3, 4)) == "75.0% (n = 4, 95% interval 30.1 to 95.4)"
-
-
-def test_accuracy_is_the_proportion_with_its_wilson_interval():
-    accuracy = Accuracy(81, 263)
-    assert accuracy.value == 81 / 263
-    assert accuracy.interval == pytest.approx(wilson_by_hand(81, 263), abs=1e-12)
 
 
 def test_chance_p_value_by_hand():
@@ -130,22 +113,6 @@ def test_paired_bootstrap_is_scipys(few, monkeypatch):
     assert (found.low, found.high) == pytest.approx((theirs.low, theirs.high), abs=0.005)
 
 
-def test_percentiles_are_near_bca_where_both_exist():
-    first, second = outcomes(300, 3)
-    found = paired_bootstrap(first, second)
-    theirs = bootstrap((first * 1.0 - second,), np.mean, method="BCa", random_state=1).confidence_interval
-    assert (found.low, found.high) == pytest.approx((theirs.low, theirs.high), abs=0.007)
-
-
-def test_few_and_many_distinct_outcomes_are_drawn_alike():
-    rng = np.random.default_rng(0)
-    few = np.repeat(rng.random(50), 8)
-    many = few + rng.random(400) * 1e-6  # the same up to nothing, but all distinct
-    assert len(np.unique(many)) > 100
-    first, second = bootstrap_mean(few), bootstrap_mean(many)
-    assert (first.value, first.low, first.high) == pytest.approx((second.value, second.low, second.high), abs=0.003)
-
-
 def test_bootstrap_of_many_outcomes_is_the_normal_interval():
     values = np.random.default_rng(5).normal(3, 2, 2000)
     half = norm.ppf(0.975) * values.std() / math.sqrt(2000)
@@ -179,16 +146,6 @@ def test_the_interval_turns_with_the_pair_and_holds_the_value(pairs):
     assert -1 <= one.low <= one.value <= one.high <= 1
 
 
-def test_the_seed_decides():
-    first, second = outcomes(100, 0)
-    assert paired_bootstrap(first, second, seed=4) == paired_bootstrap(first, second, seed=4)
-    assert paired_bootstrap(first, second, seed=4) != paired_bootstrap(first, second, seed=5)
-
-
-def test_one_image_is_its_own_interval():
-    assert bootstrap_mean(np.array([True])) == Interval(1.0, 1.0, 1.0)
-
-
 def test_average_weighs_data_sets_alike_and_draws_within_each():
     large, small = outcomes(2000, 1)[0], outcomes(50, 2)[0]
     found = average_interval([large, small])
@@ -199,23 +156,19 @@ def test_average_weighs_data_sets_alike_and_draws_within_each():
     assert average_interval([large]) == bootstrap_mean(large)
 
 
-def test_differences_between_data_sets_do_not_widen_the_average():
-    assert average_interval([np.ones(10), np.zeros(20)]) == Interval(0.5, 0.5, 0.5)
-
-
 ONES = np.ones(3)
 
 
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: paired_bootstrap(ONES, np.ones(2)), "first has 3 outcomes and second 2; give both for each image"),
-        (lambda: paired_bootstrap(ONES[:0], ONES[:0]), "scores has a data set without images"),
-        (lambda: bootstrap_mean(ONES * np.nan), "scores are not all finite"),
+        (lambda: paired_bootstrap(ONES, np.ones(2)), "second has 2 entries and first has 3; both are per"),
+        (lambda: bootstrap_mean(ONES[:0]), "outcomes is empty; it needs an entry"),
+        (lambda: bootstrap_mean(ONES * np.nan), "outcomes are not all finite"),
         (lambda: bootstrap_mean(ONES, resamples=0), "resamples=0 is not possible"),
         (lambda: bootstrap_mean(ONES, seed=-1), "seed=-1 is not possible"),
-        (lambda: average_interval([]), "or none at all; give at least one of each"),
-        (lambda: average_interval([ONES, ONES[:0]]), "scores has a data set without images"),
+        (lambda: average_interval([]), "scores has no data set; give at least one"),
+        (lambda: average_interval([ONES, ONES[:0]]), "outcomes is empty"),
         (lambda: holm([0.5, 1.5]), r"p_values has 1\.5; it is a probability"),
         (lambda: holm([math.nan]), "p_values has nan; it is a probability"),
         (lambda: wilson_interval(0, 0), "n=0 is not possible"),

@@ -5,19 +5,21 @@ import io
 import json
 import re
 from collections import Counter
+from collections.abc import Callable
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from conftest import RIGHT, experiment, pictured
 from PIL import Image
 
 from faircontext import FairContextError
 from faircontext.cli import main
-from faircontext.report.accuracy_figures import gain_row, gains_figure, reliability_figure
-from faircontext.report.accuracy_tables import pooled_bins, pooled_table
+from faircontext.report.accuracy_tables import pooled_table
 from faircontext.report.benchmarks import split_by_benchmark
+from faircontext.report.figures import gains_figure, reliability_figure
 from faircontext.report.page import OUTCOMES, Page, build_page, outcome_of
 from faircontext.report.pictures import choose
 from faircontext.report.style import inline_svg, styled
@@ -25,8 +27,7 @@ from faircontext.runs.groups import find_runs, group_runs
 from made_pages import NAMES, without_labels, write_gallery, write_images, write_pictured
 from made_runs import write_run
 
-RIGHT = {"zero_shot": range(10), "fcl": range(2, 15)}
-"""Of 20 images FCL breaks the first two and fixes five; eight stay right and five wrong."""
+pytestmark = pytest.mark.usefixtures("without_charts")  # but in what is shared
 
 
 class Reader(HTMLParser):
@@ -62,6 +63,11 @@ def data_of(page: Page) -> dict[str, Any]:
     return found
 
 
+@pytest.fixture(scope="module")
+def page(shared: Callable[[Callable[[Path], object]], Path]) -> Page:
+    return page_of(shared(pictured))
+
+
 @pytest.fixture
 def images(tmp_path: Path) -> Path:
     return write_images(tmp_path / "images", 20)
@@ -80,9 +86,9 @@ def test_outcomes_are_told_by_index() -> None:
     assert outcome_of(2, 1, 1) == "broke"
 
 
-def test_every_image_has_its_outcome_classes_and_picture(run: Path) -> None:
-    page = page_of(run)
-    (panel,) = data_of(page)["panels"]
+def test_every_image_has_its_outcome_classes_and_picture(page: Page) -> None:
+    found = data_of(page)
+    (panel,) = found["panels"]
     assert Counter(panel["methods"]["fcl"]["outcome"]) == {"0": 5, "1": 2, "2": 8, "3": 5}
     assert Counter(panel["methods"]["zero_shot"]["outcome"]) == {"2": 10, "3": 10}
     names = panel["names"]
@@ -93,11 +99,6 @@ def test_every_image_has_its_outcome_classes_and_picture(run: Path) -> None:
     assert panel["methods"]["fcl"]["votes"] is None
     assert sorted(panel["pictures"]) == [*range(20)]
     assert (page.images, page.pictures, page.warnings) == (20, 20, ())
-
-
-def test_pictures_are_small_and_those_of_their_images(run: Path) -> None:
-    found = data_of(page_of(run))
-    (panel,) = found["panels"]
     for position in (0, 7, 19):
         text = found["thumbnails"][panel["pictures"][position]]
         picture = Image.open(io.BytesIO(base64.b64decode(text)))
@@ -106,8 +107,8 @@ def test_pictures_are_small_and_those_of_their_images(run: Path) -> None:
         assert np.abs(np.asarray(picture)[-5, -5].astype(int) - (position, 0, 128)).max() < 12
 
 
-def test_the_page_asks_nobody_for_anything(run: Path) -> None:
-    text = page_of(run).html
+def test_the_page_asks_nobody_for_anything(page: Page) -> None:
+    text = page.html
     for tag, attributes in Reader(text).tags:
         assert tag not in ("link", "iframe", "object", "embed")
         assert not attributes.keys() & {"src", "srcset", "data", "action", "style-src"}
@@ -115,6 +116,24 @@ def test_the_page_asks_nobody_for_anything(run: Path) -> None:
     assert "default-src 'none'" in text
     assert "innerHTML" not in text
     assert not re.search(r"@import|url\((?!#)", text)
+
+
+def test_what_was_run_is_said_in_words(run: Path) -> None:
+    document = json.loads((run / "run.json").read_text())
+    document["config"] |= {"views": {"count": 64, "scale": [0.5, 1.0]}, "versions": {"torch": "2.9"}}
+    document["config"]["methods"]["fcl"] = {"masks": 8, "grids": [7, 9], "beta": None}
+    document["sessions"] = [{"seconds": 120.0, "processors": 4, "system": "Linux"}] * 2
+    (run / "run.json").write_text(json.dumps(document))
+    texts = Reader(page_of(run).html).texts
+    assert {"count 64, scale 0.5/1.0", "torch 2.9", "processors 4, system Linux", "4 minutes in 1 run"} <= {*texts}
+    assert "masks 8, grids 7/9, beta none" in texts
+
+
+def test_charts_are_of_each_method_with_what_they_show(page: Page) -> None:
+    shown = [attributes.get("aria-label") or "" for tag, attributes in Reader(page.html).tags if tag == "svg"]
+    kinds = [f"{kind} {method}" for method in ("Zero-shot", "FCL") for kind in ("Gain of", "Reliability of", "Risk of")]
+    assert [" ".join(label.split()[:3]).rstrip(":") for label in shown] == kinds[1:]
+    assert "AURC" in page.html
 
 
 def test_names_from_files_are_never_markup(tmp_path: Path, images: Path) -> None:
@@ -131,9 +150,12 @@ def test_names_from_files_are_never_markup(tmp_path: Path, images: Path) -> None
 
 
 def test_classes_of_one_name_are_told_apart(tmp_path: Path) -> None:
-    write_run(tmp_path, "mine", RIGHT)  # without names: all are called missile
-    (panel,) = data_of(page_of(tmp_path))["panels"]
+    write_run(tmp_path, "mine", RIGHT)  # without names: all are called missile; nor does it know where its images are
+    page = page_of(tmp_path)
+    (panel,) = data_of(page)["panels"]
     assert panel["names"] == [f"missile (class {index})" for index in range(10)]
+    assert page.pictures == 0
+    assert page.warnings == ("20 of 20 images have no picture: the run does not say where its images are (00000.png)",)
 
 
 def test_unreadable_files_are_listed_and_no_images(tmp_path: Path, images: Path) -> None:
@@ -160,13 +182,6 @@ def test_files_that_are_gone_get_a_placeholder_and_one_note(run: Path, images: P
     assert all(page.html.count(line) == 1 for line in page.warnings)
 
 
-def test_a_run_that_does_not_say_where_its_images_are_still_gets_its_page(tmp_path: Path) -> None:
-    write_run(tmp_path, "mine", RIGHT)
-    page = page_of(tmp_path)
-    assert page.pictures == 0
-    assert page.warnings == ("20 of 20 images have no picture: the run does not say where its images are (00000.png)",)
-
-
 def test_changed_images_get_pictures_first_and_others_evenly() -> None:
     everything = [*range(100)]
     assert choose(everything, {3, 50}, 100) == everything
@@ -187,18 +202,16 @@ def test_a_page_with_fewer_pictures_than_images_says_so(run: Path) -> None:
     assert page.warnings == ("11 of 20 images have no picture, so that the page stays small",)
 
 
-def test_runs_of_a_group_share_their_pictures(run: Path, images: Path) -> None:
+def test_runs_of_a_group_share_their_pictures_and_backbones_are_groups(run: Path, images: Path) -> None:
     write_pictured(run.parent / "more", images, "mine", {"zero_shot": range(10), "tpt": range(12)}, 20)
-    found = data_of(page_of(run.parent))
-    assert [[*panel["methods"]] for panel in found["panels"]] == [["zero_shot", "fcl"], ["tpt"]]
-    assert len(found["thumbnails"]) == 20
-
-
-def test_backbones_are_groups_that_can_be_chosen(run: Path, images: Path) -> None:
     write_pictured(run.parent / "other", images, "mine", RIGHT, 20, backbone="ViT-L-14", preset="official")
+    write_gallery(run.parent / "gallery", run.parent / "other", [4])
     found = data_of(page_of(run.parent))
+    assert [[*panel["methods"]] for panel in found["panels"]] == [["zero_shot", "fcl"], ["tpt"], ["zero_shot", "fcl"]]
     assert [group["title"].split()[0] for group in found["groups"]] == ["ViT-B-16", "ViT-L-14"]
-    assert [panel["group"] for panel in found["panels"]] == [0, 1]
+    assert [panel["group"] for panel in found["panels"]] == [0, 0, 1]
+    assert [[*panel["evidence"]] for panel in found["panels"]] == [[], [], ["4"]]  # of the same backbone
+    assert len(found["thumbnails"]) == 20
 
 
 def test_evidence_is_shown_beside_its_images(run: Path) -> None:
@@ -214,12 +227,6 @@ def test_evidence_is_shown_beside_its_images(run: Path) -> None:
     assert first[5, -5] > first[-5, 5] + 60
     assert second[-5, 5] > second[5, -5] + 60
     assert common[-5, -5] > common[5, 5] + 20
-
-
-def test_evidence_of_another_backbone_is_not_shown(run: Path, images: Path, tmp_path: Path) -> None:
-    other = write_pictured(tmp_path / "other", images, "mine", RIGHT, 20, backbone="ViT-L-14")
-    write_gallery(run.parent / "gallery", other, [4])
-    assert data_of(page_of(run.parent))["evidence"] == []
 
 
 def test_evidence_that_cannot_be_read_is_refused_by_its_run_and_image(run: Path) -> None:
@@ -264,10 +271,6 @@ def test_all_data_sets_together_are_counted_by_image(tmp_path: Path) -> None:
     assert row["Mean Δ of sets [95%]"].startswith("+5.00 [")
     assert (row["p"], row["p (Holm)"]) == ("0.73", "0.73")
     assert len(pooled_table(group).footnotes) == 1
-
-
-def test_methods_on_other_images_are_not_to_be_compared_by_accuracy(tmp_path: Path) -> None:
-    write_run(tmp_path / "one", "one", RIGHT)
     write_run(tmp_path / "more", "one", {"zero_shot": range(10), "tpt": range(10)}, answered=12)
     (group,) = split_by_benchmark(group_runs(find_runs([tmp_path])))
     assert pooled_table(group).footnotes[1].startswith("Methods answered different images")
@@ -277,13 +280,11 @@ def test_charts_take_the_colour_of_the_page_and_say_what_they_show(tmp_path: Pat
     write_run(tmp_path, "$x$ 漢 <b>", RIGHT)
     (group,) = split_by_benchmark(group_runs(find_runs([tmp_path])))
     result = group.results["$x$ 漢 <b>"]["fcl"]
-    bins, found = pooled_bins([result]), result.comparison
-    assert bins is not None
-    assert found is not None
+    assert result.comparison is not None
     with styled():
-        gains = gains_figure("FCL less zero-shot", "", [gain_row(result.dataset, found.difference, found)], False)
-        first = inline_svg(gains, "a", 'gain of "FCL" <now>')
-        second = inline_svg(reliability_figure("Reliability", "", {"fcl": bins}), "b", "reliability")
+        gains = gains_figure("FCL", "zero-shot", "", {result.dataset: result.comparison}, None)
+        first = inline_svg(gains.figure, "a", 'gain of "FCL" <now>')
+        second = inline_svg(reliability_figure("", "", {"fcl": [result]}).figure, "b", "reliability")
     for text in (first, second):
         assert "currentColor" in text
         assert "#000000" not in text
@@ -308,12 +309,12 @@ def test_a_thousand_pictures_are_a_few_megabytes(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     folder = tmp_path / "images"
     folder.mkdir()
-    for position in range(50):  # noise is what JPEG compresses worst
+    for position in range(10):  # noise is what JPEG compresses worst
         pixels = rng.integers(0, 256, (28, 28, 3), np.uint8).repeat(4, 0).repeat(4, 1)
         Image.fromarray(pixels).save(folder / f"{position:05}.png")
-    write_pictured(tmp_path / "runs", folder, "mine", RIGHT, 50)
+    write_pictured(tmp_path / "runs", folder, "mine", RIGHT, 10)
     size = sum(map(len, data_of(page_of(tmp_path / "runs"))["thumbnails"]))
-    assert size * 20 < 20e6
+    assert size * 100 < 20e6
 
 
 def test_without_labels_there_are_no_accuracies_and_the_least_sure_have_pictures(tmp_path: Path) -> None:
@@ -354,3 +355,15 @@ def test_what_cannot_be_done_is_one_line(
     captured = capsys.readouterr()
     assert message in captured.err
     assert captured.err.count("\n") == 1
+
+
+def test_an_ablation_is_a_page_of_its_passes(tmp_path: Path) -> None:
+    found = data_of(page_of(experiment(tmp_path / "first", 64, 100)))
+    assert [[name for name, _ in group["methods"]] for group in found["groups"]] == [
+        ["zero_shot", "fcl-seven"],
+        ["zero_shot", "fcl-base", "fcl-explore", "fcl-late"],
+    ]
+    assert [[*panel["methods"]] for panel in found["panels"][1:]] == [
+        ["zero_shot", "fcl-base", "fcl-explore"],
+        ["fcl-late"],
+    ]

@@ -23,6 +23,8 @@ from faircontext.runs.groups import find_runs
 from faircontext.runs.store import load_run
 from faircontext.sources import ArrayRow, Cell, Member, Remote
 
+pytestmark = pytest.mark.usefixtures("without_charts")
+
 COLOURS = [(255, 0, 0), (0, 255, 0), (0, 0, 255), (255, 255, 0), (0, 255, 255), (255, 0, 255)]
 
 

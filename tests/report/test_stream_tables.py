@@ -2,7 +2,7 @@
 
 import csv
 import io
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import matplotlib.image
@@ -14,19 +14,20 @@ from scipy.stats import binomtest
 from faircontext import FairContextError
 from faircontext.cli import main
 from faircontext.metrics import difference_over_orders, means_by_part, paired_bootstrap
-from faircontext.report.accuracy_figures import draw_positions, position_curve
-from faircontext.report.axis_tables import stream_tables
-from faircontext.report.benchmarks import SETS, StreamBlock, stream_blocks
-from faircontext.report.page import build_page
-from faircontext.report.reference import (
+from faircontext.report.axis_tables import compare_with_published, published_table, stream_tables
+from faircontext.report.benchmarks import (
     ONLINE,
-    compare_with_published,
+    SETS,
+    StreamBlock,
     list_reported,
     published_accuracies,
-    published_table,
     read_reported,
+    stream_blocks,
 )
+from faircontext.report.figures import draw_positions
+from faircontext.report.page import build_page
 from faircontext.report.render import MissingError, Table
+from faircontext.report.style import FigureResult
 from faircontext.report.tables import write_tables
 from faircontext.runs.evaluate import describe_result
 from faircontext.runs.groups import find_runs, group_runs
@@ -36,6 +37,10 @@ from faircontext.runs.results import DEPENDENT, TUNED, read_results
 from faircontext.runs.sidecars import Sidecars
 from faircontext.runs.stream_results import StreamRuns, join_orders, split_streams
 from made_runs import write_run, write_stream
+
+pytestmark = pytest.mark.usefixtures("without_charts")  # but in what is shared
+
+Shared = Callable[[Callable[[Path], object]], Path]
 
 TDA = ((0, 12), (0, 13), (0, 17))
 """Of 20 images, which TDA has right in three orders; zero-shot has the first 10."""
@@ -58,6 +63,14 @@ def block_of(*folders: Path) -> StreamBlock:
     return block
 
 
+def three_orders(folder: Path) -> None:
+    orders(folder)
+
+
+def positions(folder: Path) -> FigureResult:
+    return draw_positions(join_orders(group_runs(find_runs([folder])))[0], Sidecars())
+
+
 def shown(table: Table) -> list[dict[str, str]]:
     return [dict(zip(table.columns, (cell.text for cell in row), strict=True)) for row in table.rows]
 
@@ -67,8 +80,8 @@ def text_of(folder: Path, *words: str) -> list[dict[str, str]]:
     return [*csv.DictReader(io.StringIO(text))]
 
 
-def test_a_method_with_a_memory_has_the_mean_of_its_orders(tmp_path: Path) -> None:
-    accuracies, comparisons = stream_tables(block_of(orders(tmp_path)))
+def test_a_method_with_a_memory_has_the_mean_of_its_orders(shared: Shared) -> None:
+    accuracies, comparisons = stream_tables(block_of(shared(three_orders)))
     zero_shot, tda = shown(accuracies)
     low, high = binomtest(14, 20).proportion_ci(0.95, method="wilson")  # 12, 13 and 17 of 20 are 14 of 20
     assert tda["Mean top-1 [95%]"] == f"70.00 [{100 * low:.2f}, {100 * high:.2f}]"
@@ -80,8 +93,8 @@ def test_a_method_with_a_memory_has_the_mean_of_its_orders(tmp_path: Path) -> No
     assert [row["Less"] for row in shown(comparisons)] == ["Zero-shot", "ZERO"]
 
 
-def test_differences_are_on_order_0_and_over_all_orders(tmp_path: Path) -> None:
-    _, comparisons = stream_tables(block_of(orders(tmp_path)))
+def test_differences_are_on_order_0_and_over_all_orders(shared: Shared) -> None:
+    _, comparisons = stream_tables(block_of(shared(three_orders)))
     row = next(row for row in shown(comparisons) if row["Less"] == "ZERO")
     own, other = (np.array([np.isin(np.arange(20), range(*ends)) for ends in side]) for side in (TDA, [(4, 15)] * 3))
     first, over = paired_bootstrap(own[0], other[0]), difference_over_orders(own, other)
@@ -92,8 +105,8 @@ def test_differences_are_on_order_0_and_over_all_orders(tmp_path: Path) -> None:
     assert row["p of orders"] == row["p (Holm)"] == f"{over.p_value:.2g}"
 
 
-def test_methods_with_a_memory_are_in_no_table_of_the_others(tmp_path: Path) -> None:
-    text = write_tables(find_runs([orders(tmp_path)]), "paper", "md", "top1", print)
+def test_methods_with_a_memory_are_in_no_table_of_the_others(shared: Shared) -> None:
+    text = write_tables(find_runs([shared(three_orders)]), "paper", "md", "top1", print)
     first, *rest = text.split("\n\n**")
     assert "TDA" not in first
     assert "ZERO" in first
@@ -145,7 +158,7 @@ def test_orders_that_differ_in_more_than_the_order_are_not_averaged(kind: str, t
     with pytest.raises(FairContextError, match=said):
         build_page(runs, 0)
     with pytest.raises(FairContextError, match=said):
-        draw_positions(join_orders(group_runs(runs))[0], Sidecars())
+        positions(tmp_path)
 
 
 def test_an_interrupted_order_and_a_limit_that_leaves_nothing_out_are_no_other_settings(tmp_path: Path) -> None:
@@ -234,13 +247,11 @@ def test_settings_that_authors_chose_are_marked_wherever_a_number_is(tmp_path: P
         assert marks == {"dtd": TUNED, "eurosat": "", "all sets": TUNED}
     html = build_page(runs, 0).html
     assert f"† {TUNED}: TDA on DTD." in html
-    figure = draw_positions(join_orders(group_runs(runs))[0], Sidecars())
-    assert figure.warnings == (f"† {TUNED}: TDA on DTD.",)
-    assert TUNED not in build_page(find_runs([orders(tmp_path / "x", "dtd", TDA[:2])]), 0).html
+    assert positions(tmp_path).warnings == (f"† {TUNED}: TDA on DTD.",)
 
 
-def test_csv_has_a_row_over_all_orders_and_the_others_once(tmp_path: Path) -> None:
-    orders(tmp_path)
+def test_csv_has_a_row_over_all_orders_and_the_others_once(shared: Shared) -> None:
+    tmp_path = shared(three_orders)
     for style in ("paper", "long"):
         rows = text_of(tmp_path, style)
         assert [(row["method"], row["stream"]) for row in rows] == [
@@ -264,9 +275,10 @@ def test_runs_without_a_memory_have_the_tables_and_columns_that_they_had(tmp_pat
     assert not {"stream", "orders", "mark"} & text_of(tmp_path)[0].keys()
 
 
-def test_a_table_says_which_methods_have_a_memory_where_it_is_of_one_order(tmp_path: Path) -> None:
+def test_a_table_says_which_methods_have_a_memory_where_it_is_of_one_order(shared: Shared) -> None:
     """The page keeps a section for each order, whose images it shows."""
-    html = build_page(find_runs([orders(tmp_path)]), 0).html
+    html = build_page(find_runs([shared(three_orders)]), 0).html
+    assert TUNED not in html
     for order in range(3):
         assert f"With a memory, in order {order}: TDA." in html
     assert html.count("Methods with a memory: ViT-B-16") == 2  # heading, and name of the region
@@ -285,39 +297,32 @@ def test_images_seen_before_are_those_of_the_rows(tmp_path: Path) -> None:
     assert set(results["zero_shot"].seen_before.tolist()) == {-1}
 
 
-def test_accuracy_along_the_stream_is_over_orders_and_paired(tmp_path: Path) -> None:
-    (runs,) = streams(orders(tmp_path))
-    curve = position_curve(runs, "tda", ["dtd"])
-    assert curve is not None
+def test_accuracy_along_the_stream_is_over_orders_and_paired(shared: Shared) -> None:
+    rows = positions(shared(three_orders)).data
+    assert isinstance(rows, list)
     part = np.array([np.argsort(arrange(np.arange(20), order)) * 2 // 20 for order in range(3)])
     own = np.array([np.isin(np.arange(20), range(*ends)) for ends in TDA])
     base = np.tile(np.arange(20) < 10, (3, 1))
-    for index in range(2):
-        assert curve.accuracy[index].value == pytest.approx(own[part == index].mean())
-        assert curve.zero_shot[index].value == pytest.approx(base[part == index].mean())
-        assert curve.gain[index].value == pytest.approx((own.astype(int) - base)[part == index].mean())
-    assert (curve.answers, curve.images) == ([30] * 2, 20)
-    assert curve.gain == means_by_part(own.astype(float) - base, part, 2)[0]
+    gains = means_by_part(own.astype(float) - base, part, 2)[0]
+    for index, row in enumerate(rows):
+        assert row["accuracy"] == pytest.approx(own[part == index].mean())
+        assert row["zero_shot"] == pytest.approx(base[part == index].mean())
+        assert [row[name] for name in ("gain", "gain_low", "gain_high")] == [*vars(gains[index]).values()]
+        assert (row["answers"], row["n"], row["orders"]) == (30, 20, "0 1 2")
 
 
-def test_the_figure_is_of_all_orders_and_is_drawn_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    orders(tmp_path / "runs")
-    out = tmp_path / "figures"
-    assert main(["figures", str(tmp_path / "runs"), "--only", "stream", "--out", str(out)]) == 0
+def test_the_figure_is_of_all_orders_and_is_drawn_once(
+    shared: Shared, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out, words = tmp_path / "figures", ["--only", "stream", "--out", str(tmp_path / "figures")]
+    assert main(["figures", str(shared(three_orders)), *words]) == 0
     assert sorted(path.name for path in out.iterdir()) == ["stream.csv", "stream.pdf", "stream.png"]
-    rows = [*csv.DictReader((out / "stream.csv").read_text().splitlines())]
-    assert len(rows) == 2
-    assert {(row["method"], row["orders"], row["n"], row["answers"]) for row in rows} == {("tda", "0 1 2", "20", "30")}
-    ends = [float(rows[0][name]) for name in ("low", "accuracy", "high")]
-    assert ends == sorted(ends)
+    assert len((out / "stream.csv").read_text().splitlines()) == 3
     pixels = matplotlib.image.imread(out / "stream.png")
     assert len(np.unique(pixels.reshape(-1, pixels.shape[-1]), axis=0)) > 20
-    again = tmp_path / "again"
-    assert main(["figures", str(tmp_path / "runs"), "--only", "stream", "--out", str(again)]) == 0
-    assert all((again / path.name).read_bytes() == path.read_bytes() for path in out.iterdir())
     capsys.readouterr()
     write_run(tmp_path / "others", "dtd", {"zero_shot": range(10), "zero": range(11)})
-    assert main(["figures", str(tmp_path / "others"), "--only", "stream", "--out", str(out)]) == 1
+    assert main(["figures", str(tmp_path / "others"), *words]) == 1
     assert "stream: not drawn: needs runs of a method with a memory" in capsys.readouterr().err
 
 
@@ -344,22 +349,22 @@ def test_published_numbers_are_facts_with_sources() -> None:
     assert published_accuracies("RN50") == []
 
 
-def test_published_numbers_stand_beside_measured_ones(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    orders(tmp_path)
-    pairs = [*compare_with_published(block_of(tmp_path))]
+def test_published_numbers_stand_beside_measured_ones(
+    shared: Shared, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pairs = [*compare_with_published(block_of(shared(three_orders)))]
     assert [(one.method, one.dataset, one.source, one.accuracy) for _, one in pairs] == [
         ("TDA", "dtd", "DPE-T2", 0.474)
     ]
-    table = published_table(block_of(tmp_path))
+    table = published_table(block_of(shared(three_orders)))
     (row,) = shown(table)
     assert (row["Published"], row["Tuned per set"], row["Prompts"]) == ("47.40", "yes", "templates")
     assert row["Difference [95%]"].startswith("+22.60 [")
     assert any(note.startswith("DPE-T2: DPE (arXiv 2410.12790), table 2") for note in table.footnotes)
-    assert main(["tables", str(tmp_path), "--compare", "paper", "--format", "md"]) == 0
+    assert main(["tables", str(shared(three_orders)), "--compare", "paper", "--format", "md"]) == 0
     assert "and published: ViT-B-16" in capsys.readouterr().out
-    orders(tmp_path / "other", "mine")
     with pytest.raises(MissingError, match="is known as published"):
-        published_table(block_of(tmp_path / "other"))
+        published_table(block_of(orders(tmp_path / "other", "mine")))
 
 
 @given(st.lists(st.lists(st.booleans(), min_size=6, max_size=6), min_size=2, max_size=4))
@@ -377,30 +382,20 @@ def test_the_pooled_accuracy_is_the_mean_of_the_orders(
     assert sorted(np.unique(found.parts(3)).tolist()) == [0, 1, 2]
 
 
-def test_a_set_without_a_stream_is_left_out_of_the_figure_and_said(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    orders(tmp_path / "runs")
-    for order in range(3):
-        write_stream(tmp_path / "runs", "food101", {"zero_shot": [0], "tda": [0], "zero": [0]}, order, images=1)
-    assert main(["figures", str(tmp_path / "runs"), "--only", "stream", "--out", str(tmp_path / "figures")]) == 0
-    said = capsys.readouterr()
-    assert "without Food101, where fewer than two images left a trace" in said.err + said.out
-    rows = [*csv.DictReader((tmp_path / "figures" / "stream.csv").read_text().splitlines())]
-    assert {row["n"] for row in rows} == {"20"}
-
-
 def test_a_set_that_forbids_a_curve_is_left_out_of_it_alone_and_said(tmp_path: Path) -> None:
     answers = {"zero_shot": range(10), "tda": range(12), "dmn": range(14)}
     for order in range(2):
         write_stream(tmp_path, "dtd", answers, order, memory=("tda", "dmn"))
         write_stream(tmp_path, "eurosat", {"zero_shot": range(10), "tda": range(12)}, order)
         write_stream(tmp_path, "food101", {"tda": range(12)}, order)  # zero-shot's rows are lost
-    figure = draw_positions(join_orders(group_runs(find_runs([tmp_path])))[0], Sidecars())
+        write_stream(tmp_path, "sun397", {"zero_shot": [0], "tda": [0]}, order, images=1)
+    figure = positions(tmp_path)
     assert figure.warnings == (
         "TDA without Food101, where no image has zero-shot's answer",
+        "TDA without SUN397, where fewer than two images left a trace",
         "DMN-ZS without EuroSAT, which has no answers of it",
         "DMN-ZS without Food101, which has no answers of it",
+        "DMN-ZS without SUN397, which has no answers of it",
     )
     assert {(row["method"], row["n"]) for row in figure.data} == {("tda", 40), ("dmn", 20)}
     assert "TDA without Food101, where no image has" in build_page(find_runs([tmp_path]), 0).html
@@ -410,14 +405,14 @@ def test_without_an_order_of_all_sets_a_method_is_not_drawn_and_said(tmp_path: P
     for order, name in enumerate(("dtd", "eurosat")):
         write_stream(tmp_path, name, {"zero_shot": range(10), "tda": range(12)}, order)
     with pytest.raises(MissingError, match=r"--root DATA \(here TDA not drawn, as no order is of all data sets\)$"):
-        draw_positions(join_orders(group_runs(find_runs([tmp_path])))[0], Sidecars())
+        positions(tmp_path)
 
 
 @pytest.mark.parametrize(("images", "bands"), [(18, 0), (20, 2)])
 def test_a_band_is_drawn_where_its_parts_have_ten_images(images: int, bands: int, tmp_path: Path) -> None:
     for order in range(2):
         write_stream(tmp_path, "dtd", {"zero_shot": range(5), "tda": range(9)}, order, images=images)
-    figure = draw_positions(join_orders(group_runs(find_runs([tmp_path])))[0], Sidecars())
+    figure = positions(tmp_path)
     assert sum(len(axis.collections) for axis in figure.figure.axes) == bands
     said = () if bands else ("TDA without bands, as a part has fewer than 10 images",)
     assert figure.warnings == said

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from faircontext.metrics.bootstrap import paired_bootstrap
-from faircontext.metrics.calibration import expected_calibration_error
-from faircontext.metrics.scores import brier_score, negative_log_likelihood
+from faircontext.metrics.scores import brier_score, expected_calibration_error, negative_log_likelihood
 from faircontext.metrics.stats import Accuracy, mcnemar_exact
 from faircontext.runs.evaluate import describe_result
 from faircontext.runs.records import Record, to_table

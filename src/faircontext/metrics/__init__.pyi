@@ -4,12 +4,6 @@ from .bootstrap import (
     clustered_correlation as clustered_correlation,
     paired_bootstrap as paired_bootstrap,
 )
-from .calibration import (
-    Reliability as Reliability,
-    expected_calibration_error as expected_calibration_error,
-    reliability as reliability,
-)
-from .corruption import corruption_errors as corruption_errors, mean_corruption_error as mean_corruption_error
 from .multi_label import (
     LabelDecisions as LabelDecisions,
     LabelThreshold as LabelThreshold,
@@ -25,7 +19,9 @@ from .orders import (
     OrdersAccuracy as OrdersAccuracy,
     OrdersDifference as OrdersDifference,
     accuracy_over_orders as accuracy_over_orders,
+    corruption_errors as corruption_errors,
     difference_over_orders as difference_over_orders,
+    mean_corruption_error as mean_corruption_error,
     means_by_part as means_by_part,
 )
 from .saliency import (
@@ -41,15 +37,18 @@ from .saliency import (
 from .scores import (
     ClassAccuracies as ClassAccuracies,
     Comparison as Comparison,
+    Reliability as Reliability,
     Tally as Tally,
     average_difference as average_difference,
     brier_score as brier_score,
     brier_scores as brier_scores,
+    expected_calibration_error as expected_calibration_error,
     log_losses as log_losses,
     mean_per_class as mean_per_class,
     negative_log_likelihood as negative_log_likelihood,
     per_class_accuracy as per_class_accuracy,
     reconstruction_bound as reconstruction_bound,
+    reliability as reliability,
 )
 from .selective import (
     OperatingPoint as OperatingPoint,

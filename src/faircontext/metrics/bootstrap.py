@@ -4,27 +4,15 @@ All intervals of this package that are not in closed form come from `draw_counts
 """
 
 import math
-from collections.abc import Iterator, Sequence
-from typing import Literal
+from collections.abc import Callable, Iterator, Sequence
+from typing import Literal, get_args
 
 import numpy as np
 from jaxtyping import Float, Int, Shaped
 
 from faircontext.errors import ArgumentError, check_choice, check_minimum
-from faircontext.metrics.checks import check_arrays, check_lengths
+from faircontext.metrics.checks import check_lengths
 from faircontext.metrics.stats import Interval
-
-__all__ = [
-    "CorrelationKind",
-    "average_interval",
-    "bootstrap_mean",
-    "bootstrap_means",
-    "clustered_correlation",
-    "draw_counts",
-    "nan_if_constant",
-    "paired_bootstrap",
-    "percentile_interval",
-]
 
 CorrelationKind = Literal["pearson", "spearman"]
 
@@ -33,6 +21,14 @@ _FEW_VALUES = 100
 
 _BLOCK = 1 << 20
 """Counts that are held at a time."""
+
+
+def _generator(resamples: int, seed: int | np.random.Generator) -> np.random.Generator:
+    """Return the generator of draws, or raise `ArgumentError` where either argument is out of range."""
+    check_minimum("resamples", resamples, 1)
+    if not isinstance(seed, np.random.Generator):
+        check_minimum("seed", seed, 0)
+    return np.random.default_rng(seed)
 
 
 def draw_counts(n: int, resamples: int, seed: int | np.random.Generator) -> Iterator[Int[np.ndarray, "draws n"]]:
@@ -50,15 +46,21 @@ def draw_counts(n: int, resamples: int, seed: int | np.random.Generator) -> Iter
         ArgumentError: `n` or `resamples` is below 1, or the seed is negative.
     """
     check_minimum("n", n, 1)
-    check_minimum("resamples", resamples, 1)
-    if not isinstance(seed, np.random.Generator):
-        check_minimum("seed", seed, 0)
-    rng = np.random.default_rng(seed)
-    block = max(1, _BLOCK // n)
+    rng, block = _generator(resamples, seed), max(1, _BLOCK // n)
     for start in range(0, resamples, block):
         yield np.stack(
             [np.bincount(rng.integers(n, size=n), minlength=n) for _ in range(min(block, resamples - start))]
         )
+
+
+def resample(
+    n: int,
+    resamples: int,
+    seed: int | np.random.Generator,
+    statistic: Callable[[Int[np.ndarray, "draws n"]], Shaped[np.ndarray, "draws ..."]],
+) -> Shaped[np.ndarray, "resamples ..."]:
+    """Return what a statistic of the counts of `draw_counts` is in each resample; arguments as there."""
+    return np.concatenate([statistic(counts) for counts in draw_counts(n, resamples, seed)])
 
 
 def percentile_interval(value: float, draws: Shaped[np.ndarray, " resamples"]) -> Interval:
@@ -92,7 +94,6 @@ def bootstrap_mean(outcomes: Shaped[np.ndarray, " images"], resamples: int = 999
     Raises:
         ArgumentError: there is no image, an outcome is not finite, or another argument is out of range.
     """
-    check_arrays(outcomes=outcomes)
     return average_interval([outcomes], resamples, seed)
 
 
@@ -103,12 +104,7 @@ def bootstrap_means(
 
     Args and errors as of `bootstrap_mean`.
     """
-    check_minimum("resamples", resamples, 1)
-    check_minimum("seed", seed, 0)
-    check_arrays(outcomes=outcomes)
-    if not len(outcomes) or not np.isfinite(outcomes).all():
-        raise ArgumentError("outcomes has none, or one that is not finite; give a finite number for each image")
-    return _resampled_means(outcomes.astype(np.float64), resamples, np.random.default_rng(seed))[1]
+    return _resampled_means(outcomes, resamples, _generator(resamples, seed))[1]
 
 
 def paired_bootstrap(
@@ -130,9 +126,7 @@ def paired_bootstrap(
     Raises:
         ArgumentError: the lengths differ; see also `bootstrap_mean`.
     """
-    check_arrays(first=first, second=second)
-    if len(first) != len(second):
-        raise ArgumentError(f"first has {len(first)} outcomes and second {len(second)}; give both for each image")
+    check_lengths(first=first, second=second)
     return bootstrap_mean(first.astype(np.float64) - second.astype(np.float64), resamples, seed)
 
 
@@ -148,38 +142,31 @@ def average_interval(scores: Sequence[Shaped[np.ndarray, " _"]], resamples: int 
         seed: of the draws.
 
     Raises:
-        ArgumentError: there is no data set, one is empty, or another argument is out of range.
+        ArgumentError: there is no data set, one is empty or has an outcome that is not finite, or another argument is
+            out of range.
     """
-    check_minimum("resamples", resamples, 1)
-    check_minimum("seed", seed, 0)
-    for index, outcomes in enumerate(scores):
-        check_arrays(**{f"scores[{index}]": outcomes})
-    if not scores or not all(len(outcomes) for outcomes in scores):
-        raise ArgumentError("scores has a data set without images, or none at all; give at least one of each")
-    rng = np.random.default_rng(seed)
-    values, drawn = [], []
-    for outcomes in scores:
-        if not np.isfinite(outcomes).all():
-            raise ArgumentError("scores are not all finite; leave out the images that have none")
-        value, means = _resampled_means(outcomes.astype(np.float64), resamples, rng)
-        values.append(value)
-        drawn.append(means)
+    if not scores:
+        raise ArgumentError("scores has no data set; give at least one")
+    rng = _generator(resamples, seed)
+    values, drawn = zip(*(_resampled_means(outcomes, resamples, rng) for outcomes in scores), strict=True)
     return percentile_interval(float(np.mean(values)), np.mean(drawn, axis=0))
 
 
 def _resampled_means(
-    outcomes: Float[np.ndarray, " images"], resamples: int, rng: np.random.Generator
+    outcomes: Shaped[np.ndarray, " images"], resamples: int, rng: np.random.Generator
 ) -> tuple[float, Float[np.ndarray, " resamples"]]:
     """Return the mean, and the means of resamples.
 
     Where few outcomes are distinct, as of whether predictions are correct, a resample is a multinomial draw of how
     often each occurs: the same distribution, without the memory and time of drawing every image.
     """
-    n = len(outcomes)
+    check_lengths(outcomes=outcomes)
+    if not np.isfinite(outcomes).all():
+        raise ArgumentError("outcomes are not all finite; leave out the images that have none")
+    outcomes, n = outcomes.astype(np.float64), len(outcomes)
     distinct, counts = np.unique(outcomes, return_counts=True)
     if len(distinct) > _FEW_VALUES:
-        means = np.concatenate([drawn @ outcomes for drawn in draw_counts(n, resamples, rng)]) / n
-        return float(outcomes.mean()), means
+        return float(outcomes.mean()), resample(n, resamples, rng, lambda drawn: drawn @ outcomes) / n
     drawn = rng.multinomial(n, counts / n, size=resamples)
     # Both in one way, so that equal outcomes give equal ends to the last bit.
     return float((counts * distinct).sum() / n), (drawn * distinct).sum(1) / n
@@ -214,11 +201,9 @@ def clustered_correlation(
         ArgumentError: the lengths differ, there is no point, a value is not finite, or another argument is out of
             range.
     """
-    check_lengths(first=first, second=second)
-    check_lengths(first=first, clusters=clusters)
-    check_choice("kind", kind, ("pearson", "spearman"))
-    check_minimum("resamples", resamples, 1)
-    check_minimum("seed", seed, 0)
+    check_lengths(first=first, second=second, clusters=clusters)
+    check_choice("kind", kind, get_args(CorrelationKind))
+    rng = _generator(resamples, seed)
     if not (np.isfinite(first).all() and np.isfinite(second).all()):
         raise ArgumentError("first or second is not all finite; leave out the points that have no value")
     values = [column.astype(np.float64) for column in (first, second)]
@@ -234,12 +219,13 @@ def clustered_correlation(
     _, member = np.unique(clusters, return_inverse=True)
     if not member.any():
         return Interval(value, math.nan, math.nan)
-    drawn = [
-        correlation(row[member].astype(np.float64))
-        for counts in draw_counts(int(member.max()) + 1, resamples, seed)
-        for row in counts
-    ]
-    return percentile_interval(value, np.array(drawn))
+    draws = resample(
+        int(member.max()) + 1,
+        resamples,
+        rng,
+        lambda counts: np.array([correlation(row[member].astype(np.float64)) for row in counts]),
+    )
+    return percentile_interval(value, draws)
 
 
 def _ranks(codes: Int[np.ndarray, " points"], weights: Float[np.ndarray, " points"]) -> Float[np.ndarray, " points"]:

@@ -5,8 +5,6 @@ from jaxtyping import Shaped
 
 from faircontext.errors import ArgumentError, check_type
 
-__all__ = ["ROUNDING", "check_arrays", "check_classes", "check_lengths", "check_probabilities"]
-
 ROUNDING = 1e-5
 """A probability may lie this far outside [0, 1]: sums of float32 values round."""
 

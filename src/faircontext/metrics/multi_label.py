@@ -18,23 +18,10 @@ import numpy as np
 from jaxtyping import Bool, Float, Int, Shaped
 
 from faircontext.errors import ArgumentError, check_interval, counted
-from faircontext.metrics.bootstrap import draw_counts, nan_if_constant, percentile_interval
+from faircontext.metrics.bootstrap import nan_if_constant, percentile_interval, resample
 from faircontext.metrics.checks import check_lengths
 from faircontext.metrics.selective import threshold_curve
 from faircontext.metrics.stats import Z95, Accuracy, Interval
-
-__all__ = [
-    "LabelDecisions",
-    "LabelThreshold",
-    "NO_INTERVAL",
-    "MeanAveragePrecision",
-    "average_precision",
-    "label_decisions",
-    "mean_average_precision",
-    "score_of",
-    "threshold_for_f1",
-    "threshold_for_precision",
-]
 
 Scores = Float[np.ndarray, "images classes"]
 Labels = Bool[np.ndarray, "images classes"]
@@ -145,14 +132,12 @@ def mean_average_precision(
     if not positives.any():
         raise ArgumentError("no image has a label; average precision needs one that has")
     n, known = len(scores), np.flatnonzero(positives)
-    whole = np.stack([_precisions(scores[:, c], targets[:, c], np.ones((1, n), np.int64)) for c in known], axis=1)[0]
-    ranks = _ranks(scores, targets)
-    drawn = np.concatenate(
-        [
-            np.stack([_precisions(scores[:, c], targets[:, c], counts[:, ranks]) for c in known], axis=1)
-            for counts in draw_counts(n, resamples, seed)
-        ]
-    )
+
+    def precisions(counts: Int[np.ndarray, "draws images"]) -> Float[np.ndarray, "draws known"]:
+        return np.stack([_precisions(scores[:, c], targets[:, c], counts) for c in known], axis=1)
+
+    whole, ranks = precisions(np.ones((1, n), np.int64))[0], _ranks(scores, targets)
+    drawn = resample(n, resamples, seed, lambda counts: precisions(counts[:, ranks]))
     per_class: list[Interval | None] = [None] * scores.shape[1]
     for column, c in enumerate(known):
         per_class[c] = _corrected_interval(float(whole[column]), drawn[:, column])
@@ -211,8 +196,8 @@ def label_decisions(predicted: Labels, targets: Labels, resamples: int = 999, se
     correct, given, true = counts.T
     exact = Accuracy(int(((correct == given) & (correct == true)).sum()), len(counts))
     ranks = _ranks(predicted, targets)
-    drawn = [rows[:, ranks] @ counts for rows in draw_counts(len(counts), resamples, seed)]
-    values, draws = _averages(counts.sum(0, keepdims=True)), _averages(np.concatenate(drawn))
+    drawn = resample(len(counts), resamples, seed, lambda rows: rows[:, ranks] @ counts)
+    values, draws = _averages(counts.sum(0, keepdims=True)), _averages(drawn)
     precision, recall, f1 = (nan_if_constant(percentile_interval(float(values[i, 0]), draws[i])) for i in range(3))
     return LabelDecisions(precision, recall, f1, exact)
 

@@ -1,21 +1,30 @@
-"""Accuracies of methods with a memory over several orders of the same images, their differences, and along a stream.
+"""Several answers for each image: over orders of a stream and along it, and under corruptions.
 
-Outcomes come as an array of orders by images, an image in the same column everywhere. Orders of the same images are not
-more images: intervals are of the images, and the spread of the orders stands beside them.
+Outcomes over orders come as an array of orders by images, an image in the same column everywhere. Several answers for
+an image are not more images: intervals are of the images, and the spread of the orders stands beside them.
+
+The mean corruption error (Hendrycks & Dietterich, 2019, Sec. 4.1) has errors relative to those of a reference:
+
+    CE_c = sum_s E_sc / sum_s E*_sc,   mCE = mean_c CE_c
+
+`E_sc` is the error on images with corruption c in severity s, and `E*_sc` that of the reference: there AlexNet, here
+whatever was measured on the same images, such as zero-shot.
 """
 
 import math
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Bool, Float, Int, Shaped
 
 from faircontext.errors import ArgumentError, check_minimum
-from faircontext.metrics.bootstrap import bootstrap_means, draw_counts, percentile_interval
+from faircontext.metrics.bootstrap import bootstrap_means, percentile_interval, resample
 from faircontext.metrics.checks import check_arrays
 from faircontext.metrics.stats import Z95, Interval, mcnemar_exact, wilson_interval
 
-__all__ = ["OrdersAccuracy", "OrdersDifference", "accuracy_over_orders", "difference_over_orders", "means_by_part"]
+Outcomes = Mapping[str, Mapping[int, Bool[np.ndarray, " images"]]]
+"""By corruption and severity, whether the answer of each image is correct; the same images, in the same order."""
 
 
 @dataclass(frozen=True)
@@ -155,12 +164,61 @@ def means_by_part(
     inside = [part == index for index in range(parts)]
     counts = np.stack([mask.sum(0) for mask in inside], 1).astype(np.float64)
     sums = np.stack([np.where(mask, outcomes, 0).sum(0) for mask in inside], 1).astype(np.float64)
-    values = _ratios(sums.sum(0), counts.sum(0))
-    drawn = np.concatenate([_ratios(rows @ sums, rows @ counts) for rows in draw_counts(len(sums), resamples, seed)])
-    intervals = [percentile_interval(float(value), draws) for value, draws in zip(values, drawn.T, strict=True)]
+    values = _ratios(sums.sum(0), counts.sum(0)).tolist()
+    drawn = resample(len(sums), resamples, seed, lambda rows: _ratios(rows @ sums, rows @ counts))
+    intervals = [percentile_interval(value, draws) for value, draws in zip(values, drawn.T, strict=True)]
     return intervals, counts.sum(0).astype(np.int64)
 
 
 def _ratios(sums: Float[np.ndarray, "*draws parts"], counts: Float[np.ndarray, "*draws parts"]) -> np.ndarray:
-    """Return means, NaN where a part has no image."""
+    """Return ratios, NaN where the denominator is 0, as that of a part without an image."""
     return np.asarray(np.divide(sums, counts, out=np.full_like(counts, math.nan), where=counts > 0))
+
+
+def corruption_errors(correct: Outcomes, reference: Outcomes) -> dict[str, float]:
+    """Return the corruption error of each corruption; NaN where the reference has no error.
+
+    Args:
+        correct: of a method.
+        reference: of what it is compared with, on the same images.
+
+    Raises:
+        ArgumentError: the two differ in corruptions, severities or number of images, or there is none.
+    """
+    own, other = _wrong(correct, reference)
+    return dict(zip(correct, _ratios(own.sum(0), other.sum(0)).tolist(), strict=True))
+
+
+def mean_corruption_error(correct: Outcomes, reference: Outcomes, resamples: int = 999, seed: int = 0) -> Interval:
+    """Return the mean corruption error with its 95% bootstrap interval, over images.
+
+    An image is drawn with all its corruptions, for both sides. NaN where the reference has no error in a corruption;
+    resamples of which that is true are left out.
+
+    Args:
+        correct: of a method.
+        reference: of what it is compared with, on the same images.
+        resamples: how often all images are drawn.
+        seed: of the draws.
+
+    Raises:
+        ArgumentError: see `corruption_errors`.
+    """
+    own, other = _wrong(correct, reference)
+    draws = resample(len(own), resamples, seed, lambda rows: _ratios(rows @ own, rows @ other).mean(1))
+    return percentile_interval(float(_ratios(own.sum(0), other.sum(0)).mean()), draws)
+
+
+def _wrong(*sides: Outcomes) -> Iterator[Float[np.ndarray, "images corruptions"]]:
+    """Yield, of both sides, in how many severities of each corruption each image's answer is wrong."""
+    shapes = [
+        {(name, level, len(answers)) for name, levels in one.items() for level, answers in levels.items()}
+        for one in sides
+    ]
+    if shapes[0] != shapes[1] or len({n for *_, n in shapes[0]} - {0}) != 1:
+        raise ArgumentError(
+            "correct and reference must be of the same corruptions, severities and images, one at least"
+        )
+    for side in sides:
+        wrong = [np.sum([~answers for answers in side[name].values()], axis=0) for name in sides[0]]
+        yield np.stack(wrong, 1).astype(np.float64)

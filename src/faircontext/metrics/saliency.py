@@ -19,21 +19,6 @@ from faircontext.errors import ArgumentError, check_choice, check_interval, chec
 from faircontext.metrics.checks import check_arrays
 from faircontext.occlusion import Filling, occlude
 
-__all__ = [
-    "TOLERANCE",
-    "Box",
-    "Curve",
-    "Localisation",
-    "Map",
-    "Score",
-    "deletion",
-    "insertion",
-    "localise",
-    "pointing_game",
-    "rank_correlation",
-    "top_overlap",
-]
-
 Map: TypeAlias = Float[Tensor, "height width"] | Float[np.ndarray, "height width"]
 """Importance of each pixel, larger where it matters more; only the order counts."""
 

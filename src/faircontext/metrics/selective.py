@@ -8,26 +8,12 @@ of Geifman, Uziel and El-Yaniv (2019): the mean of the risk among the i most cer
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Bool, Float, Shaped
+from jaxtyping import Bool, Float, Int, Shaped
 
 from faircontext.errors import ArgumentError, check_interval
-from faircontext.metrics.bootstrap import draw_counts, percentile_interval
+from faircontext.metrics.bootstrap import percentile_interval, resample
 from faircontext.metrics.checks import check_lengths
 from faircontext.metrics.stats import Accuracy, Interval
-
-__all__ = [
-    "OperatingPoint",
-    "RiskCoverage",
-    "aurc",
-    "aurc_draws",
-    "auroc",
-    "auroc_difference",
-    "auroc_draws",
-    "risk_coverage",
-    "threshold_curve",
-    "threshold_for_coverage",
-    "threshold_for_risk",
-]
 
 Scores = Float[np.ndarray, " images"]
 
@@ -113,10 +99,7 @@ def aurc(score: Scores, correct: Bool[np.ndarray, " images"]) -> float:
 
     Args and errors as of `risk_coverage`.
     """
-    return _area(risk_coverage(score, correct))
-
-
-def _area(curve: RiskCoverage) -> float:
+    curve = risk_coverage(score, correct)
     sizes = np.diff(curve.answered, prepend=0)
     rates = np.diff(curve.wrong, prepend=0) / sizes
     # Among the first i images of a block are, on average, those before it and its rate of wrong ones.
@@ -140,8 +123,12 @@ def aurc_draws(
         seed: of the draws.
     """
     index = np.arange(len(score))
-    rows = (np.repeat(index, row) for counts in draw_counts(len(score), resamples, seed) for row in counts)
-    return np.array([_area(risk_coverage(score[row], correct[row])) for row in rows])
+
+    def areas(counts: Int[np.ndarray, "draws images"]) -> Float[np.ndarray, " draws"]:
+        rows = (np.repeat(index, row) for row in counts)
+        return np.array([aurc(score[row], correct[row]) for row in rows])
+
+    return resample(len(score), resamples, seed, areas)
 
 
 def threshold_for_coverage(score: Scores, correct: Bool[np.ndarray, " images"], coverage: float) -> OperatingPoint:
@@ -233,5 +220,5 @@ def auroc_draws(
     Scores of the same images get the same resamples: differences are paired. Args as of `auroc`.
     """
     wins, rng = _wins(known, unknown), np.random.default_rng(seed)
-    rows, columns = (np.concatenate(list(draw_counts(n, resamples, rng))) / n for n in wins.shape)
+    rows, columns = (resample(n, resamples, rng, lambda counts: counts) / n for n in wins.shape)
     return np.asarray(((rows @ wins) * columns).sum(1))

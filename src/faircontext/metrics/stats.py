@@ -11,8 +11,6 @@ import numpy as np
 
 from faircontext.errors import ArgumentError, check_minimum
 
-__all__ = ["Z95", "Accuracy", "Interval", "chance_p_value", "holm", "mcnemar_exact", "wilson_interval"]
-
 Z95 = 1.959963984540054
 """Normal quantile of 97.5%: 95% of a normal distribution lie within so many standard deviations of its mean."""
 

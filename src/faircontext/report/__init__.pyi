@@ -1,4 +1,5 @@
 from .accuracy_tables import (
+    compare_with_paper as compare_with_paper,
     long_records as long_records,
     long_table as long_table,
     paper_records as paper_records,
@@ -8,7 +9,12 @@ from .accuracy_tables import (
 from .axis_tables import stream_tables as stream_tables
 from .benchmarks import (
     METRICS as METRICS,
+    Published as Published,
     StreamBlock as StreamBlock,
+    list_reported as list_reported,
+    published_accuracies as published_accuracies,
+    read_reported as read_reported,
+    reported_accuracies as reported_accuracies,
     split_by_benchmark as split_by_benchmark,
     stream_blocks as stream_blocks,
 )
@@ -23,14 +29,6 @@ from .explain import (
 from .figures import FIGURES as FIGURES, draw_figures as draw_figures, load_groups as load_groups
 from .page import Page as Page, build_page as build_page
 from .pictures import overlay as overlay, overlay_weights as overlay_weights
-from .reference import (
-    Published as Published,
-    compare_with_paper as compare_with_paper,
-    list_reported as list_reported,
-    published_accuracies as published_accuracies,
-    read_reported as read_reported,
-    reported_accuracies as reported_accuracies,
-)
 from .render import (
     Table as Table,
     to_csv as to_csv,

@@ -1,55 +1,43 @@
-"""The paper's tables from runs, with what the paper leaves out: counts of images, intervals, unreadable files.
+"""The paper's tables from runs, and what the paper leaves out: counts of images, intervals, tests, unreadable files.
 
-Sources: tables `tab:tta_imagenet_vitb16`, `tab:tta_vitb16_fg`, `tab:tta_imagenet_rn50` and `tab:delta_clip_merged`.
+Sources: tables `tab:tta_imagenet_vitb16`, `tab:tta_vitb16_fg`, `tab:tta_imagenet_rn50` and `tab:delta_clip_merged`. A
+difference from what the paper reports is information, never a verdict: its interval is that of the measured accuracy.
 """
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
-from functools import cached_property, partial
+from dataclasses import dataclass, replace
+from functools import partial
 from math import isnan
-from typing import Any, TypeVar
+from typing import Any
 
-import numpy as np
-
-from faircontext.metrics.calibration import Reliability, reliability
-from faircontext.metrics.scores import Comparison
+from faircontext.datasets.spec import CATALOGUE
+from faircontext.metrics.scores import Comparison, expected_calibration_error
 from faircontext.metrics.stats import Accuracy, Interval, holm
 from faircontext.report.benchmarks import (
     METRICS,
     MISSING,
+    SETS,
     TOP1,
     UNKNOWN,
-    Column,
     Metric,
+    Scope,
     TableGroup,
-    columns_of,
     coverage,
     dataset_title,
     marked_title,
     memory_notes,
+    paper_scopes,
+    pooled_answers,
+    reported_accuracies,
     settings_record,
 )
-from faircontext.report.reference import PaperComparison, compare_with_paper
-from faircontext.report.render import Cell, Field, MissingError, Rank, Table, flat, record_of
+from faircontext.report.render import Cell, Column, MissingError, Rank, Table, flat
 from faircontext.runs.groups import method_title
+from faircontext.runs.records import method_of
 from faircontext.runs.results import Result
 
-__all__ = [
-    "adjusted_p_values",
-    "comparison_fields",
-    "foot_of",
-    "long_records",
-    "long_table",
-    "paper_records",
-    "paper_table",
-    "pooled_bins",
-    "pooled_comparison",
-    "pooled_table",
-    "range_of",
-]
-
-R = TypeVar("R")
 Record = dict[str, Any]
 
 
@@ -63,27 +51,68 @@ def paper_table(group: TableGroup, metric_name: str = "top1") -> Table:
         group: the results.
         metric_name: one of `METRICS`.
     """
-    metric, columns = METRICS[metric_name], columns_of(group)
-    values = [column.values(group, metric) for column in columns]
-    cells = [_cells(group, column, row, metric) for column, row in zip(columns, values, strict=True)]
-    names = [Cell(marked_title(_held(group, name), name)) for name in group.methods]
-    rows = [[column.results(group, method) for method in group.methods] for column in columns]
-    counts = [{sum(r.n for r in results) for results in row if results} or {0} for row in rows]
-    return Table(
-        title=f"{metric.title[0].upper()}{metric.title[1:]} of {group.title}",
-        columns=("Method", *(column.heading for column in columns)),
-        rows=tuple(zip(names, *cells, strict=True)),
-        foot=foot_of(counts, values, metric),
-        footnotes=(
-            *_explanations(group, columns, metric),
+    metric, scopes, methods = METRICS[metric_name], paper_scopes(group), group.methods
+    shown = [(scope, scope.heading, metric.measure, False) for scope in scopes]
+    gains = scopes if len(scopes) == 1 else scopes[len(group.results) :]
+    for scope in reversed(gains):  # beside its mean
+        heading = "Δ" if len(scopes) == 1 else f"Δ {scope.heading}"
+        shown.insert(scopes.index(scope) + 1, (scope, heading, metric.gain, True))
+    held = [[scope.results(group, method) for method in methods] for scope, *_ in shown]
+    values = [[value(results) for results in column] for (*_, value, _), column in zip(shown, held, strict=True)]
+    apart = [scope.heading for scope in scopes if not scope.comparable(group)]
+    ranked = [not gained and scope.heading not in apart for scope, *_, gained in shown]
+    return pivot(
+        f"{metric.title[0].upper()}{metric.title[1:]} of {group.title}",
+        [heading for _, heading, *_ in shown],
+        [marked_title(_held(group, method), method) for method in methods],
+        [
+            _cells([MISSING if v is None else metric.format(v.value, gained) for v in column], metric if rank else None)
+            for (*_, gained), column, rank in zip(shown, values, ranked, strict=True)
+        ],
+        [{sum(r.n for r in results) for results in column if results} or {0} for column in held],
+        values,
+        metric,
+        (
+            _explanation(group, scopes, metric),
+            *([f"Not ranked, as methods answered different images: {', '.join(apart)}."] if apart else []),
             *coverage(group),
             *_unreadable(group, metric),
             *_gains(group, metric),
             *memory_notes(_held(group)),
         ),
-        rules=frozenset(_rules(group.methods)),
+        rules=frozenset(_rules(methods)),
         bars=frozenset({0, len(group.results)}),
     )
+
+
+def pivot(
+    title: str,
+    columns: Sequence[str],
+    rows: Sequence[str],
+    cells: Sequence[Sequence[Cell]],
+    counts: Iterable[Iterable[int]],
+    intervals: Iterable[Iterable[Interval | None]],
+    metric: Metric,
+    footnotes: tuple[str, ...],
+    bars: frozenset[int],
+    rules: frozenset[int] = frozenset(),
+) -> Table:
+    """Return a table of methods by columns; below it images, and the largest half-width of a column's intervals."""
+    widths = []
+    for column in intervals:
+        halves = [max(v.value - v.low, v.high - v.value) for v in column if v is not None and not isnan(v.low)]
+        widths.append(f"±{metric.format(max(halves))}" if halves else MISSING)
+    foot = (tuple(map(Cell, ("n", *map(range_of, counts)))), tuple(map(Cell, ("±95%", *widths))))
+    body = tuple(zip(map(Cell, rows), *cells, strict=True))
+    return Table(
+        title, ("Method", *columns), body, foot if metric.has_interval else foot[:1], footnotes, 1, rules, bars
+    )
+
+
+def range_of(counts: Iterable[int]) -> str:
+    """Return the least and the most of some counts, or the one that all are."""
+    known = [*counts]
+    return " to ".join(f"{n:,}" for n in dict.fromkeys((min(known), max(known))))
 
 
 def _held(group: TableGroup, *methods: str) -> list[Result]:
@@ -97,148 +126,88 @@ def _rules(methods: Sequence[str]) -> Iterator[int]:
     yield from (row for row in range(len(kinds) - 1) if kinds[row] != kinds[row + 1])
 
 
-def _cells(group: TableGroup, column: Column, values: Sequence[Interval | None], metric: Metric) -> list[Cell]:
-    """Return a column's cells; of those that are printed alike all are the best, or all the second."""
-    texts = [MISSING if value is None else metric.format(value.value, column.gained) for value in values]
+def _cells(texts: Sequence[str], metric: Metric | None) -> list[Cell]:
+    """Return a column's cells; of those that are printed alike all are the best by a metric, or all the second."""
     known = [text for text in texts if text != MISSING]
-    ranks: dict[str, Rank] = {}
-    if len(known) > 1 and not column.gained and column.comparable(group):
-        best = sorted({*known}, key=float, reverse=metric.higher)
-        ranks = dict(zip(best, ("best", "second"), strict=False))
+    best = sorted({*known}, key=float, reverse=metric.higher) if metric and len(known) > 1 else []
+    ranks: dict[str, Rank] = dict(zip(best, ("best", "second"), strict=False))
     return [Cell(text, ranks.get(text, "")) for text in texts]
 
 
-def range_of(counts: Iterable[int]) -> str:
-    """Return the least and the most of some counts, or the one that all are."""
-    known = [*counts]
-    return " to ".join(f"{n:,}" for n in dict.fromkeys((min(known), max(known))))
+def comparison_record(comparison: Comparison | None) -> Record:
+    """Return what a record has of a comparison: the difference, and images that were gained and lost."""
+    if comparison is None:
+        return {"delta": UNKNOWN, "gained": None, "lost": None, "_counts": None}
+    gained, lost = comparison.gained, comparison.lost
+    return {"delta": comparison.difference, "gained": gained, "lost": lost, "_counts": f"+{gained:,} -{lost:,}"}
 
 
-def foot_of(
-    counts: Iterable[Iterable[int]], intervals: Iterable[Iterable[Interval | None]], metric: Metric
-) -> tuple[tuple[Cell, ...], ...]:
-    """Return the number of images of each column, and the largest half-width of its intervals if there are any."""
-    widths = []
-    for column in intervals:
-        halves = [max(v.value - v.low, v.high - v.value) for v in column if v is not None and not isnan(v.low)]
-        widths.append(f"±{metric.format(max(halves))}" if halves else MISSING)
-    foot = (tuple(map(Cell, ("n", *map(range_of, counts)))), tuple(map(Cell, ("±95%", *widths))))
-    return foot if metric.has_interval else foot[:1]
+SIGNED = partial(TOP1.show, sign=True)
+"""Writes a difference of accuracies."""
 
 
-@dataclass(frozen=True)
-class _Row:
-    """A method on some data sets, each image weighing the same, and its p-values if it is compared with zero-shot."""
-
-    method: str
-    results: Sequence[Result]
-    p_values: tuple[float, float] | None
-
-    @property
-    def n(self) -> int:
-        return sum(result.n for result in self.results)
-
-    @property
-    def top1(self) -> Interval:
-        return Accuracy(sum(int(r.correct.sum()) for r in self.results), self.n).estimate if self.n else UNKNOWN
-
-    @cached_property
-    def comparison(self) -> Comparison | None:
-        return pooled_comparison(result.comparison for result in self.results)
-
-    @property
-    def ece(self) -> float | None:
-        bins = pooled_bins(self.results)
-        return None if bins is None else bins.expected_calibration_error
-
-    def measured(self, name: str) -> Interval:
-        return METRICS[name].measure(self.results) or UNKNOWN
+def _or(otherwise: str, form: str = "{}") -> Callable[[Any], str]:
+    """Return what writes a value in a form, and a text for None."""
+    return lambda value: otherwise if value is None else form.format(value)
 
 
-def comparison_fields(
-    comparison: Callable[[R], Comparison | None], heading: str = "Δ [95%]", missing: str = MISSING
-) -> tuple[Field[R], ...]:
-    """Return the fields of a comparison: the difference, and images that were gained and lost.
-
-    Args:
-        comparison: of a record, None where there is none.
-        heading: of the difference.
-        missing: stands for a comparison that is not there.
-    """
-
-    def part(name: str, otherwise: Any = None) -> Callable[[R], Any]:
-        return lambda record: otherwise if (one := comparison(record)) is None else getattr(one, name)
-
-    def counts(one: Comparison | None) -> str:
-        return missing if one is None else f"+{one.gained:,} -{one.lost:,}"
-
-    def difference(delta: Interval) -> str:
-        return missing if isnan(delta.value) else TOP1.show(delta, sign=True)
-
-    return (
-        Field(heading, "delta", part("difference", UNKNOWN), difference),
-        Field("", "gained", part("gained")),
-        Field("", "lost", part("lost")),
-        Field("Gained/lost", "", comparison, counts),
-    )
+DATASET = Column("Data set", "dataset", dataset_title)
+METHOD = Column("Method", "_method")
+N = Column("n", "n", "{:,}".format)
+TOP1_COLUMN = Column("Top-1 [95%]", "top1", TOP1.show)
+DELTA = Column("Δ [95%]", "delta", SIGNED)
 
 
-def _tests(missing: str) -> tuple[Field[_Row], ...]:
-    """Return the fields of a comparison with zero-shot."""
-
-    def p_value(index: int) -> Callable[[_Row], float | None]:
-        return lambda row: None if row.p_values is None else row.p_values[index]
-
-    def show(p: float | None) -> str:
-        return missing if p is None else f"{p:.2g}"
-
-    tests = (Field("p", "p", p_value(0), show), Field("p (Holm)", "p_holm", p_value(1), show))
-    return *comparison_fields(lambda row: row.comparison, missing=missing), *tests
+def _tests(missing: str) -> tuple[Column, ...]:
+    """Return the columns of a comparison with zero-shot; `missing` stands for what is not there."""
+    p_values = (Column(name, key, _or(missing, "{:.2g}")) for name, key in (("p", "p"), ("p (Holm)", "p_holm")))
+    delta = replace(DELTA, show=lambda delta: missing if isnan(delta.value) else SIGNED(delta))
+    return delta, Column("Gained/lost", "_counts", _or(missing)), *p_values
 
 
-_METHOD: Field[_Row] = Field("Method", "", lambda row: marked_title(row.results, row.method))
-_N: Field[_Row] = Field("n", "n", lambda row: row.n, "{:,}".format)
-_TOP1: Field[_Row] = Field("Top-1 [95%]", "top1", lambda row: row.top1, TOP1.show)
-_ECE: Field[_Row] = Field("ECE", "", lambda row: row.ece, lambda ece: MISSING if ece is None else TOP1.format(ece))
+_ECE = Column("ECE", "_ece", _or(MISSING, "{:.2f}"))
 
 
-def _of(row: _Row) -> Result:
-    """Return the result of a row of one data set."""
-    return row.results[0]
+def pooled_accuracy(results: Sequence[Result]) -> Interval:
+    """Return the accuracy on several data sets, each image weighing the same."""
+    n = sum(result.n for result in results)
+    return Accuracy(sum(int(result.correct.sum()) for result in results), n).estimate if n else UNKNOWN
 
 
-def _value(name: str) -> Callable[[_Row], float | None]:
-    return lambda row: METRICS[name].value(_of(row)) if METRICS[name].known(_of(row)) else None
+def _record(results: Sequence[Result], method: str, p_values: tuple[float, float] | None) -> Record:
+    """Return a method on some data sets, each image weighing the same."""
+    known = pooled_answers(results)
+    return {
+        "_method": marked_title(results, method),
+        "method": method,
+        "n": sum(result.n for result in results),
+        "top1": pooled_accuracy(results),
+        **comparison_record(pooled_comparison(result.comparison for result in results)),
+        **dict(zip(("p", "p_holm"), p_values or (None, None), strict=True)),
+        "_ece": None if known is None else 100 * expected_calibration_error(*known),
+    }
 
 
-_LONG: tuple[Field[_Row], ...] = (
-    Field("Data set", "dataset", lambda row: _of(row).dataset, dataset_title),
-    _METHOD,
-    Field("", "method", lambda row: row.method),
-    Field("", "split", lambda row: _of(row).config["dataset"]["split"]),
-    _N,
-    Field("", "unreadable", lambda row: _of(row).unreadable),
-    Field("", "listed", lambda row: _of(row).config["dataset"]["listed"]),
-    Field("", "complete", lambda row: _of(row).run.complete),
-    Field("", "config", lambda row: _of(row).hash),
-    _TOP1,
-    Field("Top-5 [95%]", "top5", lambda row: row.measured("top5"), TOP1.show),
-    Field("", "mean_per_class", lambda row: row.measured("mean_per_class")),
-    Field(
-        "", "top1_unreadable_wrong", lambda row: int(_of(row).correct.sum()) / seen if (seen := _of(row).seen) else ""
-    ),
-    *(Field("", name, _value(name)) for name in ("ece", "brier", "nll")),
-    *_tests(missing=""),
-    _ECE,
-)
-
-
-def _long_rows(group: TableGroup) -> Iterator[_Row]:
-    """Yield a row per data set and method; p-values are adjusted over the data sets."""
+def _long_records(group: TableGroup) -> Iterator[Record]:
+    """Yield a record per data set and method; p-values are adjusted over the data sets."""
     p_values = {method: adjusted_p_values(group, method) for method in group.methods}
     for name, results in group.results.items():
-        for method in (method for method in group.methods if method in results):
-            yield _Row(method, [results[method]], p_values[method].get(name))
+        for method, result in ((method, results[method]) for method in group.methods if method in results):
+            shared, config = _record([result], method, p_values[method].get(name)), result.config
+            correct, seen = int(result.correct.sum()), result.seen
+            known = [METRICS[key] if METRICS[key].known(result) else None for key in ("ece", "brier", "nll")]
+            yield (
+                {"dataset": name, "_method": None, "method": method, "split": config["dataset"]["split"], "n": result.n}
+                | {"unreadable": result.unreadable, "listed": config["dataset"]["listed"]}
+                | {"complete": result.run.complete, "config": result.hash, "top1": shared["top1"]}
+                | {key: METRICS[key].measure([result]) or UNKNOWN for key in ("top5", "mean_per_class")}
+                | {"top1_unreadable_wrong": correct / seen if seen else None}
+                | {key: one and one.value(result) for key, one in zip(("ece", "brier", "nll"), known, strict=True)}
+                | shared
+            )
+
+
+_LONG = (DATASET, METHOD, N, TOP1_COLUMN, Column("Top-5 [95%]", "top5", TOP1.show), *_tests(""), _ECE)
 
 
 def long_table(group: TableGroup) -> Table:
@@ -253,7 +222,7 @@ def long_table(group: TableGroup) -> Table:
         "data sets; ECE has 20 bins."
     )
     notes = (footnote, *coverage(group), *_unreadable(group, TOP1), *memory_notes(_held(group)))
-    return Table.of(group.title, _LONG, _long_rows(group), notes, text_columns=2, by=(0,))
+    return Table.of(group.title, _LONG, _long_records(group), notes, text_columns=2, by=(0,))
 
 
 def adjusted_p_values(group: TableGroup, method: str) -> dict[str, tuple[float, float]]:
@@ -274,23 +243,8 @@ def pooled_comparison(comparisons: Iterable[Comparison | None]) -> Comparison | 
     return Comparison.pooled(known) if len(known) > 1 else known[0] if known else None
 
 
-def pooled_bins(results: Sequence[Result]) -> Reliability | None:
-    """Return the reliability of all predictions; None where there are none, or not their probabilities."""
-    known = [r for r in results if r.n and not r.predictions_only and np.isfinite(r.confidence).all()]
-    if not known:
-        return None
-    return reliability(np.concatenate([r.confidence for r in known]), np.concatenate([r.correct for r in known]))
-
-
-_POOLED: tuple[Field[_Row], ...] = (
-    _METHOD,
-    Field("Sets", "", lambda row: len(row.results)),
-    _N,
-    _TOP1,
-    *_tests(missing=MISSING),
-    Field("Mean Δ of sets [95%]", "", lambda row: TOP1.gain(row.results), partial(TOP1.show, sign=True)),
-    _ECE,
-)
+_MEAN_GAIN = Column("Mean Δ of sets [95%]", "_gain", SIGNED)
+_POOLED = (METHOD, Column("Sets", "_sets"), N, TOP1_COLUMN, *_tests(MISSING), _MEAN_GAIN, _ECE)
 
 
 def pooled_table(group: TableGroup, title: str = "All data sets together") -> Table:
@@ -311,7 +265,11 @@ def pooled_table(group: TableGroup, title: str = "All data sets together") -> Ta
         *_apart(list(held.values())),
         *memory_notes(result for results in held.values() for result in results),
     )
-    return Table.of(title, _POOLED, [_Row(name, results, p_values.get(name)) for name, results in held.items()], notes)
+    records = (
+        _record(results, name, p_values.get(name)) | {"_sets": len(results), "_gain": TOP1.gain(results)}
+        for name, results in held.items()
+    )
+    return Table.of(title, _POOLED, records, notes)
 
 
 def _apart(rows: Sequence[Sequence[Result]]) -> Iterator[str]:
@@ -321,23 +279,17 @@ def _apart(rows: Sequence[Sequence[Result]]) -> Iterator[str]:
         yield "Methods answered different images: compare them by Δ, which is on each one's own images."
 
 
-def _explanations(group: TableGroup, columns: Sequence[Column], metric: Metric) -> Iterator[str]:
-    """Yield what the columns are, and which of them compare nothing."""
-    headings = [column.heading for column in columns]
-    yield (
-        f"{'More' if metric.higher else 'Less'} is better."
-        + (f" {headings[len(group.results)]} is the mean over these data sets." if len(group.results) > 1 else "")
-        + (" OOD Avg. is the mean over ImageNet-A, -K, -R and -V." if "OOD Avg." in headings else "")
-        + " Δ is over zero-shot on the same images. "
-        + (
-            "±95% is the largest half-width of a column's 95% intervals."
-            if metric.has_interval
-            else "No intervals: resampled, the error is larger than on the images themselves."
-        )
-    )
-    apart = [column.heading for column in columns if not column.gained and not column.comparable(group)]
-    if apart:
-        yield f"Not ranked, as methods answered different images: {', '.join(apart)}."
+def _explanation(group: TableGroup, scopes: Sequence[Scope], metric: Metric) -> str:
+    """Return what the columns are."""
+    parts = [f"{'More' if metric.higher else 'Less'} is better."]
+    if len(scopes) > 1:
+        parts.append(f"{scopes[len(group.results)].heading} is the mean over these data sets.")
+    if scopes[-1].name == "ood_avg":
+        parts.append("OOD Avg. is the mean over ImageNet-A, -K, -R and -V.")
+    parts.append("Δ is over zero-shot on the same images.")
+    width = "±95% is the largest half-width of a column's 95% intervals."
+    none = "No intervals: resampled, the error is larger than on the images themselves."
+    return " ".join([*parts, width if metric.has_interval else none])
 
 
 def _unreadable(group: TableGroup, metric: Metric) -> Iterator[str]:
@@ -375,19 +327,15 @@ def paper_records(groups: Sequence[TableGroup], metric_name: str = "top1", compa
         metric_name: one of `METRICS`.
         compared: whether to add what the paper reports.
     """
-    metric = METRICS[metric_name]
-    records = []
+    metric, records = METRICS[metric_name], []
     for group in groups:
-        reported = _reported(group, compared)
-        for column in (column for column in columns_of(group) if not column.gained):
-            name = column.sets[0] if len(column.sets) == 1 else "ood_avg" if column.heading == "OOD Avg." else "avg"
-            for method in group.methods:
-                if results := column.results(group, method):
-                    record = _settings(group, groups) | {"column": name, "method": method, "metric": metric_name}
-                    record |= {"n": sum(r.n for r in results), "unreadable": sum(r.unreadable for r in results)}
-                    estimates = {"value": metric.measure(results), "delta": metric.gain(results)}
-                    record |= {key: estimate or UNKNOWN for key, estimate in estimates.items()}
-                    records.append(flat(record | reported(column.sets, method)))
+        shared, reported = _shared(group, groups), _reported(group, compared)
+        for scope, method in ((scope, method) for scope in paper_scopes(group) for method in group.methods):
+            if results := scope.results(group, method):
+                record = shared | {"column": scope.name, "method": method, "metric": metric_name}
+                record |= {"n": sum(r.n for r in results), "unreadable": sum(r.unreadable for r in results)}
+                record |= {"value": metric.measure(results) or UNKNOWN, "delta": metric.gain(results) or UNKNOWN}
+                records.append(flat(record | reported[scope.sets, method]))
     return records
 
 
@@ -402,26 +350,105 @@ def long_records(groups: Sequence[TableGroup], compared: bool = False) -> list[R
     """
     records = []
     for group in groups:
-        reported = _reported(group, compared)
-        for row in _long_rows(group):
-            record = _settings(group, groups) | record_of(_LONG, row)
-            records.append(flat(record | reported((_of(row).dataset,), row.method)))
+        shared, reported = _shared(group, groups), _reported(group, compared)
+        records += [flat(shared | r | reported[(r["dataset"],), r["method"]]) for r in _long_records(group)]
     return records
 
 
-def _settings(group: TableGroup, groups: Sequence[TableGroup]) -> Record:
+def _shared(group: TableGroup, groups: Sequence[TableGroup]) -> Record:
     return {**settings_record(group.settings, [other.settings for other in groups]), "benchmark": group.benchmark}
 
 
-def _reported(group: TableGroup, compared: bool) -> Callable[[tuple[str, ...], str], Record]:
-    """Return what gives the entries of data sets and a method: what the paper reports, if it is asked for."""
-    comparisons: dict[tuple[tuple[str, ...], str], PaperComparison] = {}
+def _reported(group: TableGroup, compared: bool) -> Mapping[tuple[tuple[str, ...], str], Record]:
+    """Return what the paper reports, by data sets and method, if it is asked for; nothing stands for what it lacks."""
+    empty = {"reported": None, "difference": UNKNOWN} if compared else {}
+    found: dict[tuple[tuple[str, ...], str], Record] = defaultdict(lambda: empty)
     with suppress(MissingError):  # the paper has no such table: its columns stay empty
-        comparisons = {(one.column.sets, one.method): one for one in compare_with_paper(group)} if compared else {}
+        for one in compare_with_paper(group) if compared else ():
+            found[one.scope.sets, one.method] = {"reported": one.reported, "difference": one.difference}
+    return found
 
-    def entries(sets: tuple[str, ...], method: str) -> Record:
-        one = comparisons.get((sets, method))
-        difference = one.difference if one else UNKNOWN
-        return {"reported": one.reported if one else None, "difference": difference} if compared else {}
 
-    return entries
+def difference_from(measured: Interval, reported: float) -> Interval:
+    """Return what was measured less what is reported."""
+    return Interval(*(end - reported for end in vars(measured).values()))
+
+
+@dataclass(frozen=True)
+class PaperComparison:
+    """A column of the table, a method, its images, and its accuracy as measured and as reported, as proportions."""
+
+    scope: Scope
+    method: str
+    n: int
+    measured: Interval
+    reported: float
+
+    @property
+    def difference(self) -> Interval:
+        """What was measured less what is reported."""
+        return difference_from(self.measured, self.reported)
+
+
+def _reported_method(group: TableGroup, name: str) -> str | None:
+    """Return what the paper calls a method of a group's runs, None for a variant that the paper's tables lack."""
+    base = method_of(name)
+    settings = next(results[name].settings for results in group.results.values() if name in results)
+    if base == "fcl" and settings.get("context") == "cl-hp":
+        return "FCL-HP"
+    return {"zero_shot": "CLIP"}.get(name, method_title(name)) if base == name else None
+
+
+def compare_with_paper(group: TableGroup) -> Iterator[PaperComparison]:
+    """Yield comparisons by column and method, the means where the group has all of the paper's columns.
+
+    Raises:
+        ArgumentError: the paper has no table of the group's backbone and data sets.
+    """
+    reported = reported_accuracies(group.settings.backbone, group.benchmark)
+    whole = len(group.results) == len(SETS.get(group.benchmark, ()))
+    for scope in (scope for scope in paper_scopes(group) if scope.name != "avg" or whole):
+        for method in group.methods:
+            results, theirs = scope.results(group, method), reported.get(_reported_method(group, method) or "", {})
+            if scope.name in theirs and (ours := TOP1.measure(results)) is not None:
+                yield PaperComparison(scope, method, sum(r.n for r in results), ours, theirs[scope.name] / 100)
+
+
+def _reservations(group: TableGroup) -> Iterator[str]:
+    """Yield in what a group's runs differ from the paper's, a line each."""
+    counts = {name: entry.paper for name, entry in CATALOGUE.items()}
+    for name, results in group.results.items():
+        listed = next(iter(results.values())).config["dataset"]["listed"]
+        if listed != counts.get(name, listed):
+            yield f"{dataset_title(name)}: the paper counts {counts[name]:,} images; this split has {listed:,}."
+    if group.settings.pretrained != "openai":
+        yield f"The paper's weights are openai; these are {group.settings.pretrained or 'others'}."
+    if group.settings.preset != "paper":
+        yield f"The paper's settings are those of preset paper; these are of preset {group.settings.preset}."
+    if group.settings.prompts != "single":
+        prompts = group.settings.prompts
+        yield f'The paper\'s prompt is "a photo of a {{}}." alone (prompts single); these runs have {prompts}.'
+
+
+def comparison_table(group: TableGroup) -> Table:
+    """Return a table of comparisons with the paper.
+
+    Raises:
+        MissingError: the paper has none of the accuracies.
+    """
+    comparisons = list(compare_with_paper(group))
+    if not comparisons:
+        raise MissingError(f"the paper reports none of the methods of {group.settings.backbone} that were run")
+    records = [vars(one) | {"_scope": one.scope.heading, "difference": one.difference} for one in comparisons]
+    columns = (
+        Column("Data set", "_scope"),
+        Column("Method", "method", method_title),
+        N,
+        Column("Measured [95%]", "measured", TOP1.show),
+        Column("Paper", "reported", TOP1.format),
+        Column("Difference [95%]", "difference", SIGNED),
+    )
+    title = f"Top-1 accuracy measured, and reported by the paper: {group.title}"
+    intervals = "Percent, with 95% intervals of what was measured; the paper gives none of its own."
+    notes = (f"{intervals} For information: a difference is no verdict.", *_reservations(group))
+    return Table.of(title, columns, records, notes, text_columns=2, by=(0,))

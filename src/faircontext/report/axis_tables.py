@@ -5,23 +5,34 @@ Wilson's interval of the images, and the standard deviation of the orders stands
 attacks everything is on images that a method answered under all the shifts of a row, paired image by image.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
-from itertools import chain, product
+from functools import cached_property
+from itertools import product
 from math import isnan, nan
-from operator import itemgetter
 from typing import Any
 
 import numpy as np
 from jaxtyping import Bool
 
 from faircontext.metrics.bootstrap import bootstrap_mean, nan_if_constant
-from faircontext.metrics.corruption import Outcomes, mean_corruption_error
-from faircontext.metrics.orders import OrdersAccuracy, accuracy_over_orders, difference_over_orders
+from faircontext.metrics.orders import Outcomes, accuracy_over_orders, difference_over_orders, mean_corruption_error
 from faircontext.metrics.scores import Comparison
-from faircontext.metrics.stats import Accuracy, Interval, holm
-from faircontext.report.accuracy_tables import comparison_fields, foot_of, pooled_table, range_of
+from faircontext.metrics.stats import Interval, holm
+from faircontext.report.accuracy_tables import (
+    DATASET,
+    DELTA,
+    METHOD,
+    SIGNED,
+    TOP1_COLUMN,
+    N,
+    comparison_record,
+    difference_from,
+    pivot,
+    pooled_accuracy,
+    pooled_table,
+    range_of,
+)
 from faircontext.report.benchmarks import (
     ALL_SETS,
     METRICS,
@@ -29,6 +40,7 @@ from faircontext.report.benchmarks import (
     TOP1,
     UNKNOWN,
     Metric,
+    Published,
     StreamBlock,
     TableGroup,
     coverage,
@@ -36,27 +48,20 @@ from faircontext.report.benchmarks import (
     known_or_missing,
     marked_title,
     memory_notes,
+    published_accuracies,
+    read_reported,
     scopes_of,
     settings_record,
     shortfalls,
     tuned_note,
 )
-from faircontext.report.render import Cell, Field, MissingError, Table, flat, record_of
+from faircontext.report.render import Cell, Column, MissingError, Table, flat
 from faircontext.runs.groups import RunSettings, describe_stream, method_title, shared_positions, values_at
 from faircontext.runs.results import TUNED, Result
 from faircontext.runs.stream_results import StreamResult
 from faircontext.shifts import KINDS
 
-__all__ = [
-    "ShiftedRuns",
-    "StreamPair",
-    "pair_of",
-    "shift_records",
-    "shift_tables",
-    "shifted_runs",
-    "stream_records",
-    "stream_tables",
-]
+Record = dict[str, Any]
 
 
 def stream_tables(block: StreamBlock, long: bool = False, metric: Metric = TOP1) -> list[Table]:
@@ -67,11 +72,10 @@ def stream_tables(block: StreamBlock, long: bool = False, metric: Metric = TOP1)
         long: whether each data set has rows of its own in all tables.
         metric: what methods by data sets show; that table is left out for the accuracy on one data set.
     """
-    scopes = [*block.scopes]
-    shown = scopes if long else scopes[-1:]
-    tables = [_accuracies(block, shown), _comparisons(block, shown)]
+    shown = [*block.scopes] if long else [*block.scopes][-1:]
     by_set = not long and (len(block.datasets) > 1 or metric is not TOP1)
-    return [table for table in (*([_by_set(block, metric)] if by_set else []), *tables) if table.rows]
+    tables = [*([_by_set(block, metric)] if by_set else []), _accuracies(block, shown), _comparisons(block, shown)]
+    return [table for table in tables if table.rows]
 
 
 def _notes(block: StreamBlock) -> Iterator[str]:
@@ -108,23 +112,18 @@ def _other_orders(block: StreamBlock) -> Iterator[str]:
 
 def _by_set(block: StreamBlock, metric: Metric) -> Table:
     """Return methods by data sets: the mean over orders and their standard deviation."""
-    methods, datasets = block.runs.methods, block.datasets
-    held = {name: {method: _results(block, method, name) for method in methods} for name in datasets}
-    measured = {
-        name: {method: [metric.measure([result]) for result in results] for method, results in row.items()}
-        for name, row in held.items()
-    }
-    rows = [
-        (marked_title(_results(block, method), method), *(_mean(measured[name][method], metric) for name in datasets))
-        for method in methods
-    ]
-    counts = [[result.n for results in row.values() for result in results] for row in held.values()]
-    return Table(
-        title=f"{metric.title[0].upper()}{metric.title[1:]} of methods with a memory, mean of orders: {block.title}",
-        columns=("Method", *map(dataset_title, datasets)),
-        rows=tuple(tuple(map(Cell, row)) for row in rows),
-        foot=foot_of(counts, ([*chain(*row.values())] for row in measured.values()), metric),
-        footnotes=(
+    methods, columns = block.runs.methods, [dataset_title(name) for name in block.datasets]
+    held = [[_results(block, method, name) for method in methods] for name in block.datasets]
+    measured = [[[metric.measure([result]) for result in results] for results in column] for column in held]
+    return pivot(
+        f"{metric.title[0].upper()}{metric.title[1:]} of methods with a memory, mean of orders: {block.title}",
+        columns,
+        [marked_title(_results(block, method), method) for method in methods],
+        [[Cell(_mean(values, metric)) for values in column] for column in measured],
+        [[result.n for results in column for result in results] for column in held],
+        [[value for values in column for value in values] for column in measured],
+        metric,
+        (
             "After ± stands the standard deviation of the orders. ±95% is the largest half-width of an order's "
             "95% interval of the images.",
             *_other_orders(block),
@@ -142,9 +141,8 @@ def _results(block: StreamBlock, method: str, *datasets: str) -> list[Result]:
 
 def _tuned(block: StreamBlock) -> Iterator[tuple[str, str]]:
     """Yield methods and data sets for which their authors chose settings, as they are called in tables."""
-    for method in block.runs.methods:
-        for name in dict.fromkeys(result.dataset for result in _results(block, method) if result.tuned):
-            yield method_title(method), dataset_title(name)
+    results = (result for method in block.runs.methods for result in _results(block, method) if result.tuned)
+    return ((method_title(result.method), dataset_title(result.dataset)) for result in results)
 
 
 def _mean(measured: Sequence[Interval | None], metric: Metric) -> str:
@@ -155,68 +153,66 @@ def _mean(measured: Sequence[Interval | None], metric: Metric) -> str:
     return metric.format(float(np.mean(values))) + sd
 
 
-@dataclass(frozen=True)
-class _Row:
-    """A method on a data set or all; `found` is None for zero-shot, which has no memory."""
-
-    scope: str
-    method: str
-    accuracy: OrdersAccuracy
-    found: StreamResult | None
-
-    @classmethod
-    def of(cls, scope: str, found: StreamResult) -> "_Row":
-        return cls(scope, found.method, accuracy_over_orders(found.correct), found)
-
-
-def _of(value: Callable[[StreamResult], Any], otherwise: Any = None) -> Callable[[_Row], Any]:
-    """Return what gives a value of a method with a memory, and another of zero-shot."""
-    return lambda row: otherwise if row.found is None else value(row.found)
+def _record(scope: str, method: str, correct: Bool[np.ndarray, "orders n"], found: StreamResult | None) -> Record:
+    """Return a method on a data set or all; `found` is None for zero-shot, which has no memory."""
+    accuracy = accuracy_over_orders(correct)
+    ends = f"{TOP1.format(accuracy.least)} to {TOP1.format(accuracy.most)}"
+    orders = found and " ".join(map(str, found.orders))
+    return {
+        "_scope": scope,
+        "_method": marked_title(found.all if found else (), method),
+        "_orders": orders or MISSING,
+        "orders": found and len(found.orders),
+        "_n": accuracy.n,
+        "_top1": accuracy.mean,
+        "top1_sd": accuracy.sd,
+        "top1_min": accuracy.least,
+        "top1_max": accuracy.most,
+        "_range": ends if found else MISSING,
+        "seen_before": found.seen_before if found else 0,
+        "state_mb": found and found.cost("megabytes"),
+        "seconds": found and found.seconds,
+        "shared_seconds": found and found.shared_seconds,
+        "backward_passes": found.cost("backward_passes") if found else 0,
+        "mark": TUNED if found and found.tuned else "",
+    }
 
 
 def _show_size(size: float | None) -> str:
     return MISSING if size is None else f"{size:,.1f}" if size >= 1 else f"{size:.2g}"
 
 
-def _show_range(accuracy: OrdersAccuracy | None) -> str:
-    return MISSING if accuracy is None else f"{TOP1.format(accuracy.least)} to {TOP1.format(accuracy.most)}"
-
-
 def _show_seen(seen: float) -> str:
     return f"{seen:,.1f}" if seen > 0 else "0" if seen == 0 else MISSING
 
 
-_SECONDS = known_or_missing("{:.4f}")
-
-_FIELDS: tuple[Field[_Row], ...] = (
-    Field("Data set", "", lambda row: row.scope, dataset_title),
-    Field("Method", "", lambda row: marked_title(row.found.all if row.found else (), row.method)),
-    Field("Orders", "", _of(lambda found: " ".join(map(str, found.orders)), MISSING)),
-    Field("", "orders", _of(lambda found: len(found.orders))),
-    Field("n", "", lambda row: row.accuracy.n, "{:,}".format),
-    Field("Mean top-1 [95%]", "", lambda row: row.accuracy.mean, TOP1.show),
-    Field("SD of orders", "top1_sd", lambda row: row.accuracy.sd, lambda sd: MISSING if isnan(sd) else TOP1.format(sd)),
-    Field("", "top1_min", lambda row: row.accuracy.least),
-    Field("", "top1_max", lambda row: row.accuracy.most),
-    Field("Min to max", "", lambda row: row.accuracy if row.found else None, _show_range),
-    Field("Images seen before", "seen_before", _of(lambda found: found.seen_before, 0), _show_seen),
-    Field("State (MB)", "state_mb", _of(lambda found: found.cost("megabytes")), _show_size),
-    Field("s/image", "seconds", _of(lambda found: found.seconds), _SECONDS),
-    Field("Shared s/image", "shared_seconds", _of(lambda found: found.shared_seconds), _SECONDS),
-    Field("Backward passes", "backward_passes", _of(lambda f: f.cost("backward_passes"), 0), known_or_missing("{:g}")),
-    Field("", "mark", _of(lambda found: TUNED if found.tuned else "")),
+_SCOPE = Column("Data set", "_scope", dataset_title)
+_SECONDS, _P_VALUE = known_or_missing("{:.4f}"), known_or_missing("{:.2g}")
+_COLUMNS = (
+    _SCOPE,
+    METHOD,
+    Column("Orders", "_orders"),
+    Column("n", "_n", "{:,}".format),
+    Column("Mean top-1 [95%]", "_top1", TOP1.show),
+    Column("SD of orders", "top1_sd", lambda sd: MISSING if isnan(sd) else TOP1.format(sd)),
+    Column("Min to max", "_range"),
+    Column("Images seen before", "seen_before", _show_seen),
+    Column("State (MB)", "state_mb", _show_size),
+    Column("s/image", "seconds", _SECONDS),
+    Column("Shared s/image", "shared_seconds", _SECONDS),
+    Column("Backward passes", "backward_passes", known_or_missing("{:g}")),
 )
 
 
 def _accuracies(block: StreamBlock, scopes: Iterable[str]) -> Table:
     """Return accuracies over orders with what they cost, and zero-shot on the same images first."""
-    rows: list[_Row] = []
+    records: list[Record] = []
     for scope in scopes:
         held = [found for (name, _), found in block.results.items() if name == scope]
         pairs = (found.paired(block.runs.baseline("zero_shot", found.results)) for found in held)
         zero_shot = next((pair[1] for pair in pairs if pair is not None), None)
-        rows += [] if zero_shot is None else [_Row(scope, "zero_shot", accuracy_over_orders(zero_shot[:1]), None)]
-        rows += [_Row.of(scope, found) for found in held]
+        records += [] if zero_shot is None else [_record(scope, "zero_shot", zero_shot[:1], None)]
+        records += [_record(scope, found.method, found.correct, found) for found in held]
     notes = (
         "Percent: the mean over orders of the same images, with Wilson's interval of the images, and the standard "
         "deviation, the least and the most of the orders. Images seen before are a mean; the state is the largest "
@@ -224,80 +220,53 @@ def _accuracies(block: StreamBlock, scopes: Iterable[str]) -> Table:
         "passes are of an image.",
         *_notes(block),
     )
-    return Table.of(f"Methods with a memory: {block.title}", _FIELDS, rows, notes, text_columns=2, by=(0,))
+    return Table.of(f"Methods with a memory: {block.title}", _COLUMNS, records, notes, text_columns=2, by=(0,))
 
 
-@dataclass(frozen=True)
-class StreamPair:
-    """A method with a memory less one without, on the same images.
-
-    Attributes:
-        n: images.
-        first: in order 0 alone, None without that order.
-        difference: over all orders, with its 95% interval.
-        p_value: that it is 0.
-    """
-
-    n: int
-    first: Comparison | None
-    difference: Interval
-    p_value: float
-
-
-def pair_of(found: StreamResult, other: dict[str, Result]) -> StreamPair | None:
+def pair_record(found: StreamResult, other: dict[str, Result]) -> Record | None:
     """Compare a method with a memory with one without, on the images that both have; None where there is none.
 
-    Args:
-        found: of the former.
-        other: of the latter, by data set.
+    In order 0 alone, nothing without that order, and over all orders.
     """
-    pair = found.paired(other)
-    if pair is None:
+    if (pair := found.paired(other)) is None:
         return None
     own, base = pair[0].correct, pair[1]
     first = Comparison.of(own[found.orders.index(0)], base[0]) if 0 in found.orders else None
     if len(found.orders) == 1:
         one = first or Comparison.of(own[0], base[0])
-        return StreamPair(one.n, first, one.difference, one.p_value)
-    over = difference_over_orders(own, base)
-    return StreamPair(own.shape[1], first, Interval(over.value, over.low, over.high), over.p_value)
+        over, p_value = one.difference, one.p_value
+    else:
+        orders = difference_over_orders(own, base)
+        over, p_value = Interval(orders.value, orders.low, orders.high), orders.p_value
+    record = {"n": own.shape[1], **comparison_record(first), "_p": None if first is None else first.p_value}
+    return record | {"_difference": over, "_p_value": p_value}
 
 
-@dataclass(frozen=True)
-class _Less:
-    """A method with a memory on a data set or all, less another; the p-value is adjusted."""
-
-    scope: str
-    found: StreamResult
-    base: str
-    pair: StreamPair
-    adjusted: float
-
-
-_P_VALUE = known_or_missing("{:.2g}")
-
-_PAIR_FIELDS: tuple[Field[_Less], ...] = (
-    Field("Data set", "", lambda less: less.scope, dataset_title),
-    Field("Method", "", lambda less: marked_title(less.found.all, less.found.method)),
-    Field("Less", "", lambda less: less.base, method_title),
-    Field("n", "", lambda less: less.pair.n, "{:,}".format),
-    *comparison_fields(lambda less: less.pair.first, "Order 0: Δ [95%]"),
-    Field("p", "", lambda less: None if less.pair.first is None else less.pair.first.p_value, _P_VALUE),
-    Field("Mean of orders: Δ [95%]", "", lambda less: less.pair.difference, partial(TOP1.show, sign=True)),
-    Field("p of orders", "", lambda less: less.pair.p_value, _P_VALUE),
-    Field("p (Holm)", "", lambda less: less.adjusted, _P_VALUE),
+_PAIR_COLUMNS = (
+    _SCOPE,
+    METHOD,
+    Column("Less", "_base", method_title),
+    N,
+    Column(f"Order 0: {DELTA.heading}", "delta", SIGNED),
+    Column("Gained/lost", "_counts", lambda counts: counts or MISSING),
+    Column("p", "_p", _P_VALUE),
+    Column("Mean of orders: Δ [95%]", "_difference", SIGNED),
+    Column("p of orders", "_p_value", _P_VALUE),
+    Column("p (Holm)", "_adjusted", _P_VALUE),
 )
 
 
 def _comparisons(block: StreamBlock, scopes: Iterable[str]) -> Table:
     """Return differences from each method without a memory, on the same images."""
-    rows: list[_Less] = []
+    records: list[Record] = []
     for scope, base in product(scopes, block.runs.baselines):
         held = [found for (where, _), found in block.results.items() if where == scope]
-        pairs = [(found, pair_of(found, block.runs.baseline(base, found.results))) for found in held]
+        pairs = [(found, pair_record(found, block.runs.baseline(base, found.results))) for found in held]
         known = [(found, pair) for found, pair in pairs if pair is not None]
-        adjusted = holm([pair.p_value for _, pair in known]) if known else ()
-        rows += [_Less(scope, found, base, pair, p) for (found, pair), p in zip(known, adjusted, strict=True)]
+        adjusted = holm([pair["_p_value"] for _, pair in known]) if known else ()
+        for (found, pair), p in zip(known, adjusted, strict=True):
+            names = {"_scope": scope, "_method": marked_title(found.all, found.method), "_base": base}
+            records.append(names | pair | {"_adjusted": p})
     title = f"Methods with a memory less those without, on the same images: {block.title}"
     notes = (
         "Points. In order 0: a paired bootstrap interval and McNemar's exact p, which takes answers for "
@@ -307,12 +276,57 @@ def _comparisons(block: StreamBlock, scopes: Iterable[str]) -> Table:
         "compared with.",
         *tuned_note(_tuned(block)),
     )
-    return Table.of(title, _PAIR_FIELDS, rows, notes, text_columns=3, by=(0, 2))
+    return Table.of(title, _PAIR_COLUMNS, records, notes, text_columns=3, by=(0, 2))
+
+
+def compare_with_published(block: StreamBlock) -> Iterator[tuple[StreamResult, Published]]:
+    """Yield results on a data set with each accuracy that was published of the method there; not of variants."""
+    known = published_accuracies(block.runs.settings.backbone)
+    for (scope, method), found in block.results.items():
+        yield from ((found, one) for one in known if (one.dataset, one.method) == (scope, method_title(method)))
+
+
+def published_table(block: StreamBlock) -> Table:
+    """Return a table of accuracies that were measured and published.
+
+    Raises:
+        MissingError: none is known as published.
+    """
+    pairs = [(found, one, accuracy_over_orders(found.correct)) for found, one in compare_with_published(block)]
+    if not pairs:
+        backbone = block.runs.settings.backbone
+        raise MissingError(f"no accuracy of these methods with a memory, on {backbone}, is known as published")
+    records = [
+        vars(one)
+        | {"_method": marked_title(found.all, found.method), "n": measured.n, "measured": measured.mean}
+        | {"difference": difference_from(measured.mean, one.accuracy)}
+        for found, one, measured in pairs
+    ]
+    columns = (
+        DATASET,
+        METHOD,
+        Column("Source", "source"),
+        Column("Tuned per set", "tuned"),
+        Column("Prompts", "prompts"),
+        N,
+        Column("Measured [95%]", "measured", TOP1.show),
+        Column("Published", "accuracy", TOP1.format),
+        Column("Difference [95%]", "difference", SIGNED),
+    )
+    sources = {row["source"]: f"{row['title']} ({row['kind']})" for row in read_reported("online_sources")}
+    notes = (
+        "Percent, with 95% intervals of what was measured; published numbers are of one order, mostly of settings "
+        "chosen for each data set, and of the prompts that stand beside them. A difference is no verdict.",
+        *(f"{name}: {sources[name]}." for name in dict.fromkeys(one.source for _, one, _ in pairs)),
+        *tuned_note((method_title(f.method), dataset_title(name)) for f, *_ in pairs for name in f.tuned),
+    )
+    title = f"Top-1 accuracy measured, mean of orders, and published: {block.title}"
+    return Table.of(title, columns, records, notes, text_columns=5, by=(0,))
 
 
 def stream_records(
     blocks: Iterable[StreamBlock], held: Sequence[RunSettings], metric_name: str | None = None
-) -> list[dict[str, Any]]:
+) -> list[Record]:
     """Return a record per data set and method with a memory, and for all sets of a block together.
 
     Args:
@@ -321,22 +335,22 @@ def stream_records(
         metric_name: for style `paper`, what `value` is; else records have columns of style `long`.
     """
     records = []
-    items = ((block, *key, found) for block in blocks for key, found in block.results.items())
-    for block, scope, method, found in items:
+    for block, (scope, method), found in ((b, *item) for b in blocks for item in b.results.items()):
         record = settings_record(block.runs.settings, held) | {"benchmark": block.benchmark}
         record["stream"] = describe_stream(found.orders, block.runs.arrangement)
         record |= {"dataset" if metric_name is None else "column": scope, "method": method}
         record |= {} if metric_name is None else {"metric": metric_name}
         record["n"] = found.correct.shape[1]
         record["unreadable"] = sum(max(r.unreadable for r in orders.values()) for orders in found.results.values())
-        names = ("top1", "top5", "mean_per_class") if metric_name is None else (metric_name,)
-        record |= {"value" if metric_name else name: _over_orders(found, name) for name in names}
         if metric_name is None:
+            record |= {name: _over_orders(found, name) for name in ("top1", "top5", "mean_per_class")}
             record |= {name: _over_orders(found, name).value for name in ("ece", "brier", "nll")}
-        pair = pair_of(found, block.runs.baseline("zero_shot", found.results))
+        else:
+            record["value"] = _over_orders(found, metric_name)
+        pair = pair_record(found, block.runs.baseline("zero_shot", found.results))
         if metric_name in (None, "top1") and pair is not None:
-            record |= {"delta": pair.difference, "delta_p_orders": pair.p_value}
-        records.append(flat(record) | record_of(_FIELDS, _Row.of(scope, found)))
+            record |= {"delta": pair["_difference"], "delta_p_orders": pair["_p_value"]}
+        records.append(flat(record | _record(scope, method, found.correct, found)))
     return records
 
 
@@ -364,56 +378,38 @@ class ShiftedRuns:
 
     groups: Mapping[str, TableGroup]
 
-    @property
-    def first(self) -> TableGroup:
-        """The first group."""
-        return next(iter(self.groups.values()))
-
     @cached_property
-    def methods(self) -> list[str]:
-        """What the methods are called."""
-        return list(dict.fromkeys(method for group in self.groups.values() for method in group.methods))
-
-    @cached_property
-    def datasets(self) -> list[str]:
-        """Names of the data sets."""
-        return list(dict.fromkeys(name for group in self.groups.values() for name in group.results))
-
-    @property
-    def scopes(self) -> Iterator[tuple[str, Sequence[str], str]]:
-        """Each data set, then all together where there are several: what the row is of, the data sets, and a method."""
-        scopes = scopes_of(self.datasets).items()
-        yield from ((scope, datasets, method) for scope, datasets in scopes for method in self.methods)
+    def rows(self) -> list[tuple[str, Sequence[str], str]]:
+        """What a row is of, each data set, then all together where there are several; the data sets; and a method."""
+        groups = self.groups.values()
+        methods = dict.fromkeys(method for group in groups for method in group.methods)
+        scopes = scopes_of([*dict.fromkeys(name for group in groups for name in group.results)])
+        return [(scope, datasets, method) for scope, datasets in scopes.items() for method in methods]
 
     @property
     def corruptions(self) -> list[str]:
         """Those of the shifts that are corruptions."""
         return [shift for shift in self.groups if shift.partition(":")[0] in _CORRUPTIONS]
 
-    def result(self, shift: str, dataset: str, method: str) -> Result | None:
-        """Return a method's result under a shift, None where there is none with an answer."""
-        result = self.groups[shift].results.get(dataset, {}).get(method)
-        return result if result is not None and result.n else None
+    def results(self, method: str, datasets: Sequence[str]) -> dict[str, list[Result]]:
+        """Return a method's results with an answer on some data sets, by shift."""
+        rows = {shift: group.row(method) for shift, group in self.groups.items()}
+        return {shift: [row[name] for name in datasets if name in row] for shift, row in rows.items()}
 
-    def results(self, method: str, datasets: Sequence[str]) -> list[Result]:
-        """Return a method's results with an answer, of all shifts."""
-        found = (self.result(shift, name, method) for shift in self.groups for name in datasets)
-        return [result for result in found if result is not None]
+    def pooled(self, datasets: Sequence[str], method: str) -> dict[str, Answers]:
+        """Return by corruption which answers are correct, on the images of some data sets that all corruptions have.
 
-    def pooled(self, shifts: Sequence[str], datasets: Iterable[str], method: str) -> dict[str, Answers]:
-        """Return by shift which answers are correct, on the images of some data sets that all shifts have.
-
-        Nothing where a shift has no result of one of the data sets, or where labels of the same images differ.
+        Nothing where a corruption has no result of one of the data sets, or where labels of the same images differ.
         """
-        parts: dict[str, list[Answers]] = {shift: [] for shift in shifts}
-        for dataset in datasets:
-            results = [self.result(shift, dataset, method) for shift in shifts]
-            known = [result for result in results if result is not None]
-            if len(known) < len(shifts) or not (common := _common(known)):
-                return {}
-            for shift, answers in zip(shifts, common, strict=True):
-                parts[shift].append(answers)
-        return {shift: np.concatenate(own) for shift, own in parts.items() if own}
+        held = self.results(method, datasets)
+        if not all(len(held[shift]) == len(datasets) for shift in self.corruptions):
+            return {}
+        columns = [_common([held[shift][index] for shift in self.corruptions]) for index in range(len(datasets))]
+        if not all(columns):
+            return {}
+        return {
+            shift: np.concatenate(own) for shift, own in zip(self.corruptions, zip(*columns, strict=True), strict=True)
+        }
 
 
 def _common(results: Sequence[Result]) -> list[Answers]:
@@ -461,62 +457,47 @@ def shift_tables(groups: Sequence[TableGroup]) -> list[Table]:
 
 def _by_shift(runs: ShiftedRuns) -> Table:
     """Return a table with a row per data set and method, and a column per shift."""
-    rows = []
-    for scope, datasets, method in runs.scopes:
-        counts = {shift: _count(runs, shift, datasets, method) for shift in runs.groups}
-        if sizes := [count.n for count in counts.values() if count is not None]:
-            row = {shift: UNKNOWN if count is None else count.estimate for shift, count in counts.items()}
-            title = marked_title(runs.results(method, datasets), method)
-            rows.append({"scope": scope, "method": title, "n": range_of(sizes), **row})
-    fields: list[Field[Mapping[str, Any]]] = [
-        Field("Data set", "", itemgetter("scope"), dataset_title),
-        Field("Method", "", itemgetter("method")),
-        Field("n", "", itemgetter("n")),
-    ]
-    fields += [Field(shift or "none", "", itemgetter(shift), TOP1.show) for shift in runs.groups]
+    records, known = list[Record](), list[Result]()
+    for scope, datasets, method in runs.rows:
+        held = runs.results(method, datasets)
+        whole = {shift: results if len(results) == len(datasets) else [] for shift, results in held.items()}
+        found = [result for results in held.values() for result in results]
+        known += found if len(datasets) == 1 else []
+        if sizes := [sum(result.n for result in results) for results in whole.values() if results]:
+            row = {"_scope": scope, "_method": marked_title(found, method), "n": range_of(sizes)}
+            records.append(row | {f"shift {shift}": pooled_accuracy(results) for shift, results in whole.items()})
+    columns = (
+        *(_SCOPE, METHOD, Column("n", "n")),
+        *(Column(shift or "none", f"shift {shift}", TOP1.show) for shift in runs.groups),
+    )
+    first = next(iter(runs.groups.values()))
     notes = (
         "Percent, with Wilson's 95% interval. A corruption is followed by its severity, 1 to 5; pgd by the largest "
         "change of a pixel's value, in 1/255.",
-        *coverage(runs.first),
-        *memory_notes(result for method in runs.methods for result in runs.results(method, runs.datasets)),
+        *coverage(first),
+        *memory_notes(known),
     )
-    plain = replace(runs.first, settings=runs.first.settings._replace(shift=""))
-    return Table.of(f"Top-1 accuracy by shift of {plain.title}", fields, rows, notes, text_columns=2, by=(0,))
+    plain = replace(first, settings=first.settings._replace(shift=""))
+    return Table.of(f"Top-1 accuracy by shift of {plain.title}", columns, records, notes, text_columns=2, by=(0,))
 
 
-def _count(runs: ShiftedRuns, shift: str, datasets: Sequence[str], method: str) -> Accuracy | None:
-    results = [runs.result(shift, name, method) for name in datasets]
-    known = [result for result in results if result is not None]
-    if len(known) < len(datasets):
-        return None
-    return Accuracy(sum(int(result.correct.sum()) for result in known), sum(result.n for result in known))
+_MEAN_COLUMNS = (DATASET, METHOD, N, TOP1_COLUMN, DELTA, Column("mCE [95%]", "mce", TOP1.show))
 
 
-_MEAN_FIELDS: tuple[Field[Mapping[str, Any]], ...] = (
-    Field("Data set", "dataset", itemgetter("dataset"), dataset_title),
-    Field("Method", "", itemgetter("title")),
-    Field("", "method", itemgetter("method")),
-    Field("n", "n", itemgetter("n"), "{:,}".format),
-    Field("Top-1 [95%]", "top1", itemgetter("top1"), TOP1.show),
-    Field("Δ [95%]", "delta", itemgetter("delta"), partial(TOP1.show, sign=True)),
-    Field("mCE [95%]", "mce", itemgetter("mce"), TOP1.show),
-)
-
-
-def _means(runs: ShiftedRuns) -> Iterator[dict[str, Any]]:
+def _means(runs: ShiftedRuns) -> Iterator[Record]:
     """Yield a method's mean over all corruptions of a data set, or of all; Δ and mCE are against zero-shot."""
-    for scope, datasets, method in runs.scopes:
-        if not (own := runs.pooled(runs.corruptions, datasets, method)):
+    for scope, datasets, method in runs.rows:
+        own, other = runs.pooled(datasets, method), runs.pooled(datasets, "zero_shot")
+        if not own:
             continue
-        correct = np.mean([*own.values()], axis=0)
-        other = runs.pooled(runs.corruptions, datasets, "zero_shot")
-        delta = error = UNKNOWN
+        correct, delta, error = np.mean([*own.values()], axis=0), UNKNOWN, UNKNOWN
         if other and len(next(iter(other.values()))) == len(correct):
             if method != "zero_shot":
                 delta = nan_if_constant(bootstrap_mean(correct - np.mean([*other.values()], axis=0)))
             error = mean_corruption_error(_outcomes(own), _outcomes(other))
-        names = {"dataset": scope, "title": marked_title(runs.results(method, datasets), method), "method": method}
-        yield {**names, "n": len(correct), "top1": bootstrap_mean(correct), "delta": delta, "mce": error}
+        results = [result for held in runs.results(method, datasets).values() for result in held]
+        names = {"dataset": scope, "_method": marked_title(results, method), "method": method, "n": len(correct)}
+        yield names | {"top1": bootstrap_mean(correct), "delta": delta, "mce": error}
 
 
 def _outcomes(answers: Mapping[str, Answers]) -> Outcomes:
@@ -537,10 +518,10 @@ def _corruption_table(runs: ShiftedRuns) -> Table:
         "not AlexNet; less is better."
     )
     title = f"Mean over {n} corruption{'s' * (n != 1)}"
-    return Table.of(title, _MEAN_FIELDS, _means(runs), (note,), text_columns=2, by=(0,))
+    return Table.of(title, _MEAN_COLUMNS, _means(runs), (note,), text_columns=2, by=(0,))
 
 
-def shift_records(groups: Sequence[TableGroup]) -> list[dict[str, Any]]:
+def shift_records(groups: Sequence[TableGroup]) -> list[Record]:
     """Return a record per data set and method: the mean over all corruptions, as proportions.
 
     Raises:
@@ -548,9 +529,9 @@ def shift_records(groups: Sequence[TableGroup]) -> list[dict[str, Any]]:
     """
     records = []
     for runs in (runs for runs in shifted_runs(groups) if runs.corruptions):
-        settings = settings_record(runs.first.settings, [group.settings for group in groups])
+        settings = settings_record(next(iter(runs.groups.values())).settings, [group.settings for group in groups])
         settings["shift"] = " ".join(runs.corruptions)
-        records += [settings | record_of(_MEAN_FIELDS, mean) for mean in _means(runs)]
+        records += [flat(settings | mean) for mean in _means(runs)]
     if not records:
         raise MissingError("no run has corrupted images; make some with evaluate --corrupt")
     return records

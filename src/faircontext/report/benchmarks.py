@@ -1,52 +1,31 @@
-"""Results by benchmark in the columns of the paper's tables, what is measured of them, and what is to be said of them.
+"""Results by benchmark in the columns of the paper's tables: what is measured, what is reported, what is to be said.
 
-Metrics that are means over images are compared image by image with zero-shot's.
+Metrics that are means over images are compared image by image with zero-shot's. Accuracies that others report lie in
+the folder `reported`. The paper gives neither intervals nor predictions per image. Accuracies of methods with a memory
+come from several papers with different prompts and settings, often by way of others, and mostly of settings that were
+chosen for each data set: each stands with its source.
 """
 
+import csv
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from importlib.resources import files
 from math import isnan, nan
 from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Float
 
+from faircontext.errors import unknown_name
 from faircontext.metrics.bootstrap import average_interval, nan_if_constant, percentile_interval
-from faircontext.metrics.calibration import expected_calibration_error
-from faircontext.metrics.scores import Comparison, average_difference, brier_scores, log_losses
+from faircontext.metrics.scores import average_difference, brier_scores, expected_calibration_error, log_losses
 from faircontext.metrics.selective import aurc, aurc_draws
-from faircontext.metrics.stats import Interval, wilson_interval
+from faircontext.metrics.stats import Accuracy, Interval
+from faircontext.report.render import MissingError
 from faircontext.runs.groups import RunGroup, RunSettings, method_title
 from faircontext.runs.results import DEPENDENT, TUNED, Result
 from faircontext.runs.stream_results import StreamResult, StreamRuns
-
-__all__ = [
-    "ALL_SETS",
-    "Column",
-    "METRICS",
-    "MISSING",
-    "Metric",
-    "OOD",
-    "SETS",
-    "StreamBlock",
-    "TOP1",
-    "TUNED_MARK",
-    "TableGroup",
-    "UNKNOWN",
-    "columns_of",
-    "coverage",
-    "dataset_title",
-    "known_or_missing",
-    "marked_title",
-    "memory_notes",
-    "scopes_of",
-    "settings_record",
-    "shortfalls",
-    "split_by_benchmark",
-    "stream_blocks",
-    "tuned_note",
-]
 
 Scores = Float[np.ndarray, " images"] | Bool[np.ndarray, " images"]
 
@@ -73,7 +52,6 @@ class Metric:
         percent: whether it is shown in percent.
         counts: whether it is a share of images, so that scores are true or false.
         predictions_only: whether it depends on predictions alone, not on probabilities.
-        comparison: of a result with zero-shot's, where the metric is the accuracy that is compared there.
         whole: what it is of all images together, where it is no mean.
         draws: the same for resamples of the images, drawn by a seed; None where resampling changes it.
     """
@@ -84,7 +62,6 @@ class Metric:
     percent: bool = False
     counts: bool = False
     predictions_only: bool = False
-    comparison: Callable[[Result], Comparison | None] | None = None
     whole: Callable[[Result], float] | None = None
     draws: Callable[[Result, int], Float[np.ndarray, " resamples"]] | None = None
 
@@ -110,16 +87,7 @@ class Metric:
         The interval is Wilson's for a share of the images of one data set, else a bootstrap interval. The expected
         calibration error has none (NaN): resampled, it is larger than on the images themselves.
         """
-        if not results or not all(map(self.known, results)):
-            return None
-        if self.score is None:
-            # With a seed of its own, resamples of a data set are independent of another set's.
-            drawn = [self._drawn(result, seed) for seed, result in enumerate(results)]
-            return self._interval([self.value(result) for result in results], drawn)
-        scores = [self.score(result) for result in results]
-        if self.counts and len(scores) == 1:
-            return Interval(float(scores[0].mean()), *wilson_interval(int(scores[0].sum()), results[0].n))
-        return average_interval(scores, resamples=self._resamples)
+        return self._mean([(result,) for result in results])
 
     def gain(self, results: Sequence[Result]) -> Interval | None:
         """Return the mean of the metric less zero-shot's, paired by image, with its 95% bootstrap interval.
@@ -129,31 +97,31 @@ class Metric:
         metric.
         """
         pairs = [(result, base) for result in results if (base := result.zero_shot) is not None]
-        if not pairs or len(pairs) < len(results) or not all(self.known(result) for pair in pairs for result in pair):
+        return self._mean(pairs) if len(pairs) == len(results) else None
+
+    def _mean(self, sets: Sequence[tuple[Result, ...]]) -> Interval | None:
+        """Return the mean over data sets of a result, or of a result less another."""
+        if not sets or not all(self.known(result) for one in sets for result in one):
             return None
-        if self.score is None:
-            changes = [self.value(own) - self.value(base) for own, base in pairs]
-            drawn = [self._drawn(own, seed) - self._drawn(base, seed) for seed, (own, base) in enumerate(pairs)]
-            return self._interval(changes, drawn)
-        if self.comparison is not None and len(results) == 1 and (known := self.comparison(results[0])) is not None:
-            return known.difference
-        if self.counts:
-            return average_difference([(self.score(own), self.score(base)) for own, base in pairs], self._resamples)
-        scores = [self.score(own).astype(np.float64) - self.score(base) for own, base in pairs]
-        return nan_if_constant(average_interval(scores, resamples=self._resamples))
+        score, whole = self.score, self.whole
+        if score is None:
+            assert whole is not None
+            value = float(np.mean([_less([whole(result) for result in one]) for one in sets]))
+            # With a seed of its own, resamples of a data set are independent of another set's.
+            draws = [_less([self._drawn(r, seed) for r in one]) for seed, one in enumerate(sets)]
+            return percentile_interval(value, np.mean(draws, axis=0))
+        paired, scores = len(sets[0]) > 1, [tuple(map(score, one)) for one in sets]
+        # Fewer resamples where scores have many values, since each then costs all images.
+        resamples = 9999 if self.predictions_only or self.counts else 999
+        if self.counts and paired:
+            return average_difference([(own, base) for own, base in scores], resamples)
+        if self.counts and len(sets) == 1:
+            return Accuracy(int(scores[0][0].sum()), len(scores[0][0])).estimate
+        interval = average_interval([_less([one.astype(np.float64) for one in pair]) for pair in scores], resamples)
+        return nan_if_constant(interval) if paired else interval
 
     def _drawn(self, result: Result, seed: int) -> Float[np.ndarray, " resamples"]:
         return np.full(1, nan) if self.draws is None else self.draws(result, seed)
-
-    @staticmethod
-    def _interval(values: Sequence[float], draws: Sequence[Float[np.ndarray, " resamples"]]) -> Interval:
-        """Return the mean over data sets, with the interval that resamples of each give."""
-        return percentile_interval(float(np.mean(values)), np.mean(draws, axis=0))
-
-    @property
-    def _resamples(self) -> int:
-        """Of the bootstrap; fewer where scores have many values, since each resample then costs all images."""
-        return 9999 if self.predictions_only or self.counts else 999
 
     def format(self, value: float, sign: bool = False) -> str:
         """Return a value as it is printed: percent with two decimals, or four decimals."""
@@ -168,6 +136,11 @@ class Metric:
         return value if isnan(interval.low) else f"{value} [{low}, {high}]"
 
 
+def _less(values: Sequence[Any]) -> Any:
+    """Return a value, or the first of two less the second."""
+    return values[0] if len(values) == 1 else values[0] - values[1]
+
+
 def _mean_per_class(result: Result) -> Scores:
     """Return scores with which every class weighs the same; class sizes are taken as given."""
     _, codes, sizes = np.unique(result.labels, return_inverse=True, return_counts=True)
@@ -175,20 +148,16 @@ def _mean_per_class(result: Result) -> Scores:
     return np.where(result.correct, weights, 0.0)
 
 
-def _calibration_error(result: Result) -> float:
-    return expected_calibration_error(result.confidence, result.correct)
-
-
 METRICS: Mapping[str, Metric] = {
-    "top1": Metric(
-        "top-1 accuracy (%)",
-        lambda result: result.correct,
-        *(True, True, True, True),
-        comparison=lambda result: result.comparison,
-    ),
+    "top1": Metric("top-1 accuracy (%)", lambda result: result.correct, True, True, True, True),
     "top5": Metric("top-5 accuracy (%)", lambda result: result.in_top5, True, True, True),
     "mean_per_class": Metric("mean of the classes' accuracies (%)", _mean_per_class, True, True, predictions_only=True),
-    "ece": Metric("expected calibration error (%, 20 bins)", None, percent=True, whole=_calibration_error),
+    "ece": Metric(
+        "expected calibration error (%, 20 bins)",
+        None,
+        percent=True,
+        whole=lambda result: expected_calibration_error(result.confidence, result.correct),
+    ),
     "aurc": Metric(
         "area under the curve of risk over coverage (%)",
         None,
@@ -359,41 +328,41 @@ def settings_record(settings: RunSettings, held: Sequence[RunSettings]) -> dict[
 
 
 @dataclass(frozen=True)
-class Column:
-    """What a column of the paper's tables shows: a mean over data sets, or its gain over zero-shot."""
+class Scope:
+    """What a column of the paper's tables is of: a data set, or the mean over some; `name` is what CSV files have."""
 
+    name: str
     heading: str
     sets: tuple[str, ...]
-    gained: bool = False
 
     def results(self, group: TableGroup, method: str) -> list[Result]:
-        """Return a method's results on the column's data sets, nothing where one is missing."""
+        """Return a method's results on the data sets, nothing where one is missing."""
         row = group.row(method)
         return [row[name] for name in self.sets] if all(name in row for name in self.sets) else []
 
-    def values(self, group: TableGroup, metric: Metric) -> list[Interval | None]:
-        """Return the column's values, by method."""
-        value = metric.gain if self.gained else metric.measure
-        return [value(self.results(group, method)) for method in group.methods]
-
     def comparable(self, group: TableGroup) -> bool:
-        """Return whether all methods that have results in this column have them on the same images."""
+        """Return whether all methods that have results here have them on the same images."""
         rows = [results for method in group.methods if (results := self.results(group, method))]
         return all(one.same_images(two) for row in rows[1:] for one, two in zip(rows[0], row, strict=True))
 
 
-def columns_of(group: TableGroup) -> list[Column]:
-    """Return the columns of a group's table: its data sets, their mean, the paper's OOD Avg., and gains."""
-    singles = [Column(dataset_title(name), (name,)) for name in group.results]
+def paper_scopes(group: TableGroup) -> list[Scope]:
+    """Return what the columns of a group's table are of: its data sets, their mean, and the paper's OOD Avg."""
+    singles = [Scope(name, dataset_title(name), (name,)) for name in group.results]
     if len(singles) == 1:
-        return [*singles, Column("Δ", singles[0].sets, gained=True)]
+        return singles
     whole = len(SETS.get(group.benchmark, ()))
     heading = f"Avg. ({len(singles)} of {whole})" if len(singles) < whole else "Avg."
-    averages = [Column(heading, tuple(group.results))]
-    if all(name in group.results for name in OOD):
-        averages.append(Column("OOD Avg.", OOD))
-    pairs = [(column, Column(f"Δ {column.heading}", column.sets, gained=True)) for column in averages]
-    return [*singles, *(column for pair in pairs for column in pair)]
+    ood = [Scope("ood_avg", "OOD Avg.", OOD)] if all(name in group.results for name in OOD) else []
+    return [*singles, Scope("avg", heading, tuple(group.results)), *ood]
+
+
+def pooled_answers(results: Sequence[Result]) -> tuple[Float[np.ndarray, " n"], Bool[np.ndarray, " n"]] | None:
+    """Return confidences of all predictions and whether they are correct; None without any, or without confidences."""
+    known = [r for r in results if r.n and not r.predictions_only and np.isfinite(r.confidence).all()]
+    if not known:
+        return None
+    return np.concatenate([r.confidence for r in known]), np.concatenate([r.correct for r in known])
 
 
 def marked_title(results: Iterable[Result], method: str) -> str:
@@ -453,3 +422,100 @@ def shortfalls(result: Result) -> Iterator[str]:
         yield f"not complete ({seen:,} of {result.expected:,} so far)"
     if config["dataset"]["split"] not in ("test", "all"):
         yield f"split {config['dataset']['split']}"
+
+
+TABLES: Mapping[tuple[str, str], str] = {
+    ("ViT-B-16", "natural-shift"): "natural_shift_vit_b16",
+    ("ViT-B-32", "natural-shift"): "natural_shift_vit_b32",
+    ("ViT-B-16", "fine-grained"): "fine_grained_vit_b16",
+}
+"""Where the paper's accuracies of a backbone on a benchmark are."""
+
+ONLINE = {"ViT-B-16": "online_vit_b16"}
+"""Where the accuracies of methods with a memory, with a backbone, are."""
+
+_REPORTED = files("faircontext.report").joinpath("reported")
+
+
+def list_reported() -> list[str]:
+    """Return the names of the tables."""
+    names = (entry.name for entry in _REPORTED.iterdir())
+    return sorted(name.removesuffix(".csv") for name in names if name.endswith(".csv"))
+
+
+def read_reported(name: str) -> list[dict[str, str]]:
+    """Return a table's rows; cells are text, as they are printed there.
+
+    Args:
+        name: one of `list_reported()`.
+
+    Raises:
+        ArgumentError: there is no such table.
+    """
+    if name not in list_reported():
+        raise unknown_name("reported table", name, list_reported())
+    text = _REPORTED.joinpath(f"{name}.csv").read_text(encoding="utf-8")
+    return list(csv.DictReader(text.splitlines()))
+
+
+def reported_accuracies(backbone: str, benchmark: str) -> dict[str, dict[str, float]]:
+    """Return the paper's top-1 accuracies in percent, by method and column.
+
+    Methods are called as in the paper, zero-shot `CLIP` and FCL with a hard prompt `FCL-HP`. Columns are names of data
+    sets, `avg` and, for natural shift, `ood_avg`.
+
+    Args:
+        backbone: an architecture; `-quickgelu`, which says how OpenAI's weights compute, may follow.
+        benchmark: `natural-shift` or `fine-grained`.
+
+    Raises:
+        ArgumentError: the paper has no such table.
+    """
+    known = {name for name, _ in TABLES}
+    plain = backbone.removesuffix("-quickgelu")
+    if plain not in known:
+        raise MissingError(f"the paper reports no accuracy of {backbone}; it has {' and '.join(sorted(known))}")
+    if (plain, benchmark) not in TABLES:
+        raise MissingError(f"the paper reports no {benchmark} accuracy of {backbone}")
+    rows = read_reported(TABLES[plain, benchmark])
+    return {row.pop("method"): {column: float(value) for column, value in row.items()} for row in rows}
+
+
+@dataclass(frozen=True)
+class Published:
+    """An accuracy as it was published.
+
+    Attributes:
+        method: as tables call it.
+        dataset: name of the data set.
+        accuracy: as a proportion.
+        source: key of the table `online_sources`.
+        tuned: whether the settings were chosen for each data set: `yes` or `unknown`.
+        prompts: `templates`, one or several by data set, `templates and descriptions`, `learnt` or `unknown`.
+    """
+
+    method: str
+    dataset: str
+    accuracy: float
+    source: str
+    tuned: str
+    prompts: str
+
+
+def published_accuracies(backbone: str) -> list[Published]:
+    """Return what was published of methods with a memory; nothing for a backbone without any.
+
+    Args:
+        backbone: an architecture; `-quickgelu`, which says how OpenAI's weights compute, may follow.
+    """
+    if (table := ONLINE.get(backbone.removesuffix("-quickgelu"))) is None:
+        return []
+    return [
+        Published(
+            row["method"],
+            row["dataset"],
+            float(row["value"]) / 100,
+            *(row[name] for name in ("source", "tuned_per_set", "prompts")),
+        )
+        for row in read_reported(table)
+    ]

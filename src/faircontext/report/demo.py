@@ -3,7 +3,6 @@
 import time
 from collections.abc import Sequence
 from importlib.util import find_spec
-from operator import itemgetter
 from pathlib import Path
 
 import numpy as np
@@ -19,12 +18,10 @@ from faircontext.methods import FCL, ZeroShot, create_method
 from faircontext.metrics.scores import Comparison
 from faircontext.report.evidence_figures import evidence_figure
 from faircontext.report.explain import evidence_row
-from faircontext.report.render import Field, Table, to_terminal
+from faircontext.report.render import Column, Table, to_terminal
 from faircontext.report.style import save_figure, styled
 from faircontext.system import keep_freed_memory
 from faircontext.types import Image
-
-__all__ = ["LABELS", "PHOTOS", "run_demo", "sample_photos"]
 
 PHOTOS = {
     "astronaut.png": "astronaut",
@@ -116,8 +113,9 @@ def _print_results(
     cells: Sequence[Sequence[str]], correct: Sequence[tuple[bool, bool]], pictures: Sequence[Path]
 ) -> None:
     headings = ("photo", "variant", "zero-shot", "FCL", "votes", "prob.", "seconds")
-    fields = [Field(heading, "", itemgetter(index)) for index, heading in enumerate(headings)]
-    print(to_terminal(Table.of("", fields, cells, text_columns=4)), end="")
+    columns = [Column(heading, heading) for heading in headings]
+    records = [dict(zip(headings, row, strict=True)) for row in cells]
+    print(to_terminal(Table.of("", columns, records, text_columns=4)), end="")
     comparison = Comparison.of(*(np.array(side) for side in zip(*correct, strict=True)))
     print(f"zero-shot  {comparison.reference}\nfcl        {comparison.accuracy}")
     print(f"paired: exact McNemar p = {comparison.p_value:.3g}; a few photos show the tool, not its gain")

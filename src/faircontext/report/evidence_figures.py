@@ -1,8 +1,7 @@
 """Figures of evidence: ECEC, EUEC against entropy, the decomposition of an image, scores with unique evidence, maps."""
 
 import math
-from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,26 +15,14 @@ from faircontext.metrics.bootstrap import bootstrap_mean, bootstrap_means, clust
 from faircontext.metrics.scores import COMPOSED_WEIGHT, reconstruction_bound
 from faircontext.metrics.stats import Interval
 from faircontext.report import style
-from faircontext.report.benchmarks import dataset_title
+from faircontext.report.benchmarks import dataset_title, read_reported
 from faircontext.report.pictures import StoredImage, choose_stored, common_map, draw_evidence, resized, unique_map
-from faircontext.report.reference import read_reported
 from faircontext.report.render import MissingError
 from faircontext.report.style import BLACK, BLUE, COLUMN, GREY, PAGE, VERMILION, FigureResult, interval_columns
 from faircontext.runs.analyses import read_analysis
 from faircontext.runs.groups import RunGroup
 from faircontext.runs.records import AnalysisRow
 from faircontext.runs.sidecars import Sidecars
-
-__all__ = [
-    "EvidenceRow",
-    "Panel",
-    "draw_decomposition",
-    "draw_ecec",
-    "draw_entropy",
-    "draw_gallery",
-    "draw_scores",
-    "evidence_figure",
-]
 
 RESAMPLES = 400
 """The paper's."""
@@ -48,8 +35,30 @@ def _needs(analysis: str) -> MissingError:
     return MissingError(f"needs runs of the analysis {analysis}: {command}")
 
 
-def _left_out(count: int, noun: str, what: str) -> tuple[str, ...]:
-    return (f"{counted(count, noun)} without {what} {'is' if count == 1 else 'are'} left out",) if count else ()
+def _finite(
+    group: RunGroup, analysis: str, take: Callable[[AnalysisRow], Iterable[Sequence[float]]], noun: str, what: str
+) -> tuple[list[AnalysisRow], Float[np.ndarray, "points values"], tuple[str, ...]]:
+    """Return the points of an analysis whose values are finite.
+
+    Args:
+        group: of runs.
+        analysis: its name.
+        take: returns the points of a row.
+        noun: what a point is.
+        what: it lacks where it is left out.
+
+    Returns:
+        The row of each point, its values, and how many points are left out.
+    """
+    points = [
+        (row, point) for row, table in read_analysis(group.runs, analysis, lambda r: [*take(r)]) for point in table
+    ]
+    finite = [(row, point) for row, point in points if np.isfinite(point).all()]
+    if not finite:
+        raise _needs(analysis)
+    left = len(points) - len(finite)
+    said = f"{counted(left, noun)} without {what} {'is' if left == 1 else 'are'} left out"
+    return [row for row, _ in finite], np.array([point for _, point in finite], np.float64), (said,) * (left > 0)
 
 
 def draw_ecec(group: RunGroup, _: Sidecars) -> FigureResult:
@@ -58,42 +67,37 @@ def draw_ecec(group: RunGroup, _: Sidecars) -> FigureResult:
     The paper's caption has 95% intervals, and Gaussian densities "with 400 bootstrap resamples": drawn here are the
     densities of the means of 400 resamples, shaded between the ends of the interval.
     """
-    measured = read_analysis(group.runs, "evidence", lambda row: float(row.diagnostics["ecec"]))
-    finite = [(row, value) for row, value in measured if np.isfinite(value)]
-    if not finite:
-        raise _needs("evidence")
-    values: dict[str, dict[str, list[float]]] = {}
-    for row, value in finite:
-        for name in (row.dataset, "all sets"):
-            values.setdefault(name, defaultdict(list))["right" if row.correct else "wrong"].append(value)
-    pooled = values.pop("all sets")
-    if len(values) > 1:
-        values["all sets"] = pooled
-    figure = style.new_figure(COLUMN, 1.25 + 0.42 * len(values), "Contribution of common evidence", group.title)
+    found, values, said = _finite(group, "evidence", lambda row: [[float(row.diagnostics["ecec"])]], "image", _ECEC)
+    right, names = np.array([row.correct for row in found]), np.array([row.dataset for row in found])
+    sets = {name: names == name for name in dict.fromkeys(row.dataset for row in found)}
+    sets |= {"all sets": names == names} if len(sets) > 1 else {}
+    parts = {name: {"right": values[own & right, 0], "wrong": values[own & ~right, 0]} for name, own in sets.items()}
+    figure = style.new_figure(COLUMN, 1.25 + 0.42 * len(parts), "Contribution of common evidence", group.title)
     axis = figure.subplots()
-    rows = [entry for y, name in enumerate(values) for entry in _draw_ecec_row(axis, y, name, values[name])]
-    style.label_rows(axis, [dataset_title(name) for name in values], (len(values) - 0.5, -0.95))
+    rows = [entry for y, (name, part) in enumerate(parts.items()) for entry in _draw_ecec_row(axis, y, name, part)]
+    style.label_rows(axis, [*map(dataset_title, parts)], (len(parts) - 0.5, -0.95))
     axis.set_xlabel(f"mean ECEC (density of {RESAMPLES} resampled means,\nshaded: 95% interval)")
-    style.annotate_rows(axis, ["/".join(f"{len(ecec[kind]):,}" for kind in _OUTCOMES) for ecec in values.values()], "n")
+    style.annotate_rows(axis, ["/".join(f"{len(own):,}" for own in part.values()) for part in parts.values()], "n")
     for kind, colour in _OUTCOMES.items():
-        label = f"zero-shot {kind} (n = {len(pooled[kind]):,})"
-        axis.plot([], [], "o-", color=colour, linewidth=1.6, markersize=3.5, label=label)
+        n = len([*parts.values()][-1][kind])
+        axis.plot([], [], "o-", color=colour, linewidth=1.6, markersize=3.5, label=f"zero-shot {kind} (n = {n:,})")
     figure.legend(loc="outside lower left", borderaxespad=0.2)
-    return FigureResult(figure, rows, _left_out(len(measured) - len(finite), "image", "a finite ECEC"))
+    return FigureResult(figure, rows, said)
 
 
-def _draw_ecec_row(axis: Axes, y: int, name: str, values: Mapping[str, Sequence[float]]) -> list[dict[str, Any]]:
+_ECEC = "a finite ECEC"
+
+
+def _draw_ecec_row(axis: Axes, y: int, name: str, parts: Mapping[str, np.ndarray]) -> list[dict[str, Any]]:
     """Draw one data set on a line of its own, and return what was drawn."""
     rows, curves = [], []
-    for kind, colour in _OUTCOMES.items():
-        if values[kind]:
-            outcomes = np.array(values[kind])
-            means = bootstrap_means(outcomes, RESAMPLES)
-            mean = Interval(float(outcomes.mean()), *map(float, np.quantile(means, [0.025, 0.975])))
-            rows.append({"dataset": name, "zero_shot": kind, "n": len(outcomes)} | interval_columns("mean", mean))
-            style.draw_interval(axis, y + 0.12 * len(rows) - 0.12, mean, colour, width=1.6, size=3.5)
-            if (curve := _density(means)) is not None:
-                curves.append((*curve, mean, colour))
+    for kind, values in parts.items():
+        if len(values):
+            means = bootstrap_means(values, RESAMPLES)
+            mean = Interval(float(values.mean()), *map(float, np.quantile(means, [0.025, 0.975])))
+            rows.append({"dataset": name, "zero_shot": kind, "n": len(values)} | interval_columns("mean", mean))
+            style.draw_interval(axis, y + 0.12 * len(rows) - 0.12, mean, _OUTCOMES[kind], width=1.6, size=3.5)
+            curves += [(*curve, mean, _OUTCOMES[kind]) for curve in _density(means)]
     highest = max((float(density.max()) for _, density, *_ in curves), default=1.0)
     for grid, density, mean, colour in curves:
         height = y - 0.06 - 0.75 * density / highest
@@ -103,43 +107,39 @@ def _draw_ecec_row(axis: Axes, y: int, name: str, values: Mapping[str, Sequence[
     return rows
 
 
-def _density(means: Float[np.ndarray, " resamples"]) -> tuple[np.ndarray, np.ndarray] | None:
-    """Return the Gaussian density of resampled means on a grid, None where they do not vary."""
-    spread = float(means.std())
-    if spread <= 1e-9 * max(1.0, float(np.abs(means).max())):
-        return None
-    grid = np.linspace(means.min() - spread, means.max() + spread, 200)
+def _density(means: Float[np.ndarray, " resamples"]) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Return the Gaussian density of resampled means on a grid, nothing where they do not vary."""
+    sd = float(means.std())
+    if sd <= 1e-9 * max(1.0, float(np.abs(means).max())):
+        return []
+    grid = np.linspace(means.min() - sd, means.max() + sd, 200)
     from scipy.stats import gaussian_kde  # takes a second to import
 
-    return grid, gaussian_kde(means)(grid)
+    return [(grid, gaussian_kde(means)(grid))]
 
 
-def _read_views(row: AnalysisRow) -> Float[np.ndarray, "views 3"]:
-    columns = [row.diagnostics[name] for name in ("views", "entropy", "euec")]
-    return np.array(list(zip(*columns, strict=True)), np.float64).reshape(-1, 3)
+def _views(row: AnalysisRow) -> Iterable[Sequence[float]]:
+    return zip(*(map(float, row.diagnostics[name]) for name in ("views", "entropy", "euec")), strict=True)
 
 
 def draw_entropy(group: RunGroup, _: Sidecars) -> FigureResult:
     """Draw a point per view, the means of equally many views from low to high entropy, and the correlations."""
-    measured = read_analysis(group.runs, "entropy", _read_views)
-    points = [np.column_stack([np.full(len(views), image), views]) for image, (_, views) in enumerate(measured)]
-    table = np.concatenate(points) if points else np.zeros((0, 4))
-    finite = table[np.isfinite(table).all(1)]
-    if not len(finite):
-        raise _needs("entropy")
-    images, entropy, euec = finite[:, 0].astype(np.int64), finite[:, 2], finite[:, 3]
+    found, points, said = _finite(group, "entropy", _views, "view", "finite values")
+    entropy, euec = points[:, 1], points[:, 2]
+    numbers = {key: number for number, key in enumerate(dict.fromkeys(map(id, found)))}
+    images = np.array([numbers[id(row)] for row in found])
     correlations = [
         f"{kind.capitalize()} {_describe(clustered_correlation(entropy, euec, images, kind, resamples=RESAMPLES))}"
         for kind in ("pearson", "spearman")
     ]
     figure = style.new_figure(COLUMN, 2.75, "Unique evidence against entropy", group.title)
     axis = figure.subplots()
-    correct = np.array([row.correct for row, _ in measured])[images]
+    correct = np.array([row.correct for row in found])
     for (kind, colour), chosen in zip(_OUTCOMES.items(), (correct, ~correct), strict=True):
         axis.plot(entropy[chosen], euec[chosen], "o", color=colour, alpha=0.35, markersize=2.2, markeredgewidth=0)
         label = f"zero-shot {kind} ({int(chosen.sum()):,} views of {len(np.unique(images[chosen])):,} images)"
         axis.plot([], [], "o", color=colour, markersize=3, label=label)
-    if len(finite) >= 16:
+    if len(points) >= 16:
         parts = np.array_split(np.argsort(entropy, kind="stable"), 8)
         means = np.array([[entropy[part].mean(), euec[part].mean()] for part in parts])
         axis.plot(*means.T, "-", color=BLACK, linewidth=1, label="mean of each eighth of the views")
@@ -148,21 +148,19 @@ def draw_entropy(group: RunGroup, _: Sidecars) -> FigureResult:
     axis.set_title("\n".join(correlations), fontsize=7, loc="left", linespacing=1.3)
     axis.grid()
     figure.legend(loc="outside lower left", handletextpad=0.3, borderaxespad=0.2)
-    rows = []
-    for image, (_, view, *values) in zip(images.tolist(), finite.tolist(), strict=True):
-        row = measured[image][0]
-        view_of = {"dataset": row.dataset, "path": row.path, "view": int(view)}
-        rows.append(view_of | dict(zip(("entropy", "euec"), values, strict=True)) | {"zero_shot_right": row.correct})
-    warnings = _left_out(len(table) - len(finite), "view", "finite values")
-    return FigureResult(figure, rows, (*warnings, *correlations))
+    rows = [
+        {"dataset": row.dataset, "path": row.path, "view": int(view), "entropy": at, "euec": value}
+        | {"zero_shot_right": row.correct}
+        for row, (view, at, value) in zip(found, points.tolist(), strict=True)
+    ]
+    return FigureResult(figure, rows, (*said, *correlations))
 
 
 def _describe(correlation: Interval | None) -> str:
     if correlation is None:
         return "correlation is not defined: a quantity does not vary"
-    if not np.isfinite(correlation.low):
-        return f"r = {correlation.value:+.2f} (one image: no interval)"
-    return f"r = {correlation.value:+.2f} (95%: {correlation.low:+.2f} to {correlation.high:+.2f})"
+    known = f"95%: {correlation.low:+.2f} to {correlation.high:+.2f}"
+    return f"r = {correlation.value:+.2f} ({known if np.isfinite(correlation.low) else 'one image: no interval'})"
 
 
 _COMPOSED = f"common + {COMPOSED_WEIGHT:g}"
@@ -177,35 +175,43 @@ _PARTS = {
 
 def draw_decomposition(group: RunGroup, _: Sidecars) -> FigureResult:
     """Draw the mean of each cosine with its interval, the paper's beside, and the bound of the composed one."""
-    rows = read_analysis(group.runs, "decomposition", lambda row: [float(row.diagnostics[name]) for name in _PARTS])
-    finite = np.array([cosines for _, cosines in rows if np.isfinite(cosines).all()])
-    if not len(finite):
-        raise _needs("decomposition")
+
+    def cosines(row: AnalysisRow) -> Iterable[Sequence[float]]:
+        return [[float(row.diagnostics[name]) for name in _PARTS]]
+
+    found, points, said = _finite(group, "decomposition", cosines, "image", "finite cosines")
     reported = [float(row["cosine_to_z"]) for row in read_reported("decomposition")]
-    measured = [bootstrap_mean(column, resamples=999) for column in finite.T]
+    measured = [bootstrap_mean(column, resamples=999) for column in points.T]
     means = [float(np.clip(interval.value, -1, 1)) for interval in measured]
-    theirs, ours = reconstruction_bound(*reported[:3]), reconstruction_bound(*means[:3])
-    figure = style.new_figure(COLUMN, 2.25, f"Cosine to the whole image (n = {len(finite):,} images)", group.title)
+    bounds = {"paper": reconstruction_bound(*reported[:3]), "measured": reconstruction_bound(*means[:3])}
+    figure = style.new_figure(COLUMN, 2.25, f"Cosine to the whole image (n = {len(found):,} images)", group.title)
     axis = figure.subplots()
-    for row, (interval, value) in enumerate(zip(measured, reported, strict=True)):
+    axis.plot([], [], "o", color=BLUE, markersize=4, label="measured, 95%")
+    axis.plot(reported, np.arange(4) + 0.13, "D", color=VERMILION, markersize=4, markerfacecolor="white", label="paper")
+    for row, interval in enumerate(measured):
         style.draw_interval(axis, row - 0.13, interval, BLUE, width=1.4)
-        axis.plot(value, row + 0.13, "D", color=VERMILION, markersize=4, markerfacecolor="white")
-    axis.lines[1].set_label("measured, 95%")
-    axis.lines[2].set_label("paper")
     last = len(measured) - 1
-    axis.plot([theirs] * 2, [last - 0.02, last + 0.4], color=VERMILION, label=f"bound {theirs:.4f} (paper's parts)")
-    axis.plot([ours] * 2, [last - 0.4, last + 0.02], color=BLUE, label=f"bound {ours:.4f} (measured parts)")
+    for whose, ends, colour, parts in (
+        ("paper", (-0.02, 0.4), VERMILION, "paper's"),
+        ("measured", (-0.4, 0.02), BLUE, "measured"),
+    ):
+        axis.plot(
+            [bounds[whose]] * 2,
+            [last + end for end in ends],
+            color=colour,
+            label=f"bound {bounds[whose]:.4f} ({parts} parts)",
+        )
     style.label_rows(axis, [short for _, short in _PARTS.values()], (last + 0.6, -0.5))
     axis.set_xlabel("cosine to z (mean over images)")
     figure.legend(loc="outside lower left", ncols=2, columnspacing=1.0, handlelength=1.2, borderaxespad=0.2)
-    data = []
-    for (name, titles), interval, value in zip(_PARTS.items(), measured, reported, strict=True):
-        bounds = (theirs, ours) if name == "cos_composed" else (None, None)
-        limits = {"bound_of_paper": bounds[0], "bound_of_measured": bounds[1]}
-        data.append(
-            {"part": titles[0], "n": len(finite)} | interval_columns("mean", interval) | {"paper": value} | limits
-        )
-    return FigureResult(figure, data, _left_out(len(rows) - len(finite), "image", "finite cosines"))
+    limits = {f"bound_of_{whose}": bound for whose, bound in bounds.items()}
+    data = [
+        {"part": title, "n": len(points)}
+        | interval_columns("mean", interval)
+        | {"paper": value, **(limits if name == "cos_composed" else dict.fromkeys(limits))}
+        for (name, (title, _)), interval, value in zip(_PARTS.items(), measured, reported, strict=True)
+    ]
+    return FigureResult(figure, data, said)
 
 
 def _columns(row: AnalysisRow) -> dict[str, Any]:

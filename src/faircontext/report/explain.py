@@ -31,22 +31,6 @@ from faircontext.runs.options import ModelOptions
 from faircontext.runs.setup import Setup
 from faircontext.types import is_flat
 
-__all__ = [
-    "Explanation",
-    "SCHEMA_VERSION",
-    "describe_explanation",
-    "evidence_row",
-    "describe_map",
-    "draw_explanation",
-    "explain",
-    "explain_image",
-    "explain_in_words",
-    "is_reliable",
-    "map_pixels",
-    "write_explanation",
-    "write_page",
-]
-
 
 def is_reliable(reliability: float) -> bool:
     """Tell whether a map says something: at least half of what it shows would come out again with other masks."""
@@ -115,46 +99,24 @@ def explain(options: ModelOptions, setup: Setup, source: str, image: DecodedImag
 def explain_in_words(explanation: Explanation) -> str:
     """Return two or three sentences, for a person who knows neither the method nor its words."""
     adaptation, names = explanation.adaptation, explanation.episode.labels.names
-    exploration, prediction = adaptation.exploration, names[adaptation.prediction.index]
+    exploration, before, after = adaptation.exploration, adaptation.before, adaptation.after
     order = exploration.votes.sort(descending=True, stable=True).indices.tolist()
-    voted = [f"{exploration.votes[i]} for {names[i]}" for i in order if exploration.votes[i]]
-    shown = f"{'all ' if len(voted) == 1 else ''}{', '.join(voted[:4])}{' and others' if len(voted) > 4 else ''}"
-    sentences = [
-        f"The model looked at {len(exploration.entropies)} crops of the picture, and the {len(exploration.selected)} "
-        f"it was surest about voted: {shown}."
-    ]
-    first = int(adaptation.candidates[adaptation.before.ranking[0]])
-    if first != int(exploration.ranking[0]):
-        count = len(adaptation.candidates)
-        sentences.append(f"Asked to choose among the {count} candidates alone, they voted for {names[first]}.")
-    if adaptation.not_learnt is None:
-        sentences.append(_what_changed(adaptation, names))
-    else:
-        sentences.append(f"Nothing was learnt ({adaptation.not_learnt}).")
-        if adaptation.prediction.index != first:  # CL-HP's initial tokens are new to the prompt, learnt or not
-            sentences.append(
-                f"The tokens put before the prompt changed the answer from {names[first]} to {prediction}."
-            )
-    if explanation.zero_shot != adaptation.prediction.index:
-        plain = names[explanation.zero_shot]
-        sentences.append(f"Without any of this, on the plain picture, the answer would be {plain}.")
-    return " ".join(sentences)
-
-
-def _what_changed(adaptation: Adaptation, names: Sequence[str]) -> str:
-    """Say what calibration did to the prediction, in a sentence."""
-    index, ranking = adaptation.prediction.index, adaptation.after.ranking
-    position = int((adaptation.candidates == index).nonzero())
-    before, after = float(adaptation.before.posterior[position]), float(adaptation.after.posterior[position])
-    explored, rival = (names[int(adaptation.candidates[i])] for i in (adaptation.before.ranking[0], ranking[1]))
-    alike = f"what the picture has of both {names[index]} and {rival} favours neither"
-    shared = f"The prompt was then adjusted so that {alike}"
-    if explored != names[index]:
-        return f"{shared}: this changed the answer from {explored} to {names[index]}."
-    others = ", likewise for every other pair of candidates" if len(adaptation.candidates) > 2 else ""
-    return (
-        f"{shared}{others}: the share of {names[index]} among the candidates went from "
-        f"{before:.1%} to {after:.1%}, and the answer stayed."
+    ranked = [names[int(adaptation.candidates[index])] for index in after.ranking]
+    answer = int((adaptation.candidates == adaptation.prediction.index).nonzero())
+    return render(
+        "words.txt",
+        crops=len(exploration.entropies),
+        voters=len(exploration.selected),
+        votes=[f"{exploration.votes[index]} for {names[index]}" for index in order if exploration.votes[index]],
+        favourite=names[int(exploration.ranking[0])],
+        first=names[int(adaptation.candidates[before.ranking[0]])],
+        answer=names[adaptation.prediction.index],
+        rival=ranked[1] if len(ranked) > 1 else "",
+        candidates=len(ranked),
+        before=f"{float(before.posterior[answer]):.1%}",
+        after=f"{float(after.posterior[answer]):.1%}",
+        not_learnt=adaptation.not_learnt,
+        zero_shot=names[explanation.zero_shot],
     )
 
 

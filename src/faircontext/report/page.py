@@ -6,27 +6,19 @@ method a prediction, a confidence, votes, a fallback and an outcome for each ima
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any
 
-import pyarrow as pa
 import pyarrow.compute as pc
 from matplotlib.figure import Figure
 
 from faircontext import __version__
-from faircontext.errors import ArgumentError, and_more
+from faircontext.errors import ArgumentError, and_more, counted
 from faircontext.files import to_json
-from faircontext.report.accuracy_figures import (
-    gain_row,
-    gains_figure,
-    pooled_selective,
-    position_curves,
-    positions_figure,
-    reliability_figure,
-    risk_coverage_figure,
-)
-from faircontext.report.accuracy_tables import long_table, pooled_bins, pooled_comparison, pooled_table
+from faircontext.report.accuracy_tables import long_table, pooled_comparison, pooled_table
 from faircontext.report.axis_tables import stream_tables
 from faircontext.report.benchmarks import (
     TOP1,
@@ -36,8 +28,9 @@ from faircontext.report.benchmarks import (
     split_by_benchmark,
     stream_blocks,
 )
+from faircontext.report.figures import gains_figure, positions_figure, reliability_figure, risk_coverage_figure
 from faircontext.report.pictures import RunImages, add_pictures, image_place
-from faircontext.report.render import Field, Table, render
+from faircontext.report.render import Column, MissingError, Table, render
 from faircontext.report.style import inline_svg, styled
 from faircontext.report.tables import class_table, label_table
 from faircontext.runs.groups import group_runs, incomplete, method_title
@@ -45,8 +38,6 @@ from faircontext.runs.label_results import is_multi_label, read_label_result
 from faircontext.runs.results import has_analyses
 from faircontext.runs.store import Run
 from faircontext.runs.stream_results import split_streams
-
-__all__ = ["OUTCOMES", "Page", "build_page", "charts_of", "outcome_of", "position_charts"]
 
 OUTCOMES = {"fixed": "0", "broke": "1", "right": "2", "wrong": "3", "unlabelled": "4"}
 """What a method did to zero-shot's prediction of an image, and its sign in the data; `.` where there is none."""
@@ -153,8 +144,7 @@ def _panels_of(group_index: int, group: TableGroup) -> Iterator[RunImages]:
             yield _panel(run, methods, {"group": group_index, "set": index, "title": dataset_title(name)})
 
 
-_IMAGE_COLUMNS = ("path", "label_index", "zero_shot_index", "index")
-_COLUMNS = (*_IMAGE_COLUMNS, "confidence", "votes", "fallback", "prediction")
+_COLUMNS = ["path", "label_index", "zero_shot_index", "index", "confidence", "votes", "fallback", "prediction"]
 
 _LEAST_SURE = 60
 """So many images without a label, those that the page shows first, get pictures before others."""
@@ -162,31 +152,34 @@ _LEAST_SURE = 60
 
 def _panel(run: Run, methods: Sequence[str], head: dict[str, Any]) -> RunImages:
     rows = run.rows.filter(pc.equal(run.rows["error"], ""))
-    rows = rows.filter(pc.is_in(rows["method"], pa.array(methods, pa.string())))
-    paths, labels, zero_shots, indices = (rows[name].to_pylist() for name in _IMAGE_COLUMNS)
-    by_path = dict(zip(paths, zip(labels, zero_shots, strict=True), strict=True))
-    positions = {path: position for position, path in enumerate(by_path)}
-    classes = sorted({*labels, *zero_shots, *indices} - {None})
-    titles, local = _class_titles(run), {index: position for position, index in enumerate(classes)}
-    predictions = {}
+    by_method: dict[str, dict[str, dict[str, Any]]] = {}
     for method in methods:
-        own = rows.filter(pc.equal(rows["method"], method))
-        columns = [own[name].to_pylist() for name in _COLUMNS]
-        predictions[method] = _predictions(zip(*columns, strict=True), positions, local)
+        own = rows.filter(pc.equal(rows["method"], method)).select(_COLUMNS).to_pylist()
+        by_method[method] = {row["path"]: row for row in own}
+    images = {path: row for own in by_method.values() for path, row in own.items()}
+    known = (row[name] for own in by_method.values() for row in own.values() for name in _COLUMNS[1:4])
+    classes, titles = sorted({*known} - {None}), _class_titles(run)
+    local = {index: position for position, index in enumerate(classes)}
+    predictions = {
+        method: _predictions(
+            [row if (row := own.get(path)) and row["index"] is not None else None for path in images], local
+        )
+        for method, own in by_method.items()
+    }
     data = head | {
         "names": [titles.get(index, f"class {index}") for index in classes],
-        "paths": [*positions],
-        "labels": [local.get(label, -1) for label, _ in by_path.values()],
-        "zero": [local.get(zero_shot, -1) for _, zero_shot in by_path.values()],
+        "paths": [*images],
+        "labels": [local.get(row["label_index"], -1) for row in images.values()],
+        "zero": [local.get(row["zero_shot_index"], -1) for row in images.values()],
         "methods": predictions,
     }
     place = image_place(run)
-    keys = [(place, path) for path in positions]
-    signs = zip(*(columns["outcome"] for columns in predictions.values()), strict=True)
+    keys = [(place, path) for path in images]
     changed = {OUTCOMES["fixed"], OUTCOMES["broke"]}
-    first = {key for key, row in zip(keys, signs, strict=True) if changed & {*row}}
-    for predicted in predictions.values():
-        first |= {keys[position] for position in _least_sure(predicted)}
+    first = {
+        key for own in predictions.values() for key, sign in zip(keys, own["outcome"], strict=True) if sign in changed
+    }
+    first |= {keys[position] for own in predictions.values() for position in _least_sure(own)}
     return RunImages(run, keys, first, data)
 
 
@@ -197,30 +190,30 @@ def _least_sure(columns: Mapping[str, Any]) -> list[int]:
     return sorted(unlabelled, key=lambda position: sure[position] or 0)[:_LEAST_SURE]
 
 
-def _predictions(
-    rows: Iterable[tuple[Any, ...]], positions: Mapping[str, int], local: Mapping[int, int]
-) -> dict[str, Any]:
+def _predictions(rows: Sequence[Mapping[str, Any] | None], local: Mapping[int, int]) -> dict[str, Any]:
     """Return a method's columns over the images of a panel, None for a column of nothing."""
-    n = len(positions)
-    columns: dict[str, Any] = {"answers": [-1] * n, "confidence": [None] * n, "votes": [None] * n}
-    outcomes, fallbacks, fallback_of, withheld = ["."] * n, [""], [0] * n, list[int]()
-    for path, label, zero_shot, index, confidence, votes, fallback, prediction in rows:
-        if index is None:
-            continue
-        position = positions[path]
-        columns["answers"][position] = local[index]
-        columns["confidence"][position] = None if confidence is None else round(1000 * confidence)
-        columns["votes"][position] = votes
-        outcomes[position] = OUTCOMES[outcome_of(index, zero_shot, label)]
-        if fallback and fallback not in fallbacks:
-            fallbacks.append(fallback)
-        fallback_of[position] = fallbacks.index(fallback or "")
-        withheld += [] if prediction else [position]
-    for name in ("confidence", "votes"):
-        if all(value is None for value in columns[name]):
-            columns[name] = None
-    columns["fallback"] = {"names": fallbacks, "indices": fallback_of} if len(fallbacks) > 1 else None
-    return columns | {"outcome": "".join(outcomes), "withheld": withheld}
+    known = [(position, row) for position, row in enumerate(rows) if row is not None]
+
+    def column(value: Callable[[Mapping[str, Any]], Any], otherwise: Any = None) -> list[Any]:
+        values = [otherwise] * len(rows)
+        for position, row in known:
+            values[position] = value(row)
+        return values
+
+    fallbacks = [*dict.fromkeys(("", *(row["fallback"] or "" for _, row in known)))]
+    confidence = column(lambda row: None if row["confidence"] is None else round(1000 * row["confidence"]))
+    votes, fallback = column(itemgetter("votes")), column(lambda row: fallbacks.index(row["fallback"] or ""), 0)
+    outcomes = column(
+        lambda row: OUTCOMES[outcome_of(row["index"], row["zero_shot_index"], row["label_index"])], otherwise="."
+    )
+    return {
+        "answers": column(lambda row: local[row["index"]], -1),
+        "confidence": confidence if any(value is not None for value in confidence) else None,
+        "votes": votes if any(value is not None for value in votes) else None,
+        "fallback": {"names": fallbacks, "indices": fallback} if len(fallbacks) > 1 else None,
+        "outcome": "".join(outcomes),
+        "withheld": [position for position, row in known if not row["prediction"]],
+    }
 
 
 def outcome_of(prediction: int, zero_shot: int, label: int | None) -> str:
@@ -255,7 +248,7 @@ def _section(index: int, group: TableGroup) -> dict[str, Any]:
     return {
         "title": group.title,
         "facts": _facts(group, runs),
-        "settings": _settings(group),
+        "settings": [*_settings(group)],
         "runs": _runs_table(runs),
         "n_runs": len(runs),
         "labelled": any(result.n for results in group.results.values() for result in results.values()),
@@ -279,24 +272,24 @@ def _minutes(run: Run) -> float:
 
 def _facts(group: TableGroup, runs: Sequence[Run]) -> list[tuple[str, str]]:
     """Return what was run, by name; where runs differ, all values."""
-    configs = [run.document["config"] for run in runs]
+    configs, settings = [run.document["config"] for run in runs], group.settings
     sessions = [session for run in runs for session in run.document["sessions"]]
-    weights = [str(weights)[:12] for c in configs if (weights := c["backbone"].get("weights"))]
+    machine = ("processor", "processors", "system")
     rows = [
-        ("Backbone", [group.settings.backbone]),
-        ("Weights", [group.settings.pretrained] if group.settings.pretrained else ["the backbone's own"]),
-        ("Hash of the weights", weights),
-        ("Precision", [group.settings.precision]),
-        ("Device", [str(c["backbone"]["device"]) for c in configs if "device" in c["backbone"]]),
-        ("Preset", [group.settings.preset]),
-        ("Prompts", [f"{group.settings.prompts}: {_templates(c['templates'])}" for c in configs if c.get("templates")]),
-        ("Seed", [str(group.settings.seed)]),
-        ("Shift of the images", [group.settings.shift]),
-        ("Order of the images", [group.settings.stream]),
-        ("Views", [_views(c["views"]) for c in configs if "views" in c]),
-        ("Versions", [_versions(c, run) for c, run in zip(configs, runs, strict=True)]),
-        ("Machine", [_machine(session) for session in sessions]),
-        ("Time", [f"{sum(map(_minutes, runs)):,.0f} minutes in {len(runs)} run{'s' if len(runs) != 1 else ''}"]),
+        ("Backbone", [settings.backbone]),
+        ("Weights", [settings.pretrained or "the backbone's own"]),
+        ("Hash of the weights", [str(c["backbone"].get("weights") or "")[:12] for c in configs]),
+        ("Precision", [settings.precision]),
+        ("Device", [str(c["backbone"].get("device", "")) for c in configs]),
+        ("Preset", [settings.preset]),
+        ("Prompts", [f"{settings.prompts}: {_templates(c['templates'])}" for c in configs if c.get("templates")]),
+        ("Seed", [str(settings.seed)]),
+        ("Shift of the images", [settings.shift]),
+        ("Order of the images", [settings.stream]),
+        ("Views", [_words(c.get("views", {})) for c in configs]),
+        ("Versions", [_words(c.get("versions", {}) | _versions(run)) for c, run in zip(configs, runs, strict=True)]),
+        ("Machine", [_words({name: one[name] for name in machine if one.get(name)}) for one in sessions]),
+        ("Time", [f"{sum(map(_minutes, runs)):,.0f} minutes in {counted(len(runs), 'run')}"]),
     ]
     return [(name, "; ".join(known)) for name, values in rows if (known := [v for v in dict.fromkeys(values) if v])]
 
@@ -305,67 +298,46 @@ def _templates(templates: Sequence[str]) -> str:
     return and_more([f"“{template}”" for template in templates], 3)
 
 
-def _views(views: Mapping[str, Any]) -> str:
-    scale = " to ".join(f"{end:g}" for end in views.get("scale", ()))
-    texts = {
-        "count": f"{views.get('count')} of each image",
-        "scale": f"crops of {scale} of its area",
-        "flip": f"flipped with probability {views.get('flip')}",
-        "augmix": f"AugMix {views.get('augmix')}",
-    }
-    return ", ".join(text for name, text in texts.items() if name in views)
+def _versions(run: Run) -> dict[str, str]:
+    return {name: v for session in run.document["sessions"] for name, v in session.get("versions", {}).items()}
 
 
-def _versions(config: Mapping[str, Any], run: Run) -> str:
-    versions = dict(config.get("versions", {}))
-    for session in run.document["sessions"]:
-        versions |= session.get("versions", {})
-    return ", ".join(f"{name} {version}" for name, version in versions.items())
+def _words(values: Mapping[str, Any]) -> str:
+    """Return values by name in words; a stroke stands between the items of a list."""
+    shown = {name: "/".join(map(str, v)) if isinstance(v, list) else v for name, v in values.items()}
+    return ", ".join(f"{name} {'none' if value is None else value}" for name, value in shown.items())
 
 
-def _machine(session: Mapping[str, Any]) -> str:
-    processors = session.get("processors") and f"{session['processors']} processors"
-    return ", ".join(str(part) for part in (session.get("processor"), processors, session.get("system")) if part)
-
-
-def _settings(group: TableGroup) -> list[tuple[str, str]]:
-    """Return the settings of each method; where they differ between data sets, a line for each."""
-    lines = []
+def _settings(group: TableGroup) -> Iterator[tuple[str, str]]:
+    """Yield the settings of each method; where they differ between data sets, a line for each."""
     for method in group.methods:
         sets_of: dict[str, list[str]] = {}
         for name, results in group.results.items():
             if method in results:
-                values = results[method].settings
-                text = ", ".join(f"{key} {_short(value)}" for key, value in values.items()) or "no settings"
-                sets_of.setdefault(text, []).append(dataset_title(name))
+                sets_of.setdefault(_words(results[method].settings) or "no settings", []).append(dataset_title(name))
         for text, sets in sets_of.items():
-            lines.append((method_title(method), text if len(sets_of) == 1 else f"{', '.join(sets)}: {text}"))
-    return lines
-
-
-def _short(value: Any) -> str:
-    if isinstance(value, list):
-        return "/".join(map(str, value))
-    return "none" if value is None else str(value)
-
-
-def _dataset(run: Run) -> dict[str, Any]:
-    facts: dict[str, Any] = run.document["config"]["dataset"]
-    return facts
+            yield method_title(method), text if len(sets_of) == 1 else f"{', '.join(sets)}: {text}"
 
 
 def _runs_table(runs: Sequence[Run]) -> Table:
     """Return a table with a row per run."""
-    fields: tuple[Field[Run], ...] = (
-        Field("Data set", "", lambda run: dataset_title(_dataset(run)["name"])),
-        Field("Split", "", lambda run: _dataset(run)["split"]),
-        Field("Methods", "", lambda run: ", ".join(map(method_title, run.document["config"]["methods"]))),
-        Field("Images", "", lambda run: f"{len(set(run.rows['path'].to_pylist())):,} of {_dataset(run)['listed']:,}"),
-        Field("Classes", "", lambda run: _dataset(run)["classes"], "{:,}".format),
-        Field("Minutes", "", _minutes, "{:,.1f}".format),
-        Field("Complete", "", lambda run: "yes" if run.complete else "no"),
+    columns = (
+        Column("Data set", "name", dataset_title),
+        Column("Split", "split"),
+        Column("Methods", "methods", lambda methods: ", ".join(map(method_title, methods))),
+        Column("Images", "seen"),
+        Column("Classes", "classes", "{:,}".format),
+        Column("Minutes", "minutes", "{:,.1f}".format),
+        Column("Complete", "complete", lambda complete: "yes" if complete else "no"),
     )
-    return Table.of("Runs", fields, runs, text_columns=3)
+    configs = [run.document["config"] for run in runs]
+    records = (
+        config["dataset"]
+        | {"methods": config["methods"], "minutes": _minutes(run), "complete": run.complete}
+        | {"seen": f"{len(set(run.rows['path'].to_pylist())):,} of {config['dataset']['listed']:,}"}
+        for run, config in zip(runs, configs, strict=True)
+    )
+    return Table.of("Runs", columns, records, text_columns=3)
 
 
 def _unreadable_files(runs: Iterable[Run]) -> list[tuple[str, str, str]]:
@@ -395,49 +367,44 @@ def charts_of(index: int, group: TableGroup, method: str) -> list[dict[str, Any]
         ]
 
 
-def position_charts(index: int, block: StreamBlock) -> Iterator[dict[str, str]]:
+def position_charts(index: int, block: StreamBlock) -> Iterator[dict[str, Any]]:
     """Yield the accuracy by position of methods with a memory, if their streams are long enough.
 
     Args:
         index: of the block on the page.
         block: the results.
     """
-    curves, left = position_curves(block.runs, block.datasets)
-    if curves:
+    with suppress(MissingError), styled():
+        chart = positions_figure(block.runs.settings.backbone, [(block.runs, block.datasets)])
         caption = (
             "Accuracy by position in the stream, all data sets together: the mean over orders, and below it the gain "
             "over zero-shot on the same images, paired, with 95% intervals. Early images meet an empty memory."
         )
-        caption += "".join(f" {line}." for line in left)
-        with styled():
-            figure = positions_figure(block.runs.settings.backbone, curves)
-            yield {"caption": caption, "svg": inline_svg(figure, f"p{index}", caption)}
+        caption += "".join(f" {line.removesuffix('.')}." for line in chart.warnings)
+        svg, width = inline_svg(chart.figure, f"p{index}", caption), chart.figure.get_figwidth()
+        yield {"caption": caption, "svg": svg, "width": width}
 
 
 def _figures(group: TableGroup, method: str) -> Iterator[tuple[str, Figure, str]]:
     title, results, backbone = method_title(method), group.row(method), group.settings.backbone
-    comparisons = {name: result.comparison for name, result in results.items()}
-    if (pooled := pooled_comparison(comparisons.values())) is not None:
-        rows = [gain_row(name, one.difference, one) for name, one in comparisons.items() if one is not None]
-        rows.sort(key=lambda row: -row["gain"])
-        if several := len(rows) > 1:
-            rows.append(gain_row("all images together", pooled.difference, pooled))
-        gain = TOP1.show(pooled.difference, sign=True)
+    gains = {name: result.comparison for name, result in results.items() if result.comparison is not None}
+    if (pooled := pooled_comparison(gains.values())) is not None:
+        total, gain = ("all images together", pooled.difference), TOP1.show(pooled.difference, sign=True)
         caption = f"Gain of {title} over zero-shot, by data set: {gain} points over all images, with 95% intervals."
-        yield "g", gains_figure(f"{title} less zero-shot", backbone, rows, several), caption
+        yield "g", gains_figure(title, "zero-shot", backbone, gains, total).figure, caption
     bases = [base for result in results.values() if (base := result.zero_shot) is not None]
     both = {"zero_shot": bases, method: list(results.values())}
-    if curves := {name: bins for name, own in both.items() if (bins := pooled_bins(own)) is not None}:
+    together = "all images of all data sets together, with 95% intervals"
+    with suppress(MissingError):
         yield (
             "r",
-            reliability_figure("Reliability", backbone, curves),
-            f"Reliability of {title}: how often predictions of a confidence are correct, all images of all data "
-            "sets together, with 95% intervals. On the dashed line, confidence is what it says.",
+            reliability_figure("", backbone, both).figure,
+            f"Reliability of {title}: how often predictions of a confidence are correct, {together}. On the dashed "
+            "line, confidence is what it says.",
         )
-    if risks := {name: one for name, own in both.items() if (one := pooled_selective(own)) is not None}:
         yield (
             "c",
-            risk_coverage_figure("Risk and coverage", backbone, risks),
-            f"Risk of {title}: the share of errors among the predictions that it is surest of, all images of all data "
-            "sets together, with 95% intervals. faircontext threshold picks a point of the curve.",
+            risk_coverage_figure("", backbone, both).figure,
+            f"Risk of {title}: the share of errors among the predictions that it is surest of, {together}. "
+            "faircontext threshold picks a point of the curve.",
         )

@@ -15,6 +15,7 @@ import PIL.Image
 from jaxtyping import Bool, Float, UInt8
 from matplotlib import colormaps
 from matplotlib.colors import to_rgb
+from scipy.special import softmax
 
 from faircontext.datasets.places import Place
 from faircontext.errors import ArgumentError, ImageError, lines_and_more
@@ -25,29 +26,6 @@ from faircontext.runs.records import AnalysisRow, method_of
 from faircontext.runs.store import Run
 from faircontext.sources import Source
 from faircontext.types import StoredMaps, read_maps
-
-__all__ = [
-    "ImageKey",
-    "Pictures",
-    "RunImages",
-    "StoredImage",
-    "add_pictures",
-    "choose",
-    "choose_stored",
-    "common_map",
-    "draw_evidence",
-    "draw_stored",
-    "find_stored",
-    "image_place",
-    "jpeg_text",
-    "overlay",
-    "overlay_weights",
-    "resized",
-    "shrunk",
-    "stored_key",
-    "strongest",
-    "unique_map",
-]
 
 T = TypeVar("T", bound=Hashable)
 Map = Float[np.ndarray, "height width"]
@@ -118,22 +96,16 @@ def _outline(inside: Bool[np.ndarray, "height width"]) -> Bool[np.ndarray, "heig
 
 def common_map(first: Map, second: Map) -> Map:
     """Return the common evidence of two stored maps, `softmax(E_i + E_j)`; see `evidence.common_evidence`."""
-    total = first.astype(np.float64) + second
-    weights: Map = np.exp(total - total.max())
-    shares: Map = weights / weights.sum()
-    return shares
+    return np.asarray(softmax(first.astype(np.float64) + second))
 
 
 def unique_map(own: Map, other: Map) -> Map:
-    """Return `S_i (1 - Q_ij)` of two stored maps, both stretched to [0, 1]; see `unique_evidence`."""
-    own = own.astype(np.float64)
-    return _stretched(np.exp(own - own.max())) * (1.0 - _stretched(common_map(own, other)))
-
-
-def _stretched(values: Map) -> Map:
-    """Return a map from 0 to 1; a constant one becomes ones."""
-    low, high = values.min(), values.max()
-    return (values - low) / (high - low) if high > low else np.ones_like(values)
+    """Return `S_i (1 - Q_ij)` of two stored maps, both stretched to [0, 1]; see `analysis.UniqueEvidence`."""
+    weights, common = (
+        (values - values.min()) / span if (span := np.ptp(values)) > 0 else np.ones_like(values)
+        for values in (softmax(own.astype(np.float64)), common_map(own, other))
+    )
+    return np.asarray(weights * (1.0 - common))
 
 
 def resized(

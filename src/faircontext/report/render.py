@@ -1,4 +1,4 @@
-"""A table as fields of records, and its writers: Markdown, LaTeX, CSV, a terminal; HTML pages from templates.
+"""A table as columns of records, and its writers: Markdown, LaTeX, CSV, a terminal; HTML pages from templates.
 
 Every text is escaped for its format.
 """
@@ -9,31 +9,13 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, Generic, Literal, TypeVar
+from typing import Any, Literal
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
 
 from faircontext.errors import ArgumentError, one_line
 from faircontext.metrics.stats import Interval
 
-__all__ = [
-    "Cell",
-    "Field",
-    "MissingError",
-    "Rank",
-    "Table",
-    "escape_latex",
-    "escape_markdown",
-    "flat",
-    "record_of",
-    "render",
-    "to_csv",
-    "to_latex",
-    "to_markdown",
-    "to_terminal",
-]
-
-R = TypeVar("R")
 Rank = Literal["", "best", "second"]
 
 
@@ -42,19 +24,17 @@ class MissingError(ArgumentError):
 
 
 @dataclass(frozen=True)
-class Field(Generic[R]):
-    """What a table has of each of its records.
+class Column:
+    """What a table shows of its records.
 
     Attributes:
-        heading: of its column; empty for what CSV files alone hold.
-        name: in CSV files; empty for what tables alone show.
-        value: of a record.
-        show: how the value is written in a table.
+        heading: of the column.
+        key: of the value in a record; one that begins with a line is of tables alone, not of CSV files.
+        show: how the value is written.
     """
 
     heading: str
-    name: str
-    value: Callable[[R], Any]
+    key: str
     show: Callable[[Any], str] = str
 
 
@@ -94,8 +74,8 @@ class Table:
     def of(
         cls,
         title: str,
-        fields: Iterable[Field[R]],
-        records: Iterable[R],
+        columns: Sequence[Column],
+        records: Iterable[Mapping[str, Any]],
         footnotes: Iterable[str] = (),
         text_columns: int = 1,
         by: Sequence[int] = (),
@@ -104,29 +84,27 @@ class Table:
 
         Args:
             title: what stands above it.
-            fields: those with a heading are its columns.
+            columns: what is shown.
             records: of the rows.
             footnotes: what stands beneath.
             text_columns: how many columns are text.
             by: indices of columns; between rows in which one of them differs a line is drawn, and one after the text.
         """
-        shown = [field for field in fields if field.heading]
-        rows = tuple(tuple(Cell(field.show(field.value(record))) for field in shown) for record in records)
+        rows = tuple(tuple(Cell(column.show(record[column.key])) for column in columns) for record in records)
         ends = (index for index, (row, below) in enumerate(pairwise(rows)) if any(row[k] != below[k] for k in by))
         bars = frozenset({text_columns - 1} if by else ())
-        columns = tuple(field.heading for field in shown)
-        return cls(title, columns, rows, (), tuple(footnotes), text_columns, frozenset(ends), bars)
-
-
-def record_of(fields: Iterable[Field[R]], record: R) -> dict[str, Any]:
-    """Return what CSV files hold of a record, see `flat`."""
-    return flat({field.name: field.value(record) for field in fields if field.name})
+        headings = tuple(column.heading for column in columns)
+        return cls(title, headings, rows, (), tuple(footnotes), text_columns, frozenset(ends), bars)
 
 
 def flat(record: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a record with three entries for an interval, and an empty text for what is not known (None or NaN)."""
+    """Return what CSV files hold of a record.
+
+    An interval has three entries, and what is not known (None or NaN) is an empty text; what begins with a line is
+    left out.
+    """
     columns: dict[str, Any] = {}
-    for name, value in record.items():
+    for name, value in ((name, value) for name, value in record.items() if not name.startswith("_")):
         parts = {name: value}
         if isinstance(value, Interval):
             parts = {name: value.value, f"{name}_low": value.low, f"{name}_high": value.high}
@@ -286,7 +264,6 @@ def render(template: str, **values: Any) -> str:
         template: its file name.
         values: what it shows; a value that the template names and that is not given is an error.
     """
-    environment = Environment(
-        loader=PackageLoader("faircontext.report"), autoescape=True, undefined=StrictUndefined, trim_blocks=True
-    )
+    loader, escape = PackageLoader("faircontext.report"), select_autoescape()  # in pages, not in texts
+    environment = Environment(loader=loader, autoescape=escape, undefined=StrictUndefined, trim_blocks=True)
     return environment.get_template(template).render(**values)

@@ -1,4 +1,4 @@
-"""How figures look and how they are written: sizes, type, colours, a forest of intervals, names beside points, files.
+"""How figures look and how they are written: sizes, type, colours, lines and rows of intervals, names of points, files.
 
 Sizes are those of a printed column (3.3 in) and of a page of two (6.9 in), with type of 7 to 8 points, which is read
 without a glass. Colours are those of Okabe and Ito, which colour-blind people can tell apart.
@@ -10,9 +10,9 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import cycle
+from itertools import cycle, product
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 import matplotlib as mpl
 import numpy as np
@@ -25,38 +25,12 @@ from matplotlib.transforms import blended_transform_factory
 from faircontext.files import replacing
 from faircontext.metrics.stats import Interval
 
-__all__ = [
-    "BLACK",
-    "BLUE",
-    "COLUMN",
-    "GREEN",
-    "GREY",
-    "ORANGE",
-    "PAGE",
-    "PURPLE",
-    "SKY",
-    "VERMILION",
-    "FigureResult",
-    "colours_of",
-    "draw_interval",
-    "forest",
-    "inline_svg",
-    "interval_columns",
-    "label_rows",
-    "name_points",
-    "name_within",
-    "new_figure",
-    "annotate_rows",
-    "save_figure",
-    "styled",
-]
-
 BLACK, ORANGE, SKY, GREEN = "#000000", "#e69f00", "#56b4e9", "#009e73"
 BLUE, VERMILION, PURPLE, GREY = "#0072b2", "#d55e00", "#cc79a7", "#707070"
 _CYCLE = (VERMILION, GREEN, ORANGE, PURPLE, SKY, BLACK)
 
-COLUMN, PAGE = 3.3, 6.9
-"""Widths of figures in inches."""
+COLUMN, PAGE, DPI = 3.3, 6.9, 300
+"""Widths of figures in inches, and dots of an inch."""
 
 _STYLE = mpl.rc_params_from_file(Path(__file__).parent / "templates" / "figures.mplstyle", use_default_template=False)
 
@@ -134,36 +108,70 @@ def annotate_rows(axis: Axes, annotations: Sequence[str], heading: str) -> None:
     axis.text(1.03, -0.75, heading, transform=transform, va="bottom", fontsize=7, color=GREY)
 
 
-def forest(
-    axis: Axes,
-    labels: Sequence[str],
-    values: Sequence[Interval],
-    annotations: Sequence[str],
-    heading: str,
-    strong: int | None = None,
-    colours: Sequence[str] | None = None,
-) -> None:
+class Dot(NamedTuple):
+    """A row of a panel: a difference of accuracies as a proportion, with what stands left and right of it."""
+
+    label: str
+    value: Interval
+    annotation: str
+    colour: str = BLUE
+
+
+def draw_dots(axis: Axes, dots: Sequence[Dot], heading: str, summed: bool = False) -> None:
     """Draw differences of accuracies in points, a row each, the first on top, annotated at the right of the panel.
 
     Args:
         axis: where they are drawn.
-        labels: of the rows.
-        values: the differences with their intervals, as proportions.
-        annotations: what stands at the right of each row.
-        heading: of the notes.
-        strong: a row that sums up the others, below a line.
-        colours: of the rows; blue where they are not given.
+        dots: the rows.
+        heading: of the annotations.
+        summed: whether the last row sums up the others; it stands below a line.
     """
-    for row, value in enumerate(values):
-        colour = colours[row] if colours is not None else BLACK if row == strong else BLUE
+    last = len(dots) - 1 if summed else None
+    for row, (_, value, _, colour) in enumerate(dots):
         points = Interval(100 * value.value, 100 * value.low, 100 * value.high)
-        draw_interval(axis, row, points, colour, "D" if row == strong else "o")
-    label_rows(axis, labels, (len(labels) - 0.4, -0.6))
-    if strong is not None:
-        axis.axhline(strong - 0.5, color=GREY, linewidth=0.5)
-        axis.get_yticklabels()[strong].set_fontweight("bold")
-    annotate_rows(axis, annotations, heading)
+        draw_interval(axis, row, points, BLACK if row == last else colour, "D" if row == last else "o")
+    label_rows(axis, [dot.label for dot in dots], (len(dots) - 0.4, -0.6))
+    if last is not None:
+        axis.axhline(last - 0.5, color=GREY, linewidth=0.5)
+        axis.get_yticklabels()[last].set_fontweight("bold")
+    annotate_rows(axis, [dot.annotation for dot in dots], heading)
     axis.axvline(0, color=BLACK, linewidth=0.7)
+
+
+def draw_line(
+    axis: Axes,
+    x: Sequence[float] | np.ndarray,
+    rows: Sequence[Mapping[str, Any]],
+    names: Sequence[str],
+    colour: str,
+    intervals: Literal["band", "bars", "none"],
+    **line: Any,
+) -> None:
+    """Draw proportions in percent over `x`.
+
+    Args:
+        axis: where they are drawn.
+        x: where each stands.
+        rows: what a figure's data hold of them.
+        names: of the columns with the value and with the ends of its interval.
+        colour: of all.
+        intervals: how they are drawn.
+        **line: how the values are drawn, see `Axes.plot`.
+    """
+    value, low, high = (100 * np.array([row[name] for row in rows], np.float64) for name in names)
+    if intervals == "band":
+        axis.fill_between(x, low, high, color=colour, alpha=0.18, linewidth=0)
+    elif intervals == "bars":
+        axis.vlines(x, low, high, color=colour, alpha=0.45, linewidth=1)
+    axis.plot(x, value, color=colour, linewidth=1.1, **line)
+
+
+def grid_of(axes: np.ndarray, count: int, columns: int) -> None:
+    """Hide the panels of a grid after the first `count`; one above such a panel shows its own ticks."""
+    for axis in axes[count:]:
+        axis.set_axis_off()
+    for axis in axes[max(count - columns, 0) : count]:
+        axis.tick_params(labelbottom=True)
 
 
 def name_within(name: str, letters: int) -> str:
@@ -171,59 +179,42 @@ def name_within(name: str, letters: int) -> str:
     return name if len(name) <= letters else name[: letters - 1] + "…"
 
 
-_POINTS_PANEL = (72 * (COLUMN - 0.65), 72 * 2.0)
+_PANEL = np.array([72 * (COLUMN - 0.65), 72 * 2.0])
 """Size of the panel in which points are named, about, in points."""
 
-_FONT_SIZE = 7
-_LETTER_WIDTH, _LETTER_HEIGHT, _GAP = 0.62, 1.25, 5.0
-"""Mean width and height of a letter in ems, and the distance from a point in points."""
 
-_Box = tuple[float, float, float, float]
-
-
-def name_points(axis: Axes, points: Float[np.ndarray, "points 2"], names: Sequence[str]) -> None:
+def name_points(axis: Axes, points: Float[np.ndarray, "points 2"], names: Sequence[str], size: float = 7) -> None:
     """Write each name beside its point, at the first of several positions where nothing else is.
 
     The panel is of a column's width, and its limits must be set.
     """
-    fractions = axis.transAxes.inverted().transform(axis.transData.transform(points))
-    at = fractions * np.array(_POINTS_PANEL)
-    taken: list[_Box] = [(x - 3, y - 3, x + 3, y + 3) for x, y in at]
-    for point, (x, y), name in zip(points, at, names, strict=True):
-        width, height = _LETTER_WIDTH * _FONT_SIZE * len(name), _LETTER_HEIGHT * _FONT_SIZE
-        box = min(_boxes_beside(x, y, width, height), key=lambda box: _overlap(box, taken))
-        taken.append(box)
-        centre = ((box[0] + box[2]) / 2 - x, (box[1] + box[3]) / 2 - y)
-        far = np.hypot(max(abs(centre[0]) - width / 2, 0), max(abs(centre[1]) - height / 2, 0)) > 2 * _GAP
+    at = axis.transAxes.inverted().transform(axis.transData.transform(points)) * _PANEL
+    taken = [(place - 3, place + 3) for place in at]
+
+    def overlap(low: np.ndarray, high: np.ndarray) -> float:
+        """Return by how much a box overlaps what is there, and reaches out of the panel, in square points."""
+        outside = np.maximum(-low, 0).sum() + np.maximum(high - _PANEL, 0).sum()
+        shared = (np.prod(np.maximum(np.minimum(high, top) - np.maximum(low, bottom), 0)) for bottom, top in taken)
+        return float(20 * outside + sum(shared))
+
+    for point, place, name in zip(points, at, names, strict=True):
+        half = np.array([0.31 * len(name), 0.625]) * size
+        steps = sorted(product((1, -1, 0), range(-7, 8)), key=lambda step: abs(step[1]) + 1.2 * (step[0] == 0))
+        moves = [(side * (5 + half[0]), 1.5 * up * half[1]) for side, up in steps if side or abs(up) > 1]
+        boxes = [(place + move - half, place + move + half) for move in moves]
+        best = min(range(len(boxes)), key=lambda index: overlap(*boxes[index]))
+        taken.append(boxes[best])
         axis.annotate(
             name,
             (float(point[0]), float(point[1])),
-            centre,
+            moves[best],
             textcoords="offset points",
             ha="center",
             va="center",
-            fontsize=_FONT_SIZE,
+            fontsize=size,
             path_effects=[withStroke(linewidth=1.5, foreground="white")],  # lines do not cross a name
-            arrowprops={"arrowstyle": "-", "color": GREY, "linewidth": 0.4, "shrinkB": 2} if far else None,
+            arrowprops={"arrowstyle": "-", "color": GREY, "linewidth": 0.4} if abs(moves[best][1]) > 10 else None,
         )
-
-
-def _boxes_beside(x: float, y: float, width: float, height: float) -> Iterator[_Box]:
-    """Yield where a name may stand, the best first: at the right, at the left, above and below, then farther off."""
-    for step in range(7):
-        centres = [(side * (_GAP + width / 2), up) for up in ((step, -step) if step else (0,)) for side in (1, -1)]
-        for dx, up in [*centres, (0.0, step + 1.2), (0.0, -step - 1.2)]:
-            left, low = x + dx - width / 2, y + up * 0.75 * height - height / 2
-            yield left, low, left + width, low + height
-
-
-def _overlap(box: _Box, taken: Sequence[_Box]) -> float:
-    """Return by how much a box overlaps what is there, and reaches out of the panel, in square points."""
-    outside = sum(max(-box[side], 0) + max(box[side + 2] - _POINTS_PANEL[side], 0) for side in (0, 1))
-    return 20 * outside + sum(
-        max(min(box[2], other[2]) - max(box[0], other[0]), 0) * max(min(box[3], other[3]) - max(box[1], other[1]), 0)
-        for other in taken
-    )
 
 
 def save_figure(figure: Figure, path: Path) -> None:
@@ -235,7 +226,7 @@ def save_figure(figure: Figure, path: Path) -> None:
     kind = path.suffix[1:]
     absent = {"png": ("Software",), "svg": ("Date", "Creator"), "pdf": ("CreationDate", "Creator", "Producer")}[kind]
     stream = io.BytesIO()
-    figure.savefig(stream, format=kind, dpi=300, metadata=dict.fromkeys(absent))
+    figure.savefig(stream, format=kind, dpi=DPI, metadata=dict.fromkeys(absent))
     with replacing(path) as partial:
         partial.write_bytes(stream.getvalue())
 

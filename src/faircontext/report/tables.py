@@ -1,14 +1,23 @@
 """All tables of runs as text: Markdown, LaTeX and for a terminal; as CSV, unrounded and with one quantity a column."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from math import isnan
-from operator import itemgetter
 from typing import Any
+
+import numpy as np
 
 from faircontext.errors import ArgumentError
 from faircontext.metrics.stats import Interval
-from faircontext.report.accuracy_tables import long_records, long_table, paper_records, paper_table
-from faircontext.report.axis_tables import shift_records, shift_tables, stream_records, stream_tables
+from faircontext.report.accuracy_tables import (
+    DATASET,
+    N,
+    comparison_table,
+    long_records,
+    long_table,
+    paper_records,
+    paper_table,
+)
+from faircontext.report.axis_tables import published_table, shift_records, shift_tables, stream_records, stream_tables
 from faircontext.report.benchmarks import (
     METRICS,
     TOP1,
@@ -19,83 +28,79 @@ from faircontext.report.benchmarks import (
     split_by_benchmark,
     stream_blocks,
 )
-from faircontext.report.reference import comparison_table, published_table
-from faircontext.report.render import Field, MissingError, Table, record_of, to_csv, to_latex, to_markdown, to_terminal
+from faircontext.report.render import Column, MissingError, Table, to_csv, to_latex, to_markdown, to_terminal
 from faircontext.runs.groups import RunSettings, group_runs, incomplete
 from faircontext.runs.label_results import LabelResult, is_multi_label, read_label_result
 from faircontext.runs.store import Run
 from faircontext.runs.stream_results import split_streams
 
-__all__ = ["class_table", "label_records", "label_table", "write_tables"]
+Record = dict[str, Any]
 
 
-def _mean(name: str, otherwise: Any) -> Callable[[LabelResult], Any]:
-    """Return what gives a part of the mean average precision, something else where that is not known."""
-    return lambda result: otherwise if (mean := _precision(result)) is None else getattr(mean, name)
+def _label_record(result: LabelResult) -> Record:
+    metrics, config = result.metrics, result.config
+    mean, decisions = (metrics.precision, metrics.decisions) if metrics.n else (None, None)
+    classes, names = 0 if mean is None else mean.classes, len(result.names)
+    return {
+        "_backbone": config["backbone"]["name"],
+        "scores": config["multi_label"]["scores"],
+        "dataset": config["dataset"]["name"],
+        "n": metrics.n,
+        "unreadable": result.unreadable,
+        "unlabelled": result.unlabelled,
+        "classes": names,
+        "classes_with_images": classes,
+        "_classes": f"{classes} of {names}",
+        "map": UNKNOWN if mean is None else mean.mean,
+        "threshold": metrics.threshold,
+        **{name: getattr(decisions, name, UNKNOWN) for name in ("precision", "recall", "f1")},
+        "complete": result.run.complete,
+    }
 
 
-def _precision(result: LabelResult) -> Any:
-    return result.metrics.precision if result.metrics.n else None
-
-
-def _decision(name: str) -> Callable[[LabelResult], Interval]:
-    return lambda result: getattr(result.metrics.decisions, name) if result.metrics.n else UNKNOWN
-
-
-_HEAD: tuple[Field[LabelResult], ...] = (
-    Field("Data set", "", lambda result: result.config["dataset"]["name"], dataset_title),
-    Field("Backbone", "", lambda result: result.config["backbone"]["name"]),
-    Field("Scores", "scores", lambda result: result.config["multi_label"]["scores"]),
-    Field("", "dataset", lambda result: result.config["dataset"]["name"]),
-    Field("n", "n", lambda result: result.metrics.n, "{:,}".format),
-)
-_FIELDS: tuple[Field[LabelResult], ...] = (
-    *_HEAD,
-    Field("", "unreadable", lambda result: result.unreadable),
-    Field("", "unlabelled", lambda result: result.unlabelled),
-    Field("", "classes", lambda result: len(result.names)),
-    Field("", "classes_with_images", _mean("classes", 0)),
-    Field("Classes", "", lambda result: f"{_mean('classes', 0)(result)} of {len(result.names)}"),
-    Field("mAP [95%]", "map", _mean("mean", UNKNOWN), TOP1.show),
-    Field("Threshold", "threshold", lambda result: result.metrics.threshold, "{:.4g}".format),
-    Field("Precision [95%]", "precision", _decision("precision"), TOP1.show),
-    Field("Recall [95%]", "recall", _decision("recall"), TOP1.show),
-    Field("F1 [95%]", "f1", _decision("f1"), TOP1.show),
-    Field("", "complete", lambda result: result.run.complete),
-)
-
-_CLASS: tuple[Field[tuple[str, int, Interval]], ...] = (
-    Field("Class", "class", itemgetter(0)),
-    Field("Images with it", "positives", itemgetter(1), "{:,}".format),
-    Field("AP [95%]", "average_precision", itemgetter(2), TOP1.show),
-)
-
-
-def _classes(result: LabelResult) -> list[tuple[str, int, Interval]]:
+def _class_records(result: LabelResult) -> list[Record]:
     """Return the name of each class, how many images have it, and its average precision."""
-    n = len(result.names)
-    positives, values = _mean("positives", [0] * n)(result), _mean("per_class", [None] * n)(result)
-    return [(name, int(k), one or UNKNOWN) for name, k, one in zip(result.names, positives, values, strict=True)]
+    n, mean = len(result.names), result.metrics.precision if result.metrics.n else None
+    positives, values = ([0] * n, [None] * n) if mean is None else (mean.positives, mean.per_class)
+    return [
+        {"class": name, "positives": int(k), "average_precision": one or UNKNOWN}
+        for name, k, one in zip(result.names, positives, values, strict=True)
+    ]
+
+
+_LABELS = (
+    DATASET,
+    Column("Backbone", "_backbone"),
+    Column("Scores", "scores"),
+    N,
+    Column("Classes", "_classes"),
+    Column("mAP [95%]", "map", TOP1.show),
+    Column("Threshold", "threshold", "{:.4g}".format),
+    *(Column(f"{name} [95%]", name.lower(), TOP1.show) for name in ("Precision", "Recall", "F1")),
+)
+_CLASSES = (
+    Column("Class", "class"),
+    Column("Images with it", "positives", "{:,}".format),
+    Column("AP [95%]", "average_precision", TOP1.show),
+)
 
 
 def label_table(results: Sequence[LabelResult]) -> Table:
     """Return a table with a row per run."""
+    records = [*map(_label_record, results)]
     notes = (
         "Percent, with bootstrap intervals over images. mAP is the mean of the average precision of the classes of "
         "which there is an image, so many of all. Precision, recall and F1 are over all images and classes, "
         "for labels from the threshold on.",
-        *_without_interval(results),
+        *_without_interval([*records, *(record for result in results for record in _class_records(result))]),
         *_left_out(results),
     )
-    return Table.of("Several labels for an image", _FIELDS, results, notes, text_columns=3)
+    return Table.of("Several labels for an image", _LABELS, records, notes, text_columns=3)
 
 
-def _without_interval(results: Sequence[LabelResult]) -> Iterator[str]:
-    """Yield why estimates of some runs have no interval, nothing where all have one."""
-    shown: list[Interval] = []
-    for result in (result for result in results if result.metrics.n):
-        shown += [_mean("mean", UNKNOWN)(result), *(estimate for *_, estimate in _classes(result))]
-        shown += [_decision(name)(result) for name in ("precision", "recall", "f1")]
+def _without_interval(records: Iterable[Record]) -> Iterator[str]:
+    """Yield why some estimates have no interval, nothing where all have one."""
+    shown = [value for record in records for value in record.values() if isinstance(value, Interval)]
     if any(isnan(share.low) and not isnan(share.value) for share in shown):
         yield "No interval: every resample of the images has the same value."
 
@@ -113,26 +118,24 @@ def _left_out(results: Sequence[LabelResult]) -> Iterator[str]:
 
 def class_table(result: LabelResult) -> Table:
     """Return a table with a row per class of a run, the best first; classes without an image come last."""
-    best = sorted(_classes(result), key=lambda row: 1.0 if isnan(row[2].value) else -row[2].value)
+    records = _class_records(result)
+    best = sorted(records, key=lambda record: -np.nan_to_num(record["average_precision"].value, nan=-1.0))
     name, backbone = (result.config[key]["name"] for key in ("dataset", "backbone"))
     notes = (
         f"Percent, with bootstrap intervals over all {result.metrics.n:,} images. A class whose label no image has "
         "is left out of the mean. By chance a class has the share of images that have it.",
-        *_without_interval([result]),
+        *_without_interval([_label_record(result), *records]),
     )
-    title = f"Average precision of each class: {backbone} on {dataset_title(name)}"
-    return Table.of(title, _CLASS, best, notes)
+    return Table.of(f"Average precision of each class: {backbone} on {dataset_title(name)}", _CLASSES, best, notes)
 
 
-def label_records(results: Sequence[LabelResult], by_class: bool) -> list[dict[str, Any]]:
+def label_records(results: Sequence[LabelResult], by_class: bool) -> list[Record]:
     """Return a record per run, or per run and class; shares are proportions, not percent."""
     records = []
     for result in results:
-        settings = RunSettings.of(result.run)._asdict()
-        if by_class:
-            records += [settings | record_of(_HEAD, result) | record_of(_CLASS, row) for row in _classes(result)]
-        else:
-            records.append(settings | record_of(_FIELDS, result))
+        record = RunSettings.of(result.run)._asdict() | _label_record(result)
+        head = {key: record[key] for key in (*RunSettings._fields, "scores", "dataset", "n")}
+        records += [head | one for one in _class_records(result)] if by_class else [record]
     return records
 
 
@@ -205,7 +208,7 @@ def _grouped(runs: Sequence[Run], warn: Callable[[str], None]) -> list[TableGrou
     return groups
 
 
-def _records(runs: Sequence[Run], style: str, metric: str, compared: bool) -> list[dict[str, Any]]:
+def _records(runs: Sequence[Run], style: str, metric: str, compared: bool) -> list[Record]:
     """Return the records of styles `paper` and `long`, those of methods with a memory last."""
     episodic, streams = split_streams(group_runs(runs))
     groups = split_by_benchmark(episodic)

@@ -14,7 +14,7 @@ from faircontext.datasets.corrupted import expand
 from faircontext.datasets.spec import CORRUPTED, known_name
 from faircontext.errors import counted, lines_and_more
 from faircontext.files import check_folder
-from faircontext.metrics.calibration import expected_calibration_error
+from faircontext.metrics.scores import expected_calibration_error
 from faircontext.metrics.stats import Accuracy
 from faircontext.runs.analyses import analysis_rows, describe_analysis
 from faircontext.runs.checks import check_same
