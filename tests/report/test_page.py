@@ -125,7 +125,7 @@ def test_what_was_run_is_said_in_words(run: Path) -> None:
     document["sessions"] = [{"seconds": 120.0, "processors": 4, "system": "Linux"}] * 2
     (run / "run.json").write_text(json.dumps(document))
     texts = Reader(page_of(run).html).texts
-    assert {"count 64, scale 0.5/1.0", "torch 2.9", "processors 4, system Linux", "4 minutes in 1 run"} <= {*texts}
+    assert {"count 64, scale 0.5/1", "torch 2.9", "processors 4, system Linux", "4 minutes in 1 run"} <= {*texts}
     assert "masks 8, grids 7/9, beta none" in texts
 
 

@@ -304,8 +304,13 @@ def _versions(run: Run) -> dict[str, str]:
 
 def _words(values: Mapping[str, Any]) -> str:
     """Return values by name in words; a stroke stands between the items of a list."""
-    shown = {name: "/".join(map(str, v)) if isinstance(v, list) else v for name, v in values.items()}
-    return ", ".join(f"{name} {'none' if value is None else value}" for name, value in shown.items())
+
+    def word(value: Any) -> str:
+        if isinstance(value, list):
+            return "/".join(f"{item:.4g}" if isinstance(item, float) else str(item) for item in value)
+        return "none" if value is None else str(value)
+
+    return ", ".join(f"{name} {word(value)}" for name, value in values.items())
 
 
 def _settings(group: TableGroup) -> Iterator[tuple[str, str]]:
