@@ -136,7 +136,8 @@ class StreamMethod(Method):
             FeatureError: zero-shot has no prediction either.
         """
         check_type("state", state, StreamState, "make one with start")
-        check_origin(state.origin, self.origin(episode.labels, state.origin.get("horizon")))
+        labels, horizon = episode.labels, state.origin.get("horizon")
+        check_origin(state.origin, labels.remember(("origin", self, horizon), lambda: self.origin(labels, horizon)))
         if state.open:
             raise ArgumentError(f"invalid state of {self.name}: it was left half changed; start the stream anew")
         with torch.inference_mode(False), torch.no_grad():
