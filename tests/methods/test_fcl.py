@@ -535,7 +535,7 @@ def test_an_image_passes_few_modules_on_its_way(tiny: Callable[[str], Backbone],
 
     def hands_on(frame: FrameType) -> bool:
         code = frame.f_code
-        if code.co_name == "_share" or isinstance(getattr(Episode, code.co_name, None), property):
+        if any(at and isinstance(getattr(Episode, at.f_code.co_name, None), property) for at in (frame, frame.f_back)):
             return False
         handed = (frame.f_locals.get(name) is episode for name in code.co_varnames[: code.co_argcount])
         return frame.f_globals.get("__name__", "").startswith("faircontext.") and any(handed)

@@ -137,6 +137,19 @@ def test_the_order_of_rows_changes_no_interval(rng: np.random.Generator) -> None
 
 
 @given(SETS)
+def test_no_interval_is_of_zero_width(rng: np.random.Generator) -> None:
+    scores, targets = some_classes(rng)
+    targets[0, 0] = True
+    mean, decisions = mean_average_precision(scores, targets, 20), label_decisions(scores >= 3, targets, 20)
+    shares = [mean.mean, *filter(None, mean.per_class), decisions.precision, decisions.recall, decisions.f1]
+    for share in shares:
+        assert share.low < share.high or (np.isnan(share.low) and np.isnan(share.high))
+        assert np.isnan(share.low) or share.low <= share.value <= share.high
+    if len(scores) == 1:
+        assert all(np.isnan(share.low) for share in shares if not np.isnan(share.value))
+
+
+@given(SETS)
 def test_decisions_are_scikit_learns_micro_averages(rng: np.random.Generator) -> None:
     scores, targets = some_classes(rng)
     predicted = scores >= 3
