@@ -421,7 +421,7 @@ def test_two_files_of_one_name_are_one_line() -> None:
 
 def test_without_webdataset_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     Path("a.tar").touch()
-    monkeypatch.setattr("faircontext.datasets.archives.find_spec", lambda _: None)
+    monkeypatch.setattr("faircontext.datasets.containers.find_spec", lambda _: None)
     with pytest.raises(FairContextError, match=r"^a.tar: needs webdataset: pip install 'faircontext\[webdataset\]'$"):
         find("a.tar")
 

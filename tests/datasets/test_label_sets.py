@@ -205,9 +205,7 @@ def test_what_cannot_be_read_is_one_line(folder: Path, text: str, said: str) -> 
 def test_lines_of_one_image_are_refused_in_inputs_too(folder: Path) -> None:
     (folder / "labels.csv").write_text("path,label\na.png,cat\na.png,dog\n")
     for path in (folder, folder / "labels.csv"):
-        with pytest.raises(
-            FairContextError, match=r"labels.csv, line 3: its image is there twice, first in line 2; wri"
-        ):
+        with pytest.raises(FairContextError, match=r"labels.csv, line 3: .*a.png is there twice, first in line 2; wri"):
             collect([str(path)], (), NAMES, options=InputOptions(several=True))
 
 

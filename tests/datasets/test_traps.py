@@ -382,8 +382,12 @@ def test_each_folder_gets_its_own_name(
     ("folders", "names", "reason"),
     [
         (("a", "b"), ("x", "y", "z"), r"classnames.txt: 3 names for 2 class folders, which are named otherwise"),
-        (("polar_bear", "polar bear"), ("polar bear",), "two class folders are named after class 0, polar bear"),
-        (("1", "01"), ("x", "y"), "two class folders are named after class 1, y"),
+        (
+            ("polar_bear", "polar bear"),
+            ("polar bear",),
+            "mine: the folders polar bear, polar_bear are of one class, 0 polar bear; join them$",
+        ),
+        (("1", "01"), ("x", "y"), "the folders 01, 1 are of one class, 1 y; join them$"),
     ],
 )
 def test_names_that_do_not_fit_are_an_error(

@@ -161,7 +161,7 @@ def test_labels_that_are_names_need_no_list_of_names(tmp_path: Path, text: str, 
         ("path,label\na.jpg,0.5\n", r"line 2: the label '0\.5' is no class"),
         ("path,label\nb.jpg,0\n,,\na.jpg,2\n", "line 4: the label '2' is no class"),
         ("path,label\n,,\n", "has no rows; write one for each image"),
-        ("path,label\na.jpg,0\na.jpg ,0\n", "'a.jpg' and 'a.jpg ' are one file, a.jpg; list it once"),
+        ("path,label\na.jpg,0\na.jpg ,0\n", "line 3: a.jpg is there twice, first in line 2; list it once"),
         (f"path,label,class_name\na.jpg,0,{CAFE_NFD}\n", f"line 2: class 0 is 'cat', but is called '{CAFE}'"),
     ],
 )

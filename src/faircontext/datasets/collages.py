@@ -15,7 +15,7 @@ import numpy as np
 from jaxtyping import Int, UInt8
 from PIL import Image, ImageOps
 
-from faircontext.datasets.image_tables import TABLE
+from faircontext.datasets.containers import TABLE
 from faircontext.datasets.label_encoder import SEPARATOR, SEVERAL
 from faircontext.datasets.layouts import NAMES
 from faircontext.datasets.spec import Dataset, Sample

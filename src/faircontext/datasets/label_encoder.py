@@ -2,24 +2,24 @@
 
 import re
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
 from faircontext.datasets.layouts import NAMES, add_name, check_gapless
-from faircontext.datasets.spec import Truth
+from faircontext.datasets.spec import BLANK, NO_CLASS, Truth
 from faircontext.errors import ArgumentError, and_more, counted
 from faircontext.names import ClassIndex, compose, count_from_one, normalise
 
 __all__ = [
     "LABEL_COLUMNS",
-    "NO_CLASS",
     "SEPARATOR",
     "SEVERAL",
     "UNREAD",
     "LabelEncoder",
     "column_of_labels",
+    "label_in",
     "label_words",
 ]
 
@@ -34,9 +34,6 @@ SEPARATOR = ";"
 
 UNREAD = object()
 """Stands for labels in the column `labels`, which is not read where an image has one label."""
-
-NO_CLASS = (1 << 31) - 1
-"""Stands for a label that is no class: unlike where there is no label, the folder of the image does not decide."""
 
 _OTHER_MARKS = ",|/\t"
 """What people put between labels in place of the separator."""
@@ -54,6 +51,21 @@ def column_of_labels(names: Collection[str], asked: str | None, several: bool) -
     """
     usual = (SEVERAL, *LABEL_COLUMNS) if several else LABEL_COLUMNS
     return asked or next((name for name in usual if name in names), None)
+
+
+def label_in(row: Mapping[str, object], asked: str | None, several: bool) -> tuple[object, str]:
+    """Return the label of a row, `UNREAD` where it has labels that are not read, and what its class is called.
+
+    Args:
+        row: of a table, or the object of a `json` in an archive; what is empty may be missing.
+        asked: for by the user, see `column_of_labels`; else `class_name` beside `label` is what the class is called.
+        several: whether an image may have several labels.
+    """
+    column = column_of_labels(row, asked, several)
+    if column is None:
+        return (None if row.get(SEVERAL) in (None, "", []) else UNREAD), ""
+    title = row.get("class_name") if column == "label" and asked is None else None
+    return row.get(column), title.strip() if isinstance(title, str) else ""
 
 
 def _text(value: object, where: str) -> str:
@@ -281,7 +293,7 @@ class LabelEncoder:
     def decode(self, truth: Truth) -> Truth:
         """Return the index of the class, or of the classes, that `add` took, or `NO_CLASS`, after `finish`."""
         if truth is None or isinstance(truth, int):
-            return truth if truth in (None, NO_CLASS) else self._classes[truth]
+            return truth if truth in (None, NO_CLASS, BLANK) else self._classes[truth]
         return tuple(sorted({self._classes[code] for code in truth if code != NO_CLASS} - {NO_CLASS}))
 
     @property

@@ -36,6 +36,13 @@ Truth = int | tuple[int, ...] | None
 """A class, or all classes of an image that may have several, by index; None where it is not known."""
 
 
+NO_CLASS = (1 << 31) - 1
+"""Stands for a label that is no class while images are found: the folder of the image does not decide then."""
+
+BLANK = NO_CLASS - 1
+"""Stands for an empty cell of a table that gives labels: the folder does not decide, but another table may."""
+
+
 @dataclass(frozen=True, slots=True)
 class Sample:
     """One image.

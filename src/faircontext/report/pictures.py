@@ -16,7 +16,7 @@ from jaxtyping import Bool, Float, UInt8
 from matplotlib import colormaps
 from matplotlib.colors import to_rgb
 
-from faircontext.datasets.places import Place
+from faircontext.datasets.containers import Place
 from faircontext.errors import ArgumentError, ImageError, lines_and_more
 from faircontext.imageio import MAX_PIXELS, DecodedImage, read_image
 from faircontext.report.style import BLUE, VERMILION
