@@ -6,14 +6,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from faircontext.datasets.folder import Walk, folders_in, holds_images, is_folder, list_entries
-from faircontext.datasets.layouts import NAMES, imagenet_names, imagenet_wnids, is_there
-from faircontext.datasets.spec import Sample
+from faircontext.datasets.folder import NAMES, Walk, folders_in, holds_images, is_there, list_entries
+from faircontext.datasets.spec import Sample, imagenet_names, imagenet_wnids
 from faircontext.errors import ArgumentError, and_more, counted
 from faircontext.imageio import EXTENSIONS
-from faircontext.names import FolderTruth, are_shards, as_integer, count_from_one, natural, read_labels
+from faircontext.names import FolderTruth, are_shards, count_from_one, natural, read_labels
 
-_WNID = re.compile(r"n\d{8}")
+WNID = re.compile(r"n\d{8}")
 _FORMS = {
     "train": "train training",
     "val": "val valid validation dev development eval evaluation",
@@ -187,33 +186,6 @@ def samples_below(folder: Path, folders: Sequence[tuple[Path, int]]) -> tuple[tu
     return tuple(samples), [*walk.warnings(), *depth_warnings(sample.key for sample in samples)]
 
 
-def read_imagenet(folder: Path, variant: str = "") -> tuple[tuple[Sample, ...], list[str]]:
-    """Return the images in wnid folders, or in folders 0 to 999 as of ImageNet-V2, by label, and warnings."""
-    wnids = imagenet_wnids(variant)
-    labels = {wnid: label for label, wnid in enumerate(wnids)}
-    folders: dict[int, Path] = {}
-    flat = False
-    for entry in list_entries(folder):
-        if not is_folder(entry):  # a README.txt lies beside the class folders of A and R
-            flat = flat or bool(re.fullmatch(r"ILSVRC2012_val_\d{8}\.JPEG", entry.name))
-        elif _WNID.fullmatch(entry.name) or entry.name.isdecimal():
-            position = None if variant else as_integer(entry.name)
-            label = labels.get(entry.name, -1) if position is None else position
-            if not 0 <= label < len(wnids):
-                first = "" if variant or 0 in folders else "; folders count from 0, and there is no folder 0"
-                raise ArgumentError(f"{entry}: is none of the {len(wnids)} classes; take it away{first}")
-            if (other := folders.setdefault(label, entry)) != entry:
-                raise ArgumentError(f"{entry}: is of the same class as {other.name}; take one away")
-    if flat and not folders:
-        raise ArgumentError(
-            f"{folder}: the validation images are not sorted into wnid folders; do so with the script valprep.sh that "
-            "comes with many ImageNet recipes"
-        )
-    samples, warnings = samples_below(folder, [(folders[label], label) for label in sorted(folders)])
-    odd = count_from_one(folders, wnids) if all(entry.name.isdecimal() for entry in folders.values()) else ""
-    return samples, [*warnings, *([f"folders may count from 1: {odd}"] if odd else [])]
-
-
 def read_class_folders(folder: Path, class_dirs: ClassFolders) -> tuple[tuple[str, ...], tuple[Sample, ...], list[str]]:
     """Return class names, images and warnings of the class folders of a data set, which may have `classnames.txt`."""
     folders = folders_in(class_dirs.folder)
@@ -237,7 +209,7 @@ def _name_classes(folder: Path, folders: Sequence[Path]) -> tuple[tuple[str, ...
         names = read_labels(folder / NAMES)
         return names, *_match(folders, names, folder / NAMES)
     _check_no_shards(folder, folder_names, len(folder_names))
-    if all(map(_WNID.fullmatch, folder_names)):
+    if all(map(WNID.fullmatch, folder_names)):
         known = dict(zip(imagenet_wnids(), imagenet_names(), strict=True))
         if strange := [name for name in folder_names if name not in known]:
             raise ArgumentError(

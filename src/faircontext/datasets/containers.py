@@ -24,7 +24,6 @@ from typing import IO, Any, NamedTuple
 
 import numpy as np
 
-from faircontext.datasets.corrupted import picture_rows
 from faircontext.datasets.folder import Listing, Walk, clean_key, folders_in, holds_images
 from faircontext.datasets.label_encoder import (
     LABEL_COLUMNS,
@@ -34,6 +33,7 @@ from faircontext.datasets.label_encoder import (
     column_of_labels,
     label_in,
 )
+from faircontext.datasets.layouts import picture_rows
 from faircontext.datasets.listing import ImageList, short_digest
 from faircontext.datasets.spec import Sample
 from faircontext.errors import ArgumentError, and_more, counted, first_reason, reason_of

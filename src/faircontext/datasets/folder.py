@@ -52,6 +52,10 @@ PACKED = tuple(end for end, kind in OTHER_KINDS.items() if kind == "to be unpack
 """How archives end whose members cannot be read where they lie."""
 
 
+NAMES = "classnames.txt"
+"""The file that names the classes of a data set, one a line in the order of labels."""
+
+
 class Exclusion:
     """Leaves out what patterns match, and counts it.
 
@@ -407,3 +411,10 @@ class Listing:
             if Path(name).suffix.lower() in EXTENSIONS:
                 entries[f"{compose(Path(name).stem)}/"].append(path)
         return entries
+
+
+def is_there(path: Path) -> bool:
+    """Return whether a file of a data set is there."""
+    if os.path.lexists(path) and not path.is_file():
+        raise ArgumentError(f"{path}: is no file, or a link to nothing; put the file there, or take it away")
+    return path.is_file()

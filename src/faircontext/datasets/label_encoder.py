@@ -5,9 +5,10 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
-from faircontext.datasets.layouts import NAMES, add_name, check_gapless
+from faircontext.datasets.folder import NAMES
 from faircontext.datasets.spec import BLANK, NO_CLASS, Truth
 from faircontext.errors import ArgumentError, and_more, counted
 from faircontext.names import ClassIndex, compose, count_from_one, normalise
@@ -17,6 +18,8 @@ __all__ = [
     "SEPARATOR",
     "SEVERAL",
     "UNREAD",
+    "add_name",
+    "check_gapless",
     "LabelEncoder",
     "column_of_labels",
     "label_in",
@@ -341,3 +344,19 @@ def _how(several: bool) -> str:
     if several:
         return f"several labels in a cell have {SEPARATOR} between"
     return f"several labels, with {SEPARATOR} between, are read with --multi-label"
+
+
+def add_name(names: dict[int, str], label: int, name: str, where: str) -> None:
+    """Note what a class is called, and raise `ArgumentError` where it was called otherwise before."""
+    if normalise(names.setdefault(label, name)) != normalise(name):
+        raise ArgumentError(f"{where}: class {label} is {names[label]!r}, but is called {name!r}")
+
+
+def check_gapless(path: Path | str, names: Mapping[int, str], hint: str = "") -> tuple[str, ...]:
+    """Return class names by label, which must be 0, 1, ... without a gap."""
+    if sorted(names) != [*range(len(names))]:
+        raise ArgumentError(
+            f"{path}: labels are not 0 to {len(names) - 1} without a gap: {len(names)} of them, from {min(names)} to "
+            f"{max(names)}{hint if 0 in names else '; count from 0'}"
+        )
+    return tuple(names[label] for label in range(len(names)))

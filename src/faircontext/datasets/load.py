@@ -7,13 +7,31 @@ from dataclasses import replace
 from itertools import product
 from pathlib import Path
 
-from faircontext.datasets import class_folders, corrupted, layouts
+from faircontext.datasets import class_folders, layouts
 from faircontext.datasets.containers import LABELS, TABLE, InputOptions, Reader, below, tables_below, tables_in
-from faircontext.datasets.folder import Walk, find_listed, folders_in, is_folder, list_entries, passed_over
+from faircontext.datasets.folder import (
+    NAMES,
+    Walk,
+    find_listed,
+    folders_in,
+    is_folder,
+    is_there,
+    list_entries,
+    passed_over,
+)
 from faircontext.datasets.label_encoder import LabelEncoder
-from faircontext.datasets.layouts import NAMES, Rows, Split
+from faircontext.datasets.layouts import Rows, Split
 from faircontext.datasets.listing import ImageList
-from faircontext.datasets.spec import CATALOGUE, CORRUPTED, DATASETS, Dataset, DatasetSpec, Sample, locate
+from faircontext.datasets.spec import (
+    CATALOGUE,
+    CORRUPTED,
+    DATASETS,
+    Dataset,
+    DatasetSpec,
+    Sample,
+    imagenet_names,
+    locate,
+)
 from faircontext.errors import ArgumentError, LabelError, and_more, check_choice
 from faircontext.names import read_labels
 
@@ -69,7 +87,7 @@ def _load_known(name: str, root: Path, split: str, part: str) -> Dataset:
         dataset = _load_imagenet(spec, root)
     elif name in CORRUPTED:
         folder = _first_folder(spec, root, is_folder, "no such folder")
-        dataset = corrupted.read_part(spec, root / folder, _layout(spec, folder), part)
+        dataset = layouts.read_part(spec, root / folder, _layout(spec, folder), part)
     else:
         folder = _first_folder(spec, root, is_folder, "no such folder")
         with DATASETS.blamed(name):
@@ -131,9 +149,9 @@ def check_hint(name: str, root: Path) -> str:
 def _load_imagenet(spec: DatasetSpec, root: Path) -> Dataset:
     for name in spec.folders:
         folder = root / name
-        samples, warnings = class_folders.read_imagenet(folder, spec.variant) if is_folder(folder) else ((), [])
+        samples, warnings = layouts.read_imagenet(folder, spec.variant) if is_folder(folder) else ((), [])
         if samples:
-            names, layout = layouts.imagenet_names(spec.variant), _layout(spec, name)
+            names, layout = imagenet_names(spec.variant), _layout(spec, name)
             return Dataset(spec.name, folder, layout, "test", names, samples, warnings=tuple(warnings))
     raise _not_found(spec, root, "no folders of images")
 
@@ -194,7 +212,7 @@ def _load_user(folder: Path, split: str, several: bool = False) -> Dataset:
     """Read a user's folder; see `load_dataset`."""
     name = Path(os.path.abspath(folder)).name or "data"  # noqa: PTH100 (keeps the name of a link, unlike resolve)
     warnings = [*_misnamed(folder), *tables_in(folder)[1]]
-    table, more = next((folder / title for title in LABELS if layouts.is_there(folder / title)), None), list[str]()
+    table, more = next((folder / title for title in LABELS if is_there(folder / title)), None), list[str]()
     tables, notes = tables_below(folder)
     warnings += notes
     if table is not None:
@@ -220,7 +238,7 @@ def _load_user(folder: Path, split: str, several: bool = False) -> Dataset:
 
 
 def _reader(folder: Path, several: bool) -> Reader:
-    names = read_labels(folder / NAMES) if layouts.is_there(folder / NAMES) else ()
+    names = read_labels(folder / NAMES) if is_there(folder / NAMES) else ()
     return Reader(LabelEncoder(names, several, own=True), InputOptions(several=several), Walk([]))
 
 
@@ -239,7 +257,7 @@ def _read_table(table: Path, name: str, several: bool, outer: Path | None = None
     Class names come from `classnames.txt` beside it or in `outer`, or else from the table, see `LabelEncoder`.
     """
     folder = table.parent
-    reader = _reader(folder if outer is None or layouts.is_there(folder / NAMES) else outer, several)
+    reader = _reader(folder if outer is None or is_there(folder / NAMES) else outer, several)
     images, missing = reader.listed(table, below(table, strict=True), labelled=True)
     _decode(reader, folder, images)
     own_order = table.name != TABLE  # as the library datasets reads it
