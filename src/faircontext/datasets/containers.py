@@ -29,6 +29,7 @@ from faircontext.datasets.label_encoder import (
     LABEL_COLUMNS,
     SEPARATOR,
     SEVERAL,
+    UNREAD,
     LabelEncoder,
     column_of_labels,
     label_in,
@@ -100,10 +101,17 @@ class NoListError(ArgumentError):
 
 
 class ListedImages(NamedTuple):
-    """What a table lists, in its order: the images that are there, and those that are not."""
+    """What a table lists, in its order: the images that are there, and those that are not.
+
+    Attributes:
+        images: that are there.
+        missing: those that are not.
+        digests: of the names of `images`, see `short_digest`.
+    """
 
     images: ImageList
     missing: ImageList
+    digests: "array[int]"
 
 
 Locate = Callable[[str, str], tuple[str, Source | None]]
@@ -142,7 +150,7 @@ class Reader:
             column, rows = _open_table(table, self.options, labelled)
         except ArgumentError as error:
             raise NoListError(str(error)) from None
-        found, lines = ListedImages(ImageList(), ImageList()), (array("L"), array("L"))
+        found, lines, digests = (ImageList(), ImageList()), (array("L"), array("L")), (array("Q"), array("Q"))
         for line, pairs in rows:
             row, where = dict(pairs), f"{table}, line {line}"
             if not isinstance(written := row.get(column), str) or not written.strip():
@@ -152,14 +160,15 @@ class Reader:
             absent = source is None
             found[absent].append(Sample.of(key, source or Path(key), self.encoder.add(label, where, title)))
             lines[absent].append(line)
-        for images, places in zip(found, lines, strict=True):
-            if (twice := images.labelled_twice()) is not None:
+            digests[absent].append(short_digest(key))
+        for images, places, names in zip(found, lines, digests, strict=True):
+            if (twice := images.labelled_twice(names)) is not None:
                 several = f"write all its labels in one cell, with {SEPARATOR} between"
                 raise ArgumentError(
                     f"{table}, line {places[twice[1]]}: {images[twice[1]].key} is there twice, first in line "
                     f"{places[twice[0]]}; {several if self.options.several else 'list it once'}"
                 )
-        return found
+        return ListedImages(*found, digests[0])
 
     def packed(self, path: Path) -> Iterator[Sample]:
         """Return the images in a tar archive or, for any other extension, a Parquet table, in its order.
@@ -174,11 +183,8 @@ class Reader:
         asked, several, number = self.options.label_column, self.options.several, 0
         with _open_parquet(table) as file:
             schema = file.schema_arrow
-            image, label = (
-                _image_column(table, schema, self.options.image_column),
-                column_of_labels(schema.names, asked, several),
-            )
-            if label is not None:
+            image = _image_column(table, schema, self.options.image_column)
+            if (label := column_of_labels(schema.names, asked, several)) is not None:
                 _check_once(table, label, schema, "label")
             names = _hugging_face_names(schema, label)
             wanted = [label or SEVERAL, "class_name"] if label == "label" and not names else [label or SEVERAL]
@@ -233,7 +239,8 @@ class Reader:
             except (ValueError, RecursionError):
                 unread.invalid.append(f"{sample['__key__']}.json")
         found, title = label_in(fields if isinstance(fields, dict) else {}, None, self.options.several)
-        labels = [value for value in (said.get("cls"), found, said.get("txt")) if value is not None]
+        order = (said.get("cls"), None if found is UNREAD else found, said.get("txt"), found)
+        labels = [value for value in order if value is not None]
         label = next((value for value in labels if not isinstance(value, str | bytes) or value.strip()), None)
         label = next(iter(labels), None) if label is None else label
         unread.take(sample, label)

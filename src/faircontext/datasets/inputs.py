@@ -142,8 +142,8 @@ class _Finder:
         images = ImageList()
         try:
             for path in self._paths:
-                for image in self._lines(listed) if path == "-" else self._word(path):
-                    images.append(image)
+                for part in self._lines(listed) if path == "-" else self._word(path):
+                    images.extend(part)
         except RecursionError:
             raise ArgumentError(f"{', '.join(self._paths)}: folders lie too deep in each other") from None
         if not len(images) and {*self._paths} == {"-"}:
@@ -170,21 +170,21 @@ class _Finder:
     def truth_warnings(self) -> list[str]:
         return [*(table.warning() for table in self._tables), *self._reader.encoder.warnings()]
 
-    def _word(self, word: str) -> Iterator[Sample]:
-        """Yield what a word of the command line names."""
+    def _word(self, word: str) -> Iterator[Iterable[Sample]]:
+        """Yield what a word of the command line names, in parts."""
         if word in self._folders:
-            yield from self._folder(Path(word), self._walk)
+            yield self._folder(Path(word), self._walk)
         elif self._files_only or not word or "\0" in word or os.path.lexists(word):
-            yield from self._file(_named_file(word))
+            yield self._file(_named_file(word))
         elif is_address(word):
-            yield from self._address(word)
+            yield self._address(word)
         elif "{" in word:
             for name in expand_braces(word):
-                yield from self._word(name) if "{" not in name else self._file(_named_file(name))
+                yield from self._word(name) if "{" not in name else [self._file(_named_file(name))]
         elif glob.has_magic(word):
-            yield from self._pattern(word)
+            yield self._pattern(word)
         else:
-            yield from self._file(_named_file(word))
+            yield self._file(_named_file(word))
 
     def _folder(self, folder: Path, walk: Walk) -> Iterator[Sample]:
         """Yield the images below a folder, with labels of a table that lies in it, or of tables one folder below."""
@@ -223,7 +223,7 @@ class _Finder:
             found.images.decode(lambda truth: BLANK if truth is None else truth)
         return found
 
-    def _file(self, path: Path) -> Iterator[Sample]:
+    def _file(self, path: Path) -> Iterable[Sample]:
         """Yield what a file holds: itself, or what lies in an archive or a table."""
         suffix = path.suffix.lower()
         if not self._files_only and path.name.lower().endswith(PACKED):
@@ -236,7 +236,9 @@ class _Finder:
         self._read_table = self._read_table or suffix == ".parquet"
         return self._kept(self._reader.packed(path))
 
-    def _kept(self, images: Iterable[Sample]) -> Iterator[Sample]:
+    def _kept(self, images: Iterable[Sample]) -> Iterable[Sample]:
+        if not self._options.exclude:
+            return images
         return (
             image for image in images if isinstance(image.path, Cell) or not self._exclusion.takes(image.key.strip("/"))
         )
@@ -266,7 +268,7 @@ class _Finder:
         if empty:
             raise ArgumentError(f"{pattern}: no image has such a name, and there is no such file or folder")
 
-    def _lines(self, lines: Iterable[str]) -> Iterator[Sample]:
+    def _lines(self, lines: Iterable[str]) -> Iterator[Iterable[Sample]]:
         """Yield the images that lines name, one each or, as of `find -print0`, with a null character after each."""
         with tempfile.TemporaryFile("w+", encoding="utf-8", errors="surrogateescape", newline="") as file:
             null = False
@@ -278,9 +280,9 @@ class _Finder:
                 name = name if null else name.rstrip("\r")
                 name = name.removeprefix("\ufeff") if number == 0 else name
                 if name.strip():
-                    yield from self._name_in_list(name)
+                    yield self._name_in_list(name)
 
-    def _name_in_list(self, name: str) -> Iterator[Sample]:
+    def _name_in_list(self, name: str) -> Iterable[Sample]:
         if not self._files_only and is_address(name):
             return self._address(name)
         path = Path(name)
@@ -333,7 +335,7 @@ class _TableLabels:
     """The labels that a table in a folder gives to images below it."""
 
     def __init__(self, table: Path, found: ListedImages) -> None:
-        self._table, self._find, self._used = table, found.images.label_finder(), 0
+        self._table, self._find, self._used = table, found.images.label_finder(found.digests), 0
         self._missing = sum(sample.truth is not None for sample in found.missing)
 
     def find(self, key: str) -> Truth:

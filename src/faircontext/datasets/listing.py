@@ -47,8 +47,7 @@ class ImageList(Sequence[Sample]):
         self._labels = array("i")
         self._sets: dict[tuple[int, ...], int] = {}
         self._ordered: list[tuple[int, ...]] = []
-        for sample in samples:
-            self.append(sample)
+        self.extend(samples)
 
     def append(self, sample: Sample) -> None:
         """Add an image at the end."""
@@ -57,6 +56,25 @@ class ImageList(Sequence[Sample]):
         self._starts.append(self._end)
         self._end += len(line)
         self._labels.append(self._number_of(sample.truth))
+
+    def extend(self, samples: Iterable[Sample]) -> None:
+        """Add images at the end, those of another list as they lie in its file."""
+        if not isinstance(samples, ImageList):
+            for sample in samples:
+                self.append(sample)
+            return
+        self._starts.frombytes((np.asarray(samples._starts, np.uint64) + np.uint64(self._end)).tobytes())
+        self._labels.extend(self._number_of(samples._truth_of(number)) for number in samples._labels)
+        for block in samples._blocks():
+            self._file.write(block)
+        self._end += samples._end
+
+    def _blocks(self) -> Iterator[bytes]:
+        start = 0
+        self._file.flush()
+        while block := os.pread(self._file.fileno(), _READ_AT_ONCE, start):
+            start += len(block)
+            yield block
 
     def __len__(self) -> int:
         return len(self._starts)
@@ -77,10 +95,8 @@ class ImageList(Sequence[Sample]):
         return self._decode(os.pread(self._file.fileno(), stop - start, start), position)
 
     def __iter__(self) -> Iterator[Sample]:
-        position, rest, start = 0, b"", 0
-        self._file.flush()
-        while block := os.pread(self._file.fileno(), _READ_AT_ONCE, start):
-            start += len(block)
+        position, rest = 0, b""
+        for block in self._blocks():
             *lines, rest = (rest + block).split(b"\n")
             for line in lines:
                 yield self._decode(line, position)
@@ -123,28 +139,36 @@ class ImageList(Sequence[Sample]):
     def _digests(self) -> UInt64[np.ndarray, " images"]:
         return np.fromiter((short_digest(sample.key) for sample in self), np.uint64, len(self))
 
-    def labelled_twice(self) -> tuple[int, int] | None:
-        """Return the two positions of a name that stands twice, once at least with a label; None without any."""
-        digests, labels = self._digests(), np.asarray(self._labels, np.int32)
-        order = np.argsort(digests, kind="stable")
-        known = labels[order] != _NO_LABEL
-        twice = (digests[order][1:] == digests[order][:-1]) & (known[1:] | known[:-1])
+    def labelled_twice(self, digests: "array[int]") -> tuple[int, int] | None:
+        """Return the two positions of a name that stands twice, once at least with a label; None without any.
+
+        Args:
+            digests: of all names, see `short_digest`.
+        """
+        held = np.asarray(digests)
+        order = np.argsort(held, kind="stable")
+        known = np.asarray(self._labels, np.int32)[order] != _NO_LABEL
+        twice = (held[order][1:] == held[order][:-1]) & (known[1:] | known[:-1])
         if not twice.any():
             return None
         second = int(order[1:][twice].min())
-        return int(np.flatnonzero(digests == digests[second])[0]), second
+        return int(np.flatnonzero(held == held[second])[0]), second
 
-    def label_finder(self) -> Callable[[str], Truth]:
-        """Return a function that returns the label of an image by its name; None where it is not in the list."""
-        digests, labels = self._digests(), np.asarray(self._labels, np.int32)
-        order = np.argsort(digests)
-        digests = digests[order]
+    def label_finder(self, digests: "array[int]") -> Callable[[str], Truth]:
+        """Return a function that returns the label of an image by its name; None where it is not in the list.
+
+        Args:
+            digests: of all names, see `short_digest`.
+        """
+        held = np.asarray(digests)
+        order = np.argsort(held)
+        held = held[order]
 
         def find(key: str) -> Truth:
             digest = np.uint64(short_digest(key))
-            at = int(np.searchsorted(digests, digest))
-            number = labels[order[at]] if at < len(digests) and digests[at] == digest else _NO_LABEL
-            return self._truth_of(int(number))
+            at = int(np.searchsorted(held, digest))
+            there = at < len(held) and held[at] == digest
+            return self._truth_of(self._labels[order[at]]) if there else None
 
         return find
 

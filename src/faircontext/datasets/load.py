@@ -258,7 +258,7 @@ def _read_table(table: Path, name: str, several: bool, outer: Path | None = None
     """
     folder = table.parent
     reader = _reader(folder if outer is None or is_there(folder / NAMES) else outer, several)
-    images, missing = reader.listed(table, below(table, strict=True), labelled=True)
+    images, missing, _ = reader.listed(table, below(table, strict=True), labelled=True)
     _decode(reader, folder, images)
     own_order = table.name != TABLE  # as the library datasets reads it
     return Dataset(
