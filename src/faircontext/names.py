@@ -160,7 +160,8 @@ class FolderTruth:
         self.names = tuple(names)
         self._roots = [Path(os.path.abspath(root)) for root in roots]  # noqa: PTH100 (keeps links, unlike resolve)
         index = ClassIndex(self.names)
-        self.folders = sorted({self._folder(path) for path in paths} - {*self._roots}, key=natural)
+        folders = {self._folder(path) for path in paths} - {*self._roots}
+        self.folders = sorted(folders, key=lambda folder: (natural(folder), folder))  # 01 before 1
         self.labels = {folder: index.find(folder.name) for folder in self.folders}
         self._positions = [value for value in (as_integer(folder.name) for folder in self.folders) if value is not None]
         named = any(label is not None for label in self.labels.values())
