@@ -68,7 +68,10 @@ FAULTS = {
         ("runs/test_plan.py", "runs/test_evaluate.py"),
     ),
     "EXIF orientation": Fault(
-        "imageio.py", "_orientation(image) if exif else", "_orientation(image) if not exif else", ("test_imageio.py",)
+        "imageio.py",
+        "_orientation(image) if exif else",
+        "_orientation(image) if not exif else",
+        ("test_imagefiles.py",),
     ),
     "fraction of a mask": Fault(
         "evidence.py", "np.floor(gamma * grid**2 + 0.5)", "np.floor(gamma * grid**2)", ("test_evidence.py",)

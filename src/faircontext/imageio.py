@@ -27,7 +27,6 @@ from faircontext.imagefiles import (
     what_it_is,
     without_bad_metadata,
 )
-from faircontext.raw import develop
 from faircontext.sources import ArrayRow, Cell, Content, Member, Remote, Source, open_source
 
 __all__ = ["EXTENSIONS", "MAX_PIXELS", "DecodedImage", "image_extensions", "load_image", "read_image"]
@@ -163,7 +162,7 @@ def _read(file: BinaryFile, head: bytes, limit: int, exif: bool) -> DecodedImage
         if not imagefiles.reads_raw():
             raise
         developed = ("camera raw was developed with the camera's white balance",)
-        return DecodedImage(develop(file, limit, exif), developed)
+        return DecodedImage(_develop(file, limit, exif), developed)
     except (UnreadableError, Image.DecompressionBombError, MemoryError):
         raise
     except Exception:
@@ -205,6 +204,33 @@ def _decode(file: BinaryFile, head: bytes, limit: int, exif: bool) -> DecodedIma
     first = "the first of several frames was taken"
     taken = f"page {page + 1} was taken, as those before are reduced copies" if page else first
     return replace(decoded, warnings=((taken,) if several else ()) + decoded.warnings)
+
+
+def _develop(file: BinaryFile, limit: int, exif: bool) -> UInt8[np.ndarray, "height width 3"]:
+    """Develop camera raw with the camera's white balance, as sRGB of 8 bits.
+
+    Args:
+        file: of camera raw.
+        limit: larger images are unreadable, in pixels.
+        exif: whether the picture is turned as the camera says.
+
+    Raises:
+        UnreadableError: LibRaw cannot read it, or it is too large.
+    """
+    import rawpy
+
+    file.seek(0)
+    try:
+        with rawpy.imread(file) as raw:
+            width, height = raw.sizes.raw_width, raw.sizes.raw_height
+            if width * height > limit:
+                raise UnreadableError(f"{width} x {height} pixels are more than the limit of {limit:,} (max_pixels)")
+            pixels = raw.postprocess(use_camera_wb=True, output_bps=8, user_flip=None if exif else 0)
+    except rawpy.LibRawError as error:
+        text = error.args[0] if error.args else error
+        reason = text.decode() if isinstance(text, bytes) else str(text)
+        raise UnreadableError(f"camera raw that LibRaw cannot read: {reason}") from None
+    return np.ascontiguousarray(pixels)
 
 
 def _orientation(image: Image.Image) -> int:

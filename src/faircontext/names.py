@@ -159,18 +159,35 @@ class FolderTruth:
         self.names = tuple(names)
         self._roots = [Path(os.path.abspath(root)) for root in roots]  # noqa: PTH100 (keeps links, unlike resolve)
         index = ClassIndex(self.names)
-        self.folders = sorted({self._folder(path) for path in paths} - {*self._roots}, key=natural)
-        self._labels = {folder: index.find(folder.name) for folder in self.folders}
+        folders = {self._folder(path) for path in paths} - {*self._roots}
+        self.folders = sorted(folders, key=lambda folder: (natural(folder), folder))  # 01 before 1
+        self.labels = {folder: index.find(folder.name) for folder in self.folders}
         self._positions = [value for value in (as_integer(folder.name) for folder in self.folders) if value is not None]
-        named = any(label is not None for label in self._labels.values())
+        named = any(label is not None for label in self.labels.values())
         self.numbered = bool(self.folders) and len(self._positions) == len(self.folders) and not named
-        self._shards = self.numbered and are_shards([folder.name for folder in self.folders], len(self.names))
-        if self.numbered and not self._shards and max(self._positions) < len(self.names):
-            self._labels = dict(zip(self.folders, self._positions, strict=True))
+        self.shards = self.numbered and are_shards([folder.name for folder in self.folders], len(self.names))
+        if self.numbered and not self.shards and max(self._positions) < len(self.names):
+            self.labels = dict(zip(self.folders, self._positions, strict=True))
+        self.shared = self._leave_shared()
+
+    def _leave_shared(self) -> list[str]:
+        """Take the class from folders beside each other that are of one class, and say so, a line for each class."""
+        beside: dict[tuple[Path, int], list[Path]] = {}
+        for folder, label in self.labels.items():
+            if label is not None:
+                beside.setdefault((folder.parent, label), []).append(folder)
+        shared = {(label, tuple(folders)) for (_, label), folders in beside.items() if len(folders) > 1}
+        self._apart = {folder for _, folders in shared for folder in folders}
+        self.labels |= dict.fromkeys(self._apart)
+        named = "{}: the folders {} are of one class, {} {}; join them"
+        return [
+            named.format(folders[0].parent, and_more([folder.name for folder in folders]), label, self.names[label])
+            for label, folders in sorted(shared)
+        ]
 
     def __call__(self, path: Path) -> int | None:
         """Return the index of the class of one of the images, or None."""
-        return self._labels.get(self._folder(path))
+        return self.labels.get(self._folder(path))
 
     def _folder(self, path: Path) -> Path:
         absolute = Path(os.path.abspath(path))  # noqa: PTH100 (as above)
@@ -181,14 +198,14 @@ class FolderTruth:
 
     def warnings(self) -> list[str]:
         """Return what a person should know about the folders before a run, a line each."""
+        lines = [f"{line}; their images count in no accuracy" for line in self.shared]
         if self.numbered:
-            return [self._position_warning()]
-        known = {folder: label for folder, label in self._labels.items() if label is not None}
-        lines = []
+            return [*lines, self._position_warning()]
+        known = {folder: label for folder, label in self.labels.items() if label is not None}
         if known and all(folder.name.isdecimal() for folder in self.folders):
             order = and_more(sorted((folder.name for folder in known), key=int), 20)
             lines.append(f"class folders are all integers, and so are the class names, in this order: {order}")
-        strange = [folder for folder in self.folders if known and folder not in known]
+        strange = [folder for folder in self.folders if known and folder not in known and folder not in self._apart]
         lines += lines_and_more(strange, _SHOWN, self._strange_warning, "{} more folders are named after no class")
         empty = [name for index, name in enumerate(self.names) if index not in known.values()]
         if self._roots and empty:
@@ -204,14 +221,21 @@ class FolderTruth:
     def _position_warning(self) -> str:
         """Say which classes integer folders stand for, or that they stand for none."""
         head = "class folders are all integers"
-        if self._shards:
-            parts = f"folders are numbered parts, such as {self.folders[0].name}"
-            return f"{parts}, and no positions among {len(self.names)} classes: no image has a truth from its folder"
-        if None in self._labels.values():
-            last = f"{self.folders[-1].name} is no position among {len(self.names)} classes, counted from 0"
-            return f"{head}, but {last}: no image has a truth"
-        positions = ((folder, position) for folder, position in self._labels.items() if position is not None)
-        pairs = [f"{folder.name} = {self.names[position]}" for folder, position in positions]
+        if self.shards:
+            return (
+                f"folders are numbered parts, such as {self.folders[0].name}, and no positions among "
+                f"{len(self.names)} classes: no image has a truth from its folder"
+            )
+        if max(self._positions) >= len(self.names):
+            return (
+                f"{head}, but {self.folders[-1].name} is no position among {len(self.names)} classes, counted from 0: "
+                "no image has a truth"
+            )
+        pairs = [
+            f"{folder.name} = {self.names[position]}"
+            for folder, position in self.labels.items()
+            if position is not None
+        ]
         odd = count_from_one(self._positions, self.names)
         doubt = f"; they may count from 1: {odd}" if odd else ""
         return f"{head}, taken as positions in the list of classes, from 0: {and_more(pairs, 20)}{doubt}"

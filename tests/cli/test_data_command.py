@@ -6,8 +6,7 @@ import pytest
 
 from coop_trees import build_coop_trees, draw
 from faircontext.cli import main
-from faircontext.datasets.layouts import imagenet_wnids
-from faircontext.datasets.spec import CATALOGUE, CORRUPTED
+from faircontext.datasets.spec import CATALOGUE, CORRUPTED, imagenet_wnids
 
 
 def test_the_list_has_every_set_with_its_counts(capsys: pytest.CaptureFixture[str]) -> None:

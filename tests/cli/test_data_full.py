@@ -7,8 +7,8 @@ import pytest
 
 from coop_trees import draw
 from faircontext.cli import main
-from faircontext.datasets.layouts import imagenet_wnids, read_split
-from faircontext.datasets.spec import CATALOGUE
+from faircontext.datasets.layouts import read_split
+from faircontext.datasets.spec import CATALOGUE, imagenet_wnids
 
 
 def fill(place: Path, keys: list[str]) -> None:

@@ -13,8 +13,7 @@ import pytest
 from coop_trees import draw
 from faircontext import FCL, Episode
 from faircontext.cli import main
-from faircontext.datasets.layouts import imagenet_wnids
-from faircontext.datasets.spec import CATALOGUE
+from faircontext.datasets.spec import CATALOGUE, imagenet_wnids
 from faircontext.runs.answer import answer_images
 from faircontext.runs.experiments import experiment_names, read_experiment
 from faircontext.runs.reproduce import interpolate

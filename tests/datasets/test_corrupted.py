@@ -13,8 +13,7 @@ from coop_trees import draw
 from faircontext import Backbone, FairContextError, load_image
 from faircontext.cli import main
 from faircontext.datasets import check_dataset, load_dataset
-from faircontext.datasets.corrupted import expand
-from faircontext.datasets.layouts import imagenet_wnids
+from faircontext.datasets.spec import expand, imagenet_wnids
 from faircontext.imageio import read_image
 from faircontext.runs.doctor import _datasets
 from faircontext.runs.store import load_run

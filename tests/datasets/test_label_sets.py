@@ -202,15 +202,6 @@ def test_what_cannot_be_read_is_one_line(folder: Path, text: str, said: str) -> 
     assert said in str(raised.value)
 
 
-def test_lines_of_one_image_are_refused_in_inputs_too(folder: Path) -> None:
-    (folder / "labels.csv").write_text("path,label\na.png,cat\na.png,dog\n")
-    for path in (folder, folder / "labels.csv"):
-        with pytest.raises(
-            FairContextError, match=r"labels.csv, line 3: its image is there twice, first in line 2; wri"
-        ):
-            collect([str(path)], (), NAMES, options=InputOptions(several=True))
-
-
 def test_a_table_of_several_labels_names_the_option_that_reads_it(folder: Path, png: bytes) -> None:
     hint = "2 images have labels in a column labels, which is not read: add --multi-label"
     (folder / "labels.csv").write_text("path,labels\na.png,cat;dog\nb.png,dog\nc.png,\n")
@@ -233,20 +224,3 @@ def test_labels_that_make_names_of_classes_say_so_where_they_are_several(folder:
     (folder / "labels.csv").write_text("path,label\na.png,cat;dog\nb.png,dog\n")
     (line,) = load_dataset("mine", folder.parent).warnings
     assert line.endswith("'cat;dog' is one of them: several labels, with ; between, are read with --multi-label")
-
-
-def test_labels_that_may_count_from_one_are_noted_or_refused(folder: Path) -> None:
-    (folder / "classnames.txt").write_text("\n".join(NAMES))
-    for cells, several in (("1;2", True), ("2", False)):
-        (folder / "labels.csv").write_text(f"path,label\na.png,1\nb.png,{cells}\n")
-        assert "labels may count from 1" in load_dataset("mine", folder.parent, several=several).warnings[0]
-    (folder / "labels.csv").write_text("path,label\na.png,1;3\n")
-    with pytest.raises(FairContextError, match="labels count from 1"):
-        load_dataset("mine", folder.parent, several=True)
-
-
-def test_a_cell_with_several_labels_says_how_it_is_read(folder: Path) -> None:
-    (folder / "labels.csv").write_text(TABLE)
-    (folder / "classnames.txt").write_text("\n".join(NAMES))
-    with pytest.raises(FairContextError, match=r"the label 'cat;dog' is no class; .*are read with --multi-label$"):
-        load_dataset("mine", folder.parent)

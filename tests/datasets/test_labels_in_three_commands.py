@@ -123,6 +123,17 @@ def views_of_bytes(folder: Path) -> None:
     pq.write_table(pa.table(columns), folder / "t.parquet")
 
 
+def titled(folder: Path) -> None:
+    columns = {"image": [png(0), png(1)], "label": [1, 0], "class_name": ["dog", "cat"]}
+    pq.write_table(pa.table(columns), folder / "t.parquet")
+
+
+def sample(folder: Path, **texts: str) -> None:
+    """Write an archive of one sample, whose names begin with `./` as `tar -C FOLDER .` has them, or not."""
+    ends = {f"1.{end}": text.encode() for end, text in texts.items()}
+    pack(folder / "t.tar", {"./1.png": png(0), **ends})
+
+
 FROM_1 = "labels may count from 1: they run from 1 to 2 for 3 class names"
 SURELY_1 = "labels count from 1: they run from 1 to 3 for 3 class names"
 TWICE = "labels.csv, line 3: .* is there twice, first in line 2"
@@ -201,6 +212,14 @@ ROWS = {
     "a folder below": Row(
         table("file_name,label\na.png,dog\n", "photos/metadata.csv", ("photos/a.png",)), {"a.png": 1}
     ),
+    "labels.csv a folder below": Row(
+        table("path,label\na.png,dog\n", "photos/labels.csv", ("photos/a.png",)), {"a.png": 1}
+    ),
+    "a table beside folders of images": Row(
+        table("path,label\na.png,dog\n", "cat/labels.csv", ("cat/a.png", "dog/b.png", "eel/c.png")),
+        {"a.png": 0, "b.png": 1, "c.png": 2},
+        "mine/cat/labels.csv: no labels are taken from it, as dog beside it has images and no table",
+    ),
     "named columns": Row(table("file_name,class\na.png,dog\n", "labels.csv", ("a.png",)), {"a.png": 1}),
     "quotation mark not closed": Row(
         table('path,label\na.png,"cat\nb.png,dog\n'), {}, "line 2: a quotation mark in it is not closed", own=True
@@ -214,7 +233,29 @@ ROWS = {
         r"'one, two'[^-]*$",  # without a hint at --multi-label
         own=True,
     ),
+    "a cell that is empty, in a class folder": Row(
+        table("path,label\ncat/a.png,\ndog/b.png,cat\n", files=("cat/a.png", "dog/b.png")), {"a.png": None, "b.png": 0}
+    ),
+    "no cell, in a class folder": Row(
+        table(
+            '{"file_name": "cat/a.png"}\n{"file_name": "b.png", "label": 2}\n', "metadata.jsonl", ("cat/a.png", "b.png")
+        ),
+        {"a.png": None, "b.png": 2},
+    ),
+    "a blank cls": Row(lambda f: sample(f, cls=" \n", json='{"label": "dog"}'), {"1.png": 1}, given="t.tar"),
+    "a blank field": Row(lambda f: sample(f, json='{"label": ""}', txt="eel"), {"1.png": 2}, given="t.tar"),
+    "a path with a point": Row(lambda f: sample(f, cls="dog"), {"1.png": 1}, given="t.tar"),
+    "class name of another": Row(
+        lambda f: sample(f, json='{"label": 0, "class_name": "dog"}'), None, "class 0 is 'cat', but is", given="t.tar"
+    ),
+    "class names in Parquet": Row(titled, {"0": 1, "1": 0}, given="t.parquet"),
     # Folders
+    "two folders of one class": Row(
+        lambda folder: images(folder, "Cat/a.png", "cat/b.png", "dog/c.png"),
+        {"a.png": None, "b.png": None, "c.png": 1},
+        "mine: the folders Cat, cat are of one class, 0 cat; join them",
+        own=True,
+    ),
     "numbered parts": Row(
         lambda folder: images(folder, "00000/a.png", "00001/b.png"), {"a.png": None}, "numbered parts", own=True
     ),

@@ -18,7 +18,7 @@ def table(
     folder.mkdir(parents=True, exist_ok=True)
     for image in images:
         draw(folder / image)
-    (folder / "labels.csv").write_text(text)
+    (folder / "labels.csv").write_text(text, errors="surrogateescape")
     if names is not None:
         (folder / "classnames.txt").write_text(names)
 
@@ -32,57 +32,50 @@ def test_a_table_is_read_with_more_columns_and_without_class_names(tmp_path: Pat
     assert len(load_dataset("mine", tmp_path).samples) == 1
 
 
-def test_a_path_to_a_folder_does_as_well(tmp_path: Path) -> None:
-    table(tmp_path / "mine", "path,label\na.png,1\n")
-    assert load_dataset(str(tmp_path / "mine"), Path("elsewhere")).name == "mine"
-
-
-def test_class_names_come_from_the_table_where_there_is_no_list(tmp_path: Path) -> None:
-    table(tmp_path / "mine", "path,label,class_name\na.png,1,dog\nb.png,0,cat\n", names=None)
-    assert load_dataset("mine", tmp_path).names == ("cat", "dog")
-
-
 @pytest.mark.parametrize(
     ("text", "message"),
     [
         ("path\na.png\n", "has no column label or class_name, but path; call the one of labels so"),
+        ("path;label\na.png;0\n", "has no column path or file_name, but path;label; put commas between columns"),
         ("", "has no rows; write one for each image"),
+        ("path,label\n,,\n", "has no rows; write one for each image"),
         ("path,label,label\na.png,0,1\n", "has the column 'label' twice"),
-        ("path,label\na.png,cow\n", "line 2: the label 'cow' is no class; use 0 to 1"),
+        ("path,label\na.png,cow\n", "line 2: the label 'cow' is no class; use 0 to 1, or a class name"),
         ("path,label\na.png,-1\n", "line 2: the label '-1' is no class"),
-        ("path,label\na.png,0\nb.png,2\n", "line 3: the label '2' is no class"),
-        ("path,label\na.png,0\na.png,1\n", "line 3: a.png is there twice"),
+        ("path,label\na.png,0\n,,\nb.png,2\n", "line 4: the label '2' is no class"),
+        (f"path,label\na.png,{'9' * 5000}\n", "line 2: the label '9+' is no class"),
+        ('path,label,class_name,more\na.png,0.5,cat,"two\nlines"\n', r"line 2: the label '0\.5' is no class"),
+        ("path,label\na.png,cat;dog\n", "the label 'cat;dog' is no class; .*are read with --multi-label"),
+        ("path,label\na.png,0\na.png,1\n", "line 3: a.png is there twice, first in line 2; list it once"),
+        ("path,label\na.png,0\na.png ,0\n", "line 3: a.png is there twice"),
+        ("path,label\ngone.png,0\n./gone.png,1\n", "line 3: gone.png is there twice"),
         ("path,label\n../a.png,0\n", "line 2: the path '../a.png' does not lie below the folder"),
         ("path,label\n/etc/passwd,0\n", "line 2: the path '/etc/passwd' does not lie below the folder"),
         ("path,label\n,0\n", "line 2: has no path in its column path"),
         ("path,label,class_name\na.png,0,dog\n", "line 2: class 0 is 'cat', but is called 'dog'"),
+        ('path,label\n"' + "a" * 200_000, "cannot be read: field larger than field limit"),
+        ("path,label\n\udcff,0\n", "cannot be read: it is no text in UTF-8"),
     ],
 )
 def test_a_mistake_in_a_table_names_its_line(text: str, message: str, tmp_path: Path) -> None:
     table(tmp_path / "mine", text)
-    with pytest.raises(FairContextError, match=message) as refused:
+    with pytest.raises(FairContextError, match=rf"labels\.csv.*{message}"):
         load_dataset("mine", tmp_path)
-    assert "labels.csv" in str(refused.value)
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
         ("path,label\na.png,0\n", "line 2: its label is '0'; name the classes, from 0, in classnames.txt, or in a"),
+        ("path,label,class_name\na.png,one,cat\n", "line 2: the label 'one' is no class; count from 0"),
         ("path,label,class_name\na.png,0,cat\nb.png,0,dog\n", "line 3: class 0 is 'cat', but is called 'dog'"),
         ("path,label,class_name\na.png,0,cat\nb.png,2,dog\n", "labels are not 0 to 1 without a gap"),
+        ("path,label,class_name\na.png,1,cat\nb.png,2,dog\n", "from 1 to 2; count from 0"),
     ],
 )
 def test_a_table_alone_must_tell_all_class_names(text: str, message: str, tmp_path: Path) -> None:
     table(tmp_path / "mine", text, names=None)
     with pytest.raises(FairContextError, match=message):
-        load_dataset("mine", tmp_path)
-
-
-def test_a_table_that_is_no_text_is_refused(tmp_path: Path) -> None:
-    table(tmp_path / "mine", "")
-    (tmp_path / "mine" / "labels.csv").write_bytes(b"path,label\n\xff\xfe,0\n")
-    with pytest.raises(FairContextError, match=r"labels.csv: cannot be read"):
         load_dataset("mine", tmp_path)
 
 
@@ -137,12 +130,6 @@ def test_integer_folders_are_in_order_of_value_with_names_from_the_list(tmp_path
     (tmp_path / "mine" / "classnames.txt").write_text("a\nb\n")
     with pytest.raises(FairContextError, match=r"classnames.txt: 2 names for 11 class folders"):
         load_dataset("mine", tmp_path)
-
-
-def test_a_class_without_images_stays_a_class(tmp_path: Path) -> None:
-    draw(tmp_path / "mine" / "cat" / "a.png")
-    (tmp_path / "mine" / "dog").mkdir()
-    assert load_dataset("mine", tmp_path).names == ("cat", "dog")
 
 
 def test_a_folder_that_is_no_data_set_is_refused(tmp_path: Path) -> None:
@@ -213,18 +200,3 @@ def test_a_file_that_is_nearly_called_like_one_that_is_read_is_named(tmp_path: P
     assert load_dataset("mine", tmp_path).warnings == (said,)
     (tmp_path / "mine" / "labels.csv").write_text("path,label,class_name\ncat/a.png,0,cat\n")
     assert load_dataset("mine", tmp_path).warnings == (() if right == "labels.csv" else (said,))
-
-
-def test_a_quotation_mark_that_is_not_closed_is_named_with_the_line_it_is_in(tmp_path: Path) -> None:
-    draw(tmp_path / "mine" / "a.png")
-    (tmp_path / "mine" / "classnames.txt").write_text("cat\ndog\n")
-    (tmp_path / "mine" / "labels.csv").write_text('path,label\na.png,0\n"b.png,1\nc.png,1\n')
-    with pytest.raises(FairContextError, match=r"labels.csv, line 3: a quotation mark in it is not closed"):
-        load_dataset("mine", tmp_path)
-
-
-def test_a_line_of_the_table_is_counted_where_it_begins(tmp_path: Path) -> None:
-    draw(tmp_path / "mine" / "a.png")
-    (tmp_path / "mine" / "labels.csv").write_text('path,label,class_name,warning\na.png,0.5,cat,"two\nlines"\n')
-    with pytest.raises(FairContextError, match=r"labels.csv, line 2: "):
-        load_dataset("mine", tmp_path)

@@ -10,8 +10,8 @@ from coop_trees import draw
 from faircontext.datasets.class_folders import class_folders, depth_warnings, keys_below
 from faircontext.datasets.folder import CLUTTER, OTHER_KINDS
 from faircontext.datasets.inputs import find_images
-from faircontext.datasets.layouts import imagenet_wnids
 from faircontext.datasets.load import load_dataset
+from faircontext.datasets.spec import imagenet_wnids
 from faircontext.errors import ArgumentError
 from faircontext.imageio import EXTENSIONS
 

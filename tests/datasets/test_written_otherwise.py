@@ -1,6 +1,5 @@
 """Tables and split files that write a path, a label or a name in another way: read where the meaning is plain."""
 
-import json
 import unicodedata
 from pathlib import Path
 
@@ -153,29 +152,6 @@ def test_labels_that_are_names_need_no_list_of_names(tmp_path: Path, text: str, 
     assert dataset.warnings == ("labels are class names: 2 classes, in sorted order",)
 
 
-@pytest.mark.parametrize(
-    ("text", "reason"),
-    [
-        ("path;label\na.jpg;0\n", "has no column path or file_name, but path;label; put commas between columns"),
-        ("path,label\na.jpg,cow\n", "line 2: the label 'cow' is no class; use 0 to 1, or a class name"),
-        ("path,label\na.jpg,0.5\n", r"line 2: the label '0\.5' is no class"),
-        ("path,label\nb.jpg,0\n,,\na.jpg,2\n", "line 4: the label '2' is no class"),
-        ("path,label\n,,\n", "has no rows; write one for each image"),
-        ("path,label\na.jpg,0\na.jpg ,0\n", "'a.jpg' and 'a.jpg ' are one file, a.jpg; list it once"),
-        (f"path,label,class_name\na.jpg,0,{CAFE_NFD}\n", f"line 2: class 0 is 'cat', but is called '{CAFE}'"),
-    ],
-)
-def test_what_is_not_plain_is_refused_with_what_was_seen(tmp_path: Path, text: str, reason: str) -> None:
-    with pytest.raises(ArgumentError, match=reason):
-        read(tmp_path, text)
-
-
-def test_labels_of_a_table_alone_that_count_from_1_are_refused(tmp_path: Path) -> None:
-    text = "path,label,class_name\na.jpg,1,cat\nb.jpg,2,dog\n"
-    with pytest.raises(ArgumentError, match="not 0 to 1 without a gap: 2 of them, from 1 to 2; count from 0"):
-        read(tmp_path, text, None)
-
-
 # Entries of a split file
 
 
@@ -184,20 +160,3 @@ def test_names_of_a_split_file_may_be_in_either_composition(tmp_path: Path) -> N
     write_split(tmp_path / "dtd/split_zhou_DescribableTextures.json", {"test": entries})
     (tmp_path / "dtd/images").mkdir()
     assert load_dataset("dtd", tmp_path).names == (CAFE, "dog")
-
-
-def test_labels_of_a_split_file_may_be_written_with_a_point(tmp_path: Path) -> None:
-    draw(tmp_path / "dtd/images/a.jpg")
-    path = tmp_path / "dtd/split_zhou_DescribableTextures.json"
-    path.write_text(json.dumps({"train": [], "val": [], "test": [["a.jpg", 0.0, "cat"]]}))
-    assert [sample.label for sample in load_dataset("dtd", tmp_path).samples] == [0]
-
-
-@pytest.mark.parametrize("label", ["cat", 0.5, None, "0"])
-def test_other_labels_of_a_split_file_are_shown(tmp_path: Path, label: object) -> None:
-    (tmp_path / "dtd/images").mkdir(parents=True)
-    path = tmp_path / "dtd/split_zhou_DescribableTextures.json"
-    path.write_text(json.dumps({"train": [], "val": [], "test": [["a.jpg", label, "cat"]]}))
-    with pytest.raises(ArgumentError) as refused:
-        load_dataset("dtd", tmp_path)
-    assert str(refused.value).endswith(f"with an integer for the label: {['a.jpg', label, 'cat']!r}")

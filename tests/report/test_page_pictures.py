@@ -16,7 +16,7 @@ from PIL import Image
 from test_page import data_of
 
 from faircontext.cli import main
-from faircontext.datasets.places import Place
+from faircontext.datasets.containers import Place
 from faircontext.report.page import build_page
 from faircontext.report.pictures import image_place
 from faircontext.runs.groups import find_runs

@@ -4,10 +4,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from faircontext.datasets.corrupted import expand
 from faircontext.datasets.folder import absence, passed_over
 from faircontext.datasets.load import check_hint, load_dataset
-from faircontext.datasets.spec import CORRUPTED, DATASETS, Dataset, known_name, locate
+from faircontext.datasets.spec import CORRUPTED, DATASETS, Dataset, expand, known_name, locate
 from faircontext.errors import (
     ArgumentError,
     FairContextError,

@@ -6,14 +6,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from faircontext.datasets.folder import Walk, folders_in, holds_images, is_folder, list_entries
-from faircontext.datasets.layouts import NAMES, imagenet_names, imagenet_wnids, is_there
-from faircontext.datasets.spec import Sample
+from faircontext.datasets.folder import NAMES, Walk, folders_in, holds_images, is_there, list_entries
+from faircontext.datasets.spec import Sample, imagenet_names, imagenet_wnids
 from faircontext.errors import ArgumentError, and_more, counted
 from faircontext.imageio import EXTENSIONS
-from faircontext.names import ClassIndex, are_shards, as_integer, count_from_one, natural, read_labels
+from faircontext.names import FolderTruth, are_shards, count_from_one, natural, read_labels
 
-_WNID = re.compile(r"n\d{8}")
+WNID = re.compile(r"n\d{8}")
 _FORMS = {
     "train": "train training",
     "val": "val valid validation dev development eval evaluation",
@@ -187,33 +186,6 @@ def samples_below(folder: Path, folders: Sequence[tuple[Path, int]]) -> tuple[tu
     return tuple(samples), [*walk.warnings(), *depth_warnings(sample.key for sample in samples)]
 
 
-def read_imagenet(folder: Path, variant: str = "") -> tuple[tuple[Sample, ...], list[str]]:
-    """Return the images in wnid folders, or in folders 0 to 999 as of ImageNet-V2, by label, and warnings."""
-    wnids = imagenet_wnids(variant)
-    labels = {wnid: label for label, wnid in enumerate(wnids)}
-    folders: dict[int, Path] = {}
-    flat = False
-    for entry in list_entries(folder):
-        if not is_folder(entry):  # a README.txt lies beside the class folders of A and R
-            flat = flat or bool(re.fullmatch(r"ILSVRC2012_val_\d{8}\.JPEG", entry.name))
-        elif _WNID.fullmatch(entry.name) or entry.name.isdecimal():
-            position = None if variant else as_integer(entry.name)
-            label = labels.get(entry.name, -1) if position is None else position
-            if not 0 <= label < len(wnids):
-                first = "" if variant or 0 in folders else "; folders count from 0, and there is no folder 0"
-                raise ArgumentError(f"{entry}: is none of the {len(wnids)} classes; take it away{first}")
-            if (other := folders.setdefault(label, entry)) != entry:
-                raise ArgumentError(f"{entry}: is of the same class as {other.name}; take one away")
-    if flat and not folders:
-        raise ArgumentError(
-            f"{folder}: the validation images are not sorted into wnid folders; do so with the script valprep.sh that "
-            "comes with many ImageNet recipes"
-        )
-    samples, warnings = samples_below(folder, [(folders[label], label) for label in sorted(folders)])
-    odd = count_from_one(folders, wnids) if all(entry.name.isdecimal() for entry in folders.values()) else ""
-    return samples, [*warnings, *([f"folders may count from 1: {odd}"] if odd else [])]
-
-
 def read_class_folders(folder: Path, class_dirs: ClassFolders) -> tuple[tuple[str, ...], tuple[Sample, ...], list[str]]:
     """Return class names, images and warnings of the class folders of a data set, which may have `classnames.txt`."""
     folders = folders_in(class_dirs.folder)
@@ -235,9 +207,9 @@ def _name_classes(folder: Path, folders: Sequence[Path]) -> tuple[tuple[str, ...
     order = [*range(len(folder_names))]
     if is_there(folder / NAMES):
         names = read_labels(folder / NAMES)
-        return names, *_match(folder, folder_names, names)
+        return names, *_match(folders, names, folder / NAMES)
     _check_no_shards(folder, folder_names, len(folder_names))
-    if all(map(_WNID.fullmatch, folder_names)):
+    if all(map(WNID.fullmatch, folder_names)):
         known = dict(zip(imagenet_wnids(), imagenet_names(), strict=True))
         if strange := [name for name in folder_names if name not in known]:
             raise ArgumentError(
@@ -251,44 +223,44 @@ def _name_classes(folder: Path, folders: Sequence[Path]) -> tuple[tuple[str, ...
     return folder_names, order, []
 
 
-def _match(folder: Path, folder_names: Sequence[str], names: Sequence[str]) -> tuple[list[int], list[str]]:
-    """Return the indices of class folders in a list of class names, and warnings."""
-    index = ClassIndex(names)
-    named, integers = [*map(index.find, folder_names)], [*map(as_integer, folder_names)]
-    known = [label for label in named if label is not None]
-    positions = [integer for integer in integers if integer is not None]
+def _match(folders: Sequence[Path], names: Sequence[str], where: Path) -> tuple[list[int], list[str]]:
+    """Return the indices of class folders in a list of class names, and warnings; see `FolderTruth`.
+
+    Where neither names nor positions tell the class of each folder, and there is a name for each, they are in order.
+    """
+    truth = FolderTruth(names, (folder / "x" for folder in folders))
+    found = [truth.labels[folder] for folder in folders]
+    if truth.shared:
+        raise ArgumentError(truth.shared[0])
+    if truth.shards:
+        _check_no_shards(where.parent, [folder.name for folder in folders], len(names))
+    labels = [label for label in found if label is not None]
     warning = ""
-    if not known:
-        _check_no_shards(folder, folder_names, len(names))
-    if len(known) == len(folder_names):
-        labels = known
-    elif len(positions) == len(folder_names) and max(positions) < len(names):
-        labels, odd = positions, count_from_one(positions, names)
-        warning = f"class folders are positions in {NAMES}, from 0: {_pairs(folder_names, labels, names)}"
-        warning += f"; they may count from 1: {odd}" if odd else ""
-    elif len(names) == len(folder_names):
-        labels = [*range(len(folder_names))]
-        warning = f"class names are from {NAMES}, in the order of the folders: {_pairs(folder_names, labels, names)}"
+    if len(labels) == len(folders):
+        if truth.numbered:
+            odd = count_from_one(labels, names)
+            warning = f"class folders are positions in {NAMES}, from 0: {_pairs(folders, labels, names)}"
+            warning += f"; they may count from 1: {odd}" if odd else ""
+    elif len(names) == len(folders):
+        labels = [*range(len(folders))]
+        warning = f"class names are from {NAMES}, in the order of the folders: {_pairs(folders, labels, names)}"
     else:
         raise ArgumentError(
-            f"{folder / NAMES}: {counted(len(names), 'name')} for {len(folder_names)} class folders, "
-            "which are named otherwise; give one for each, a line each, in order"
+            f"{where}: {counted(len(names), 'name')} for {len(folders)} class folders, which are named otherwise; give "
+            "one for each, a line each, in order"
         )
     # A folder that has the name of one class is not taken for another one because of its position.
-    if any(one not in (None, other) for one, other in zip(named, labels, strict=True)):
-        strange = folder_names[named.index(None)]
+    if any(one not in (None, other) for one, other in zip(found, labels, strict=True)):
+        strange = folders[found.index(None)].name
         raise ArgumentError(
-            f"{folder / NAMES}: class folder {strange} is named after none of its {len(names)} names, but "
-            f"{len(known)} others are; name all folders so, or none"
+            f"{where}: class folder {strange} is named after none of its {len(names)} names, but "
+            f"{len(found) - found.count(None)} others are; name all folders so, or none"
         )
-    if len({*labels}) < len(labels):
-        doubled = next(label for label in labels if labels.count(label) > 1)
-        raise ArgumentError(f"{folder}: two class folders are named after class {doubled}, {names[doubled]}; join them")
     return labels, [warning] if warning else []
 
 
-def _pairs(folder_names: Sequence[str], labels: Sequence[int], names: Sequence[str]) -> str:
-    return and_more([f"{name} = {names[label]}" for name, label in zip(folder_names, labels, strict=True)])
+def _pairs(folders: Sequence[Path], labels: Sequence[int], names: Sequence[str]) -> str:
+    return and_more([f"{folder.name} = {names[label]}" for folder, label in zip(folders, labels, strict=True)])
 
 
 def depth_warnings(keys: Iterable[str]) -> list[str]:

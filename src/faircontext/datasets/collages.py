@@ -15,9 +15,9 @@ import numpy as np
 from jaxtyping import Int, UInt8
 from PIL import Image, ImageOps
 
-from faircontext.datasets.image_tables import TABLE
+from faircontext.datasets.containers import TABLE
+from faircontext.datasets.folder import NAMES
 from faircontext.datasets.label_encoder import SEPARATOR, SEVERAL
-from faircontext.datasets.layouts import NAMES
 from faircontext.datasets.spec import Dataset, Sample
 from faircontext.errors import ArgumentError, ImageError, check_minimum, reason_of
 from faircontext.imageio import load_image

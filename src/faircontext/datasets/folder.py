@@ -52,6 +52,10 @@ PACKED = tuple(end for end, kind in OTHER_KINDS.items() if kind == "to be unpack
 """How archives end whose members cannot be read where they lie."""
 
 
+NAMES = "classnames.txt"
+"""The file that names the classes of a data set, one a line in the order of labels."""
+
+
 class Exclusion:
     """Leaves out what patterns match, and counts it.
 
@@ -355,13 +359,13 @@ class Listing:
     """
 
     def __init__(self, root: Path, where: str) -> None:
-        self._root, self._where, self._roots = root, where, roots_of(root)
+        self._root, self._where, self.roots = root, where, roots_of(root)
         self._folder = cache(lambda key: self._resolve(key, os.path.isdir) if key else "")
         self._entries = cache(self._read)
 
     def file_of(self, written: str) -> str | None:
         """Return the path below the folder of the file that a path in a list stands for, or None; see `find_listed`."""
-        key = clean_key(written, self._roots)
+        key = clean_key(written, self.roots)
         return None if key is None else self.find(key)
 
     def find(self, key: str) -> str | None:
@@ -372,9 +376,9 @@ class Listing:
         plain = key.strip().replace("\\", "/")
         forms: list[str | None] = [key]
         if plain != key:
-            forms.append(clean_key(plain, self._roots))
-        if any(f"/{plain}".startswith(root.as_posix()) for root in self._roots):  # its slash has been left out
-            forms.append(clean_key(f"/{plain}", self._roots))
+            forms.append(clean_key(plain, self.roots))
+        if any(f"/{plain}".startswith(root.as_posix()) for root in self.roots):  # its slash has been left out
+            forms.append(clean_key(f"/{plain}", self.roots))
         files = (self._resolve(form, os.path.isfile) for form in dict.fromkeys(forms) if form is not None)
         return next((file for file in files if file is not None), None)
 
@@ -407,3 +411,10 @@ class Listing:
             if Path(name).suffix.lower() in EXTENSIONS:
                 entries[f"{compose(Path(name).stem)}/"].append(path)
         return entries
+
+
+def is_there(path: Path) -> bool:
+    """Return whether a file of a data set is there."""
+    if os.path.lexists(path) and not path.is_file():
+        raise ArgumentError(f"{path}: is no file, or a link to nothing; put the file there, or take it away")
+    return path.is_file()

@@ -8,38 +8,33 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
-from faircontext.datasets.archives import COMPRESSED, Found, expand_braces, parquet_images, tar_images
 from faircontext.datasets.class_folders import depth_warnings, keys_below, parts_warnings
-from faircontext.datasets.folder import PACKED, Exclusion, Listing, Walk, count_files, is_clutter
-from faircontext.datasets.image_tables import Register, TableLabels, listed_images, tables_below, tables_in
-from faircontext.datasets.label_encoder import NO_CLASS, LabelEncoder
+from faircontext.datasets.containers import (
+    COMPRESSED,
+    InputOptions,
+    ListedImages,
+    Locate,
+    NoListError,
+    Reader,
+    anywhere,
+    below,
+    expand_braces,
+    tables_below,
+    tables_in,
+)
+from faircontext.datasets.folder import PACKED, Exclusion, Walk, count_files, is_clutter
+from faircontext.datasets.label_encoder import LabelEncoder
 from faircontext.datasets.listing import ImageList
-from faircontext.datasets.spec import Sample
-from faircontext.errors import ArgumentError
+from faircontext.datasets.spec import BLANK, NO_CLASS, Sample, Truth
+from faircontext.errors import ArgumentError, counted
 from faircontext.imageio import image_extensions
 from faircontext.names import FolderTruth
 from faircontext.sources import Cell, Remote, file_system, is_address, reason_at_address
 
 __all__ = ["Inputs", "InputOptions", "collect", "find_images"]
 
+_AS_USUAL = InputOptions()
 _NOTHING = "give at least one image, folder, or - for file names on standard input"
-
-
-@dataclass(frozen=True)
-class InputOptions:
-    """How inputs are read.
-
-    Attributes:
-        exclude: patterns of what is left out, see `Exclusion`.
-        image_column: of tables, where it has no usual name.
-        label_column: the same.
-        several: whether an image may have several labels, see `label_words`.
-    """
-
-    exclude: tuple[str, ...] = ()
-    image_column: str | None = None
-    label_column: str | None = None
-    several: bool = False
 
 
 @dataclass(frozen=True)
@@ -64,11 +59,12 @@ def collect(
     listed: Iterable[str],
     names: Sequence[str],
     roots: Sequence[str] = (),
-    options: InputOptions = InputOptions(),
+    options: InputOptions = _AS_USUAL,
 ) -> Inputs:
     """Return the images that some words name, without loading any, with their classes where these are known.
 
-    A label in a table or an archive counts before the name of the folder that holds an image, see `FolderTruth`.
+    A label in a table or an archive counts before the name of the folder that holds an image, see `FolderTruth`. So
+    does an empty cell of a table that gives labels: the image has none.
 
     Args:
         paths: files, folders (see `Walk`), patterns with `*`, `{a,b}` or `{000..999}`, tar archives, Parquet tables,
@@ -86,7 +82,7 @@ def collect(
     truth = FolderTruth(names, (path for _, path in _unlabelled(images)), roots)
     for position, path in _unlabelled(images):
         images.set_label(position, truth(path))
-    images.decode(lambda label: None if label == NO_CLASS else label)
+    images.decode(lambda label: None if label in (NO_CLASS, BLANK) else label)
     keys = keys_below((Path(sample.key) for sample in images), roots)
     depth = [*parts_warnings(names), *depth_warnings(keys)] if roots else []
     truth_warnings = (*finder.truth_warnings(), *truth.warnings())
@@ -133,12 +129,12 @@ class _Finder:
         if not paths:
             raise ArgumentError(_NOTHING)
         self._paths, self._options, self._files_only = paths, options, files_only
-        self._encoder = LabelEncoder(names, options.several)
         # Unlike Path's, this answers for names that cannot exist.
         self._folders = {path for path in paths if path not in ("", "-") and os.path.isdir(path)}  # noqa: PTH112
         self._exclusion = Exclusion(options.exclude)
         self._walk = Walk([Path(path) for path in paths if path in self._folders], exclusion=self._exclusion)
-        self._walks, self._tables, self._said = [self._walk], list[TableLabels](), list[str]()
+        self._walks, self._tables = [self._walk], list[_TableLabels]()
+        self._reader = Reader(LabelEncoder(names, options.several), options, self._walk)
         self._read_table = False
         self.files: list[Path] = []
 
@@ -146,8 +142,8 @@ class _Finder:
         images = ImageList()
         try:
             for path in self._paths:
-                for found in self._listed(listed) if path == "-" else self._word(path):
-                    images.append(Sample.of(found.key, found.source, found.truth))
+                for part in self._lines(listed) if path == "-" else self._word(path):
+                    images.extend(part)
         except RecursionError:
             raise ArgumentError(f"{', '.join(self._paths)}: folders lie too deep in each other") from None
         if not len(images) and {*self._paths} == {"-"}:
@@ -158,103 +154,96 @@ class _Finder:
             looked = f"no images in {named}; " + ("no rows in it" if tables else f"looked for the extensions {looked}")
             raise ArgumentError("; ".join([looked, *self.warnings()]))
         if not self._files_only:
-            self._encoder.finish()
-            images.decode(self._encoder.decode)
+            self._reader.encoder.finish()
+            images.decode(self._reader.encoder.decode)
         alone = len(self._paths) == 1 and self._paths[0] in self._folders  # where a walk visits each folder once
         return images if alone else images.without_doubles(", ".join(map(str, self.files)))
 
     def warnings(self) -> list[str]:
         lines = [line for walk in self._walks for line in walk.warnings()]
-        lines += [*self._exclusion.warnings(), *self._said]
+        lines += [*self._exclusion.warnings(), *self._reader.notes]
         columns = {"image": self._options.image_column, "label": self._options.label_column}
         asked = [f"--{kind}-column {name}" for kind, name in columns.items() if name is not None]
         unused = f"{' and '.join(asked)}: no table was read (.parquet, .csv, .jsonl, or labels.csv in a folder)"
         return [*lines, *([unused] if asked and not self._read_table else [])]
 
     def truth_warnings(self) -> list[str]:
-        return [*(line for table in self._tables for line in table.warnings()), *self._encoder.warnings()]
+        return [*(table.warning() for table in self._tables), *self._reader.encoder.warnings()]
 
-    def _word(self, word: str) -> Iterator[Found]:
-        """Yield what a word of the command line names."""
+    def _word(self, word: str) -> Iterator[Iterable[Sample]]:
+        """Yield what a word of the command line names, in parts."""
         if word in self._folders:
-            yield from self._folder(Path(word), self._walk)
+            yield self._folder(Path(word), self._walk)
         elif self._files_only or not word or "\0" in word or os.path.lexists(word):
-            yield from self._file(_named_file(word))
+            yield self._file(_named_file(word))
         elif is_address(word):
-            yield from self._address(word)
+            yield self._address(word)
         elif "{" in word:
             for name in expand_braces(word):
-                yield from self._word(name) if "{" not in name else self._file(_named_file(name))
+                yield from self._word(name) if "{" not in name else [self._file(_named_file(name))]
         elif glob.has_magic(word):
-            yield from self._pattern(word)
+            yield self._pattern(word)
         else:
-            yield from self._file(_named_file(word))
+            yield self._file(_named_file(word))
 
-    def _folder(self, folder: Path, walk: Walk) -> Iterator[Found]:
+    def _folder(self, folder: Path, walk: Walk) -> Iterator[Sample]:
         """Yield the images below a folder, with labels of a table that lies in it, or of tables one folder below."""
-        holders = [] if self._files_only else [folder, *(table.parent for table in tables_below(folder))]
+        tables, notes = ([], []) if self._files_only else tables_below(folder)
+        holders = () if self._files_only else (folder, *(table.parent for table in tables))
         labels = {holder: found for holder in holders if (found := self._labels_in(holder)) is not None}
+        self._reader.notes += notes
         skip = len(folder.parts)
         for path in walk.images(folder):
             holder = folder if folder in labels else Path(*path.parts[: skip + 1])
             key = "/".join(path.parts[len(holder.parts) :])
-            yield Found(str(path), path, truth=labels[holder].find(key) if holder in labels else None)
+            yield Sample.of(str(path), path, labels[holder].find(key) if holder in labels else None)
 
-    def _labels_in(self, folder: Path) -> TableLabels | None:
-        """Return the labels of the table that lies in a folder, if there is one."""
+    def _labels_in(self, folder: Path) -> "_TableLabels | None":
+        """Return the labels of the table that lies in a folder, if one gives any."""
         table, others = tables_in(folder)
         if table is None:
             return None
-        options, self._read_table = self._options, True
-        self.files.append(table)
         try:
-            rows = listed_images(table, options.image_column, options.label_column, options.several)
-        except ArgumentError as error:  # it may be there for something else
-            if options.label_column is not None:
+            found = self._listed(table, below(table))
+        except NoListError as error:  # it may be there for something else
+            if self._options.label_column is not None:
                 raise
-            self._said.append(f"no labels are taken from {error}")
+            self._reader.notes.append(f"no labels are taken from {error}")
             return None
-        self._said += others
-        self._tables.append(TableLabels(table, rows, self._encoder, options.several))
+        self._reader.notes += others
+        self._tables.append(_TableLabels(table, found))
         return self._tables[-1]
 
-    def _file(self, path: Path) -> Iterator[Found]:
+    def _listed(self, table: Path, locate: Locate) -> ListedImages:
+        """Read a table; where it gives labels, an empty cell says that an image has none."""
+        self._read_table = True
+        self.files.append(table)
+        found = self._reader.listed(table, locate)
+        if found.images.labelled:
+            found.images.decode(lambda truth: BLANK if truth is None else truth)
+        return found
+
+    def _file(self, path: Path) -> Iterable[Sample]:
         """Yield what a file holds: itself, or what lies in an archive or a table."""
         suffix = path.suffix.lower()
         if not self._files_only and path.name.lower().endswith(PACKED):
             raise ArgumentError(f"{path}: {COMPRESSED}")
         if self._files_only or suffix not in (".tar", ".parquet", ".csv", ".jsonl"):
-            yield from self._kept([Found(str(path), path)])
-            return
+            return self._kept([Sample(str(path), path, None)])
+        if suffix in (".csv", ".jsonl"):
+            return self._kept(self._listed(path, anywhere(path)).images)
         self.files.append(path)
-        if suffix == ".tar":
-            found = tar_images(path, self._said.append, self._walk, self._options.several)
-            yield from self._kept(map(self._labelled, found))
-        else:
-            yield from self._table(path, suffix)
+        self._read_table = self._read_table or suffix == ".parquet"
+        return self._kept(self._reader.packed(path))
 
-    def _table(self, table: Path, suffix: str) -> Iterator[Found]:
-        """Yield what a table holds or lists."""
-        options, self._read_table = self._options, True
-        how = options.image_column, options.label_column, options.several
-        if suffix == ".parquet":
-            yield from map(self._labelled, parquet_images(table, *how))
-            return
-        listing, register = Listing(table.parent, str(table)), Register()
-        for row in listed_images(table, *how):
-            image = _located(row.path, table.parent, listing)
-            truth = self._encoder.add(row.label, f"{table}, line {row.line}", row.title)
-            register.add(image.key, row.line, truth)
-            yield from self._kept([image._replace(truth=truth)])
-        register.finish(table, options.several)
+    def _kept(self, images: Iterable[Sample]) -> Iterable[Sample]:
+        if not self._options.exclude:
+            return images
+        return (
+            image for image in images if isinstance(image.path, Cell) or not self._exclusion.takes(image.key.strip("/"))
+        )
 
-    def _labelled(self, found: Found) -> Found:
-        return found._replace(truth=self._encoder.add(found.label, found.key))
-
-    def _kept(self, found: Iterable[Found]) -> Iterator[Found]:
-        return (image for image in found if not self._exclusion.takes(image.key.strip("/")))
-
-    def _pattern(self, pattern: str) -> Iterator[Found]:
+    def _pattern(self, pattern: str) -> Iterator[Sample]:
         """Yield the images, archives and tables that a pattern names, sorted; folders are searched."""
         paths = [Path(name) for name in sorted(glob.iglob(pattern, recursive=True))]  # noqa: PTH207 (of any depth)
         asked, empty = Path(pattern), True
@@ -262,24 +251,24 @@ class _Finder:
         walk = Walk(folders, exclusion=self._exclusion)
         self._walks.append(walk)
         for path in paths:
-            found: Iterable[Found] = ()
-            below = "/".join(part for part in path.parts if part not in asked.parts and not part.startswith("."))
+            found: Iterable[Sample] = ()
+            inner = "/".join(part for part in path.parts if part not in asked.parts and not part.startswith("."))
             if path in folders and is_clutter(path.name):
                 walk.leave_out(path.name, count_files(path))
             elif path in folders:
                 found = self._folder(path, walk)
-            elif path.is_file() and walk.keeps(below):  # what begins with a point has been asked for
+            elif path.is_file() and walk.keeps(inner):  # what begins with a point has been asked for
                 if path.suffix.lower() in (*image_extensions(), ".tar", ".parquet"):
                     found = self._file(path)
                 else:
-                    walk.pass_over(below)
+                    walk.pass_over(inner)
             for image in found:
                 empty = False
                 yield image
         if empty:
             raise ArgumentError(f"{pattern}: no image has such a name, and there is no such file or folder")
 
-    def _listed(self, lines: Iterable[str]) -> Iterator[Found]:
+    def _lines(self, lines: Iterable[str]) -> Iterator[Iterable[Sample]]:
         """Yield the images that lines name, one each or, as of `find -print0`, with a null character after each."""
         with tempfile.TemporaryFile("w+", encoding="utf-8", errors="surrogateescape", newline="") as file:
             null = False
@@ -291,16 +280,16 @@ class _Finder:
                 name = name if null else name.rstrip("\r")
                 name = name.removeprefix("\ufeff") if number == 0 else name
                 if name.strip():
-                    yield from self._name_in_list(name)
+                    yield self._name_in_list(name)
 
-    def _name_in_list(self, name: str) -> Iterator[Found]:
+    def _name_in_list(self, name: str) -> Iterable[Sample]:
         if not self._files_only and is_address(name):
             return self._address(name)
         path = Path(name)
         archive = path.suffix.lower() in (".tar", ".parquet") and path.is_file()
-        return self._file(path) if archive else self._kept([Found(str(path), path)])
+        return self._file(path) if archive else self._kept([Sample(str(path), path, None)])
 
-    def _address(self, address: str) -> Iterator[Found]:
+    def _address(self, address: str) -> Iterator[Sample]:
         """Yield the images at an address: a file, all below a folder, or those that a pattern names."""
         protocol = address.partition("://")[0]
         try:
@@ -308,7 +297,7 @@ class _Finder:
             for name in _names_at(system, address, self._walk):
                 url = system.unstrip_protocol(name)
                 if not self._exclusion.takes(name.strip("/")):
-                    yield Found(url, Remote(url))
+                    yield Sample(url, Remote(url), None)
         except (ArgumentError, KeyboardInterrupt):
             raise
         except Exception as error:  # each file system has errors of its own
@@ -330,8 +319,8 @@ def _names_at(system: Any, address: str, walk: Walk) -> list[str]:
         raise FileNotFoundError(address)
     images, extensions = list[str](), image_extensions()
     for name in sorted(names):
-        below = PurePosixPath(name).parts[len(PurePosixPath(system._strip_protocol(address)).parts) :]
-        if not walk.keeps("/".join(below)):
+        inner = PurePosixPath(name).parts[len(PurePosixPath(system._strip_protocol(address)).parts) :]
+        if not walk.keeps("/".join(inner)):
             continue
         if PurePosixPath(name).suffix.lower() in extensions:
             images.append(name)
@@ -342,15 +331,23 @@ def _names_at(system: Any, address: str, walk: Walk) -> list[str]:
     return images
 
 
-def _located(written: str, folder: Path, listing: Listing) -> Found:
-    """Return an image that a table lists, by its path below the table's folder or its address."""
-    if is_address(written):
-        return Found(written, Remote(written))
-    path = Path(written)
-    if not os.path.lexists(folder / path):
-        path = Path(listing.file_of(written) or written.strip().replace("\\", "/"))
-    path = folder / path
-    return Found(str(path), path)
+class _TableLabels:
+    """The labels that a table in a folder gives to images below it."""
+
+    def __init__(self, table: Path, found: ListedImages) -> None:
+        self._table, self._find, self._used = table, found.images.label_finder(found.digests), 0
+        self._missing = sum(sample.truth is not None for sample in found.missing)
+
+    def find(self, key: str) -> Truth:
+        """Return what the encoder gave for an image, known by its path below the folder."""
+        truth = self._find(key)
+        self._used += truth not in (None, NO_CLASS, BLANK)
+        return truth
+
+    def warning(self) -> str:
+        """Return what the table says, as a line."""
+        line = f"{self._table}: gives the class of {counted(self._used, 'image')}"
+        return line + (f"; {self._missing:,} more that it lists are not there" if self._missing else "")
 
 
 def _split(file: IO[str], mark: str) -> Iterator[str]:

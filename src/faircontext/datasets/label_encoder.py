@@ -2,24 +2,27 @@
 
 import re
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
-from faircontext.datasets.layouts import NAMES, add_name, check_gapless
-from faircontext.datasets.spec import Truth
+from faircontext.datasets.folder import NAMES
+from faircontext.datasets.spec import BLANK, NO_CLASS, Truth
 from faircontext.errors import ArgumentError, and_more, counted
 from faircontext.names import ClassIndex, compose, count_from_one, normalise
 
 __all__ = [
     "LABEL_COLUMNS",
-    "NO_CLASS",
     "SEPARATOR",
     "SEVERAL",
     "UNREAD",
+    "add_name",
+    "check_gapless",
     "LabelEncoder",
     "column_of_labels",
+    "label_in",
     "label_words",
 ]
 
@@ -34,9 +37,6 @@ SEPARATOR = ";"
 
 UNREAD = object()
 """Stands for labels in the column `labels`, which is not read where an image has one label."""
-
-NO_CLASS = (1 << 31) - 1
-"""Stands for a label that is no class: unlike where there is no label, the folder of the image does not decide."""
 
 _OTHER_MARKS = ",|/\t"
 """What people put between labels in place of the separator."""
@@ -54,6 +54,21 @@ def column_of_labels(names: Collection[str], asked: str | None, several: bool) -
     """
     usual = (SEVERAL, *LABEL_COLUMNS) if several else LABEL_COLUMNS
     return asked or next((name for name in usual if name in names), None)
+
+
+def label_in(row: Mapping[str, object], asked: str | None, several: bool) -> tuple[object, str]:
+    """Return the label of a row, `UNREAD` where it has labels that are not read, and what its class is called.
+
+    Args:
+        row: of a table, or the object of a `json` in an archive; what is empty may be missing.
+        asked: for by the user, see `column_of_labels`; else `class_name` beside `label` is what the class is called.
+        several: whether an image may have several labels.
+    """
+    column = column_of_labels(row, asked, several)
+    if column is None:
+        return (None if row.get(SEVERAL) in (None, "", []) else UNREAD), ""
+    title = row.get("class_name") if column == "label" and asked is None else None
+    return row.get(column), title.strip() if isinstance(title, str) else ""
 
 
 def _text(value: object, where: str) -> str:
@@ -281,7 +296,7 @@ class LabelEncoder:
     def decode(self, truth: Truth) -> Truth:
         """Return the index of the class, or of the classes, that `add` took, or `NO_CLASS`, after `finish`."""
         if truth is None or isinstance(truth, int):
-            return truth if truth in (None, NO_CLASS) else self._classes[truth]
+            return truth if truth in (None, NO_CLASS, BLANK) else self._classes[truth]
         return tuple(sorted({self._classes[code] for code in truth if code != NO_CLASS} - {NO_CLASS}))
 
     @property
@@ -329,3 +344,19 @@ def _how(several: bool) -> str:
     if several:
         return f"several labels in a cell have {SEPARATOR} between"
     return f"several labels, with {SEPARATOR} between, are read with --multi-label"
+
+
+def add_name(names: dict[int, str], label: int, name: str, where: str) -> None:
+    """Note what a class is called, and raise `ArgumentError` where it was called otherwise before."""
+    if normalise(names.setdefault(label, name)) != normalise(name):
+        raise ArgumentError(f"{where}: class {label} is {names[label]!r}, but is called {name!r}")
+
+
+def check_gapless(path: Path | str, names: Mapping[int, str], hint: str = "") -> tuple[str, ...]:
+    """Return class names by label, which must be 0, 1, ... without a gap."""
+    if sorted(names) != [*range(len(names))]:
+        raise ArgumentError(
+            f"{path}: labels are not 0 to {len(names) - 1} without a gap: {len(names)} of them, from {min(names)} to "
+            f"{max(names)}{hint if 0 in names else '; count from 0'}"
+        )
+    return tuple(names[label] for label in range(len(names)))

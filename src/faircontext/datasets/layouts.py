@@ -1,24 +1,51 @@
-"""Files that list labelled images: CoOp's split files and official lists.
+"""Layouts of published data sets: CoOp's split files and official lists, ImageNet's folders, and corrupted images.
 
-Also the classes of ImageNet and its variants: their names are those of CLIP's authors. Two of the 1,000 names occur
-twice (missile, sunglasses), so classes are known by index. The variants A and R have 200 classes each: a label is the
-rank of its wnid among their sorted wnids.
+ImageNet's classes are called as CLIP's authors call them. Two of the 1,000 names occur twice (missile, sunglasses), so
+classes are known by index. The variants A and R have 200 classes each: a label is the rank of its wnid among their
+sorted wnids.
+
+Data sets whose images lie corrupted on disk have a part for each corruption and severity (Hendrycks & Dietterich,
+2019), which is called `NAME:CORRUPTION:SEVERITY`:
+
+    imagenet-c/CORRUPTION/SEVERITY/WNID/*.JPEG       as its archives unpack; a folder of the kind may lie between
+    CIFAR-10-C/CORRUPTION.npy, labels.npy            five severities of equally many pictures, one after the other
+    CIFAR-10-C/CORRUPTION/SEVERITY/CLASS/*.png       the same as class folders
+
+Arrays are mapped into memory, never unpickled; a picture is read when its turn comes. They come without names of
+classes, which a text file beside them gives.
 """
 
 import json
-import os
+import re
 from collections.abc import Iterable, Mapping
-from functools import cache
-from importlib.resources import files
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from faircontext.datasets.folder import clean_key
-from faircontext.errors import ArgumentError, reason_of
-from faircontext.names import compose, normalise
+import numpy as np
+from jaxtyping import Int
 
-NAMES = "classnames.txt"
-"""The file that names the classes of a data set, one a line in the order of labels."""
+from faircontext.datasets.class_folders import WNID, ClassFolders, read_class_folders, samples_below
+from faircontext.datasets.folder import NAMES, clean_key, is_folder, is_there, list_entries
+from faircontext.datasets.label_encoder import add_name, check_gapless
+from faircontext.datasets.listing import ImageList
+from faircontext.datasets.spec import Dataset, DatasetSpec, Sample, imagenet_names, imagenet_wnids
+from faircontext.errors import ArgumentError, reason_of
+from faircontext.names import as_integer, compose, count_from_one, read_labels
+from faircontext.shifts import KINDS, SEVERITIES, Corruption, parse_corruptions
+from faircontext.sources import ArrayRow, map_pictures
+
+__all__ = [
+    "Rows",
+    "Split",
+    "official_list",
+    "picture_rows",
+    "read_aircraft",
+    "read_imagenet",
+    "read_official",
+    "read_part",
+    "read_split",
+]
 
 Rows = tuple[tuple[str, int], ...]
 """(path, label) of each image."""
@@ -64,22 +91,6 @@ def _read_entry(where: str, entry: Any, names: dict[int, str]) -> tuple[str, int
         raise ArgumentError(f"{where}: the path {path_text!r} leaves the folder of images")
     add_name(names, label, compose(name).strip(), where)
     return key, label
-
-
-def add_name(names: dict[int, str], label: int, name: str, where: str) -> None:
-    """Note what a class is called, and raise `ArgumentError` where it was called otherwise before."""
-    if normalise(names.setdefault(label, name)) != normalise(name):
-        raise ArgumentError(f"{where}: class {label} is {names[label]!r}, but is called {name!r}")
-
-
-def check_gapless(path: Path | str, names: Mapping[int, str], hint: str = "") -> tuple[str, ...]:
-    """Return class names by label, which must be 0, 1, ... without a gap."""
-    if sorted(names) != [*range(len(names))]:
-        raise ArgumentError(
-            f"{path}: labels are not 0 to {len(names) - 1} without a gap: {len(names)} of them, from {min(names)} to "
-            f"{max(names)}{hint if 0 in names else '; count from 0'}"
-        )
-    return tuple(names[label] for label in range(len(names)))
 
 
 def _check_once(path: Path, part: str, rows: Iterable[tuple[str, int]]) -> Rows:
@@ -164,23 +175,147 @@ def _read_flowers(folder: Path, split: Split) -> Rows:
     return rows
 
 
-@cache
-def imagenet_wnids(variant: str = "") -> tuple[str, ...]:
-    """Return the wnids by label, of all 1,000 classes or of a variant: `a` or `r`."""
-    name = f"imagenet_{variant}_synsets.txt" if variant else "imagenet_synsets.txt"
-    return tuple((files("timm.data") / "_info" / name).read_text(encoding="utf-8").split())
+# ImageNet and its variants
 
 
-def imagenet_names(variant: str = "") -> tuple[str, ...]:
-    """Return the class names by label; see `imagenet_wnids`."""
-    from open_clip.zero_shot_metadata import IMAGENET_CLASSNAMES  # takes seconds to import
+def read_imagenet(folder: Path, variant: str = "") -> tuple[tuple[Sample, ...], list[str]]:
+    """Return the images in wnid folders, or in folders 0 to 999 as of ImageNet-V2, by label, and warnings."""
+    wnids = imagenet_wnids(variant)
+    labels = {wnid: label for label, wnid in enumerate(wnids)}
+    folders: dict[int, Path] = {}
+    flat = False
+    for entry in list_entries(folder):
+        if not is_folder(entry):  # a README.txt lies beside the class folders of A and R
+            flat = flat or bool(re.fullmatch(r"ILSVRC2012_val_\d{8}\.JPEG", entry.name))
+        elif WNID.fullmatch(entry.name) or entry.name.isdecimal():
+            position = None if variant else as_integer(entry.name)
+            label = labels.get(entry.name, -1) if position is None else position
+            if not 0 <= label < len(wnids):
+                first = "" if variant or 0 in folders else "; folders count from 0, and there is no folder 0"
+                raise ArgumentError(f"{entry}: is none of the {len(wnids)} classes; take it away{first}")
+            if (other := folders.setdefault(label, entry)) != entry:
+                raise ArgumentError(f"{entry}: is of the same class as {other.name}; take one away")
+    if flat and not folders:
+        raise ArgumentError(
+            f"{folder}: the validation images are not sorted into wnid folders; do so with the script valprep.sh that "
+            "comes with many ImageNet recipes"
+        )
+    samples, warnings = samples_below(folder, [(folders[label], label) for label in sorted(folders)])
+    odd = count_from_one(folders, wnids) if all(entry.name.isdecimal() for entry in folders.values()) else ""
+    return samples, [*warnings, *([f"folders may count from 1: {odd}"] if odd else [])]
 
-    names = dict(zip(imagenet_wnids(), IMAGENET_CLASSNAMES, strict=True))
-    return tuple(names[wnid] for wnid in imagenet_wnids(variant))
+
+# Corrupted on disk
+
+_LABELS = "labels.npy"
+_META = ("batches.meta.txt", "fine_label_names.txt")
+"""Names of classes as the binary versions of CIFAR-10 and CIFAR-100 have them."""
 
 
-def is_there(path: Path) -> bool:
-    """Return whether a file of a data set is there."""
-    if os.path.lexists(path) and not path.is_file():
-        raise ArgumentError(f"{path}: is no file, or a link to nothing; put the file there, or take it away")
-    return path.is_file()
+def read_part(spec: DatasetSpec, folder: Path, layout: str, part: str) -> Dataset:
+    """Read the images of a corruption and severity.
+
+    Args:
+        spec: of the data set.
+        folder: where it was found.
+        layout: the same in words.
+        part: `CORRUPTION:SEVERITY`.
+
+    Raises:
+        ArgumentError: the part is none, or is not there, or an array has another shape or type than it must have.
+    """
+    if ":" not in part or (corruption := parse_corruptions([part])[0]) is None:
+        raise ArgumentError(
+            f"{spec.name}: its parts are measured one by one; name a corruption and a severity, as in {spec.name}:fog:3"
+        )
+    array, images = folder / f"{corruption.name}.npy", _folder_of(folder, corruption)
+    if array.is_file():
+        dataset = _from_arrays(spec, folder, array, corruption)
+    elif images is not None:
+        dataset = _from_folders(spec, folder, images)
+    else:
+        arrays = f", and no {array.name}" if spec.name != "imagenet_c" else ""
+        raise ArgumentError(f"{spec.name}: no folder {corruption.name}/{corruption.severity} in {folder}{arrays}")
+    return replace(dataset, layout=f"{layout}, {corruption}", corruption=corruption)
+
+
+def _folder_of(folder: Path, corruption: Corruption) -> Path | None:
+    """Return the folder of the images of a part, in the folder of its kind or not; None where there is none."""
+    tail = Path(corruption.name, str(corruption.severity))
+    return next((folder / kind / tail for kind in ("", *KINDS) if is_folder(folder / kind / tail)), None)
+
+
+def _from_folders(spec: DatasetSpec, folder: Path, images: Path) -> Dataset:
+    if spec.name == "imagenet_c":
+        names = imagenet_names()
+        samples, warnings = read_imagenet(images)
+    else:
+        listed = ClassFolders(images, "test")
+        names, samples, warnings = read_class_folders(folder, listed)
+    return Dataset(spec.name, images, "", "test", names, ImageList(samples), warnings=tuple(warnings))
+
+
+def _from_arrays(spec: DatasetSpec, folder: Path, array: Path, corruption: Corruption) -> Dataset:
+    rows = picture_rows(array, corruption.severity)
+    names = _names_beside(spec, folder)
+    pictures = len(rows) * len(SEVERITIES)
+    labels = _read_labels(folder / _LABELS, pictures, len(names))
+    own = labels[rows.start : rows.stop] if len(labels) == pictures else labels
+    samples = (
+        Sample(f"{index:05}", ArrayRow(str(array), rows[index]), label) for index, label in enumerate(own.tolist())
+    )
+    return Dataset(spec.name, folder, "", "test", names, ImageList(samples))
+
+
+def picture_rows(array: Path, severity: int) -> range:
+    """Return which pictures of an array are of a severity; an image is called by its position among them.
+
+    Raises:
+        ArgumentError: the array cannot be read, or does not hold five severities.
+    """
+    pictures = len(map_pictures(array))
+    count, rest = divmod(pictures, len(SEVERITIES))
+    if rest or not count:
+        raise ArgumentError(
+            f"{array}: holds {pictures:,} pictures; five severities of equally many must lie one after the other"
+        )
+    return range(count * (severity - 1), count * severity)
+
+
+def _read_labels(path: Path, pictures: int, classes: int) -> Int[np.ndarray, " images"]:
+    """Return the labels of all pictures, or of those of one severity."""
+    labels: Any = _load_array(path)
+    counts = (pictures, pictures // len(SEVERITIES))
+    if labels.ndim != 1 or not np.issubdtype(labels.dtype, np.integer) or len(labels) not in counts:
+        raise ArgumentError(
+            f"{path}: has shape {labels.shape} and type {labels.dtype}; must be {counts[0]:,} integers, or "
+            f"{counts[1]:,} for all severities"
+        )
+    if labels.min() < 0 or labels.max() >= classes:
+        raise ArgumentError(
+            f"{path}: labels are from {labels.min()} to {labels.max()}, and the {classes} classes that are named are "
+            f"0 to {classes - 1}"
+        )
+    return np.asarray(labels, np.int64)
+
+
+def _load_array(path: Path) -> Any:
+    try:
+        return np.load(path, allow_pickle=False)
+    except FileNotFoundError:
+        raise ArgumentError(f"{path}: no such file; it gives the class of each picture") from None
+    except (OSError, ValueError, EOFError) as error:
+        raise ArgumentError(f"{path}: cannot be read as an array of NumPy: {str(error).splitlines()[0]}") from None
+
+
+def _names_beside(spec: DatasetSpec, folder: Path) -> tuple[str, ...]:
+    """Return the names of the classes, of a text file beside the arrays."""
+    if is_there(folder / NAMES):
+        return read_labels(folder / NAMES)
+    for name in _META:
+        if is_there(folder / name):
+            return tuple(text.replace("_", " ") for text in read_labels(folder / name))
+    raise ArgumentError(
+        f"{folder}: has no {NAMES}; give the {spec.classes} class names in the order of labels, one a line, or copy "
+        f"{' or '.join(_META)} of CIFAR's binary version to it"
+    )

@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any, overload
 
 import numpy as np
+from jaxtyping import UInt64
 
-from faircontext.datasets.spec import Dataset, Sample, Truth
+from faircontext.datasets.spec import BLANK, Dataset, Sample, Truth
 from faircontext.errors import ArgumentError
 from faircontext.files import digest_of_json
 from faircontext.sources import ArrayRow, Cell, Member, Remote, Source
@@ -46,8 +47,7 @@ class ImageList(Sequence[Sample]):
         self._labels = array("i")
         self._sets: dict[tuple[int, ...], int] = {}
         self._ordered: list[tuple[int, ...]] = []
-        for sample in samples:
-            self.append(sample)
+        self.extend(samples)
 
     def append(self, sample: Sample) -> None:
         """Add an image at the end."""
@@ -56,6 +56,25 @@ class ImageList(Sequence[Sample]):
         self._starts.append(self._end)
         self._end += len(line)
         self._labels.append(self._number_of(sample.truth))
+
+    def extend(self, samples: Iterable[Sample]) -> None:
+        """Add images at the end, those of another list as they lie in its file."""
+        if not isinstance(samples, ImageList):
+            for sample in samples:
+                self.append(sample)
+            return
+        self._starts.frombytes((np.asarray(samples._starts, np.uint64) + np.uint64(self._end)).tobytes())
+        self._labels.extend(self._number_of(samples._truth_of(number)) for number in samples._labels)
+        for block in samples._blocks():
+            self._file.write(block)
+        self._end += samples._end
+
+    def _blocks(self) -> Iterator[bytes]:
+        start = 0
+        self._file.flush()
+        while block := os.pread(self._file.fileno(), _READ_AT_ONCE, start):
+            start += len(block)
+            yield block
 
     def __len__(self) -> int:
         return len(self._starts)
@@ -76,10 +95,8 @@ class ImageList(Sequence[Sample]):
         return self._decode(os.pread(self._file.fileno(), stop - start, start), position)
 
     def __iter__(self) -> Iterator[Sample]:
-        position, rest, start = 0, b"", 0
-        self._file.flush()
-        while block := os.pread(self._file.fileno(), _READ_AT_ONCE, start):
-            start += len(block)
+        position, rest = 0, b""
+        for block in self._blocks():
             *lines, rest = (rest + block).split(b"\n")
             for line in lines:
                 yield self._decode(line, position)
@@ -87,9 +104,8 @@ class ImageList(Sequence[Sample]):
 
     def _decode(self, line: bytes, position: int) -> Sample:
         key, kind, *facts = json.loads(line)
-        label = self._labels[position]
         source = _KINDS[kind](*facts) if kind else Path(facts[0] if facts else key)
-        return Sample.of(key, source, None if label == _NO_LABEL else label if label >= 0 else self._set_of(label))
+        return Sample.of(key, source, self._truth_of(self._labels[position]))
 
     def _number_of(self, truth: Truth) -> int:
         """Return the number that stands for a class, none, or a set of classes."""
@@ -97,7 +113,9 @@ class ImageList(Sequence[Sample]):
             return _NO_LABEL
         return truth if isinstance(truth, int) else _FIRST_SET - self._sets.setdefault(truth, len(self._sets))
 
-    def _set_of(self, number: int) -> tuple[int, ...]:
+    def _truth_of(self, number: int) -> Truth:
+        if number >= _NO_LABEL:
+            return None if number == _NO_LABEL else number
         if len(self._ordered) < len(self._sets):
             self._ordered = [*self._sets]
         return self._ordered[_FIRST_SET - number]
@@ -110,9 +128,54 @@ class ImageList(Sequence[Sample]):
         """Replace labels by what a function makes of them, which is asked once for each that occurs."""
         held = np.asarray(self._labels, np.int32)
         numbers, inverse = np.unique(held, return_inverse=True)
-        old = [None if n == _NO_LABEL else n if n >= 0 else self._set_of(n) for n in numbers.tolist()]
-        new = np.array([self._number_of(truth_of(truth)) for truth in old], np.int32)
+        new = np.array([self._number_of(truth_of(self._truth_of(number))) for number in numbers.tolist()], np.int32)
         self._labels = array("i", new[inverse].tobytes())
+
+    @property
+    def labelled(self) -> bool:
+        """Whether an image has a label."""
+        return any(number != _NO_LABEL for number in self._labels)
+
+    def _digests(self) -> UInt64[np.ndarray, " images"]:
+        return np.fromiter((short_digest(sample.key) for sample in self), np.uint64, len(self))
+
+    def labelled_twice(self, digests: "array[int]") -> tuple[int, int] | None:
+        """Return the two positions of a name that stands twice, once at least with a label; None without any.
+
+        Args:
+            digests: of all names, see `short_digest`.
+        """
+        held = np.asarray(digests)
+        order = np.argsort(held, kind="stable")
+        known = np.asarray(self._labels, np.int32)[order] != _NO_LABEL
+        twice = (held[order][1:] == held[order][:-1]) & (known[1:] | known[:-1])
+        if not twice.any():
+            return None
+        second = int(order[1:][twice].min())
+        return int(np.flatnonzero(held == held[second])[0]), second
+
+    def label_finder(self, digests: "array[int]") -> Callable[[str], Truth]:
+        """Return a function that returns the label of an image by its name; None where it is not in the list.
+
+        Args:
+            digests: of all names, see `short_digest`.
+        """
+        held = np.asarray(digests)
+        order = np.argsort(held)
+        held = held[order]
+
+        def find(key: str) -> Truth:
+            digest = np.uint64(short_digest(key))
+            at = int(np.searchsorted(held, digest))
+            there = at < len(held) and held[at] == digest
+            return self._truth_of(self._labels[order[at]]) if there else None
+
+        return find
+
+    def once(self) -> "ImageList":
+        """Return the list with each name once, where it stands first."""
+        first = np.unique(self._digests(), return_index=True)[1]
+        return self if len(first) == len(self) else ImageList(self[position] for position in np.sort(first).tolist())
 
     def without_doubles(self, where: str = "what is given") -> "ImageList":
         """Return the list with each name once, where it stands first, and with its label, wherever that stands.
@@ -123,12 +186,12 @@ class ImageList(Sequence[Sample]):
         Raises:
             ArgumentError: a name has two labels. Names are compared by 64-bit digests.
         """
-        digests = np.fromiter((short_digest(sample.key) for sample in self), np.uint64, len(self))
-        _, first, names = np.unique(digests, return_index=True, return_inverse=True)
+        _, first, names = np.unique(self._digests(), return_index=True, return_inverse=True)
         if len(first) == len(self):
             return self
-        given = np.asarray(self._labels, np.int32)
-        labels, known = np.full(len(first), _NO_LABEL, np.int32), given != _NO_LABEL
+        given, labels = np.asarray(self._labels, np.int32), np.full(len(first), _NO_LABEL, np.int32)
+        labels[names[given == BLANK]] = BLANK
+        known = (given != _NO_LABEL) & (given != BLANK)
         labels[names[known]] = given[known]
         if (odd := np.flatnonzero(known & (given != labels[names]))).size:
             raise ArgumentError(f"{self[int(odd[0])].key}: has two labels in {where}; take one of them away")

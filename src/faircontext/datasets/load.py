@@ -1,17 +1,39 @@
 """Finding a data set on disk, in whichever layout it is."""
 
 import os
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
 
-from faircontext.datasets import class_folders, contained, corrupted, layouts
-from faircontext.datasets.folder import find_listed, folders_in, is_folder, list_entries, passed_over
-from faircontext.datasets.image_tables import LABELS, TABLE, tables_below, tables_in
-from faircontext.datasets.layouts import NAMES, Rows, Split
-from faircontext.datasets.spec import CATALOGUE, CORRUPTED, DATASETS, Dataset, DatasetSpec, Sample, locate
-from faircontext.errors import ArgumentError, check_choice
+from faircontext.datasets import class_folders, layouts
+from faircontext.datasets.containers import LABELS, TABLE, InputOptions, Reader, below, tables_below, tables_in
+from faircontext.datasets.folder import (
+    NAMES,
+    Walk,
+    find_listed,
+    folders_in,
+    is_folder,
+    is_there,
+    list_entries,
+    passed_over,
+)
+from faircontext.datasets.label_encoder import LabelEncoder
+from faircontext.datasets.layouts import Rows, Split
+from faircontext.datasets.listing import ImageList
+from faircontext.datasets.spec import (
+    CATALOGUE,
+    CORRUPTED,
+    DATASETS,
+    Dataset,
+    DatasetSpec,
+    Sample,
+    imagenet_names,
+    locate,
+)
+from faircontext.errors import ArgumentError, LabelError, and_more, check_choice
+from faircontext.names import read_labels
 
 __all__ = ["SPLITS", "check_hint", "load_dataset"]
 
@@ -24,9 +46,10 @@ _SPLIT_FOLDERS = ("data_splits", "splits", "data/data_splits")
 def load_dataset(name: str, root: Path, split: str = "test", several: bool = False) -> Dataset:
     """Find a data set on disk.
 
-    A folder that is no known data set is a user's: a table `labels.csv`, or `metadata.csv`, see `read_table`, or else
-    class folders, in a folder of the split, see `find_class_folders`, in `images`, or right
-    below the folder, or else tables and archives, see `read_archives`. Integer names are sorted by
+    A folder that is no known data set is a user's: a table `labels.csv`, or `metadata.csv`, in it or one folder below,
+    or else class folders, in a folder of the split, see `find_class_folders`, in `images`, or right below the folder,
+    or else Parquet tables or tar archives in it or in its `data`; of files that are named after splits, such as
+    `test-00000-of-00001.parquet`, those of one split. Integer names are sorted by
     value, others as text; classes are named after their folders. Names in `classnames.txt` go before: to folders of the
     same names, to integer folders as positions in the list, else in the order of folders.
 
@@ -64,7 +87,7 @@ def _load_known(name: str, root: Path, split: str, part: str) -> Dataset:
         dataset = _load_imagenet(spec, root)
     elif name in CORRUPTED:
         folder = _first_folder(spec, root, is_folder, "no such folder")
-        dataset = corrupted.read_part(spec, root / folder, _layout(spec, folder), part)
+        dataset = layouts.read_part(spec, root / folder, _layout(spec, folder), part)
     else:
         folder = _first_folder(spec, root, is_folder, "no such folder")
         with DATASETS.blamed(name):
@@ -126,9 +149,9 @@ def check_hint(name: str, root: Path) -> str:
 def _load_imagenet(spec: DatasetSpec, root: Path) -> Dataset:
     for name in spec.folders:
         folder = root / name
-        samples, warnings = class_folders.read_imagenet(folder, spec.variant) if is_folder(folder) else ((), [])
+        samples, warnings = layouts.read_imagenet(folder, spec.variant) if is_folder(folder) else ((), [])
         if samples:
-            names, layout = layouts.imagenet_names(spec.variant), _layout(spec, name)
+            names, layout = imagenet_names(spec.variant), _layout(spec, name)
             return Dataset(spec.name, folder, layout, "test", names, samples, warnings=tuple(warnings))
     raise _not_found(spec, root, "no folders of images")
 
@@ -188,24 +211,23 @@ def _listed(name: str, folder: Path, layout: str, names: tuple[str, ...], rows: 
 def _load_user(folder: Path, split: str, several: bool = False) -> Dataset:
     """Read a user's folder; see `load_dataset`."""
     name = Path(os.path.abspath(folder)).name or "data"  # noqa: PTH100 (keeps the name of a link, unlike resolve)
-    warnings = _misnamed(folder)
-    warnings += tables_in(folder)[1]
-    if (table := next((folder / title for title in LABELS if layouts.is_there(folder / title)), None)) is not None:
-        dataset, more = contained.read_table(table, name, several), list[str]()
-    elif tables := tables_below(folder):
+    warnings = [*_misnamed(folder), *tables_in(folder)[1]]
+    table, more = next((folder / title for title in LABELS if is_there(folder / title)), None), list[str]()
+    tables, notes = tables_below(folder)
+    warnings += notes
+    if table is not None:
+        dataset = _read_table(table, name, several)
+    elif tables:
         table, part = class_folders.choose_table(tables, split)
-        dataset, more = replace(contained.read_table(table, name, several, folder), split=part), []
-        if part not in ("all", split):
-            more.append(_no_split(split, f"its folder {table.parent.name} is taken"))
+        dataset = replace(_read_table(table, name, several, folder), split=part)
+        more = _other_split(dataset, split, f"its folder {table.parent.name} is taken")
     elif class_dirs := class_folders.find_class_folders(folder, split):
         names, samples, more = class_folders.read_class_folders(folder, class_dirs)
         inner = class_dirs.folder
         dataset = Dataset(name, inner, f"class folders in {inner}", class_dirs.split, names, samples)
-        if class_dirs.split not in ("all", split):
-            more.append(_no_split(split, f"its folder {inner.relative_to(folder).as_posix()} is taken"))
-    elif (packed := contained.read_archives(folder, name, split, several)) is not None:
-        dataset = packed
-        more = [] if dataset.split in ("all", split) else [_no_split(split, "that of its files is taken")]
+        more += _other_split(dataset, split, f"its folder {inner.relative_to(folder).as_posix()} is taken")
+    elif (packed := _read_packed(folder, name, split, several)) is not None:
+        dataset, more = packed, _other_split(packed, split, "that of its files is taken")
     elif warnings:
         raise ArgumentError(f"{folder}: no {TABLE} and no class folders in it; {warnings[0]}")
     else:
@@ -213,6 +235,99 @@ def _load_user(folder: Path, split: str, several: bool = False) -> Dataset:
     if dataset.split == "all" and split != "test":  # which is asked for where nobody asks
         more.append(_no_split(split, "all its images are taken"))
     return replace(dataset, warnings=(*warnings, *dataset.warnings, *more))
+
+
+def _reader(folder: Path, several: bool) -> Reader:
+    names = read_labels(folder / NAMES) if is_there(folder / NAMES) else ()
+    return Reader(LabelEncoder(names, several, own=True), InputOptions(several=several), Walk([]))
+
+
+def _decode(reader: Reader, folder: Path, images: ImageList) -> None:
+    """Decide what the labels of a data set are; it must have names of classes."""
+    if not reader.encoder.names and reader.encoder.empty:
+        said = "; ".join([*reader.notes, *reader.encoder.warnings()]) or "name the classes there"
+        raise LabelError(f"{folder}: no image has a label, and there is no {NAMES}; {said}")
+    reader.encoder.finish()
+    images.decode(reader.encoder.decode)
+
+
+def _read_table(table: Path, name: str, several: bool, outer: Path | None = None) -> Dataset:
+    """Read the images that a table lists below its folder.
+
+    Class names come from `classnames.txt` beside it or in `outer`, or else from the table, see `LabelEncoder`.
+    """
+    folder = table.parent
+    reader = _reader(folder if outer is None or is_there(folder / NAMES) else outer, several)
+    images, missing, _ = reader.listed(table, below(table, strict=True), labelled=True)
+    _decode(reader, folder, images)
+    own_order = table.name != TABLE  # as the library datasets reads it
+    return Dataset(
+        name,
+        folder,
+        f"the table {table}",
+        "all",
+        reader.encoder.names,
+        images.once() if own_order else tuple(images.once()),
+        tuple(dict.fromkeys(sample.key for sample in missing)),
+        warnings=tuple(reader.encoder.warnings()),
+        in_order=own_order,
+    )
+
+
+def _read_packed(folder: Path, name: str, split: str, several: bool) -> Dataset | None:
+    """Read the Parquet tables or else the tar archives of a split in a folder, or in its `data`; None without any."""
+    for place in filter(is_folder, (folder, folder / "data")):
+        entries = [entry for entry in list_entries(place) if entry.is_file()]
+        for suffix, kind in ((".parquet", "Parquet tables"), (".tar", "tar archives")):
+            if files := [entry for entry in entries if entry.suffix.lower() == suffix]:
+                chosen, part, notes = _choose_files(folder, files, split)
+                reader = _reader(folder, several)
+                reader.notes += notes
+                for entry in entries:
+                    if entry not in files:
+                        reader.walk.pass_over(entry.name)
+                layout = f"{len(chosen)} {kind} in {place}"
+                return _read_files(reader, Dataset(name, folder, layout, part, (), (), in_order=True), chosen)
+    return None
+
+
+def _choose_files(folder: Path, files: list[Path], split: str) -> tuple[list[Path], str, list[str]]:
+    """Return the files of a split, or all where none is named after one, the split, and notes."""
+    by_split: dict[str | None, list[Path]] = {}
+    for file in files:
+        title = class_folders.split_of(file.stem.partition("-")[0])
+        by_split.setdefault(None if title == "images" else title, []).append(file)
+    wanted = (split,) if split == "val" else ("test", "val")
+    part = next((part for part in wanted if part in by_split), None)
+    if part is None and None not in by_split:
+        held = " and ".join(str(part) for part in by_split)
+        raise ArgumentError(f"{folder}: its tables are of the split {held}, and none of {split}")
+    others = by_split.get(None, []) if part is not None else []
+    notes = [f"files beside those of {part}, a split, are left out: {and_more([file.name for file in others])}"]
+    if part is None:
+        words = ({class_folders.split_of(word) for word in re.split(r"[-_.]", file.stem)} for file in by_split[None])
+        others = by_split[None] if len(set().union(*words) - {None, "images"}) > 1 else []
+        names = and_more([file.name for file in others])
+        notes = [f"{names} look like parts of a set, and are taken as one: begin their names with train and test"]
+    return by_split[part], part or "all", notes if others else []
+
+
+def _read_files(reader: Reader, dataset: Dataset, files: Sequence[Path]) -> Dataset:
+    """Read archives or tables; keys are paths below the folder of the data set."""
+    images = ImageList(
+        replace(sample, key=sample.key.removeprefix(f"{dataset.folder}{os.sep}"))
+        for file in files
+        for sample in reader.packed(file)
+    )
+    _decode(reader, dataset.folder, images)
+    said = (*reader.notes, *reader.encoder.warnings(), *reader.walk.warnings())
+    if not images:
+        raise ArgumentError("; ".join([f"{dataset.folder}: no images in {dataset.layout}", *said]))
+    return replace(dataset, names=reader.encoder.names, samples=images, warnings=said)
+
+
+def _other_split(dataset: Dataset, split: str, taken: str) -> list[str]:
+    return [] if dataset.split in ("all", split) else [_no_split(split, taken)]
 
 
 def _no_split(split: str, taken: str) -> str:

@@ -5,15 +5,16 @@ A third party names its data sets by an entry point of the group `faircontext.da
 """
 
 import csv
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
+from functools import cache
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, Literal, get_args
 
 from faircontext.errors import ArgumentError, Registry, check_choice, check_type
-from faircontext.shifts import Corruption
+from faircontext.shifts import Corruption, parse_corruptions
 from faircontext.sources import Source
 
 __all__ = [
@@ -24,7 +25,10 @@ __all__ = [
     "DatasetSpec",
     "Sample",
     "Truth",
+    "expand",
     "expected_tree",
+    "imagenet_names",
+    "imagenet_wnids",
     "known_name",
     "list_datasets",
     "locate",
@@ -34,6 +38,13 @@ Regime = Literal["natural", "fine-grained"]
 
 Truth = int | tuple[int, ...] | None
 """A class, or all classes of an image that may have several, by index; None where it is not known."""
+
+
+NO_CLASS = (1 << 31) - 1
+"""Stands for a label that is no class while images are found: the folder of the image does not decide then."""
+
+BLANK = NO_CLASS - 1
+"""Stands for an empty cell of a table that gives labels: the folder does not decide, but another table may."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,6 +248,26 @@ def known_name(word: str) -> str | None:
     return None
 
 
+def expand(words: Iterable[str]) -> list[str]:
+    """Return names of data sets with those of corrupted ones taken apart, each part once.
+
+    `NAME` stands for all severities of the fifteen corruptions, `NAME:CORRUPTION` for five; see `parse_corruptions`.
+
+    Raises:
+        ArgumentError: there is no such corruption or severity.
+    """
+    found: dict[str, None] = {}
+    for word in words:
+        if (known := known_name(word)) in CORRUPTED:
+            part = word.partition(":")[2] or "all"
+            if part.partition(":")[0] == "none":
+                raise ArgumentError(f"{word}: has no images as they are; name {known}:fog, {known}:fog:3 or {known}")
+            found |= dict.fromkeys(f"{known}:{one}" for one in parse_corruptions([part]))
+        else:
+            found[word] = None
+    return [*found]
+
+
 def locate(name: str, root: Path) -> str | Path:
     """Return the name by which a data set is known, see `known_name`, or else the folder that is meant.
 
@@ -282,3 +313,18 @@ def expected_tree(name: str, root: Path) -> list[str]:
     if others:
         lines.append(f"or, in place of {usual}: {', '.join(others)}")
     return lines
+
+
+@cache
+def imagenet_wnids(variant: str = "") -> tuple[str, ...]:
+    """Return the wnids by label, of all 1,000 classes or of a variant: `a` or `r`."""
+    name = f"imagenet_{variant}_synsets.txt" if variant else "imagenet_synsets.txt"
+    return tuple((files("timm.data") / "_info" / name).read_text(encoding="utf-8").split())
+
+
+def imagenet_names(variant: str = "") -> tuple[str, ...]:
+    """Return the class names by label; see `imagenet_wnids`."""
+    from open_clip.zero_shot_metadata import IMAGENET_CLASSNAMES  # takes seconds to import
+
+    names = dict(zip(imagenet_wnids(), IMAGENET_CLASSNAMES, strict=True))
+    return tuple(names[wnid] for wnid in imagenet_wnids(variant))

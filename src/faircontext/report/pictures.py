@@ -17,7 +17,7 @@ from matplotlib import colormaps
 from matplotlib.colors import to_rgb
 from scipy.special import softmax
 
-from faircontext.datasets.places import Place
+from faircontext.datasets.containers import Place
 from faircontext.errors import ArgumentError, ImageError, lines_and_more
 from faircontext.imageio import MAX_PIXELS, DecodedImage, read_image
 from faircontext.report.style import BLUE, VERMILION

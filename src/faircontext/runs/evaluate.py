@@ -10,8 +10,7 @@ from typing import Any
 
 import pyarrow.compute as pc
 
-from faircontext.datasets.corrupted import expand
-from faircontext.datasets.spec import CORRUPTED, known_name
+from faircontext.datasets.spec import CORRUPTED, expand, known_name
 from faircontext.errors import counted, lines_and_more
 from faircontext.files import check_folder
 from faircontext.metrics.scores import expected_calibration_error

@@ -12,10 +12,9 @@ from jaxtyping import Int
 
 from faircontext import __version__
 from faircontext.datasets.check import check_present
-from faircontext.datasets.corrupted import expand
 from faircontext.datasets.listing import data_hash
 from faircontext.datasets.load import load_dataset
-from faircontext.datasets.spec import Dataset
+from faircontext.datasets.spec import Dataset, expand
 from faircontext.errors import ArgumentError, counted
 from faircontext.files import digest_of_json, to_json
 from faircontext.imageio import MAX_PIXELS
