@@ -24,7 +24,7 @@ from faircontext.backbones import lite as backbones_lite
 from faircontext.backbones.lite import Lite
 from faircontext.calibrate import total_loss
 from faircontext.cli import main
-from faircontext.runs.answer import AnsweredImage
+from faircontext.runs.decisions import AnsweredImage
 from helpers import DEFAULT_SIGNALS, without_collector
 
 LABELS = ("--labels", "cat,rocket,dog")
@@ -239,13 +239,13 @@ def test_fallbacks_are_counted(
 def test_an_interrupted_run_keeps_what_it_had(
     classify: Callable[..., Result], folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    answer_images = faircontext.runs.classify.answer_images
+    answer_images = faircontext.runs.executors.answer_images
 
     def interrupted(*arguments):
         yield next(answer_images(*arguments))
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(faircontext.runs.classify, "answer_images", interrupted)
+    monkeypatch.setattr(faircontext.runs.executors, "answer_images", interrupted)
     result = classify(folder, *LABELS, "--csv", tmp_path / "rows.csv", "--json", tmp_path / "run.json")
     assert result.code == 130
     assert result.err == "faircontext: interrupted after 1 of 3 images\n"
@@ -256,7 +256,7 @@ def test_an_interrupted_run_keeps_what_it_had(
 def test_answers_are_not_kept_once_they_are_written(
     classify: Callable[..., Result], photo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    answer_images, alive = faircontext.runs.classify.answer_images, []
+    answer_images, alive = faircontext.runs.executors.answer_images, []
 
     def watched(*arguments) -> Iterator[AnsweredImage]:
         seen: list[weakref.ref] = []
@@ -265,7 +265,7 @@ def test_answers_are_not_kept_once_they_are_written(
             alive.append(sum(reference() is not None for reference in seen))
             yield answer
 
-    monkeypatch.setattr(faircontext.runs.classify, "answer_images", watched)
+    monkeypatch.setattr(faircontext.runs.executors, "answer_images", watched)
     photos = [tmp_path / f"{n}.png" for n in range(5)]
     for path in photos:
         path.write_bytes(photo.read_bytes())

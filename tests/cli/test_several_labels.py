@@ -16,8 +16,7 @@ from faircontext.metrics import score_of
 from faircontext.runs.evaluate import evaluate as run_evaluation
 from faircontext.runs.label_results import read_label_result
 from faircontext.runs.options import EvaluateOptions
-from faircontext.runs.ray import _as_list, _to_record
-from faircontext.runs.records import MultiLabelRecord
+from faircontext.runs.records import Answer, answers_of, schema_of, to_table
 from faircontext.runs.store import load_run
 
 Run = Callable[..., tuple[int, str, str]]
@@ -163,9 +162,8 @@ def test_shards_are_merged_to_the_run_without_them(command: Run, runs: Path, tmp
 def test_a_record_comes_through_ray_as_it_was() -> None:
     shared = {"path": "a", "dataset": "d", "config": "c", "position": 3, "index": 1, "top5": (1, 0)}
     for targets in (None, (), (0, 2)):
-        record = MultiLabelRecord(**shared, targets=targets, label_logits=np.array([-30.5, 1e-3], np.float32))
-        back = _to_record(json.loads(json.dumps(vars(record), default=_as_list)))
-        assert type(back) is MultiLabelRecord
+        record = Answer(**shared, targets=targets, label_logits=np.array([-30.5, 1e-3], np.float32))
+        ((back,),) = answers_of(to_table([record], schema_of(("targets", "label_logits"))))
         assert (back.targets, back.top5) == (targets, (1, 0))
         assert back.label_logits.tobytes() == record.label_logits.tobytes()
 

@@ -15,7 +15,7 @@ from faircontext.metrics.selective import aurc
 from faircontext.metrics.stats import Accuracy
 from faircontext.runs.results import read_results
 from faircontext.runs.store import load_run
-from faircontext.runs.unknown import Rejection
+from faircontext.runs.unknown import Abstention
 
 Run = Callable[..., tuple[int, str, str]]
 FILES = {
@@ -54,7 +54,7 @@ def test_scores_are_what_they_are_called(lite: Backbone, photos: dict[str, np.nd
     text = episode.labels.zero_shot_text.double()
     cosines = (text @ episode.z.double()).tolist()
     prediction = ZeroShot()(episode)
-    scores = Rejection("energy", {}, lite.logit_scale).scores_of(prediction, prediction)
+    scores = Abstention("energy", {}, lite.logit_scale).scores_of(prediction, prediction)
     assert scores["cosine"] == pytest.approx(max(cosines), abs=1e-6)
     assert scores["energy"] == pytest.approx(np.log(np.exp(lite.logit_scale * np.array(cosines)).sum()), abs=1e-4)
     assert scores["probability"] == prediction.confidence == float(prediction.probabilities.max())
@@ -78,7 +78,7 @@ def test_an_ensemble_has_mean_cosines_and_other_methods_zero_shots(
     prediction = FCL(calibrate=False, k=3)(episode)
     torch.testing.assert_close(prediction.cosines, (labels.text @ episode.z).mean(0), rtol=0, atol=1e-6)
     plain = Prediction(prediction.index, prediction.ranking, prediction.probabilities)
-    rule = Rejection("cosine", {}, 1.0)
+    rule = Abstention("cosine", {}, 1.0)
     assert rule.scores_of(plain, prediction) == rule.scores_of(prediction, prediction)
 
 

@@ -39,7 +39,7 @@ def test_accuracies_are_printed_with_number_interval_and_pairs(
     evaluate: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        "faircontext.runs.watch.LINE_SECONDS", math.inf
+        "faircontext.runs.run.LINE_SECONDS", math.inf
     )  # a slow machine prints lines of progress as well
     code, out, err = evaluate(tmp_path, "--methods", "fcl-4", "fcl-8", "--set", "fcl-4.masks=4", "fcl-8.masks=8")
     assert code == 1  # a file was unreadable

@@ -12,10 +12,10 @@ import faircontext.analysis  # noqa: F401 (registers analyses)
 from faircontext import FCL, Backbone, FairContextError, LabelSpace, ViewRecipe, ZeroShot
 from faircontext.datasets.listing import data_hash
 from faircontext.datasets.spec import Dataset, Sample
+from faircontext.runs.answer import Predictor
 from faircontext.runs.options import EvaluateOptions
 from faircontext.runs.orders import choose, parse_shard
 from faircontext.runs.plan import Plan, plan_of
-from faircontext.runs.setup import Setup
 
 
 @given(st.integers(0, 200), st.integers(0, 9), st.none() | st.integers(1, 250), st.integers(1, 7))
@@ -76,17 +76,17 @@ def test_a_file_that_is_gone_has_no_size_and_ends_nothing(dataset: Dataset) -> N
 
 @pytest.fixture
 def plan(dataset: Dataset, lite: Backbone) -> Plan:
-    setup = Setup(LabelSpace(dataset.names, lite), {"zero_shot": ZeroShot(), "fcl": FCL(masks=8)}, ViewRecipe())
-    return Plan(dataset, setup, 0, None, None, {"preset": "paper"})
+    predictor = Predictor(LabelSpace(dataset.names, lite), {"zero_shot": ZeroShot(), "fcl": FCL(masks=8)}, ViewRecipe())
+    return Plan(dataset, predictor, 0, None, None, {"preset": "paper"})
 
 
 def test_a_hash_depends_on_what_the_answers_depend_on(plan: Plan, dataset: Dataset) -> None:
-    setup = plan.setup
-    other = replace(setup, methods={**setup.methods, "fcl": FCL(masks=9)})
-    changed = replace(plan, setup=other)
+    predictor = plan.predictor
+    other = replace(predictor, methods={**predictor.methods, "fcl": FCL(masks=9)})
+    changed = replace(plan, predictor=other)
     assert changed.hashes["zero_shot"] == plan.hashes["zero_shot"]
     assert changed.hashes["fcl"] != plan.hashes["fcl"] != plan.hashes["zero_shot"]
-    for changes in ({"seed": 1}, {"setup": replace(setup, recipe=ViewRecipe(count=8))}):
+    for changes in ({"seed": 1}, {"predictor": replace(predictor, recipe=ViewRecipe(count=8))}):
         assert replace(plan, **changes).hashes["zero_shot"] != plan.hashes["zero_shot"]
     for changes in ({"limit": 2}, {"shard": (0, 2)}, {"dataset": replace(dataset, samples=dataset.samples[:2])}):
         part = replace(plan, **changes)
@@ -96,7 +96,7 @@ def test_a_hash_depends_on_what_the_answers_depend_on(plan: Plan, dataset: Datas
 
 def test_the_configuration_names_the_weights(plan: Plan, lite_fp32: Backbone) -> None:
     backbone = plan.config["backbone"]
-    assert backbone["weights"] == plan.setup.labels.backbone.weights_hash
+    assert backbone["weights"] == plan.predictor.labels.backbone.weights_hash
     assert len(backbone["weights"]) == 64
     if backbone["precision"] != "fp32":
         assert backbone["weights"] != lite_fp32.weights_hash

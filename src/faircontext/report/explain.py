@@ -28,8 +28,8 @@ from faircontext.names import name_warnings
 from faircontext.report.evidence_figures import EvidenceRow, Panel
 from faircontext.report.pictures import overlay, overlay_weights, strongest
 from faircontext.report.render import render
+from faircontext.runs.answer import Predictor
 from faircontext.runs.options import ModelOptions
-from faircontext.runs.setup import Setup
 from faircontext.types import is_flat
 
 __all__ = [
@@ -77,7 +77,7 @@ class Explanation:
     warnings: Sequence[str] = ()
 
 
-def explain(options: ModelOptions, setup: Setup, source: str, image: DecodedImage) -> Explanation:
+def explain(options: ModelOptions, setup: Predictor, source: str, image: DecodedImage) -> Explanation:
     """Run FCL on one image with all that it does in between, and zero-shot beside it.
 
     Args:

@@ -1,7 +1,8 @@
 from .analyses import analysis_rows as analysis_rows, read_analysis as read_analysis
-from .answer import AnsweredImage as AnsweredImage, answer_images as answer_images
+from .answer import Predictor as Predictor, answer_images as answer_images
 from .classify_options import ClassifyOptions as ClassifyOptions
 from .costs import Efficiency as Efficiency, measure as measure
+from .decisions import AnsweredImage as AnsweredImage, Decision as Decision
 from .experiments import (
     Experiment as Experiment,
     experiment_names as experiment_names,
@@ -22,8 +23,7 @@ from .groups import (
 )
 from .merging import merge as merge
 from .options import EvaluateOptions as EvaluateOptions
-from .prepare import Item as Item
-from .records import AnalysisRow as AnalysisRow, Record as Record, Row as Row
+from .records import AnalysisRow as AnalysisRow, Answer as Answer
 from .results import Result as Result, read_results as read_results
 from .sidecars import Sidecars as Sidecars, find_sidecars as find_sidecars
 from .store import Run as Run, load_run as load_run, load_runs as load_runs

@@ -7,7 +7,7 @@ from pathlib import Path
 from faircontext.datasets.class_folders import class_folders
 from faircontext.errors import ArgumentError, check_minimum
 from faircontext.runs.options import ModelOptions, RunnerOptions
-from faircontext.runs.records import with_zero_shot
+from faircontext.runs.records import split_methods, with_zero_shot
 from faircontext.runs.stream_options import check_one_process
 
 __all__ = ["ClassifyOptions"]
@@ -48,14 +48,13 @@ class ClassifyOptions(ModelOptions, RunnerOptions):
 
     @property
     def labels_of_methods(self) -> list[str]:
-        """What the methods of a stored run are called; see `EvaluateOptions.labels_of_methods`."""
-        return with_zero_shot([self.method])
+        """What the methods are called; of a stored run see `EvaluateOptions.labels_of_methods`."""
+        return split_methods(self.method) if self.out is None else with_zero_shot([self.method])
 
     def check(self) -> None:
         """Check what can be checked before anything is read; see `RunnerOptions.check`."""
         check_one_process(self)  # which a stored run is no way out of
         stored = {"shard": self.shard, "resume": self.resume, "engine": self.engine != "local"}
-        stored["workers auto"] = self.workers == "auto"
         self.shift  # noqa: B018 (one, or it is an error)
         if self.out is None and (given := [name for name, value in stored.items() if value]):
             raise ArgumentError(f"--{given[0]} is of a stored run; give its folder with --out")
@@ -71,11 +70,13 @@ class ClassifyOptions(ModelOptions, RunnerOptions):
         check_minimum("top", self.top, 0)
         if self.top and self.csv is None:
             raise ArgumentError("--top adds columns to the CSV file; name it with --csv")
-        most = classes if self.out is None else min(5, classes)
-        if self.top > most:
-            stored = "a run on disk holds the five best; --scores has all"
-            why = stored if classes > most else f"there are {classes} classes"
-            raise ArgumentError(f"--top {self.top} is not possible: {why}")
+        if self.top > classes:
+            raise ArgumentError(f"--top {self.top} is not possible: there are {classes} classes")
+
+    @property
+    def held(self) -> int:
+        """How many of the best classes rows hold."""
+        return max(5, self.top)
 
     @property
     def stored(self) -> tuple[str, ...]:

@@ -5,7 +5,7 @@ What is written here is read here: each kind has a function that reads it back.
 
 import io
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,7 +19,8 @@ from numpy.lib import format as npy
 from faircontext.errors import ArgumentError, reason_of
 from faircontext.files import replacing, to_json, writing
 from faircontext.labels import LabelSpace
-from faircontext.runs.exports import EntrySpool, Export
+from faircontext.runs.exports import EntrySpool
+from faircontext.runs.records import Answer
 
 __all__ = [
     "Classifier",
@@ -114,12 +115,11 @@ class ScoresWriter(AbstractContextManager["ScoresWriter"]):
     def __init__(self, path: Path, facts: Mapping[str, Any]) -> None:
         self._table = _Table(path, _SCORES, facts)
 
-    def add(self, export: Export) -> None:
-        """Take an image and method."""
-        if export.probabilities is not None:
-            row = export.row
-            cells = {"path": _text(row.path), "label": row.label, "method": row.method}
-            self._table.add({**cells, "probabilities": export.probabilities, "cosines": export.cosines})
+    def add(self, answers: Sequence[Answer]) -> None:
+        """Take the answers for an image."""
+        for answer in (answer for answer in answers if answer.probabilities is not None):
+            cells = {"path": _text(answer.path), "label": answer.label, "method": answer.method}
+            self._table.add({**cells, "probabilities": answer.probabilities, "cosines": answer.cosines})
 
     def __exit__(self, *_: object) -> None:
         self._table.close()
@@ -151,18 +151,18 @@ class EmbeddingsWriter(AbstractContextManager["EmbeddingsWriter"]):
                 self._file.write(_npy_header(0, 0))
             self._stack = stack.pop_all()
 
-    def add(self, export: Export) -> None:
-        """Take an image; where it comes more than once, with several methods, only the first has features."""
-        if export.embedding is None:
+    def add(self, answers: Sequence[Answer]) -> None:
+        """Take the answers for an image, the first of which has its features."""
+        if (embedding := answers[0].embedding) is None:
             return
-        facts = {"path": _text(export.row.path), "label": export.row.label}
+        facts = {"path": _text(answers[0].path), "label": answers[0].label}
         if self._table is not None:
-            self._table.add({**facts, "embedding": export.embedding})
+            self._table.add({**facts, "embedding": embedding})
             return
         with writing(self._path):
-            self._file.write(export.embedding.astype("<f4").tobytes())
+            self._file.write(embedding.astype("<f4").tobytes())
         self._names.add([facts])
-        self._n, self._dim = self._n + 1, len(export.embedding)
+        self._n, self._dim = self._n + 1, len(embedding)
 
     def __exit__(self, *_: object) -> None:
         if self._table is not None:

@@ -24,7 +24,8 @@ from faircontext.system import keep_freed_memory
 if TYPE_CHECKING:
     from faircontext.backbones import Backbone
     from faircontext.backbones.contexts import LearntContext
-    from faircontext.runs.setup import Model, Setup
+    from faircontext.runs.answer import Predictor
+    from faircontext.runs.setup import Model
 
 __all__ = [
     "AnalysisOptions",
@@ -194,6 +195,11 @@ class RunnerOptions(MultiLabelOptions, ShiftOptions, UnknownOptions, PromptOptio
         return ()
 
     @property
+    def held(self) -> int:
+        """How many of the best classes rows hold."""
+        return 5
+
+    @property
     def labels_of_methods(self) -> list[str]:
         """What the methods are called, zero-shot first, as it is measured in every run; or `all` alone."""
         raise NotImplementedError
@@ -245,7 +251,7 @@ class ModelOptions(RunOptions):
         """Return the class names that the options give."""
         return class_names(self.labels, self.labels_file)
 
-    def create(self, names: Sequence[str], methods: str) -> "Setup":
+    def create(self, names: Sequence[str], methods: str) -> "Predictor":
         """Load the backbone and create the methods for the prompt "a photo of a {}."; the rest is checked before.
 
         Args:

@@ -12,60 +12,14 @@ from faircontext.errors import LabelError, LongPromptError
 from faircontext.labels import LabelSpace
 from faircontext.methods import Method, create_method
 from faircontext.methods.base import is_tuned
-from faircontext.runs.answer import AnsweredImage
-from faircontext.runs.multi_label import LabelRule
+from faircontext.runs.answer import Predictor
+from faircontext.runs.decisions import Decision
 from faircontext.runs.options import RunnerOptions
 from faircontext.runs.prompt_options import PromptChoice
 from faircontext.runs.records import method_of
-from faircontext.runs.unknown import Rejection
 from faircontext.views import ViewRecipe
 
-__all__ = ["Model", "Setup"]
-
-
-@dataclass(frozen=True)
-class Setup:
-    """What answers images.
-
-    Attributes:
-        labels: the label space.
-        methods: what answers, by what the methods are called in rows.
-        recipe: how views are made.
-        rejection: what withholds predictions, if anything does.
-        label_rule: what gives several labels, if anything does.
-        left_out: which methods of `all` cannot run on the label space, and why, a line each.
-        untuned: which methods have official settings for some data sets and not for this one, a line each.
-    """
-
-    labels: LabelSpace
-    methods: Mapping[str, Method]
-    recipe: ViewRecipe
-    rejection: Rejection | None = None
-    label_rule: LabelRule | None = None
-    left_out: tuple[str, ...] = ()
-    untuned: tuple[str, ...] = ()
-
-    def judged_by(self, options: RunnerOptions) -> "Setup":
-        """Return this set-up with what withholds predictions, or gives several, where options ask for it."""
-        if options.multi_label:
-            return replace(self, label_rule=options.label_rule(self.labels))
-        backbone = self.labels.backbone
-        facts = {"backbone": backbone.name, "prompts": options.prompts_name, "logit_scale": backbone.logit_scale}
-        facts |= {"weights": backbone.weights_hash} if options.unknown else {}
-        return replace(self, rejection=options.rejection(self.methods, facts))
-
-    def warnings(self) -> list[str]:
-        """Return what a person should know about prompts and methods before a run, a line each."""
-        methods = (method.label_warnings(self.labels) for method in self.methods.values())
-        return list(
-            dict.fromkeys([*self.labels.warnings(), *self.left_out, *self.untuned, *chain.from_iterable(methods)])
-        )
-
-    def judge(self, answers: Iterator[AnsweredImage]) -> Iterator[AnsweredImage]:
-        """Return answers without the predictions that are withheld, or with several labels each."""
-        if self.label_rule is not None:
-            return self.label_rule.over(answers)
-        return answers if self.rejection is None else self.rejection.over(answers)
+__all__ = ["Model", "decision_of"]
 
 
 @dataclass(frozen=True)
@@ -119,7 +73,7 @@ class Model:
                 if taken:
                     yield f"{label} has no official settings for this data set; taken instead: {', '.join(taken)}"
 
-    def on(self, names: Sequence[str], prompts: PromptChoice, regime: Regime, truncate: bool = False) -> Setup:
+    def on(self, names: Sequence[str], prompts: PromptChoice, regime: Regime, truncate: bool = False) -> Predictor:
         """Return what answers images of some classes.
 
         Raises:
@@ -139,7 +93,7 @@ class Model:
                 raise
             raise LabelError(f"{prompts.source}: {error}") from None
 
-    def answering(self, labels: LabelSpace, regime: Regime) -> Setup:
+    def answering(self, labels: LabelSpace, regime: Regime) -> Predictor:
         """Return what answers images of a label space on this backbone; see `on`."""
         left_out = dict[str, str]()
         for label, method in self.methods.items():
@@ -151,6 +105,16 @@ class Model:
                 left_out[label] = f"{label} is left out of all: {error}"
         able = {label: method for label, method in self.methods.items() if label not in left_out}
         untuned = tuple(self._untuned())
-        return Setup(
+        return Predictor(
             labels, able, replace(self.recipe, regime=regime), left_out=tuple(left_out.values()), untuned=untuned
         )
+
+
+def decision_of(options: RunnerOptions, predictor: Predictor) -> Decision:
+    """Return the decision that options ask for, on what answers."""
+    labels, backbone = predictor.labels, predictor.labels.backbone
+    if options.multi_label:
+        return options.label_rule(labels)
+    facts = {"backbone": backbone.name, "prompts": options.prompts_name, "logit_scale": backbone.logit_scale}
+    facts |= {"weights": backbone.weights_hash} if options.unknown else {}
+    return options.abstention(predictor.methods, facts)

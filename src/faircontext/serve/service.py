@@ -14,10 +14,11 @@ from faircontext.methods.base import METHODS
 from faircontext.methods.stream import is_stream
 from faircontext.names import check_name, name_warnings, parse_labels, split_labels
 from faircontext.prompt_files import parse_descriptions
+from faircontext.runs.answer import Predictor
 from faircontext.runs.classify_options import ClassifyOptions
 from faircontext.runs.prompt_options import PromptChoice, PromptOptions
 from faircontext.runs.records import method_of, split_methods
-from faircontext.runs.setup import Model, Setup
+from faircontext.runs.setup import Model, decision_of
 from faircontext.runs.stream_options import check_no_stream
 from faircontext.serve.forms import ClassifyForm, ExplainForm, LabelFields
 from faircontext.serve.options import ServeOptions, without_folders
@@ -47,18 +48,18 @@ class Asked:
 
     Attributes:
         options: those of `classify`, as the answer tells them.
-        setup: what answers its images.
+        predictor: what answers its images.
         warnings: what a person should know about the class names.
     """
 
     options: ClassifyOptions
-    setup: Setup
+    predictor: Predictor
     warnings: tuple[str, ...]
 
     @property
     def uses_views(self) -> bool:
         """Whether its images are adapted, one at a time."""
-        return any(method.sees_views for method in self.setup.methods.values())
+        return self.predictor.sees_views
 
 
 class Service:
@@ -127,16 +128,17 @@ class Service:
         """
         names, field = self._names(form)
         methods = ["fcl"] if isinstance(form, ExplainForm) else self._methods(form)
+        top = 5 if isinstance(form, ExplainForm) else max(5, form.top_k)
         options = self._options(form, ",".join(methods))
         with blamed_on("settings"):
             model = self._model(form, options, methods)
         choice = _prompts_of(form, options, names)
         with blamed_on(field):
             space = self._space(names, choice, options.truncate)
-            setup = model.answering(space, options.regime)
+            predictor = model.answering(space, options.regime)
         with blamed_on("unknown"):
-            setup = setup.judged_by(options)
-        return Asked(without_folders(options), setup, (*name_warnings(names), *setup.warnings()))
+            predictor = replace(predictor, decision=decision_of(options, predictor), top=top)
+        return Asked(without_folders(options), predictor, (*name_warnings(names), *predictor.warnings()))
 
     def _names(self, form: LabelFields) -> tuple[tuple[str, ...], str]:
         """Return the class names of a request, and the field that gives them."""
