@@ -18,11 +18,12 @@ from typing import Any
 import numpy as np
 
 from faircontext.runs import store, streams
+from faircontext.runs.build import load
 from faircontext.runs.evaluate import evaluate
-from faircontext.runs.executors import Executor, executor_of
+from faircontext.runs.executors import Executor
 from faircontext.runs.options import EvaluateOptions
 from faircontext.runs.plan import Plan, find_datasets, plan_of
-from faircontext.runs.run import run_stored
+from faircontext.runs.run import executor_of, run_stored
 from faircontext.runs.store import load_run
 
 SEAMS = ((streams.Streams, "step"), (streams, "write_state"), (store, "write_rows"))
@@ -129,7 +130,7 @@ def main(arguments: Sequence[str]) -> int:
         features=given.out / "features",
     )
     evaluate(options, print, print)  # so that the processes, which are forks, encode nothing
-    model = options.load(options.labels_of_methods)
+    model = load(options, options.labels_of_methods)
     plan = plan_of(options, find_datasets(options)[0], model, None)
     engine, _ = executor_of(options, model)
     different = check_kills(plan, given.out, engine, given.moments, given.seed, given.rows)

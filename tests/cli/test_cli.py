@@ -576,3 +576,15 @@ def test_a_reader_that_goes_away_is_no_error() -> None:
     with process:
         assert process.stderr.read() == b""
     assert process.returncode == 141
+
+
+@pytest.mark.parametrize("command", ["classify", "evaluate", "analyze", "explain", "serve", "ablate"])
+def test_help_has_headings_and_all_options_of_a_part(cli: Callable[..., Result], command: str) -> None:
+    shown = cli(command, "--help").out
+    headings = re.findall(r"^\W*([\w-]+) options\W*$", shown, re.MULTILINE)
+    parts = {"prompts", *(() if command == "ablate" else ("model", "method", "reading"))}
+    assert parts <= {*headings}
+    assert headings.index("run" if "run" in headings else "model") < headings.index("prompts")
+    for option in ("--prompts", "--template", "--templates", "--descriptions", "--truncate", "--context"):
+        assert f" {option} " in shown or f" {option}," in shown
+    assert "A prompt template with {} for the class name" in shown

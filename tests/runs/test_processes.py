@@ -17,18 +17,18 @@ import torch
 from carried import carry_out
 from faircontext.errors import ArgumentError, FairContextError
 from faircontext.imageio import read_image
-from faircontext.runs import executors as module
+from faircontext.runs import executors as module, run as run_module
+from faircontext.runs.build import load
 from faircontext.runs.executors import (
     Executor,
     answer_here,
     answer_in_processes,
-    describe_executor,
-    executor_of,
     processes_for,
     rebuild,
 )
 from faircontext.runs.options import EvaluateOptions
 from faircontext.runs.plan import Plan
+from faircontext.runs.run import describe_executor, executor_of
 from faircontext.system import resident_mb
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="kills processes as POSIX does")
@@ -127,9 +127,9 @@ def test_as_many_processes_as_processors_and_memory_have_room_for(
 def test_auto_gives_every_processor_a_model_and_says_so(
     options: EvaluateOptions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "usable_processors", lambda: 4)
+    monkeypatch.setattr(run_module, "usable_processors", lambda: 4)
     monkeypatch.setattr(module, "available_mb", lambda: None)
-    model = options.load(["zero_shot", "fcl"])
+    model = load(options, ["zero_shot", "fcl"])
     for methods, asked, threads, processes in (
         ("fcl", None, 1, 4),
         ("zero_shot", None, 1, 4),

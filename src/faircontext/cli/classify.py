@@ -28,8 +28,6 @@ class Classify(ClassifyOptions):
     paths: Annotated[tuple[str, ...], tyro.conf.Positional]
     """Image files, folders (searched recursively), patterns, tar archives, Parquet and other tables, addresses that
     fsspec knows; - reads file names from standard input."""
-    exclude: Annotated[tuple[str, ...], tyro.conf.UseAppendAction] = field(default=(), kw_only=True)
-    """Leave out what matches a pattern, such as '*_small.jpg' or 'old/*'; may be given several times."""
 
 
 def classify(arguments: Sequence[str]) -> int:

@@ -15,19 +15,19 @@ from faircontext.errors import ArgumentError, and_more, counted, one_line
 from faircontext.files import check_folder, check_outputs
 from faircontext.names import name_warnings
 from faircontext.runs.answer import Predictor
+from faircontext.runs.build import load, set_threads
 from faircontext.runs.checks import read_document
 from faircontext.runs.classify_options import ClassifyOptions
-from faircontext.runs.executors import Executor, describe_executor, executor_of
+from faircontext.runs.executors import Executor
 from faircontext.runs.exports import EntrySpool, RowWriter, describe_run
 from faircontext.runs.features import EmbeddingsWriter, ScoresWriter, manifest_of, manifest_path, write_classifier
 from faircontext.runs.options import Say
 from faircontext.runs.orders import parse_shard
 from faircontext.runs.plan import Plan, plan_of
 from faircontext.runs.records import Answer, answers_of, row_name, split_methods
-from faircontext.runs.run import Lines, run, run_stored
+from faircontext.runs.run import Lines, describe_executor, executor_of, run, run_stored
 from faircontext.runs.shift_options import facts_of_shift
 from faircontext.runs.store import Run
-from faircontext.runs.stream_options import check_one_stream
 from faircontext.runs.summary import Summary
 from faircontext.sources import Remote
 
@@ -48,17 +48,17 @@ def classify(options: ClassifyOptions, inputs: Sequence[str], listed: Iterable[s
         KeyboardInterrupt: the run was stopped; what was answered is written.
     """
     options.check()
-    check_one_stream(options)
+    options.check_one_stream()
     shard = None if options.shard is None else parse_shard(options.shard)
     names = options.names_for(inputs)
     options.check_top(len(names))
-    options.set_threads()
+    set_threads(options)
     roots = inputs if options.labels_from_folders else ()
     how = InputOptions(options.exclude, options.image_column, options.label_column, options.multi_label)
     found = collect(inputs, listed, names, roots, how)
     if options.out is not None:
         _check_out(options.out, inputs)
-    model = options.load(options.labels_of_methods)
+    model = load(options, options.labels_of_methods)
     plan = plan_of(options, _dataset(options, names, inputs, found), model, shard)
     _check_files(options, found)
     odd = name_warnings(names, several=plan.predictor.decision.several)

@@ -3,26 +3,41 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated, ClassVar
+
+import tyro
 
 from faircontext.datasets.class_folders import class_folders
 from faircontext.errors import ArgumentError, check_minimum
+from faircontext.runs.option_parts import stream_labels
 from faircontext.runs.options import ModelOptions, RunnerOptions
 from faircontext.runs.records import split_methods, with_zero_shot
-from faircontext.runs.stream_options import check_one_process
 
 __all__ = ["ClassifyOptions"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class ClassifyOptions(ModelOptions, RunnerOptions):
-    """Options of `classify` besides the images."""
+class ImageOptions:
+    """Options of which images and classes there are, besides those of class names."""
+
+    group: ClassVar[str] = "images and labels"
 
     labels_from_folders: bool = False
     """Take the names of the folders right below PATHS as class names."""
-    method: str = "fcl"
-    """See: faircontext list methods; several with commas between, or all."""
-    strict: bool = False
-    """Stop at the first file that is unreadable."""
+    exclude: Annotated[tuple[str, ...], tyro.conf.UseAppendAction] = ()
+    """Leave out what matches a pattern, such as '*_small.jpg' or 'old/*'; may be given several times."""
+    image_column: str | None = None
+    """Column of tables that holds images or their paths, where it has no usual name (image, path, file_name)."""
+    label_column: str | None = None
+    """Column of tables that holds labels, where it is not called label."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class OutputOptions:
+    """Options of the files that are written."""
+
+    group: ClassVar[str] = "output"
+
     csv: Path | None = None
     """Write a row per image to this file, as they come; with --out at the end."""
     json: Path | None = None
@@ -35,16 +50,22 @@ class ClassifyOptions(ModelOptions, RunnerOptions):
     """Write the images' features to this file, which ends in .npy (with a manifest beside it) or .parquet."""
     classifier: Path | None = None
     """Write the text features of the classes to this file, which ends in .safetensors."""
-    exclude: tuple[str, ...] = ()
-    """Leave out what matches a pattern, such as '*_small.jpg' or 'old/*'; may be given several times."""
-    image_column: str | None = None
-    """Column of tables that holds images or their paths, where it has no usual name (image, path, file_name)."""
-    label_column: str | None = None
-    """Column of tables that holds labels, where it is not called label."""
-    stream: bool = False
-    """Let methods with a memory answer the images as one stream, in the order in which they are named and found."""
     out: Path | None = None
     """Folder for a run as of evaluate: stored as it goes, it goes on with --resume after whatever stopped it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClassifyOptions(OutputOptions, ImageOptions, ModelOptions, RunnerOptions):
+    """Options of `classify` besides the images."""
+
+    group: ClassVar[str] = "run"
+
+    method: str = "fcl"
+    """See: faircontext list methods; several with commas between, or all."""
+    strict: bool = False
+    """Stop at the first file that is unreadable."""
+    stream: bool = False
+    """Let methods with a memory answer the images as one stream, in the order in which they are named and found."""
 
     @property
     def labels_of_methods(self) -> list[str]:
@@ -53,7 +74,7 @@ class ClassifyOptions(ModelOptions, RunnerOptions):
 
     def check(self) -> None:
         """Check what can be checked before anything is read; see `RunnerOptions.check`."""
-        check_one_process(self)  # which a stored run is no way out of
+        self.check_one_process()  # which a stored run is no way out of
         stored = {"shard": self.shard, "resume": self.resume, "engine": self.engine != "local"}
         self.shift  # noqa: B018 (one, or it is an error)
         if self.out is None and (given := [name for name, value in stored.items() if value]):
@@ -64,6 +85,23 @@ class ClassifyOptions(ModelOptions, RunnerOptions):
             if path is not None and path.suffix.lower() not in allowed:
                 raise ArgumentError(f"--{name} {path}: must end in {' or '.join(allowed)}")
         super().check()
+
+    def check_one_stream(self) -> None:
+        """Check that `classify` was asked for a stream if, and only if, a method has a memory.
+
+        Raises:
+            ArgumentError: it was not.
+        """
+        labels = stream_labels(self.labels_of_methods)
+        if labels and not self.stream:
+            raise ArgumentError(
+                f"the answers of {labels[0]} depend on the images before; give --stream to answer the images as one "
+                "stream"
+            )
+        if self.stream and not labels:
+            raise ArgumentError(
+                "--stream is of methods with a memory, such as tda; name one with --method, or leave it out"
+            )
 
     def check_top(self, classes: int) -> None:
         """Check how many of the best classes are asked for, of so many classes."""

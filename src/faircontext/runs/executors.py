@@ -5,28 +5,27 @@ and what it makes is checked to be the same plan.
 """
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 import torch
 
 from faircontext.backbones.base import ROW_MULTIPLE
 from faircontext.datasets.spec import Dataset
-from faircontext.errors import counted
 from faircontext.imageio import DecodedImage
 from faircontext.runs.ahead import map_ahead
 from faircontext.runs.answer import answer_images
+from faircontext.runs.build import load
 from faircontext.runs.checks import check_same
 from faircontext.runs.options import RunnerOptions
 from faircontext.runs.plan import Plan, plan_of
 from faircontext.runs.records import Answer
-from faircontext.runs.setup import Model
 from faircontext.runs.streams import Streams
 from faircontext.sources import Source
-from faircontext.system import available_mb, resident_mb, usable_processors
+from faircontext.system import available_mb, resident_mb
 
 __all__ = [
     "Answerer",
@@ -34,8 +33,6 @@ __all__ = [
     "Executor",
     "answer_here",
     "answer_in_processes",
-    "describe_executor",
-    "executor_of",
     "processes_for",
     "rebuild",
 ]
@@ -59,36 +56,9 @@ WORTH_IT = {True: 4, False: 1000}
 as long as a few images of FCL, or as some hundred of zero-shot."""
 
 
-def executor_of(options: RunnerOptions, model: Model) -> tuple[Executor, dict[str, Any]]:
-    """Return what answers images as options ask, and what `run.json` says of it."""
-    build = partial(rebuild, replace(options, engine_image=model.backbone.engine))
-    workers = options.count_of_workers
-    if options.engine == "ray":
-        from faircontext.runs.ray import answer_on_ray
-
-        return partial(answer_on_ray, build=build, workers=workers), {"engine": "ray"}
-    if workers is None:  # on a CPU, reading ahead only takes processors from the encoder
-        workers = 0 if model.backbone.device.type == "cpu" else min(8, max(1, usable_processors() - 1))
-    here: Executor = partial(answer_here, read=options.reader(), workers=workers, features=options.features)
-    if not options.several_models:
-        return here, {"engine": "local", "workers": workers}
-    processes = processes_for(usable_processors(), torch.get_num_threads())
-    facts = {"engine": "local", "processes": processes}
-    return partial(answer_in_processes, build=build, here=here, processes=processes), facts
-
-
-def describe_executor(facts: Mapping[str, Any]) -> Iterator[str]:
-    """Say what was chosen where the choice was left to the command; `facts` as of `executor_of`."""
-    if (processes := facts.get("processes")) is not None:
-        threads = torch.get_num_threads()
-        model = f"with a model and {counted(threads, 'thread')}"
-        several = f"up to {processes} processes {model} each answer images"
-        yield several if processes > 1 else f"1 process {model} answers images"
-
-
 def rebuild(options: RunnerOptions, dataset: Dataset, shard: tuple[int, int] | None) -> tuple[Plan, Executor]:
     """Make a plan anew in another process, with an executor there."""
-    plan = plan_of(options, dataset, options.load(options.labels_of_methods), shard)
+    plan = plan_of(options, dataset, load(options, options.labels_of_methods), shard)
     return plan, partial(answer_here, read=options.reader(), workers=0, features=options.features)
 
 

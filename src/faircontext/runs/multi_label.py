@@ -175,6 +175,8 @@ class LabelSummary(Summary):
 class MultiLabelOptions:
     """The options of several labels for an image."""
 
+    group: ClassVar[str] = "decision"
+
     multi_label: bool = False
     """Give an image every label whose own score reaches the threshold, with --method zero_shot; tables have labels
     with ; between."""

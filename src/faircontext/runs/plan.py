@@ -22,10 +22,10 @@ from faircontext.imageio import MAX_PIXELS
 from faircontext.methods import StreamMethod
 from faircontext.names import list_warnings
 from faircontext.runs.answer import Predictor
+from faircontext.runs.build import Model, decision_of
 from faircontext.runs.options import EvaluateOptions, RunnerOptions, Say
 from faircontext.runs.orders import Arrangement, arrange, choose, run_name
 from faircontext.runs.prompt_options import PromptChoice
-from faircontext.runs.setup import Model, decision_of
 from faircontext.runs.shift_options import check_shift, facts_of_shift
 from faircontext.runs.streams import Streams
 from faircontext.runs.summary import Summary

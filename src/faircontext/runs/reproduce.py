@@ -21,12 +21,12 @@ from faircontext.files import to_json, write_whole
 from faircontext.imageio import load_image
 from faircontext.methods.base import METHODS
 from faircontext.runs.answer import Predictor
+from faircontext.runs.build import load
 from faircontext.runs.checks import check_same
 from faircontext.runs.costs import measure
 from faircontext.runs.evaluate import check_asked, evaluate_missing
-from faircontext.runs.experiment_options import ExperimentOptions, ReproduceOptions
 from faircontext.runs.experiments import Experiment, ExperimentRun, read_experiment
-from faircontext.runs.options import EvaluateOptions, Say
+from faircontext.runs.options import EvaluateOptions, ExperimentOptions, ReproduceOptions, Say
 from faircontext.runs.plan import plan_of
 from faircontext.runs.prompt_options import PromptOptions
 from faircontext.runs.records import method_of
@@ -205,7 +205,7 @@ def estimate(schedule: Sequence[Scheduled], say: Say) -> None:
 def _pilot(scheduled: Scheduled) -> tuple[float, str]:
     """Measure an image with the fewest and with the most classes; return the seconds of all, and on which machine."""
     options = scheduled.options
-    model = options.load(options.labels_of_methods)
+    model = load(options, options.labels_of_methods)
     plans = [plan_of(options, dataset, model, None) for dataset in scheduled.datasets if scheduled.left[dataset.name]]
     for plan in plans:  # what would be refused later is refused now
         if (run := scheduled.runs.get(plan.dataset.name)) is not None:
@@ -259,7 +259,7 @@ def _measure_costs(scheduled: Scheduled, trials: int, say: Say) -> None:
     labels = ("tpt", "fcl-200", "fcl", "fcl-800")  # as in the runs, where FCL itself has 400 masks
     options = replace(scheduled.options, methods=labels, set=("fcl-200.masks=200", "fcl-800.masks=800"))
     dataset = next(dataset for dataset in scheduled.datasets if dataset.name == "imagenet")
-    model = options.load(list(labels))
+    model = load(options, list(labels))
     predictor = model.on(dataset.names, PromptOptions().choose_prompts(dataset.names), dataset.regime)
     images = [load_image(sample.path) for sample in dataset.samples[:trials]]
     say(f"{options.backbone} ({model.backbone.arithmetic}, {model.backbone.device})")

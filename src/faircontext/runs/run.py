@@ -9,8 +9,9 @@ import socket
 import sys
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
@@ -22,18 +23,47 @@ import torch
 from jaxtyping import Int
 from tqdm import tqdm
 
-from faircontext.errors import one_line
+from faircontext.errors import counted, one_line
 from faircontext.metrics.stats import chance_p_value
 from faircontext.runs.answer import Predictor
-from faircontext.runs.executors import Executor
-from faircontext.runs.options import Say
+from faircontext.runs.build import Model
+from faircontext.runs.executors import Executor, answer_here, answer_in_processes, processes_for, rebuild
+from faircontext.runs.options import RunnerOptions, Say
 from faircontext.runs.plan import Plan
 from faircontext.runs.records import SCHEMA_VERSION, Answer, schema_of
 from faircontext.runs.store import Run, RunStore
 from faircontext.runs.summary import Summary
 from faircontext.system import lifetime_peak_mb, processor_name, usable_processors
 
-__all__ = ["Lines", "Progress", "Sink", "run", "run_stored", "start_session"]
+__all__ = ["Lines", "Progress", "Sink", "describe_executor", "executor_of", "run", "run_stored", "start_session"]
+
+
+def executor_of(options: RunnerOptions, model: Model) -> tuple[Executor, dict[str, Any]]:
+    """Return what answers images as options ask, and what `run.json` says of it."""
+    build = partial(rebuild, replace(options, engine_image=model.backbone.engine))
+    workers = options.count_of_workers
+    if options.engine == "ray":
+        from faircontext.runs.ray import answer_on_ray
+
+        return partial(answer_on_ray, build=build, workers=workers), {"engine": "ray"}
+    if workers is None:  # on a CPU, reading ahead only takes processors from the encoder
+        workers = 0 if model.backbone.device.type == "cpu" else min(8, max(1, usable_processors() - 1))
+    here: Executor = partial(answer_here, read=options.reader(), workers=workers, features=options.features)
+    if not options.several_models:
+        return here, {"engine": "local", "workers": workers}
+    processes = processes_for(usable_processors(), torch.get_num_threads())
+    facts = {"engine": "local", "processes": processes}
+    return partial(answer_in_processes, build=build, here=here, processes=processes), facts
+
+
+def describe_executor(facts: Mapping[str, Any]) -> Iterator[str]:
+    """Say what was chosen where the choice was left to the command; `facts` as of `executor_of`."""
+    if (processes := facts.get("processes")) is not None:
+        threads = torch.get_num_threads()
+        model = f"with a model and {counted(threads, 'thread')}"
+        several = f"up to {processes} processes {model} each answer images"
+        yield several if processes > 1 else f"1 process {model} answers images"
+
 
 CHECKED = 100
 """After this many images zero-shot must be better than chance."""

@@ -150,7 +150,7 @@ class Summary:
 
 
 def _has_memory(label: str) -> bool:
-    from faircontext.runs.stream_options import stream_labels
+    from faircontext.runs.option_parts import stream_labels
 
     return bool(stream_labels([label]))
 

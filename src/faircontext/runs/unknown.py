@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from math import inf, isfinite
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from faircontext.errors import ArgumentError, and_more, check_choice, reason_of
 from faircontext.files import to_json
@@ -126,6 +126,8 @@ def _check_threshold(value: float, written: str, where: str, score: str) -> None
 @dataclass(frozen=True, kw_only=True)
 class UnknownOptions:
     """The option of "none of these"."""
+
+    group: ClassVar[str] = "decision"
 
     unknown: str | None = None
     """Answer "none of these" where a score is low: probability=0.3, cosine=0.25 or energy=9.5; or a file that

@@ -15,11 +15,11 @@ from faircontext.methods.stream import is_stream
 from faircontext.names import check_name, name_warnings, parse_labels, split_labels
 from faircontext.prompt_files import parse_descriptions
 from faircontext.runs.answer import Predictor
+from faircontext.runs.build import Model, decision_of, load, methods_on
 from faircontext.runs.classify_options import ClassifyOptions
-from faircontext.runs.prompt_options import PromptChoice, PromptOptions
+from faircontext.runs.option_parts import check_no_stream
+from faircontext.runs.prompt_options import PromptChoice
 from faircontext.runs.records import method_of, split_methods
-from faircontext.runs.setup import Model, decision_of
-from faircontext.runs.stream_options import check_no_stream
 from faircontext.serve.forms import ClassifyForm, ExplainForm, LabelFields
 from faircontext.serve.options import ServeOptions, without_folders
 from faircontext.serve.refusals import Refused, blamed_on
@@ -75,7 +75,7 @@ class Service:
 
     def __init__(self, options: ServeOptions, sets: Mapping[str, tuple[str, ...]]) -> None:
         self.options, self.sets = options, sets
-        model = options.load(split_methods(options.method))
+        model = load(options, split_methods(options.method))
         self.model = replace(
             model, context=model.context and replace(model.context, source=Path(model.context.source).name)
         )
@@ -83,7 +83,7 @@ class Service:
         self._pinned: dict[tuple[Any, ...], LabelSpace] = {}
         self._recent: OrderedDict[tuple[Any, ...], LabelSpace] = OrderedDict()
         for names in self.sets.values():
-            choice = PromptOptions().choose_prompts(names)
+            choice = options.choose_prompts(names)
             space = self.model.space(names, choice, options.truncate)
             space.text  # noqa: B018 (encoded before the port opens)
             self._pinned[names, choice, options.truncate] = space
@@ -94,7 +94,9 @@ class Service:
         able = (name for name in list_methods() if METHODS[name].needs <= backbone.capabilities)
         names = [name for name in able if not is_stream(name)]  # see `check_no_stream`
         plain = replace(self.options, set=())
-        created = {name: self.model.methods.get(name) or plain.on(backbone, [name]).methods[name] for name in names}
+        created = {
+            name: self.model.methods.get(name) or methods_on(plain, backbone, [name]).methods[name] for name in names
+        }
         return [
             {
                 "name": name,
@@ -199,7 +201,10 @@ class Service:
         words = tuple(word for line in form.settings for word in line.split())
         chosen["set"] = words if form.settings else self._started_with(method)
         if isinstance(form, ClassifyForm):
-            chosen |= {"prompts": form.prompts, "template": tuple(form.template), "unknown": form.unknown}
+            chosen["unknown"] = form.unknown
+            if form.prompts is not None or form.template or form.descriptions is not None:  # in place of the service's
+                prompts = {"prompts": form.prompts, "template": tuple(form.template)}
+                chosen |= {**prompts, "templates": None, "descriptions": None}
         return self.options.asked(method=method, **chosen)
 
     def _started_with(self, methods: str) -> tuple[str, ...]:
@@ -208,7 +213,7 @@ class Service:
 
     def _model(self, form: LabelFields, options: ClassifyOptions, methods: list[str]) -> Model:
         """Create the methods of a request, whose settings are bounded and name nothing outside it."""
-        model = options.on(self.model.backbone, methods, self.model.context)
+        model = methods_on(options, self.model.backbone, methods, self.model.context)
         for label, method in model.methods.items() if form.settings else ():
             hints = get_type_hints(type(method))
             for name, value in asdict(method).items():
