@@ -10,7 +10,8 @@ from typing import Any
 
 import torch
 
-from faircontext.backbones import Backbone, create_backbone
+from faircontext import backbones
+from faircontext.backbones import Backbone
 from faircontext.backbones.contexts import LearntContext, read_context
 from faircontext.datasets.spec import Regime
 from faircontext.errors import ArgumentError, LabelError, LongPromptError, check_minimum
@@ -32,7 +33,7 @@ __all__ = ["Model", "backbone_of", "decision_of", "load", "methods_on", "predict
 
 def backbone_of(options: BackboneOptions) -> Backbone:
     """Load the backbone; see `faircontext.create_backbone`."""
-    return create_backbone(
+    return backbones.create_backbone(
         options.backbone,
         options.pretrained,
         device=options.device,
