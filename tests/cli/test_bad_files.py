@@ -16,7 +16,7 @@ import pytest
 from PIL import Image
 
 from faircontext.cli import main
-from faircontext.runs.classify_options import ClassifyOptions
+from faircontext.runs.options import ClassifyOptions
 
 LABELS = ("--labels", "cat,dog")
 

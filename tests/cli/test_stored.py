@@ -19,8 +19,7 @@ from PIL import Image
 
 from faircontext.cli import main
 from faircontext.errors import ArgumentError
-from faircontext.runs.exports import RowWriter
-from faircontext.runs.features import EmbeddingsWriter, ScoresWriter, read_classifier, read_embeddings
+from faircontext.runs.outputs import EmbeddingsWriter, RowWriter, ScoresWriter, read_classifier, read_embeddings
 from faircontext.runs.records import SCHEMA, Answer
 from faircontext.runs.results import read_results
 from faircontext.runs.store import load_run

@@ -6,7 +6,7 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 
 from faircontext.errors import ArgumentError
 from faircontext.files import check_outputs, to_json, write_whole
-from faircontext.runs.exports import EntrySpool, RowWriter
+from faircontext.runs.outputs import EntrySpool, RowWriter
 from faircontext.runs.records import Answer, method_of, variant_of
 
 HEADER = "path,label,zero_shot,prediction,votes,confidence,method,fallback,error,seconds"

@@ -18,7 +18,7 @@ from faircontext.corruptions import corrupted_views
 from faircontext.datasets.spec import Sample
 from faircontext.imageio import read_image
 from faircontext.runs.answer import Predictor, answer_images
-from faircontext.runs.features import read_embeddings
+from faircontext.runs.outputs import read_embeddings
 from faircontext.runs.records import shift_of
 from faircontext.runs.shift_options import ShiftOptions
 from faircontext.runs.store import load_run

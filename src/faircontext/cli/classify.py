@@ -11,8 +11,7 @@ import tyro
 
 from faircontext.cli.options import parse_options, say, warn
 from faircontext.errors import ArgumentError
-from faircontext.runs.classify_options import ClassifyOptions
-from faircontext.runs.options import ModelOptions
+from faircontext.runs.options import ClassifyOptions, ModelOptions
 
 __all__ = ["classify", "demo", "explain"]
 

@@ -1,18 +1,11 @@
 from .analyses import analysis_rows as analysis_rows, read_analysis as read_analysis
 from .answer import Predictor as Predictor, answer_images as answer_images
-from .classify_options import ClassifyOptions as ClassifyOptions
 from .costs import Efficiency as Efficiency, measure as measure
 from .decisions import AnsweredImage as AnsweredImage, Decision as Decision
 from .experiments import (
     Experiment as Experiment,
     experiment_names as experiment_names,
     read_experiment as read_experiment,
-)
-from .features import (
-    Classifier as Classifier,
-    read_classifier as read_classifier,
-    read_embeddings as read_embeddings,
-    write_classifier as write_classifier,
 )
 from .groups import (
     RunGroup as RunGroup,
@@ -22,7 +15,13 @@ from .groups import (
     group_runs as group_runs,
 )
 from .merging import merge as merge
-from .options import EvaluateOptions as EvaluateOptions
+from .options import ClassifyOptions as ClassifyOptions, EvaluateOptions as EvaluateOptions
+from .outputs import (
+    Classifier as Classifier,
+    read_classifier as read_classifier,
+    read_embeddings as read_embeddings,
+    write_classifier as write_classifier,
+)
 from .records import AnalysisRow as AnalysisRow, Answer as Answer
 from .results import Result as Result, read_results as read_results
 from .sidecars import Sidecars as Sidecars, find_sidecars as find_sidecars

@@ -17,16 +17,13 @@ from faircontext.names import name_warnings
 from faircontext.runs.answer import Predictor
 from faircontext.runs.build import load, set_threads
 from faircontext.runs.checks import read_document
-from faircontext.runs.classify_options import ClassifyOptions
 from faircontext.runs.executors import Executor
-from faircontext.runs.exports import EntrySpool, RowWriter, describe_run
-from faircontext.runs.features import EmbeddingsWriter, ScoresWriter, manifest_of, manifest_path, write_classifier
-from faircontext.runs.options import Say
+from faircontext.runs.options import ClassifyOptions, Say
 from faircontext.runs.orders import parse_shard
+from faircontext.runs.outputs import Outputs, manifest_path, write_classifier
 from faircontext.runs.plan import Plan, plan_of
 from faircontext.runs.records import Answer, answers_of, row_name, split_methods
 from faircontext.runs.run import Lines, describe_executor, executor_of, run, run_stored
-from faircontext.runs.shift_options import facts_of_shift
 from faircontext.runs.store import Run
 from faircontext.runs.summary import Summary
 from faircontext.sources import Remote
@@ -86,46 +83,6 @@ def _check_out(out: Path, inputs: Sequence[str]) -> None:
     check_folder(out)
 
 
-class _Outputs:
-    """The files that options ask for; opened together, so that a wrong argument leaves earlier files as they were."""
-
-    def __init__(self, options: ClassifyOptions, predictor: Predictor, stack: ExitStack) -> None:
-        shift, self._predictor, self._spool = options.shift, predictor, None
-        facts = {**manifest_of(predictor.labels), **facts_of_shift(shift)} if options.stored else {}
-        names, decision = predictor.labels.names, predictor.decision
-        cells = {} if shift is None else {"shift": str(shift)}
-        self._files: list[RowWriter | ScoresWriter | EmbeddingsWriter] = []
-        if options.csv:
-            self._files.append(stack.enter_context(RowWriter(options.csv, names, options.top, decision, cells)))
-        if options.json:
-            self._spool = stack.enter_context(EntrySpool(options.json))
-        if options.scores:
-            self._files.append(stack.enter_context(ScoresWriter(options.scores, facts)))
-        if options.embeddings:
-            self._files.append(stack.enter_context(EmbeddingsWriter(options.embeddings, facts)))
-
-    def __bool__(self) -> bool:
-        return bool(self._files or self._spool)
-
-    def add(self, answers: Sequence[Answer]) -> None:
-        """Take the answers for an image."""
-        for file in self._files:
-            file.add(answers)
-        if self._spool:
-            names, decision = self._predictor.labels.names, self._predictor.decision
-            self._spool.add([decision.entry(answer, names) for answer in answers])
-
-    def finish(self, options: ClassifyOptions, counts: Summary, warn: Say) -> None:
-        """Say what was counted, and write what is written at the end."""
-        for line in counts.lines():
-            print(line)
-        for warning in counts.warnings():
-            warn(warning)
-        if self._spool:
-            document = describe_run(options, self._predictor, counts.document(), counts.images)
-            self._spool.write(document, "answers")
-
-
 def _check_files(options: ClassifyOptions, found: Inputs) -> None:
     outputs = [options.csv, options.json, options.scores, options.embeddings, options.classifier]
     if options.embeddings is not None and options.embeddings.suffix.lower() != ".parquet":
@@ -142,7 +99,7 @@ def _answer(
     predictor, counts, unreadable = plan.predictor, plan.count([*plan.predictor.methods]), None
     with ExitStack() as stack:
         # Opened last, so that a wrong argument leaves an earlier file as it was.
-        outputs = _Outputs(options, predictor, stack)
+        outputs = Outputs(options, predictor, stack)
         if options.classifier:
             write_classifier(options.classifier, predictor.labels)
         _print_run(options, predictor, len(plan.positions))
@@ -216,7 +173,7 @@ def _export(options: ClassifyOptions, plan: Plan, folder: Path, warn: Say) -> Su
     predictor = replace(plan.predictor, methods={label: own[label] for label in asked})
     counts = plan.count(asked)
     with ExitStack() as stack:
-        outputs = _Outputs(options, predictor, stack)
+        outputs = Outputs(options, predictor, stack)
         for rows in run.tables():
             counts.add_rows(rows)
             for answers in answers_of(rows, asked) if outputs else ():

@@ -26,7 +26,7 @@ from faircontext.report.explain import (
 )
 from faircontext.runs.answer import Question, answer_prepared
 from faircontext.runs.decisions import AnsweredImage
-from faircontext.runs.exports import describe_run
+from faircontext.runs.outputs import describe_run
 from faircontext.runs.prepare import PreparedImage, prepare_image
 from faircontext.serve.metrics import Metrics
 from faircontext.serve.queue import Job, Unit
