@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from faircontext.cli import main
 from faircontext.runs.build import predictor_of
 from faircontext.runs.experiments import ExperimentRun
 from faircontext.runs.groups import RunSettings
@@ -19,19 +18,6 @@ from faircontext.serve.service import Service
 
 Run = Callable[..., tuple[int, str, str]]
 NAMES = "red circle,blue square,猫"
-
-
-@pytest.fixture
-def command(tiny_folder: Callable[[str], Path], capsys: pytest.CaptureFixture[str]) -> Run:
-    """Return a function that runs a command with a tiny model and returns (code, output, errors)."""
-
-    def run(*words: object) -> tuple[int, str, str]:
-        model = ("--backbone", f"local-dir:{tiny_folder('clip')}", "--precision", "fp32", "--views", "count=8")
-        code = main([*map(str, words), *model])
-        shown = capsys.readouterr()
-        return code, shown.out, shown.err
-
-    return run
 
 
 @pytest.fixture

@@ -298,21 +298,10 @@ def test_strict_stops_at_the_first_unreadable_file_and_the_run_goes_on_later(
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("--resume",), "--resume is of a stored run; give its folder with --out"),
-        (("--shard", "0/2"), "--shard is of a stored run; give its folder with --out"),
-        (("--engine", "ray"), "--engine is of a stored run; give its folder with --out"),
         (("--out", "photos/cat/0.png"), "photos/cat/0.png: is a file; --out names the folder of a run"),
         (("--out", "photos/cat/run"), "--out photos/cat/run: lies in photos, whose images are answered"),
-        (("--top", "2"), "--top adds columns to the CSV file; name it with --csv"),
-        (("--csv", "x.csv", "--top", "4"), "--top 4 is not possible: there are 3 classes"),
-        (("--csv", "x.csv", "--top", "-1"), "top=-1 is not possible"),
-        (("--scores", "x.csv"), "--scores x.csv: must end in .parquet"),
-        (("--embeddings", "x.csv"), "--embeddings x.csv: must end in .npy or .parquet"),
-        (("--classifier", "x.pt"), "--classifier x.pt: must end in .safetensors"),
         (("--embeddings", "x.npy", "--json", "x.npy.json"), "x.npy.json: would be written over what is read, or over"),
         (("--exclude", ""), "--exclude is empty"),
-        (("--limit", "0"), "limit"),
-        (("--out", "run", "--shard", "2/2"), "--shard 2/2 is not possible"),
     ],
 )
 def test_a_wrong_argument_is_one_line(
