@@ -8,6 +8,7 @@ import platform
 import socket
 import sys
 import time
+from array import array
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -16,7 +17,7 @@ from datetime import UTC, datetime
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any, Protocol, overload
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -104,7 +105,8 @@ def run(
     Raises:
         KeyboardInterrupt: the run was stopped; the message says how far it came.
     """
-    wanted, n = _Positions(plan.positions if positions is None else positions), 0
+    chosen, n = plan.positions if positions is None else positions, 0
+    wanted = array("q", chosen.astype(np.int64).tobytes())  # whole numbers, eight bytes each
     try:
         for answers in execute(plan, wanted):
             n += 1
@@ -314,25 +316,6 @@ def _version(package: str) -> str | None:
         return version(package)
     except PackageNotFoundError:
         return None
-
-
-class _Positions(Sequence[int]):
-    """Positions as integers, eight bytes each."""
-
-    def __init__(self, values: Int[np.ndarray, " images"]) -> None:
-        self._values = values
-
-    def __len__(self) -> int:
-        return len(self._values)
-
-    @overload
-    def __getitem__(self, index: int) -> int: ...
-
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[int]: ...
-
-    def __getitem__(self, index: int | slice) -> int | Sequence[int]:
-        return _Positions(self._values[index]) if isinstance(index, slice) else int(self._values[index])
 
 
 def _peaks(plan: Plan) -> dict[str, float | None]:
