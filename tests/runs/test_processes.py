@@ -18,7 +18,7 @@ from carried import carry_out
 from faircontext.errors import ArgumentError, FairContextError
 from faircontext.imageio import read_image
 from faircontext.runs import executors as module, run as run_module
-from faircontext.runs.build import load
+from faircontext.runs.build import load, set_threads
 from faircontext.runs.executors import (
     Executor,
     answer_here,
@@ -138,7 +138,7 @@ def test_auto_gives_every_processor_a_model_and_says_so(
         ("zero_shot", 3, 3, 1),
     ):
         run = replace(options, workers="auto", methods=(methods,), threads=asked)
-        run.set_threads()
+        set_threads(run)
         _, facts = executor_of(run, model)
         assert (torch.get_num_threads(), facts) == (threads, {"engine": "local", "processes": processes})
     assert [*describe_executor({"processes": 4})] == ["up to 4 processes with a model and 3 threads each answer images"]
