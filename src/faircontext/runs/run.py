@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -79,6 +79,7 @@ _STATUS_SECONDS = 0.5
 """On a terminal, accuracies are shown anew this often."""
 
 
+@runtime_checkable
 class Sink(Protocol):
     """Takes answers as they come."""
 
