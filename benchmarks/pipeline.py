@@ -15,6 +15,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -23,12 +24,12 @@ from common import add_model_options, make_backbone
 
 from faircontext import Backbone, Episode, LabelSpace, ViewRecipe, ZeroShot
 from faircontext.datasets.load import load_dataset
+from faircontext.datasets.spec import Sample
 from faircontext.imageio import read_image
-from faircontext.runs.answer import answer_images
+from faircontext.runs.answer import Predictor, answer_images
+from faircontext.runs.executors import answer_here
 from faircontext.runs.plan import Plan
-from faircontext.runs.prepare import Item
-from faircontext.runs.runner import answer_here, carry_out
-from faircontext.runs.setup import Setup
+from faircontext.runs.run import run_stored
 from faircontext.runs.store import RunStore
 from faircontext.views import Views
 
@@ -48,13 +49,13 @@ def encode(backbone: Backbone, number: int) -> None:
 def run_once(plan: Plan, workers: int) -> None:
     engine = partial(answer_here, read=read_image, workers=workers)
     with tempfile.TemporaryDirectory() as folder:
-        carry_out(plan, Path(folder), engine, False, {}, print)
+        run_stored(plan, Path(folder) / "run", engine, False, {}, print)
 
 
 def stages(plan: Plan) -> dict[str, float]:
     """Return the seconds of each stage alone, one image after the other."""
-    labels, backbone = plan.setup.labels, plan.setup.labels.backbone
-    items: list[Item] = [plan.item(position) for position in plan.positions]
+    labels, backbone = plan.predictor.labels, plan.predictor.labels.backbone
+    items: list[Sample] = [plan.dataset.samples[position] for position in plan.positions.tolist()]
     found = {}
     images: list[Views] = []
 
@@ -68,16 +69,13 @@ def stages(plan: Plan) -> dict[str, float]:
     for episode in episodes:
         episode.take_z(labels.zero_shot_text[0])
     found["answer"] = seconds(lambda: [ZeroShot()(episode) for episode in episodes])
-    answers = list(answer_images(items, labels, plan.setup.methods, plan.setup.recipe))
-    records = []
-    pairs = zip(answers, plan.positions, strict=True)
-    found["make rows"] = seconds(lambda: records.extend(plan.records(answer, place) for answer, place in pairs))
+    answers = [image.answers for image in answer_images(items, plan.predictor)]
     document = {"schema_version": 2, "config": plan.config}
     with tempfile.TemporaryDirectory() as folder, RunStore(Path(folder), document, ["zero_shot"], False) as store:
 
         def write() -> None:
-            for rows in records:
-                store.add(rows)
+            for position, own in enumerate(answers):
+                store.add([replace(answer, position=position) for answer in own])
             store.finish()
 
         found["write rows"] = seconds(write)
@@ -94,9 +92,9 @@ def main() -> int:
     options = parser.parse_args()
     backbone = make_backbone(options)
     dataset = load_dataset(str(options.data.resolve()), Path())
-    setup = Setup(LabelSpace(dataset.names, backbone), {"zero_shot": ZeroShot()}, ViewRecipe())
-    plan = Plan(dataset, setup, 0, None, None, {})
-    setup.labels.zero_shot_text  # noqa: B018 (computed before anything is timed)
+    predictor = Predictor(LabelSpace(dataset.names, backbone), {"zero_shot": ZeroShot()}, ViewRecipe())
+    plan = Plan(dataset, predictor, 0, None, None, {})
+    predictor.labels.zero_shot_text  # noqa: B018 (computed before anything is timed)
     plan.config  # noqa: B018 (the same; it hashes the weights)
     number, ratios, bare = len(plan.positions), [], []
     for _ in range(1 + options.rounds):

@@ -25,10 +25,9 @@ LABELS = "cat,dog,rocket,motorcycle,horse,guitar,house,snail,astronaut,cup of co
 def library(options: argparse.Namespace) -> Callable[[], object]:
     """Return what answers the photo in this process."""
     from faircontext import LabelSpace, create_backbone, create_method
+    from faircontext.datasets.spec import Sample
     from faircontext.files import to_json
-    from faircontext.runs.answer import answer_images
-    from faircontext.runs.exports import exports_of
-    from faircontext.runs.prepare import Item
+    from faircontext.runs.answer import Predictor, answer_images
     from faircontext.sources import Content
     from faircontext.system import keep_freed_memory
 
@@ -39,9 +38,9 @@ def library(options: argparse.Namespace) -> Callable[[], object]:
     recipe, content = backbone.view_recipe("recommended"), options.photo.read_bytes()
 
     def answer() -> str:
-        item = Item(options.photo.name, Content(options.photo.name, content))
-        (answered,) = answer_images([item], space, methods, recipe)
-        return to_json([export.entry for export in exports_of(answered, space)], indent=None)
+        item = Sample(options.photo.name, Content(options.photo.name, content))
+        (answered,) = answer_images([item], Predictor(space, methods, recipe))
+        return to_json([answer.entry(space.names) for answer in answered.answers], indent=None)
 
     return answer
 

@@ -18,10 +18,12 @@ from typing import Any
 import numpy as np
 
 from faircontext.runs import store, streams
+from faircontext.runs.build import load
 from faircontext.runs.evaluate import evaluate
+from faircontext.runs.executors import Executor
 from faircontext.runs.options import EvaluateOptions
 from faircontext.runs.plan import Plan, find_datasets, plan_of
-from faircontext.runs.runner import Engine, carry_out, engine_of
+from faircontext.runs.run import executor_of, run_stored
 from faircontext.runs.store import load_run
 
 SEAMS = ((streams.Streams, "step"), (streams, "write_state"), (store, "write_rows"))
@@ -62,7 +64,7 @@ def outcome(folder: Path) -> tuple[Any, dict[str, bytes]]:
     return load_run(folder).rows.drop_columns(["seconds", "shared_seconds"]), last
 
 
-def check_kills(plan: Plan, out: Path, engine: Engine, moments: int, seed: int, rows: int) -> int:
+def check_kills(plan: Plan, out: Path, engine: Executor, moments: int, seed: int, rows: int) -> int:
     """Kill and go on at each moment; return how many runs do not end as the uninterrupted one.
 
     Args:
@@ -83,7 +85,9 @@ def check_kills(plan: Plan, out: Path, engine: Engine, moments: int, seed: int, 
                 os.kill(os.getpid(), signal.SIGKILL)
 
         watch(happened)
-        carry_out(plan, folder, engine, True, {}, lambda line: print(f"note: {line}"), keep_state=True)
+        run_stored(
+            plan, folder / plan.folder_name, engine, True, {}, lambda line: print(f"note: {line}"), keep_state=True
+        )
         (folder / "events").write_text(str(len(events)))
 
     assert in_child(lambda: carry(out / "whole")) == 0
@@ -126,9 +130,9 @@ def main(arguments: Sequence[str]) -> int:
         features=given.out / "features",
     )
     evaluate(options, print, print)  # so that the processes, which are forks, encode nothing
-    model = options.load(options.labels_of_methods)
+    model = load(options, options.labels_of_methods)
     plan = plan_of(options, find_datasets(options)[0], model, None)
-    engine, _ = engine_of(options, model)
+    engine, _ = executor_of(options, model)
     different = check_kills(plan, given.out, engine, given.moments, given.seed, given.rows)
     print(f"{given.moments - different} of {given.moments} are equal to the bit")
     return int(different > 0)

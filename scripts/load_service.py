@@ -197,9 +197,8 @@ def expected_of(
     import torch
 
     from faircontext import LabelSpace, create_backbone, create_method
-    from faircontext.runs.answer import answer_images
-    from faircontext.runs.exports import exports_of
-    from faircontext.runs.prepare import Item
+    from faircontext.datasets.spec import Sample
+    from faircontext.runs.answer import Predictor, answer_images
     from faircontext.sources import Content
     from faircontext.system import keep_freed_memory
 
@@ -208,10 +207,10 @@ def expected_of(
     space = LabelSpace(options.labels.split(","), backbone)
     methods = {name: create_method(name, preset="recommended", backbone=backbone) for name in METHODS}
     contents = {path.name: path.read_bytes() for path in photos} | bad
-    items = [Item(name, Content(name, content)) for name, content in contents.items()]
+    items = [Sample(name, Content(name, content)) for name, content in contents.items()]
     expected = {}
-    for answered in answer_images(items, space, methods, backbone.view_recipe("recommended")):
-        for entry in json.loads(json.dumps([export.entry for export in exports_of(answered, space)])):
+    for answered in answer_images(items, Predictor(space, methods, backbone.view_recipe("recommended"))):
+        for entry in json.loads(json.dumps([answer.entry(space.names) for answer in answered.answers])):
             if not entry["error"]:
                 kept = {key: entry.get(key) for key in ("prediction", "votes", "confidence", "zero_shot", "top5")}
                 expected[entry["path"], entry["method"]] = kept

@@ -22,7 +22,7 @@ from faircontext.imageio import load_image
 from faircontext.metrics import auroc, auroc_draws
 from faircontext.metrics.bootstrap import percentile_interval
 from faircontext.runs.orders import choose
-from faircontext.runs.unknown import SCORES, Rejection
+from faircontext.runs.unknown import SCORES, Abstention
 
 SETS = ("caltech101_coop_test", "office_caltech10_amazon", "dtd10_all", "clothing10_test")
 IMAGES = 80
@@ -40,7 +40,7 @@ def measure(root: Path, out: Path) -> None:
     """Answer the images of all sets, and write the scores of each as they come."""
     backbone = create_backbone("lite0")
     methods = {name: create_method(name, preset="recommended", backbone=backbone) for name in ("zero_shot", "fcl")}
-    recipe, rule = backbone.view_recipe("recommended"), Rejection("probability", {}, backbone.logit_scale)
+    recipe, rule = backbone.view_recipe("recommended"), Abstention("probability", {}, backbone.logit_scale)
     rows: list[dict[str, Any]] = json.loads(out.read_text())["rows"] if out.exists() else []
     done = {(row["set"], row["image"]) for row in rows}
     for dataset in (load_dataset(name, root) for name in SETS):

@@ -25,8 +25,8 @@ from PIL import Image
 from faircontext import FCL, Backbone, Episode, LabelSpace, ViewRecipe, ZeroShot, create_backbone, load_image
 from faircontext.backbones import lite as backbones_lite
 from faircontext.datasets.spec import Dataset, Sample
+from faircontext.runs.answer import Predictor
 from faircontext.runs.plan import Plan
-from faircontext.runs.setup import Setup
 from faircontext.system import resident_mb
 from helpers import CLASSES, give_memory_back
 from tiny_clip import write_model, write_narrow
@@ -267,7 +267,7 @@ def make_plan(pictures: Dataset, tiny: Callable[[str], Backbone]) -> Callable[..
 
     def make(limit: int | None = None, shard: tuple[int, int] | None = None, seed: int = 0) -> Plan:
         methods = {"zero_shot": ZeroShot(), "fcl": FCL(masks=8, k=3)}
-        setup = Setup(LabelSpace(PICTURE_NAMES, tiny("clip")), methods, ViewRecipe(count=8, scale=(0.3, 1.0)))
+        setup = Predictor(LabelSpace(PICTURE_NAMES, tiny("clip")), methods, ViewRecipe(count=8, scale=(0.3, 1.0)))
         return Plan(pictures, setup, seed, limit, shard, {"preset": "paper", "prompts": "single"})
 
     return make

@@ -8,8 +8,9 @@ from types import ModuleType
 
 import pytest
 
+from carried import carry_out
 from faircontext.imageio import read_image
-from faircontext.runs.runner import answer_here, carry_out
+from faircontext.runs.executors import answer_here
 
 pytestmark = pytest.mark.slow
 

@@ -3,6 +3,7 @@
 import ast
 import subprocess
 import sys
+from collections.abc import Collection
 from importlib import import_module
 from pathlib import Path
 
@@ -169,3 +170,26 @@ def is_public(name: str) -> bool:
 def test_what_is_not_listed_or_begins_with_a_line_is_not_public() -> None:
     names = ("faircontext.FCL", "faircontext.views", "faircontext.fcl", "faircontext.runs.store._lock")
     assert [is_public(name) for name in names] == [True, True, False, False]
+
+
+def test_no_circle_of_modules() -> None:
+    """Imports within functions and those for type checking count as well; those of backbones are its own matter."""
+    root = Path(faircontext.__file__).parent.parent
+    files = {".".join(path.relative_to(root).with_suffix("").parts): path for path in root.rglob("faircontext/**/*.py")}
+    files = {name.removesuffix(".__init__"): path for name, path in files.items()}
+    imports = {name: imports_of(path, files) - {name} for name, path in files.items() if "backbones" not in name}
+    while free := {name for name, others in imports.items() if not others & imports.keys()}:
+        imports = {name: others for name, others in imports.items() if name not in free}
+    assert sorted(imports) == []
+
+
+def imports_of(path: Path, known: Collection[str]) -> set[str]:
+    """Return the modules of this package that a file imports."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            found |= {name.name for name in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            inner = {f"{node.module}.{name.name}" for name in node.names}
+            found |= {name if name in known else node.module for name in inner}
+    return found & set(known)

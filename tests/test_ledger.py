@@ -10,11 +10,11 @@ import pytest
 from torch import Tensor
 
 from faircontext import FCL, ZERO, Backbone, LabelSpace, Method, ViewRecipe, ZeroShot
+from faircontext.datasets.spec import Sample
 from faircontext.imageio import DecodedImage
 from faircontext.ledger import Ledger, time
-from faircontext.runs.answer import answer_images
-from faircontext.runs.prepare import Item
-from faircontext.runs.records import Record, Row, to_table
+from faircontext.runs.answer import Predictor, answer_images
+from faircontext.runs.records import Answer, to_table
 from faircontext.runs.rows import batches_of
 
 VIEWS = 32
@@ -45,12 +45,12 @@ def backbone(
     return backbone
 
 
-def rows_of(backbone: Backbone, methods: dict[str, Method]) -> dict[str, Row]:
+def rows_of(backbone: Backbone, methods: dict[str, Method]) -> dict[str, Answer]:
     pixels = np.random.default_rng(0).integers(0, 256, (40, 40, 3), np.uint8)
     labels = LabelSpace(["cat", "dog", "house"], backbone)
-    items, recipe = [Item("a.png", Path("a.png"))], ViewRecipe(count=VIEWS)
-    (answered,) = answer_images(items, labels, methods, recipe, read=lambda _: DecodedImage(pixels))
-    return {row.method: row for row in answered.rows}
+    items, recipe = [Sample("a.png", Path("a.png"))], ViewRecipe(count=VIEWS)
+    (answered,) = answer_images(items, Predictor(labels, methods, recipe), read=lambda _: DecodedImage(pixels))
+    return {row.method: row for row in answered.answers}
 
 
 def test_seconds_are_the_same_in_every_order_of_methods(backbone: Backbone) -> None:
@@ -92,7 +92,7 @@ def test_what_a_shared_thing_is_made_from_counts_once_for_who_uses_it(clock: lis
 
 
 def test_rows_of_an_earlier_version_are_read_without_shared_seconds(tmp_path: Path) -> None:
-    record = Record(path="a.png", method="fcl", seconds=1.5, dataset="set", config="abc", position=0)
+    record = Answer(path="a.png", method="fcl", seconds=1.5, dataset="set", config="abc", position=0)
     pq.write_table(to_table([record]).drop_columns(["shared_seconds"]), tmp_path / "rows.parquet")
     for columns in (None, ["shared_seconds", "seconds"]):
         (rows,) = batches_of([tmp_path / "rows.parquet"], columns)

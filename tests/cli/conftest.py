@@ -1,12 +1,14 @@
 """Commands whose default backbone looks at small pictures; `one_lite` loads it once for all of them."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
 import faircontext.backbones
 from faircontext import Backbone
 from faircontext.backbones import lite as backbones_lite
+from faircontext.cli import main
 
 
 @pytest.fixture(autouse=True)
@@ -25,3 +27,18 @@ def one_lite(lite: Backbone, monkeypatch: pytest.MonkeyPatch) -> None:
         return lite if (name, pretrained) == ("lite0", None) else create(name, pretrained, **options)
 
     monkeypatch.setattr(faircontext.backbones, "create_backbone", chosen)
+
+
+@pytest.fixture
+def command(
+    tiny_folder: Callable[[str], Path], capsys: pytest.CaptureFixture[str]
+) -> Callable[..., tuple[int, str, str]]:
+    """Return a function that runs a command with a tiny model and returns (code, output, errors)."""
+
+    def run(*words: object) -> tuple[int, str, str]:
+        model = ("--backbone", f"local-dir:{tiny_folder('clip')}", "--precision", "fp32", "--views", "count=8")
+        code = main([*map(str, words), *(model if words[0] in ("classify", "evaluate") else ())])
+        shown = capsys.readouterr()
+        return code, shown.out, shown.err
+
+    return run

@@ -3,28 +3,21 @@
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from faircontext.cli import main
+from faircontext.runs.build import predictor_of
+from faircontext.runs.experiments import ExperimentRun
 from faircontext.runs.groups import RunSettings
+from faircontext.runs.options import AblationOptions, ModelOptions
 from faircontext.runs.store import load_run
+from faircontext.serve.forms import ClassifyForm, ExplainForm
+from faircontext.serve.options import ServeOptions
+from faircontext.serve.service import Service
 
 Run = Callable[..., tuple[int, str, str]]
 NAMES = "red circle,blue square,猫"
-
-
-@pytest.fixture
-def command(tiny_folder: Callable[[str], Path], capsys: pytest.CaptureFixture[str]) -> Run:
-    """Return a function that runs a command with a tiny model and returns (code, output, errors)."""
-
-    def run(*words: object) -> tuple[int, str, str]:
-        model = ("--backbone", f"local-dir:{tiny_folder('clip')}", "--precision", "fp32", "--views", "count=8")
-        code = main([*map(str, words), *model])
-        shown = capsys.readouterr()
-        return code, shown.out, shown.err
-
-    return run
 
 
 @pytest.fixture
@@ -176,3 +169,18 @@ def test_prompts_that_cannot_be_used_are_one_line(
     assert err.startswith("faircontext: ")
     assert message in err
     assert err.count("\n") == 1
+
+
+def test_every_command_that_loads_a_model_takes_prompts(tiny_folder: Callable[[str], Path], tmp_path: Path) -> None:
+    own: dict[str, Any] = {"backbone": f"local-dir:{tiny_folder('clip')}", "precision": "fp32", "template": ("my {}.",)}
+    explained = predictor_of(ModelOptions(**own), ("cat", "dog"), "fcl")
+    assert explained.labels.templates == ("my {}.",)
+    run = ExperimentRun(group="a", methods={"fcl": ()}, datasets=("x",), prompts="generic7")
+    for given, prompts in (({"template": ("my {}.",)}, (None, ("my {}.",))), ({}, ("generic7", ()))):
+        options = run.evaluation(AblationOptions(root=tmp_path, **given), tmp_path)
+        assert (options.prompts, options.template) == prompts
+    service = Service(ServeOptions(labels="cat,dog", method="zero_shot", **own), {"default": ("cat", "dog")})
+    for given, templates in (({}, ("my {}.",)), ({"template": ["your {}."]}, ("your {}.",))):
+        form = ClassifyForm.model_construct(images=[], **given)
+        assert service.asked(form).predictor.labels.templates == templates
+    assert service.asked(ExplainForm.model_construct()).predictor.labels.templates == ("my {}.",)

@@ -209,7 +209,7 @@ def test_a_stopped_call_goes_on(reproduce: Run, root: Path, monkeypatch: pytest.
             yield answer
 
     with monkeypatch.context() as patch:
-        patch.setattr("faircontext.runs.runner.answer_images", interrupted)
+        patch.setattr("faircontext.runs.executors.answer_images", interrupted)
         code, _, err = reproduce("ablation-aggregation")
     assert code == 130
     assert err.splitlines()[-1].endswith("interrupted after 1 of 2 images; the same command goes on")

@@ -19,9 +19,8 @@ from PIL import Image
 
 from faircontext.cli import main
 from faircontext.errors import ArgumentError
-from faircontext.runs.exports import Export, RowWriter
-from faircontext.runs.features import EmbeddingsWriter, ScoresWriter, read_classifier, read_embeddings
-from faircontext.runs.records import SCHEMA, Row
+from faircontext.runs.outputs import EmbeddingsWriter, RowWriter, ScoresWriter, read_classifier, read_embeddings
+from faircontext.runs.records import SCHEMA, Answer
 from faircontext.runs.results import read_results
 from faircontext.runs.store import load_run
 from helpers import DEFAULT_SIGNALS
@@ -176,10 +175,8 @@ def test_a_run_with_scores_goes_on_without_naming_them_again(classify: Callable[
 def test_a_full_disk_leaves_no_part_of_a_file(tmp_path: Path) -> None:
     import resource
 
-    row = Row("a", "", "cat", "cat", None, 0.5, "zero_shot", "", "", 0.1)
-    export = Export(
-        row,
-        {},
+    answer = Answer(
+        "a",
         probabilities=np.ones(9, np.float32),
         cosines=np.ones(9, np.float32),
         embedding=np.ones(999, np.float32),
@@ -195,7 +192,7 @@ def test_a_full_disk_leaves_no_part_of_a_file(tmp_path: Path) -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (0, earlier[1]))
         try:
             with pytest.raises(ArgumentError, match=r"cannot be written: .*file too large"), make() as writer:
-                writer.add(export) if not isinstance(writer, RowWriter) else None
+                writer.add([answer])
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, earlier)
         assert [*tmp_path.iterdir()] == []
@@ -234,9 +231,9 @@ def test_workers_and_a_limit(classify: Callable[..., Result], tmp_path: Path) ->
 def test_goes_on_where_it_was_stopped_and_exports_all(
     classify: Callable[..., Result], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from faircontext.runs import runner
+    from faircontext.runs import executors
 
-    answer_images = runner.answer_images
+    answer_images = executors.answer_images
 
     def interrupted(*arguments: Any) -> Iterator[Any]:
         for number, answer in enumerate(answer_images(*arguments)):
@@ -247,7 +244,7 @@ def test_goes_on_where_it_was_stopped_and_exports_all(
     for name in ("first", "second", "whole"):
         (tmp_path / name).mkdir()
     with monkeypatch.context() as patch:
-        patch.setattr(runner, "answer_images", interrupted)
+        patch.setattr(executors, "answer_images", interrupted)
         stopped = classify(*files_in(tmp_path / "first"), "--out", tmp_path / "run")
     assert stopped.code == 130
     assert (
@@ -302,21 +299,10 @@ def test_strict_stops_at_the_first_unreadable_file_and_the_run_goes_on_later(
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("--resume",), "--resume is of a stored run; give its folder with --out"),
-        (("--shard", "0/2"), "--shard is of a stored run; give its folder with --out"),
-        (("--engine", "ray"), "--engine is of a stored run; give its folder with --out"),
         (("--out", "photos/cat/0.png"), "photos/cat/0.png: is a file; --out names the folder of a run"),
         (("--out", "photos/cat/run"), "--out photos/cat/run: lies in photos, whose images are answered"),
-        (("--top", "2"), "--top adds columns to the CSV file; name it with --csv"),
-        (("--csv", "x.csv", "--top", "4"), "--top 4 is not possible: there are 3 classes"),
-        (("--csv", "x.csv", "--top", "-1"), "top=-1 is not possible"),
-        (("--scores", "x.csv"), "--scores x.csv: must end in .parquet"),
-        (("--embeddings", "x.csv"), "--embeddings x.csv: must end in .npy or .parquet"),
-        (("--classifier", "x.pt"), "--classifier x.pt: must end in .safetensors"),
         (("--embeddings", "x.npy", "--json", "x.npy.json"), "x.npy.json: would be written over what is read, or over"),
         (("--exclude", ""), "--exclude is empty"),
-        (("--limit", "0"), "limit"),
-        (("--out", "run", "--shard", "2/2"), "--shard 2/2 is not possible"),
     ],
 )
 def test_a_wrong_argument_is_one_line(
@@ -330,11 +316,18 @@ def test_a_wrong_argument_is_one_line(
     assert sorted(photos.parent.rglob("*")) == before
 
 
-def test_more_of_the_best_than_a_run_stores(classify: Callable[..., Result], tmp_path: Path) -> None:
-    many = ("--labels", ",".join("abcdefg"), "--csv", tmp_path / "x.csv", "--top", "6")
-    assert "a run on disk holds the five best; --scores has all" in classify(*many, "--out", tmp_path / "run").err
-    assert classify(*many).code == 1
-    row = rows_of(tmp_path / "x.csv")[0]
+def test_any_number_of_the_best_is_written_with_and_without_a_run(
+    classify: Callable[..., Result], tmp_path: Path
+) -> None:
+    many, run = ("--labels", ",".join("abcdefg"), "--csv", tmp_path / "x.csv", "--top"), tmp_path / "run"
+    tables = []
+    for words in (("6",), ("6", "--out", run), ("6", "--out", run, "--resume")):
+        assert classify(*many, *words).code == 1
+        tables.append([{**row, "seconds": ""} for row in rows_of(tmp_path / "x.csv")])
+    assert tables[0] == tables[1] == tables[2]
+    assert classify(*many, "2", "--out", run, "--resume").code == 1  # what is held is enough
+    assert "top was 6 and is 7" in classify(*many, "7", "--out", run, "--resume").err
+    row = tables[0][0]
     assert [name for name in row if name.startswith("top")][-2:] == ["top6", "top6_probability"]
     values = [float(row[f"top{rank}_probability"]) for rank in range(1, 7)]
     assert len({row[f"top{rank}"] for rank in range(1, 7)}) == 6

@@ -9,7 +9,7 @@ import pytest
 
 from faircontext.cli import main
 from faircontext.cli.options import parse_options
-from faircontext.runs.classify_options import ClassifyOptions
+from faircontext.runs.options import ClassifyOptions
 from made_runs import write_run
 
 

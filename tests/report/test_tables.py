@@ -18,6 +18,7 @@ from hypothesis import given, strategies as st
 from PIL import Image
 from scipy.stats import binomtest
 
+from carried import carry_out
 from faircontext import FCL, Backbone, FairContextError, LabelSpace, ViewRecipe, ZeroShot
 from faircontext.datasets.spec import CATALOGUE, Dataset, Sample
 from faircontext.imageio import read_image
@@ -55,10 +56,10 @@ from faircontext.report.render import (
     to_markdown,
     to_terminal,
 )
+from faircontext.runs.answer import Predictor
+from faircontext.runs.executors import answer_here
 from faircontext.runs.groups import find_runs, group_runs, incomplete
 from faircontext.runs.plan import Plan
-from faircontext.runs.runner import answer_here, carry_out
-from faircontext.runs.setup import Setup
 from made_runs import write_run
 
 ALL = range(20)
@@ -541,7 +542,7 @@ def test_a_run_of_evaluate_becomes_a_table(
         samples.append(Sample(path.name, path, number % 3))
     names = ("cat", "dog", "house")
     methods = {"zero_shot": ZeroShot(), "fcl-8": FCL(masks=8, k=2)}
-    setup = Setup(LabelSpace(names, tiny("clip")), methods, ViewRecipe(count=8, scale=(0.3, 1.0)))
+    setup = Predictor(LabelSpace(names, tiny("clip")), methods, ViewRecipe(count=8, scale=(0.3, 1.0)))
     facts = {"preset": "paper", "prompts": "single", "pretrained": None}
     plan = Plan(Dataset("pictures", tmp_path, "a folder", "all", names, tuple(samples)), setup, 0, None, None, facts)
     run = carry_out(plan, tmp_path, partial(answer_here, read=read_image, workers=0), False, {}, pytest.fail)

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from faircontext.datasets.spec import Dataset
+from faircontext.runs.build import load
 from faircontext.runs.options import EvaluateOptions
 from faircontext.runs.plan import Plan, plan_of
 
@@ -26,4 +27,4 @@ def options(tiny_folder: Callable[[str], Path], picture_set: Path) -> EvaluateOp
 @pytest.fixture(scope="module")
 def plan(options: EvaluateOptions, pictures: Dataset) -> Plan:
     """What these options come to."""
-    return plan_of(options, pictures, options.load(["zero_shot", "fcl"]), None)
+    return plan_of(options, pictures, load(options, ["zero_shot", "fcl"]), None)

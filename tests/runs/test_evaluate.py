@@ -14,25 +14,26 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+import carried
 from faircontext import Backbone, Episode, FairContextError, LabelSpace, ZeroShot, load_image
 from faircontext.datasets.spec import Dataset
 from faircontext.imageio import read_image
-from faircontext.runs import runner, watch as watch_module
+from faircontext.runs import run as run_module
+from faircontext.runs.executors import Executor, answer_here
 from faircontext.runs.merging import merge
 from faircontext.runs.plan import Plan
-from faircontext.runs.records import SCHEMA, Record
-from faircontext.runs.runner import Engine, answer_here
+from faircontext.runs.records import SCHEMA, Answer
+from faircontext.runs.run import Progress
 from faircontext.runs.store import load_run
-from faircontext.runs.watch import Watch
 
 HERE = partial(answer_here, read=read_image, workers=0)
 
 
 def carry_out(
-    plan: Plan, out: Path, engine: Engine = HERE, resume: bool = False, said: list[str] | None = None
+    plan: Plan, out: Path, engine: Executor = HERE, resume: bool = False, said: list[str] | None = None
 ) -> pa.Table:
     warn = ([] if said is None else said).append
-    return runner.carry_out(plan, out, engine, resume, {"engine": "local"}, warn).rows
+    return carried.carry_out(plan, out, engine, resume, {"engine": "local"}, warn).rows
 
 
 def without_time(rows: pa.Table) -> pa.Table:
@@ -63,10 +64,10 @@ def test_a_bad_image_is_a_row_that_says_why(whole: pa.Table) -> None:
 
 
 def test_a_row_holds_what_statistics_need(whole: pa.Table, plan: Plan, pictures: Dataset) -> None:
-    fcl = plan.setup.methods["fcl"]
+    fcl = plan.predictor.methods["fcl"]
     for row in whole.to_pylist()[:6]:
         image = load_image(pictures.samples[row["position"]].path)
-        episode = Episode(image, plan.setup.labels, plan.setup.recipe)
+        episode = Episode(image, plan.predictor.labels, plan.predictor.recipe)
         prediction = (ZeroShot() if row["method"] == "zero_shot" else fcl)(episode)
         exact = prediction.probabilities.double()
         label = pictures.samples[row["position"]].label
@@ -116,7 +117,7 @@ def test_workers_and_the_order_of_images_change_nothing(plan: Plan, whole: pa.Ta
     ahead = carry_out(plan, tmp_path / "ahead", partial(answer_here, read=read_image, workers=2))
     assert without_time(ahead).equals(without_time(whole))
 
-    def backwards(plan: Plan, positions: Sequence[int]) -> Iterator[list[Record]]:
+    def backwards(plan: Plan, positions: Sequence[int]) -> Iterator[list[Answer]]:
         return HERE(plan, positions[::-1])
 
     assert without_time(carry_out(plan, tmp_path / "back", backwards)).equals(without_time(whole))
@@ -130,10 +131,10 @@ def test_a_limit_is_a_part_of_the_whole(make_plan: Callable[..., Plan], whole: p
     assert without_time(rows).equals(without_time(whole.filter(kept)))
 
 
-def stopped(after: int) -> Engine:
+def stopped(after: int) -> Executor:
     """Return an engine that is interrupted after some images."""
 
-    def answer(plan: Plan, positions: Sequence[int]) -> Iterator[list[Record]]:
+    def answer(plan: Plan, positions: Sequence[int]) -> Iterator[list[Answer]]:
         for number, records in enumerate(HERE(plan, positions)):
             if number == after:
                 raise KeyboardInterrupt
@@ -149,7 +150,7 @@ def test_an_interrupted_run_keeps_what_it_had_and_goes_on(plan: Plan, whole: pa.
     assert len(load_run(tmp_path / "pictures").rows) == 2 * 8
     answered: list[int] = []
 
-    def count(plan: Plan, positions: Sequence[int]) -> Iterator[list[Record]]:
+    def count(plan: Plan, positions: Sequence[int]) -> Iterator[list[Answer]]:
         answered.extend(positions)
         return HERE(plan, positions)
 
@@ -166,9 +167,10 @@ from functools import partial
 from pathlib import Path
 from faircontext import FCL, LabelSpace, ViewRecipe, ZeroShot, create_backbone
 from faircontext.runs import store
-from faircontext.runs.runner import answer_here, carry_out
+from faircontext.runs.executors import answer_here
+from faircontext.runs.run import run_stored
 from faircontext.runs.plan import Plan
-from faircontext.runs.setup import Setup
+from faircontext.runs.answer import Predictor
 from faircontext.datasets.spec import Dataset, Sample
 from faircontext.imageio import read_image
 
@@ -178,9 +180,9 @@ names = ("cat", "dog", "missile", "missile")
 samples = tuple(Sample(f"images/{p.name}", p, n % 4) for n, p in enumerate(sorted((folder / "images").iterdir())))
 methods = {"zero_shot": ZeroShot(), "fcl": FCL(masks=8, k=3)}
 backbone = create_backbone(f"local-dir:{model}", precision="fp32")
-setup = Setup(LabelSpace(names, backbone), methods, ViewRecipe(count=8, scale=(0.3, 1.0)))
+predictor = Predictor(LabelSpace(names, backbone), methods, ViewRecipe(count=8, scale=(0.3, 1.0)))
 dataset = Dataset("pictures", folder, "a table", "all", names, samples)
-plan = Plan(dataset, setup, 0, None, None, {"preset": "paper", "prompts": "single"})
+plan = Plan(dataset, predictor, 0, None, None, {"preset": "paper", "prompts": "single"})
 
 def engine(plan, positions):
     for number, records in enumerate(answer_here(plan, positions, read_image, 0)):
@@ -188,7 +190,7 @@ def engine(plan, positions):
             os.kill(os.getpid(), signal.SIGKILL)
         yield records
 
-carry_out(plan, out, engine, True, {"engine": "local"}, print)
+run_stored(plan, out / plan.folder_name, engine, True, {"engine": "local"}, print)
 """
 
 
@@ -268,53 +270,54 @@ class TestMerge:
             list(merge([tmp_path / "runs"], tmp_path / "joined"))
 
 
-def record(plan: Plan, position: int, right: bool, error: str = "") -> list[Record]:
+def record(plan: Plan, position: int, right: bool, error: str = "") -> list[Answer]:
     label = plan.dataset.samples[position % 13].label
     index = None if error else label if right else (label + 1) % 4
     common = {"dataset": "pictures", "config": "x", "position": position, "label_index": label, "path": f"{position}"}
     return [
-        Record(**common, method=name, index=index, zero_shot_index=index, error=error) for name in plan.setup.methods
+        Answer(**common, method=name, index=index, zero_shot_index=index, error=error)
+        for name in plan.predictor.methods
     ]
 
 
-class TestWatch:
-    def watch(self, plan: Plan, right: int, number: int) -> list[str]:
-        said: list[str] = []
-        watch = Watch(plan, said.append)
+@pytest.mark.parametrize(
+    ("right", "number", "told"),
+    [(25, 250, "25.0% (n = 100, "), (32, 250, "32.0% (n = 100, "), (33, 250, ""), (0, 99, "")],
+)
+def test_zero_shot_at_chance_is_said_once_after_a_hundred_images(
+    plan: Plan, right: int, number: int, told: str
+) -> None:
+    said: list[str] = []
+    with Progress("pictures", 4, plan.count(["zero_shot", "fcl"]), number, said.append) as progress:
         for position in range(number):
-            watch.add(record(plan, position, position < right))
-        return said
+            progress.add(record(plan, position, position < right))
+    assert len(said) == bool(told)  # 32 of 100 at 1/4: p = 0.069; 33: p = 0.045
+    if told:
+        assert said[0].startswith(f"pictures: zero-shot is not better than chance on the first images ({told}")
+        assert "faircontext data check pictures" in said[0]
 
-    def test_zero_shot_at_chance_is_said_once_after_a_hundred_images(self, plan: Plan) -> None:
-        (line,) = self.watch(plan, 25, 250)
-        assert line.startswith("pictures: zero-shot is not better than chance on the first images (25.0% (n = 100, ")
-        assert "chance 25.0%, p = 0.5" in line
-        assert "faircontext data check pictures" in line
 
-    def test_better_than_chance_or_too_few_images_say_nothing(self, plan: Plan) -> None:
-        assert self.watch(plan, 33, 250) == []  # 33 of 100 at 1/4: p = 0.045
-        assert len(self.watch(plan, 32, 250)) == 1  # p = 0.069
-        assert self.watch(plan, 0, 99) == []
+def test_accuracies_so_far_are_short_and_carry_their_number(plan: Plan) -> None:
+    counts = plan.count(["zero_shot", "fcl"])
+    assert counts.status() == "nothing answered yet"
+    for position in range(4):
+        counts.add(record(plan, position, position < 3, "broken" if position == 1 else ""))
+    assert (counts.images, counts.unreadable) == (4, 1)
+    assert counts.status() == "zero_shot 66.7%, fcl 66.7% (n = 3)"
 
-    def test_accuracies_so_far_are_short_and_carry_their_number(self, plan: Plan) -> None:
-        watch = Watch(plan, print)
-        assert watch.status() == "nothing answered yet"
+
+def test_progress_is_a_line_now_and_then_where_there_is_no_terminal(
+    plan: Plan, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = iter(np.arange(0.0, 1000.0, 20.0))
+    monkeypatch.setattr(run_module.time, "perf_counter", lambda: float(next(clock)))
+    with Progress("pictures", 4, plan.count(["zero_shot", "fcl"]), 10, print) as progress:
         for position in range(4):
-            watch.add(record(plan, position, position < 3, "broken" if position == 1 else ""))
-        assert (watch.images, watch.unreadable) == (4, 1)
-        assert watch.status() == "zero_shot 66.7%, fcl 66.7% (n = 3)"
-
-    def test_progress_is_a_line_now_and_then_where_there_is_no_terminal(
-        self, plan: Plan, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        clock = iter(np.arange(0.0, 1000.0, 20.0))
-        monkeypatch.setattr(watch_module.time, "perf_counter", lambda: float(next(clock)))
-        watch = Watch(plan, print)
-        list(watch.follow((record(plan, position, True) for position in range(4)), 10))
-        lines = capsys.readouterr().out.splitlines()
-        assert lines[0].startswith(
-            "pictures: 1 of 10 images, 0.05 images/s, 3 min left; zero_shot 100.0%, fcl 100.0% (n = 1)"
-        )
+            progress.add(record(plan, position, True))
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith(
+        "pictures: 2 of 10 images, 0.05 images/s, 3 min left; zero_shot 100.0%, fcl 100.0% (n = 2)"
+    )
 
 
 def test_the_backbone_of_a_run_is_known_by_its_weights(tiny: Callable[[str], Backbone]) -> None:

@@ -14,11 +14,12 @@ from PIL import Image
 from faircontext import FCL, MTA, ZERO, Backbone, Episode, LabelSpace, ViewRecipe, ZeroShot, create_backbone
 from faircontext.backbones.engines import probe_picture
 from faircontext.cli import main
+from faircontext.datasets.spec import Sample
 from faircontext.errors import FeatureError
 from faircontext.files import to_json
 from faircontext.methods import FCLVariants
-from faircontext.runs.answer import AnsweredImage, answer_images
-from faircontext.runs.prepare import Item
+from faircontext.runs.answer import Predictor, answer_images
+from faircontext.runs.decisions import AnsweredImage
 from faircontext.runs.store import load_run
 from faircontext.types import Prediction, read_diagnostics
 from helpers import assert_identical, assert_valid
@@ -114,7 +115,7 @@ def speck() -> np.ndarray:
 
 def answers_of(backbone: Backbone, path: Path, methods: dict[str, Any]) -> AnsweredImage:
     recipe = ViewRecipe(count=64, scale=(0.05, 0.06))
-    (answer,) = answer_images([Item("x", path, 0)], LabelSpace(NAMES, backbone), methods, recipe)
+    (answer,) = answer_images([Sample("x", path, 0)], Predictor(LabelSpace(NAMES, backbone), methods, recipe))
     return answer
 
 
@@ -124,7 +125,7 @@ def test_a_method_whose_views_overflow_falls_back_to_zero_shot(narrow: Backbone,
     answer = answers_of(narrow, tmp_path / "speck.png", methods)
     assert answer.error == ""
     assert answer.reference is not None
-    for row, prediction in zip(answer.rows, answer.predictions, strict=True):
+    for row, prediction in zip(answer.answers, answer.predictions, strict=True):
         assert_valid(prediction, len(NAMES))
         assert prediction.index == answer.reference.index
         fell = row.fallback.endswith(" pictures are NaN, infinite or all zero in fp16; use fp32: answered by zero-shot")
@@ -144,12 +145,12 @@ def test_fcl_falls_back_to_exploration_where_only_its_evidence_overflows(tmp_pat
 
 
 def test_zero_shot_is_the_same_alone_and_beside_a_picture_that_overflows(narrow: Backbone, white_among: Path) -> None:
-    items = [Item(path.name, path) for path in sorted(white_among.iterdir())]
+    items = [Sample(path.name, path) for path in sorted(white_among.iterdir())]
     labels = LabelSpace(NAMES, narrow)
-    together = list(answer_images(items, labels, {"zero_shot": ZeroShot()}, ViewRecipe()))
+    together = list(answer_images(items, Predictor(labels, {"zero_shot": ZeroShot()}, ViewRecipe())))
     assert [bool(answer.error) for answer in together] == [False, False, True, False]
     for item, answer in zip(items, together, strict=True):
-        (alone,) = answer_images([item], labels, {"zero_shot": ZeroShot()}, ViewRecipe())
+        (alone,) = answer_images([item], Predictor(labels, {"zero_shot": ZeroShot()}, ViewRecipe()))
         assert alone.error == answer.error
         for first, second in zip(alone.predictions, answer.predictions, strict=True):
             assert_identical(first, second)

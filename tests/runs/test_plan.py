@@ -12,10 +12,11 @@ import faircontext.analysis  # noqa: F401 (registers analyses)
 from faircontext import FCL, Backbone, FairContextError, LabelSpace, ViewRecipe, ZeroShot
 from faircontext.datasets.listing import data_hash
 from faircontext.datasets.spec import Dataset, Sample
+from faircontext.runs.answer import Predictor
+from faircontext.runs.build import methods_on
 from faircontext.runs.options import EvaluateOptions
 from faircontext.runs.orders import choose, parse_shard
 from faircontext.runs.plan import Plan, plan_of
-from faircontext.runs.setup import Setup
 
 
 @given(st.integers(0, 200), st.integers(0, 9), st.none() | st.integers(1, 250), st.integers(1, 7))
@@ -76,17 +77,17 @@ def test_a_file_that_is_gone_has_no_size_and_ends_nothing(dataset: Dataset) -> N
 
 @pytest.fixture
 def plan(dataset: Dataset, lite: Backbone) -> Plan:
-    setup = Setup(LabelSpace(dataset.names, lite), {"zero_shot": ZeroShot(), "fcl": FCL(masks=8)}, ViewRecipe())
-    return Plan(dataset, setup, 0, None, None, {"preset": "paper"})
+    predictor = Predictor(LabelSpace(dataset.names, lite), {"zero_shot": ZeroShot(), "fcl": FCL(masks=8)}, ViewRecipe())
+    return Plan(dataset, predictor, 0, None, None, {"preset": "paper"})
 
 
 def test_a_hash_depends_on_what_the_answers_depend_on(plan: Plan, dataset: Dataset) -> None:
-    setup = plan.setup
-    other = replace(setup, methods={**setup.methods, "fcl": FCL(masks=9)})
-    changed = replace(plan, setup=other)
+    predictor = plan.predictor
+    other = replace(predictor, methods={**predictor.methods, "fcl": FCL(masks=9)})
+    changed = replace(plan, predictor=other)
     assert changed.hashes["zero_shot"] == plan.hashes["zero_shot"]
     assert changed.hashes["fcl"] != plan.hashes["fcl"] != plan.hashes["zero_shot"]
-    for changes in ({"seed": 1}, {"setup": replace(setup, recipe=ViewRecipe(count=8))}):
+    for changes in ({"seed": 1}, {"predictor": replace(predictor, recipe=ViewRecipe(count=8))}):
         assert replace(plan, **changes).hashes["zero_shot"] != plan.hashes["zero_shot"]
     for changes in ({"limit": 2}, {"shard": (0, 2)}, {"dataset": replace(dataset, samples=dataset.samples[:2])}):
         part = replace(plan, **changes)
@@ -96,7 +97,7 @@ def test_a_hash_depends_on_what_the_answers_depend_on(plan: Plan, dataset: Datas
 
 def test_the_configuration_names_the_weights(plan: Plan, lite_fp32: Backbone) -> None:
     backbone = plan.config["backbone"]
-    assert backbone["weights"] == plan.setup.labels.backbone.weights_hash
+    assert backbone["weights"] == plan.predictor.labels.backbone.weights_hash
     assert len(backbone["weights"]) == 64
     if backbone["precision"] != "fp32":
         assert backbone["weights"] != lite_fp32.weights_hash
@@ -121,7 +122,7 @@ def test_hashes_stay_so_that_stored_runs_go_on(preset: str, dataset: Dataset, li
     moved = (f"fcl_variants-moved.{word}" for word in (*MOVED.split(), "context=cl-hp"))
     settings = ("fcl-few.masks=8", "fcl-few.safe=true", *moved)
     options = EvaluateOptions(datasets=("set",), methods=WORDS, root=dataset.folder, preset=preset, set=settings)
-    plan = plan_of(options, dataset, options.on(lite, WORDS), None)
+    plan = plan_of(options, dataset, methods_on(options, lite, WORDS), None)
     vars(plan)["config"] = {**plan.config, "backbone": {}, "versions": {}}  # of this machine
     assert plan.hashes == dict(zip(ROWS, FROZEN[preset].split(), strict=True))
 
@@ -129,4 +130,4 @@ def test_hashes_stay_so_that_stored_runs_go_on(preset: str, dataset: Dataset, li
 def test_a_method_and_what_has_its_name_in_rows_need_two_names(dataset: Dataset, lite: Backbone) -> None:
     options = EvaluateOptions(datasets=("set",), root=dataset.folder)
     with pytest.raises(FairContextError, match="fcl_variants and fcl have the same name in rows; make one a variant"):
-        options.on(lite, ("fcl", "fcl_variants"))
+        methods_on(options, lite, ("fcl", "fcl_variants"))

@@ -14,14 +14,21 @@ import pyarrow as pa
 import pytest
 import torch
 
+from carried import carry_out
 from faircontext.errors import ArgumentError, FairContextError
 from faircontext.imageio import read_image
-from faircontext.runs import processes as module, runner
-from faircontext.runs.classify_options import ClassifyOptions
+from faircontext.runs import executors as module, run as run_module
+from faircontext.runs.build import load, set_threads
+from faircontext.runs.executors import (
+    Executor,
+    answer_here,
+    answer_in_processes,
+    processes_for,
+    rebuild,
+)
 from faircontext.runs.options import EvaluateOptions
 from faircontext.runs.plan import Plan
-from faircontext.runs.processes import answer_in_processes, processes_for
-from faircontext.runs.runner import answer_here, carry_out, describe_engine, engine_of, rebuild
+from faircontext.runs.run import describe_executor, executor_of
 from faircontext.system import resident_mb
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="kills processes as POSIX does")
@@ -59,8 +66,8 @@ def test_rows_of_processes_are_those_of_one_to_the_bit_in_its_order(
     assert not active_children()
 
 
-def _named(here: runner.Engine, several: runner.Engine) -> Iterator[tuple[str, runner.Engine]]:
-    yield from (("one", here), ("several", several))
+def _named(*executors: Executor) -> Iterator[tuple[str, Executor]]:
+    yield from zip(("one", "several"), executors, strict=True)
 
 
 def _refuse(*_: object) -> Iterator[list[object]]:
@@ -120,9 +127,9 @@ def test_as_many_processes_as_processors_and_memory_have_room_for(
 def test_auto_gives_every_processor_a_model_and_says_so(
     options: EvaluateOptions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(runner, "usable_processors", lambda: 4)
+    monkeypatch.setattr(run_module, "usable_processors", lambda: 4)
     monkeypatch.setattr(module, "available_mb", lambda: None)
-    model = options.load(["zero_shot", "fcl"])
+    model = load(options, ["zero_shot", "fcl"])
     for methods, asked, threads, processes in (
         ("fcl", None, 1, 4),
         ("zero_shot", None, 1, 4),
@@ -131,14 +138,14 @@ def test_auto_gives_every_processor_a_model_and_says_so(
         ("zero_shot", 3, 3, 1),
     ):
         run = replace(options, workers="auto", methods=(methods,), threads=asked)
-        run.set_threads()
-        _, facts = engine_of(run, model)
+        set_threads(run)
+        _, facts = executor_of(run, model)
         assert (torch.get_num_threads(), facts) == (threads, {"engine": "local", "processes": processes})
-    assert [*describe_engine({"processes": 4})] == ["up to 4 processes with a model and 3 threads each answer images"]
-    assert [*describe_engine({"processes": 1})] == ["1 process with a model and 3 threads answers images"]
-    _, facts = engine_of(replace(options, workers=None), model)
+    assert [*describe_executor({"processes": 4})] == ["up to 4 processes with a model and 3 threads each answer images"]
+    assert [*describe_executor({"processes": 1})] == ["1 process with a model and 3 threads answers images"]
+    _, facts = executor_of(replace(options, workers=None), model)
     assert facts == {"engine": "local", "workers": 0}
-    assert not [*describe_engine(facts)]
+    assert not [*describe_executor(facts)]
 
 
 @pytest.mark.parametrize(("change", "several"), [({}, True), ({"device": "cuda:1"}, False), ({"engine": "ray"}, False)])
@@ -146,9 +153,3 @@ def test_several_models_answer_on_a_processor_alone(
     change: dict[str, str], several: bool, options: EvaluateOptions
 ) -> None:
     assert replace(options, workers="auto", **change).several_models == several
-
-
-def test_auto_is_of_a_stored_run(tmp_path: Path) -> None:
-    with pytest.raises(ArgumentError, match="--workers auto is of a stored run; give its folder with --out"):
-        ClassifyOptions(labels="a,b", workers="auto").check()
-    ClassifyOptions(labels="a,b", workers="auto", out=tmp_path).check()

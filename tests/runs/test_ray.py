@@ -12,12 +12,13 @@ import pyarrow as pa
 import pytest
 import torch
 
+from carried import carry_out
 from faircontext import FairContextError
 from faircontext.cli import main
 from faircontext.imageio import read_image
+from faircontext.runs.executors import answer_here, rebuild
 from faircontext.runs.options import EvaluateOptions
 from faircontext.runs.plan import Plan
-from faircontext.runs.runner import answer_here, carry_out, rebuild
 from faircontext.runs.store import load_run
 from helpers import descendants
 

@@ -6,12 +6,12 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 
 from faircontext.errors import ArgumentError
 from faircontext.files import check_outputs, to_json, write_whole
-from faircontext.runs.exports import EntrySpool, RowWriter
-from faircontext.runs.records import Row, method_of, variant_of
+from faircontext.runs.outputs import EntrySpool, RowWriter
+from faircontext.runs.records import Answer, method_of, variant_of
 
 HEADER = "path,label,zero_shot,prediction,votes,confidence,method,fallback,error,seconds"
-FULL = Row("a.jpg", "cat", "dog", "cat", 17, 0.98765432, "fcl", "", "", 1.23456, 2.5)
-UNREADABLE = Row("b.jpg", method="fcl", error="the file is empty", seconds=0.0004)
+FULL = Answer("a.jpg", "cat", "dog", "cat", 17, 0.98765432, "fcl", "", "", 1.23456, 2.5)
+UNREADABLE = Answer("b.jpg", method="fcl", error="the file is empty", seconds=0.0004)
 
 
 def read(path: Path) -> list[dict[str, str]]:
@@ -27,8 +27,8 @@ def test_the_columns_are_exactly_these_in_this_order(tmp_path):
 
 def test_rows_are_written_with_six_decimals_of_probability_and_three_of_seconds(tmp_path):
     with RowWriter(tmp_path / "rows.csv") as writer:
-        writer.write(FULL)
-        writer.write(UNREADABLE)
+        writer.add([FULL])
+        writer.add([UNREADABLE])
     assert (tmp_path / "rows.csv").read_text(encoding="utf-8").splitlines() == [
         HEADER,
         "a.jpg,cat,dog,cat,17,0.987654,fcl,,,1.235",
@@ -38,8 +38,8 @@ def test_rows_are_written_with_six_decimals_of_probability_and_three_of_seconds(
 
 def test_no_votes_are_not_zero_votes(tmp_path):
     with RowWriter(tmp_path / "rows.csv") as writer:
-        writer.write(Row("a.jpg", votes=0, confidence=0.0))
-        writer.write(Row("a.jpg"))
+        writer.add([Answer("a.jpg", votes=0, confidence=0.0)])
+        writer.add([Answer("a.jpg")])
     assert [(row["votes"], row["confidence"]) for row in read(tmp_path / "rows.csv")] == [("0", "0.000000"), ("", "")]
 
 
@@ -49,14 +49,14 @@ def test_every_row_is_on_disk_as_soon_as_it_is_written(tmp_path):
         assert read(path) == []
         assert path.read_text(encoding="utf-8").strip() == HEADER
         for number in range(1, 4):
-            writer.write(FULL)
+            writer.add([FULL])
             assert len(read(path)) == number
 
 
 def test_rows_survive_an_interruption(tmp_path):
     def interrupted() -> None:
         with RowWriter(tmp_path / "rows.csv") as writer:
-            writer.write(FULL)
+            writer.add([FULL])
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
@@ -73,8 +73,8 @@ WORDS = st.text(st.characters(exclude_categories=["Cs"]), max_size=8) | st.sampl
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_any_name_is_read_back_as_it_was(tmp_path, name, label, reason):
     with RowWriter(tmp_path / "rows.csv") as writer:
-        writer.write(Row(name, label, prediction=label, fallback=reason))
-        writer.write(FULL)
+        writer.add([Answer(name, label, prediction=label, fallback=reason)])
+        writer.add([FULL])
     first, second = read(tmp_path / "rows.csv")
     assert (first["path"], first["label"], first["prediction"], first["fallback"]) == (name, label, label, reason)
     assert second["path"] == "a.jpg"
@@ -82,7 +82,7 @@ def test_any_name_is_read_back_as_it_was(tmp_path, name, label, reason):
 
 def test_bytes_of_a_file_name_that_are_not_utf8_are_escapes_that_any_reader_takes(tmp_path):
     with RowWriter(tmp_path / "rows.csv") as writer:
-        writer.write(Row(b"caf\xe9.jpg".decode("utf-8", "surrogateescape")))
+        writer.add([Answer(b"caf\xe9.jpg".decode("utf-8", "surrogateescape"))])
     assert "\ncaf\\udce9.jpg," in (tmp_path / "rows.csv").read_text(encoding="utf-8")
 
 

@@ -9,7 +9,7 @@ from faircontext.metrics.bootstrap import paired_bootstrap
 from faircontext.metrics.scores import brier_score, expected_calibration_error, negative_log_likelihood
 from faircontext.metrics.stats import Accuracy, mcnemar_exact
 from faircontext.runs.evaluate import describe_result
-from faircontext.runs.records import Record, to_table
+from faircontext.runs.records import Answer, to_table
 from faircontext.runs.results import Result, read_results
 from faircontext.runs.store import Run
 
@@ -18,7 +18,7 @@ IMAGES = [(0, 0, 0, 0.9), (0, 1, 0, 0.6), (0, 1, 0, 0.6), (1, 1, 0, 0.7), (1, 0,
 CLASSES = 4
 
 
-def rows(method: str = "fcl", images: list[tuple[int, int, int, float]] = IMAGES) -> list[Record]:
+def rows(method: str = "fcl", images: list[tuple[int, int, int, float]] = IMAGES) -> list[Answer]:
     """Return rows in which the answer has its confidence and the three other classes share the rest."""
     found = []
     for position, (label, zero_shot, index, confidence) in enumerate(images):
@@ -26,7 +26,7 @@ def rows(method: str = "fcl", images: list[tuple[int, int, int, float]] = IMAGES
         probabilities = np.full(CLASSES, rest)
         probabilities[index] = confidence
         others = [c for c in range(CLASSES) if c != index]
-        record = Record(
+        record = Answer(
             path=f"{position}.png",
             label="same name",
             zero_shot="same name",
@@ -49,8 +49,8 @@ def rows(method: str = "fcl", images: list[tuple[int, int, int, float]] = IMAGES
     return found
 
 
-def unreadable(method: str = "fcl", position: int = 9) -> Record:
-    return Record(
+def unreadable(method: str = "fcl", position: int = 9) -> Answer:
+    return Answer(
         path=f"{position}.png",
         error="the file is empty",
         method=method,
@@ -62,7 +62,7 @@ def unreadable(method: str = "fcl", position: int = 9) -> Record:
     )
 
 
-def results(*records: Record) -> dict[str, Result]:
+def results(*records: Answer) -> dict[str, Result]:
     methods = dict.fromkeys(record.method for record in records)
     document = {"config": {"methods": {name: {} for name in methods}, "dataset": {"name": "set"}}}
     run = Run(Path("run"), document)

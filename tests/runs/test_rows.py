@@ -1,5 +1,6 @@
 """Rows of any number are sorted in little memory: equal to sorting them at once, whatever order they come in."""
 
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -10,14 +11,14 @@ import pytest
 from hypothesis import given, strategies as st
 
 from faircontext.runs import rows
-from faircontext.runs.records import Record, ScoredRecord, to_table
+from faircontext.runs.records import Answer, schema_of, to_table
 from faircontext.runs.rows import in_order, sorted_tables, write_tables
 
 METHODS = ("zero_shot", "fcl")
 
 
-def record(position: int, method: str) -> Record:
-    return Record(path=f"{position}.png", method=method, dataset="set", config="abc", position=position)
+def record(position: int, method: str) -> Answer:
+    return Answer(path=f"{position}.png", method=method, dataset="set", config="abc", position=position)
 
 
 @given(
@@ -53,10 +54,10 @@ def test_numbers_for_every_class_stay_with_their_rows(tmp_path: Path, monkeypatc
     monkeypatch.setattr(rows, "BUCKET_ROWS", 3)
     for part in range(3):
         scored = [
-            ScoredRecord(**vars(record(position, "zero_shot")), embedding=np.full(2, position, np.float32))
+            replace(record(position, "zero_shot"), embedding=np.full(2, position, np.float32))
             for position in range(part, 12, 3)
         ]
-        pq.write_table(to_table(scored), tmp_path / f"{part}.parquet")
+        pq.write_table(to_table(scored, schema_of(["embedding"])), tmp_path / f"{part}.parquet")
     files = sorted(tmp_path.glob("*.parquet"))
     write_tables(tmp_path / "rows", sorted_tables(files, METHODS))
     table = pq.read_table(tmp_path / "rows")

@@ -15,10 +15,10 @@ from faircontext import Backbone, Episode, FairContextError, LabelSpace, ViewRec
 from faircontext.attacks import attacked_views
 from faircontext.cli import main
 from faircontext.corruptions import corrupted_views
+from faircontext.datasets.spec import Sample
 from faircontext.imageio import read_image
-from faircontext.runs.answer import answer_images
-from faircontext.runs.features import read_embeddings
-from faircontext.runs.prepare import Item
+from faircontext.runs.answer import Predictor, answer_images
+from faircontext.runs.outputs import read_embeddings
 from faircontext.runs.records import shift_of
 from faircontext.runs.shift_options import ShiftOptions
 from faircontext.runs.store import load_run
@@ -70,10 +70,10 @@ def test_answers_are_those_of_the_shifted_picture(
     shift: Shift, tiny: Callable[[str], Backbone], photo_files: dict[str, Path]
 ) -> None:
     labels = LabelSpace((*photo_files,), tiny("clip"))
-    items = [Item(name, path, index) for index, (name, path) in enumerate(photo_files.items())]
+    items = [Sample(name, path, index) for index, (name, path) in enumerate(photo_files.items())]
     recipe = ViewRecipe(count=4)
     for item, answered in zip(
-        items, answer_images(items, labels, {"zero_shot": ZeroShot()}, recipe, 7, shift=shift), strict=True
+        items, answer_images(items, Predictor(labels, {"zero_shot": ZeroShot()}, recipe), 7, shift=shift), strict=True
     ):
         views = Views(load_image(item.path), labels.backbone.geometry, recipe, 7)
         made = (
@@ -91,10 +91,10 @@ def test_an_answer_is_the_same_alone_in_any_order_and_made_ahead(
     shift: Shift, tiny: Callable[[str], Backbone], photo_files: dict[str, Path]
 ) -> None:
     labels = LabelSpace((*photo_files,), tiny("clip"))
-    items = [Item(name, path, index) for index, (name, path) in enumerate(photo_files.items())]
+    items = [Sample(name, path, index) for index, (name, path) in enumerate(photo_files.items())]
     run = partial(answer_images, labels=labels, methods={"zero_shot": ZeroShot()}, recipe=ViewRecipe(count=4))
 
-    def answer(items: list[Item], workers: int = 0) -> dict[str, list[float]]:
+    def answer(items: list[Sample], workers: int = 0) -> dict[str, list[float]]:
         answers = run(items, read=read_image, workers=workers, shift=shift)
         return {one.path: one.predictions[0].probabilities.tolist() for one in answers}
 

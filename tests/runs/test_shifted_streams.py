@@ -13,9 +13,9 @@ from faircontext import TDA, Backbone, Episode, LabelSpace, ViewRecipe, load_ima
 from faircontext.attacks import attacked_views
 from faircontext.cli import main
 from faircontext.corruptions import corrupted_views
-from faircontext.runs.answer import answer_images
+from faircontext.datasets.spec import Sample
+from faircontext.runs.answer import Predictor, answer_images
 from faircontext.runs.groups import find_runs, group_runs
-from faircontext.runs.prepare import Item
 from faircontext.runs.store import load_run
 from faircontext.shifts import Attack, Corruption, Shift
 from faircontext.views import Views
@@ -30,10 +30,10 @@ def test_a_stream_learns_from_the_shifted_pictures(
     shift: Shift, tiny: Callable[[str], Backbone], photo_files: dict[str, Path]
 ) -> None:
     labels, method, recipe = LabelSpace((*photo_files,), tiny("clip")), TDA(), ViewRecipe(count=4)
-    items = [Item(name, path, index) for index, (name, path) in enumerate(photo_files.items())]
+    items = [Sample(name, path, index) for index, (name, path) in enumerate(photo_files.items())]
     state = method.start(labels)
     for item, answered in zip(
-        items, answer_images(items, labels, {"tda": method}, recipe, 7, shift=shift), strict=True
+        items, answer_images(items, Predictor(labels, {"tda": method}, recipe), 7, shift=shift), strict=True
     ):
         views = Views(load_image(item.path), labels.backbone.geometry, recipe, 7)
         made = (

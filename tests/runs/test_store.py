@@ -12,7 +12,7 @@ from hypothesis import given, strategies as st
 from faircontext import FairContextError
 from faircontext.runs import rows, store
 from faircontext.runs.checks import check_same
-from faircontext.runs.records import SCHEMA, Record, to_table
+from faircontext.runs.records import SCHEMA, Answer, answers_of, to_table
 from faircontext.runs.store import RunStore, load_run, load_runs, write_run
 from made_runs import describe_run
 
@@ -21,11 +21,11 @@ DOCUMENT = describe_run("set", {name: {} for name in METHODS})
 CONFIG = DOCUMENT["config"]
 
 
-def image(position: int, **changes: object) -> list[Record]:
+def image(position: int, **changes: object) -> list[Answer]:
     common = {"dataset": "set", "config": "abc", "position": position, "label_index": 1, "path": f"{position}.png"}
     common |= dict.fromkeys(("zero_shot_index", "index"), 1)
     common |= dict.fromkeys(("confidence", "label_probability", "probability_norm"), 0.5)
-    return [Record(**(common | {"method": method} | changes)) for method in METHODS]
+    return [Answer(**(common | {"method": method} | changes)) for method in METHODS]
 
 
 def open_store(folder: Path, resume: bool = False, document: dict = DOCUMENT) -> RunStore:
@@ -45,7 +45,7 @@ def test_rows_come_back_by_position_and_in_the_order_of_methods(tmp_path: Path) 
 
 
 def test_every_column_comes_back_as_it_was(tmp_path: Path) -> None:
-    record = Record(
+    record = Answer(
         path="a\nb.png",
         label="é",
         votes=3,
@@ -69,8 +69,7 @@ def test_every_column_comes_back_as_it_was(tmp_path: Path) -> None:
     with open_store(tmp_path) as run:
         run.add([record])
         run.finish()
-    (row,) = load_run(tmp_path).rows.to_pylist()
-    assert {name: tuple(value) if isinstance(value, list) else value for name, value in row.items()} == vars(record)
+    assert [*answers_of(load_run(tmp_path).rows)] == [[record]]
     assert pq.read_schema(tmp_path / "rows.parquet").names == SCHEMA.names
 
 

@@ -15,6 +15,7 @@ import pytest
 import torch
 from PIL import Image
 
+from carried import carry_out
 from faircontext import MTA, TDA, ZERO, Backbone, LabelSpace, Method, ViewRecipe, ZeroShot
 from faircontext.datasets.spec import Dataset, Sample
 from faircontext.errors import ArgumentError
@@ -23,12 +24,10 @@ from faircontext.methods import create_method, list_methods
 from faircontext.methods.cache import ClassCache
 from faircontext.methods.stream import is_stream
 from faircontext.runs import store as store_module
-from faircontext.runs.answer import answer_images
+from faircontext.runs.answer import Predictor, answer_images
+from faircontext.runs.executors import Executor, answer_here
 from faircontext.runs.plan import Plan
-from faircontext.runs.prepare import Item
-from faircontext.runs.records import Record
-from faircontext.runs.runner import Engine, answer_here, carry_out
-from faircontext.runs.setup import Setup
+from faircontext.runs.records import Answer
 from faircontext.runs.store import load_run
 from faircontext.runs.streams import Streams, read_state, write_state
 from faircontext.types import read_diagnostics
@@ -56,13 +55,15 @@ def make(files: Dataset, tiny: Callable[[str], Backbone]) -> Callable[..., Plan]
 
     def plan(methods: dict[str, Method] | None = None, limit: int | None = None, **more: object) -> Plan:
         chosen = methods or {"zero_shot": ZeroShot(), "tda": TDA(), "tda-b": TDA(alpha=4.0, uncertain=(0.1, 0.69))}
-        setup = Setup(labels, chosen, ViewRecipe(count=4, scale=(0.3, 1.0)))
-        return Plan(files, setup, 0, limit, None, {"preset": "paper", "prompts": "single"}, **more)
+        predictor = Predictor(labels, chosen, ViewRecipe(count=4, scale=(0.3, 1.0)))
+        return Plan(files, predictor, 0, limit, None, {"preset": "paper", "prompts": "single"}, **more)
 
     return plan
 
 
-def run(plan: Plan, out: Path, engine: Engine = HERE, resume: bool = False, said: list[str] | None = None) -> pa.Table:
+def run(
+    plan: Plan, out: Path, engine: Executor = HERE, resume: bool = False, said: list[str] | None = None
+) -> pa.Table:
     warn = ([] if said is None else said).append
     return without_time(carry_out(plan, out, engine, resume, {}, warn, keep_state=True).rows)
 
@@ -84,10 +85,10 @@ def whole(make: Callable[..., Plan], tmp_path_factory: pytest.TempPathFactory) -
     return run(make(), out), last_states(out / "stream-order-0")
 
 
-def stopped(after: int, ahead: bool = False) -> Engine:
+def stopped(after: int, ahead: bool = False) -> Executor:
     """Return an engine that is interrupted before an image, or after it has been answered and before it is stored."""
 
-    def answer(plan: Plan, positions: Sequence[int], *, streams: Streams) -> Iterator[list[Record]]:
+    def answer(plan: Plan, positions: Sequence[int], *, streams: Streams) -> Iterator[list[Answer]]:
         for number, records in enumerate(HERE(plan, positions, streams=streams)):
             if ahead and number == after:
                 raise KeyboardInterrupt
@@ -417,18 +418,18 @@ def test_features_are_encoded_once_for_all_orders(
     plan = make()
     expected = run(make(order=1), tmp_path / "without")
     run(plan, tmp_path / "runs", stored)
-    monkeypatch.setattr(type(plan.setup.labels.backbone), "encode_parts", lambda *_: pytest.fail("encoded again"))
+    monkeypatch.setattr(type(plan.predictor.labels.backbone), "encode_parts", lambda *_: pytest.fail("encoded again"))
     assert run(make(order=1), tmp_path / "runs", stored).equals(expected)
 
 
 def test_equal_settings_share_a_state(make: Callable[..., Plan], files: Dataset) -> None:
-    setup = make({"zero_shot": ZeroShot(), "tda": TDA(), "tda-same": TDA()}).setup
-    items = [Item(sample.key, sample.path, sample.label) for sample in files.samples[:4]]
-    streams = Streams(setup.methods, setup.labels, 4)
-    answers = [*answer_images(items, setup.labels, setup.methods, setup.recipe, streams=streams)]
+    predictor = make({"zero_shot": ZeroShot(), "tda": TDA(), "tda-same": TDA()}).predictor
+    items = [Sample(sample.key, sample.path, sample.label) for sample in files.samples[:4]]
+    streams = Streams(predictor.methods, predictor.labels, 4)
+    answers = [*answer_images(items, predictor, streams=streams)]
     assert [state.seen for state in streams.states.values()] == [4]
     assert all(one.predictions[1] is one.predictions[2] for one in answers)
-    anew = [*answer_images(items, setup.labels, setup.methods, setup.recipe)]
+    anew = [*answer_images(items, predictor)]
     assert all(
         torch.equal(one.predictions[1].probabilities, other.predictions[1].probabilities)
         for one, other in zip(answers, anew, strict=True)
@@ -436,23 +437,26 @@ def test_equal_settings_share_a_state(make: Callable[..., Plan], files: Dataset)
 
 
 def test_a_state_is_written_and_read_to_the_bit(make: Callable[..., Plan], files: Dataset, tmp_path: Path) -> None:
-    setup, method = make().setup, TDA()
-    streams = Streams({"tda": method}, setup.labels, None)
-    items = [Item(sample.key, sample.path) for sample in files.samples[:6]]
-    assert len([*answer_images(items, setup.labels, {"tda": method}, setup.recipe, streams=streams)]) == 6
+    predictor, method = make().predictor, TDA()
+    streams = Streams({"tda": method}, predictor.labels, None)
+    items = [Sample(sample.key, sample.path) for sample in files.samples[:6]]
+    assert (
+        len([*answer_images(items, Predictor(predictor.labels, {"tda": method}, predictor.recipe), streams=streams)])
+        == 6
+    )
     state, path = streams.states[method], tmp_path / "state.safetensors"
     write_state(path, state)
-    read = read_state(path, method, setup.labels)
+    read = read_state(path, method, predictor.labels)
     assert (read.origin, read.seen, read.chain, read.open) == (state.origin, 6, state.chain, False)
     assert read.tensors.keys() == state.tensors.keys()
     for name, tensor in state.tensors.items():
         assert (read.tensors[name].dtype, read.tensors[name].shape) == (tensor.dtype, tensor.shape)
         assert torch.equal(read.tensors[name], tensor)
-    others = LabelSpace(("cat", "dog", "rocket"), setup.labels.backbone)
+    others = LabelSpace(("cat", "dog", "rocket"), predictor.labels.backbone)
     for arguments, difference in [
-        ((TDA(alpha=3.0), setup.labels), "it is of settings .*'alpha': 2.0.* and is used with settings .*: 3.0"),
+        ((TDA(alpha=3.0), predictor.labels), "it is of settings .*'alpha': 2.0.* and is used with settings .*: 3.0"),
         ((method, others), "it is of classes 3 .* and is used with classes 3 "),
-        ((method, LabelSpace(NAMES, setup.labels.backbone, ["{}"])), "it is of templates .*a photo of a"),
+        ((method, LabelSpace(NAMES, predictor.labels.backbone, ["{}"])), "it is of templates .*a photo of a"),
     ]:
         with pytest.raises(ArgumentError, match=f"^{path}: invalid state: {difference}.*; delete it, and go on"):
             read_state(path, *arguments)
@@ -464,7 +468,7 @@ def test_a_state_is_written_and_read_to_the_bit(make: Callable[..., Plan], files
 def test_the_weights_of_a_state_are_known(
     make: Callable[..., Plan], tiny: Callable[[str], Backbone], tmp_path: Path
 ) -> None:
-    labels, path = make().setup.labels, tmp_path / "state"
+    labels, path = make().predictor.labels, tmp_path / "state"
     write_state(path, TDA().start(labels))
     other = LabelSpace(NAMES, tiny("siglip"))
     with pytest.raises(ArgumentError, match=r"invalid state: it is of backbone .*clip"):

@@ -160,27 +160,6 @@ def test_a_folder_of_photos_has_the_settings_of_its_name(
     assert alphas == [5.0, 5.0]
 
 
-@pytest.mark.parametrize(
-    ("more", "refusal"),
-    [
-        (("--shard", "0/2"), "--shard is not possible with tda, which answers images one after another; "),
-        (("--engine", "ray"), "--engine ray is not possible with tda, which answers images one after another; "),
-        (("--workers", "auto"), "--workers auto is not possible with tda, which answers images one after another; "),
-        (("--multi-label",), "--multi-label answers with zero_shot alone, since the other methods choose one class "),
-        (("--orders",), "--orders needs at least one number, for example --orders 0 1 2"),
-        (("--orders", "-1"), "--orders -1 is not possible; give whole numbers from 0 to 999"),
-    ],
-)
-def test_what_is_no_single_stream_is_refused_in_one_line(
-    evaluate: Run, tmp_path: Path, more: tuple[str, ...], refusal: str
-) -> None:
-    code, said, noted = evaluate(tmp_path / "runs", "--methods", "tda", *more)
-    assert (code, said) == (2, "")
-    assert noted.startswith(f"faircontext: {refusal}")
-    assert noted.count("\n") == 1
-    assert not (tmp_path / "runs").exists()
-
-
 @pytest.mark.parametrize("way", [("--workers", "auto"), ("--engine", "ray"), ("--shard", "0/2")])
 @pytest.mark.parametrize("command", ["classify", "evaluate"])
 def test_what_shares_out_a_stream_is_refused_before_what_else_it_needs(

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from faircontext.runs.records import Record, to_table
+from faircontext.runs.records import Answer, to_table
 from faircontext.runs.store import write_run
 from faircontext.types import MAP_SIDE, store_maps
 from made_runs import describe_run
@@ -50,7 +50,7 @@ def analysis_run(
     document |= {"status": "complete", "sessions": [], "counts": {"images": number, "unreadable": len(errors)}}
     document["folder"] = "/nowhere"
     rows = [
-        Record(
+        Answer(
             path=f"{place:05}.png",
             method=name,
             dataset=dataset,

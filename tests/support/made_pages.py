@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import torch
 from PIL import Image
 
-from faircontext.runs.records import Record, to_table
+from faircontext.runs.records import Answer, to_table
 from faircontext.runs.store import write_run as write_rows
 from faircontext.types import MAP_SIDE, store_maps
 from made_runs import CLASSES, write_run
@@ -62,7 +62,7 @@ def write_gallery(folder: Path, like: Path, positions: Sequence[int]) -> Path:
     kept = store_maps(picture.permute(1, 2, 0).numpy(), _small(torch.stack([height, width, height * width])))
     diagnostics = json.dumps(kept | {"posterior": [0.3, 0.6, 0.1], "explored": 3.0, "answer": 1.0})
     records = [
-        Record(
+        Answer(
             path=f"{position:05}.png",
             method="gallery",
             dataset=config["dataset"]["name"],

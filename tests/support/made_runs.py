@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from faircontext.runs.orders import arrange, run_name
-from faircontext.runs.records import Record
+from faircontext.runs.records import Answer
 from faircontext.runs.store import RunStore
 
 CLASSES = 10
@@ -136,7 +136,7 @@ def write_stream(
 
 def _record(
     dataset: str, position: int, label: int, method: str, right: Mapping[str, Sequence[int]], unreadable: bool
-) -> Record:
+) -> Answer:
     common: dict[str, Any] = {
         "path": f"{position:05}.png",
         "label": "missile",  # all classes have one name: only the index tells them apart
@@ -147,14 +147,14 @@ def _record(
         "label_index": label,
     }
     if unreadable:
-        return Record(**common, error="truncated")
+        return Answer(**common, error="truncated")
     wrong = (label + 1) % CLASSES
     index = label if position in right[method] else wrong
     first = label if position in right.get("zero_shot", ()) else wrong
     rest = [(label + step) % CLASSES for step in range(2, 6)]  # a wrong answer's second guess is right on even images
     top5 = (label, wrong, *rest[:3]) if index == label else (wrong, label if position % 2 == 0 else rest[3], *rest[:3])
     probability = 0.6 if index == label else 0.3 if position % 2 == 0 else 0.05
-    return Record(
+    return Answer(
         **common,
         zero_shot="missile",
         prediction="missile",

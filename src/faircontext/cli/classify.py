@@ -11,8 +11,7 @@ import tyro
 
 from faircontext.cli.options import parse_options, say, warn
 from faircontext.errors import ArgumentError
-from faircontext.runs.classify_options import ClassifyOptions
-from faircontext.runs.options import ModelOptions
+from faircontext.runs.options import ClassifyOptions, ModelOptions
 
 __all__ = ["classify", "demo", "explain"]
 
@@ -28,8 +27,6 @@ class Classify(ClassifyOptions):
     paths: Annotated[tuple[str, ...], tyro.conf.Positional]
     """Image files, folders (searched recursively), patterns, tar archives, Parquet and other tables, addresses that
     fsspec knows; - reads file names from standard input."""
-    exclude: Annotated[tuple[str, ...], tyro.conf.UseAppendAction] = field(default=(), kw_only=True)
-    """Leave out what matches a pattern, such as '*_small.jpg' or 'old/*'; may be given several times."""
 
 
 def classify(arguments: Sequence[str]) -> int:

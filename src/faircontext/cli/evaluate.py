@@ -9,8 +9,7 @@ import tyro
 
 from faircontext.cli.options import parse_options, say, warn
 from faircontext.errors import ArgumentError, unknown_name
-from faircontext.runs.experiment_options import ExperimentOptions, ReproduceOptions
-from faircontext.runs.options import AnalysisOptions, EvaluateOptions
+from faircontext.runs.options import AblationOptions, AnalysisOptions, EvaluateOptions, ReproduceOptions
 from faircontext.runs.records import ANALYSES, is_analysis
 
 __all__ = ["ablate", "analyze", "evaluate", "merge", "reproduce"]
@@ -89,7 +88,7 @@ def _list_experiments(paper: bool = False) -> int:
 
 
 @dataclass(frozen=True)
-class Ablate(ExperimentOptions):
+class Ablate(AblationOptions):
     """Run variants of a method that an experiment file names, and compare them image by image.
 
     What is there is not run again: a variant that is added to the file is run alone. Image features are kept, so that

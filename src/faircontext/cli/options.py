@@ -1,14 +1,17 @@
 """What all commands share: reading options, lines of results, and warnings on standard error."""
 
+import ast
+import inspect
 import io
 import re
 import sys
 from collections.abc import Sequence
 from contextlib import redirect_stderr
-from dataclasses import fields, replace
-from itertools import takewhile
+from dataclasses import field, fields, is_dataclass, make_dataclass, replace
+from itertools import pairwise, takewhile
 from pathlib import Path
-from typing import Any, TypeVar, get_origin, get_type_hints
+from textwrap import dedent
+from typing import Annotated, Any, TypeVar, get_origin, get_type_hints
 
 import tyro
 
@@ -45,13 +48,78 @@ def parse_options(options: type[T], arguments: Sequence[str], command: str) -> T
     shown = io.StringIO()
     try:
         with redirect_stderr(shown):
-            read: T = tyro.cli(options, args=marked, prog=f"faircontext {command}")
+            how: dict[str, Any] = {"prog": f"faircontext {command}", "config": (tyro.conf.OmitArgPrefixes,)}
+            groups = tyro.cli(_grouped(options, not {"-h", "--help"}.isdisjoint(given)), args=marked, **how)
     except SystemExit as stop:
         if not stop.code:  # help was asked for, and shown
             raise
         message = _message(shown.getvalue()).replace(_EMPTY, "")
         raise ArgumentError(f"{message}; see faircontext {command} --help") from None
+    values: dict[str, Any] = {}
+    for name, value in vars(groups).items():
+        values |= vars(value) if isinstance(value, _Group) else {name: value}
+    read = options(**values)
     return read if marked == given else _filled(read, options)
+
+
+_HEADINGS = (
+    "images and labels",
+    "run",
+    "service",
+    "output",
+    "model",
+    "prompts",
+    "method",
+    "decision",
+    "perturbation",
+    "online methods",
+    "reading",
+    "execution",
+)
+"""Headings of help, the usual ones first."""
+
+
+class _Group:
+    """Options under one heading."""
+
+
+def _grouped(options: type, helped: bool) -> type:
+    """Return a dataclass of the same options, those of a part under its heading; others stand before them.
+
+    Args:
+        options: a dataclass, and the parts that it is composed of.
+        helped: whether help is shown, for which sources are read.
+    """
+    hints, heading, texts = get_type_hints(options, include_extras=True), dict[str, str](), dict[str, str]()
+    for part in reversed(options.__mro__):
+        texts |= _texts(part) if helped else {}
+        for name in inspect.get_annotations(part):
+            heading.setdefault(name, part.__dict__.get("group", ""))
+    parts: dict[str, list[tuple[str, Any, Any]]] = {}
+    for option in fields(options):
+        kind = hints[option.name]
+        of = "" if tyro.conf.Positional in getattr(kind, "__metadata__", ()) else heading[option.name]
+        told: Any = Annotated[kind, tyro.conf.arg(help=texts.get(option.name, ""))]
+        parts.setdefault(of, []).append((option.name, told, field(default=option.default, kw_only=True)))
+    groups: list[tuple[str, Any, Any]] = list(parts.get("", []))
+    for name in (name for name in _HEADINGS if name in parts):
+        group = make_dataclass(name, parts[name], bases=(_Group,), frozen=True)
+        groups.append((name.replace(" ", "_"), group, field(kw_only=True)))
+    made = make_dataclass(options.__name__, groups)
+    made.__doc__ = options.__doc__
+    return made
+
+
+def _texts(part: type) -> dict[str, str]:
+    """Return what is said of each option that a class declares: the text below it."""
+    if not is_dataclass(part):
+        return {}
+    declared = ast.parse(dedent(inspect.getsource(part))).body[0]
+    texts = {}
+    for option, text in pairwise(getattr(declared, "body", [])):
+        if isinstance(option, ast.AnnAssign) and isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant):
+            texts[ast.unparse(option.target)] = re.sub(r"\s+", " ", str(text.value.value))
+    return texts
 
 
 def _joined(arguments: Sequence[str], options: type) -> list[str]:
@@ -85,15 +153,15 @@ def _filled(read: Any, options: type) -> Any:
     """Return options with empty texts where empty arguments were given; raise `ArgumentError` where one is a path."""
     changes: dict[str, Any] = {}
     hints = get_type_hints(options, include_extras=True)
-    for field in fields(read):
-        value = getattr(read, field.name)
+    for option in fields(read):
+        value = getattr(read, option.name)
         parts = value if isinstance(value, tuple) else (value,)
         if Path(_EMPTY) in parts:
-            positional = tyro.conf.Positional in getattr(hints[field.name], "__metadata__", ())
-            name = field.name if positional else f"--{field.name.replace('_', '-')}"
+            positional = tyro.conf.Positional in getattr(hints[option.name], "__metadata__", ())
+            name = option.name if positional else f"--{option.name.replace('_', '-')}"
             raise ArgumentError(f"{name} is empty; name a file or folder")
         filled = tuple(part.replace(_EMPTY, "") if isinstance(part, str) else part for part in parts)
-        changes[field.name] = filled if isinstance(value, tuple) else filled[0]
+        changes[option.name] = filled if isinstance(value, tuple) else filled[0]
     return replace(read, **changes)
 
 

@@ -61,7 +61,7 @@ class Sample:
 
     key: str
     path: Source
-    label: int | None
+    label: int | None = None
     labels: tuple[int, ...] | None = None
 
     @classmethod

@@ -27,8 +27,9 @@ from faircontext.names import name_warnings
 from faircontext.report.evidence_figures import EvidenceRow, Panel
 from faircontext.report.pictures import overlay, overlay_weights, strongest
 from faircontext.report.render import render
+from faircontext.runs.answer import Predictor
+from faircontext.runs.build import predictor_of
 from faircontext.runs.options import ModelOptions
-from faircontext.runs.setup import Setup
 from faircontext.types import is_flat
 
 
@@ -60,7 +61,7 @@ class Explanation:
     warnings: Sequence[str] = ()
 
 
-def explain(options: ModelOptions, setup: Setup, source: str, image: DecodedImage) -> Explanation:
+def explain(options: ModelOptions, setup: Predictor, source: str, image: DecodedImage) -> Explanation:
     """Run FCL on one image with all that it does in between, and zero-shot beside it.
 
     Args:
@@ -178,7 +179,7 @@ def explain_image(
         _check_folder(folder, Path(source))
     if save_context is not None:
         check_outputs([save_context], [Path(source), *options.files_read()])
-    setup = options.create(names, "fcl")
+    setup = predictor_of(options, names, "fcl")
     for line in [*name_warnings(names), *setup.warnings()]:
         warn(line)
     explanation = explain(options, setup, source, image)

@@ -1,17 +1,11 @@
 from .analyses import analysis_rows as analysis_rows, read_analysis as read_analysis
-from .answer import AnsweredImage as AnsweredImage, answer_images as answer_images
-from .classify_options import ClassifyOptions as ClassifyOptions
+from .answer import Predictor as Predictor, answer_images as answer_images
 from .costs import Efficiency as Efficiency, measure as measure
+from .decisions import AnsweredImage as AnsweredImage, Decision as Decision
 from .experiments import (
     Experiment as Experiment,
     experiment_names as experiment_names,
     read_experiment as read_experiment,
-)
-from .features import (
-    Classifier as Classifier,
-    read_classifier as read_classifier,
-    read_embeddings as read_embeddings,
-    write_classifier as write_classifier,
 )
 from .groups import (
     RunGroup as RunGroup,
@@ -21,9 +15,14 @@ from .groups import (
     group_runs as group_runs,
 )
 from .merging import merge as merge
-from .options import EvaluateOptions as EvaluateOptions
-from .prepare import Item as Item
-from .records import AnalysisRow as AnalysisRow, Record as Record, Row as Row
+from .options import ClassifyOptions as ClassifyOptions, EvaluateOptions as EvaluateOptions
+from .outputs import (
+    Classifier as Classifier,
+    read_classifier as read_classifier,
+    read_embeddings as read_embeddings,
+    write_classifier as write_classifier,
+)
+from .records import AnalysisRow as AnalysisRow, Answer as Answer
 from .results import Result as Result, read_results as read_results
 from .settings import parse_settings as parse_settings
 from .sidecars import Sidecars as Sidecars, find_sidecars as find_sidecars

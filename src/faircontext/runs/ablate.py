@@ -14,10 +14,9 @@ from faircontext.files import check_folder, to_json, write_whole
 from faircontext.metrics.scores import Comparison
 from faircontext.runs.checks import check_same
 from faircontext.runs.evaluate import evaluate_missing
-from faircontext.runs.experiment_options import ExperimentOptions
 from faircontext.runs.experiments import Experiment, ExperimentRun, missing, read_experiment, shared
 from faircontext.runs.groups import common_images
-from faircontext.runs.options import Say
+from faircontext.runs.options import AblationOptions, Say
 from faircontext.runs.records import row_name
 from faircontext.runs.results import Result, read_results
 from faircontext.runs.store import Run
@@ -27,7 +26,7 @@ __all__ = ["SCHEMA_VERSION", "ablate", "ablation_results", "compare_results"]
 SCHEMA_VERSION = 1
 
 
-def ablate(name: str, out: Path, options: ExperimentOptions, say: Say, warn: Say) -> int:
+def ablate(name: str, out: Path, options: AblationOptions, say: Say, warn: Say) -> int:
     """Run what is missing of an experiment, write `OUT/NAME/NAME.results.json`, and return the exit code.
 
     Args:
@@ -65,7 +64,7 @@ def ablate(name: str, out: Path, options: ExperimentOptions, say: Say, warn: Say
     return int(unreadable)
 
 
-def _changed(experiment: Experiment, options: ExperimentOptions) -> Experiment:
+def _changed(experiment: Experiment, options: AblationOptions) -> Experiment:
     """Return the experiment with what the options change of it."""
     check_minimum("limit", 1 if options.limit is None else options.limit, 1)
     changes = {"limit": options.limit, "backbone": options.backbone, "pretrained": options.pretrained}

@@ -102,6 +102,7 @@ def map_ahead(
     workers: int,
     does: str = "reads",
     patient: bool = False,
+    name: Callable[[Argument], str] = str,
 ) -> Iterator[Result]:
     """Yield a function's results in order, made in other processes.
 
@@ -111,6 +112,7 @@ def map_ahead(
         workers: number of processes, at least 1; they end when the iterator does.
         does: what a process does with an image, for messages.
         patient: whether a result may take as long as it takes.
+        name: what an argument is called in messages.
 
     Raises:
         FairContextError: a process cannot be started, has ended, or has stayed silent for `PATIENCE` seconds.
@@ -131,7 +133,7 @@ def map_ahead(
         rest = iter(arguments)
         first = [*islice(rest, _AHEAD * workers)]
         pickled = pickle.dumps(function)
-        processes.extend(_Process(pickled, does, patient) for _ in range(min(workers, len(first))))
+        processes.extend(_Process(pickled, does, patient, name) for _ in range(min(workers, len(first))))
         for process in processes:
             free.put(process)
         pending = deque(map(threads.submit, first))
@@ -150,8 +152,8 @@ def map_ahead(
 class _Process(Generic[Argument, Result]):
     """A process that calls a pickled function on what it is sent."""
 
-    def __init__(self, function: bytes, does: str, patient: bool) -> None:
-        self._name, self._patient = f"a process that {does} images", patient
+    def __init__(self, function: bytes, does: str, patient: bool, name: Callable[[Argument], str]) -> None:
+        self._name, self._patient, self._at = f"a process that {does} images", patient, name
         context = get_context("spawn")  # a fork of a process with threads may never come to life
         self._connection, theirs = context.Pipe()
         self._process = context.Process(target=_serve, args=(theirs, function), daemon=True)
@@ -163,16 +165,15 @@ class _Process(Generic[Argument, Result]):
 
     def call(self, argument: Argument) -> Result:
         """Return the function's result."""
+        at = self._at(argument)
         try:
             self._connection.send(argument)
             # Seconds are waited for one by one: those in which this process is stopped itself do not count.
             if not any(self._connection.poll(1) for _ in (count() if self._patient else range(PATIENCE))):
-                raise FairContextError(f"{self._name} has been silent for {PATIENCE} s, at {argument}{_ADVICE}")
+                raise FairContextError(f"{self._name} has been silent for {PATIENCE} s, at {at}{_ADVICE}")
             result: Result | _Raised = self._connection.recv()
         except (EOFError, OSError):
-            raise FairContextError(
-                f"{self._name} was killed, perhaps for want of memory, at {argument}{_ADVICE}"
-            ) from None
+            raise FairContextError(f"{self._name} was killed, perhaps for want of memory, at {at}{_ADVICE}") from None
         if isinstance(result, _Raised):
             result.error.add_note(result.trace)
             raise result.error

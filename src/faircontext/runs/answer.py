@@ -10,9 +10,9 @@ uses views, the plain views of `ROW_MULTIPLE` images are encoded in one batch.
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 
 import numpy as np
@@ -22,86 +22,82 @@ from torch import Tensor
 
 from faircontext.backbones.base import ROW_MULTIPLE
 from faircontext.datasets.label_encoder import SEPARATOR
+from faircontext.datasets.spec import Sample
 from faircontext.episode import Episode
 from faircontext.errors import FeatureError
 from faircontext.explore import scores
+from faircontext.files import to_json
 from faircontext.imageio import DecodedImage, read_image
 from faircontext.labels import LabelSpace
 from faircontext.methods import Method, StreamMethod, ZeroShot
 from faircontext.methods.base import METHODS
-from faircontext.runs.prepare import Item, PreparedImage, Reader, attack_image, prepare_images
-from faircontext.runs.records import Row
+from faircontext.runs.decisions import AnsweredImage, Decision
+from faircontext.runs.prepare import PreparedImage, Reader, attack_image, prepare_images
+from faircontext.runs.records import SCORES_COLUMNS, Answer
 from faircontext.runs.streams import Streams
 from faircontext.shifts import Attack, Corruption, Shift
 from faircontext.sources import Source
 from faircontext.types import Prediction
 from faircontext.views import ViewRecipe
 
-__all__ = ["AnsweredImage", "Question", "answer_images", "answer_prepared"]
+__all__ = ["AnsweredImage", "Predictor", "Question", "answer_images", "answer_prepared"]
 
 _ZERO_SHOT = ZeroShot()
 
 
 @dataclass(frozen=True)
-class AnsweredImage:
-    """All methods' answers for one image.
+class Predictor:
+    """What answers images.
 
     Attributes:
-        rows: what is written, one per method.
-        predictions: what the rows were made from, in the same order; none where the file is unreadable.
-        reference: zero-shot's prediction.
-        warnings: what was decided when the file was read, see `DecodedImage`.
-        label: index of the true class, None where it is not known.
-        labels: indices of all true classes where an image may have several, None where they are not known.
-        label_logits: log-odds of every class where an image may have several; None where they were not asked for.
-        features: of the plain view, unit norm; None where the file is unreadable.
+        labels: the label space.
+        methods: by what they are called in rows; zero-shot is run beside them, on the same prompts.
+        recipe: how views are made.
+        decision: what is made of the answers before they are written.
+        stored: what answers hold besides, of `scores` and `embeddings`; see `Answer`.
+        top: how many of the best classes answers hold.
+        left_out: which methods of `all` cannot run on the label space, and why, a line each.
+        untuned: which methods have official settings for some data sets and not for this one, a line each.
     """
 
-    rows: tuple[Row, ...]
-    predictions: tuple[Prediction, ...] = ()
-    reference: Prediction | None = None
-    warnings: tuple[str, ...] = ()
-    label: int | None = None
-    labels: tuple[int, ...] | None = None
-    label_logits: Float[np.ndarray, " classes"] | None = None
-    features: Float[Tensor, " dim"] | None = None
+    labels: LabelSpace
+    methods: Mapping[str, Method]
+    recipe: ViewRecipe
+    decision: Decision = field(default_factory=Decision)
+    stored: tuple[str, ...] = ()
+    top: int = 5
+    left_out: tuple[str, ...] = ()
+    untuned: tuple[str, ...] = ()
 
     @property
-    def embedding(self) -> Float[np.ndarray, " dim"]:
-        """The plain view's features in float32, none where the file is unreadable."""
-        return np.zeros(0, np.float32) if self.features is None else self.features.float().cpu().numpy()
-
-    def cosines(self, labels: LabelSpace) -> Float[np.ndarray, " classes"]:
-        """Return the cosines between these features and zero-shot's text features, in float32."""
-        if self.features is None:
-            return np.zeros(0, np.float32)
-        return scores(self.features, labels.zero_shot_text).float().cpu().numpy()
+    def sees_views(self) -> bool:
+        """Whether a method sees more of an image than its plain view."""
+        return any(method.sees_views for method in self.methods.values())
 
     @property
-    def path(self) -> str:
-        """The image."""
-        return self.rows[0].path
+    def columns(self) -> tuple[str, ...]:
+        """Further columns of a run's rows, see `Answer`."""
+        return self.decision.columns or (SCORES_COLUMNS if self.stored else ())
 
-    @property
-    def error(self) -> str:
-        """Why the file is unreadable, or empty."""
-        return self.rows[0].error
+    def warnings(self) -> list[str]:
+        """Return what a person should know about prompts and methods before a run, a line each."""
+        methods = (method.label_warnings(self.labels) for method in self.methods.values())
+        return list(
+            dict.fromkeys([*self.labels.warnings(), *self.left_out, *self.untuned, *chain.from_iterable(methods)])
+        )
 
 
 @dataclass(frozen=True)
 class Question:
     """An image, and what is to answer it."""
 
-    item: Item
-    labels: LabelSpace
-    methods: Mapping[str, Method]
+    sample: Sample
+    predictor: Predictor
 
 
 def answer_images(
-    items: Iterable[Item],
-    labels: LabelSpace,
-    methods: Mapping[str, Method],
-    recipe: ViewRecipe,
+    samples: Iterable[Sample],
+    predictor: Predictor,
     seed: int = 0,
     read: Callable[[Source], DecodedImage] = read_image,
     workers: int = 0,
@@ -114,10 +110,8 @@ def answer_images(
     Methods with a memory answer the images as one stream; a file that is unreadable leaves no trace in it.
 
     Args:
-        items: the images; taken as they are needed, so that they may be many.
-        labels: the label space.
-        methods: which methods, by what they are called in rows; zero-shot is run beside them, on the same prompts.
-        recipe: how views are made.
+        samples: the images; taken as they are needed, so that they may be many.
+        predictor: what answers them.
         seed: the run's seed.
         read: how a file is decoded.
         workers: processes that read files and cut views ahead; with 0 this one does it when an image's turn comes.
@@ -129,10 +123,10 @@ def answer_images(
         FairContextError: a worker process was killed, or has been silent for too long.
         ArgumentError: the shift is an attack, and an image has no label or the image tower no gradient.
     """
+    labels, methods, recipe, cut = predictor.labels, predictor.methods, predictor.recipe, predictor.sees_views
     labels.text  # noqa: B018 (encoded here, so that it does not count in the first image's seconds)
     if streams is None:
-        streams = Streams(methods, labels, len(items) if isinstance(items, Sized) else None)
-    cut = any(method.sees_views for method in methods.values())
+        streams = Streams(methods, labels, len(samples) if isinstance(samples, Sized) else None)
     augment = recipe.augmix == "auto" and recipe.regime == "fine-grained"
     augment = augment and any(method.fine_grained_augmix for method in methods.values())
     # Where features are kept, pixels are made only for those that are missing.
@@ -140,12 +134,11 @@ def answer_images(
     corruption = shift if isinstance(shift, Corruption) else None
     ahead = features is None and attack is None
     reader = Reader(labels.backbone.geometry, recipe, seed, read, cut and ahead, augment and ahead, corruption)
-    prepared = prepare_images(reader, items, workers)
+    prepared = prepare_images(reader, samples, workers)
     if attack is not None:
-        prepared = ((item, attack_image(item, image, labels, attack)) for item, image in prepared)
+        prepared = ((sample, attack_image(sample, image, labels, attack)) for sample, image in prepared)
     while chunk := list(islice(prepared, 1 if cut else ROW_MULTIPLE)):
-        questions = [(Question(item, labels, methods), image) for item, image in chunk]
-        yield from answer_prepared(questions, features, streams)
+        yield from answer_prepared([(Question(sample, predictor), image) for sample, image in chunk], features, streams)
 
 
 class _Batch:
@@ -177,7 +170,8 @@ def answer_prepared(
     """
     begin = time.perf_counter()
     episodes = [
-        None if image.views is None else Episode.of(image.views, question.labels, features) for question, image in chunk
+        None if image.views is None else Episode.of(image.views, question.predictor.labels, features)
+        for question, image in chunk
     ]
     read = [episode for episode in episodes if episode is not None]
     if len(read) > 1:
@@ -187,20 +181,19 @@ def answer_prepared(
                 episode.encode_z(partial(batch.row, index))
     together = (time.perf_counter() - begin) / len(chunk)
     for (question, image), current in zip(chunk, episodes, strict=True):
-        item, methods = question.item, question.methods
-        error, shared, begin = image.error, image.seconds + together, time.perf_counter()
-        true = item.labels if item.label is None else (item.label,)
-        row = Row(item.name, SEPARATOR.join(question.labels.names[index] for index in true or ()))
-        if current is not None:
+        sample, predictor = question.sample, question.predictor
+        label = SEPARATOR.join(predictor.labels.names[index] for index in sample.label_set or ())
+        blank = Answer(sample.key, label, label_index=sample.label, targets=sample.label_set, warnings=image.warnings)
+        shared, begin = image.seconds + together, time.perf_counter()
+        try:
+            if current is None:
+                raise FeatureError(image.error)
             current.count_views(image.view_seconds)
-            try:
-                answered = _answer(current, methods, row, item.label, shared, streams)
-                yield replace(answered, labels=item.labels, warnings=image.warnings)
-                continue
-            except FeatureError as caught:
-                error, shared = str(caught), shared + time.perf_counter() - begin
-        rows = tuple(replace(row, method=name, error=error, shared_seconds=shared) for name in methods)
-        yield AnsweredImage(rows, warnings=image.warnings, label=item.label, labels=item.labels)
+            answered = _answer(current, predictor, replace(blank, shared_seconds=shared), streams)
+        except FeatureError as error:
+            blank = replace(blank, error=str(error), shared_seconds=shared + time.perf_counter() - begin)
+            answered = AnsweredImage(tuple(replace(blank, method=name) for name in predictor.methods))
+        yield predictor.decision.decide(answered)
 
 
 def _rank(method: Method) -> int:
@@ -208,41 +201,55 @@ def _rank(method: Method) -> int:
     return 2 if isinstance(method, ZeroShot) else int(isinstance(method, StreamMethod))
 
 
-def _answer(
-    episode: Episode,
-    methods: Mapping[str, Method],
-    row: Row,
-    label: int | None,
-    shared: float,
-    streams: Streams | None,
-) -> AnsweredImage:
+def _answer(episode: Episode, predictor: Predictor, blank: Answer, streams: Streams | None) -> AnsweredImage:
     """Answer one image; raise `FeatureError` where zero-shot has no prediction."""
     made: dict[Method, tuple[Prediction | str, float, float]] = {}
-    for method in sorted([*methods.values(), _ZERO_SHOT], key=_rank):
+    for method in sorted([*predictor.methods.values(), _ZERO_SHOT], key=_rank):
         if method not in made:
             made[method] = episode.ledger.measure(partial(_try, method, episode, streams))
-    names, (reference, *_) = episode.labels.names, made[_ZERO_SHOT]
+    reference, *_ = made[_ZERO_SHOT]
     if isinstance(reference, str):
         raise FeatureError(reference)
-    predictions = tuple(
-        replace(reference, fallback=f"{outcome}: answered by zero-shot") if isinstance(outcome, str) else outcome
-        for outcome in (made[method][0] for method in methods.values())
+    names, shared, z = predictor.labels.names, blank.shared_seconds or 0.0, episode.z
+    blank = replace(blank, zero_shot=names[reference.index], zero_shot_index=reference.index)
+    if "scores" in predictor.stored:
+        blank = replace(blank, cosines=_array(scores(z, predictor.labels.zero_shot_text)))
+    answers, predictions = list[Answer](), list[Prediction]()
+    for name, method in predictor.methods.items():
+        outcome, seconds, own = made[method]
+        if isinstance(outcome, str):
+            outcome = replace(reference, fallback=f"{outcome}: answered by zero-shot")
+        row = replace(blank, method=name, seconds=seconds, shared_seconds=shared + own)
+        if not answers and "embeddings" in predictor.stored:
+            row = replace(row, embedding=_array(z))
+        answers.append(_filled(row, outcome, predictor))
+        predictions.append(outcome)
+    return AnsweredImage(tuple(answers), tuple(predictions), reference, z)
+
+
+def _filled(answer: Answer, prediction: Prediction, predictor: Predictor) -> Answer:
+    """Return an answer with what a prediction says."""
+    exact, index, label = prediction.probabilities.double(), prediction.index, answer.label_index
+    top = prediction.ranking[: predictor.top]
+    return replace(
+        answer,
+        prediction=predictor.labels.names[index],
+        votes=None if prediction.votes is None else int(prediction.votes[index]),
+        confidence=prediction.confidence,
+        fallback=prediction.fallback or "",
+        index=index,
+        top5=tuple(top.tolist()),
+        top5_probabilities=tuple(exact[top].tolist()),
+        label_probability=None if label is None else float(exact[label]),
+        probability_norm=float((exact**2).sum()),
+        candidates=prediction.candidates,
+        diagnostics=to_json(dict(prediction.diagnostics), indent=None, ensure_ascii=True),
+        probabilities=_array(prediction.probabilities) if "scores" in predictor.stored else None,
     )
-    rows = tuple(
-        replace(
-            row,
-            zero_shot=names[reference.index],
-            prediction=names[prediction.index],
-            votes=None if prediction.votes is None else int(prediction.votes[prediction.index]),
-            confidence=prediction.confidence,
-            method=name,
-            fallback=prediction.fallback or "",
-            seconds=made[method][1],
-            shared_seconds=shared + made[method][2],
-        )
-        for (name, method), prediction in zip(methods.items(), predictions, strict=True)
-    )
-    return AnsweredImage(rows, predictions, reference, label=label, features=episode.z)
+
+
+def _array(values: Tensor) -> Float[np.ndarray, " _"]:
+    return values.float().cpu().numpy()
 
 
 def _try(method: Method, episode: Episode, streams: Streams | None) -> Prediction | str:

@@ -1,4 +1,4 @@
-"""What a run on disk must be: the entries of its `run.json` and the values of its rows, checked when it is read.
+"""What a run on disk must be: the entries of its `run.json`, checked when it is read; its rows have checksums.
 
 Who reads a run need not check them again. Whether two descriptions are of one run is told here as well.
 """
@@ -17,10 +17,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from faircontext.errors import ArgumentError, and_more, reason_of
-from faircontext.metrics.checks import ROUNDING
-from faircontext.runs.records import LATER_COLUMNS, SCHEMA_VERSION, is_analysis, to_numpy
+from faircontext.runs.records import SCHEMA_VERSION, to_numpy
 
-__all__ = ["check_positions", "check_rows", "check_same", "check_same_origin", "differing", "read_document"]
+__all__ = ["check_positions", "check_same", "check_same_origin", "differing", "read_document"]
 
 
 @dataclass(frozen=True)
@@ -179,103 +178,6 @@ def _contradictions(document: Mapping[str, Any]) -> Iterator[str]:
 
 def _invalid(name: str, value: Any, wanted: str) -> str:
     return f"invalid {name or 'content'} {_short(value)}: must be {wanted}"
-
-
-@dataclass(frozen=True)
-class _Range:
-    """Columns whose values lie between two numbers, those of lists included; null is none of them."""
-
-    columns: tuple[str, ...]
-    low: float
-    high: float
-    wanted: str
-
-    def outside(self, rows: pa.Table) -> Iterator[tuple[int, str]]:
-        """Yield row and, in words, the fault of the first value of each column that lies outside."""
-        for name in self.columns:
-            chunks = rows[name].chunks
-            column = chunks[0] if len(chunks) == 1 else rows[name].combine_chunks()
-            values = column.flatten() if pa.types.is_list(column.type) else column
-            if self._holds(values, nullable=values is column):
-                continue
-            within = pc.and_(pc.greater_equal(values, self.low), pc.less_equal(values, self.high))  # NaN is not
-            index = pc.index(within if values is column else pc.fill_null(within, False), False).as_py()
-            row = index if values is column else pc.list_parent_indices(column)[index].as_py()
-            value = values[index].as_py()
-            yield row, f"invalid {name} {'null' if value is None else value}: must be {self.wanted}"
-
-    def _holds(self, values: pa.Array, nullable: bool) -> bool:
-        """Return whether all values lie between the numbers, faster than which of them do; lists lack none."""
-        if values.null_count and not nullable:
-            return False
-        numbers = values.drop_null().to_numpy()
-        return not len(numbers) or bool(self.low <= numbers.min() and numbers.max() <= self.high)  # NaN is in both
-
-
-def _ranges(config: Mapping[str, Any]) -> Iterator[_Range]:
-    """Yield what the numbers of a run's rows must be."""
-    images, classes = (config["dataset"][name] for name in ("images", "classes"))
-    yield _Range(("position",), 0, images - 1, f"between 0 and {images - 1}, since there are {images:,} images")
-    indices = ("label_index", "zero_shot_index", "index", "top5", "candidates")
-    yield _Range(indices, 0, classes - 1, f"between 0 and {classes - 1}, since there are {classes:,} classes")
-    probabilities = ("confidence", "label_probability", "probability_norm", "top5_probabilities")
-    yield _Range(probabilities, -ROUNDING, 1 + ROUNDING, "between 0 and 1")
-    yield _Range(("seconds", "shared_seconds"), 0, sys.float_info.max, "at least 0")
-
-
-_OF_METHODS = ("confidence", "label_index", "label_probability", "probability_norm")
-"""Columns of which rows of methods have a value, rows of analyses need not."""
-
-_OF_ANSWERS = ("zero_shot_index", "index", *_OF_METHODS)
-"""Columns of which rows of unreadable files have no value."""
-
-_OF_ONE_LABEL = ("label_index", "label_probability", "probability_norm")
-"""Columns of which rows of images that may have several labels have no value."""
-
-_OF_LABELS = ("label_index", "label_probability")
-"""Columns of which rows of images without a label have no value."""
-
-
-def check_rows(file: Path, config: Mapping[str, Any], rows: pa.Table) -> None:
-    """Check that rows of a run are possible: known methods, classes and images that there are, probabilities.
-
-    Args:
-        file: that holds them, for the message.
-        config: of the run's `run.json`.
-        rows: in the columns of `SCHEMA`.
-
-    Raises:
-        ArgumentError: a value is missing or impossible; the message names its column and row.
-    """
-    if (impossible := next(_impossible(config, rows), None)) is not None:
-        row, fault = impossible
-        method, path, position = (rows[name][row].as_py() for name in ("method", "path", "position"))
-        image = f"position {position}" if path is None else path
-        raise ArgumentError(
-            f"{file}: {fault}, in the row of {image} by {method or 'no method'}; delete this file, and "
-            "go on with --resume"
-        )
-
-
-def _impossible(config: Mapping[str, Any], rows: pa.Table) -> Iterator[tuple[int, str]]:
-    """Yield row and, in words, the fault of values that no run writes."""
-    free = {"votes", *LATER_COLUMNS, *(_OF_ONE_LABEL if "multi_label" in config else ())}
-    for name in (name for name in rows.column_names if name not in free and rows[name].null_count):
-        absent = rows[name].is_null()
-        if name in _OF_ANSWERS:
-            absent = pc.and_(absent, pc.equal(rows["error"], ""))
-        if name in _OF_METHODS:
-            analyses = [method for method in config["methods"] if is_analysis(method)]
-            absent = pc.and_not(absent, pc.is_in(rows["method"], pa.array(analyses, pa.string())))
-        if name in _OF_LABELS:
-            absent = pc.and_(absent, pc.not_equal(rows["label"], ""))
-        if (row := pc.index(absent, True).as_py()) >= 0:
-            yield row, f"{name} is missing"
-    known = pc.is_in(rows["method"], pa.array([*config["methods"]], pa.string()))
-    if (row := pc.index(known, False).as_py()) >= 0:
-        yield row, f"invalid method {rows['method'][row]}: must be one of {', '.join(config['methods'])}"
-    for numbers in _ranges(config):
-        yield from numbers.outside(rows)
 
 
 def check_positions(folder: Path, rows: pa.Table) -> None:

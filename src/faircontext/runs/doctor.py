@@ -33,7 +33,8 @@ from faircontext.errors import FairContextError, FairContextWarning, and_more, f
 from faircontext.imageio import load_image
 from faircontext.labels import LabelSpace
 from faircontext.methods import ZeroShot
-from faircontext.runs.backbone_options import BackboneOptions
+from faircontext.runs.build import backbone_of
+from faircontext.runs.option_parts import BackboneOptions
 from faircontext.system import usable_processors
 
 __all__ = ["DoctorOptions", "Finding", "confused_pairs", "describe_for_others", "examine"]
@@ -225,7 +226,7 @@ def _model(options: DoctorOptions) -> Generator[Finding, None, Backbone | None]:
     with warnings.catch_warnings(record=True) as heard:
         warnings.simplefilter("always")
         try:
-            backbone = options.create_backbone()
+            backbone = backbone_of(options)
             labels = LabelSpace(("cat", "dog"), backbone)
             sizes = labels.text.shape[-1], _features_of_grey(backbone).shape[-1]
         except FairContextError as error:

@@ -16,15 +16,16 @@ from faircontext.files import check_folder
 from faircontext.metrics.scores import expected_calibration_error
 from faircontext.metrics.stats import Accuracy
 from faircontext.runs.analyses import analysis_rows, describe_analysis
+from faircontext.runs.build import load, set_threads
 from faircontext.runs.checks import check_same
 from faircontext.runs.label_results import is_multi_label, read_label_result
+from faircontext.runs.option_parts import stream_labels
 from faircontext.runs.options import EvaluateOptions, Say
 from faircontext.runs.orders import parse_shard
 from faircontext.runs.plan import find_datasets, plan_of, prompts_of
 from faircontext.runs.results import DEPENDENT, TUNED, Result, read_results
-from faircontext.runs.runner import carry_out, describe_engine, engine_of
+from faircontext.runs.run import describe_executor, executor_of, run_stored
 from faircontext.runs.store import Run, load_run
-from faircontext.runs.stream_options import stream_labels
 from faircontext.types import describe_flat, is_flat, read_diagnostics
 
 __all__ = [
@@ -51,7 +52,7 @@ def evaluate(options: EvaluateOptions, say: Say, warn: Say) -> int:
     options.check()
     streams = bool(stream_labels(options.labels_of_methods))
     datasets = find_datasets(options)
-    options.set_threads()
+    set_threads(options)
     if options.features is not None:
         check_folder(options.features)
     for dataset in datasets:  # what is wrong with these is told before the model is loaded
@@ -59,7 +60,7 @@ def evaluate(options: EvaluateOptions, say: Say, warn: Say) -> int:
         for shift in options.shifts:
             for name in options.run_names(dataset.name, shard, shift or dataset.corruption, streams):
                 check_folder(options.out / name)
-    model = options.load(options.labels_of_methods)
+    model = load(options, options.labels_of_methods)
     plans = [
         (one, replace(plan, order=order, arrangement=options.arrangement))
         for one in options.each_shift()
@@ -68,14 +69,15 @@ def evaluate(options: EvaluateOptions, say: Say, warn: Say) -> int:
     ]
     unreadable, warned = False, set[str]()
     for one, plan in plans:
-        engine, facts = engine_of(one, model)
-        for line in [*plan.describe(), *describe_engine(facts)]:
+        execute, facts = executor_of(one, model)
+        for line in [*plan.describe(), *describe_executor(facts)]:
             say(line)
         for line in (f"{plan.dataset.name}: {warning}" for warning in plan.warnings()):
             if line not in warned:  # once for all orders and shifts
                 warned.add(line)
                 warn(line)
-        run = carry_out(plan, options.out, engine, options.resume, facts, warn, options.keep_state)
+        folder = options.out / plan.folder_name
+        run, _ = run_stored(plan, folder, execute, options.resume, facts, warn, options.keep_state)
         unreadable |= _warn_of_unreadable(run, warn)
         for line in _describe_analyses(run, options) if options.analyses else _describe_results(run, warn):
             say(line)

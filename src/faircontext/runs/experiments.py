@@ -16,8 +16,8 @@ from typing import Any
 
 from faircontext.datasets.spec import CATALOGUE
 from faircontext.errors import ArgumentError, reason_of, unknown_name
-from faircontext.runs.experiment_options import ExperimentOptions
-from faircontext.runs.options import AnalysisOptions, EvaluateOptions
+from faircontext.runs.options import AnalysisOptions, EvaluateOptions, ExperimentOptions
+from faircontext.runs.prompt_options import PromptOptions
 from faircontext.runs.records import is_analysis, method_of, variant_of
 
 __all__ = ["KEYS", "Experiment", "ExperimentRun", "experiment_names", "missing", "read_experiment", "shared"]
@@ -119,6 +119,10 @@ class ExperimentRun:
         given = ("root", "device", "precision", "engine_image", "workers", "threads", "engine")
         own = ("datasets", "backbone", "pretrained", "preset", "prompts", "views", "limit", "seed")
         asked = {name: getattr(options, name) for name in given} | {name: getattr(self, name) for name in own} | more
+        if isinstance(options, PromptOptions):
+            asked |= {name: getattr(options, name) for name in ("truncate", "context")}
+            prompts = ("prompts", "template", "templates", "descriptions") if options.given_prompts else ()
+            asked |= {name: getattr(options, name) for name in prompts}
         kind = AnalysisOptions if self.analysis else EvaluateOptions
         return kind(**asked, methods=tuple(self.methods), set=self.overrides, out=out, resume=True)
 

@@ -4,51 +4,60 @@ Labels are scored with zero-shot's features: the other methods choose one class 
 softmax over all of them, and an answer so found says nothing of a label by itself.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from array import array
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from faircontext.datasets.label_encoder import SEPARATOR
 from faircontext.errors import ArgumentError, LabelError, counted
 from faircontext.metrics.multi_label import score_of
 from faircontext.names import read_labels
+from faircontext.runs.decisions import AnsweredImage, Decision
+from faircontext.runs.label_results import LabelMetrics, label_arrays
+from faircontext.runs.records import SCORES_COLUMNS, Answer
+from faircontext.runs.summary import Summary
 
 if TYPE_CHECKING:
     from jaxtyping import Float
 
     from faircontext.label_scores import LabelScorer
     from faircontext.labels import LabelSpace
-    from faircontext.runs.answer import AnsweredImage
-    from faircontext.types import Prediction
 
-__all__ = ["DEFAULT_THRESHOLD", "LabelRule", "MultiLabelOptions", "given_labels"]
+__all__ = ["DEFAULT_THRESHOLD", "MultiLabel", "MultiLabelOptions"]
 
 DEFAULT_THRESHOLD = 0.5
 """From which score on a label is given: more likely than not, or than all negatives together."""
 
 
 @dataclass(frozen=True)
-class LabelRule:
-    """Gives every label whose score is at least a threshold.
+class MultiLabel(Decision):
+    """Takes every label whose score is at least a threshold.
 
     Attributes:
         scorer: scores labels.
         threshold: least score, between 0 and 1.
     """
 
+    several: ClassVar[bool] = True
+    columns: ClassVar[tuple[str, ...]] = (*SCORES_COLUMNS, "targets", "label_logits")
+    cell_names: ClassVar[tuple[str, ...]] = ("scores",)
+
     scorer: "LabelScorer"
     threshold: float
 
     @property
-    def facts(self) -> dict[str, Any]:
-        """What `run.json` says of it."""
+    def config(self) -> Mapping[str, Any]:
+        """What the configuration of a run says of it."""
         facts: dict[str, Any] = {"threshold": self.threshold, "scores": self.scorer.rule}
         if self.scorer.negatives:
-            return {**facts, "negatives": [*self.scorer.negatives]}
-        return {**facts, "logit_bias": self.scorer.labels.backbone.logit_bias}
+            return {"multi_label": {**facts, "negatives": [*self.scorer.negatives]}}
+        return {"multi_label": {**facts, "logit_bias": self.scorer.labels.backbone.logit_bias}}
 
     @property
     def summary(self) -> str:
@@ -58,51 +67,115 @@ class LabelRule:
         how = f"against {counted(count, 'negative')}" if count else f"by the model's sigmoid, bias {bias:.4g}"
         return f"several labels for an image, each scored {how}; given from a score of {self.threshold:g} on"
 
-    def given(self, answered: "AnsweredImage") -> list[tuple[str, float]]:
-        """Return the labels that are given to an image, best first, with their scores."""
-        if answered.label_logits is None:
+    def decide(self, image: AnsweredImage) -> AnsweredImage:
+        """Return an image with log-odds of every label in its answers, and the labels that are given as prediction."""
+        changes: dict[str, Any] = {"label_index": None}
+        if image.features is not None:
+            logits = self.scorer.logits(image.features)
+            order, scores = np.argsort(-logits, kind="stable"), score_of(logits).astype(np.float64)
+            best, names = int(order[0]), self.scorer.labels.names
+            given = SEPARATOR.join(names[index] for index, _ in self._given(logits))
+            changes |= {"zero_shot": given, "prediction": given, "confidence": float(scores[best])}
+            changes |= {"zero_shot_index": best, "index": best, "label_logits": logits}
+            changes |= {"label_probability": None, "probability_norm": None}
+            top = order[: len(image.answers[0].top5)]
+            changes |= {"top5": tuple(top.tolist()), "top5_probabilities": tuple(scores[top].tolist())}
+            if image.answers[0].probabilities is not None:
+                changes["probabilities"] = scores.astype(np.float32)
+        return replace(image, answers=tuple(replace(answer, **changes) for answer in image.answers))
+
+    def _given(self, logits: "Float[np.ndarray, ' classes'] | None") -> list[tuple[int, float]]:
+        """Return the labels with a score from the threshold on, best first, with their scores."""
+        if logits is None:
             return []
-        names = self.scorer.labels.names
-        return [(names[index], score) for index, score in given_labels(answered.label_logits, self.threshold)]
+        scores = score_of(logits)
+        order = np.argsort(-logits, kind="stable")
+        return [(int(index), float(scores[index])) for index in order if scores[index] >= self.threshold]
 
-    def over(self, answers: "Iterable[AnsweredImage]") -> "Iterator[AnsweredImage]":
-        """Yield answers with log-odds of every label, and with the labels that are given as the prediction."""
-        for answered in answers:
-            if answered.features is None:
-                yield answered
-                continue
-            logits = self.scorer.logits(answered.features)
-            order = np.argsort(-logits, kind="stable")
-            names = self.scorer.labels.names
-            given = SEPARATOR.join(names[index] for index, _ in given_labels(logits, self.threshold))
-            best = float(score_of(logits[order[:1]])[0])
-            yield replace(
-                answered,
-                rows=tuple(replace(row, zero_shot=given, prediction=given, confidence=best) for row in answered.rows),
-                predictions=tuple(_scored(prediction, logits, order) for prediction in answered.predictions),
-                reference=None if answered.reference is None else _scored(answered.reference, logits, order),
-                label_logits=logits,
-            )
+    def entry(self, answer: Answer, names: Sequence[str]) -> dict[str, Any]:
+        """Return an answer as JSON documents have it, with lists of labels in place of one."""
+        one = ("label", "label_index", "zero_shot", "zero_shot_index", "prediction", "votes")
+        entry = {name: value for name, value in answer.entry(names).items() if name not in one}
+        entry["labels"] = None if answer.targets is None else [names[index] for index in answer.targets]
+        entry["predictions"] = [[names[index], score] for index, score in self._given(answer.label_logits)]
+        return entry
+
+    def cells(self, answer: Answer) -> Mapping[str, str]:
+        """Return the scores of the labels that are given."""
+        return {"scores": SEPARATOR.join(f"{score:.6f}" for _, score in self._given(answer.label_logits))}
+
+    def count(self, methods: Sequence[str], classes: int) -> Summary:
+        """Return what counts answers; see `Decision.count`."""
+        return LabelSummary(methods, classes, self.threshold)
+
+    def heading(self, methods: Sequence[str]) -> str:  # noqa: ARG002
+        """Return the heading of the lines that are shown, one for each image."""
+        return f"{'labels and their scores':62}"
+
+    def line(self, answers: Sequence[Answer], names: Sequence[str]) -> str:
+        """Return what is shown of the answers for an image that could be read."""
+        given = self._given(answers[0].label_logits)
+        return ", ".join(f"{names[index]} {score:.2f}" for index, score in given) or "(none)"
 
 
-def given_labels(logits: "Float[np.ndarray, ' classes']", threshold: float) -> list[tuple[int, float]]:
-    """Return the labels with a score from a threshold on, best first, with their scores; one owner of the rule."""
-    scores = score_of(logits)
-    order = np.argsort(-logits, kind="stable")
-    return [(int(index), float(scores[index])) for index in order if scores[index] >= threshold]
+class LabelSummary(Summary):
+    """Counts images and the labels that they are given.
 
+    For every labelled image the log-odds of all classes are held, since average precision ranks them: four bytes a
+    class.
 
-def _scored(prediction: "Prediction", logits: "Float[np.ndarray, ' classes']", order: np.ndarray) -> "Prediction":
-    """Return a prediction with scores of labels in place of probabilities."""
-    import torch
+    Args:
+        methods: what they are called in rows.
+        classes: how many there are.
+        threshold: from which score on a label is given.
+    """
 
-    ranking, scores = torch.from_numpy(order), torch.from_numpy(score_of(logits))
-    return replace(prediction, index=int(order[0]), ranking=ranking, probabilities=scores)
+    def __init__(self, methods: Sequence[str], classes: int, threshold: float) -> None:
+        super().__init__(methods, ("targets", "label_logits"))
+        self._classes, self._threshold = classes, threshold
+        self._logits, self._targets = array("f"), array("b")
+        self._labels = self._empty = 0
+
+    def _count(self, rows: pa.Table) -> None:
+        whole = rows.filter(pc.equal(rows["error"], ""))
+        logits = np.asarray(pc.list_flatten(whole["label_logits"]), np.float32).reshape(-1, self._classes)
+        given = (score_of(logits) >= self._threshold).sum(1)
+        self._labels += int(given.sum())
+        self._empty += int((given == 0).sum())
+        known = whole.filter(pc.is_valid(whole["targets"]))
+        logits, targets = label_arrays(known, self._classes, "these rows")
+        self._logits.frombytes(np.ascontiguousarray(logits).tobytes())
+        self._targets.frombytes(np.ascontiguousarray(targets).tobytes())
+
+    @property
+    def metrics(self) -> LabelMetrics:
+        """Of the labelled images so far."""
+        self.settle()
+        logits = np.array(self._logits, np.float32).reshape(-1, self._classes)
+        return LabelMetrics(logits, np.array(self._targets, np.bool_).reshape(-1, self._classes), self._threshold)
+
+    def document(self) -> dict[str, Any]:
+        """Return the metrics as the JSON file holds them."""
+        return {"zero_shot": self.metrics.summary()}
+
+    def status(self) -> str:
+        """Return what is said while a run goes on."""
+        return f"{self.images - self.unreadable} answered"
+
+    def lines(self) -> Iterator[str]:
+        """Yield the counts, and the metrics where labels are known."""
+        answered, metrics = self.images - self.unreadable, self.metrics
+        mean = f", {self._labels / answered:.2f} labels an image, {self._empty} with none" if answered else ""
+        yield f"\n{answered} answered, {self.unreadable} unreadable{mean}; {self._seconds:.1f} s"
+        if metrics.n:
+            yield f"{'zero_shot':12} {metrics}"
 
 
 @dataclass(frozen=True, kw_only=True)
 class MultiLabelOptions:
     """The options of several labels for an image."""
+
+    group: ClassVar[str] = "decision"
 
     multi_label: bool = False
     """Give an image every label whose own score reaches the threshold, with --method zero_shot; tables have labels
@@ -141,7 +214,7 @@ class MultiLabelOptions:
             raise ArgumentError(f"invalid threshold {self.threshold!r}: must be between 0 and 1")
         self._read_negatives()
 
-    def label_rule(self, labels: "LabelSpace") -> LabelRule:
+    def label_rule(self, labels: "LabelSpace") -> MultiLabel:
         """Return what gives labels.
 
         Raises:
@@ -154,7 +227,7 @@ class MultiLabelOptions:
                 f"class name {odd!r} has {SEPARATOR!r} in it, which stands between the labels of an image; rename it"
             )
         threshold = DEFAULT_THRESHOLD if self.threshold is None else self.threshold
-        return LabelRule(LabelScorer(labels, self._read_negatives()), threshold)
+        return MultiLabel(LabelScorer(labels, self._read_negatives()), threshold)
 
     def _read_negatives(self) -> tuple[str, ...] | None:
         return None if self.negatives is None else read_labels(self.negatives, "negatives")

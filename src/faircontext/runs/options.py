@@ -1,71 +1,51 @@
-"""What a run is asked to do, and the checks of it; commands' options are these classes, their help the docstrings."""
+"""What a run is asked to do: options composed of parts, and the checks of them; they are data, and build nothing."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import partial
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
-from faircontext.datasets.spec import Regime
+import tyro
+
+from faircontext.datasets.class_folders import class_folders
 from faircontext.errors import ArgumentError, check_minimum
-from faircontext.imageio import MAX_PIXELS, DecodedImage, read_image
-from faircontext.names import class_names
-from faircontext.runs.backbone_options import BackboneOptions
 from faircontext.runs.multi_label import MultiLabelOptions
-from faircontext.runs.process_options import ProcessOptions
-from faircontext.runs.prompt_options import PromptOptions, digest_of_file
-from faircontext.runs.records import method_of, row_name, split_methods, variant_of, with_zero_shot
+from faircontext.runs.option_parts import (
+    BackboneOptions,
+    LabelOptions,
+    MethodOptions,
+    ProcessOptions,
+    ReadingOptions,
+    Say,
+    StoreOptions,
+    StreamOptions,
+    stream_labels,
+)
+from faircontext.runs.prompt_options import PromptOptions
+from faircontext.runs.records import split_methods, with_zero_shot
 from faircontext.runs.shift_options import ShiftOptions
-from faircontext.runs.stream_options import StreamOptions, check_one_process
 from faircontext.runs.unknown import UnknownOptions
-from faircontext.sources import Source
-from faircontext.system import keep_freed_memory
-
-if TYPE_CHECKING:
-    from faircontext.backbones import Backbone
-    from faircontext.backbones.contexts import LearntContext
-    from faircontext.runs.setup import Model, Setup
 
 __all__ = [
+    "AblationOptions",
     "AnalysisOptions",
+    "ClassifyOptions",
     "EvaluateOptions",
+    "ExperimentOptions",
     "ModelOptions",
+    "ReproduceOptions",
     "RunOptions",
     "RunnerOptions",
     "Say",
 ]
-
-
-Say = Callable[[str], None]
-"""Takes a line."""
-
 
 _READ = ("labels_file", "templates", "descriptions", "negatives", "unknown", "context", "adapter", "pretrained")
 """Options of commands that may name a file which is read."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunOptions(BackboneOptions):
-    """Options of backbone, methods and images."""
-
-    truncate: bool = False
-    """Cut class names that are too long for the text model, instead of refusing them."""
-    context: Path | None = None
-    """Learnt context to start from, a checkpoint of CoOp's prompt learner; zero-shot is then that of the context."""
-    preset: str = "recommended"
-    """Settings to start from: paper, recommended (for the backbone) or official."""
-    set: tuple[str, ...] = ()
-    """Settings over the preset's: --set masks=50 steps=1; with several methods, --set fcl.masks=50 tpt.steps=2."""
-    augmix: Literal["off", "on", "auto"] = "off"
-    """AugMix on the views: off, on, or auto (where the methods' repositories have it, by the kind of data)."""
-    views: tuple[str, ...] = ()
-    """Of the views, over the preset's: --views count=32 scale=0.5,1."""
-    seed: int = 0
-    """Seed of views and masks."""
-    exif: bool = True
-    """Apply the EXIF orientation of photos (published numbers are often measured without)."""
-    max_pixels: int = MAX_PIXELS
-    """Larger images are unreadable."""
+class RunOptions(ReadingOptions, MethodOptions, PromptOptions, BackboneOptions):
+    """Options of model, prompts, methods and images."""
 
     def files_read(self) -> Iterator[Path]:
         """Yield the files that options name and that are read, with those in the folders of a model."""
@@ -75,118 +55,22 @@ class RunOptions(BackboneOptions):
                 yield (path := Path(value))
                 yield from path.rglob("*") if path.is_dir() else ()
 
-    def reader(self) -> Callable[[Source | str], DecodedImage]:
-        """Return what reads an image file."""
-        check_minimum("max_pixels", self.max_pixels, 1)
-        return partial(read_image, max_pixels=self.max_pixels, exif=self.exif)
-
-    def load(self, methods: Sequence[str]) -> "Model":
-        """Load the backbone and create the methods; what can be wrong otherwise is checked before.
-
-        Args:
-            methods: names; a method runs several times, with other settings, under names with a suffix such as
-                `fcl-50`. `all` stands for those without a memory that the backbone can run.
-
-        Raises:
-            FairContextError: an option has a value that cannot be used.
-        """
-        from faircontext.backbones.contexts import read_context
-
-        self._check_methods(methods)
-        self._view_settings()
-        check_minimum("seed", self.seed, 0)
-        context = None if self.context is None else read_context(self.context)
-        backbone = self.create_backbone()
-        keep_freed_memory()  # not before: what loading has freed is given back
-        return self.on(backbone, methods, context)
-
-    def on(self, backbone: "Backbone", methods: Sequence[str], context: "LearntContext | None" = None) -> "Model":
-        """Create the methods on a backbone that is loaded, from a context that is read; see `load`."""
-        from faircontext.methods import create_method
-        from faircontext.methods.base import METHODS
-        from faircontext.runs.setup import Model
-
-        everything, checked = [*methods] == ["all"], self._check_methods(methods)
-        created = {
-            row_name(label): create_method(method_of(label), preset=self.preset, backbone=backbone, **settings)
-            for label, settings in checked.items()
-            if not everything or METHODS[method_of(label)].needs <= backbone.capabilities
-        }
-        recipe = replace(backbone.view_recipe(self.preset), **self._view_settings(), augmix=self.augmix)
-        given = {row_name(label): settings for label, settings in checked.items()}
-        return Model(backbone, created, recipe, context, self.preset, given, everything)
-
     def facts_of_weights(self) -> dict[str, Any]:
         """Return what records say of the choice of weights and of the context, where there was one."""
         return super().facts_of_weights() | ({} if self.context is None else {"context": str(self.context)})
 
-    def _check_methods(self, methods: Sequence[str]) -> dict[str, dict[str, Any]]:
-        """Check methods and their settings without a backbone; return the settings by what the methods are called."""
-        from faircontext.methods import create_method, list_methods
-        from faircontext.methods.stream import is_stream
 
-        if cut := next((label for label in methods if label.endswith("-") and not variant_of(label)), None):
-            raise ArgumentError(f"invalid method {cut!r}: must be {cut[:-1]}, or {cut}SUFFIX for a variant of it")
-        labels = [name for name in list_methods() if not is_stream(name)] if [*methods] == ["all"] else methods
-        if alike := next((label for label in labels if row_name(label) != label and row_name(label) in labels), None):
-            raise ArgumentError(
-                f"{alike} and {row_name(alike)} have the same name in rows; make one a variant: {alike}-SUFFIX"
-            )
-        asked = {label: method_of(label) for label in labels}
-        settings = self._settings(asked)
-        for label, name in asked.items():
-            create_method(name, **settings[label])
-        return settings
-
-    def _view_settings(self) -> dict[str, Any]:
-        from faircontext.runs.settings import parse_fields
-        from faircontext.views import ViewRecipe
-
-        settings = parse_fields(ViewRecipe, "--views", self.views, "count=32")
-        if name := next((name for name in ("augmix", "regime") if name in settings), None):
-            raise ArgumentError(f"{name} is not set with --views: --augmix is an option, the data set has the regime")
-        ViewRecipe(**settings)  # type: ignore[arg-type]  # checks the values, before a model is loaded
-        return settings
-
-    def _settings(self, asked: Mapping[str, str]) -> dict[str, dict[str, Any]]:
-        """Return the settings that are given, by what the methods are called."""
-        from faircontext.runs.settings import parse_settings
-
-        overrides: dict[str, list[str]] = {label: [] for label in asked}
-        alone = [label for label, name in asked.items() if name != "zero_shot"] or [*asked]  # zero-shot has no settings
-        for word in self.set:
-            label, dot, _ = word.partition("=")[0].partition(".")
-            if dot and label in overrides:
-                overrides[label].append(word[len(label) + 1 :])
-            elif len(alone) == 1:
-                overrides[alone[0]].append(word)
-            else:
-                raise ArgumentError(
-                    f"{word!r} is of no method of this run; write METHOD.NAME=VALUE, with one of {', '.join(asked)}"
-                )
-        return {label: parse_settings(name, tuple(overrides[label])) for label, name in asked.items()}
+@dataclass(frozen=True, kw_only=True)
+class ModelOptions(LabelOptions, RunOptions):
+    """Options of class names, model, prompts, methods and images."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunnerOptions(MultiLabelOptions, ShiftOptions, UnknownOptions, PromptOptions, ProcessOptions, RunOptions):
+class RunnerOptions(StoreOptions, ProcessOptions, ShiftOptions, MultiLabelOptions, UnknownOptions, RunOptions):
     """Options of how a run is carried out and stored."""
 
     analyses: ClassVar[bool] = False
     """Whether the methods are analyses."""
-
-    limit: int | None = None
-    """At most this many images (of each data set), drawn by the seed."""
-    shard: str | None = None
-    """i/n: only the i-th of n parts, counted from 0; faircontext merge joins them."""
-    features: Path | None = None
-    """Folder to keep image features in: runs with other settings on the same images then encode only what is new."""
-    resume: bool = False
-    """Go on with runs that are there; those that are complete are left alone."""
-
-    @property
-    def prompts_name(self) -> str:
-        """What runs call the prompts; see `PromptOptions.prompts_name`. With a learnt context they are others."""
-        return super().prompts_name + ("" if self.context is None else f"+context-{digest_of_file(self.context)[:8]}")
 
     @property
     def stored(self) -> tuple[str, ...]:
@@ -194,14 +78,38 @@ class RunnerOptions(MultiLabelOptions, ShiftOptions, UnknownOptions, PromptOptio
         return ()
 
     @property
+    def held(self) -> int:
+        """How many of the best classes rows hold."""
+        return 5
+
+    @property
     def labels_of_methods(self) -> list[str]:
         """What the methods are called, zero-shot first, as it is measured in every run; or `all` alone."""
         raise NotImplementedError
 
+    def check_one_process(self) -> None:
+        """Check that methods with a memory are not shared out: one process answers their images, one after another.
+
+        Raises:
+            ArgumentError: there is such a method, and other processes would answer too.
+        """
+        shared = {
+            "shard": self.shard is not None,
+            "engine ray": self.engine == "ray",
+            "workers auto": self.several_models,
+        }
+        given = [name for name, value in shared.items() if value]
+        if given and (labels := stream_labels(self.labels_of_methods)):
+            raise ArgumentError(
+                f"--{given[0]} is not possible with {labels[0]}, which answers images one after another; leave it out, "
+                f"or encode with other methods and --{given[0]} into a folder of --features, then give {labels[0]} "
+                "that folder"
+            )
+
     def check(self) -> None:
         """Check what can be checked before anything is read; raise `ArgumentError` where a value cannot be used."""
         check_minimum("limit", 1 if self.limit is None else self.limit, 1)
-        check_one_process(self)  # before what several processes need
+        self.check_one_process()  # before what several processes need
         self.check_processes()
         self.check_unknown()
         if self.analyses and self.multi_label:
@@ -211,57 +119,126 @@ class RunnerOptions(MultiLabelOptions, ShiftOptions, UnknownOptions, PromptOptio
         self.check_attack(self, self.multi_label)
         self.reader()  # checks its options
 
-    @property
-    def uses_views(self) -> bool:
-        """Whether a method of the run sees more of an image than its plain view."""
-        from faircontext.methods.base import METHODS
 
-        self._register()
-        labels = self.labels_of_methods
-        return labels == ["all"] or any(METHODS[method_of(label)].uses_views for label in labels)
+@dataclass(frozen=True, kw_only=True)
+class ImageOptions:
+    """Options of which images and classes there are, besides those of class names."""
 
-    def load(self, methods: Sequence[str]) -> "Model":
-        """Load the backbone and create the methods; see `RunOptions.load`."""
-        self._register()
-        return super().load(methods)
+    group: ClassVar[str] = "images and labels"
 
-    def _register(self) -> None:
-        if self.analyses:
-            import faircontext.analysis  # noqa: F401
+    labels_from_folders: bool = False
+    """Take the names of the folders right below PATHS as class names."""
+    exclude: Annotated[tuple[str, ...], tyro.conf.UseAppendAction] = ()
+    """Leave out what matches a pattern, such as '*_small.jpg' or 'old/*'; may be given several times."""
+    image_column: str | None = None
+    """Column of tables that holds images or their paths, where it has no usual name (image, path, file_name)."""
+    label_column: str | None = None
+    """Column of tables that holds labels, where it is not called label."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class ModelOptions(RunOptions):
-    """Options of class names, backbone, methods and images."""
+class OutputOptions:
+    """Options of the files that are written."""
 
-    labels: str | None = None
-    """Class names with commas between."""
-    labels_file: Path | None = None
-    """File with a class name a line."""
-    regime: Regime = "natural"
-    """Kind of data, for --augmix auto: natural or fine-grained."""
+    group: ClassVar[str] = "output"
 
-    def names(self) -> tuple[str, ...]:
-        """Return the class names that the options give."""
-        return class_names(self.labels, self.labels_file)
+    csv: Path | None = None
+    """Write a row per image to this file, as they come; with --out at the end."""
+    json: Path | None = None
+    """Write the run, its settings and all answers to this file, at the end."""
+    top: int = 0
+    """With --csv: columns of the so many best classes and their probabilities."""
+    scores: Path | None = None
+    """Write every class's probability and cosine to this Parquet file."""
+    embeddings: Path | None = None
+    """Write the images' features to this file, which ends in .npy (with a manifest beside it) or .parquet."""
+    classifier: Path | None = None
+    """Write the text features of the classes to this file, which ends in .safetensors."""
+    out: Path | None = None
+    """Folder for a run as of evaluate: stored as it goes, it goes on with --resume after whatever stopped it."""
 
-    def create(self, names: Sequence[str], methods: str) -> "Setup":
-        """Load the backbone and create the methods for the prompt "a photo of a {}."; the rest is checked before.
 
-        Args:
-            names: class names.
-            methods: a name, several with commas between, or `all` for those that the backbone can run.
+@dataclass(frozen=True, kw_only=True)
+class ClassifyOptions(OutputOptions, ImageOptions, ModelOptions, RunnerOptions):
+    """Options of `classify` besides the images."""
+
+    group: ClassVar[str] = "run"
+
+    method: str = "fcl"
+    """See: faircontext list methods; several with commas between, or all."""
+    strict: bool = False
+    """Stop at the first file that is unreadable."""
+    stream: bool = False
+    """Let methods with a memory answer the images as one stream, in the order in which they are named and found."""
+
+    @property
+    def labels_of_methods(self) -> list[str]:
+        """What the methods are called; of a stored run see `EvaluateOptions.labels_of_methods`."""
+        return split_methods(self.method) if self.out is None else with_zero_shot([self.method])
+
+    def check(self) -> None:
+        """Check what can be checked before anything is read; see `RunnerOptions.check`."""
+        self.check_one_process()  # which a stored run is no way out of
+        stored = {"shard": self.shard, "resume": self.resume, "engine": self.engine != "local"}
+        self.shift  # noqa: B018 (one, or it is an error)
+        if self.out is None and (given := [name for name, value in stored.items() if value]):
+            raise ArgumentError(f"--{given[0]} is of a stored run; give its folder with --out")
+        suffixes = {"scores": (".parquet",), "embeddings": (".npy", ".parquet"), "classifier": (".safetensors",)}
+        for name, allowed in suffixes.items():
+            path = getattr(self, name)
+            if path is not None and path.suffix.lower() not in allowed:
+                raise ArgumentError(f"--{name} {path}: must end in {' or '.join(allowed)}")
+        super().check()
+
+    def check_one_stream(self) -> None:
+        """Check that `classify` was asked for a stream if, and only if, a method has a memory.
 
         Raises:
-            FairContextError: an option has a value that cannot be used.
+            ArgumentError: it was not.
         """
-        choice = PromptOptions().choose_prompts(names)
-        return self.load(split_methods(methods)).on(names, choice, self.regime, self.truncate)
+        labels = stream_labels(self.labels_of_methods)
+        if labels and not self.stream:
+            raise ArgumentError(
+                f"the answers of {labels[0]} depend on the images before; give --stream to answer the images as one "
+                "stream"
+            )
+        if self.stream and not labels:
+            raise ArgumentError(
+                "--stream is of methods with a memory, such as tda; name one with --method, or leave it out"
+            )
+
+    def check_top(self, classes: int) -> None:
+        """Check how many of the best classes are asked for, of so many classes."""
+        check_minimum("top", self.top, 0)
+        if self.top and self.csv is None:
+            raise ArgumentError("--top adds columns to the CSV file; name it with --csv")
+        if self.top > classes:
+            raise ArgumentError(f"--top {self.top} is not possible: there are {classes} classes")
+
+    @property
+    def held(self) -> int:
+        """How many of the best classes rows hold."""
+        return max(5, self.top)
+
+    @property
+    def stored(self) -> tuple[str, ...]:
+        """What rows hold besides: `scores` and `embeddings`."""
+        return tuple(name for name in ("scores", "embeddings") if getattr(self, name) is not None)
+
+    def names_for(self, paths: Sequence[str]) -> tuple[str, ...]:
+        """Return the class names, of the folders right below some paths where that is asked for."""
+        if not self.labels_from_folders:
+            return self.names()
+        if self.labels is not None or self.labels_file is not None:
+            raise ArgumentError("--labels-from-folders leaves no place for --labels or --labels-file; give one of them")
+        return class_folders(paths)
 
 
 @dataclass(frozen=True, kw_only=True)
 class EvaluateOptions(StreamOptions, RunnerOptions):
     """Options of a run on labelled data sets."""
+
+    group: ClassVar[str] = "run"
 
     datasets: tuple[str, ...]
     """See: faircontext data list; or folders below --root: class folders, or labels.csv with classnames.txt."""
@@ -298,3 +275,44 @@ class AnalysisOptions(EvaluateOptions):
 
     out: Path = Path("analyses")
     """Folder for the runs."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExperimentOptions(ProcessOptions):
+    """Options of an experiment, which may consist of many runs."""
+
+    group: ClassVar[str] = "run"
+
+    root: Path | None = None
+    """Folder that holds the data sets."""
+    limit: int | None = None
+    """At most this many images of each data set, in place of what the experiment says."""
+    backbone: str | None = None
+    """In place of the experiment's."""
+    pretrained: str | None = None
+    """Weights, in place of the experiment's: a tag or a checkpoint file."""
+    precision: str = "auto"
+    """Of the image tower: auto, fp32, bf16 or fp16."""
+    engine_image: Literal["auto", "torch", "openvino"] = "auto"
+    """What runs the image tower: torch, openvino, or auto, the faster one here."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReproduceOptions(ExperimentOptions):
+    """Options of an experiment of the paper."""
+
+    group: ClassVar[str] = "run"
+
+    partial: bool = False
+    """Take data sets of which some images are missing."""
+    available: bool = False
+    """Leave out data sets that are not there or not complete, instead of stopping."""
+    trials: int = 30
+    """Of each method, where time is measured."""
+    dry_run: bool = False
+    """Print the plan and the estimate, and run nothing."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class AblationOptions(ExperimentOptions, PromptOptions):
+    """Options of an experiment of variants; prompts that are given replace those of the file."""

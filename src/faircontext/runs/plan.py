@@ -1,7 +1,7 @@
 """What a run is: which images in which order, which methods on which labels, and the configuration that is recorded."""
 
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -16,21 +16,19 @@ from faircontext.datasets.listing import data_hash
 from faircontext.datasets.load import load_dataset
 from faircontext.datasets.spec import Dataset, expand
 from faircontext.errors import ArgumentError, counted
-from faircontext.files import digest_of_json, to_json
+from faircontext.files import digest_of_json
 from faircontext.imageio import MAX_PIXELS
 from faircontext.methods import StreamMethod
 from faircontext.names import list_warnings
-from faircontext.runs.answer import AnsweredImage
+from faircontext.runs.answer import Predictor
+from faircontext.runs.build import Model, decision_of
 from faircontext.runs.options import EvaluateOptions, RunnerOptions, Say
 from faircontext.runs.orders import Arrangement, arrange, choose, run_name
-from faircontext.runs.prepare import Item
 from faircontext.runs.prompt_options import PromptChoice
-from faircontext.runs.records import MultiLabelRecord, Record, ScoredRecord
-from faircontext.runs.setup import Model, Setup
 from faircontext.runs.shift_options import check_shift, facts_of_shift
 from faircontext.runs.streams import Streams
+from faircontext.runs.summary import Summary
 from faircontext.shifts import Shift
-from faircontext.types import Prediction
 
 __all__ = [
     "Plan",
@@ -46,12 +44,11 @@ class Plan:
 
     Attributes:
         dataset: the images that are there.
-        setup: what answers them.
+        predictor: what answers them.
         seed: of views, masks, and of the order of images.
         limit: how many images at most, None for all.
         shard: `(i, n)` for the i-th of n parts, counted from 0; None for all.
         facts: what else `run.json` says of the configuration: preset, prompt set, reading.
-        stored: what rows hold besides, of `scores` and `embeddings`; see `ScoredRecord`.
         shift: what is done to the images before any method sees them.
         order: of the images, where a method has a memory; without one, it and the arrangement change nothing.
         arrangement: see `arrange`.
@@ -59,12 +56,11 @@ class Plan:
     """
 
     dataset: Dataset
-    setup: Setup
+    predictor: Predictor
     seed: int
     limit: int | None
     shard: tuple[int, int] | None
     facts: Mapping[str, Any]
-    stored: tuple[str, ...] = ()
     shift: Shift | None = None
     order: int = 0
     arrangement: Arrangement = "shuffled"
@@ -73,7 +69,7 @@ class Plan:
     @cached_property
     def stream_methods(self) -> tuple[str, ...]:
         """Methods with a memory, by what they are called in rows."""
-        return tuple(label for label, method in self.setup.methods.items() if isinstance(method, StreamMethod))
+        return tuple(label for label, method in self.predictor.methods.items() if isinstance(method, StreamMethod))
 
     @property
     def folder_name(self) -> str:
@@ -102,17 +98,12 @@ class Plan:
         """Return new states of the methods with a memory, None where there is none."""
         if not self.stream_methods:
             return None
-        return Streams(self.setup.methods, self.setup.labels, len(self.positions), self.hashes, warn)
-
-    def item(self, position: int) -> Item:
-        """Return the image at a position of the data set."""
-        sample = self.dataset.samples[position]
-        return Item.of(sample, self.setup.label_rule is not None)
+        return Streams(self.predictor.methods, self.predictor.labels, len(self.positions), self.hashes, warn)
 
     @cached_property
     def config(self) -> dict[str, Any]:
         """Everything that the rows depend on; a run is resumed only with the same."""
-        dataset, labels = self.dataset, self.setup.labels
+        dataset, labels = self.dataset, self.predictor.labels
         backbone = labels.backbone
         return {
             "dataset": {
@@ -138,23 +129,25 @@ class Plan:
             },
             "templates": list(labels.templates),
             **self._options(),
-            "views": asdict(self.setup.recipe),
+            "views": asdict(self.predictor.recipe),
             **self.facts,
-            "methods": {name: method.settings() for name, method in self.setup.methods.items()},
-            **({"stored": list(self.stored)} if self.stored else {}),  # only then: hashes of other runs stay
+            "methods": {name: method.settings() for name, method in self.predictor.methods.items()},
+            **self._held(),
             **facts_of_shift(self.shift or dataset.corruption, stored=self.shift is None),
             "versions": {"faircontext": __version__, "torch": torch.__version__},
         }
 
+    def _held(self) -> dict[str, Any]:
+        """Return what is recorded of what rows hold besides, where they do: hashes of other runs stay."""
+        stored, top = self.predictor.stored, self.predictor.top
+        return {**({"stored": list(stored)} if stored else {}), **({"top": top} if top > 5 else {})}
+
     def _options(self) -> dict[str, Any]:
-        """Return what is recorded of descriptions and rejection, where there are any: hashes of other runs stay."""
+        """Return what is recorded of descriptions and decision, where there are any: hashes of other runs stay."""
         facts: dict[str, Any] = {}
-        if (descriptions := self.setup.labels.descriptions) is not None:
+        if (descriptions := self.predictor.labels.descriptions) is not None:
             facts["descriptions"] = {"prompts": sum(map(len, descriptions)), "hash": digest_of_json(descriptions)}
-        if (rejection := self.setup.rejection) is not None:
-            facts["unknown"] = {"score": rejection.score, "thresholds": dict(rejection.thresholds)}
-        if (rule := self.setup.label_rule) is not None:
-            facts["multi_label"] = rule.facts
+        facts |= self.predictor.decision.config
         if self.stream_methods:
             facts["stream"] = {
                 "methods": list(self.stream_methods),
@@ -173,7 +166,7 @@ class Plan:
         Where it has a memory, that is the stream as well: its data set, limit and order.
         """
         config = self.config
-        apart = ("dataset", "limit", "shard", "methods", "stored", "stream")
+        apart = ("dataset", "limit", "shard", "methods", "stored", "top", "stream")
         shared = {key: value for key, value in config.items() if key not in apart}
         hashed = {name: [shared, name, settings] for name, settings in config["methods"].items()}
         for name in self.stream_methods:
@@ -181,52 +174,13 @@ class Plan:
             hashed[name].append({**stream, "dataset": config["dataset"]["hash"], "limit": self.limit})
         return {name: digest_of_json(parts)[:12] for name, parts in hashed.items()}
 
-    def records(self, answered: AnsweredImage, position: int) -> list[Record]:
-        """Return the rows of one image as they are stored."""
-        label = answered.label
-        common: dict[str, Any] = {"dataset": self.dataset.name, "position": position, "label_index": label}
-        common["warnings"] = answered.warnings
-        kind: type[Record] = ScoredRecord if self.stored else Record
-        if self.setup.label_rule is not None:
-            kind, common = MultiLabelRecord, {**common, "targets": answered.labels}
-        if answered.reference is None:
-            return [kind(**asdict(row), **common, config=self.hashes[row.method]) for row in answered.rows]
-        records: list[Record] = []
-        for row, prediction in zip(answered.rows, answered.predictions, strict=True):
-            top = prediction.ranking[:5]
-            exact = prediction.probabilities.double()
-            record = kind(
-                **asdict(row),
-                **common,
-                config=self.hashes[row.method],
-                zero_shot_index=answered.reference.index,
-                index=prediction.index,
-                top5=tuple(top.tolist()),
-                top5_probabilities=tuple(exact[top].tolist()),
-                label_probability=None if label is None else float(exact[label]),
-                probability_norm=None if answered.label_logits is not None else float((exact**2).sum()),
-                candidates=prediction.candidates,
-                diagnostics=to_json(dict(prediction.diagnostics), indent=None, ensure_ascii=True),
-                **self._stored(answered, prediction, first=not records),
-            )
-            records.append(record)
-        return records
-
-    def _stored(self, answered: AnsweredImage, prediction: Prediction, first: bool) -> dict[str, Any]:
-        """Return what rows hold besides; features once for each image, in its first row."""
-        values: dict[str, Any] = {}
-        if answered.label_logits is not None:
-            values["label_logits"] = answered.label_logits
-        if "scores" in self.stored:
-            values["probabilities"] = prediction.probabilities.float().numpy()
-            values["cosines"] = answered.cosines(self.setup.labels)
-        if "embeddings" in self.stored and first:
-            values["embedding"] = answered.embedding
-        return values
+    def count(self, methods: Sequence[str]) -> Summary:
+        """Return what counts the answers of some of the methods."""
+        return self.predictor.decision.count(methods, len(self.predictor.labels))
 
     def describe(self) -> Iterator[str]:
         """Say what is about to run."""
-        dataset, labels = self.dataset, self.setup.labels
+        dataset, labels = self.dataset, self.predictor.labels
         n = len(self.positions)
         images = f"{n:,} of {counted(dataset.listed, 'image')}" if n < dataset.listed else counted(n, "image")
         part = "" if self.shard is None else f", shard {self.shard[0]}/{self.shard[1]}"
@@ -235,11 +189,11 @@ class Plan:
         if self.stream_methods:
             words = "" if self.arrangement == "shuffled" else f", {self.arrangement} by class"
             part += f" in order {self.order}{words}"
-        how = f"preset {self.facts['preset']}, seed {self.seed}; {', '.join(self.setup.methods)}"
+        how = f"preset {self.facts['preset']}, seed {self.seed}; {', '.join(self.predictor.methods)}"
         model = f"{labels.backbone.name} ({labels.backbone.arithmetic})"
         yield f"  {images}{part}, {counted(len(labels), 'class')}; {model}, {how}"
-        if self.setup.label_rule is not None:
-            yield f"  {self.setup.label_rule.summary}"
+        if summary := self.predictor.decision.summary:
+            yield f"  {summary}"
 
     def warnings(self) -> Iterator[str]:
         """Say what is odd about the images, the classes and the prompts."""
@@ -249,8 +203,8 @@ class Plan:
             yield f"shard {self.shard[0]}/{self.shard[1]} has no image, since there are only {n:,}"
         yield from (
             *dataset.warnings,
-            *list_warnings(dataset.names, self.setup.label_rule is not None),
-            *self.setup.warnings(),
+            *list_warnings(dataset.names, self.predictor.decision.several),
+            *self.predictor.warnings(),
         )
 
 
@@ -292,13 +246,11 @@ def plan_of(options: RunnerOptions, dataset: Dataset, model: Model, shard: tuple
         **{name: value for name, value in options.facts_of_weights().items() if value},  # so hashes of other runs stay
         **({} if model.context is None else {"context": model.context.digest}),
     }
-    setup = model.for_dataset(dataset.name).on(
-        dataset.names, prompts_of(options, dataset), dataset.regime, options.truncate
-    )
-    setup = setup.judged_by(options)
+    own = model.for_dataset(dataset.name)
+    predictor = own.on(dataset.names, prompts_of(options, dataset), dataset.regime, options.truncate)
+    predictor = replace(predictor, decision=decision_of(options, predictor), stored=options.stored, top=options.held)
     tuned = tuple(model.tuned(dataset.name))
-    how = (options.seed, options.limit, shard, facts, options.stored, options.shift)
-    plan = Plan(dataset, setup, *how, tuned=tuned)
+    plan = Plan(dataset, predictor, options.seed, options.limit, shard, facts, options.shift, tuned=tuned)
     check_shift(plan.shift, model.backbone, (dataset.samples[int(position)] for position in plan.positions))
     return plan
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice, tee
+from operator import attrgetter
 
 from faircontext.attacks import attacked_views
 from faircontext.backbones.base import ROW_MULTIPLE
@@ -22,32 +23,7 @@ from faircontext.sources import Source
 from faircontext.system import usable_processors
 from faircontext.views import Geometry, ViewRecipe, Views
 
-__all__ = ["Item", "PreparedImage", "Reader", "attack_image", "prepare_image", "prepare_images"]
-
-
-@dataclass(frozen=True)
-class Item:
-    """An image to be answered.
-
-    Attributes:
-        name: what it is called in its rows.
-        path: the file, or where else it lies.
-        label: index of its class, or None where it is not known.
-        labels: indices of all its classes where it may have several, None where they are not known.
-    """
-
-    name: str
-    path: Source
-    label: int | None = None
-    labels: tuple[int, ...] | None = None
-
-    @classmethod
-    def of(cls, sample: Sample, several: bool) -> "Item":
-        """Return an image of a data set, with its class, or with all its classes where it may have several."""
-        return cls(sample.key, sample.path, *((None, sample.label_set) if several else (sample.label,)))
-
-    def __str__(self) -> str:
-        return self.name
+__all__ = ["PreparedImage", "Reader", "attack_image", "prepare_image", "prepare_images"]
 
 
 @dataclass(frozen=True)
@@ -73,9 +49,11 @@ class Reader:
     augment: bool
     corruption: Corruption | None = None
 
-    def __call__(self, item: Item) -> PreparedImage:
+    def __call__(self, sample: Sample) -> PreparedImage:
         """Return what is made of an image."""
-        prepared = prepare_image(partial(self.read, item.path), self.geometry, self.recipe, self.seed, self.corruption)
+        prepared = prepare_image(
+            partial(self.read, sample.path), self.geometry, self.recipe, self.seed, self.corruption
+        )
         if prepared.views is None:
             return prepared
         begin = time.perf_counter()
@@ -116,36 +94,36 @@ def prepare_image(
     return PreparedImage(views, time.perf_counter() - begin, warnings=image.warnings)
 
 
-def prepare_images(reader: Reader, items: Iterable[Item], workers: int) -> Iterator[tuple[Item, PreparedImage]]:
+def prepare_images(reader: Reader, samples: Iterable[Sample], workers: int) -> Iterator[tuple[Sample, PreparedImage]]:
     """Yield images in order, each with what was made of it; `workers` processes do it ahead."""
-    items, ahead_of_them = tee(items)
-    yield from zip(items, _prepare(reader, ahead_of_them, workers), strict=True)
+    samples, ahead_of_them = tee(samples)
+    yield from zip(samples, _prepare(reader, ahead_of_them, workers), strict=True)
 
 
-def _prepare(reader: Reader, items: Iterator[Item], workers: int) -> Iterator[PreparedImage]:
+def _prepare(reader: Reader, samples: Iterator[Sample], workers: int) -> Iterator[PreparedImage]:
     """Yield prepared images in order: made when their turn comes, or ahead where there are workers."""
     if workers or reader.cut:
-        yield from map_ahead(reader, items, workers) if workers else map(reader, items)
+        yield from map_ahead(reader, samples, workers, name=attrgetter("key")) if workers else map(reader, samples)
         return
-    yield from _read_together(reader, items, min(ROW_MULTIPLE, usable_processors()))
+    yield from _read_together(reader, samples, min(ROW_MULTIPLE, usable_processors()))
 
 
-def _read_together(reader: Reader, items: Iterator[Item], number: int) -> Iterator[PreparedImage]:
+def _read_together(reader: Reader, samples: Iterator[Sample], number: int) -> Iterator[PreparedImage]:
     """Yield prepared images in order: all processors read, then, once a batch has been read, encode: both need them."""
     threads = Threads(reader, number)
     try:
-        while chunk := [*islice(items, ROW_MULTIPLE)]:
+        while chunk := [*islice(samples, ROW_MULTIPLE)]:
             for result in [*map(threads.submit, chunk)]:
                 yield result()
     finally:
         threads.close()
 
 
-def attack_image(item: Item, image: PreparedImage, labels: LabelSpace, attack: Attack) -> PreparedImage:
+def attack_image(sample: Sample, image: PreparedImage, labels: LabelSpace, attack: Attack) -> PreparedImage:
     """Attack an image that has been read, where it has."""
     if image.views is None:
         return image
     try:
-        return replace(image, views=attacked_views(image.views, item.label, labels, attack))
+        return replace(image, views=attacked_views(image.views, sample.label, labels, attack))
     except FeatureError as error:
         return replace(image, views=None, error=str(error))

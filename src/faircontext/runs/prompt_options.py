@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import tyro
 
@@ -33,6 +33,8 @@ class PromptChoice:
 class PromptOptions:
     """Options of prompts. What is given is used together; where nothing is, "a photo of a {}."."""
 
+    group: ClassVar[str] = "prompts"
+
     prompts: str | None = None
     """Prompt set: single ("a photo of a {}."), generic7, imagenet80 (FCL votes over the templates), or, for a data set,
     dataset (its own template)."""
@@ -43,10 +45,19 @@ class PromptOptions:
     descriptions: Path | None = None
     """JSON file of class names and lists of prompts, as of CuPL, or of data sets and such objects, as of
     CLIP_benchmark; a class is the mean of all its prompts."""
+    truncate: bool = False
+    """Cut class names that are too long for the text model, instead of refusing them."""
+    context: Path | None = None
+    """Learnt context to start from, a checkpoint of CoOp's prompt learner; zero-shot is then that of the context."""
+
+    @property
+    def given_prompts(self) -> bool:
+        """Whether any prompts are given."""
+        return any((self.prompts is not None, self.template, self.templates, self.descriptions))
 
     @property
     def prompts_name(self) -> str:
-        """What runs call the prompts; other prompts have another name.
+        """What runs call the prompts; other prompts, and those of a learnt context, have another name.
 
         Raises:
             LabelError: a file cannot be read.
@@ -57,7 +68,8 @@ class PromptOptions:
             names.append(self.template[0] if alone else f"templates-{digest(chr(10).join(self.template))[:8]}")
         files = {"templates": self.templates, "descriptions": self.descriptions}
         names += [f"{kind}-{digest_of_file(path)[:8]}" for kind, path in files.items() if path is not None]
-        return "+".join(names) or "single"
+        context = "" if self.context is None else f"+context-{digest_of_file(self.context)[:8]}"
+        return ("+".join(names) or "single") + context
 
     def choose_prompts(
         self,

@@ -4,21 +4,20 @@ An actor that dies is started again, and what it was at work on is given out ane
 threads as the process that asks, so its features are the same.
 """
 
-import json
 import logging
 import os
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-import numpy as np
+import pyarrow as pa
 import torch
 
 from faircontext.backbones.base import ROW_MULTIPLE
 from faircontext.errors import ArgumentError, FairContextError, counted
+from faircontext.runs.executors import Answerer, Build
 from faircontext.runs.plan import Plan
-from faircontext.runs.processes import Answerer, Build, uses_views
 from faircontext.runs.ray_address import ADDRESS, check_address
-from faircontext.runs.records import MultiLabelRecord, Record, ScoredRecord
+from faircontext.runs.records import Answer, answers_of, schema_of, to_table
 from faircontext.system import usable_processors
 
 __all__ = ["answer_on_ray", "cause_of", "connect"]
@@ -29,10 +28,8 @@ FEW = 4
 _FOLDER = "RAY_TMPDIR"
 """Variable of the environment that names the folder for Ray's sockets and logs, in place of TMPDIR."""
 
-_ARRAYS = ("probabilities", "cosines", "embedding", "label_logits")
 
-
-def answer_on_ray(plan: Plan, positions: Sequence[int], build: Build, workers: int | None) -> Iterator[list[Record]]:
+def answer_on_ray(plan: Plan, positions: Sequence[int], build: Build, workers: int | None) -> Iterator[list[Answer]]:
     """Answer images on a cluster: the one that RAY_ADDRESS names, or this machine; they come in any order.
 
     Args:
@@ -50,23 +47,24 @@ def answer_on_ray(plan: Plan, positions: Sequence[int], build: Build, workers: i
         import ray.data
     except ImportError:
         raise ArgumentError("--engine ray needs Ray: pip install 'faircontext[ray]'") from None
-    backbone = plan.setup.labels.backbone
+    backbone = plan.predictor.labels.backbone
     threads, gpus = torch.get_num_threads(), int(backbone.device.type == "cuda")
     _start(ray)
     room = _room(ray, threads, gpus)
     actors = room if workers is None else max(1, min(room, workers))
-    size = FEW if uses_views(plan) else ROW_MULTIPLE
+    size = FEW if plan.predictor.sees_views else ROW_MULTIPLE
     rows = ray.data.from_items([{"position": position} for position in positions]).map_batches(
         _Actor,
         batch_size=size,
+        batch_format="pyarrow",
         num_cpus=threads,
         num_gpus=gpus,
         compute=ray.data.ActorPoolStrategy(min_size=1, max_size=actors),
-        fn_constructor_args=(Answerer(plan, build, threads, "Ray actor"),),
+        fn_constructor_args=(Answerer(plan, build, threads, "Ray actor"), schema_of(plan.predictor.columns)),
     )
     try:
-        for row in rows.iter_rows():
-            yield [_to_record(values) for values in json.loads(row["records"])]
+        for table in rows.iter_batches(batch_size=None, batch_format="pyarrow"):
+            yield from answers_of(table)
     except ray.exceptions.RayError as error:
         cause = error.__cause__ if isinstance(error.__cause__, FairContextError) else error
         raise FairContextError(f"Ray: {cause_of(cause)}; what was answered is kept, go on with --resume") from None
@@ -129,24 +127,12 @@ def _start(ray: Any) -> None:
 
 
 class _Actor:
-    """Answers for Ray, which hands over columns."""
+    """Answers for Ray, which hands over tables."""
 
-    def __init__(self, answer: Answerer) -> None:
-        self._answer = answer
+    def __init__(self, answer: Answerer, schema: pa.Schema) -> None:
+        self._answer, self._schema = answer, schema
         answer.made  # noqa: B018 (here, so that what is wrong with it is wrong with the actor)
 
-    def __call__(self, batch: dict[str, Any]) -> dict[str, list[str]]:
-        answered = self._answer([int(position) for position in batch["position"]])
-        return {"records": [json.dumps([vars(record) for record in records], default=_as_list) for records in answered]}
-
-
-def _as_list(values: np.ndarray) -> list[float]:
-    numbers: list[float] = values.tolist()
-    return numbers
-
-
-def _to_record(values: dict[str, Any]) -> Record:
-    kind = MultiLabelRecord if "label_logits" in values else ScoredRecord if "embedding" in values else Record
-    taken: dict[str, Any] = {name: tuple(value) for name, value in values.items() if isinstance(value, list)}
-    taken |= {name: np.array(values[name], np.float32) for name in _ARRAYS if name in values}
-    return kind(**{**values, **taken})
+    def __call__(self, batch: pa.Table) -> pa.Table:
+        answered = self._answer(batch["position"].to_pylist())
+        return to_table([answer for answers in answered for answer in answers], self._schema)

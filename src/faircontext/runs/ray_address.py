@@ -1,8 +1,4 @@
-"""The address of a Ray cluster: whether a server answers there, which Ray itself tries for minutes without a word.
-
-Ray's servers speak gRPC, whose connections are of HTTP/2: either side begins with a frame of settings (RFC 9113, Sec.
-3.4).
-"""
+"""The address of a Ray cluster: whether a server of gRPC answers there; Ray itself tries for minutes without a word."""
 
 import os
 import socket
@@ -17,9 +13,6 @@ ADDRESS = "RAY_ADDRESS"
 """Variable of the environment that names a cluster."""
 
 _SECONDS = 10.0
-_OPENING = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(3) + b"\4" + bytes(5)
-"""What a client of HTTP/2 begins with: the preface, and empty settings, a frame of type 4."""
-
 _CLIENT_PORT = 10_001
 """Of Ray's client server, where `ray://` names none."""
 
@@ -30,7 +23,7 @@ def check_address(seconds: float = _SECONDS) -> None:
     """Raise `FairContextError` where the environment names a cluster, and no server answers at its address.
 
     Args:
-        seconds: for a connection, and for its first bytes.
+        seconds: for a connection, and for an answer.
 
     Raises:
         ArgumentError: what it names is no address.
@@ -62,14 +55,19 @@ def check_address(seconds: float = _SECONDS) -> None:
 
 def _greet(host: str, port: int, seconds: float) -> None:
     """Open a connection as a client of gRPC does; raise `OSError` where no server of gRPC answers."""
-    with socket.create_connection((host, port), seconds) as connection:
-        if os.environ.get("RAY_USE_TLS", "0").lower() not in ("", "0", "false"):
-            return  # the settings are encrypted
-        connection.sendall(_OPENING)
-        with connection.makefile("rb") as answer:
-            head = answer.read(9)
-    if len(head) < 9 or head[3] != 4:
-        raise OSError("something else listens there")
+    with socket.create_connection((host, port), seconds):
+        pass  # what refuses a connection does so at once, and says why
+    if os.environ.get("RAY_USE_TLS", "0").lower() not in ("", "0", "false"):
+        return  # its certificates are Ray's business
+    try:
+        import grpc
+    except ImportError:  # and so is Ray, which is told later
+        return
+    with grpc.insecure_channel(f"[{host}]:{port}" if ":" in host else f"{host}:{port}") as channel:
+        try:
+            grpc.channel_ready_future(channel).result(seconds)
+        except grpc.FutureTimeoutError:
+            raise OSError("no answer, or something else listens there") from None
 
 
 def _own_address(host: str) -> list[str]:

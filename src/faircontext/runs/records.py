@@ -1,31 +1,37 @@
-"""What is stored of a run: rows of images and methods, their columns, and rows of analyses."""
+"""The one record: the answer of a method for an image, its columns, and how it is written; and rows of analyses."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, fields, replace
+from itertools import groupby
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from jaxtyping import Bool
+
+from faircontext.types import read_diagnostics
 
 __all__ = [
+    "ABSTAINED",
     "ANALYSES",
+    "CSV_COLUMNS",
     "FORMER_COLUMNS",
     "LATER_COLUMNS",
     "METHOD_TITLES",
-    "MULTI_LABEL_SCHEMA",
     "SCHEMA",
     "SCHEMA_VERSION",
-    "SCORED_SCHEMA",
+    "SCORES_COLUMNS",
     "AnalysisRow",
-    "MultiLabelRecord",
-    "Record",
-    "Row",
-    "ScoredRecord",
+    "Answer",
+    "answers_of",
     "is_analysis",
+    "is_correct",
     "method_of",
     "method_title",
     "row_name",
+    "schema_of",
     "shift_of",
     "split_methods",
     "to_numpy",
@@ -35,6 +41,9 @@ __all__ = [
 ]
 
 SCHEMA_VERSION = 2
+
+ABSTAINED = "none of these: "
+"""What `fallback` begins with, or goes on with, where a method abstains."""
 
 FORMER_COLUMNS: Mapping[str, str] = {"warnings": "notes"}
 """What columns are called in runs of schema version 1."""
@@ -116,22 +125,42 @@ def shift_of(config: Mapping[str, Any]) -> str:
 
 
 @dataclass(frozen=True)
-class Row:
-    """One image and method; classes are given by name.
+class Answer:
+    """The answer of one method for one image: what runs store, and what all files of answers are written from.
 
     Attributes:
         path: the image, as it was given or found.
-        label: the true class, or empty.
-        zero_shot: zero-shot's answer from the same prompts.
-        prediction: the method's answer.
+        label: the true class, or empty; of an image with several, their names with `;` between.
+        zero_shot: zero-shot's prediction from the same prompts.
+        prediction: the method's prediction; empty where it abstains.
         votes: votes for the prediction, None where the method does not vote.
         confidence: probability of the prediction.
         method: the method's name.
-        fallback: why the method answered with less than its full procedure, or empty.
+        fallback: why the method answered with less than its full procedure, or abstained; or empty.
         error: why the file is unreadable, or empty; then there is no prediction.
         seconds: time that the method took itself, without what methods of a run share.
         shared_seconds: time of the shared work that it uses, whichever method came first: reading, views, features,
             masked images. None in rows of earlier versions, whose `seconds` of the first method have it.
+        dataset: name of the data set, in a stored run.
+        config: hash of all that the answer depends on besides the image, in a stored run; see `Plan.hashes`.
+        position: of the image in the data set.
+        label_index: the true class.
+        zero_shot_index: zero-shot's prediction.
+        index: the method's prediction, also where it abstains; None where the file is unreadable.
+        top5: the best classes, best first: five, or as many as were asked for.
+        top5_probabilities: theirs.
+        label_probability: probability of the true class.
+        probability_norm: sum over classes of the squared probabilities, which the Brier score needs.
+        candidates: classes that the method decided between.
+        diagnostics: how the answer came about, as JSON.
+        warnings: what was decided when the file was read.
+        probabilities: of the method, per class, in float32; stored where scores are asked for.
+        cosines: between the plain view's features and zero-shot's text features, per class; the same.
+        embedding: the plain view's unit-norm features, with the image's first method, where they are asked for.
+        targets: all true classes, None where they are not known; stored where an image may have several.
+        label_logits: log-odds of every class, where an image may have several. Then `index` is the class with the
+            highest score, and `confidence`, `top5_probabilities` and `probabilities` are scores, which do not sum to
+            one.
     """
 
     path: str
@@ -145,42 +174,10 @@ class Row:
     error: str = ""
     seconds: float = 0.0
     shared_seconds: float | None = None
-
-    def cells(self) -> dict[str, Any]:
-        """Return the row as a CSV file has it: six decimals of a probability, three of seconds, nothing for None.
-
-        `shared_seconds` is in runs and JSON alone: the columns of the file are fixed.
-        """
-        cells = {name: value for name, value in asdict(self).items() if name not in LATER_COLUMNS}
-        cells["votes"] = "" if self.votes is None else self.votes
-        cells["confidence"] = "" if self.confidence is None else f"{self.confidence:.6f}"
-        cells["seconds"] = f"{self.seconds:.3f}"
-        return cells
-
-
-@dataclass(frozen=True, kw_only=True)
-class Record(Row):
-    """A row of a run: the columns of `classify`, and what statistics need; classes are given by index as well.
-
-    Attributes:
-        dataset: name of the data set.
-        config: hash of all that the answer depends on besides the image, see `Plan.hashes`.
-        position: of the image in the data set.
-        label_index: the true class.
-        zero_shot_index: zero-shot's answer.
-        index: the method's answer, None where the file is unreadable.
-        top5: the five best classes, best first.
-        top5_probabilities: theirs.
-        label_probability: probability of the true class.
-        probability_norm: sum over classes of the squared probabilities, which the Brier score needs.
-        candidates: classes that the method decided between.
-        diagnostics: how the answer came about, as JSON.
-        warnings: what was decided when the file was read.
-    """
-
-    dataset: str
-    config: str
-    position: int
+    _: KW_ONLY
+    dataset: str = ""
+    config: str = ""
+    position: int = 0
     label_index: int | None = None
     zero_shot_index: int | None = None
     index: int | None = None
@@ -191,37 +188,39 @@ class Record(Row):
     candidates: tuple[int, ...] = ()
     diagnostics: str = "{}"
     warnings: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class ScoredRecord(Record):
-    """A row with numbers for every class, which are stored where that is asked for; arrays are float32.
-
-    Attributes:
-        probabilities: of the method, per class.
-        cosines: between the plain view's features and zero-shot's text features, per class.
-        embedding: the plain view's unit-norm features.
-    """
-
-    probabilities: np.ndarray = field(default_factory=lambda: np.zeros(0, np.float32))
-    cosines: np.ndarray = field(default_factory=lambda: np.zeros(0, np.float32))
-    embedding: np.ndarray = field(default_factory=lambda: np.zeros(0, np.float32))
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class MultiLabelRecord(ScoredRecord):
-    """A row of an image that may have several labels; a score is the sigmoid of log-odds.
-
-    In `label`, `zero_shot` and `prediction` stand names with `;` between; `index` is the label with the highest score,
-    `confidence` that score, and `top5_probabilities` and `probabilities` are scores, which do not sum to one.
-
-    Attributes:
-        targets: the true classes, None where they are not known.
-        label_logits: log-odds of every class, none where the file is unreadable.
-    """
-
+    probabilities: np.ndarray | None = None
+    cosines: np.ndarray | None = None
+    embedding: np.ndarray | None = None
     targets: tuple[int, ...] | None = None
-    label_logits: np.ndarray = field(default_factory=lambda: np.zeros(0, np.float32))
+    label_logits: np.ndarray | None = None
+
+    @property
+    def abstains(self) -> bool:
+        """Whether the image was answered by "none of these"."""
+        return not self.prediction and not self.error
+
+    def cells(self) -> dict[str, Any]:
+        """Return the answer as a CSV file has it: six decimals of a probability, three of seconds, nothing for None."""
+        cells = {name: getattr(self, name) for name in CSV_COLUMNS}
+        cells["votes"] = "" if self.votes is None else self.votes
+        cells["confidence"] = "" if self.confidence is None else f"{self.confidence:.6f}"
+        cells["seconds"] = f"{self.seconds:.3f}"
+        return cells
+
+    def best(self, n: int) -> list[tuple[int, float]]:
+        """Return the `n` best classes with their probabilities."""
+        return [*zip(self.top5[:n], self.top5_probabilities, strict=False)]
+
+    def entry(self, names: Sequence[str]) -> dict[str, Any]:
+        """Return the answer as JSON documents have it; `names` are those of the classes."""
+        shown = (*CSV_COLUMNS, "shared_seconds", "label_index", "warnings")
+        entry = {name: getattr(self, name) for name in shown}
+        if self.index is not None:
+            entry |= {"zero_shot_index": self.zero_shot_index, "index": self.index}
+            entry["top5"] = [[names[index], probability] for index, probability in self.best(5)]
+            entry["candidates"] = [names[index] for index in self.candidates]
+            entry["diagnostics"] = read_diagnostics(self.diagnostics)
+        return entry
 
 
 @dataclass(frozen=True)
@@ -256,6 +255,12 @@ class AnalysisRow:
         return self.names[index] if 0 <= index < len(self.names) else f"class {index}"
 
 
+CSV_COLUMNS = tuple(column.name for column in fields(Answer))[:10]
+"""Columns of a CSV file of answers, which are fixed; `shared_seconds` is in runs and JSON alone."""
+
+SCORES_COLUMNS = ("probabilities", "cosines", "embedding")
+"""Columns that runs have where scores or embeddings are asked for."""
+
 _TYPES: Mapping[Any, pa.DataType] = {
     str: pa.string(),
     int: pa.int64(),
@@ -266,35 +271,71 @@ _TYPES: Mapping[Any, pa.DataType] = {
     tuple[int, ...] | None: pa.list_(pa.int64()),
     tuple[float, ...]: pa.list_(pa.float64()),
     tuple[str, ...]: pa.list_(pa.string()),
-    np.ndarray: pa.list_(pa.float32()),
+    np.ndarray | None: pa.list_(pa.float32()),
 }
 
-SCHEMA = pa.schema([(column.name, _TYPES[column.type]) for column in fields(Record)])
-"""Columns of a run's rows."""
-
-SCORED_SCHEMA = pa.schema([(column.name, _TYPES[column.type]) for column in fields(ScoredRecord)])
-"""The same, of rows with numbers for every class."""
-
-MULTI_LABEL_SCHEMA = pa.schema([(column.name, _TYPES[column.type]) for column in fields(MultiLabelRecord)])
-"""The same, of rows of images that may have several labels."""
-
-_SCHEMAS: dict[type[Record], pa.Schema] = {
-    Record: SCHEMA,
-    ScoredRecord: SCORED_SCHEMA,
-    MultiLabelRecord: MULTI_LABEL_SCHEMA,
+_COLUMNS: Mapping[str, pa.Field] = {
+    column.name: pa.field(column.name, _TYPES[column.type]) for column in fields(Answer)
 }
 
 
-def to_table(records: Sequence[Record]) -> pa.Table:
-    """Return records as a table; bytes of file names that are no UTF-8 become escapes."""
-    kinds = {type(record) for record in records}
-    schema = next((schema for kind, schema in reversed(_SCHEMAS.items()) if kind in kinds), SCHEMA)
-    columns: dict[str, list[Any]] = {name: [] for name in schema.names}
-    for record in records:
-        for name in schema.names:
-            value = getattr(record, name)
-            columns[name].append(value.encode("utf-8", "backslashreplace").decode() if type(value) is str else value)
+def schema_of(further: Sequence[str] = ()) -> pa.Schema:
+    """Return the columns of a run's rows, with some further ones: those from `probabilities` on."""
+    return pa.schema([*(_COLUMNS[name] for name in _ALWAYS), *(_COLUMNS[name] for name in further)])
+
+
+_ALWAYS = tuple(_COLUMNS)[: [*_COLUMNS].index("probabilities")]
+
+SCHEMA = schema_of()
+"""Columns that the rows of every run have."""
+
+
+def to_table(answers: Sequence[Answer], schema: pa.Schema = SCHEMA) -> pa.Table:
+    """Return answers as a table; bytes of file names that are no UTF-8 become escapes."""
+    columns: dict[str, list[Any]] = {}
+    for column in schema:
+        values = [getattr(answer, column.name) for answer in answers]
+        if pa.types.is_string(column.type):
+            values = [value.encode("utf-8", "backslashreplace").decode() for value in values]
+        elif column.type == pa.list_(pa.float32()):
+            values = [() if value is None else value for value in values]
+        columns[column.name] = values
     return pa.table(columns, schema=schema)
+
+
+def answers_of(rows: pa.Table, methods: Sequence[str] | None = None) -> Iterator[list[Answer]]:
+    """Yield the answers of a table image by image.
+
+    Args:
+        rows: of runs; those of an image stand together.
+        methods: which, in the order in which an image's answers stand; None for all as they are. The first has the
+            image's features, where one has.
+    """
+    own = rows.select([name for name in rows.column_names if name in _COLUMNS])
+    for _, image in groupby(own.to_pylist(), key=itemgetter("position")):
+        made = [Answer(**{name: _value(_COLUMNS[name].type, value) for name, value in row.items()}) for row in image]
+        if methods is not None:
+            by_method = {answer.method: answer for answer in made}
+            embedding = next((answer.embedding for answer in made if answer.embedding is not None), None)
+            made = [by_method[method] for method in methods if method in by_method]
+            made[:1] = [replace(answer, embedding=embedding) for answer in made[:1]]
+        yield made
+
+
+def _value(kind: pa.DataType, value: Any) -> Any:
+    if kind == pa.list_(pa.float32()):
+        return np.array(value, np.float32) if value else None
+    return tuple(value) if isinstance(value, list) else value
+
+
+def is_correct(rows: pa.Table, column: str = "index") -> Bool[np.ndarray, " rows"]:
+    """Return which predictions are those of the true class; by index, as two classes may have one name.
+
+    Args:
+        rows: of images whose class is known.
+        column: of the predictions: `index`, or `zero_shot_index`.
+    """
+    return np.asarray(to_numpy(rows[column]) == to_numpy(rows["label_index"]), np.bool_)
 
 
 def to_numpy(column: pa.Array | pa.ChunkedArray, null: float = -1) -> np.ndarray:

@@ -20,17 +20,17 @@ from faircontext.errors import ArgumentError, FairContextError, check_minimum, c
 from faircontext.files import to_json, write_whole
 from faircontext.imageio import load_image
 from faircontext.methods.base import METHODS
+from faircontext.runs.answer import Predictor
+from faircontext.runs.build import load
 from faircontext.runs.checks import check_same
 from faircontext.runs.costs import measure
 from faircontext.runs.evaluate import check_asked, evaluate_missing
-from faircontext.runs.experiment_options import ExperimentOptions, ReproduceOptions
 from faircontext.runs.experiments import Experiment, ExperimentRun, read_experiment
-from faircontext.runs.options import EvaluateOptions, Say
+from faircontext.runs.options import EvaluateOptions, ExperimentOptions, ReproduceOptions, Say
 from faircontext.runs.plan import plan_of
 from faircontext.runs.prompt_options import PromptOptions
 from faircontext.runs.records import method_of
-from faircontext.runs.sessions import start_session
-from faircontext.runs.setup import Setup
+from faircontext.runs.run import start_session
 from faircontext.runs.store import Run, load_run
 
 __all__ = ["Reproduced", "Scheduled", "estimate", "interpolate", "reproduce", "seconds_per_image"]
@@ -205,32 +205,32 @@ def estimate(schedule: Sequence[Scheduled], say: Say) -> None:
 def _pilot(scheduled: Scheduled) -> tuple[float, str]:
     """Measure an image with the fewest and with the most classes; return the seconds of all, and on which machine."""
     options = scheduled.options
-    model = options.load(options.labels_of_methods)
+    model = load(options, options.labels_of_methods)
     plans = [plan_of(options, dataset, model, None) for dataset in scheduled.datasets if scheduled.left[dataset.name]]
     for plan in plans:  # what would be refused later is refused now
         if (run := scheduled.runs.get(plan.dataset.name)) is not None:
             check_same(run.folder, run.document["config"], json.loads(json.dumps(plan.config)))
     plans.sort(key=lambda plan: len(plan.dataset.names))
-    ends = {len(plan.dataset.names): plan.setup for plan in (plans[0], plans[-1])}
-    costs = {classes: seconds_per_image(setup) for classes, setup in ends.items()}
+    ends = {len(plan.dataset.names): plan.predictor for plan in (plans[0], plans[-1])}
+    costs = {classes: seconds_per_image(predictor) for classes, predictor in ends.items()}
     seconds = sum(scheduled.left[plan.dataset.name] * interpolate(costs, len(plan.dataset.names)) for plan in plans)
-    session, backbone = start_session(plans[0], {}), model.backbone
+    session, backbone = start_session(plans[0].predictor, {}), model.backbone
     return seconds, f"{session['processor']} ({backbone.device}, {backbone.arithmetic}, {session['threads']} threads)"
 
 
-def seconds_per_image(setup: Setup, size: tuple[int, int] = (375, 500)) -> float:
+def seconds_per_image(predictor: Predictor, size: tuple[int, int] = (375, 500)) -> float:
     """Return what an image costs with all methods, measured on a made one after one that is not counted.
 
     Args:
-        setup: what answers images.
+        predictor: what answers images.
         size: height and width of the image.
     """
     rng = np.random.default_rng(0)
     for _ in range(2):
         image = rng.integers(0, 256, (*size, 3), np.uint8)
         begin = time.perf_counter()
-        episode = Episode(image, setup.labels, setup.recipe)
-        for method in setup.methods.values():
+        episode = Episode(image, predictor.labels, predictor.recipe)
+        for method in predictor.methods.values():
             method(episode)
         seconds = time.perf_counter() - begin
     return seconds
@@ -259,13 +259,13 @@ def _measure_costs(scheduled: Scheduled, trials: int, say: Say) -> None:
     labels = ("tpt", "fcl-200", "fcl", "fcl-800")  # as in the runs, where FCL itself has 400 masks
     options = replace(scheduled.options, methods=labels, set=("fcl-200.masks=200", "fcl-800.masks=800"))
     dataset = next(dataset for dataset in scheduled.datasets if dataset.name == "imagenet")
-    model = options.load(list(labels))
-    setup = model.on(dataset.names, PromptOptions().choose_prompts(dataset.names), dataset.regime)
+    model = load(options, list(labels))
+    predictor = model.on(dataset.names, PromptOptions().choose_prompts(dataset.names), dataset.regime)
     images = [load_image(sample.path) for sample in dataset.samples[:trials]]
     say(f"{options.backbone} ({model.backbone.arithmetic}, {model.backbone.device})")
     costs = []
-    for label, method in setup.methods.items():
-        cost = measure(method, images, setup.labels, setup.recipe, trials)
+    for label, method in predictor.methods.items():
+        cost = measure(method, images, predictor.labels, predictor.recipe, trials)
         costs.append({"method": label, "backbone": model.backbone.name, **cost.as_record()})
         say(f"  {label:10} {cost}")
     write_whole(options.out / "costs.json", to_json({"costs": costs}))

@@ -14,9 +14,8 @@ import pyarrow.compute as pc
 from jaxtyping import Bool, Float, Int
 
 from faircontext.metrics.scores import Comparison
-from faircontext.runs.records import is_analysis, to_numpy
+from faircontext.runs.records import ABSTAINED, is_analysis, is_correct, to_numpy
 from faircontext.runs.store import Run
-from faircontext.runs.unknown import WITHHELD
 
 __all__ = ["DEPENDENT", "TUNED", "Result", "has_analyses", "read_results"]
 
@@ -178,19 +177,19 @@ _COLUMNS = [*_TEXTS, "position", "label_index", "index", "zero_shot_index", "top
 def _result(run: Run, method: str, rows: pa.Table, zero_shot: Result | None) -> Result:
     whole = rows.filter(pc.equal(rows["error"], ""))
     answered = whole.filter(pc.is_valid(whole["label_index"]))
-    labels, index = to_numpy(answered["label_index"]), to_numpy(answered["index"])
+    labels = to_numpy(answered["label_index"])
     shared: dict[str, Any] = {"run": run, "positions": to_numpy(answered["position"]), "labels": labels}
     if method != "zero_shot" and zero_shot is None:  # its predictions are on every row, its probabilities are not
-        correct = to_numpy(answered["zero_shot_index"]) == labels
+        correct = is_correct(answered, "zero_shot_index")
         known: dict[str, Any] = shared | dict.fromkeys(_NUMBERS, np.full(len(labels), np.nan))
         zero_shot = Result(**known, method="zero_shot", correct=correct, in_top5=correct, predictions_only=True)
     shared |= {name: to_numpy(answered[name], np.nan) for name in _NUMBERS}
     return Result(
         **shared,
         method=method,
-        correct=index == labels,
-        in_top5=_in_lists(answered["top5"], labels),
-        fallbacks=sum(bool(text) and not text.startswith(WITHHELD) for text in answered["fallback"].to_pylist()),
+        correct=is_correct(answered),
+        in_top5=_in_lists(pc.list_slice(answered["top5"], 0, 5), labels),  # a run may hold more
+        fallbacks=sum(bool(text) and not text.startswith(ABSTAINED) for text in answered["fallback"].to_pylist()),
         unreadable=len(rows) - len(whole),
         unlabelled=len(whole) - len(answered),
         withheld=np.asarray(to_numpy(pc.equal(answered["prediction"], ""), True), np.bool_),

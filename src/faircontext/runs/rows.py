@@ -16,13 +16,12 @@ import pyarrow.parquet as pq
 
 from faircontext.errors import ArgumentError
 from faircontext.files import replacing
-from faircontext.runs.checks import check_positions, check_rows
+from faircontext.runs.checks import check_positions
 from faircontext.runs.records import FORMER_COLUMNS, LATER_COLUMNS, SCHEMA, to_numpy
 
 __all__ = [
     "BUCKET_ROWS",
     "batches_of",
-    "checked_batches_of",
     "count_rows",
     "in_order",
     "read_rows",
@@ -36,6 +35,9 @@ BUCKET_ROWS = 512
 """Rows that are sorted in memory together; more only where there are more than `_MOST_BUCKETS` times as many."""
 
 _MOST_BUCKETS = 256
+
+_WRITTEN: dict[str, Any] = {"compression": "zstd", "write_page_checksum": True}
+"""How rows are written: whoever reads them finds out whether a file was damaged."""
 
 
 def row_files(folder: Path) -> list[Path]:
@@ -55,7 +57,8 @@ def batches_of(files: Iterable[Path], columns: Sequence[str] | None = None) -> I
     """
     for file in files:
         try:
-            with pq.ParquetFile(file) as parquet:  # `read_table` would import pyarrow.dataset, and with it pandas
+            # `read_table` would import pyarrow.dataset, and with it pandas.
+            with pq.ParquetFile(file, page_checksum_verification=True) as parquet:
                 schema = _schema_of(file, parquet.schema_arrow)
                 names = schema.names if columns is None else [*columns]
                 wanted = pa.schema([schema.field(name) for name in names])
@@ -88,22 +91,6 @@ def _unreadable(file: Path, error: Exception) -> ArgumentError:
     return ArgumentError(f"{file}: cannot be read: {str(error).splitlines()[0]}; delete it and go on with --resume")
 
 
-def checked_batches_of(files: Iterable[Path], config: Mapping[str, Any]) -> Iterator[pa.Table]:
-    """Yield the rows of some files a few at a time, in the columns of `SCHEMA`.
-
-    Args:
-        files: of rows.
-        config: of the run's `run.json`.
-
-    Raises:
-        ArgumentError: a file cannot be read, or a row is impossible; see `check_rows`.
-    """
-    for file in files:
-        for rows in batches_of([file], SCHEMA.names):
-            check_rows(file, config, rows)
-            yield rows
-
-
 def read_rows(folder: Path, config: Mapping[str, Any]) -> pa.Table:
     """Return the rows of a run's files, each image and method once, by position and in the order of methods.
 
@@ -112,9 +99,9 @@ def read_rows(folder: Path, config: Mapping[str, Any]) -> pa.Table:
         config: of its `run.json`.
 
     Raises:
-        ArgumentError: a file cannot be read, or rows are impossible; see `check_rows` and `check_positions`.
+        ArgumentError: a file cannot be read or is damaged, or rows are impossible; see `check_positions`.
     """
-    tables = [*checked_batches_of(row_files(folder), config)]
+    tables = [*batches_of(row_files(folder), SCHEMA.names)]
     rows = in_order(pa.concat_tables(tables) if tables else SCHEMA.empty_table(), [*config["methods"]])
     check_positions(folder, rows)
     return rows
@@ -192,13 +179,13 @@ def _deal(files: Sequence[Path], end: int, count: int, folder: Path) -> list[Pat
 def write_rows(path: Path, table: pa.Table) -> None:
     """Write rows to a file in one step."""
     with replacing(path) as partial:
-        pq.write_table(table, partial, compression="zstd")
+        pq.write_table(table, partial, **_WRITTEN)
 
 
 def write_tables(path: Path, tables: Iterable[pa.Table]) -> None:
     """Write rows that come a few at a time to a file in one step."""
     first = next(rest := iter(tables), SCHEMA.empty_table())
-    with replacing(path) as partial, pq.ParquetWriter(partial, first.schema, compression="zstd") as writer:
+    with replacing(path) as partial, pq.ParquetWriter(partial, first.schema, **_WRITTEN) as writer:
         writer.write_table(first)
         for table in rest:
             writer.write_table(table)

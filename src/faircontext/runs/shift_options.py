@@ -2,11 +2,11 @@
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from faircontext.datasets.spec import Sample
 from faircontext.errors import ArgumentError
-from faircontext.runs.backbone_options import BackboneOptions
+from faircontext.runs.option_parts import BackboneOptions
 from faircontext.shifts import Attack, Corruption, Shift, parse_attack, parse_corruptions
 
 if TYPE_CHECKING:
@@ -20,6 +20,8 @@ _OPTION = {Corruption: "corrupt", Attack: "attack", type(None): "corrupt"}
 @dataclass(frozen=True, kw_only=True)
 class ShiftOptions:
     """Options of shifts; each is a run of its own."""
+
+    group: ClassVar[str] = "perturbation"
 
     corrupt: tuple[str, ...] = ()
     """Corruptions of ImageNet-C, NAME:SEVERITY as in fog:3; NAME for severities 1 to 5, a kind (noise, blur, weather,

@@ -15,7 +15,7 @@ import shutil
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
@@ -29,10 +29,9 @@ from jaxtyping import Bool, Int
 from faircontext.errors import ArgumentError
 from faircontext.files import to_json, write_whole, writing
 from faircontext.runs.checks import check_positions, check_same, check_same_origin, read_document
-from faircontext.runs.records import Record, to_numpy, to_table
+from faircontext.runs.records import SCHEMA, Answer, to_numpy, to_table
 from faircontext.runs.rows import (
     batches_of,
-    checked_batches_of,
     count_rows,
     read_rows,
     row_files,
@@ -135,6 +134,7 @@ class RunStore(AbstractContextManager["RunStore"]):
         resume: whether to go on with a run that is there.
         states: of methods with a memory, which rows are written with; None where there is no such method.
         keep_state: whether the last states stay when the run is complete.
+        schema: columns of the rows.
 
     Raises:
         ArgumentError: there is a run and `resume` is not set, or it is another one, or another process is at work on
@@ -149,8 +149,9 @@ class RunStore(AbstractContextManager["RunStore"]):
         resume: bool,
         states: States | None = None,
         keep_state: bool = False,
+        schema: pa.Schema = SCHEMA,
     ) -> None:
-        self.folder = folder
+        self.folder, self._schema = folder, schema
         self._states, self._keep_state, self._mark = states, keep_state, "" if states is None else states.mark()
         self._methods = tuple(methods)
         self._parts = folder / "parts"
@@ -171,7 +172,7 @@ class RunStore(AbstractContextManager["RunStore"]):
         except BaseException:
             self._lock.release()
             raise
-        self._buffer: list[Record] = []
+        self._buffer: list[Answer] = []
         self._flushed = time.monotonic()
         self._next_part = 1 + max((int(part.stem) for part in self._parts.glob("[0-9]*.parquet")), default=0)
 
@@ -183,7 +184,7 @@ class RunStore(AbstractContextManager["RunStore"]):
                     f"{self.folder}: there are rows without a run.json; delete the folder, or name another --out"
                 )
             return
-        for rows in checked_batches_of(row_files(self.folder), earlier["config"]):
+        for rows in batches_of(row_files(self.folder), SCHEMA.names):
             pairs = rows.group_by(["method", "config"]).aggregate([])
             present = set(zip(pairs["method"].to_pylist(), pairs["config"].to_pylist(), strict=True))
             if foreign := sorted(present - {*earlier["hashes"].items()}):
@@ -223,9 +224,15 @@ class RunStore(AbstractContextManager["RunStore"]):
         check_same(self.folder, earlier["config"], json.loads(to_json(document["config"])))
         check_same_origin(self.folder, earlier, document)
 
-    def add(self, records: Sequence[Record]) -> None:
-        """Take the rows of an image; they are written with those of others, at the latest after `FLUSH_SECONDS`."""
-        self._buffer += records
+    def add(self, answers: Sequence[Answer]) -> None:
+        """Take the answers for an image; they are written with others, at the latest after `FLUSH_SECONDS`.
+
+        Those that do not say of which data set and configuration they are, are of the run's.
+        """
+        name, hashes = self.document["config"]["dataset"]["name"], self.document.get("hashes", {})
+        for answer in answers:
+            config = answer.config or hashes.get(answer.method, "")
+            self._buffer.append(replace(answer, dataset=answer.dataset or name, config=config))
         seconds, rows = FLUSH_SECONDS, FLUSH_ROWS
         if self._states is not None:
             seconds, rows = STATE_SECONDS, STATE_ROWS
@@ -244,7 +251,7 @@ class RunStore(AbstractContextManager["RunStore"]):
         self._flushed = time.monotonic()
         if not self._buffer:
             return
-        table = to_table(self._buffer)
+        table = to_table(self._buffer, self._schema)
         if self._states is not None:
             if self._mark is None or self._mark != self._states.mark():
                 self._mark, self._buffer = None, []  # nor is anything that comes later written

@@ -1,24 +1,23 @@
-"""None of these: predictions that are withheld where a score of certainty is below a threshold.
+"""None of these: methods abstain where a score of certainty is below a threshold.
 
 Scores, of which more is more certain, are the probability of the prediction, the largest cosine between the image and a
 class, and the negative free energy `log sum_c exp(s cos_c)` at the backbone's own scale s (Liu et al., 2020).
 """
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field, replace
 from math import inf, isfinite
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, ClassVar
 
 from faircontext.errors import ArgumentError, and_more, check_choice, reason_of
-from faircontext.runs.records import Row
+from faircontext.files import to_json
+from faircontext.runs.decisions import AnsweredImage, Decision
+from faircontext.runs.records import ABSTAINED, Answer
+from faircontext.types import Prediction
 
-if TYPE_CHECKING:
-    from faircontext.runs.answer import AnsweredImage
-    from faircontext.types import Prediction
-
-__all__ = ["NONE", "SCORES", "WITHHELD", "Rejection", "UnknownOptions", "is_withheld", "read_thresholds"]
+__all__ = ["SCORES", "Abstention", "UnknownOptions", "read_thresholds"]
 
 SCORES = ("probability", "cosine", "energy")
 """What a prediction can be judged by."""
@@ -26,27 +25,16 @@ SCORES = ("probability", "cosine", "energy")
 _RANGES = {"probability": (0.0, 1.0), "cosine": (-1.0, 1.0), "energy": (-inf, inf)}
 """Of each score."""
 
-NONE = "(unknown)"
-"""What is shown to a person in place of a class's name."""
-
-WITHHELD = "none of these: "
-"""What a row's `fallback` begins with, or goes on with, where its prediction is withheld."""
-
 SCHEMA_VERSION = 1
 
 
-def is_withheld(row: Row) -> bool:
-    """Return whether an image was answered by "none of these"."""
-    return not row.prediction and not row.error
-
-
 @dataclass(frozen=True)
-class Rejection:
-    """Withholds predictions whose score is below a threshold; they keep all but the class's name.
+class Abstention(Decision):
+    """Abstains where the score of a prediction is below a threshold; the answer keeps all but the class's name.
 
     Attributes:
         score: one of `SCORES`.
-        thresholds: by what methods are called in rows; without one, scores are recorded and nothing is withheld.
+        thresholds: by what methods are called in rows; without one, scores are recorded and no method abstains.
         scale: the backbone's own, for the energy.
     """
 
@@ -54,25 +42,24 @@ class Rejection:
     thresholds: Mapping[str, float] = field(default_factory=dict)
     scale: float = 1.0
 
-    def over(self, answers: "Iterable[AnsweredImage]") -> "Iterator[AnsweredImage]":
-        """Yield answers with scores among their diagnostics, and without the predictions that are withheld."""
-        for answered in answers:
-            if answered.reference is None:
-                yield answered
-                continue
-            scores = [self.scores_of(prediction, answered.reference) for prediction in answered.predictions]
-            yield replace(
-                answered,
-                rows=tuple(self._judge(row, own) for row, own in zip(answered.rows, scores, strict=True)),
-                predictions=tuple(
-                    replace(
-                        prediction, diagnostics={**prediction.diagnostics, **{name: own[name] for name in SCORES[1:]}}
-                    )
-                    for prediction, own in zip(answered.predictions, scores, strict=True)
-                ),
-            )
+    @property
+    def config(self) -> Mapping[str, Any]:
+        """What the configuration of a run says of it."""
+        return {"unknown": {"score": self.score, "thresholds": dict(self.thresholds)}}
 
-    def scores_of(self, prediction: "Prediction", reference: "Prediction") -> dict[str, float]:
+    @property
+    def facts(self) -> Mapping[str, Any]:
+        """What the JSON document says of it."""
+        return {"unknown": asdict(self)}
+
+    def decide(self, image: AnsweredImage) -> AnsweredImage:
+        """Return an image with scores among the diagnostics of its answers, and without predictions of low score."""
+        if image.reference is None:
+            return image
+        pairs = zip(image.answers, image.predictions, strict=True)
+        return replace(image, answers=tuple(self._judge(*pair, image.reference) for pair in pairs))
+
+    def scores_of(self, prediction: Prediction, reference: Prediction) -> dict[str, float]:
         """Return all scores of a prediction.
 
         Args:
@@ -85,12 +72,15 @@ class Rejection:
         energy = float((self.scale * cosines.double()).logsumexp(-1))
         return {"probability": prediction.confidence, "cosine": float(cosines.max()), "energy": energy}
 
-    def _judge(self, row: Row, scores: Mapping[str, float]) -> Row:
-        least, value = self.thresholds.get(row.method), scores[self.score]
+    def _judge(self, answer: Answer, prediction: Prediction, reference: Prediction) -> Answer:
+        scores = self.scores_of(prediction, reference)
+        facts = {**prediction.diagnostics, **{name: scores[name] for name in SCORES[1:]}}
+        answer = replace(answer, diagnostics=to_json(facts, indent=None, ensure_ascii=True))
+        least, value = self.thresholds.get(answer.method), scores[self.score]
         if least is None or value >= least:
-            return row
-        reason = f"{WITHHELD}{self.score} {value:.6g} is below {least:.6g}"
-        return replace(row, prediction="", fallback=f"{row.fallback}; {reason}" if row.fallback else reason)
+            return answer
+        reason = f"{ABSTAINED}{self.score} {value:.6g} is below {least:.6g}"
+        return replace(answer, prediction="", fallback=f"{answer.fallback}; {reason}" if answer.fallback else reason)
 
 
 def _what_is_wrong(error: Exception) -> str:
@@ -137,12 +127,14 @@ def _check_threshold(value: float, written: str, where: str, score: str) -> None
 class UnknownOptions:
     """The option of "none of these"."""
 
+    group: ClassVar[str] = "decision"
+
     unknown: str | None = None
     """Answer "none of these" where a score is low: probability=0.3, cosine=0.25 or energy=9.5; or a file that
     faircontext threshold has written. A score alone, such as cosine, is recorded, and nothing is withheld."""
 
-    def rejection(self, methods: Iterable[str], facts: Mapping[str, Any]) -> Rejection | None:
-        """Return what withholds predictions, None where that is not asked for.
+    def abstention(self, methods: Iterable[str], facts: Mapping[str, Any]) -> Decision:
+        """Return the decision that is asked for.
 
         Args:
             methods: what they are called in rows.
@@ -152,10 +144,10 @@ class UnknownOptions:
             ArgumentError: the option has a value that cannot be used, or the file is of other scores.
         """
         if self.unknown is None:
-            return None
+            return Decision()
         scale, score, value = facts["logit_scale"], *self._parse()
         if not isinstance(value, Path):
-            return Rejection(score, {} if value is None else dict.fromkeys(methods, value), scale)
+            return Abstention(score, {} if value is None else dict.fromkeys(methods, value), scale)
         document = read_thresholds(value)
         for name in ("backbone", "weights", "prompts"):
             if document["run"].get(name) != facts[name]:
@@ -164,7 +156,7 @@ class UnknownOptions:
         if missing := [name for name in methods if name not in document["thresholds"]]:
             known = and_more([*document["thresholds"]])
             raise ArgumentError(f"{value}: has no threshold of {and_more(missing)}; it has those of {known}")
-        return Rejection(document["score"], {name: document["thresholds"][name] for name in methods}, scale)
+        return Abstention(document["score"], {name: document["thresholds"][name] for name in methods}, scale)
 
     def _parse(self) -> tuple[str, float | Path | None]:
         """Return the score and its threshold, or the file that has both."""
@@ -187,6 +179,6 @@ class UnknownOptions:
         return score, value
 
     def check_unknown(self) -> None:
-        """Check what can be checked before a model is loaded; see `rejection`."""
+        """Check what can be checked before a model is loaded; see `abstention`."""
         if self.unknown is not None and isinstance(path := self._parse()[1], Path):
             read_thresholds(path)

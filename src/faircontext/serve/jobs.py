@@ -13,6 +13,7 @@ import PIL.Image
 from starlette.datastructures import UploadFile
 
 from faircontext.backbones.base import ROW_MULTIPLE
+from faircontext.datasets.spec import Sample
 from faircontext.errors import one_line
 from faircontext.report.explain import (
     Explanation,
@@ -23,9 +24,10 @@ from faircontext.report.explain import (
     map_pixels,
     write_page,
 )
-from faircontext.runs.answer import AnsweredImage, Question, answer_prepared
-from faircontext.runs.exports import describe_run, exports_of
-from faircontext.runs.prepare import Item, PreparedImage, prepare_image
+from faircontext.runs.answer import Question, answer_prepared
+from faircontext.runs.decisions import AnsweredImage
+from faircontext.runs.outputs import describe_run
+from faircontext.runs.prepare import PreparedImage, prepare_image
 from faircontext.serve.metrics import Metrics
 from faircontext.serve.queue import Job, Unit
 from faircontext.serve.service import Asked
@@ -59,35 +61,29 @@ class ClassifyJob(Job):
 
     def prepare(self, index: int) -> tuple[Question, PreparedImage]:
         """Read an image and make its plain view."""
-        setup, options, content = self._asked.setup, self._asked.options, content_of(self._files[index])
-        geometry = setup.labels.backbone.geometry
-        prepared = prepare_image(partial(options.reader(), content), geometry, setup.recipe, options.seed)
-        return Question(Item(content.name, content), setup.labels, setup.methods), prepared
+        predictor, options, content = self._asked.predictor, self._asked.options, content_of(self._files[index])
+        geometry = predictor.labels.backbone.geometry
+        prepared = prepare_image(partial(options.reader(), content), geometry, predictor.recipe, options.seed)
+        return Question(Sample(content.name, content), predictor), prepared
 
     def put(self, index: int, answered: AnsweredImage) -> None:
         """Keep an image's entries, one for each method."""
-        setup = self._asked.setup
-        (answered,) = setup.judge(iter([answered]))
-        labels = setup.labels
-        entries = [{**export.entry} for export in exports_of(answered, labels)]
-        for entry, prediction in zip(entries, answered.predictions, strict=False):
-            assert answered.reference is not None
+        predictor = self._asked.predictor
+        names = predictor.labels.names
+        entries = [predictor.decision.entry(answer, names) for answer in answered.answers]
+        if answered.reference is not None:
             plain = answered.reference.probabilities
-            entry["top"] = [
-                {
-                    "index": position,
-                    "name": labels.names[position],
-                    "probability": float(prediction.probabilities[position]),
-                    "zero_shot": float(plain[position]),
-                }
-                for position in prediction.ranking[: self._top_k].tolist()
-            ]
+            for entry, answer in zip(entries, answered.answers, strict=True):
+                entry["top"] = [
+                    {"index": index, "name": names[index], "probability": probability, "zero_shot": float(plain[index])}
+                    for index, probability in answer.best(self._top_k)
+                ]
         self._entries[index] = entries
 
     def document(self) -> dict[str, Any]:
         """Return what `classify --json` writes, with warnings about the class names."""
         asked = self._asked
-        head = describe_run(asked.options, asked.setup, dict.fromkeys(asked.setup.methods))
+        head = describe_run(asked.options, asked.predictor, dict.fromkeys(asked.predictor.methods))
         answers = [entry for entries in self._entries for entry in entries]
         return {**head, "warnings": list(asked.warnings), "answers": answers}
 
@@ -113,7 +109,7 @@ class ExplainJob(Job):
             ImageError: it cannot be read.
         """
         asked, content = self._asked, content_of(self._file)
-        explanation = explain(asked.options, asked.setup, content.name, asked.options.reader()(content))
+        explanation = explain(asked.options, asked.predictor, content.name, asked.options.reader()(content))
         pictures = {key: _png(pixels) for key, pixels in draw_explanation(explanation).items()}
         if self._html:
             self._document = {"html": write_page(explanation, pictures, beside=False)}

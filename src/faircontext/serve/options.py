@@ -6,15 +6,14 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from faircontext.errors import ArgumentError, check_minimum, reason_of
 from faircontext.names import class_names
-from faircontext.runs.classify_options import ClassifyOptions
-from faircontext.runs.options import ModelOptions
+from faircontext.runs.option_parts import check_no_stream
+from faircontext.runs.options import ClassifyOptions, ModelOptions
 from faircontext.runs.ray_address import check_address
 from faircontext.runs.records import split_methods
-from faircontext.runs.stream_options import check_no_stream
 
 __all__ = ["DEFAULT_SET", "ServeOptions", "without_brackets", "without_folders"]
 
@@ -30,6 +29,8 @@ _LONGEST_TIME = 86_400
 @dataclass(frozen=True, kw_only=True)
 class ServeOptions(ModelOptions):
     """Options of `faircontext serve`."""
+
+    group: ClassVar[str] = "service"
 
     host: str = "127.0.0.1"
     """Address to listen on; another than the loopback needs --token, or --insecure."""
@@ -107,6 +108,7 @@ class ServeOptions(ModelOptions):
         check_no_stream(split_methods(self.method))
         if self.engine == "ray":
             check_address()
+        self.prompts_name  # noqa: B018 (reads the files)
         self.read_token()
         self.read_label_sets()
         self.reader()

@@ -14,11 +14,12 @@ from faircontext.methods.base import METHODS
 from faircontext.methods.stream import is_stream
 from faircontext.names import check_name, name_warnings, parse_labels, split_labels
 from faircontext.prompt_files import parse_descriptions
-from faircontext.runs.classify_options import ClassifyOptions
-from faircontext.runs.prompt_options import PromptChoice, PromptOptions
+from faircontext.runs.answer import Predictor
+from faircontext.runs.build import Model, decision_of, load, methods_on
+from faircontext.runs.option_parts import check_no_stream
+from faircontext.runs.options import ClassifyOptions
+from faircontext.runs.prompt_options import PromptChoice
 from faircontext.runs.records import method_of, split_methods
-from faircontext.runs.setup import Model, Setup
-from faircontext.runs.stream_options import check_no_stream
 from faircontext.serve.forms import ClassifyForm, ExplainForm, LabelFields
 from faircontext.serve.options import ServeOptions, without_folders
 from faircontext.serve.refusals import Refused, blamed_on
@@ -47,18 +48,18 @@ class Asked:
 
     Attributes:
         options: those of `classify`, as the answer tells them.
-        setup: what answers its images.
+        predictor: what answers its images.
         warnings: what a person should know about the class names.
     """
 
     options: ClassifyOptions
-    setup: Setup
+    predictor: Predictor
     warnings: tuple[str, ...]
 
     @property
     def uses_views(self) -> bool:
         """Whether its images are adapted, one at a time."""
-        return any(method.sees_views for method in self.setup.methods.values())
+        return self.predictor.sees_views
 
 
 class Service:
@@ -74,7 +75,7 @@ class Service:
 
     def __init__(self, options: ServeOptions, sets: Mapping[str, tuple[str, ...]]) -> None:
         self.options, self.sets = options, sets
-        model = options.load(split_methods(options.method))
+        model = load(options, split_methods(options.method))
         self.model = replace(
             model, context=model.context and replace(model.context, source=Path(model.context.source).name)
         )
@@ -82,7 +83,7 @@ class Service:
         self._pinned: dict[tuple[Any, ...], LabelSpace] = {}
         self._recent: OrderedDict[tuple[Any, ...], LabelSpace] = OrderedDict()
         for names in self.sets.values():
-            choice = PromptOptions().choose_prompts(names)
+            choice = options.choose_prompts(names)
             space = self.model.space(names, choice, options.truncate)
             space.text  # noqa: B018 (encoded before the port opens)
             self._pinned[names, choice, options.truncate] = space
@@ -93,7 +94,9 @@ class Service:
         able = (name for name in list_methods() if METHODS[name].needs <= backbone.capabilities)
         names = [name for name in able if not is_stream(name)]  # see `check_no_stream`
         plain = replace(self.options, set=())
-        created = {name: self.model.methods.get(name) or plain.on(backbone, [name]).methods[name] for name in names}
+        created = {
+            name: self.model.methods.get(name) or methods_on(plain, backbone, [name]).methods[name] for name in names
+        }
         return [
             {
                 "name": name,
@@ -127,16 +130,17 @@ class Service:
         """
         names, field = self._names(form)
         methods = ["fcl"] if isinstance(form, ExplainForm) else self._methods(form)
+        top = 5 if isinstance(form, ExplainForm) else max(5, form.top_k)
         options = self._options(form, ",".join(methods))
         with blamed_on("settings"):
             model = self._model(form, options, methods)
         choice = _prompts_of(form, options, names)
         with blamed_on(field):
             space = self._space(names, choice, options.truncate)
-            setup = model.answering(space, options.regime)
+            predictor = model.answering(space, options.regime)
         with blamed_on("unknown"):
-            setup = setup.judged_by(options)
-        return Asked(without_folders(options), setup, (*name_warnings(names), *setup.warnings()))
+            predictor = replace(predictor, decision=decision_of(options, predictor), top=top)
+        return Asked(without_folders(options), predictor, (*name_warnings(names), *predictor.warnings()))
 
     def _names(self, form: LabelFields) -> tuple[tuple[str, ...], str]:
         """Return the class names of a request, and the field that gives them."""
@@ -197,7 +201,10 @@ class Service:
         words = tuple(word for line in form.settings for word in line.split())
         chosen["set"] = words if form.settings else self._started_with(method)
         if isinstance(form, ClassifyForm):
-            chosen |= {"prompts": form.prompts, "template": tuple(form.template), "unknown": form.unknown}
+            chosen["unknown"] = form.unknown
+            if form.prompts is not None or form.template or form.descriptions is not None:  # in place of the service's
+                prompts = {"prompts": form.prompts, "template": tuple(form.template)}
+                chosen |= {**prompts, "templates": None, "descriptions": None}
         return self.options.asked(method=method, **chosen)
 
     def _started_with(self, methods: str) -> tuple[str, ...]:
@@ -206,7 +213,7 @@ class Service:
 
     def _model(self, form: LabelFields, options: ClassifyOptions, methods: list[str]) -> Model:
         """Create the methods of a request, whose settings are bounded and name nothing outside it."""
-        model = options.on(self.model.backbone, methods, self.model.context)
+        model = methods_on(options, self.model.backbone, methods, self.model.context)
         for label, method in model.methods.items() if form.settings else ():
             hints = get_type_hints(type(method))
             for name, value in asdict(method).items():

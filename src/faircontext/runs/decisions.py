@@ -1,0 +1,133 @@
+"""An image with the answers of all methods, and the decision that is made on them before they are written.
+
+Here that is the usual one: the class that ranks first stands. Others derive from `Decision`; no other module knows
+which there are.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from jaxtyping import Float
+
+from faircontext.runs.records import Answer
+from faircontext.runs.summary import Summary
+from faircontext.types import Prediction
+
+if TYPE_CHECKING:
+    from torch import Tensor
+else:
+    Tensor = Any  # a run is read without torch
+
+__all__ = ["UNKNOWN", "AnsweredImage", "Decision"]
+
+UNKNOWN = "(unknown)"
+"""What is shown to a person in place of a class's name."""
+
+
+@dataclass(frozen=True)
+class AnsweredImage:
+    """All methods' answers for one image.
+
+    Attributes:
+        answers: what is written, one for each method.
+        predictions: what they were made from, in the same order; none where the file is unreadable.
+        reference: zero-shot's prediction.
+        features: of the plain view, unit norm; None where the file is unreadable.
+    """
+
+    answers: tuple[Answer, ...]
+    predictions: tuple[Prediction, ...] = ()
+    reference: Prediction | None = None
+    features: Float[Tensor, " dim"] | None = None
+
+    @property
+    def path(self) -> str:
+        """The image."""
+        return self.answers[0].path
+
+    @property
+    def error(self) -> str:
+        """Why the file is unreadable, or empty."""
+        return self.answers[0].error
+
+
+class Decision:
+    """Takes the class that ranks first.
+
+    Attributes:
+        several: whether an image may have several labels.
+        columns: further columns of a run's rows, see `Answer`.
+        cell_names: further columns of the CSV file.
+    """
+
+    several: ClassVar[bool] = False
+    columns: ClassVar[tuple[str, ...]] = ()
+    cell_names: ClassVar[tuple[str, ...]] = ()
+
+    @property
+    def config(self) -> Mapping[str, Any]:
+        """What the configuration of a run says of it; nothing of the usual one, so that hashes of runs stay."""
+        return {}
+
+    @property
+    def facts(self) -> Mapping[str, Any]:
+        """What the JSON document says of it."""
+        return self.config
+
+    @property
+    def summary(self) -> str:
+        """What is said of it before a run, in a line; empty for the usual one."""
+        return ""
+
+    def decide(self, image: AnsweredImage) -> AnsweredImage:
+        """Return an image with the answers that are to be written."""
+        return image
+
+    def entry(self, answer: Answer, names: Sequence[str]) -> dict[str, Any]:
+        """Return an answer as JSON documents have it; `names` are those of the classes."""
+        return answer.entry(names)
+
+    def cells(self, answer: Answer) -> Mapping[str, str]:  # noqa: ARG002
+        """Return the further cells of an answer's row in the CSV file."""
+        return {}
+
+    def count(self, methods: Sequence[str], classes: int) -> Summary:  # noqa: ARG002
+        """Return what counts answers.
+
+        Args:
+            methods: what they are called in rows.
+            classes: how many there are.
+        """
+        return Summary(methods)
+
+    def heading(self, methods: Sequence[str]) -> str:
+        """Return the heading of the lines that are shown, one for each image."""
+        titles = methods if len(methods) > 1 else ("prediction",)
+        wide = _width(methods)
+        columns = " ".join(_columns(title, "votes", "prob.", wide) for title in titles)
+        return f"{'zero-shot':{wide}} " * _beside(methods) + columns
+
+    def line(self, answers: Sequence[Answer], names: Sequence[str]) -> str:  # noqa: ARG002
+        """Return what is shown of the answers for an image that could be read."""
+        methods = [answer.method for answer in answers]
+        wide = _width(methods)
+        parts = [f"{answers[0].zero_shot:{wide}.{wide}}"] * _beside(methods)
+        for answer in answers:
+            votes = "" if answer.votes is None else str(answer.votes)
+            parts.append(_columns(answer.prediction or UNKNOWN, votes, f"{answer.confidence:.3f}", wide))
+        return " ".join(parts)
+
+
+def _width(methods: Sequence[str]) -> int:
+    return 14 if len(methods) > 1 else 24
+
+
+def _beside(methods: Sequence[str]) -> bool:
+    """Return whether zero-shot's class is shown beside; where it is one of several, it has columns of its own."""
+    return len(methods) == 1 or "zero_shot" not in methods
+
+
+def _columns(prediction: str, votes: str, probability: str, wide: int) -> str:
+    """Return the columns of a method in a line."""
+    return f"{prediction:{wide}.{wide}} {votes:>5} {probability:>6}"

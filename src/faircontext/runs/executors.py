@@ -1,0 +1,155 @@
+"""Executors, which answer the images of a plan: this process, or several of this machine; `runs/ray.py` has a cluster.
+
+Answers of several processes come in order. Each has a model and its share of the processors; it makes the plan anew,
+and what it makes is checked to be the same plan.
+"""
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Protocol, runtime_checkable
+
+import torch
+
+from faircontext.backbones.base import ROW_MULTIPLE
+from faircontext.datasets.spec import Dataset
+from faircontext.imageio import DecodedImage
+from faircontext.runs.ahead import map_ahead
+from faircontext.runs.answer import answer_images
+from faircontext.runs.build import load
+from faircontext.runs.checks import check_same
+from faircontext.runs.options import RunnerOptions
+from faircontext.runs.plan import Plan, plan_of
+from faircontext.runs.records import Answer
+from faircontext.runs.streams import Streams
+from faircontext.sources import Source
+from faircontext.system import available_mb, resident_mb
+
+__all__ = [
+    "Answerer",
+    "Build",
+    "Executor",
+    "answer_here",
+    "answer_in_processes",
+    "processes_for",
+    "rebuild",
+]
+
+
+@runtime_checkable
+class Executor(Protocol):
+    """Answers the images at some positions of a plan's data set, in any order; where there are streams, in this one."""
+
+    def __call__(
+        self, plan: Plan, positions: Sequence[int], *, streams: Streams | None = None
+    ) -> Iterator[list[Answer]]:
+        """Yield the answers for each image."""
+
+
+Build = Callable[[Dataset, tuple[int, int] | None], tuple[Plan, Executor]]
+"""Makes a plan and its executor anew, in another process."""
+
+WORTH_IT = {True: 4, False: 1000}
+"""Images for each process from which on it is started, where methods use views and where they do not. The start takes
+as long as a few images of FCL, or as some hundred of zero-shot."""
+
+
+def rebuild(options: RunnerOptions, dataset: Dataset, shard: tuple[int, int] | None) -> tuple[Plan, Executor]:
+    """Make a plan anew in another process, with an executor there."""
+    plan = plan_of(options, dataset, load(options, options.labels_of_methods), shard)
+    return plan, partial(answer_here, read=options.reader(), workers=0, features=options.features)
+
+
+def answer_here(
+    plan: Plan,
+    positions: Sequence[int],
+    read: Callable[[Source], DecodedImage],
+    workers: int,
+    features: Path | None = None,
+    streams: Streams | None = None,
+) -> Iterator[list[Answer]]:
+    """Answer images in this process; see `answer_images`."""
+    predictor, samples = plan.predictor, plan.dataset.samples
+    streams = streams or Streams(predictor.methods, predictor.labels, max(1, len(positions)))
+    chosen = (samples[position] for position in positions)
+    images = answer_images(chosen, predictor, plan.seed, read, workers, features, plan.shift, streams)
+    for position, image in zip(positions, images, strict=True):
+        yield [replace(answer, position=position) for answer in image.answers]
+
+
+class Answerer:
+    """A plan and a model of a process of its own, made when they are first needed there.
+
+    Args:
+        plan: what to do.
+        build: makes the plan anew.
+        threads: of the model.
+        name: of the process, for messages.
+    """
+
+    def __init__(self, plan: Plan, build: Build, threads: int, name: str) -> None:
+        self._build, self._threads, self._name = build, threads, name
+        self._dataset, self._shard, self._config = plan.dataset, plan.shard, json.dumps(plan.config)
+        self._made: tuple[Plan, Executor] | None = None
+
+    def __call__(self, positions: Sequence[int]) -> list[list[Answer]]:
+        """Return the answers for the images at some positions."""
+        plan, execute = self.made
+        return [*execute(plan, positions)]
+
+    @property
+    def made(self) -> tuple[Plan, Executor]:
+        """The plan and its executor, made when first asked for.
+
+        Raises:
+            ArgumentError: the plan made here is another one.
+        """
+        if self._made is None:
+            torch.set_num_threads(self._threads)
+            self._made = self._build(self._dataset, self._shard)
+            check_same(self._name, json.loads(self._config), json.loads(json.dumps(self._made[0].config)))
+        return self._made
+
+
+def processes_for(processors: int, threads: int) -> int:
+    """Return how many processes with a model of its own each this machine has room for, at least 1.
+
+    Args:
+        processors: that may be used.
+        threads: of each process.
+    """
+    room = available_mb()
+    fitting = processors if room is None else int(room // resident_mb())  # this one has loaded the model already
+    return max(1, min(processors // threads, fitting))
+
+
+def answer_in_processes(
+    plan: Plan, positions: Sequence[int], build: Build, here: Executor, processes: int
+) -> Iterator[list[Answer]]:
+    """Answer images in some processes, with as many threads each as this one has; a few images are answered here.
+
+    Args:
+        plan: what to do.
+        positions: which images of its data set.
+        build: makes the plan anew in a process.
+        here: answers images in this process.
+        processes: how many at most.
+
+    Raises:
+        FairContextError: a process was killed, or cannot be started.
+        ArgumentError: a process's plan is another one.
+    """
+    views = plan.predictor.sees_views
+    processes = min(processes, len(positions) // WORTH_IT[views])
+    if processes < 2:
+        yield from here(plan, positions)
+        return
+    answer = Answerer(plan, build, torch.get_num_threads(), "worker process")
+    size = 1 if views else ROW_MULTIPLE
+    parts = (tuple(positions[start : start + size]) for start in range(0, len(positions), size))
+    for answered in map_ahead(
+        answer, parts, processes, "answers", True, lambda part: f"image {part[0]} of the data set"
+    ):
+        yield from answered

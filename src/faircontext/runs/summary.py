@@ -1,0 +1,174 @@
+"""Counts of a run's answers: accuracies, abstentions, warnings and seconds; none of the answers is kept."""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from faircontext.metrics.scores import Comparison, Tally
+from faircontext.metrics.stats import Accuracy
+from faircontext.runs.records import ABSTAINED, Answer, is_correct, schema_of, to_numpy, to_table
+from faircontext.runs.results import DEPENDENT
+from faircontext.types import describe_flat, is_flat, read_diagnostics
+
+__all__ = ["Summary"]
+
+_AT_ONCE = 512
+"""Answers that are counted together: a table is counted as fast as an answer."""
+
+
+class Summary:
+    """Counts answers as they come, or as they are stored.
+
+    Args:
+        methods: what they are called in rows; others are left out.
+        columns: further columns that are counted, see `Answer`.
+    """
+
+    def __init__(self, methods: Sequence[str], columns: Sequence[str] = ()) -> None:
+        self.methods = tuple(methods)
+        self._schema = schema_of(columns)
+        self._waiting: list[Answer] = []
+        self._images = self._unreadable = self._fallbacks = 0
+        self._seconds = 0.0
+        self._tallies = {label: Tally() for label in methods}
+        self._warnings: dict[str, tuple[str, int]] = {}
+        self._localised, self._flat = Counter[str](), Counter[str]()
+        self._abstained, self._given, self._correct = Counter[str](), Counter[str](), Counter[str]()
+
+    def add(self, answers: Sequence[Answer]) -> None:
+        """Count the answers for an image."""
+        self._waiting += answers
+        if len(self._waiting) >= _AT_ONCE:
+            self.settle()
+
+    def settle(self) -> None:
+        """Count what has come."""
+        if self._waiting:
+            rows, self._waiting = to_table(self._waiting, self._schema), []
+            self.add_rows(rows)
+
+    def add_rows(self, rows: pa.Table) -> None:
+        """Count stored rows, those of an image together."""
+        rows = rows.filter(pc.is_in(rows["method"], pa.array(self.methods)))
+        first = rows.filter(pc.equal(rows["method"], self.methods[0]))
+        self._images += len(first)
+        self._unreadable += _sum(pc.not_equal(first["error"], ""))
+        for path, warnings in zip(*_warned(first), strict=True):
+            for warning in warnings:
+                earlier, n = self._warnings.get(warning, (path, 0))
+                self._warnings[warning] = earlier, n + 1
+        shared = rows.group_by("position").aggregate([("shared_seconds", "max")])  # each image's work, once
+        self._seconds += _sum(shared["shared_seconds_max"]) + _sum(rows["seconds"])
+        self._count(rows)
+
+    def _count(self, rows: pa.Table) -> None:
+        """Count the predictions of all methods."""
+        for label in self.methods:
+            own = rows.filter(pc.equal(rows["method"], label))
+            fell = pc.and_(pc.not_equal(own["fallback"], ""), pc.invert(pc.starts_with(own["fallback"], ABSTAINED)))
+            self._fallbacks += _sum(fell)
+            self._abstained[label] += _sum(pc.and_(pc.equal(own["prediction"], ""), pc.equal(own["error"], "")))
+            known = own.filter(pc.and_(pc.is_valid(own["index"]), pc.is_valid(own["label_index"])))
+            correct, given = is_correct(known), np.asarray(to_numpy(pc.not_equal(known["prediction"], ""), False))
+            self._tallies[label].add_all(correct, is_correct(known, "zero_shot_index"))
+            self._given[label] += int(given.sum())
+            self._correct[label] += int((given & correct).sum())
+            localised = own.filter(pc.match_substring(own["diagnostics"], '"common_mean":'))
+            for text in localised["diagnostics"].to_pylist():
+                self._localised[label] += 1
+                self._flat[label] += is_flat(read_diagnostics(text))
+
+    @property
+    def images(self) -> int:
+        """How many have been answered or are unreadable."""
+        self.settle()
+        return self._images
+
+    @property
+    def unreadable(self) -> int:
+        """How many files have no prediction."""
+        self.settle()
+        return self._unreadable
+
+    @property
+    def labelled(self) -> int:
+        """How many images with a prediction have a truth, by the first method."""
+        compared = self.comparisons()[self.methods[0]]
+        return 0 if compared is None else compared.n
+
+    def warnings(self) -> list[str]:
+        """Return what was decided where files were read, a line for each kind, and where common evidence is flat."""
+        self.settle()
+        return [
+            *(
+                f"{first}{f' and {n - 1:,} more' * (n > 1)}: {warning}"
+                for warning, (first, n) in self._warnings.items()
+            ),
+            *(describe_flat(label, flat, self._localised[label]) for label, flat in self._flat.items() if flat),
+        ]
+
+    def comparisons(self) -> dict[str, Comparison | None]:
+        """Compare each method with zero-shot; None where no image has a truth."""
+        self.settle()
+        return {label: tally.comparison() for label, tally in self._tallies.items()}
+
+    def document(self) -> dict[str, Any]:
+        """Return the comparisons as the JSON file holds them."""
+        return {name: _counts(compared) for name, compared in self.comparisons().items()}
+
+    def status(self) -> str:
+        """Return the accuracies so far, without intervals, which results have: a line for many methods stays short."""
+        known = {name: compared.accuracy for name, compared in self.comparisons().items() if compared is not None}
+        if not known:
+            return "no label is known" if self.images > self.unreadable else "nothing answered yet"
+        rates = ", ".join(f"{name} {100 * accuracy.value:.1f}%" for name, accuracy in known.items())
+        return f"{rates} (n = {max(accuracy.n for accuracy in known.values())})"
+
+    def lines(self) -> Iterable[str]:
+        """Yield the counts, and the accuracies where images have a truth."""
+        answered, fallbacks = self.images - self.unreadable, self._fallbacks
+        yield f"\n{answered} answered, {self.unreadable} unreadable, {fallbacks} fell back; {self._seconds:.1f} s"
+        for name in (name for name, n in self._abstained.items() if n):
+            others = f"; of the others {Accuracy(self._correct[name], n)} are right" if (n := self._given[name]) else ""
+            yield f"{name:12} none of these: {Accuracy(self._abstained[name], answered)}{others}"
+        for index, (name, comparison) in enumerate(self.comparisons().items()):
+            if comparison is None:
+                return
+            if index == 0:
+                yield f"{'zero-shot':12} {comparison.reference}"
+            if name != "zero_shot":
+                yield f"{name:12} {comparison.accuracy}"
+                yield (
+                    f"  paired: {name} alone right on {comparison.gained}, zero-shot alone right on "
+                    f"{comparison.lost}; exact McNemar p = {comparison.p_value:.3g}"
+                    f"{f', {DEPENDENT}' if _has_memory(name) else ''}"
+                )
+
+
+def _has_memory(label: str) -> bool:
+    from faircontext.runs.option_parts import stream_labels
+
+    return bool(stream_labels([label]))
+
+
+def _warned(rows: pa.Table) -> tuple[list[str], list[list[str]]]:
+    """Return the images with warnings, and these."""
+    noted = rows.filter(pc.greater(pc.list_value_length(rows["warnings"]), 0))
+    return noted["path"].to_pylist(), noted["warnings"].to_pylist()
+
+
+def _sum(values: pa.ChunkedArray) -> Any:
+    return pc.sum(values).as_py() or 0
+
+
+def _counts(compared: Comparison | None) -> dict[str, Any] | None:
+    """Return a comparison as the JSON file holds it."""
+    if compared is None:
+        return None
+    accuracies = {"zero_shot": compared.reference, "method": compared.accuracy}
+    counts = {name: {"correct": one.correct, "n": one.n} for name, one in accuracies.items()}
+    return {**counts, "gained": compared.gained, "lost": compared.lost, "p_value": compared.p_value}
