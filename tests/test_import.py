@@ -161,10 +161,13 @@ def test_the_api_page_has_the_public_names_of_all_packages_and_no_others() -> No
 
 
 def is_public(name: str) -> bool:
-    """Tell whether a dotted name is that of a module, or listed in the `__all__` of the module that it names."""
+    """Tell whether a dotted name is that of a module, listed by its package, or defined in the module that it names."""
     owner, _, own = name.rpartition(".")
-    private = any(part.startswith("_") for part in name.split("."))
-    return not private and (name in MODULES or own in import_module(owner).__all__)
+    if name in MODULES or any(part.startswith("_") for part in name.split(".")):
+        return name in MODULES
+    module = import_module(owner)
+    defined = hasattr(module, own) and getattr(getattr(module, own), "__module__", owner) == owner
+    return defined or own in getattr(module, "__all__", ())
 
 
 def test_what_is_not_listed_or_begins_with_a_line_is_not_public() -> None:

@@ -21,8 +21,6 @@ from faircontext.labels import LabelSpace
 from faircontext.shifts import Attack
 from faircontext.views import Views
 
-__all__ = ["attacked", "attacked_views", "check_attackable", "pgd"]
-
 Picture = Float[Tensor, "3 height width"]
 
 

@@ -22,18 +22,6 @@ from faircontext import __version__
 from faircontext.errors import ArgumentError, FairContextWarning, reason_of
 from faircontext.files import digest, digest_of_json, digest_of_parts, replacing
 
-__all__ = [
-    "cache_folder",
-    "cached_features",
-    "count_damaged",
-    "hash_of",
-    "hash_of_tensor",
-    "read_entry",
-    "tensor_bytes",
-    "write_entry",
-    "write_tensors",
-]
-
 
 def hash_of(module: torch.nn.Module) -> str:
     """Return the SHA-256 of a module's parameters and buffers, in hexadecimal."""

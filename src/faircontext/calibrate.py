@@ -14,8 +14,6 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.optim.adamw import adamw
 
-__all__ = ["Calibration", "Descent", "calibrate_context", "minimise", "pair_weights", "total_loss"]
-
 _LOG2 = math.log(2.0)
 _OF_ADAMW = "params", "grads", "exp_avgs", "exp_avg_sqs", "state_steps"
 

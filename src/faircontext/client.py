@@ -17,8 +17,6 @@ from faircontext.names import check_name
 if TYPE_CHECKING:
     import httpx
 
-__all__ = ["Client", "ServiceError"]
-
 Field = str | int | bool | Sequence[str] | Mapping[str, Sequence[str]] | None
 """What is sent in a field: a list as several fields, an object as JSON, None not at all."""
 

@@ -24,8 +24,6 @@ from faircontext.shifts import Corruption
 from faircontext.types import Image
 from faircontext.views import Views, image_id, stream
 
-__all__ = ["SMALLEST", "check_library", "check_size", "corrupt", "corrupted_views", "library_versions"]
-
 SMALLEST = 32
 """Shortest side that the library takes, in pixels."""
 

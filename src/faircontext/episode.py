@@ -23,8 +23,6 @@ from faircontext.occlusion import Filling, Occluder, occlude, on_patches
 from faircontext.types import Image
 from faircontext.views import Purpose, ViewRecipe, Views
 
-__all__ = ["Episode", "distinct_maps"]
-
 T = TypeVar("T")
 
 

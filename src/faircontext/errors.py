@@ -15,31 +15,6 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-__all__ = [
-    "FairContextError",
-    "FairContextWarning",
-    "ArgumentError",
-    "FeatureError",
-    "ImageError",
-    "LabelError",
-    "LongPromptError",
-    "Registry",
-    "and_more",
-    "check_choice",
-    "check_interval",
-    "check_minimum",
-    "check_type",
-    "counted",
-    "first_reason",
-    "in_one_line",
-    "lines_and_more",
-    "one_line",
-    "reason_of",
-    "silence",
-    "unknown_name",
-]
-
-
 T = TypeVar("T")
 
 

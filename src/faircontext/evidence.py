@@ -18,8 +18,6 @@ from torch import Tensor
 
 from faircontext.errors import check_choice, check_interval
 
-__all__ = ["Estimator", "Evidence", "Masks", "Scaling", "common_evidence", "importance", "sample_masks"]
-
 Estimator = Literal["paper", "covariance", "least-squares"]
 """How a map comes from masks; see `Evidence`."""
 Scaling = Literal["none", "max", "minmax"]

@@ -10,8 +10,6 @@ from torch import Tensor
 
 from faircontext.errors import check_choice
 
-__all__ = ["Exploration", "entropy", "explore", "normalised_entropy", "rank_classes", "scores", "select_confident"]
-
 Aggregation = Literal["vote", "mean"]
 
 

@@ -18,22 +18,6 @@ from faircontext.imageio import EXTENSIONS
 Rules = Mapping[str, tuple[Callable[[Any], bool], str]]
 """By key of a document: whether a value can be used, and in words which can."""
 
-__all__ = [
-    "Rules",
-    "check_folder",
-    "check_outputs",
-    "check_values",
-    "digest",
-    "digest_of_json",
-    "digest_of_parts",
-    "find_file",
-    "read_json",
-    "replacing",
-    "to_json",
-    "write_whole",
-    "writing",
-]
-
 
 def digest(*parts: str | bytes | memoryview) -> str:
     """Return the SHA-256 of some texts and buffers one after the other, in hexadecimal."""

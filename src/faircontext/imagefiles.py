@@ -17,25 +17,6 @@ from PIL.PngImagePlugin import PngStream
 
 from faircontext.errors import reason_of
 
-__all__ = [
-    "PNG",
-    "RAW_EXTENSIONS",
-    "ZEROS",
-    "BinaryFile",
-    "RawError",
-    "UnreadableError",
-    "Tiff",
-    "check_plugin",
-    "check_raw",
-    "known_kind",
-    "open_regular",
-    "picture_page",
-    "read_tiff",
-    "reads_raw",
-    "what_it_is",
-    "without_bad_metadata",
-]
-
 PNG = b"\x89PNG\r\n\x1a\n"
 BinaryFile = io.BufferedReader | io.BytesIO
 """An open file whose bytes are read at any position."""

@@ -29,8 +29,6 @@ from faircontext.imagefiles import (
 )
 from faircontext.sources import ArrayRow, Cell, Content, Member, Remote, Source, open_source
 
-__all__ = ["EXTENSIONS", "MAX_PIXELS", "DecodedImage", "image_extensions", "load_image", "read_image"]
-
 EXTENSIONS = frozenset(
     f".{name}" for name in "jpg jpeg jpe jfif png apng webp bmp dib gif tif tiff ppm pgm pbm tga avif heic heif".split()
 )

@@ -23,8 +23,6 @@ from faircontext.errors import LabelError
 from faircontext.labels import LabelSpace
 from faircontext.names import normalise
 
-__all__ = ["NEGATIVES", "LabelScorer"]
-
 NEGATIVES = (
     "thing",
     "object",

@@ -19,8 +19,6 @@ from faircontext.files import digest_of_json
 from faircontext.names import check_name, normalise
 from faircontext.prompt_files import arrange_descriptions, fill_template
 
-__all__ = ["LabelSpace", "Learner", "Start", "merge_templates"]
-
 T = TypeVar("T")
 
 Learner = Literal["cl", "cl-hp"]

@@ -6,8 +6,6 @@ from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 from typing import TypeVar
 
-__all__ = ["Ledger"]
-
 T = TypeVar("T")
 
 

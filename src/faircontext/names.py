@@ -11,25 +11,6 @@ from pathlib import Path
 
 from faircontext.errors import ArgumentError, LabelError, and_more, lines_and_more, reason_of
 
-__all__ = [
-    "ClassIndex",
-    "FolderTruth",
-    "are_shards",
-    "as_integer",
-    "check_name",
-    "class_names",
-    "compose",
-    "count_from_one",
-    "list_warnings",
-    "name_warnings",
-    "natural",
-    "normalise",
-    "parse_labels",
-    "read_labels",
-    "read_text",
-    "split_labels",
-]
-
 _NUMBERED = re.compile(r"(\d+|n\d{8})(?:[.:;,)\t]\s*|\s+)\D.*")
 """A class name after its index or its wnid, as lists of classes have them."""
 

@@ -9,8 +9,6 @@ from torch import Tensor
 from faircontext.errors import ArgumentError, check_choice
 from faircontext.evidence import Masks, count_hidden, overlap
 
-__all__ = ["Filling", "Occluder", "occlude", "on_patches", "one_gamma"]
-
 Filling = Literal["black", "mean", "blur"]
 """What takes the place of pixels."""
 Occluder = Literal["black", "mean", "blur", "drop"]

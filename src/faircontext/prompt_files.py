@@ -16,16 +16,6 @@ from unicodedata import category
 from faircontext.errors import LabelError, and_more, counted
 from faircontext.names import ClassIndex, normalise, read_text
 
-__all__ = [
-    "Descriptions",
-    "arrange_descriptions",
-    "as_template",
-    "fill_template",
-    "parse_descriptions",
-    "read_descriptions",
-    "read_templates",
-]
-
 Descriptions = tuple[tuple[str, ...], ...]
 """The prompts of each class, in the order of the classes."""
 

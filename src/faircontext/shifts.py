@@ -12,8 +12,6 @@ from typing import Any
 
 from faircontext.errors import ArgumentError, check_type, unknown_name
 
-__all__ = ["COMMON", "KINDS", "SEVERITIES", "Attack", "Corruption", "Shift", "parse_attack", "parse_corruptions"]
-
 KINDS: Mapping[str, tuple[str, ...]] = {
     "noise": ("gaussian_noise", "shot_noise", "impulse_noise"),
     "blur": ("defocus_blur", "glass_blur", "motion_blur", "zoom_blur"),

@@ -21,20 +21,6 @@ from jaxtyping import UInt8
 from faircontext.errors import ArgumentError, first_reason
 from faircontext.imagefiles import BinaryFile, UnreadableError, open_regular
 
-__all__ = [
-    "ArrayRow",
-    "Cell",
-    "Content",
-    "Member",
-    "Remote",
-    "Source",
-    "file_system",
-    "is_address",
-    "map_pictures",
-    "open_source",
-    "reason_at_address",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class Member:

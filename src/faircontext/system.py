@@ -15,18 +15,6 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import ParamSpec, TypeVar
 
-__all__ = [
-    "available_mb",
-    "call_in_own_thread",
-    "forget_peak",
-    "keep_freed_memory",
-    "lifetime_peak_mb",
-    "peak_mb",
-    "processor_name",
-    "resident_mb",
-    "usable_processors",
-]
-
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
 

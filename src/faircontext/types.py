@@ -19,20 +19,6 @@ if TYPE_CHECKING:
 else:
     Tensor = Any  # reading runs does without torch; shapes and types of numbers are checked all the same
 
-__all__ = [
-    "FLAT",
-    "MAP_SIDE",
-    "Diagnostic",
-    "Image",
-    "Prediction",
-    "StoredMaps",
-    "describe_flat",
-    "is_flat",
-    "read_diagnostics",
-    "read_maps",
-    "store_maps",
-]
-
 Image = UInt8[np.ndarray, "height width 3"]
 """A decoded RGB image."""
 

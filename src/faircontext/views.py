@@ -26,8 +26,6 @@ from faircontext.errors import ArgumentError, check_choice, check_interval, chec
 from faircontext.files import digest
 from faircontext.types import Image
 
-__all__ = ["Geometry", "Purpose", "ViewRecipe", "Views", "augmix", "image_id", "plain_view", "random_views", "stream"]
-
 _MAX_ASPECT_RATIO = 5
 """Longer images than this, side to side, are cropped before they are resized."""
 

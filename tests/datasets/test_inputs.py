@@ -20,7 +20,8 @@ from PIL import Image
 
 from faircontext import FairContextError, load_image
 from faircontext.datasets import load_dataset
-from faircontext.datasets.inputs import InputOptions, Inputs, collect
+from faircontext.datasets.containers import InputOptions
+from faircontext.datasets.inputs import Inputs, collect
 
 NAMES = ("cat", "dog", "house")
 Draw = Callable[[str], bytes]

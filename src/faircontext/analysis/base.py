@@ -21,8 +21,6 @@ from faircontext.methods.fcl import EvidenceMethod
 from faircontext.methods.predict import predict_by_scores
 from faircontext.types import Diagnostic, Prediction
 
-__all__ = ["Analysis", "Setting"]
-
 
 @dataclass(frozen=True)
 class Setting:

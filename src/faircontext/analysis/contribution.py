@@ -24,21 +24,6 @@ from faircontext.methods.base import Limits, register_method
 from faircontext.metrics.scores import COMPOSED_WEIGHT
 from faircontext.types import Diagnostic
 
-__all__ = [
-    "EPSILON",
-    "Ambiguity",
-    "CommonEvidence",
-    "Decomposition",
-    "Margin",
-    "UniqueEvidence",
-    "ecec",
-    "euec",
-    "margin",
-    "margin_bound",
-    "pair_decisions",
-    "unique_evidence",
-]
-
 EPSILON = 1e-6
 """Least margin in the denominator of ECEC: a class that ties with the predicted one has no margin to explain."""
 

@@ -20,8 +20,6 @@ from faircontext.methods.fcl import FCL
 from faircontext.metrics.saliency import deletion, insertion, localise, rank_correlation, top_overlap
 from faircontext.types import MAP_SIDE, Diagnostic, store_maps
 
-__all__ = ["Gallery", "Pointing", "Stability", "cell_regions"]
-
 
 @register_method("gallery", "picture, evidence maps and posteriors of an image, for figures and pages (figure a)")
 @dataclass(frozen=True)

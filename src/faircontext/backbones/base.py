@@ -14,7 +14,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from faircontext.backbones import engines
-from faircontext.backbones.engines import MINIMUM_COSINE, ROW_MULTIPLE, Engine, TorchEngine, pad_rows
+from faircontext.backbones.engines import ROW_MULTIPLE, Engine, TorchEngine, pad_rows
 from faircontext.backbones.prompts import CheckpointedFeatures, Placement, Prompts, encode_groups
 from faircontext.backbones.weights import USELESS, check_weights, refuse_features, unusable, useless_rows
 from faircontext.cache import hash_of
@@ -31,8 +31,6 @@ from faircontext.views import Geometry, ViewRecipe
 
 if TYPE_CHECKING:
     from faircontext.backbones.loaded import SplitTower
-
-__all__ = ["MINIMUM_COSINE", "ROW_MULTIPLE", "Backbone", "Capability", "hash_of", "require"]
 
 TEXT_BATCH = 64
 """Prompts are encoded in groups of this many, each cut to its longest."""

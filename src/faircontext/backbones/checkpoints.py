@@ -29,8 +29,6 @@ from faircontext.backbones.weights import check_fit, check_floats, other_positio
 from faircontext.errors import ArgumentError, in_one_line, silence, unknown_name
 from faircontext.files import Rules, check_values, find_file, read_json
 
-__all__ = ["Source", "find_source", "load_open_clip"]
-
 _SECONDS = 5.0
 """How long a host may take to answer before it counts as out of reach."""
 

@@ -29,8 +29,6 @@ from faircontext.files import Rules, check_values, replacing
 if TYPE_CHECKING:
     from faircontext.backbones.base import Backbone
 
-__all__ = ["LearntContext", "read_context", "save_context"]
-
 _PLACEMENT = "placement"
 _POSITION = re.compile(r"(?:^|_)ctp(middle|front)(?:_|$)")
 """In the names of folders to which CoOp's scripts write, where the class name does not come last."""

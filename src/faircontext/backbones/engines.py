@@ -35,8 +35,6 @@ from faircontext.system import processor_name
 if TYPE_CHECKING:
     from faircontext.backbones.base import Backbone
 
-__all__ = ["ENGINES", "Engine", "OpenVinoTower", "TorchEngine", "made_engine", "stored_engine"]
-
 Name = Literal["torch", "openvino"]
 ENGINES = ("auto", *get_args(Name))
 """Engines of the image tower; `auto` takes the faster of the two on this processor."""

@@ -29,8 +29,6 @@ from faircontext.backbones.base import Backbone
 from faircontext.errors import FairContextError
 from faircontext.files import digest
 
-__all__ = ["Lite", "MiniLM"]
-
 _IMAGE_SIZES = {"lite0": 224, "lite1": 240, "lite2": 260}
 _LEAST_SQUARES = {"estimator": "least-squares", "smoothing": 0.15}
 

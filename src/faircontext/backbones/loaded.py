@@ -20,7 +20,7 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from faircontext.backbones.base import ADAPTABLE_BLOCKS, Backbone, hash_of, require
+from faircontext.backbones.base import ADAPTABLE_BLOCKS, Backbone, require
 from faircontext.backbones.engines import ROW_MULTIPLE, pad_rows
 from faircontext.backbones.weights import (
     USELESS,
@@ -30,10 +30,9 @@ from faircontext.backbones.weights import (
     read_content,
     refuse_features,
 )
+from faircontext.cache import hash_of
 from faircontext.errors import ArgumentError, FairContextWarning, and_more, in_one_line, silence
 from faircontext.files import Rules, check_values, find_file, read_json
-
-__all__ = ["CHANNELS", "PIXELS", "Blocks", "Loaded", "LoadedBackbone", "SplitTower", "TextTower", "finish", "run_block"]
 
 B = TypeVar("B", bound=Backbone)
 

@@ -20,8 +20,6 @@ from faircontext.backbones.engines import pad_rows
 from faircontext.backbones.loaded import Blocks, Loaded, LoadedBackbone, TextTower
 from faircontext.errors import ArgumentError
 
-__all__ = ["OpenClip", "OpenClipText"]
-
 _LONG = 1024
 """Prompts are tokenised with room for this many tokens: one that is too long for the model must be seen to be."""
 

@@ -18,8 +18,6 @@ from faircontext.prompt_files import as_template, fill_template
 if TYPE_CHECKING:
     from faircontext.backbones.base import Backbone
 
-__all__ = ["CONTEXT", "PROMPT_SETS", "CheckpointedFeatures", "Placement", "Prompts", "find_alike", "prompt_set"]
-
 Placement = Literal["replace", "prepend"]
 """Where learnable tokens go: they replace the prompt's context tokens (CL), or stand before the prompt (CL-HP)."""
 

@@ -21,8 +21,6 @@ from faircontext.cache import hash_of
 from faircontext.errors import ArgumentError, silence
 from faircontext.files import digest
 
-__all__ = ["KINDS", "ImageTower", "Kind", "TransformersClip", "TransformersText"]
-
 Pool = Literal["end", "last", "first"]
 """Where the feature of a prompt is taken: at the end token, the last position or the first token."""
 

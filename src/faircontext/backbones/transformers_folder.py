@@ -23,8 +23,6 @@ from faircontext.backbones.weights import check_fit, check_floats, other_positio
 from faircontext.errors import ArgumentError, in_one_line, silence
 from faircontext.files import Rules, check_values, find_file, read_json
 
-__all__ = ["load_transformers"]
-
 _WEIGHTS = ("model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json")
 _TOKENIZERS = ("tokenizer.json", "vocab.json", "vocab.txt", "spiece.model", "sentencepiece.bpe.model")
 _SENTENCEPIECE = {"sentencepiece": "sentencepiece", "google": "protobuf", "google.protobuf": "protobuf"}

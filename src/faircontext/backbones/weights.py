@@ -23,8 +23,6 @@ from torch import Tensor
 from faircontext.errors import ArgumentError
 from faircontext.imagefiles import ZEROS, known_kind
 
-__all__ = ["read_content", "read_weights", "weights_in"]
-
 _KEYS = ("state_dict", "model_state_dict", "model")
 """Where training loops put the weights; the first that is there is taken."""
 

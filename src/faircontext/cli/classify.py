@@ -13,8 +13,6 @@ from faircontext.cli.options import parse_options, say, warn
 from faircontext.errors import ArgumentError
 from faircontext.runs.options import ClassifyOptions, ModelOptions
 
-__all__ = ["classify", "demo", "explain"]
-
 
 @dataclass(frozen=True)
 class Classify(ClassifyOptions):

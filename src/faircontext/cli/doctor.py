@@ -6,8 +6,6 @@ from dataclasses import dataclass
 from faircontext.cli.options import parse_options, say
 from faircontext.runs.doctor import DoctorOptions, describe_for_others, examine
 
-__all__ = ["doctor"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Doctor(DoctorOptions):

@@ -12,8 +12,6 @@ from faircontext.errors import ArgumentError, unknown_name
 from faircontext.runs.options import AblationOptions, AnalysisOptions, EvaluateOptions, ReproduceOptions
 from faircontext.runs.records import ANALYSES, is_analysis
 
-__all__ = ["ablate", "analyze", "evaluate", "merge", "reproduce"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Evaluate(EvaluateOptions):

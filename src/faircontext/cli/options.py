@@ -17,8 +17,6 @@ import tyro
 
 from faircontext.errors import ArgumentError, one_line
 
-__all__ = ["parse_options", "say", "warn"]
-
 T = TypeVar("T")
 
 

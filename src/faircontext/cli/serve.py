@@ -8,8 +8,6 @@ from faircontext.cli.options import parse_options, say
 from faircontext.errors import ArgumentError
 from faircontext.serve.options import ServeOptions
 
-__all__ = ["serve"]
-
 _NEEDED = ("fastapi", "fastapi_offline", "uvicorn", "python_multipart", "prometheus_client")
 
 

@@ -12,8 +12,6 @@ import tyro
 from faircontext.cli.options import parse_options, say, warn
 from faircontext.errors import ArgumentError, and_more, check_minimum, counted, one_line
 
-__all__ = ["data", "figures", "list_names", "report", "tables", "threshold"]
-
 
 @dataclass(frozen=True)
 class Tables:

@@ -19,8 +19,6 @@ from faircontext.errors import (
 from faircontext.imageio import read_image
 from faircontext.names import check_name, name_warnings
 
-__all__ = ["Report", "check_dataset", "check_present"]
-
 
 @dataclass(frozen=True)
 class Report:

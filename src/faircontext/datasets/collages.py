@@ -22,8 +22,6 @@ from faircontext.datasets.spec import Dataset, Sample
 from faircontext.errors import ArgumentError, ImageError, check_minimum, reason_of
 from faircontext.imageio import load_image
 
-__all__ = ["CELL", "Collage", "Collages", "write_collages"]
-
 CELL = 224
 """Side of a cell in pixels. Most models read 224 or a multiple of it, so that a cell's edge falls on a pixel's, or
 within a third of one; every model sees all of a collage, since it is square."""

@@ -42,23 +42,6 @@ from faircontext.imageio import image_extensions
 from faircontext.shifts import parse_corruptions
 from faircontext.sources import ArrayRow, Cell, Member, Remote, Source, is_address
 
-__all__ = [
-    "COMPRESSED",
-    "LABELS",
-    "TABLE",
-    "InputOptions",
-    "ListedImages",
-    "Locate",
-    "NoListError",
-    "Place",
-    "Reader",
-    "anywhere",
-    "below",
-    "expand_braces",
-    "tables_below",
-    "tables_in",
-]
-
 TABLE = "labels.csv"
 LABELS = (TABLE, "metadata.csv", "metadata.jsonl")
 """Tables that say of which class the images beside them are."""

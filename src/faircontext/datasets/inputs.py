@@ -31,8 +31,6 @@ from faircontext.imageio import image_extensions
 from faircontext.names import FolderTruth
 from faircontext.sources import Cell, Remote, file_system, is_address, reason_at_address
 
-__all__ = ["Inputs", "InputOptions", "collect", "find_images"]
-
 _AS_USUAL = InputOptions()
 _NOTHING = "give at least one image, folder, or - for file names on standard input"
 

@@ -13,19 +13,6 @@ from faircontext.datasets.spec import BLANK, NO_CLASS, Truth
 from faircontext.errors import ArgumentError, and_more, counted
 from faircontext.names import ClassIndex, compose, count_from_one, normalise
 
-__all__ = [
-    "LABEL_COLUMNS",
-    "SEPARATOR",
-    "SEVERAL",
-    "UNREAD",
-    "add_name",
-    "check_gapless",
-    "LabelEncoder",
-    "column_of_labels",
-    "label_in",
-    "label_words",
-]
-
 SEVERAL = "labels"
 """The column that holds all labels of an image; where there is none, that of the label does."""
 

@@ -35,18 +35,6 @@ from faircontext.names import as_integer, compose, count_from_one, read_labels
 from faircontext.shifts import KINDS, SEVERITIES, Corruption, parse_corruptions
 from faircontext.sources import ArrayRow, map_pictures
 
-__all__ = [
-    "Rows",
-    "Split",
-    "official_list",
-    "picture_rows",
-    "read_aircraft",
-    "read_imagenet",
-    "read_official",
-    "read_part",
-    "read_split",
-]
-
 Rows = tuple[tuple[str, int], ...]
 """(path, label) of each image."""
 

@@ -20,8 +20,6 @@ from faircontext.errors import ArgumentError
 from faircontext.files import digest_of_json
 from faircontext.sources import ArrayRow, Cell, Member, Remote, Source
 
-__all__ = ["ImageList", "data_hash", "short_digest", "size_of"]
-
 _KINDS: dict[str, Any] = {"member": Member, "cell": Cell, "remote": Remote, "array": ArrayRow}
 _NAMES = {kind: name for name, kind in _KINDS.items()}
 _READ_AT_ONCE = 1 << 16

@@ -35,8 +35,6 @@ from faircontext.datasets.spec import (
 from faircontext.errors import ArgumentError, LabelError, and_more, check_choice
 from faircontext.names import read_labels
 
-__all__ = ["SPLITS", "check_hint", "load_dataset"]
-
 SPLITS = ("test", "val", "official")
 
 _SPLIT_FOLDERS = ("data_splits", "splits", "data/data_splits")

@@ -17,23 +17,6 @@ from faircontext.errors import ArgumentError, Registry, check_choice, check_type
 from faircontext.shifts import Corruption, parse_corruptions
 from faircontext.sources import Source
 
-__all__ = [
-    "CATALOGUE",
-    "CORRUPTED",
-    "DATASETS",
-    "Dataset",
-    "DatasetSpec",
-    "Sample",
-    "Truth",
-    "expand",
-    "expected_tree",
-    "imagenet_names",
-    "imagenet_wnids",
-    "known_name",
-    "list_datasets",
-    "locate",
-]
-
 Regime = Literal["natural", "fine-grained"]
 
 Truth = int | tuple[int, ...] | None

@@ -25,21 +25,6 @@ from faircontext.errors import (
 from faircontext.labels import LabelSpace
 from faircontext.types import Prediction
 
-__all__ = [
-    "METHODS",
-    "Limits",
-    "Method",
-    "check_known",
-    "create_method",
-    "describe_type",
-    "is_tuned",
-    "list_methods",
-    "name_variant",
-    "official_settings",
-    "register_method",
-    "types_of",
-]
-
 PRESETS = ("paper", "recommended", "official")
 
 Limits = Mapping[str, float | tuple[float, float]]

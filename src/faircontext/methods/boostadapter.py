@@ -13,8 +13,6 @@ from faircontext.methods.cache import ClassCache, PendingUpdate, keep_lowest, ke
 from faircontext.methods.stream import on_cpu, text_on_cpu
 from faircontext.methods.tda import TDA
 
-__all__ = ["BoostAdapter"]
-
 _OFFICIAL = official_settings("boostadapter")
 """Beside TDA's. The repository has none for ImageNet, where it has no views either: the default stays."""
 

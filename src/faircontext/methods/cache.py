@@ -14,20 +14,6 @@ from faircontext.explore import entropy, rank_classes, select_confident
 from faircontext.methods.stream import StreamMethod
 from faircontext.methods.tuning import marginal_entropy
 
-__all__ = [
-    "ClassCache",
-    "CacheMethod",
-    "PendingUpdate",
-    "Rows",
-    "Summary",
-    "affinity",
-    "keep_lowest",
-    "keep_newest",
-    "normalised_entropy",
-    "similarities",
-    "summarise",
-]
-
 Rows = Mapping[str, Tensor]
 """The entries of one class: tensors of the same number of rows, `h` (entropies) and what is kept besides."""
 

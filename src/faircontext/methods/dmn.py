@@ -17,8 +17,6 @@ from faircontext.methods.predict import predict_by_probabilities
 from faircontext.methods.stream import StateUpdate, StreamState, on_cpu, text_on_cpu
 from faircontext.types import Diagnostic, Prediction
 
-__all__ = ["DMN", "read_out"]
-
 _TOGETHER = 8
 """So many classes are read at once: what they hold, in float64, stays in the processor's cache."""
 

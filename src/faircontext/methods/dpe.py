@@ -19,8 +19,6 @@ from faircontext.methods.predict import predict_by_logits
 from faircontext.methods.stream import StateUpdate, StreamMethod, StreamState, on_cpu, text_on_cpu
 from faircontext.types import Diagnostic, Prediction
 
-__all__ = ["DPE", "Prototypes", "adamw_step", "alignment_gradients", "entropy_gradients"]
-
 _EPS = 1e-3
 """AdamW's eps, of the repository."""
 _TEMPERATURE = 0.01

@@ -17,8 +17,6 @@ from faircontext.methods.predict import fall_back, predict_by_probabilities
 from faircontext.methods.stream import StateUpdate, StreamMethod, StreamState, on_cpu, text_on_cpu
 from faircontext.types import Prediction
 
-__all__ = ["ECALP", "Neighbours", "class_variance", "insert_node", "propagate"]
-
 _TINY = 1e-6
 """What the root of a node's degree is raised by."""
 _DECAY = 5.0

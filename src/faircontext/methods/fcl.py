@@ -22,8 +22,6 @@ from faircontext.methods.predict import predict_by_vote, vote_over_templates
 from faircontext.occlusion import Occluder
 from faircontext.types import Diagnostic, Prediction
 
-__all__ = ["FCL", "Adaptation", "Common", "EvidenceMethod", "Learnable", "write_context"]
-
 MOST_MASKS = 100_000
 
 Learnable: TypeAlias = tuple[Tensor, Placement, Tensor | None]

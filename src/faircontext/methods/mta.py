@@ -13,8 +13,6 @@ from faircontext.methods.base import Limits, Method, register_method
 from faircontext.methods.predict import predict_by_scores
 from faircontext.types import Prediction
 
-__all__ = ["MTA", "Mode", "find_mode"]
-
 _TINY = 1e-12
 """Least squared bandwidth: identical views would have none."""
 

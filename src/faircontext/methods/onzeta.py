@@ -17,8 +17,6 @@ from faircontext.methods.predict import predict_by_probabilities
 from faircontext.methods.stream import StateUpdate, StreamMethod, StreamState, on_cpu, text_on_cpu
 from faircontext.types import Prediction
 
-__all__ = ["OnZeta"]
-
 
 @register_method(
     "onzeta", "mixes zero-shot, its labels balanced over the stream, with image proxies learnt online; in order"

@@ -13,16 +13,6 @@ from faircontext.explore import Exploration, rank_classes, scores
 from faircontext.methods.base import Method, register_method
 from faircontext.types import Diagnostic, Prediction
 
-__all__ = [
-    "ZeroShot",
-    "fall_back",
-    "predict_by_logits",
-    "predict_by_probabilities",
-    "predict_by_scores",
-    "predict_by_vote",
-    "vote_over_templates",
-]
-
 
 def predict_by_scores(
     episode: Episode,

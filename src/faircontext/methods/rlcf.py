@@ -15,8 +15,6 @@ from faircontext.methods.base import Limits, register_method
 from faircontext.methods.tuning import Loss, PromptTuning, TuningOnConfident, select_views, view_log_posteriors
 from faircontext.types import Prediction
 
-__all__ = ["RLCF", "RLCFEncoder", "feedback_loss", "rewards_of_views"]
-
 _REWARD_SCALE = 2.5
 
 

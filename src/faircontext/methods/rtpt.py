@@ -15,8 +15,6 @@ from faircontext.methods.predict import predict_by_logits
 from faircontext.methods.tuning import Loss, PromptTuning, Tuned, mean_entropy
 from faircontext.types import Diagnostic, Prediction
 
-__all__ = ["RTPT", "reliability_weights"]
-
 
 def reliability_weights(
     views: Float[Tensor, "views dim"], neighbours: int, temperature: float

@@ -21,16 +21,6 @@ from faircontext.methods.base import METHODS, Method
 from faircontext.methods.predict import fall_back
 from faircontext.types import Prediction
 
-__all__ = [
-    "StateUpdate",
-    "StreamMethod",
-    "StreamState",
-    "check_origin",
-    "is_stream",
-    "on_cpu",
-    "text_on_cpu",
-]
-
 StateUpdate = Callable[[], None]
 """Writes what an image changes into the tensors of a state; all that can fail has been computed before."""
 

@@ -25,8 +25,6 @@ from faircontext.methods.predict import predict_by_logits
 from faircontext.methods.stream import StateUpdate, StreamState, on_cpu, text_on_cpu
 from faircontext.types import Diagnostic, Prediction
 
-__all__ = ["TDA"]
-
 
 @register_method("tda", "remembers confident and uncertain images of each class; nothing is trained; in order")
 @dataclass(frozen=True)

@@ -27,8 +27,6 @@ from faircontext.methods.tuning import (
 from faircontext.names import ClassIndex
 from faircontext.types import Diagnostic, Prediction
 
-__all__ = ["TPS", "descriptor_prompt", "read_descriptors"]
-
 
 def descriptor_prompt(name: str, descriptor: str) -> str:
     """Return the sentence of a class and one of its descriptors, as TPS's prototypes are made of."""

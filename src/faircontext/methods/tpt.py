@@ -10,8 +10,6 @@ from faircontext.episode import Episode
 from faircontext.methods.base import Limits, register_method
 from faircontext.methods.tuning import Loss, PromptTuning, marginal_entropy
 
-__all__ = ["CTPT", "TPT", "text_dispersion"]
-
 
 @register_method("tpt", "test-time prompt tuning: minimise the entropy of the confident views' mean posterior")
 @dataclass(frozen=True)

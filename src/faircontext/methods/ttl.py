@@ -8,7 +8,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from faircontext.backbones.base import ADAPTABLE_BLOCKS, ROW_MULTIPLE, require
+from faircontext.backbones.base import ADAPTABLE_BLOCKS, require
+from faircontext.backbones.engines import ROW_MULTIPLE
 from faircontext.episode import Episode
 from faircontext.explore import entropy
 from faircontext.labels import LabelSpace
@@ -16,8 +17,6 @@ from faircontext.methods.base import Limits, register_method
 from faircontext.methods.tuning import Tuning, view_log_posteriors
 from faircontext.types import Prediction
 from faircontext.views import stream
-
-__all__ = ["TTL", "low_rank_update", "weighted_entropy"]
 
 
 def low_rank_update(

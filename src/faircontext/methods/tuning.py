@@ -19,20 +19,6 @@ from faircontext.methods.base import Limits, Method
 from faircontext.methods.predict import fall_back, predict_by_scores
 from faircontext.types import Diagnostic, Prediction
 
-__all__ = [
-    "PromptTuning",
-    "Tuned",
-    "Tuning",
-    "TuningOnConfident",
-    "describe_steps",
-    "marginal_entropy",
-    "mean_entropy",
-    "select_views",
-    "tune_context",
-    "view_entropies",
-    "view_log_posteriors",
-]
-
 Loss = Callable[[Tensor, Tensor], Tensor]
 """From log-posteriors (selected, classes) and text features (classes, dim), both in float64, to a number."""
 

@@ -27,16 +27,6 @@ from faircontext.methods.tuning import marginal_entropy
 from faircontext.occlusion import Occluder, one_gamma
 from faircontext.types import Diagnostic
 
-__all__ = [
-    "AUTO_BLOCK",
-    "PAIR_WEIGHTS",
-    "DMNVariants",
-    "FCLVariants",
-    "TDAVariants",
-    "control_image",
-    "summarise_vote",
-]
-
 AUTO_BLOCK = 32
 """Masks that are added at once where their number follows from the reliability of the maps."""
 

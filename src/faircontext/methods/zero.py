@@ -14,8 +14,6 @@ from faircontext.methods.base import Limits, Method, register_method
 from faircontext.methods.tuning import view_entropies
 from faircontext.types import Diagnostic, Prediction
 
-__all__ = ["ZERO", "break_tie"]
-
 _HALF_EPSILON = 2.0**-10
 """Machine epsilon of half precision: the temperature of the repository's run."""
 

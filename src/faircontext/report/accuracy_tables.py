@@ -34,8 +34,7 @@ from faircontext.report.benchmarks import (
     settings_record,
 )
 from faircontext.report.render import Cell, Column, MissingError, Rank, Table, flat
-from faircontext.runs.groups import method_title
-from faircontext.runs.records import method_of
+from faircontext.runs.records import method_of, method_title
 from faircontext.runs.results import Result
 
 Record = dict[str, Any]

@@ -56,7 +56,8 @@ from faircontext.report.benchmarks import (
     tuned_note,
 )
 from faircontext.report.render import Cell, Column, MissingError, Table, flat
-from faircontext.runs.groups import RunSettings, describe_stream, method_title, shared_positions, values_at
+from faircontext.runs.groups import RunSettings, describe_stream, shared_positions, values_at
+from faircontext.runs.records import method_title
 from faircontext.runs.results import TUNED, Result
 from faircontext.runs.stream_results import StreamResult
 from faircontext.shifts import KINDS

@@ -23,7 +23,8 @@ from faircontext.metrics.scores import average_difference, brier_scores, expecte
 from faircontext.metrics.selective import aurc, aurc_draws
 from faircontext.metrics.stats import Accuracy, Interval
 from faircontext.report.render import MissingError
-from faircontext.runs.groups import RunGroup, RunSettings, method_title
+from faircontext.runs.groups import RunGroup, RunSettings
+from faircontext.runs.records import method_title
 from faircontext.runs.results import DEPENDENT, TUNED, Result
 from faircontext.runs.stream_results import StreamResult, StreamRuns
 

@@ -49,18 +49,9 @@ from faircontext.report.style import (
     save_figure,
     styled,
 )
-from faircontext.runs.groups import (
-    RunGroup,
-    RunSettings,
-    common_images,
-    find_runs,
-    group_runs,
-    incomplete,
-    method_title,
-    shared_sets,
-)
+from faircontext.runs.groups import RunGroup, RunSettings, common_images, find_runs, group_runs, incomplete, shared_sets
 from faircontext.runs.label_results import is_multi_label
-from faircontext.runs.records import method_of
+from faircontext.runs.records import method_of, method_title
 from faircontext.runs.results import Result
 from faircontext.runs.sidecars import AblationResults, Cost, Sidecars, Variant, find_sidecars
 from faircontext.runs.stream_results import StreamResult, StreamRuns, join_orders, split_streams

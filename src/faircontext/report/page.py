@@ -33,8 +33,9 @@ from faircontext.report.pictures import RunImages, add_pictures, image_place
 from faircontext.report.render import Column, MissingError, Table, render
 from faircontext.report.style import inline_svg, styled
 from faircontext.report.tables import class_table, label_table
-from faircontext.runs.groups import group_runs, incomplete, method_title
+from faircontext.runs.groups import group_runs, incomplete
 from faircontext.runs.label_results import is_multi_label, read_label_result
+from faircontext.runs.records import method_title
 from faircontext.runs.results import has_analyses
 from faircontext.runs.store import Run
 from faircontext.runs.stream_results import split_streams

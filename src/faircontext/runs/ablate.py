@@ -16,12 +16,11 @@ from faircontext.runs.checks import check_same
 from faircontext.runs.evaluate import evaluate_missing
 from faircontext.runs.experiments import Experiment, ExperimentRun, missing, read_experiment, shared
 from faircontext.runs.groups import common_images
-from faircontext.runs.options import AblationOptions, Say
+from faircontext.runs.option_parts import Say
+from faircontext.runs.options import AblationOptions
 from faircontext.runs.records import row_name
 from faircontext.runs.results import Result, read_results
 from faircontext.runs.store import Run
-
-__all__ = ["SCHEMA_VERSION", "ablate", "ablation_results", "compare_results"]
 
 SCHEMA_VERSION = 1
 

@@ -21,8 +21,6 @@ from typing import Generic, TypeVar
 
 from faircontext.errors import FairContextError, reason_of
 
-__all__ = ["PATIENCE", "Threads", "map_ahead"]
-
 PATIENCE = 300
 """Seconds after which a process that has not answered is given up; starting it counts as well."""
 

@@ -16,8 +16,6 @@ from faircontext.runs.records import AnalysisRow
 from faircontext.runs.store import Run
 from faircontext.types import read_diagnostics
 
-__all__ = ["analysis_rows", "describe_analysis", "pointed", "read_analysis", "view_correlation"]
-
 T = TypeVar("T")
 
 

@@ -20,7 +20,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from faircontext.backbones.base import ROW_MULTIPLE
+from faircontext.backbones.engines import ROW_MULTIPLE
 from faircontext.datasets.label_encoder import SEPARATOR
 from faircontext.datasets.spec import Sample
 from faircontext.episode import Episode
@@ -39,8 +39,6 @@ from faircontext.shifts import Attack, Corruption, Shift
 from faircontext.sources import Source
 from faircontext.types import Prediction
 from faircontext.views import ViewRecipe
-
-__all__ = ["AnsweredImage", "Predictor", "Question", "answer_images", "answer_prepared"]
 
 _ZERO_SHOT = ZeroShot()
 

@@ -29,8 +29,6 @@ from faircontext.runs.settings import parse_fields, parse_settings
 from faircontext.system import keep_freed_memory
 from faircontext.views import ViewRecipe
 
-__all__ = ["Model", "backbone_of", "decision_of", "load", "methods_on", "predictor_of", "set_threads"]
-
 
 def backbone_of(options: BackboneOptions) -> Backbone:
     """Load the backbone; see `faircontext.create_backbone`."""

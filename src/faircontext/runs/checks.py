@@ -19,8 +19,6 @@ import pyarrow.compute as pc
 from faircontext.errors import ArgumentError, and_more, reason_of
 from faircontext.runs.records import SCHEMA_VERSION, to_numpy
 
-__all__ = ["check_positions", "check_same", "check_same_origin", "differing", "read_document"]
-
 
 @dataclass(frozen=True)
 class _Kind:

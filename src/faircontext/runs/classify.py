@@ -9,7 +9,8 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from faircontext.datasets.inputs import InputOptions, Inputs, collect
+from faircontext.datasets.containers import InputOptions
+from faircontext.datasets.inputs import Inputs, collect
 from faircontext.datasets.spec import Dataset
 from faircontext.errors import ArgumentError, and_more, counted, one_line
 from faircontext.files import check_folder, check_outputs
@@ -18,7 +19,8 @@ from faircontext.runs.answer import Predictor
 from faircontext.runs.build import load, set_threads
 from faircontext.runs.checks import read_document
 from faircontext.runs.executors import Executor
-from faircontext.runs.options import ClassifyOptions, Say
+from faircontext.runs.option_parts import Say
+from faircontext.runs.options import ClassifyOptions
 from faircontext.runs.orders import parse_shard
 from faircontext.runs.outputs import Outputs, manifest_path, write_classifier
 from faircontext.runs.plan import Plan, plan_of
@@ -27,8 +29,6 @@ from faircontext.runs.run import Lines, describe_executor, executor_of, run, run
 from faircontext.runs.store import Run
 from faircontext.runs.summary import Summary
 from faircontext.sources import Remote
-
-__all__ = ["classify"]
 
 
 def classify(options: ClassifyOptions, inputs: Sequence[str], listed: Iterable[str], warn: Say) -> int:

@@ -21,8 +21,6 @@ from faircontext.system import forget_peak, peak_mb, resident_mb
 from faircontext.types import Image
 from faircontext.views import ViewRecipe
 
-__all__ = ["Efficiency", "measure"]
-
 
 @dataclass(frozen=True)
 class Efficiency:

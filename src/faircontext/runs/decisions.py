@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 else:
     Tensor = Any  # a run is read without torch
 
-__all__ = ["UNKNOWN", "AnsweredImage", "Decision"]
-
 UNKNOWN = "(unknown)"
 """What is shown to a person in place of a class's name."""
 

@@ -37,8 +37,6 @@ from faircontext.runs.build import backbone_of
 from faircontext.runs.option_parts import BackboneOptions
 from faircontext.system import usable_processors
 
-__all__ = ["DoctorOptions", "Finding", "confused_pairs", "describe_for_others", "examine"]
-
 DEVELOPERS = ("benchmark", "dev", "docs")
 """Extras for work on faircontext itself, which are not looked at."""
 

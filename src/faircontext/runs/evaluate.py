@@ -19,21 +19,14 @@ from faircontext.runs.analyses import analysis_rows, describe_analysis
 from faircontext.runs.build import load, set_threads
 from faircontext.runs.checks import check_same
 from faircontext.runs.label_results import is_multi_label, read_label_result
-from faircontext.runs.option_parts import stream_labels
-from faircontext.runs.options import EvaluateOptions, Say
+from faircontext.runs.option_parts import Say, stream_labels
+from faircontext.runs.options import EvaluateOptions
 from faircontext.runs.orders import parse_shard
 from faircontext.runs.plan import find_datasets, plan_of, prompts_of
 from faircontext.runs.results import DEPENDENT, TUNED, Result, read_results
 from faircontext.runs.run import describe_executor, executor_of, run_stored
 from faircontext.runs.store import Run, load_run
 from faircontext.types import describe_flat, is_flat, read_diagnostics
-
-__all__ = [
-    "check_asked",
-    "describe_result",
-    "evaluate",
-    "evaluate_missing",
-]
 
 
 def evaluate(options: EvaluateOptions, say: Say, warn: Say) -> int:

@@ -13,7 +13,7 @@ from typing import Protocol, runtime_checkable
 
 import torch
 
-from faircontext.backbones.base import ROW_MULTIPLE
+from faircontext.backbones.engines import ROW_MULTIPLE
 from faircontext.datasets.spec import Dataset
 from faircontext.imageio import DecodedImage
 from faircontext.runs.ahead import map_ahead
@@ -26,16 +26,6 @@ from faircontext.runs.records import Answer
 from faircontext.runs.streams import Streams
 from faircontext.sources import Source
 from faircontext.system import available_mb, resident_mb
-
-__all__ = [
-    "Answerer",
-    "Build",
-    "Executor",
-    "answer_here",
-    "answer_in_processes",
-    "processes_for",
-    "rebuild",
-]
 
 
 @runtime_checkable

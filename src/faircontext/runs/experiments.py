@@ -20,8 +20,6 @@ from faircontext.runs.options import AnalysisOptions, EvaluateOptions, Experimen
 from faircontext.runs.prompt_options import PromptOptions
 from faircontext.runs.records import is_analysis, method_of, variant_of
 
-__all__ = ["KEYS", "Experiment", "ExperimentRun", "experiment_names", "missing", "read_experiment", "shared"]
-
 KEYS: Mapping[str, Any] = {
     "title": "",
     "method": "fcl",

@@ -10,23 +10,9 @@ import numpy as np
 from jaxtyping import Bool, Int, Shaped
 
 from faircontext.errors import ArgumentError, counted
-from faircontext.runs.records import METHOD_TITLES, method_of, method_title, shift_of
+from faircontext.runs.records import METHOD_TITLES, method_of, shift_of
 from faircontext.runs.results import Result, has_analyses, read_results
 from faircontext.runs.store import Run, load_run, run_folders
-
-__all__ = [
-    "RunGroup",
-    "RunSettings",
-    "common_images",
-    "describe_stream",
-    "find_runs",
-    "group_runs",
-    "incomplete",
-    "method_title",
-    "shared_positions",
-    "shared_sets",
-    "values_at",
-]
 
 
 class RunSettings(NamedTuple):

@@ -25,8 +25,6 @@ from faircontext.metrics.stats import Interval
 from faircontext.runs.rows import batches_of, in_order, row_files
 from faircontext.runs.store import Run
 
-__all__ = ["LabelMetrics", "LabelResult", "is_multi_label", "read_label_result"]
-
 
 @dataclass(frozen=True, eq=False)
 class LabelMetrics:

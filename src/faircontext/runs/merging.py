@@ -15,8 +15,6 @@ from faircontext.runs.records import shift_of
 from faircontext.runs.rows import in_order
 from faircontext.runs.store import Run, load_runs, write_run
 
-__all__ = ["merge"]
-
 
 def merge(folders: Sequence[Path], out: Path) -> Iterator[Path]:
     """Join the shards below some folders to the runs that would have been made without them, and yield their folders.

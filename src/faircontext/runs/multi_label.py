@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from faircontext.label_scores import LabelScorer
     from faircontext.labels import LabelSpace
 
-__all__ = ["DEFAULT_THRESHOLD", "MultiLabel", "MultiLabelOptions"]
-
 DEFAULT_THRESHOLD = 0.5
 """From which score on a label is given: more likely than not, or than all negatives together."""
 

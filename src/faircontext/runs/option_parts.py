@@ -19,20 +19,6 @@ from faircontext.runs.records import method_of
 from faircontext.sources import Source
 from faircontext.system import usable_processors
 
-__all__ = [
-    "BackboneOptions",
-    "DeviceOptions",
-    "LabelOptions",
-    "MethodOptions",
-    "ProcessOptions",
-    "ReadingOptions",
-    "Say",
-    "StoreOptions",
-    "StreamOptions",
-    "check_no_stream",
-    "stream_labels",
-]
-
 Say = Callable[[str], None]
 """Takes a line."""
 

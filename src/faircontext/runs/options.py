@@ -16,7 +16,6 @@ from faircontext.runs.option_parts import (
     MethodOptions,
     ProcessOptions,
     ReadingOptions,
-    Say,
     StoreOptions,
     StreamOptions,
     stream_labels,
@@ -25,19 +24,6 @@ from faircontext.runs.prompt_options import PromptOptions
 from faircontext.runs.records import split_methods, with_zero_shot
 from faircontext.runs.shift_options import ShiftOptions
 from faircontext.runs.unknown import UnknownOptions
-
-__all__ = [
-    "AblationOptions",
-    "AnalysisOptions",
-    "ClassifyOptions",
-    "EvaluateOptions",
-    "ExperimentOptions",
-    "ModelOptions",
-    "ReproduceOptions",
-    "RunOptions",
-    "RunnerOptions",
-    "Say",
-]
 
 _READ = ("labels_file", "templates", "descriptions", "negatives", "unknown", "context", "adapter", "pretrained")
 """Options of commands that may name a file which is read."""

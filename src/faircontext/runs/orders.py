@@ -7,8 +7,6 @@ from jaxtyping import Int
 
 from faircontext.errors import ArgumentError
 
-__all__ = ["ARRANGEMENTS", "Arrangement", "arrange", "choose", "parse_shard", "run_name"]
-
 Arrangement = Literal["shuffled", "sorted", "correlated"]
 """How images of one class lie in a stream: anywhere, one class after another, or in clusters."""
 

@@ -29,26 +29,11 @@ from faircontext.imageio import MAX_PIXELS
 from faircontext.labels import LabelSpace
 from faircontext.runs.answer import Predictor
 from faircontext.runs.decisions import Decision
-from faircontext.runs.options import ClassifyOptions, Say
+from faircontext.runs.option_parts import Say
+from faircontext.runs.options import ClassifyOptions
 from faircontext.runs.records import CSV_COLUMNS, Answer
 from faircontext.runs.shift_options import facts_of_shift
 from faircontext.runs.summary import Summary
-
-__all__ = [
-    "SCHEMA_VERSION",
-    "Classifier",
-    "EmbeddingsWriter",
-    "EntrySpool",
-    "Outputs",
-    "RowWriter",
-    "ScoresWriter",
-    "describe_run",
-    "manifest_of",
-    "manifest_path",
-    "read_classifier",
-    "read_embeddings",
-    "write_classifier",
-]
 
 SCHEMA_VERSION = 2
 """Of the JSON document."""

@@ -22,20 +22,14 @@ from faircontext.methods import StreamMethod
 from faircontext.names import list_warnings
 from faircontext.runs.answer import Predictor
 from faircontext.runs.build import Model, decision_of
-from faircontext.runs.options import EvaluateOptions, RunnerOptions, Say
+from faircontext.runs.option_parts import Say
+from faircontext.runs.options import EvaluateOptions, RunnerOptions
 from faircontext.runs.orders import Arrangement, arrange, choose, run_name
 from faircontext.runs.prompt_options import PromptChoice
 from faircontext.runs.shift_options import check_shift, facts_of_shift
 from faircontext.runs.streams import Streams
 from faircontext.runs.summary import Summary
 from faircontext.shifts import Shift
-
-__all__ = [
-    "Plan",
-    "find_datasets",
-    "plan_of",
-    "prompts_of",
-]
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from itertools import islice, tee
 from operator import attrgetter
 
 from faircontext.attacks import attacked_views
-from faircontext.backbones.base import ROW_MULTIPLE
+from faircontext.backbones.engines import ROW_MULTIPLE
 from faircontext.corruptions import corrupted_views
 from faircontext.datasets.spec import Sample
 from faircontext.errors import FeatureError, ImageError
@@ -22,8 +22,6 @@ from faircontext.shifts import Attack, Corruption
 from faircontext.sources import Source
 from faircontext.system import usable_processors
 from faircontext.views import Geometry, ViewRecipe, Views
-
-__all__ = ["PreparedImage", "Reader", "attack_image", "prepare_image", "prepare_images"]
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,6 @@ from faircontext.errors import LabelError, reason_of
 from faircontext.files import digest
 from faircontext.prompt_files import Descriptions, as_template, read_descriptions, read_templates
 
-__all__ = ["PromptChoice", "PromptOptions", "digest_of_file"]
-
 
 @dataclass(frozen=True)
 class PromptChoice:

@@ -12,15 +12,13 @@ from typing import Any
 import pyarrow as pa
 import torch
 
-from faircontext.backbones.base import ROW_MULTIPLE
+from faircontext.backbones.engines import ROW_MULTIPLE
 from faircontext.errors import ArgumentError, FairContextError, counted
 from faircontext.runs.executors import Answerer, Build
 from faircontext.runs.plan import Plan
 from faircontext.runs.ray_address import ADDRESS, check_address
 from faircontext.runs.records import Answer, answers_of, schema_of, to_table
 from faircontext.system import usable_processors
-
-__all__ = ["answer_on_ray", "cause_of", "connect"]
 
 FEW = 4
 """Images that an actor takes at once where methods use views; what is lost with it."""

@@ -7,8 +7,6 @@ from urllib.parse import urlsplit
 
 from faircontext.errors import ArgumentError, FairContextError, first_reason
 
-__all__ = ["ADDRESS", "check_address"]
-
 ADDRESS = "RAY_ADDRESS"
 """Variable of the environment that names a cluster."""
 

@@ -13,33 +13,6 @@ from jaxtyping import Bool
 
 from faircontext.types import read_diagnostics
 
-__all__ = [
-    "ABSTAINED",
-    "ANALYSES",
-    "CSV_COLUMNS",
-    "FORMER_COLUMNS",
-    "LATER_COLUMNS",
-    "METHOD_TITLES",
-    "SCHEMA",
-    "SCHEMA_VERSION",
-    "SCORES_COLUMNS",
-    "AnalysisRow",
-    "Answer",
-    "answers_of",
-    "is_analysis",
-    "is_correct",
-    "method_of",
-    "method_title",
-    "row_name",
-    "schema_of",
-    "shift_of",
-    "split_methods",
-    "to_numpy",
-    "to_table",
-    "variant_of",
-    "with_zero_shot",
-]
-
 SCHEMA_VERSION = 2
 
 ABSTAINED = "none of these: "

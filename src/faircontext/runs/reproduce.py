@@ -26,14 +26,13 @@ from faircontext.runs.checks import check_same
 from faircontext.runs.costs import measure
 from faircontext.runs.evaluate import check_asked, evaluate_missing
 from faircontext.runs.experiments import Experiment, ExperimentRun, read_experiment
-from faircontext.runs.options import EvaluateOptions, ExperimentOptions, ReproduceOptions, Say
+from faircontext.runs.option_parts import Say
+from faircontext.runs.options import EvaluateOptions, ExperimentOptions, ReproduceOptions
 from faircontext.runs.plan import plan_of
 from faircontext.runs.prompt_options import PromptOptions
 from faircontext.runs.records import method_of
 from faircontext.runs.run import start_session
 from faircontext.runs.store import Run, load_run
-
-__all__ = ["Reproduced", "Scheduled", "estimate", "interpolate", "reproduce", "seconds_per_image"]
 
 
 @dataclass(frozen=True)

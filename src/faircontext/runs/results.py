@@ -17,8 +17,6 @@ from faircontext.metrics.scores import Comparison
 from faircontext.runs.records import ABSTAINED, is_analysis, is_correct, to_numpy
 from faircontext.runs.store import Run
 
-__all__ = ["DEPENDENT", "TUNED", "Result", "has_analyses", "read_results"]
-
 TUNED = "settings tuned per data set by its authors"
 """What stands beside every number that was made with such settings."""
 

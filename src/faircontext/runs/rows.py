@@ -19,18 +19,6 @@ from faircontext.files import replacing
 from faircontext.runs.checks import check_positions
 from faircontext.runs.records import FORMER_COLUMNS, LATER_COLUMNS, SCHEMA, to_numpy
 
-__all__ = [
-    "BUCKET_ROWS",
-    "batches_of",
-    "count_rows",
-    "in_order",
-    "read_rows",
-    "row_files",
-    "sorted_tables",
-    "write_rows",
-    "write_tables",
-]
-
 BUCKET_ROWS = 512
 """Rows that are sorted in memory together; more only where there are more than `_MOST_BUCKETS` times as many."""
 

@@ -29,14 +29,13 @@ from faircontext.metrics.stats import chance_p_value
 from faircontext.runs.answer import Predictor
 from faircontext.runs.build import Model
 from faircontext.runs.executors import Executor, answer_here, answer_in_processes, processes_for, rebuild
-from faircontext.runs.options import RunnerOptions, Say
+from faircontext.runs.option_parts import Say
+from faircontext.runs.options import RunnerOptions
 from faircontext.runs.plan import Plan
 from faircontext.runs.records import SCHEMA_VERSION, Answer, schema_of
 from faircontext.runs.store import Run, RunStore
 from faircontext.runs.summary import Summary
 from faircontext.system import lifetime_peak_mb, processor_name, usable_processors
-
-__all__ = ["Lines", "Progress", "Sink", "describe_executor", "executor_of", "run", "run_stored", "start_session"]
 
 
 def executor_of(options: RunnerOptions, model: Model) -> tuple[Executor, dict[str, Any]]:

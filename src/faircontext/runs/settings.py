@@ -8,8 +8,6 @@ from typing import Any, Literal, Union, get_args, get_origin
 from faircontext.errors import ArgumentError
 from faircontext.methods.base import METHODS, check_known, describe_type, name_variant, types_of
 
-__all__ = ["parse_fields", "parse_settings"]
-
 
 def parse_settings(name: str, settings: tuple[str, ...]) -> dict[str, object]:
     """Read `name=value` words, as given on a command line, by the types of the method's fields.

@@ -12,8 +12,6 @@ from faircontext.shifts import Attack, Corruption, Shift, parse_attack, parse_co
 if TYPE_CHECKING:
     from faircontext.backbones import Backbone
 
-__all__ = ["ShiftOptions", "check_shift", "facts_of_shift"]
-
 _OPTION = {Corruption: "corrupt", Attack: "attack", type(None): "corrupt"}
 
 

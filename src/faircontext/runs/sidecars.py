@@ -10,8 +10,6 @@ from typing import Any, TypeVar
 
 from faircontext.errors import ArgumentError, reason_of
 
-__all__ = ["AblationResults", "Cost", "Sidecars", "Variant", "find_sidecars"]
-
 T = TypeVar("T")
 
 

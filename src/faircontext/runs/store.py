@@ -40,17 +40,6 @@ from faircontext.runs.rows import (
     write_tables,
 )
 
-__all__ = [
-    "FLUSH_SECONDS",
-    "Run",
-    "RunStore",
-    "States",
-    "load_run",
-    "load_runs",
-    "run_folders",
-    "write_run",
-]
-
 FLUSH_SECONDS = 10.0
 """Rows are on disk at the latest this long after they came, one image's time added."""
 

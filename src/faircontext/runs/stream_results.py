@@ -17,8 +17,6 @@ from faircontext.runs.checks import differing
 from faircontext.runs.groups import RunGroup, RunSettings, common_images, describe_stream, values_at
 from faircontext.runs.results import Result
 
-__all__ = ["StreamResult", "StreamRuns", "join_orders", "split_streams"]
-
 Score = Callable[[Result], Shaped[np.ndarray, " images"]]
 
 

@@ -28,10 +28,8 @@ from faircontext.files import check_folder, digest_of_parts, to_json, writing
 from faircontext.labels import LabelSpace
 from faircontext.methods import Method, StreamMethod, StreamState
 from faircontext.methods.stream import check_origin
-from faircontext.runs.options import Say
+from faircontext.runs.option_parts import Say
 from faircontext.types import Prediction
-
-__all__ = ["STATES", "Streams", "read_state", "write_state"]
 
 STATES = b"faircontext.states"
 """Key of what a part's Parquet schema repeats of the states."""

@@ -14,8 +14,6 @@ from faircontext.runs.records import ABSTAINED, Answer, is_correct, schema_of, t
 from faircontext.runs.results import DEPENDENT
 from faircontext.types import describe_flat, is_flat, read_diagnostics
 
-__all__ = ["Summary"]
-
 _AT_ONCE = 512
 """Answers that are counted together: a table is counted as fast as an answer."""
 

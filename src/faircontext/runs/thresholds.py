@@ -19,8 +19,6 @@ from faircontext.runs.store import Run, load_run, run_folders
 from faircontext.runs.unknown import SCHEMA_VERSION, SCORES
 from faircontext.types import read_diagnostics
 
-__all__ = ["Thresholds", "choose_label_threshold", "chooses_labels", "choose_thresholds"]
-
 
 @dataclass(frozen=True)
 class Thresholds:

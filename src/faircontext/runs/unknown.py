@@ -17,8 +17,6 @@ from faircontext.runs.decisions import AnsweredImage, Decision
 from faircontext.runs.records import ABSTAINED, Answer
 from faircontext.types import Prediction
 
-__all__ = ["SCORES", "Abstention", "UnknownOptions", "read_thresholds"]
-
 SCORES = ("probability", "cosine", "energy")
 """What a prediction can be judged by."""
 

@@ -23,8 +23,6 @@ from faircontext.serve.refusals import Refusal, Refused, closing, refusal_respon
 from faircontext.serve.schemas import Answers, Health, Labels, Methods, Models, WhyAnswer
 from faircontext.serve.service import MAX_LABELS, MAX_LETTERS
 
-__all__ = ["create_app"]
-
 _REFUSALS: dict[int | str, dict[str, Any]] = {
     status: {"model": Refusal, "description": description}
     for status, description in {

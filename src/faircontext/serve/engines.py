@@ -13,8 +13,6 @@ from faircontext.serve.refusals import Refused
 from faircontext.serve.service import Service
 from faircontext.system import call_in_own_thread
 
-__all__ = ["Engine", "LocalEngine"]
-
 
 class Engine(ABC):
     """Answers forms.

@@ -15,8 +15,6 @@ from starlette.requests import ClientDisconnect
 from faircontext.runs.unknown import SCORES
 from faircontext.serve.refusals import Refused
 
-__all__ = ["ClassifyForm", "ExplainForm", "LabelFields", "Upload", "form_body", "pack_form", "read_form", "unpack_form"]
-
 F = TypeVar("F", bound=BaseModel)
 
 Upload = Annotated[UploadFile, WithJsonSchema({"type": "string", "format": "binary"})]

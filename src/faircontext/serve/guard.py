@@ -17,8 +17,6 @@ from faircontext.serve.metrics import Metrics
 from faircontext.serve.options import ServeOptions, without_brackets
 from faircontext.serve.refusals import Refused, closing, refusal_response
 
-__all__ = ["LOG", "Guard"]
-
 LOG = logging.getLogger("faircontext.serve")
 """Takes defects with their tracebacks, and at the level INFO a line for each request."""
 

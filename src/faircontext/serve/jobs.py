@@ -12,7 +12,7 @@ import numpy as np
 import PIL.Image
 from starlette.datastructures import UploadFile
 
-from faircontext.backbones.base import ROW_MULTIPLE
+from faircontext.backbones.engines import ROW_MULTIPLE
 from faircontext.datasets.spec import Sample
 from faircontext.errors import one_line
 from faircontext.report.explain import (
@@ -33,8 +33,6 @@ from faircontext.serve.queue import Job, Unit
 from faircontext.serve.service import Asked
 from faircontext.sources import Content
 from faircontext.system import usable_processors
-
-__all__ = ["ClassifyJob", "Computer", "ExplainJob"]
 
 _LONGEST_NAME = 255
 

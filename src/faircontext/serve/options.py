@@ -15,8 +15,6 @@ from faircontext.runs.options import ClassifyOptions, ModelOptions
 from faircontext.runs.ray_address import check_address
 from faircontext.runs.records import split_methods
 
-__all__ = ["DEFAULT_SET", "ServeOptions", "without_brackets", "without_folders"]
-
 DEFAULT_SET = "default"
 """What the label set is called that `--labels` or `--labels-file` gives."""
 

@@ -13,11 +13,9 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import Any
 
-from faircontext.backbones.base import ROW_MULTIPLE
+from faircontext.backbones.engines import ROW_MULTIPLE
 from faircontext.serve.metrics import Metrics
 from faircontext.serve.refusals import Refused, closing
-
-__all__ = ["Compute", "Job", "Room", "Unit", "WorkQueue"]
 
 
 class Job(ABC):

@@ -28,8 +28,6 @@ from faircontext.serve.refusals import Refused
 from faircontext.serve.service import Service
 from faircontext.system import call_in_own_thread, usable_processors
 
-__all__ = ["engine_on_ray"]
-
 _TRIES = 3
 """How many replicas are asked, where one after the other dies."""
 

@@ -10,8 +10,6 @@ from pydantic import BaseModel, Field
 
 from faircontext.errors import FairContextError, one_line
 
-__all__ = ["Problem", "Refusal", "Refused", "blamed_on", "closing", "refusal_response"]
-
 
 class Problem(BaseModel):
     """Why a request was refused."""

@@ -4,8 +4,6 @@ from typing import Any
 
 from pydantic import BaseModel, Field
 
-__all__ = ["Answers", "Health", "Labels", "Methods", "Models", "WhyAnswer"]
-
 
 class Ranked(BaseModel):
     """A class among the most probable ones."""

@@ -12,7 +12,7 @@ from functools import partial
 import uvicorn
 
 from faircontext.errors import ArgumentError, reason_of
-from faircontext.runs.options import Say
+from faircontext.runs.option_parts import Say
 from faircontext.serve.app import create_app
 from faircontext.serve.engines import Engine, LocalEngine
 from faircontext.serve.guard import LOG
@@ -21,8 +21,6 @@ from faircontext.serve.options import ServeOptions
 from faircontext.serve.queue import Room
 from faircontext.serve.service import Service
 from faircontext.system import call_in_own_thread
-
-__all__ = ["serve"]
 
 _GRACE = 30
 """Seconds for what has been accepted, when the server is told to end."""

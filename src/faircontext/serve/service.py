@@ -24,8 +24,6 @@ from faircontext.serve.forms import ClassifyForm, ExplainForm, LabelFields
 from faircontext.serve.options import ServeOptions, without_folders
 from faircontext.serve.refusals import Refused, blamed_on
 
-__all__ = ["MAX_LABELS", "MAX_LETTERS", "Asked", "Service"]
-
 MAX_LABELS, MAX_LETTERS = 2_000, 200
 """Class names in a request, and letters of each."""
 
