@@ -11,7 +11,7 @@ from torch import Tensor
 
 from faircontext import Backbone, Episode, FairContextError, LabelSpace, ViewRecipe, ZeroShot
 from faircontext.attacks import attacked, attacked_views, check_attackable, pgd
-from faircontext.shifts import Attack
+from faircontext.perturbations import Attack
 from faircontext.views import Views
 
 NAMES = ("cat", "dog", "horse", "house")

@@ -10,7 +10,7 @@ import pytest
 
 from faircontext import FairContextError, ViewRecipe
 from faircontext.corruptions import check_library, corrupt, corrupted_views, library_versions
-from faircontext.shifts import KINDS, Corruption
+from faircontext.perturbations import KINDS, Corruption
 from faircontext.views import Geometry, Views, image_id
 
 pytest.importorskip("imagecorruptions")

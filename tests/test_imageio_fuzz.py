@@ -32,7 +32,7 @@ KINDS = {
 
 def sample(kind: str, mode: str = "RGB", frames: int = 1, exif: bool = False) -> bytes:
     noise = np.random.default_rng(0).integers(0, 256, (20, 24, 3), dtype=np.uint8)
-    images = [Image.fromarray(np.roll(noise, shift, 0)).resize((48, 40)) for shift in range(frames)]
+    images = [Image.fromarray(np.roll(noise, perturbation, 0)).resize((48, 40)) for perturbation in range(frames)]
     if mode == "I;16":
         images = [Image.fromarray(noise[..., 0].astype(np.uint16) * 257)]
     elif mode != "RGB":

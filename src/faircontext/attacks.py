@@ -18,7 +18,7 @@ from faircontext.backbones import Backbone
 from faircontext.backbones.base import TRAINABLE_TOWER
 from faircontext.errors import ArgumentError, FeatureError
 from faircontext.labels import LabelSpace
-from faircontext.shifts import Attack
+from faircontext.perturbations import Attack
 from faircontext.views import Views
 
 Picture = Float[Tensor, "3 height width"]

@@ -20,7 +20,7 @@ import numpy as np
 
 from faircontext.errors import ArgumentError, ImageError
 from faircontext.files import digest
-from faircontext.shifts import Corruption
+from faircontext.perturbations import Corruption
 from faircontext.types import Image
 from faircontext.views import Views, image_id, stream
 

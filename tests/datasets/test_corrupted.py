@@ -15,9 +15,9 @@ from faircontext.cli import main
 from faircontext.datasets import check_dataset, load_dataset
 from faircontext.datasets.spec import expand, imagenet_wnids
 from faircontext.imageio import read_image
+from faircontext.perturbations import Corruption
 from faircontext.runs.doctor import _datasets
 from faircontext.runs.store import load_run
-from faircontext.shifts import Corruption
 from faircontext.sources import ArrayRow
 
 NAMES = [f"thing {index}" for index in range(10)]

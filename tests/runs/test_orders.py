@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
+from faircontext.perturbations import Attack, Corruption
 from faircontext.runs.orders import ARRANGEMENTS, arrange, run_name
-from faircontext.shifts import Attack, Corruption
 
 SEEDS = st.integers(0, 2**32 - 1)
 
@@ -42,7 +42,7 @@ def test_correlated_streams_lie_between_sorted_and_shuffled() -> None:
 def test_folders_are_called_by_what_differs() -> None:
     assert run_name("dtd") == "dtd"
     assert run_name("dtd", (1, 4)) == "dtd-shard-1-of-4"
-    assert run_name("dtd", shift=Corruption("fog", 3)) == "dtd-fog-3"
+    assert run_name("dtd", perturbation=Corruption("fog", 3)) == "dtd-fog-3"
     assert run_name("dtd", (0, 2), Attack(4)) == "dtd-pgd-4-shard-0-of-2"
     assert run_name("dtd", order=0) == "dtd-order-0"
     assert run_name("dtd", order=2, arrangement="correlated") == "dtd-correlated-order-2"

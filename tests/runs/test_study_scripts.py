@@ -125,9 +125,12 @@ def test_the_study_of_robustness_is_the_one_that_is_registered(tmp_path: Path) -
     assert [path.name for path in parts] == ["corruptions", "attacks", "attacks-trained"]
     for options in parts.values():
         assert all(f"`{name}`" in page for name in options.datasets)
-        shifts = [str(shift) for shift in options.shifts if shift is not None]
-        assert all(f"`{shift}`" in page or f"`{shift.removesuffix(':3')}`" in page for shift in shifts)
-        attacked = any(shift.startswith("pgd") for shift in shifts)
+        perturbations = [str(perturbation) for perturbation in options.perturbations if perturbation is not None]
+        assert all(
+            f"`{perturbation}`" in page or f"`{perturbation.removesuffix(':3')}`" in page
+            for perturbation in perturbations
+        )
+        attacked = any(perturbation.startswith("pgd") for perturbation in perturbations)
         assert (options.engine_image, options.precision) == (("torch", "fp32") if attacked else ("auto", "auto"))
         assert f"{options.limit} images" in page
 

@@ -39,7 +39,7 @@ from faircontext.datasets.listing import ImageList, short_digest
 from faircontext.datasets.spec import Sample
 from faircontext.errors import ArgumentError, and_more, counted, first_reason, reason_of
 from faircontext.imageio import image_extensions
-from faircontext.shifts import parse_corruptions
+from faircontext.perturbations import parse_corruptions
 from faircontext.sources import ArrayRow, Cell, Member, Remote, Source, is_address
 
 TABLE = "labels.csv"

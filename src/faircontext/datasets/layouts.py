@@ -32,7 +32,7 @@ from faircontext.datasets.listing import ImageList
 from faircontext.datasets.spec import Dataset, DatasetSpec, Sample, imagenet_names, imagenet_wnids
 from faircontext.errors import ArgumentError, reason_of
 from faircontext.names import as_integer, compose, count_from_one, read_labels
-from faircontext.shifts import KINDS, SEVERITIES, Corruption, parse_corruptions
+from faircontext.perturbations import KINDS, SEVERITIES, Corruption, parse_corruptions
 from faircontext.sources import ArrayRow, map_pictures
 
 Rows = tuple[tuple[str, int], ...]

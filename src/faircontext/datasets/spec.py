@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from faircontext.errors import ArgumentError, Registry, check_choice, check_type
-from faircontext.shifts import Corruption, parse_corruptions
+from faircontext.perturbations import Corruption, parse_corruptions
 from faircontext.sources import Source
 
 Regime = Literal["natural", "fine-grained"]

@@ -2,7 +2,7 @@
 
 Orders of the same images are not more images: an accuracy of a method with a memory is the mean over orders, with
 Wilson's interval of the images, and the standard deviation of the orders stands beside it. Under corruptions and
-attacks everything is on images that a method answered under all the shifts of a row, paired image by image.
+attacks everything is on images that a method answered under all the perturbations of a row, paired image by image.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -19,6 +19,7 @@ from faircontext.metrics.bootstrap import bootstrap_mean, nan_if_constant
 from faircontext.metrics.orders import Outcomes, accuracy_over_orders, difference_over_orders, mean_corruption_error
 from faircontext.metrics.scores import Comparison
 from faircontext.metrics.stats import Interval, holm
+from faircontext.perturbations import KINDS
 from faircontext.report.accuracy_tables import (
     DATASET,
     DELTA,
@@ -60,7 +61,6 @@ from faircontext.runs.groups import RunSettings, describe_stream, shared_positio
 from faircontext.runs.records import method_title
 from faircontext.runs.results import TUNED, Result
 from faircontext.runs.stream_results import StreamResult
-from faircontext.shifts import KINDS
 
 Record = dict[str, Any]
 
@@ -370,11 +370,11 @@ Answers = Bool[np.ndarray, " images"]
 
 
 @dataclass(frozen=True)
-class ShiftedRuns:
-    """Groups of runs that differ in the shift alone.
+class PerturbedRuns:
+    """Groups of runs that differ in the perturbation alone.
 
     Attributes:
-        groups: by shift as it is written, that of images as they are first, then corruptions, then attacks.
+        groups: by perturbation as it is written, that of images as they are first, then corruptions, then attacks.
     """
 
     groups: Mapping[str, TableGroup]
@@ -389,13 +389,13 @@ class ShiftedRuns:
 
     @property
     def corruptions(self) -> list[str]:
-        """Those of the shifts that are corruptions."""
-        return [shift for shift in self.groups if shift.partition(":")[0] in _CORRUPTIONS]
+        """Those of the perturbations that are corruptions."""
+        return [perturbation for perturbation in self.groups if perturbation.partition(":")[0] in _CORRUPTIONS]
 
     def results(self, method: str, datasets: Sequence[str]) -> dict[str, list[Result]]:
-        """Return a method's results with an answer on some data sets, by shift."""
-        rows = {shift: group.row(method) for shift, group in self.groups.items()}
-        return {shift: [row[name] for name in datasets if name in row] for shift, row in rows.items()}
+        """Return a method's results with an answer on some data sets, by perturbation."""
+        rows = {perturbation: group.row(method) for perturbation, group in self.groups.items()}
+        return {perturbation: [row[name] for name in datasets if name in row] for perturbation, row in rows.items()}
 
     def pooled(self, datasets: Sequence[str], method: str) -> dict[str, Answers]:
         """Return by corruption which answers are correct, on the images of some data sets that all corruptions have.
@@ -403,13 +403,16 @@ class ShiftedRuns:
         Nothing where a corruption has no result of one of the data sets, or where labels of the same images differ.
         """
         held = self.results(method, datasets)
-        if not all(len(held[shift]) == len(datasets) for shift in self.corruptions):
+        if not all(len(held[perturbation]) == len(datasets) for perturbation in self.corruptions):
             return {}
-        columns = [_common([held[shift][index] for shift in self.corruptions]) for index in range(len(datasets))]
+        columns = [
+            _common([held[perturbation][index] for perturbation in self.corruptions]) for index in range(len(datasets))
+        ]
         if not all(columns):
             return {}
         return {
-            shift: np.concatenate(own) for shift, own in zip(self.corruptions, zip(*columns, strict=True), strict=True)
+            perturbation: np.concatenate(own)
+            for perturbation, own in zip(self.corruptions, zip(*columns, strict=True), strict=True)
         }
 
 
@@ -424,52 +427,59 @@ def _common(results: Sequence[Result]) -> list[Answers]:
     return [np.asarray(values_at(result, result.correct, positions)) for result in results] if same else []
 
 
-def shifted_runs(groups: Sequence[TableGroup]) -> list[ShiftedRuns]:
-    """Put groups together that differ in the shift alone."""
+def perturbed_runs(groups: Sequence[TableGroup]) -> list[PerturbedRuns]:
+    """Put groups together that differ in the perturbation alone."""
     families: dict[tuple[Any, ...], dict[str, TableGroup]] = {}
     for group in groups:
         key = (*group.settings._replace(shift=""), group.benchmark)
         families.setdefault(key, {})[group.settings.shift] = group
-    return [ShiftedRuns({shift: held[shift] for shift in sorted(held, key=_rank)}) for held in families.values()]
+    return [
+        PerturbedRuns({perturbation: held[perturbation] for perturbation in sorted(held, key=_rank)})
+        for held in families.values()
+    ]
 
 
-def _rank(shift: str) -> tuple[int, int]:
-    name, _, strength = shift.partition(":")
+def _rank(perturbation: str) -> tuple[int, int]:
+    name, _, strength = perturbation.partition(":")
     order = ["", *_CORRUPTIONS]
     return (order.index(name) if name in order else len(order), int(strength or 0))
 
 
-def shift_tables(groups: Sequence[TableGroup]) -> list[Table]:
-    """Return tables of accuracies by shift, of the mean over corruptions, and of each shift against zero-shot.
+def perturbation_tables(groups: Sequence[TableGroup]) -> list[Table]:
+    """Return tables of accuracies by perturbation, of the mean over corruptions, and of each against zero-shot.
 
     Raises:
         MissingError: no run's images were corrupted or attacked.
     """
     tables = list[Table]()
-    for runs in (runs for runs in shifted_runs(groups) if [*runs.groups] != [""]):
-        tables.append(_by_shift(runs))
+    for runs in (runs for runs in perturbed_runs(groups) if [*runs.groups] != [""]):
+        tables.append(_by_perturbation(runs))
         tables += [_corruption_table(runs)] if runs.corruptions else []
-        for shift, group in runs.groups.items():
-            tables.append(pooled_table(group, f"All data sets together, {shift or 'images as they are'}"))
+        for perturbation, group in runs.groups.items():
+            tables.append(pooled_table(group, f"All data sets together, {perturbation or 'images as they are'}"))
     if not tables:
         raise MissingError("no run has corrupted or attacked images; make some with evaluate --corrupt or --attack")
     return tables
 
 
-def _by_shift(runs: ShiftedRuns) -> Table:
-    """Return a table with a row per data set and method, and a column per shift."""
+def _by_perturbation(runs: PerturbedRuns) -> Table:
+    """Return a table with a row per data set and method, and a column per perturbation."""
     records, known = list[Record](), list[Result]()
     for scope, datasets, method in runs.rows:
         held = runs.results(method, datasets)
-        whole = {shift: results if len(results) == len(datasets) else [] for shift, results in held.items()}
+        whole = {
+            perturbation: results if len(results) == len(datasets) else [] for perturbation, results in held.items()
+        }
         found = [result for results in held.values() for result in results]
         known += found if len(datasets) == 1 else []
         if sizes := [sum(result.n for result in results) for results in whole.values() if results]:
             row = {"_scope": scope, "_method": marked_title(found, method), "n": range_of(sizes)}
-            records.append(row | {f"shift {shift}": pooled_accuracy(results) for shift, results in whole.items()})
+            records.append(
+                row | {f"shift {perturbation}": pooled_accuracy(results) for perturbation, results in whole.items()}
+            )
     columns = (
         *(_SCOPE, METHOD, Column("n", "n")),
-        *(Column(shift or "none", f"shift {shift}", TOP1.show) for shift in runs.groups),
+        *(Column(perturbation or "none", f"shift {perturbation}", TOP1.show) for perturbation in runs.groups),
     )
     first = next(iter(runs.groups.values()))
     notes = (
@@ -485,7 +495,7 @@ def _by_shift(runs: ShiftedRuns) -> Table:
 _MEAN_COLUMNS = (DATASET, METHOD, N, TOP1_COLUMN, DELTA, Column("mCE [95%]", "mce", TOP1.show))
 
 
-def _means(runs: ShiftedRuns) -> Iterator[Record]:
+def _means(runs: PerturbedRuns) -> Iterator[Record]:
     """Yield a method's mean over all corruptions of a data set, or of all; Δ and mCE are against zero-shot."""
     for scope, datasets, method in runs.rows:
         own, other = runs.pooled(datasets, method), runs.pooled(datasets, "zero_shot")
@@ -503,13 +513,13 @@ def _means(runs: ShiftedRuns) -> Iterator[Record]:
 
 def _outcomes(answers: Mapping[str, Answers]) -> Outcomes:
     outcomes: dict[str, dict[int, Answers]] = {}
-    for shift, correct in answers.items():
-        name, _, severity = shift.partition(":")
+    for perturbation, correct in answers.items():
+        name, _, severity = perturbation.partition(":")
         outcomes.setdefault(name, {})[int(severity)] = correct
     return outcomes
 
 
-def _corruption_table(runs: ShiftedRuns) -> Table:
+def _corruption_table(runs: PerturbedRuns) -> Table:
     """Return a table with a row per data set and method: the mean over all corruptions in all severities."""
     n = len(runs.corruptions)
     note = (
@@ -522,14 +532,14 @@ def _corruption_table(runs: ShiftedRuns) -> Table:
     return Table.of(title, _MEAN_COLUMNS, _means(runs), (note,), text_columns=2, by=(0,))
 
 
-def shift_records(groups: Sequence[TableGroup]) -> list[Record]:
+def perturbation_records(groups: Sequence[TableGroup]) -> list[Record]:
     """Return a record per data set and method: the mean over all corruptions, as proportions.
 
     Raises:
         MissingError: no run's images were corrupted.
     """
     records = []
-    for runs in (runs for runs in shifted_runs(groups) if runs.corruptions):
+    for runs in (runs for runs in perturbed_runs(groups) if runs.corruptions):
         settings = settings_record(next(iter(runs.groups.values())).settings, [group.settings for group in groups])
         settings["shift"] = " ".join(runs.corruptions)
         records += [flat(settings | mean) for mean in _means(runs)]

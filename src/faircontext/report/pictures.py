@@ -243,8 +243,10 @@ def image_place(run: Run) -> Place:
     """
     folder = str(run.document.get("folder", ""))
     there = Path(run.document.get("working_directory", ""), folder)
-    shift = run.document["config"].get("shift", {})
-    part = f"{shift['name']}:{shift['severity']}" if shift.get("stored") else ""  # images that lie corrupted on disk
+    perturbation = run.document["config"].get("shift", {})
+    part = (
+        f"{perturbation['name']}:{perturbation['severity']}" if perturbation.get("stored") else ""
+    )  # images that lie corrupted on disk
     return Place(str(there) if folder and there.is_dir() else folder, part, run.document.get("image_column"))
 
 

@@ -17,7 +17,13 @@ from faircontext.report.accuracy_tables import (
     paper_records,
     paper_table,
 )
-from faircontext.report.axis_tables import published_table, shift_records, shift_tables, stream_records, stream_tables
+from faircontext.report.axis_tables import (
+    perturbation_records,
+    perturbation_tables,
+    published_table,
+    stream_records,
+    stream_tables,
+)
 from faircontext.report.benchmarks import (
     METRICS,
     TOP1,
@@ -176,8 +182,10 @@ def write_tables(
     if others or not several:
         groups = _grouped(others, warn)
         if layout == "csv":
-            return to_csv(shift_records(groups) if style == "shift" else _records(others, style, metric, compared))
-        tables += shift_tables(groups) if style == "shift" else _tables(others, style, metric, compared, warn)
+            return to_csv(
+                perturbation_records(groups) if style == "shift" else _records(others, style, metric, compared)
+            )
+        tables += perturbation_tables(groups) if style == "shift" else _tables(others, style, metric, compared, warn)
     write = {"md": to_markdown, "latex": to_latex}.get(layout, lambda table: to_terminal(table, width))
     return "\n".join(map(write, tables))
 

@@ -31,11 +31,11 @@ from faircontext.imageio import DecodedImage, read_image
 from faircontext.labels import LabelSpace
 from faircontext.methods import Method, StreamMethod, ZeroShot
 from faircontext.methods.base import METHODS
+from faircontext.perturbations import Attack, Corruption, Perturbation
 from faircontext.runs.decisions import AnsweredImage, Decision
 from faircontext.runs.prepare import PreparedImage, Reader, attack_image, prepare_images
 from faircontext.runs.records import SCORES_COLUMNS, Answer
 from faircontext.runs.streams import Streams
-from faircontext.shifts import Attack, Corruption, Shift
 from faircontext.sources import Source
 from faircontext.types import Prediction
 from faircontext.views import ViewRecipe
@@ -100,7 +100,7 @@ def answer_images(
     read: Callable[[Source], DecodedImage] = read_image,
     workers: int = 0,
     features: Path | None = None,
-    shift: Shift | None = None,
+    perturbation: Perturbation | None = None,
     streams: Streams | None = None,
 ) -> Iterator[AnsweredImage]:
     """Yield one answer per image, in order; each image is read and encoded once for all methods.
@@ -114,12 +114,12 @@ def answer_images(
         read: how a file is decoded.
         workers: processes that read files and cut views ahead; with 0 this one does it when an image's turn comes.
         features: folder where image features are kept, for other runs on the same images; None keeps none.
-        shift: what is done to each image before any method sees it; its time counts as no method's.
+        perturbation: what is done to each image before any method sees it; its time counts as no method's.
         streams: states of methods with a memory, which are changed; None for a new stream.
 
     Raises:
         FairContextError: a worker process was killed, or has been silent for too long.
-        ArgumentError: the shift is an attack, and an image has no label or the image tower no gradient.
+        ArgumentError: the perturbation is an attack, and an image has no label or the image tower no gradient.
     """
     labels, methods, recipe, cut = predictor.labels, predictor.methods, predictor.recipe, predictor.sees_views
     labels.text  # noqa: B018 (encoded here, so that it does not count in the first image's seconds)
@@ -128,8 +128,8 @@ def answer_images(
     augment = recipe.augmix == "auto" and recipe.regime == "fine-grained"
     augment = augment and any(method.fine_grained_augmix for method in methods.values())
     # Where features are kept, pixels are made only for those that are missing.
-    attack = shift if isinstance(shift, Attack) else None
-    corruption = shift if isinstance(shift, Corruption) else None
+    attack = perturbation if isinstance(perturbation, Attack) else None
+    corruption = perturbation if isinstance(perturbation, Corruption) else None
     ahead = features is None and attack is None
     reader = Reader(labels.backbone.geometry, recipe, seed, read, cut and ahead, augment and ahead, corruption)
     prepared = prepare_images(reader, samples, workers)

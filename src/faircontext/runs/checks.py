@@ -54,7 +54,7 @@ _WHOLE = _Kind("a whole number of at least 0", lambda value: _is_whole(value, 0)
 _POSITIVE = _Kind("a whole number of at least 1", lambda value: _is_whole(value, 1))
 _COUNT = _Kind("a whole number between 0 and 1e12", lambda value: _is_whole(value, 0, 1e12))
 _STATUS = _Kind('"running" or "complete"', lambda value: value in ("running", "complete"))
-_SHIFT = _Kind('"corruption" or "attack"', lambda value: value in ("corruption", "attack"))
+_PERTURBATION = _Kind('"corruption" or "attack"', lambda value: value in ("corruption", "attack"))
 _SHARD = _Kind("two whole numbers [i, n] with i below n", _is_shard)
 
 _SHAPE: Mapping[str, Any] = {
@@ -84,7 +84,7 @@ _SHAPE: Mapping[str, Any] = {
         "preset": _TEXT,
         "prompts": _TEXT,
         "exif?": _FLAG,
-        "shift?": {"kind": _SHIFT, "name": _TEXT, "severity?": _POSITIVE, "eps?": _POSITIVE},
+        "shift?": {"kind": _PERTURBATION, "name": _TEXT, "severity?": _POSITIVE, "eps?": _POSITIVE},
         "max_pixels?": _POSITIVE,
         "templates?": [_TEXT],
         "views?": {"scale?": [_NUMBER]},

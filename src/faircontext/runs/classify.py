@@ -197,7 +197,7 @@ def _print_run(options: ClassifyOptions, predictor: Predictor, images: int) -> N
         f"{counted(images, 'image')}, {counted(len(labels), 'class')}, "
         f"prompts: {labels.summary}"
     )
-    if options.shift is not None:
-        print(options.shift.summary)
+    if options.perturbation is not None:
+        print(options.perturbation.summary)
     if summary := predictor.decision.summary:
         print(summary)

@@ -50,13 +50,13 @@ def evaluate(options: EvaluateOptions, say: Say, warn: Say) -> int:
         check_folder(options.features)
     for dataset in datasets:  # what is wrong with these is told before the model is loaded
         prompts_of(options, dataset)
-        for shift in options.shifts:
-            for name in options.run_names(dataset.name, shard, shift or dataset.corruption, streams):
+        for perturbation in options.perturbations:
+            for name in options.run_names(dataset.name, shard, perturbation or dataset.corruption, streams):
                 check_folder(options.out / name)
     model = load(options, options.labels_of_methods)
     plans = [
         (one, replace(plan, order=order, arrangement=options.arrangement))
-        for one in options.each_shift()
+        for one in options.each_perturbation()
         for plan in [plan_of(one, dataset, model, shard) for dataset in datasets]
         for order in options.each_order(streams)
     ]
@@ -66,7 +66,7 @@ def evaluate(options: EvaluateOptions, say: Say, warn: Say) -> int:
         for line in [*plan.describe(), *describe_executor(facts)]:
             say(line)
         for line in (f"{plan.dataset.name}: {warning}" for warning in plan.warnings()):
-            if line not in warned:  # once for all orders and shifts
+            if line not in warned:  # once for all orders and perturbations
                 warned.add(line)
                 warn(line)
         folder = options.out / plan.folder_name
@@ -101,8 +101,8 @@ def evaluate_missing(options: EvaluateOptions, say: Say, warn: Say) -> list[Run]
 def _folder_name(options: EvaluateOptions, word: str, streams: bool) -> str:
     """Return the name of the folder of the first run on what a word names."""
     known = known_name(word) or ""
-    name, shift = (known, word.partition(":")[2]) if known in CORRUPTED else (Path(word).name, "")
-    return options.run_names(name, None, shift, streams)[0]
+    name, perturbation = (known, word.partition(":")[2]) if known in CORRUPTED else (Path(word).name, "")
+    return options.run_names(name, None, perturbation, streams)[0]
 
 
 def check_asked(run: Run, options: EvaluateOptions, **more: Any) -> None:

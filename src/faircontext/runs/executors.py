@@ -64,7 +64,7 @@ def answer_here(
     predictor, samples = plan.predictor, plan.dataset.samples
     streams = streams or Streams(predictor.methods, predictor.labels, max(1, len(positions)))
     chosen = (samples[position] for position in positions)
-    images = answer_images(chosen, predictor, plan.seed, read, workers, features, plan.shift, streams)
+    images = answer_images(chosen, predictor, plan.seed, read, workers, features, plan.perturbation, streams)
     for position, image in zip(positions, images, strict=True):
         yield [replace(answer, position=position) for answer in image.answers]
 

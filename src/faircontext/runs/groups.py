@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Bool, Int, Shaped
 
 from faircontext.errors import ArgumentError, counted
-from faircontext.runs.records import METHOD_TITLES, method_of, shift_of
+from faircontext.runs.records import METHOD_TITLES, method_of, perturbation_of
 from faircontext.runs.results import Result, has_analyses, read_results
 from faircontext.runs.store import Run, load_run, run_folders
 
@@ -37,7 +37,7 @@ class RunSettings(NamedTuple):
         config = run.document["config"]
         backbone, weights = config["backbone"], config.get("pretrained") or ""
         precision = backbone["precision"] + (f", {backbone['engine']['name']}" if "engine" in backbone else "")
-        shared = (config["preset"], config["prompts"], config["seed"], shift_of(config))
+        shared = (config["preset"], config["prompts"], config["seed"], perturbation_of(config))
         stream = config.get("stream")
         order = "" if stream is None else describe_stream([stream["order"]], stream["arrangement"])
         return cls(backbone["name"], weights, precision, *shared, order)

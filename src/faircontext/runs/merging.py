@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from faircontext.errors import ArgumentError
 from faircontext.runs.checks import check_same, check_same_origin
 from faircontext.runs.orders import run_name
-from faircontext.runs.records import shift_of
+from faircontext.runs.records import perturbation_of
 from faircontext.runs.rows import in_order
 from faircontext.runs.store import Run, load_runs, write_run
 
@@ -39,7 +39,7 @@ def merge(folders: Sequence[Path], out: Path) -> Iterator[Path]:
                     f"{run.folder}: {stream['methods'][0]} answered this shard as a stream of its own, and streams "
                     "are not joined; run it without --shard"
                 )
-            shards[run_name(config["dataset"]["name"], shift=shift_of(config))].append(run)
+            shards[run_name(config["dataset"]["name"], perturbation=perturbation_of(config))].append(run)
     if not shards:
         raise ArgumentError(f"{', '.join(map(str, folders))}: no shard of a run; make some with --shard i/n")
     joined = {name: _join(name, runs) for name, runs in shards.items()}  # all are checked before one is written

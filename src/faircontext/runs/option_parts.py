@@ -203,17 +203,17 @@ class StreamOptions:
         """Return the orders to run, each once; a single one where no method has a memory (`streams`)."""
         return [*dict.fromkeys(self.orders)] if streams else [0]
 
-    def run_names(self, dataset: str, shard: tuple[int, int] | None, shift: object, streams: bool) -> list[str]:
+    def run_names(self, dataset: str, shard: tuple[int, int] | None, perturbation: object, streams: bool) -> list[str]:
         """Return the names of the folders of the runs on a data set.
 
         Args:
             dataset: its name.
             shard: see `run_name`.
-            shift: see there.
+            perturbation: see there.
             streams: whether a method has a memory.
         """
         orders = self.each_order(streams) if streams else [None]
-        return [run_name(dataset, shard, shift, order, self.arrangement) for order in orders]
+        return [run_name(dataset, shard, perturbation, order, self.arrangement) for order in orders]
 
 
 def stream_labels(labels: Iterable[str]) -> list[str]:

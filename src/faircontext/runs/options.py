@@ -20,9 +20,9 @@ from faircontext.runs.option_parts import (
     StreamOptions,
     stream_labels,
 )
+from faircontext.runs.perturbation_options import PerturbationOptions
 from faircontext.runs.prompt_options import PromptOptions
 from faircontext.runs.records import split_methods, with_zero_shot
-from faircontext.runs.shift_options import ShiftOptions
 from faircontext.runs.unknown import UnknownOptions
 
 _READ = ("labels_file", "templates", "descriptions", "negatives", "unknown", "context", "adapter", "pretrained")
@@ -52,7 +52,7 @@ class ModelOptions(LabelOptions, RunOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunnerOptions(StoreOptions, ProcessOptions, ShiftOptions, MultiLabelOptions, UnknownOptions, RunOptions):
+class RunnerOptions(StoreOptions, ProcessOptions, PerturbationOptions, MultiLabelOptions, UnknownOptions, RunOptions):
     """Options of how a run is carried out and stored."""
 
     analyses: ClassVar[bool] = False
@@ -101,7 +101,7 @@ class RunnerOptions(StoreOptions, ProcessOptions, ShiftOptions, MultiLabelOption
         if self.analyses and self.multi_label:
             raise ArgumentError("--multi-label is of evaluate and classify: analyses measure what speaks for one class")
         self.check_multi_label(self.labels_of_methods, self.unknown)
-        self.check_shifts()
+        self.check_perturbations()
         self.check_attack(self, self.multi_label)
         self.reader()  # checks its options
 
@@ -166,7 +166,7 @@ class ClassifyOptions(OutputOptions, ImageOptions, ModelOptions, RunnerOptions):
         """Check what can be checked before anything is read; see `RunnerOptions.check`."""
         self.check_one_process()  # which a stored run is no way out of
         stored = {"shard": self.shard, "resume": self.resume, "engine": self.engine != "local"}
-        self.shift  # noqa: B018 (one, or it is an error)
+        self.perturbation  # noqa: B018 (one, or it is an error)
         if self.out is None and (given := [name for name, value in stored.items() if value]):
             raise ArgumentError(f"--{given[0]} is of a stored run; give its folder with --out")
         suffixes = {"scores": (".parquet",), "embeddings": (".npy", ".parquet"), "classifier": (".safetensors",)}

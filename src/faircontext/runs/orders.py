@@ -22,22 +22,22 @@ _CONCENTRATION = 0.1
 def run_name(
     dataset: str,
     shard: tuple[int, int] | None = None,
-    shift: object = None,
+    perturbation: object = None,
     order: int | None = None,
     arrangement: Arrangement = "shuffled",
 ) -> str:
-    """Return the name of the folder of a run on a data set, shifted or not, or on a part of it.
+    """Return the name of the folder of a run on a data set, perturbed or not, or on a part of it.
 
     Args:
         dataset: its name.
         shard: `(i, n)` for the i-th of n parts.
-        shift: what was done to the images, as it is written; None or empty for images as they are.
+        perturbation: what was done to the images, as it is written; None or empty for images as they are.
         order: of a run with methods that have a memory, else None.
         arrangement: of such a run.
     """
     parts = [dataset]
-    if shift:
-        parts.append(str(shift).replace(":", "-"))
+    if perturbation:
+        parts.append(str(perturbation).replace(":", "-"))
     if order is not None:
         parts += [f"order-{order}"] if arrangement == "shuffled" else [arrangement, f"order-{order}"]
     if shard is not None:

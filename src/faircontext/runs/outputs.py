@@ -31,8 +31,8 @@ from faircontext.runs.answer import Predictor
 from faircontext.runs.decisions import Decision
 from faircontext.runs.option_parts import Say
 from faircontext.runs.options import ClassifyOptions
+from faircontext.runs.perturbation_options import metadata_of_perturbation
 from faircontext.runs.records import CSV_COLUMNS, Answer
-from faircontext.runs.shift_options import facts_of_shift
 from faircontext.runs.summary import Summary
 
 SCHEMA_VERSION = 2
@@ -55,10 +55,10 @@ class Outputs:
     """The files that options ask for; opened together, so that a wrong argument leaves earlier files as they were."""
 
     def __init__(self, options: ClassifyOptions, predictor: Predictor, stack: ExitStack) -> None:
-        shift, self._predictor, self._spool = options.shift, predictor, None
-        facts = {**manifest_of(predictor.labels), **facts_of_shift(shift)} if options.stored else {}
+        perturbation, self._predictor, self._spool = options.perturbation, predictor, None
+        facts = {**manifest_of(predictor.labels), **metadata_of_perturbation(perturbation)} if options.stored else {}
         names, decision = predictor.labels.names, predictor.decision
-        cells = {} if shift is None else {"shift": str(shift)}
+        cells = {} if perturbation is None else {"shift": str(perturbation)}
         self._files: list[RowWriter | ScoresWriter | EmbeddingsWriter] = []
         if options.csv:
             self._files.append(stack.enter_context(RowWriter(options.csv, names, options.top, decision, cells)))
@@ -443,7 +443,7 @@ def describe_run(
             **predictor.decision.facts,
             "exif": options.exif,
             "max_pixels": min(options.max_pixels, MAX_PIXELS),
-            **facts_of_shift(options.shift),
+            **metadata_of_perturbation(options.perturbation),
         },
         "versions": {"faircontext": __version__, "torch": torch.__version__, "python": platform.python_version()},
         "summary": summary,

@@ -20,16 +20,16 @@ from faircontext.files import digest_of_json
 from faircontext.imageio import MAX_PIXELS
 from faircontext.methods import StreamMethod
 from faircontext.names import list_warnings
+from faircontext.perturbations import Perturbation
 from faircontext.runs.answer import Predictor
 from faircontext.runs.build import Model, decision_of
 from faircontext.runs.option_parts import Say
 from faircontext.runs.options import EvaluateOptions, RunnerOptions
 from faircontext.runs.orders import Arrangement, arrange, choose, run_name
+from faircontext.runs.perturbation_options import check_perturbation, metadata_of_perturbation
 from faircontext.runs.prompt_options import PromptChoice
-from faircontext.runs.shift_options import check_shift, facts_of_shift
 from faircontext.runs.streams import Streams
 from faircontext.runs.summary import Summary
-from faircontext.shifts import Shift
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Plan:
         limit: how many images at most, None for all.
         shard: `(i, n)` for the i-th of n parts, counted from 0; None for all.
         facts: what else `run.json` says of the configuration: preset, prompt set, reading.
-        shift: what is done to the images before any method sees them.
+        perturbation: what is done to the images before any method sees them.
         order: of the images, where a method has a memory; without one, it and the arrangement change nothing.
         arrangement: see `arrange`.
         tuned: methods whose settings their authors chose for this data set.
@@ -55,7 +55,7 @@ class Plan:
     limit: int | None
     shard: tuple[int, int] | None
     facts: Mapping[str, Any]
-    shift: Shift | None = None
+    perturbation: Perturbation | None = None
     order: int = 0
     arrangement: Arrangement = "shuffled"
     tuned: tuple[str, ...] = ()
@@ -69,7 +69,9 @@ class Plan:
     def folder_name(self) -> str:
         """Name of the run's folder."""
         order = self.order if self.stream_methods else None
-        return run_name(self.dataset.name, self.shard, self.shift or self.dataset.corruption, order, self.arrangement)
+        return run_name(
+            self.dataset.name, self.shard, self.perturbation or self.dataset.corruption, order, self.arrangement
+        )
 
     @cached_property
     def positions(self) -> Int[np.ndarray, " images"]:
@@ -127,7 +129,7 @@ class Plan:
             **self.facts,
             "methods": {name: method.settings() for name, method in self.predictor.methods.items()},
             **self._held(),
-            **facts_of_shift(self.shift or dataset.corruption, stored=self.shift is None),
+            **metadata_of_perturbation(self.perturbation or dataset.corruption, stored=self.perturbation is None),
             "versions": {"faircontext": __version__, "torch": torch.__version__},
         }
 
@@ -178,8 +180,8 @@ class Plan:
         n = len(self.positions)
         images = f"{n:,} of {counted(dataset.listed, 'image')}" if n < dataset.listed else counted(n, "image")
         part = "" if self.shard is None else f", shard {self.shard[0]}/{self.shard[1]}"
-        shift = self.shift or dataset.corruption
-        yield f"{dataset.name} ({dataset.split}{'' if shift is None else f', {shift}'}): {dataset.layout}"
+        perturbation = self.perturbation or dataset.corruption
+        yield f"{dataset.name} ({dataset.split}{'' if perturbation is None else f', {perturbation}'}): {dataset.layout}"
         if self.stream_methods:
             words = "" if self.arrangement == "shuffled" else f", {self.arrangement} by class"
             part += f" in order {self.order}{words}"
@@ -212,14 +214,14 @@ def find_datasets(options: EvaluateOptions) -> list[Dataset]:
     datasets = [load_dataset(word, options.root, options.split, options.multi_label) for word in words]
     folders: dict[str, Path] = {}
     for dataset in datasets:
-        name = run_name(dataset.name, shift=dataset.corruption)
+        name = run_name(dataset.name, perturbation=dataset.corruption)
         if name in folders:
             raise ArgumentError(
                 f"--datasets names {dataset.name} twice: {folders[name]} and {dataset.folder}; measure them "
                 "with another --out each"
             )
         folders[name] = dataset.folder
-        if dataset.corruption is not None and options.shifts != (None,):
+        if dataset.corruption is not None and options.perturbations != (None,):
             raise ArgumentError(f"{name}: its images are corrupted as they are; leave --corrupt and --attack out")
         for name, folder in (("out", options.out), ("features", options.features)):
             if folder is not None and dataset.folder.resolve() in (folder.resolve(), *folder.resolve().parents):
@@ -244,8 +246,10 @@ def plan_of(options: RunnerOptions, dataset: Dataset, model: Model, shard: tuple
     predictor = own.on(dataset.names, prompts_of(options, dataset), dataset.regime, options.truncate)
     predictor = replace(predictor, decision=decision_of(options, predictor), stored=options.stored, top=options.held)
     tuned = tuple(model.tuned(dataset.name))
-    plan = Plan(dataset, predictor, options.seed, options.limit, shard, facts, options.shift, tuned=tuned)
-    check_shift(plan.shift, model.backbone, (dataset.samples[int(position)] for position in plan.positions))
+    plan = Plan(dataset, predictor, options.seed, options.limit, shard, facts, options.perturbation, tuned=tuned)
+    check_perturbation(
+        plan.perturbation, model.backbone, (dataset.samples[int(position)] for position in plan.positions)
+    )
     return plan
 
 

@@ -17,8 +17,8 @@ from faircontext.datasets.spec import Sample
 from faircontext.errors import FeatureError, ImageError
 from faircontext.imageio import DecodedImage
 from faircontext.labels import LabelSpace
+from faircontext.perturbations import Attack, Corruption
 from faircontext.runs.ahead import Threads, map_ahead
-from faircontext.shifts import Attack, Corruption
 from faircontext.sources import Source
 from faircontext.system import usable_processors
 from faircontext.views import Geometry, ViewRecipe, Views

@@ -91,8 +91,8 @@ def is_analysis(label: str) -> bool:
     return method_of(label) in ANALYSES
 
 
-def shift_of(config: Mapping[str, Any]) -> str:
-    """Return how a run's shift is written, `fog:3` or `pgd:4`; empty where there is none."""
+def perturbation_of(config: Mapping[str, Any]) -> str:
+    """Return how a run's perturbation is written, `fog:3` or `pgd:4`; empty where there is none."""
     facts = config.get("shift")
     return "" if facts is None else f"{facts['name']}:{facts['severity' if facts['kind'] == 'corruption' else 'eps']}"
 

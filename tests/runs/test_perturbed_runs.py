@@ -15,12 +15,12 @@ from faircontext.attacks import attacked_views
 from faircontext.cli import main
 from faircontext.corruptions import corrupted_views
 from faircontext.datasets.spec import Sample
+from faircontext.perturbations import Attack, Corruption, Perturbation
 from faircontext.runs.answer import Predictor, answer_images
 from faircontext.runs.outputs import read_embeddings
-from faircontext.runs.records import shift_of
-from faircontext.runs.shift_options import ShiftOptions
+from faircontext.runs.perturbation_options import PerturbationOptions
+from faircontext.runs.records import perturbation_of
 from faircontext.runs.store import load_run
-from faircontext.shifts import Attack, Corruption, Shift
 from faircontext.views import Views
 
 pytest.importorskip("imagecorruptions")
@@ -45,14 +45,14 @@ def rows_of(folder: Path) -> pa.Table:
 
 
 def test_each_shift_is_a_run_of_its_own(evaluate: Run, tmp_path: Path) -> None:
-    shifts = ("--corrupt", "none", "contrast:3", "contrast:5", "--attack", "pgd:4")
-    code, out, _ = evaluate(tmp_path, *ZERO, *shifts)
+    perturbations = ("--corrupt", "none", "contrast:3", "contrast:5", "--attack", "pgd:4")
+    code, out, _ = evaluate(tmp_path, *ZERO, *perturbations)
     assert code == 1  # a file is unreadable
     names = ["pictures", "pictures-contrast-3", "pictures-contrast-5", "pictures-pgd-4"]
     assert sorted(path.name for path in tmp_path.iterdir()) == names
     assert "pictures (all, contrast:3): the table" in out
     configs = [load_run(tmp_path / name).document["config"] for name in names]
-    assert [shift_of(config) for config in configs] == ["", "contrast:3", "contrast:5", "pgd:4"]
+    assert [perturbation_of(config) for config in configs] == ["", "contrast:3", "contrast:5", "pgd:4"]
     assert "shift" not in configs[0]
     assert configs[1]["shift"]["versions"]["pillow"]
     assert configs[3]["shift"] == {"kind": "attack", "name": "pgd", "eps": 4, "steps": 7, "step": 1.0}
@@ -60,40 +60,42 @@ def test_each_shift_is_a_run_of_its_own(evaluate: Run, tmp_path: Path) -> None:
     assert len(hashes) == 4
 
 
-SHIFTS: tuple[Shift, ...] = (Corruption("gaussian_noise", 2), Attack(4))
+PERTURBATIONS: tuple[Perturbation, ...] = (Corruption("gaussian_noise", 2), Attack(4))
 
 
-@pytest.mark.parametrize("shift", SHIFTS, ids=str)
+@pytest.mark.parametrize("perturbation", PERTURBATIONS, ids=str)
 def test_answers_are_those_of_the_shifted_picture(
-    shift: Shift, tiny: Callable[[str], Backbone], photo_files: dict[str, Path]
+    perturbation: Perturbation, tiny: Callable[[str], Backbone], photo_files: dict[str, Path]
 ) -> None:
     labels = LabelSpace((*photo_files,), tiny("clip"))
     items = [Sample(name, path, index) for index, (name, path) in enumerate(photo_files.items())]
     recipe = ViewRecipe(count=4)
     for item, answered in zip(
-        items, answer_images(items, Predictor(labels, {"zero_shot": ZeroShot()}, recipe), 7, shift=shift), strict=True
+        items,
+        answer_images(items, Predictor(labels, {"zero_shot": ZeroShot()}, recipe), 7, perturbation=perturbation),
+        strict=True,
     ):
         views = Views(load_image(item.path), labels.backbone.geometry, recipe, 7)
         made = (
-            corrupted_views(views, shift)
-            if isinstance(shift, Corruption)
-            else attacked_views(views, item.label, labels, shift)
+            corrupted_views(views, perturbation)
+            if isinstance(perturbation, Corruption)
+            else attacked_views(views, item.label, labels, perturbation)
         )
         expected = ZeroShot()(Episode.of(made, labels))
         assert np.allclose(answered.predictions[0].probabilities, expected.probabilities, atol=1e-6)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("shift", SHIFTS, ids=str)
+@pytest.mark.parametrize("perturbation", PERTURBATIONS, ids=str)
 def test_an_answer_is_the_same_alone_in_any_order_and_made_ahead(
-    shift: Shift, tiny: Callable[[str], Backbone], photo_files: dict[str, Path]
+    perturbation: Perturbation, tiny: Callable[[str], Backbone], photo_files: dict[str, Path]
 ) -> None:
     labels = LabelSpace((*photo_files,), tiny("clip"))
     items = [Sample(name, path, index) for index, (name, path) in enumerate(photo_files.items())]
     predictor = Predictor(labels, {"zero_shot": ZeroShot()}, ViewRecipe(count=4))
 
     def answer(items: list[Sample], workers: int = 0) -> dict[str, list[float]]:
-        answers = answer_images(items, predictor, workers=workers, shift=shift)
+        answers = answer_images(items, predictor, workers=workers, perturbation=perturbation)
         return {one.path: one.predictions[0].probabilities.tolist() for one in answers}
 
     whole = answer(items)
@@ -119,10 +121,10 @@ def test_a_run_is_resumed_only_with_the_same_shift(evaluate: Run, tmp_path: Path
 def test_shards_of_several_shifts_are_joined_each_to_its_run(
     evaluate: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    shifts = ("--corrupt", "none", "contrast:3", "--attack", "pgd:4")
-    evaluate(tmp_path / "whole", *ZERO, *shifts)
+    perturbations = ("--corrupt", "none", "contrast:3", "--attack", "pgd:4")
+    evaluate(tmp_path / "whole", *ZERO, *perturbations)
     for part in range(2):
-        evaluate(tmp_path / "shards", *ZERO, *shifts, "--shard", f"{part}/2")
+        evaluate(tmp_path / "shards", *ZERO, *perturbations, "--shard", f"{part}/2")
     assert main(["merge", str(tmp_path / "shards"), "--out", str(tmp_path / "joined")]) == 0
     capsys.readouterr()
     for name in ("pictures", "pictures-contrast-3", "pictures-pgd-4"):
@@ -195,19 +197,19 @@ def test_photos_are_corrupted_and_attacked_by_classify(
         "pgd:8": "the images are attacked first: PGD against zero-shot, by at most 8/255, 7 steps\n",
     }
     for more in ([], ["--corrupt", "contrast:5"], ["--attack", "pgd:8"]):
-        shift = more[1] if more else ""
-        for stored in ([], ["--out", str(tmp_path / f"run{shift}")]):
+        perturbation = more[1] if more else ""
+        for stored in ([], ["--out", str(tmp_path / f"run{perturbation}")]):
             capsys.readouterr()
             assert main([*words, *more, *stored]) == 0
             out = capsys.readouterr().out
             if not stored:
                 assert [line for line in said.values() if line in out] == [said[one] for one in more[1:]]
             document = json.loads(files["json"].read_text())
-            assert shift_of(document["run"]) == shift
+            assert perturbation_of(document["run"]) == perturbation
             rows = [*csv.DictReader(files["csv"].read_text().splitlines())]
-            assert [row.get("shift", "") for row in rows] == [shift] * 2
-            assert ("shift" in rows[0]) == bool(shift)
-            assert shift_of(read_embeddings(files["parquet"])[2]) == shift
+            assert [row.get("shift", "") for row in rows] == [perturbation] * 2
+            assert ("shift" in rows[0]) == bool(perturbation)
+            assert perturbation_of(read_embeddings(files["parquet"])[2]) == perturbation
         confidences.append([answer["confidence"] for answer in document["answers"]])
     assert len({*map(tuple, confidences)}) == 3
     capsys.readouterr()
@@ -218,10 +220,10 @@ def test_photos_are_corrupted_and_attacked_by_classify(
 
 
 def test_options_are_split_into_those_of_each_run() -> None:
-    asked = ShiftOptions(corrupt=("none", "fog:3"), attack=("pgd:4", "none"))
-    assert asked.shifts == (None, Corruption("fog", 3), Attack(4))
-    each = [*asked.each_shift()]
-    assert [one.shift for one in each] == [None, Corruption("fog", 3), Attack(4)]
-    assert ShiftOptions().shift is None
+    asked = PerturbationOptions(corrupt=("none", "fog:3"), attack=("pgd:4", "none"))
+    assert asked.perturbations == (None, Corruption("fog", 3), Attack(4))
+    each = [*asked.each_perturbation()]
+    assert [one.perturbation for one in each] == [None, Corruption("fog", 3), Attack(4)]
+    assert PerturbationOptions().perturbation is None
     with pytest.raises(FairContextError, match="not none and fog:3; evaluate takes several"):
-        _ = asked.shift
+        _ = asked.perturbation

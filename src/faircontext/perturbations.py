@@ -1,4 +1,4 @@
-"""Shifts that pictures are given on purpose, and how they are written: common corruptions, and attacks.
+"""Perturbations that images are given on purpose, and how they are written: common corruptions, and attacks.
 
 The corruptions are those of ImageNet-C (Hendrycks & Dietterich, 2019, Sec. 4.1): fifteen that are reported, four extra
 ones to choose settings on, each in five severities. How they are made is in `corruptions`; how the attack is made, in
@@ -104,7 +104,7 @@ class Attack:
         return {"kind": "attack", "name": "pgd", "eps": self.eps, "steps": self.steps, "step": self.eps / 4}
 
 
-Shift = Corruption | Attack
+Perturbation = Corruption | Attack
 """What is done to a picture before any method sees it."""
 
 

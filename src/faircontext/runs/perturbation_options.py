@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from faircontext.datasets.spec import Sample
 from faircontext.errors import ArgumentError
+from faircontext.perturbations import Attack, Corruption, Perturbation, parse_attack, parse_corruptions
 from faircontext.runs.option_parts import BackboneOptions
-from faircontext.shifts import Attack, Corruption, Shift, parse_attack, parse_corruptions
 
 if TYPE_CHECKING:
     from faircontext.backbones import Backbone
@@ -16,8 +16,8 @@ _OPTION = {Corruption: "corrupt", Attack: "attack", type(None): "corrupt"}
 
 
 @dataclass(frozen=True, kw_only=True)
-class ShiftOptions:
-    """Options of shifts; each is a run of its own."""
+class PerturbationOptions:
+    """Options of perturbations; each is a run of its own."""
 
     group: ClassVar[str] = "perturbation"
 
@@ -29,18 +29,18 @@ class ShiftOptions:
     fp32. none for the images as they are."""
 
     @property
-    def shifts(self) -> tuple[Shift | None, ...]:
+    def perturbations(self) -> tuple[Perturbation | None, ...]:
         """What is asked for, a run each; None is the images as they are, where nothing is asked for it alone.
 
         Raises:
             ArgumentError: there is no such corruption, severity or attack.
         """
-        asked: list[Shift | None] = [*parse_corruptions(self.corrupt), *map(parse_attack, self.attack)]
+        asked: list[Perturbation | None] = [*parse_corruptions(self.corrupt), *map(parse_attack, self.attack)]
         return tuple(dict.fromkeys(asked)) or (None,)
 
-    def check_shifts(self) -> None:
+    def check_perturbations(self) -> None:
         """Check what is asked for, and that what makes it is installed; raise `ArgumentError` where it is not."""
-        if any(isinstance(shift, Corruption) for shift in self.shifts):
+        if any(isinstance(perturbation, Corruption) for perturbation in self.perturbations):
             from faircontext.corruptions import check_library
 
             check_library()
@@ -52,7 +52,7 @@ class ShiftOptions:
             backbone: options of the model.
             multi_label: whether an image may have several labels.
         """
-        attack = next((shift for shift in self.shifts if isinstance(shift, Attack)), None)
+        attack = next((perturbation for perturbation in self.perturbations if isinstance(perturbation, Attack)), None)
         if attack is None:
             return
         if multi_label:
@@ -70,51 +70,53 @@ class ShiftOptions:
                 "--engine-image torch --precision fp32"
             )
 
-    def each_shift(self) -> Iterator[Self]:
+    def each_perturbation(self) -> Iterator[Self]:
         """Yield the options of each run."""
-        for shift in self.shifts:
-            words = () if shift is None else (str(shift),)
-            yield replace(self, **{"corrupt": (), "attack": ()} | {_OPTION[type(shift)]: words})
+        for perturbation in self.perturbations:
+            words = () if perturbation is None else (str(perturbation),)
+            yield replace(self, **{"corrupt": (), "attack": ()} | {_OPTION[type(perturbation)]: words})
 
     @property
-    def shift(self) -> Shift | None:
+    def perturbation(self) -> Perturbation | None:
         """The one that is asked for; raise `ArgumentError` where there are several."""
-        if len(self.shifts) > 1:
-            asked = " and ".join("none" if shift is None else str(shift) for shift in self.shifts[:2])
+        if len(self.perturbations) > 1:
+            asked = " and ".join(
+                "none" if perturbation is None else str(perturbation) for perturbation in self.perturbations[:2]
+            )
             raise ArgumentError(f"one corruption or attack is possible here, not {asked}; evaluate takes several")
-        return self.shifts[0]
+        return self.perturbations[0]
 
 
-def check_shift(shift: Shift | None, backbone: "Backbone", samples: Iterable[Sample]) -> None:
+def check_perturbation(perturbation: Perturbation | None, backbone: "Backbone", samples: Iterable[Sample]) -> None:
     """Raise `ArgumentError` where a model or some images do not allow what is asked for to be done to the images."""
-    if isinstance(shift, Corruption):
+    if isinstance(perturbation, Corruption):
         from faircontext.corruptions import check_size
 
         check_size(backbone.image_size)
-    if isinstance(shift, Attack):
+    if isinstance(perturbation, Attack):
         from faircontext.attacks import check_attackable
 
         check_attackable(backbone)
         if (unknown := next((one.key for one in samples if one.label is None), None)) is not None:
             raise ArgumentError(
-                f"--attack {shift} needs the true class of every image, and {unknown} has no label; give it one, "
-                "by the name of its folder or in a table, or leave it out"
+                f"--attack {perturbation} needs the true class of every image, and {unknown} has no label; give it "
+                "one, by the name of its folder or in a table, or leave it out"
             )
 
 
-def facts_of_shift(shift: Shift | None, stored: bool = False) -> dict[str, Any]:
-    """Return what a run's configuration says of a shift; nothing of none, so that hashes of other runs stay.
+def metadata_of_perturbation(perturbation: Perturbation | None, stored: bool = False) -> dict[str, Any]:
+    """Return what a run's configuration says of a perturbation; nothing of none, so that hashes of other runs stay.
 
     Args:
-        shift: what is done to the images.
+        perturbation: what is done to the images.
         stored: whether the images lie corrupted on disk.
     """
-    if shift is None:
+    if perturbation is None:
         return {}
-    if not isinstance(shift, Corruption):
-        return {"shift": shift.facts}
+    if not isinstance(perturbation, Corruption):
+        return {"shift": perturbation.facts}
     if stored:
-        return {"shift": {**shift.facts, "stored": True}}
+        return {"shift": {**perturbation.facts, "stored": True}}
     from faircontext.corruptions import library_versions
 
-    return {"shift": {**shift.facts, "versions": library_versions()}}
+    return {"shift": {**perturbation.facts, "versions": library_versions()}}

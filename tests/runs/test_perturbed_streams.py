@@ -14,32 +14,34 @@ from faircontext.attacks import attacked_views
 from faircontext.cli import main
 from faircontext.corruptions import corrupted_views
 from faircontext.datasets.spec import Sample
+from faircontext.perturbations import Attack, Corruption, Perturbation
 from faircontext.runs.answer import Predictor, answer_images
 from faircontext.runs.groups import find_runs, group_runs
 from faircontext.runs.store import load_run
-from faircontext.shifts import Attack, Corruption, Shift
 from faircontext.views import Views
 
 pytest.importorskip("imagecorruptions")
 
-SHIFTS: tuple[Shift, ...] = (Corruption("gaussian_noise", 2), Attack(4))
+PERTURBATIONS: tuple[Perturbation, ...] = (Corruption("gaussian_noise", 2), Attack(4))
 
 
-@pytest.mark.parametrize("shift", SHIFTS, ids=str)
+@pytest.mark.parametrize("perturbation", PERTURBATIONS, ids=str)
 def test_a_stream_learns_from_the_shifted_pictures(
-    shift: Shift, tiny: Callable[[str], Backbone], photo_files: dict[str, Path]
+    perturbation: Perturbation, tiny: Callable[[str], Backbone], photo_files: dict[str, Path]
 ) -> None:
     labels, method, recipe = LabelSpace((*photo_files,), tiny("clip")), TDA(), ViewRecipe(count=4)
     items = [Sample(name, path, index) for index, (name, path) in enumerate(photo_files.items())]
     state = method.start(labels)
     for item, answered in zip(
-        items, answer_images(items, Predictor(labels, {"tda": method}, recipe), 7, shift=shift), strict=True
+        items,
+        answer_images(items, Predictor(labels, {"tda": method}, recipe), 7, perturbation=perturbation),
+        strict=True,
     ):
         views = Views(load_image(item.path), labels.backbone.geometry, recipe, 7)
         made = (
-            corrupted_views(views, shift)
-            if isinstance(shift, Corruption)
-            else attacked_views(views, item.label, labels, shift)
+            corrupted_views(views, perturbation)
+            if isinstance(perturbation, Corruption)
+            else attacked_views(views, item.label, labels, perturbation)
         )
         expected, state = method.step(Episode.of(made, labels), state)
         assert answered.predictions[0].diagnostics["t"] == expected.diagnostics["t"] == state.seen
@@ -57,7 +59,7 @@ def test_each_shift_and_order_is_a_stream_of_its_own(
         return sorted(path.name for path in out.iterdir())
 
     both, alone = tmp_path / "both", tmp_path / "alone"
-    names = [f"pictures{shift}-order-{order}" for shift in ("-contrast-3", "") for order in (0, 2)]
+    names = [f"pictures{perturbation}-order-{order}" for perturbation in ("-contrast-3", "") for order in (0, 2)]
     assert evaluate(both, "--corrupt", "none", "contrast:3", "--orders", "0", "2") == names
     assert evaluate(alone, "--corrupt", "contrast:3", "--orders", "2") == [names[1]]
     runs = [load_run(folder / names[1]) for folder in (both, alone)]
@@ -68,7 +70,9 @@ def test_each_shift_and_order_is_a_stream_of_its_own(
     assert sorted(time for time in times if time)[0] == 1
     assert len({load_run(both / name).document["hashes"]["tda"] for name in names}) == 4
     settings = [(group.settings.shift, group.settings.stream) for group in group_runs(find_runs([both]))]
-    assert sorted(settings) == [(shift, f"order {order}") for shift in ("", "contrast:3") for order in (0, 2)]
+    assert sorted(settings) == [
+        (perturbation, f"order {order}") for perturbation in ("", "contrast:3") for order in (0, 2)
+    ]
 
     assert main(["tables", str(both), "--style", "long", "--format", "csv"]) == 0
     rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))

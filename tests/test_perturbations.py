@@ -3,7 +3,7 @@
 import pytest
 
 from faircontext import FairContextError
-from faircontext.shifts import COMMON, KINDS, Attack, Corruption, parse_attack, parse_corruptions
+from faircontext.perturbations import COMMON, KINDS, Attack, Corruption, parse_attack, parse_corruptions
 
 
 def test_imagenet_c_has_fifteen_corruptions_and_four_extra_ones() -> None:

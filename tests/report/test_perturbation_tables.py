@@ -8,7 +8,7 @@ import pytest
 
 from faircontext.cli import main
 from faircontext.report import split_by_benchmark
-from faircontext.report.axis_tables import shift_records, shifted_runs
+from faircontext.report.axis_tables import perturbation_records, perturbed_runs
 from faircontext.runs import find_runs, group_runs
 from made_runs import write_run
 
@@ -22,14 +22,14 @@ def corruption(name: str, severity: int) -> dict[str, object]:
 @pytest.fixture
 def runs(tmp_path: Path) -> Path:
     """Zero-shot wrong on 4 and 8 images of fog and 5 of snow, R-TPT on 2 and 4 and 5; under attack on all and half."""
-    shifts = {
+    perturbations = {
         "clean": ({}, ALL, ALL),
         "snow": (corruption("snow", 3), ALL[5:], ALL[5:]),
         "fog1": (corruption("fog", 1), ALL[4:], ALL[2:]),
         "fog5": (corruption("fog", 5), ALL[8:], ALL[4:]),
         "pgd": ({"shift": {"kind": "attack", "name": "pgd", "eps": 4}}, ALL[:0], ALL[10:]),
     }
-    for name, (config, zero_shot, rtpt) in shifts.items():
+    for name, (config, zero_shot, rtpt) in perturbations.items():
         write_run(tmp_path / "runs" / name, "mine", {"zero_shot": zero_shot, "rtpt": rtpt}, **config)
     return tmp_path / "runs"
 
@@ -52,7 +52,7 @@ def show(runs: Path, capsys: pytest.CaptureFixture[str], *more: str) -> str:
     return capsys.readouterr().out
 
 
-def test_shifts_stand_side_by_side_in_their_order(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_perturbations_stand_side_by_side_in_their_order(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     head, _, zero_shot, rtpt = table_of(show(runs, capsys, "--format", "md"), "Top-1 accuracy by shift")
     assert head == ["Data set", "Method", "n", "none", "snow:3", "fog:1", "fog:5", "pgd:4"]
     assert [cell.split()[0] for cell in zero_shot[2:]] == ["20", "100.00", "75.00", "80.00", "60.00", "0.00"]
@@ -91,7 +91,7 @@ def test_only_images_that_all_corruptions_have_count(runs: Path) -> None:
     write_run(runs / "short", "other", {"zero_shot": ALL[:10]}, **corruption("fog", 1))
     write_run(runs / "long", "other", {"zero_shot": ALL[:10]}, answered=12, **corruption("snow", 3))
     groups = split_by_benchmark(group_runs(find_runs([runs / "short", runs / "long"])))
-    (record,) = shift_records(groups)
+    (record,) = perturbation_records(groups)
     assert (record["n"], record["top1"]) == (12, 10 / 12)
 
 
@@ -110,7 +110,7 @@ def test_other_styles_tell_shifts_apart(runs: Path, capsys: pytest.CaptureFixtur
 def test_groups_that_differ_in_more_stay_apart(runs: Path) -> None:
     write_run(runs / "seeded", "mine", {"zero_shot": ALL}, seed=1, **corruption("fog", 1))
     groups = split_by_benchmark(group_runs(find_runs([runs])))
-    found = sorted([*one.groups] for one in shifted_runs(groups))
+    found = sorted([*one.groups] for one in perturbed_runs(groups))
     assert found == [["", "snow:3", "fog:1", "fog:5", "pgd:4"], ["fog:1"]]
 
 
