@@ -14,7 +14,17 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.optim.adamw import adamw
 
-__all__ = ["Calibration", "Descent", "calibrate_context", "minimise", "pair_weights", "total_loss"]
+__all__ = [
+    "Align",
+    "Calibration",
+    "Descent",
+    "Weigh",
+    "alignment_loss",
+    "calibrate_context",
+    "minimise",
+    "pair_weights",
+    "total_loss",
+]
 
 _LOG2 = math.log(2.0)
 _OF_ADAMW = "params", "grads", "exp_avgs", "exp_avg_sqs", "state_steps"
@@ -84,6 +94,10 @@ def alignment_loss(
     the two coincide: the rounding noise of `1 - cos` would be blown up to a full step by AdamW's normalisation.
     """
     return 0.5 * (text - reference).square().sum(-1).mean()
+
+
+Align: TypeAlias = Callable[[Float[Tensor, "candidates dim"], Float[Tensor, "candidates dim"]], Float[Tensor, ""]]
+"""What holds the text features near those of the base context, from both."""
 
 
 @dataclass(frozen=True)
@@ -166,6 +180,7 @@ def total_loss(
     lambda_cal: float = 1.0,
     lambda_align: float = 1.0,
     weigh: Weigh = pair_weights,
+    align: Align = alignment_loss,
 ) -> Float[Tensor, ""]:
     """Return `lambda_cal L_cal + lambda_align L_align` (paper, Eq. "total_loss_fcl").
 
@@ -179,10 +194,11 @@ def total_loss(
         lambda_cal: weight of the calibration loss.
         lambda_align: weight of the alignment loss.
         weigh: gives `w_ij`.
+        align: gives `L_align`.
     """
     weights = weigh((beta * text.detach() @ image).softmax(-1), pairs)
     balance = calibration_loss(text, common, pairs, weights, beta)
-    return lambda_cal * balance + lambda_align * alignment_loss(text, reference)
+    return lambda_cal * balance + lambda_align * align(text, reference)
 
 
 def calibrate_context(

@@ -18,7 +18,16 @@ from torch import Tensor
 
 from faircontext.errors import check_choice, check_interval
 
-__all__ = ["Estimator", "Evidence", "Masks", "Scaling", "common_evidence", "importance", "sample_masks"]
+__all__ = [
+    "Estimator",
+    "Evidence",
+    "Masks",
+    "Scaling",
+    "common_evidence",
+    "importance",
+    "sample_masks",
+    "unique_evidence",
+]
 
 Estimator = Literal["paper", "covariance", "least-squares"]
 """How a map comes from masks; see `Evidence`."""
@@ -378,6 +387,21 @@ def common_evidence(
     """
     total = maps[pairs[0]] + maps[pairs[1]]
     return scaled_softmax(total if area is None else match_area(total, area), scaling)
+
+
+def unique_evidence(
+    maps: Float[Tensor, "classes height width"], pairs: Int[Tensor, "2 pairs"]
+) -> Float[Tensor, "pairs height width"]:
+    """Return `S_i (1 - Q_ij)`, the evidence of class i that class j does not share; both maps stretched to [0, 1].
+
+    With the scaling `"max"` the product would vanish where evidence is: `Q` is 1 at its own maximum.
+
+    Args:
+        maps: class evidence maps.
+        pairs: class positions `i`, `j` of each pair; the order matters.
+    """
+    own = scaled_softmax(maps[pairs[0]], "minmax")
+    return own * (1.0 - common_evidence(maps, pairs, "minmax"))
 
 
 def scaled_softmax(maps: Float[Tensor, "maps height width"], scaling: Scaling) -> Float[Tensor, "maps height width"]:
