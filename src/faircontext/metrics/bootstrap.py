@@ -166,9 +166,9 @@ def interval_over_sets(
     Sets are drawn again with replacement, and then the images of each, anew where a set is drawn twice. It answers what
     is to be expected on another set of the kind, while `average_interval`, and `bootstrap_mean` of pooled outcomes,
     answer what other images of these very sets would give. With k sets of n images each, whose means have the variance
-    `s^2` and whose outcomes vary by `v` within a set, the variance of a resample is `(s^2 + v / n) / k`. As the means of
-    sets that do not differ vary by `v / n` themselves, the interval is then wider than that over images by up to a
-    factor of 1.4; with few sets, whose spread a bootstrap underestimates, that errs on the safe side.
+    `s^2` and whose outcomes vary by `v` within a set, the variance of a resample is `(s^2 + v / n) / k`. The means of
+    sets that do not differ vary by `v / n` themselves, so that the interval is then wider than that over images by up
+    to a factor of 1.4; with few sets, whose spread a bootstrap underestimates, that errs on the safe side.
 
     Args:
         scores: outcomes per image, or differences of two methods, one array per data set.
