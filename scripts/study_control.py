@@ -307,15 +307,15 @@ def change(some: Sequence[Answered], method: str, reference: str) -> dict[str, A
         "plantings": interval_over_sets(differences) if len(of_sets) > 1 else None,
         "sets": interval_over_sets([np.concatenate(own) for own in of_sets.values()]),
     }
-    compared = Comparison.pooled(Comparison.of(one.correct[method], one.correct[reference]) for one in some)
+    counts = Comparison.pooled(Comparison.of(one.correct[method], one.correct[reference]) for one in some)
     return {
         "over": reference,
         "difference": images.value,
         "images": [images.low, images.high],
         **{name: None if value is None else [value.low, value.high] for name, value in over.items()},
-        "gained": compared.gained,
-        "lost": compared.lost,
-        "mcnemar": compared.p_value,
+        "gained": counts.gained,
+        "lost": counts.lost,
+        "mcnemar": counts.p_value,
         "p_value": flipped_p(some, differences),
     }
 
@@ -337,10 +337,11 @@ def cell(some: Sequence[Answered], method: str, **where: Any) -> dict[str, Any]:
 
 
 def cells(answered: Sequence[Answered]) -> Iterator[dict[str, Any]]:
-    """Yield the numbers of every kind, strength and method, of each set and of all."""
+    """Yield the numbers of every kind, strength and method, and of each set with all strengths together."""
     kinds = dict.fromkeys(one.planting.kind for one in answered)
     strengths = [*sorted({one.planting.strength for one in answered} - {0}), None]
-    for kind, strength, dataset in product([*kinds, None], strengths, [*SETS, None]):
+    scopes = [*product(strengths, [None]), *product([None], SETS)]
+    for kind, (strength, dataset) in product([*kinds, None], scopes):
         some = [
             one
             for one in answered
