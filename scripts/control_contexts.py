@@ -171,8 +171,8 @@ class Bed:
             delta = delta.detach().requires_grad_(loss is not None)
             text = self.backbone.encode_text(self.labels.prompts[0], delta)
             value = None if loss is None else loss(text)
-            before = before if value is None or before is not None else float(value)
-            known = {**facts, "objective": None if value is None else [before, float(value)]}
+            before = before if value is None or before is not None else float(value.detach())
+            known = {**facts, "objective": None if value is None else [before, float(value.detach())]}
             yield step, delta.detach(), self.clean - self.accuracy(text.detach()), known
             direction = noise if value is None else -torch.autograd.grad(value, delta)[0]
             delta = delta + STEP * direction.numel() ** 0.5 * direction / direction.norm()

@@ -100,8 +100,8 @@ def test_every_label_has_settings_that_its_method_takes(study: ModuleType) -> No
 
 def test_the_page_has_a_place_for_every_table(study: ModuleType) -> None:
     page = (SCRIPTS.parent / "docs" / "results" / "control.md").read_text(encoding="utf-8")
-    for name in ("grid", "variants", "confirmed", "rivals"):
-        for kind in ("three", *study.KINDS, "none") if name == "confirmed" else ("three", "none"):
+    for name, part in study.PARTS.items():
+        for kind in (*part.kinds, "none"):
             assert f"<!-- begin {name}-{kind} -->" in page
 
 
