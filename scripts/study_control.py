@@ -127,9 +127,9 @@ PARTS = {
         "reporting", THREE, TESTED[1:2], 20, (EXPLORED, MAIN, "fcl_variants-unique", "contextual", "tpt", "ctpt", "tps")
     ),
 }
-"""Sized by what one image costs on one processor here, in seconds: views 1.4 and masks 1.7, once for all contexts; for each
-context 1.1 for common evidence of one area, 2.2 for unique evidence, 0.045 a step; a command takes about 12 to start. That
-is about half an hour of choosing and an hour and a half of reporting on two processors."""
+"""Sized by what one image costs on one processor, in seconds: views 1.4 and masks 1.7, once for all contexts; for each
+context 1.1 for common evidence of one area, 2.2 for unique evidence, 0.045 a step; a command takes about 12 to start.
+That is about half an hour of choosing and an hour and a half of reporting on two processors."""
 
 DIRECTED = {
     **{label: METHODS[label] for label in ("fcl-published", "fcl-softmax", MAIN, "fcl_variants-grey")},
