@@ -63,8 +63,8 @@ FAULTS = {
     ),
     "resume hash without the seed": Fault(
         "runs/plan.py",
-        'apart = ("dataset", "limit", "shard", "methods", "stored", "stream")',
-        'apart = ("dataset", "limit", "shard", "methods", "stored", "stream", "seed")',
+        'apart = ("dataset", "limit", "shard", "methods", "stored", "top", "stream")',
+        'apart = ("dataset", "limit", "shard", "methods", "stored", "top", "stream", "seed")',
         ("runs/test_plan.py", "runs/test_evaluate.py"),
     ),
     "EXIF orientation": Fault(

@@ -209,9 +209,11 @@ def test_what_is_elsewhere_is_named(models: Path, tmp_path: Path, monkeypatch: p
     assert message(tmp_path) == f"{tmp_path}: a model of open_clip; name it local-dir:{tmp_path}"
     missing = message(models / "clip", "/no/such/file")
     assert missing.startswith("pretrained='/no/such/file' is no file; give one, or leave it out")
-    monkeypatch.setattr(transformers_folder, "find_spec", lambda _: None)
-    said = message(models / "siglip")
-    assert said.endswith("spiece.model: needs sentencepiece: pip install 'faircontext[checkpoints]'")
+    packages = {"sentencepiece": "sentencepiece", "google": "protobuf", "google.protobuf": "protobuf"}
+    for gone, package in packages.items():
+        monkeypatch.setattr(transformers_folder, "find_spec", lambda name, gone=gone: None if name == gone else name)
+        said = message(models / "siglip")
+        assert said.endswith(f"spiece.model: needs {package}: pip install 'faircontext[checkpoints]'")
 
 
 # Weights

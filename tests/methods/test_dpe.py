@@ -69,7 +69,7 @@ def test_residuals_are_added_before_anything_is_brought_to_unit_length(
     )
     expected = slow.adapted(start.visual.numpy(), chosen.tolist(), images.numpy())
     for found, rows in zip(method._adapt(start, chosen, images, 10.0), expected, strict=True):
-        np.testing.assert_allclose(found, rows, rtol=0, atol=1e-13)
+        np.testing.assert_allclose(found, rows, rtol=0, atol=1e-11)  # AdamW divides by the size of gradients near zero
 
 
 def loss_of(

@@ -4,7 +4,6 @@ import csv
 import json
 import shutil
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +15,6 @@ from faircontext.attacks import attacked_views
 from faircontext.cli import main
 from faircontext.corruptions import corrupted_views
 from faircontext.datasets.spec import Sample
-from faircontext.imageio import read_image
 from faircontext.runs.answer import Predictor, answer_images
 from faircontext.runs.outputs import read_embeddings
 from faircontext.runs.records import shift_of
@@ -92,15 +90,15 @@ def test_an_answer_is_the_same_alone_in_any_order_and_made_ahead(
 ) -> None:
     labels = LabelSpace((*photo_files,), tiny("clip"))
     items = [Sample(name, path, index) for index, (name, path) in enumerate(photo_files.items())]
-    run = partial(answer_images, labels=labels, methods={"zero_shot": ZeroShot()}, recipe=ViewRecipe(count=4))
+    predictor = Predictor(labels, {"zero_shot": ZeroShot()}, ViewRecipe(count=4))
 
     def answer(items: list[Sample], workers: int = 0) -> dict[str, list[float]]:
-        answers = run(items, read=read_image, workers=workers, shift=shift)
+        answers = answer_images(items, predictor, workers=workers, shift=shift)
         return {one.path: one.predictions[0].probabilities.tolist() for one in answers}
 
     whole = answer(items)
     assert answer(items[::-1]) == whole
-    assert answer(items[2:3]) == {items[2].name: whole[items[2].name]}
+    assert answer(items[2:3]) == {items[2].key: whole[items[2].key]}
     assert answer(items, workers=1) == whole
 
 

@@ -27,6 +27,9 @@ __all__ = ["load_transformers"]
 
 _WEIGHTS = ("model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json")
 _TOKENIZERS = ("tokenizer.json", "vocab.json", "vocab.txt", "spiece.model", "sentencepiece.bpe.model")
+_SENTENCEPIECE = {"sentencepiece": "sentencepiece", "google": "protobuf", "google.protobuf": "protobuf"}
+"""Modules that a SentencePiece vocabulary is read with, outer ones first, and the packages that have them."""
+
 _FILTERS = {0: "nearest", 2: "bilinear", 3: "bicubic"}
 """Pillow's numbers of filters."""
 _FILTER_WORDS = f"{', '.join(map(str, _FILTERS))} ({', '.join(_FILTERS.values())})"
@@ -174,8 +177,9 @@ def _read_tokenizer(folder: Path) -> Any:
     """Return the library's tokenizer of a folder."""
     find_file(folder, "tokenizer", *_TOKENIZERS)
     vocabulary = next(folder.glob("s*p*iece*.model"), None)
-    if vocabulary and not (folder / "tokenizer.json").is_file() and find_spec("sentencepiece") is None:
-        raise ArgumentError(f"{vocabulary}: needs sentencepiece: pip install 'faircontext[checkpoints]'")
+    missing = next((package for module, package in _SENTENCEPIECE.items() if find_spec(module) is None), None)
+    if missing and vocabulary and not (folder / "tokenizer.json").is_file():
+        raise ArgumentError(f"{vocabulary}: needs {missing}: pip install 'faircontext[checkpoints]'")
     with in_one_line(f"{folder}: its tokenizer cannot be read"), silence():
         from transformers import AutoTokenizer
 

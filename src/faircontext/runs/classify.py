@@ -107,7 +107,7 @@ def _answer(
             warn(warning)
         try:
             with Lines(predictor, len(plan.positions)) as lines:
-                unreadable = run(plan, executor[0], [counts, outputs, lines], strict=options.strict)
+                unreadable = run(plan, executor[0], [outputs, counts, lines], strict=options.strict)
         finally:
             _say_stopped(unreadable)
             outputs.finish(options, counts, warn)

@@ -99,7 +99,7 @@ def run(
     Args:
         plan: what to do.
         execute: answers the images.
-        sinks: take the answers, one sink after the other.
+        sinks: take the answers, one after the other; the first keeps them, and has as many as a stopped run says.
         positions: which images of the plan's; None for all.
         strict: whether the first file that is unreadable ends the run.
 
@@ -107,11 +107,13 @@ def run(
         KeyboardInterrupt: the run was stopped; the message says how far it came.
     """
     chosen, n = plan.positions if positions is None else positions, 0
+    keep, *others = sinks
     wanted = array("q", chosen.astype(np.int64).tobytes())  # whole numbers, eight bytes each
     try:
         for answers in execute(plan, wanted):
+            keep.add(answers)
             n += 1
-            for sink in sinks:
+            for sink in others:
                 sink.add(answers)
             if strict and answers[0].error:
                 return answers[0]
