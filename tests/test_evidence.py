@@ -8,11 +8,18 @@ from hypothesis.extra.numpy import arrays
 from scipy.stats import chisquare
 
 from faircontext import FCL
-from faircontext.analysis.contribution import unique_evidence
 from faircontext.calibrate import pair_weights
 from faircontext.episode import distinct_maps
 from faircontext.errors import ArgumentError
-from faircontext.evidence import Evidence, Masks, common_evidence, effective_area, match_area, sample_masks
+from faircontext.evidence import (
+    Evidence,
+    Masks,
+    common_evidence,
+    effective_area,
+    match_area,
+    sample_masks,
+    unique_evidence,
+)
 from faircontext.methods.variants import FCLVariants
 from faircontext.occlusion import occlude, on_patches
 from oracles import evidence as oracle

@@ -84,6 +84,10 @@ def alignment_loss(
     return 0.5 * (text - reference).square().sum(-1).mean()
 
 
+Align: TypeAlias = Callable[[Float[Tensor, "candidates dim"], Float[Tensor, "candidates dim"]], Float[Tensor, ""]]
+"""What holds the text features near those of the base context, from both."""
+
+
 @dataclass(frozen=True)
 class Descent:
     """How an optimisation went.
@@ -164,6 +168,7 @@ def total_loss(
     lambda_cal: float = 1.0,
     lambda_align: float = 1.0,
     weigh: Weigh = pair_weights,
+    align: Align = alignment_loss,
 ) -> Float[Tensor, ""]:
     """Return `lambda_cal L_cal + lambda_align L_align` (paper, Eq. "total_loss_fcl").
 
@@ -177,10 +182,11 @@ def total_loss(
         lambda_cal: weight of the calibration loss.
         lambda_align: weight of the alignment loss.
         weigh: gives `w_ij`.
+        align: gives `L_align`.
     """
     weights = weigh((beta * text.detach() @ image).softmax(-1), pairs)
     balance = calibration_loss(text, common, pairs, weights, beta)
-    return lambda_cal * balance + lambda_align * alignment_loss(text, reference)
+    return lambda_cal * balance + lambda_align * align(text, reference)
 
 
 def calibrate_context(

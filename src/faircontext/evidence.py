@@ -378,6 +378,21 @@ def common_evidence(
     return scaled_softmax(total if area is None else match_area(total, area), scaling)
 
 
+def unique_evidence(
+    maps: Float[Tensor, "classes height width"], pairs: Int[Tensor, "2 pairs"]
+) -> Float[Tensor, "pairs height width"]:
+    """Return `S_i (1 - Q_ij)`, the evidence of class i that class j does not share; both maps stretched to [0, 1].
+
+    With the scaling `"max"` the product would vanish where evidence is: `Q` is 1 at its own maximum.
+
+    Args:
+        maps: class evidence maps.
+        pairs: class positions `i`, `j` of each pair; the order matters.
+    """
+    own = scaled_softmax(maps[pairs[0]], "minmax")
+    return own * (1.0 - common_evidence(maps, pairs, "minmax"))
+
+
 def scaled_softmax(maps: Float[Tensor, "maps height width"], scaling: Scaling) -> Float[Tensor, "maps height width"]:
     """Return the softmax of maps over pixels, scaled; see `common_evidence`."""
     check_choice("evidence_scaling", scaling, get_args(Scaling))

@@ -75,8 +75,9 @@ def test_exploration_only_is_phi_k_then_phi_1(
         {"evidence_scaling": "none", "pair_weight": "uniform", "aggregation": "mean", "lambda_align": 0.3},
         {"context": "cl-hp"},
         {"context": "cl-hp", "hp_base": "init", "hp_init": "normal", "gamma": (0.2, 0.8)},
+        {"anchor": "unique", "lambda_align": 0.5, "steps": 3},
     ],
-    ids=["paper", "minmax", "none", "cl-hp", "cl-hp init"],
+    ids=["paper", "minmax", "none", "cl-hp", "cl-hp init", "unique"],
 )
 def test_answers_agree_with_the_slow_reimplementation(
     photos: Photos, make_episode: MakeEpisode, lite_fp32: Backbone, lite_double: Backbone, settings: dict

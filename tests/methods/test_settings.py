@@ -171,6 +171,17 @@ def test_a_method_is_made_anew_from_the_settings_of_a_run_of_earlier_versions() 
         create_method("fcl", proxy="image")
 
 
+def test_a_setting_that_came_later_is_recorded_where_it_is_not_the_default() -> None:
+    plain, anchored = create_method("fcl_variants"), create_method("fcl_variants", anchor="unique")
+    assert "anchor" not in plain.settings()
+    assert anchored.settings() == {**plain.settings(), "anchor": "unique"}
+    votes = create_method("fcl_margins", anchor="unique", lambda_com=0.5).settings()
+    assert votes == {**create_method("fcl_margins").settings(), "anchor": "unique", "lambda_com": 0.5}
+    assert create_method("fcl_margins", **votes).settings() == votes
+    with pytest.raises(ArgumentError, match="'anchor' is not a setting of fcl; the method fcl_variants takes it"):
+        create_method("fcl", anchor="unique")
+
+
 @pytest.mark.process
 def test_a_value_that_only_the_variants_take_is_refused_with_where_it_is(outcomes: list[str]) -> None:
     assert outcomes[-1] == "gamma=(0.2, 0.8) is not possible; it takes a number; the method fcl_variants takes it"

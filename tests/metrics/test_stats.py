@@ -8,7 +8,7 @@ from scipy.stats import binom, bootstrap, norm
 from test_errors import unchecked
 
 from faircontext.errors import ArgumentError
-from faircontext.metrics.bootstrap import average_interval, bootstrap_mean, paired_bootstrap
+from faircontext.metrics.bootstrap import average_interval, bootstrap_mean, interval_over_sets, paired_bootstrap
 from faircontext.metrics.stats import Accuracy, chance_p_value, holm, mcnemar_exact, wilson_interval
 
 
@@ -156,6 +156,47 @@ def test_average_weighs_data_sets_alike_and_draws_within_each():
     assert average_interval([large]) == bootstrap_mean(large)
 
 
+def differing_sets(effects, n=100):
+    """Differences of a method and a reference, of which a share, by set, is 1 and the rest 0."""
+    return [np.repeat([1.0, 0.0], (round(effect * n), n - round(effect * n))) for effect in effects]
+
+
+@pytest.mark.parametrize("each", ["image", "set"])
+@pytest.mark.parametrize("effects", [(0.0, 0.0, 0.1, 0.2, 0.7), (0.2, 0.2, 0.2, 0.2, 0.2), (0.1, 0.2, 0.3) * 4])
+def test_an_interval_over_sets_has_the_spread_of_sets_and_of_images(effects, each):
+    sets = differing_sets(effects)
+    found, images = interval_over_sets(sets, each), average_interval(sets)
+    assert found.value == pytest.approx(np.mean(effects)) == pytest.approx(images.value)
+    within = np.mean([effect * (1 - effect) / 100 for effect in effects])
+    deviation = math.sqrt((np.var(effects) + within) / len(effects))
+    assert (found.high - found.low) / 2 == pytest.approx(norm.ppf(0.975) * deviation, rel=0.1)
+    ratio = (found.high - found.low) / (images.high - images.low)
+    if len({*effects}) == 1:
+        assert ratio == pytest.approx(1.0, abs=0.05)
+    else:
+        assert ratio > 1.5
+
+
+def test_over_sets_an_image_or_a_set_weighs_the_same():
+    sets = [np.ones(300), *(np.zeros(100) for _ in range(4))]
+    by_image, by_set = interval_over_sets(sets), interval_over_sets(sets, "set")
+    assert by_image.value == pytest.approx(300 / 700)
+    assert by_set.value == pytest.approx(1 / 5)
+    # The one set is not drawn with (4/5)^5 = 0.33, and alone with (1/5)^5: 0 is an end, 1 is none.
+    assert by_image.low == by_set.low == 0.0
+    assert by_image.high < 1.0
+
+
+def test_four_sets_say_nothing_of_others():
+    assert interval_over_sets(differing_sets((0.1, 0.2, 0.3, 0.4))) is None
+
+
+def test_a_set_that_is_drawn_twice_has_its_images_drawn_twice():
+    halves = differing_sets((0.5,) * 6, n=2)  # a set's resample is 0, 1/2 or 1; of one drawn six times not the same
+    found = interval_over_sets(halves, resamples=4000)
+    assert found.high - found.low == pytest.approx(2 * norm.ppf(0.975) * math.sqrt(0.25 / 12), rel=0.15)
+
+
 ONES = np.ones(3)
 
 
@@ -169,6 +210,8 @@ ONES = np.ones(3)
         (lambda: bootstrap_mean(ONES, seed=-1), "seed=-1 is not possible"),
         (lambda: average_interval([]), "scores has no data set; give at least one"),
         (lambda: average_interval([ONES, ONES[:0]]), "outcomes is empty"),
+        (lambda: interval_over_sets([ONES, ONES[:0]]), "outcomes is empty"),
+        (lambda: interval_over_sets([ONES], "class"), "each='class' is not possible; use one of 'image', 'set'"),
         (lambda: holm([0.5, 1.5]), r"p_values has 1\.5; it is a probability"),
         (lambda: holm([math.nan]), "p_values has nan; it is a probability"),
         (lambda: wilson_interval(0, 0), "n=0 is not possible"),

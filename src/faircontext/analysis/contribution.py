@@ -18,7 +18,7 @@ from torch import Tensor
 from faircontext.analysis.base import Analysis, Setting
 from faircontext.calibrate import js_to_uniform
 from faircontext.episode import Episode
-from faircontext.evidence import Scaling, common_evidence, scaled_softmax
+from faircontext.evidence import Scaling, common_evidence, unique_evidence
 from faircontext.explore import entropy, scores
 from faircontext.methods.base import Limits, register_method
 from faircontext.metrics.scores import COMPOSED_WEIGHT
@@ -26,21 +26,6 @@ from faircontext.types import Diagnostic
 
 EPSILON = 1e-6
 """Least margin in the denominator of ECEC: a class that ties with the predicted one has no margin to explain."""
-
-
-def unique_evidence(
-    maps: Float[Tensor, "classes height width"], pairs: Int[Tensor, "2 pairs"]
-) -> Float[Tensor, "pairs height width"]:
-    """Return `S_i (1 - Q_ij)`, the evidence of class i that class j does not share; both maps stretched to [0, 1].
-
-    With the scaling `"max"` the product would vanish where evidence is: `Q` is 1 at its own maximum.
-
-    Args:
-        maps: class evidence maps.
-        pairs: class positions `i`, `j` of each pair; the order matters.
-    """
-    own = scaled_softmax(maps[pairs[0]], "minmax")
-    return own * (1.0 - common_evidence(maps, pairs, "minmax"))
 
 
 def pair_decisions(

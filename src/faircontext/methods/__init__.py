@@ -19,7 +19,7 @@ from faircontext.methods.onzeta import OnZeta
 from faircontext.methods.boostadapter import BoostAdapter
 from faircontext.methods.dpe import DPE
 from faircontext.methods.ecalp import ECALP
-from faircontext.methods.variants import DMNVariants, FCLVariants, TDAVariants
+from faircontext.methods.variants import ContextualCalibration, DMNVariants, FCLVariants, MarginVote, TDAVariants
 
 __all__ = [
     "CTPT",
@@ -38,8 +38,10 @@ __all__ = [
     "TTL",
     "ZERO",
     "BoostAdapter",
+    "ContextualCalibration",
     "EvidenceMethod",
     "FCLVariants",
+    "MarginVote",
     "Method",
     "OnZeta",
     "RLCFEncoder",

@@ -57,6 +57,8 @@ class Method(ABC):
     """Further ones, by name of the data set: where a method's authors chose settings for each set."""
     setting_limits: ClassVar[Limits] = {}
     """Of its numbers, beside those of the classes that it extends."""
+    later: ClassVar[frozenset[str]] = frozenset()
+    """Settings that came after runs were stored: recorded where they are not the default, so that those runs go on."""
 
     def __post_init__(self) -> None:
         for name, hint in types_of(type(self)).items():
@@ -107,8 +109,16 @@ class Method(ABC):
         return episode.augmented if second else episode
 
     def settings(self) -> dict[str, Any]:
-        """Return every hyper-parameter by name, with those that are `fixed`: a run says all of what was done."""
-        return {**asdict(self), **self.fixed()}
+        """Return every hyper-parameter by name, with those that are `fixed`: a run says all of what was done.
+
+        Those that came `later` are left out where they have their default.
+        """
+        return {**self._recorded(), **self.fixed()}
+
+    def _recorded(self) -> dict[str, Any]:
+        later = {name for kind in type(self).__mro__ for name in vars(kind).get("later", ())}
+        default = {field.name: field.default for field in fields(self) if field.name in later}
+        return {name: value for name, value in asdict(self).items() if name not in later or value != default[name]}
 
     @classmethod
     def fixed(cls) -> dict[str, object]:
@@ -116,7 +126,7 @@ class Method(ABC):
 
         Runs record it, and `create_method` takes it, so that runs go on where a setting has become one of the variant.
         """
-        of_variants = (asdict(variant()).items() for variant in _variants(cls))
+        of_variants = (variant()._recorded().items() for variant in _variants(cls))
         return {name: value for items in of_variants for name, value in items if name not in types_of(cls)}
 
 

@@ -11,7 +11,15 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from faircontext.backbones.prompts import Placement, Prompts
-from faircontext.calibrate import Calibration, Weigh, calibrate_context, pair_weights, total_loss
+from faircontext.calibrate import (
+    Align,
+    Calibration,
+    Weigh,
+    alignment_loss,
+    calibrate_context,
+    pair_weights,
+    total_loss,
+)
 from faircontext.episode import Episode
 from faircontext.errors import ArgumentError, FeatureError, check_minimum
 from faircontext.evidence import Estimator, Evidence, Scaling, common_evidence, effective_area
@@ -325,7 +333,13 @@ class FCL(EvidenceMethod):
         return episode.labels.start(template, self.context)
 
     def learn(
-        self, episode: Episode, prompts: Prompts, start: Learnable, common: Common, weigh: Weigh = pair_weights
+        self,
+        episode: Episode,
+        prompts: Prompts,
+        start: Learnable,
+        common: Common,
+        weigh: Weigh = pair_weights,
+        align: Align = alignment_loss,
     ) -> Calibration:
         """Learn a context that makes the pairs alike (paper, "Fair Context Adaptation").
 
@@ -338,9 +352,10 @@ class FCL(EvidenceMethod):
             start: see `Learnable`.
             common: what pairs are made alike on.
             weigh: gives the pairs' weights.
+            align: gives `L_align`.
         """
         delta0, placement, reference = start
-        settings = self.temperature(episode), self.lambda_cal, self.lambda_align, weigh
+        settings = self.temperature(episode), self.lambda_cal, self.lambda_align, weigh, align
 
         def loss(text: Tensor, reference: Tensor) -> Tensor:
             return total_loss(text, reference, episode.z, common.features, common.pairs, *settings)

@@ -12,20 +12,22 @@ from torch import Tensor
 from faircontext.backbones import Backbone
 from faircontext.backbones.base import DROPPABLE_PATCHES, require
 from faircontext.backbones.prompts import Prompts
-from faircontext.calibrate import Calibration, Weigh, pair_weights
+from faircontext.calibrate import Align, Calibration, Weigh, alignment_loss, pair_weights
 from faircontext.episode import Episode
 from faircontext.errors import ArgumentError, check_choice
-from faircontext.evidence import Evidence, Scaling
+from faircontext.evidence import Evidence, Scaling, unique_evidence
+from faircontext.explore import rank_classes
 from faircontext.labels import Start
-from faircontext.methods.base import Limits, register_method
+from faircontext.methods.base import Limits, Method, register_method
 from faircontext.methods.cache import CacheMethod, Summary
 from faircontext.methods.dmn import DMN
 from faircontext.methods.fcl import FCL, Adaptation, Common, Learnable
+from faircontext.methods.predict import predict_by_logits
 from faircontext.methods.stream import on_cpu
 from faircontext.methods.tda import TDA
 from faircontext.methods.tuning import marginal_entropy
 from faircontext.occlusion import Occluder, one_gamma
-from faircontext.types import Diagnostic
+from faircontext.types import Diagnostic, Prediction
 
 AUTO_BLOCK = 32
 """Masks that are added at once where their number follows from the reliability of the maps."""
@@ -62,11 +64,14 @@ class FCLVariants(FCL):
         pair_weight: `"paper"`, `"inverse"` or `"uniform"`.
         pairs: of candidates that are made alike: `"all"` (the paper), or `"top3"`, those with one of the three that
             exploration puts first, 24 of 45 with ten candidates.
+        anchor: what `L_align` holds: `"cosine"`, the text features (the paper), or `"unique"`, each pair's score on its
+            unique evidence, see `unique_anchor`.
         hp_base: CL-HP's base prompt: `"hard"` (without learnable tokens) or `"init"` (with the initial ones).
         hp_init: CL-HP's initial tokens: `"copy"` of "a photo of a", or `"normal"` noise of standard deviation 0.02.
     """
 
     hidden: ClassVar[bool] = True
+    later: ClassVar[frozenset[str]] = frozenset({"anchor"})
     setting_limits: ClassVar[Limits] = {"reliability": (0.0, 1.0)}
 
     masks: int | Literal["auto"] = 400  # type: ignore[assignment]
@@ -78,6 +83,7 @@ class FCLVariants(FCL):
     proxy: Proxy = "evidence"
     pair_weight: Literal["paper", "inverse", "uniform"] = "paper"
     pairs: Literal["all", "top3"] = "all"
+    anchor: Literal["cosine", "unique"] = "cosine"
     hp_base: Literal["hard", "init"] = "hard"
     hp_init: Literal["copy", "normal"] = "copy"
 
@@ -85,6 +91,8 @@ class FCLVariants(FCL):
         super().__post_init__()
         if self.occluder == "drop":
             one_gamma(self.gamma)
+        if self.anchor == "unique" and self.proxy != "evidence":
+            raise ArgumentError(f'anchor="unique" needs evidence, and proxy={self.proxy!r} has none; leave one out')
 
     def _check_masks(self, name: str = "masks") -> None:
         if self.budget is not None:
@@ -163,18 +171,87 @@ class FCLVariants(FCL):
         """Return what pairs are made alike on: their common evidence, scaled by the setting, or a control."""
         if self.proxy == "evidence":
             return super().common(episode, text, pairs, self.evidence_scaling if scale == "max" else scale)
-        image = control_image(episode.x, self.proxy)
-        features = episode.remember(("control", self.proxy), lambda: episode.backbone.encode_image(image[None]))
-        return Common(features.expand(pairs.shape[1], -1), pairs)
+        return Common(control_features(episode, self.proxy).expand(pairs.shape[1], -1), pairs)
 
     def learn(
-        self, episode: Episode, prompts: Prompts, start: Learnable, common: Common, weigh: Weigh = pair_weights
+        self,
+        episode: Episode,
+        prompts: Prompts,
+        start: Learnable,
+        common: Common,
+        weigh: Weigh = pair_weights,
+        align: Align = alignment_loss,
     ) -> Calibration:
-        """Learn a context with the pairs' weights of the settings, and the reference that belongs to the start."""
+        """Learn a context with the weights and the anchor of the settings, and the reference of the start."""
         context, placement, reference = start
         weigh = PAIR_WEIGHTS[self.pair_weight] if weigh is pair_weights else weigh
+        if self.anchor == "unique" and common.evidence is not None:
+            both = torch.cat([common.pairs, common.pairs.flip(0)], 1)
+            unique = episode.weighted_features(unique_evidence(common.evidence.maps, both))
+            align = unique_anchor(unique, both, self.temperature(episode))
         reference = reference if self.hp_base == "hard" else None
-        return super().learn(episode, prompts, (context, placement, reference), common, weigh)
+        return super().learn(episode, prompts, (context, placement, reference), common, weigh, align)
+
+
+def unique_anchor(unique: Float[Tensor, "pairs dim"], pairs: Int[Tensor, "2 pairs"], beta: float) -> Align:
+    """Return an alignment term that holds scores where one class alone has evidence, and leaves all else free.
+
+    It is the mean over ordered pairs of `(beta <z_uniq_ij, tau_i - tau_j> - its value at delta_0)^2`, with `z_uniq_ij`
+    the embedding of the evidence of i that j does not share (`unique_evidence`). It is not in the paper, whose cosine
+    holds features as a whole, and with them the score on common evidence that is to change.
+
+    Args:
+        unique: `z_uniq_ij`.
+        pairs: positions `i`, `j` of each ordered pair of candidates.
+        beta: inverse temperature.
+    """
+
+    def align(text: Tensor, reference: Tensor) -> Tensor:
+        moved = text - reference
+        return (beta * (unique * (moved[pairs[0]] - moved[pairs[1]])).sum(-1)).square().mean()
+
+    return align
+
+
+@register_method("fcl_margins", "FCL's common evidence without a gradient: pairs vote by margin less that on it")
+@dataclass(frozen=True)
+class MarginVote(FCLVariants):
+    """What FCL aims at in closed form; not in the paper.
+
+    FCL's steps make the margin of a pair on its common evidence small. Here it is taken off the pair's margin on the
+    image, `<z - lambda_com z_com_ij, tau_i - tau_j>`, whose sign is the pair's vote; an even pair votes for its first
+    class. The candidate with most votes is the answer, of equal ones that with the larger sum of its margins.
+    Probabilities are those of the views, as FCL's. With `lambda_com=0` the answer is the best of the candidates on the
+    plain view.
+
+    Attributes:
+        lambda_com: share of the margin on common evidence that is taken off.
+        steps: 0, so that text features are those of the base context; with more, pairs vote at the learnt one.
+    """
+
+    later: ClassVar[frozenset[str]] = frozenset({"lambda_com"})
+    setting_limits: ClassVar[Limits] = {"lambda_com": 0}
+
+    steps: int = 0
+    lambda_com: float = 1.0
+
+    def adapt(self, episode: Episode, template: int = 0) -> Adaptation:
+        """Explore and find common evidence as FCL does, then let pairs vote; where FCL falls back, so does this."""
+        found = super().adapt(episode, template)
+        if found.calibration is None or found.pairs is None:
+            return found
+        common = self.common(episode, self.start(episode, template)[2][found.candidates], found.pairs)
+        text, (first, second) = found.calibration.text, found.pairs
+        seen = episode.z.double() - self.lambda_com * common.features.double()
+        margins = (seen * (text[first] - text[second]).double()).sum(-1)
+        sums = margins.new_zeros(len(text)).index_add(0, first, margins).index_add(0, second, -margins)
+        votes = torch.bincount(torch.where(margins >= 0.0, first, second), minlength=len(text))
+        order, rest = found.candidates[rank_classes(votes, sums)], found.exploration.ranking[len(text) :]
+        ranking = torch.cat([order, rest]).cpu()
+        everywhere = torch.zeros(len(ranking), dtype=votes.dtype, device=votes.device)
+        everywhere[found.candidates] = votes
+        prediction = replace(found.prediction, index=int(ranking[0]), ranking=ranking, votes=everywhere.cpu())
+        return replace(found, prediction=prediction)
 
 
 def control_image(image: Float[Tensor, "3 height width"], proxy: Proxy) -> Float[Tensor, "3 height width"]:
@@ -190,6 +267,39 @@ def control_image(image: Float[Tensor, "3 height width"], proxy: Proxy) -> Float
     if proxy == "mean":
         return image.mean((1, 2), keepdim=True).expand_as(image)
     return torch.full_like(image, 0.5 if proxy == "grey" else 0.0)
+
+
+def control_features(episode: Episode, proxy: Proxy) -> Float[Tensor, "1 dim"]:
+    """Return the features of `control_image`, encoded once for all methods."""
+
+    def encode() -> Tensor:
+        return episode.backbone.encode_image(control_image(episode.x, proxy)[None])
+
+    return episode.remember(("control", proxy), encode)
+
+
+@register_method("contextual", "zero-shot with the posterior on a content-free image divided out")
+@dataclass(frozen=True)
+class ContextualCalibration(Method):
+    """Contextual calibration (Zhao et al., "Calibrate Before Use", ICML 2021), of images in place of text.
+
+    A posterior on what has no content is the model's prior: `p(c | x) / p(c | x_free)`, normalised, is the answer. It
+    is the softmax of `scale <z - z_free, tau_c>`, so that scores which classes have anywhere are taken off.
+
+    Attributes:
+        content_free: the image without content: `"grey"`, `"black"`, or the `"mean"` colour of the image.
+    """
+
+    hidden: ClassVar[bool] = True
+    uses_views: ClassVar[bool] = False
+
+    content_free: Literal["grey", "black", "mean"] = "grey"
+
+    def __call__(self, episode: Episode) -> Prediction:
+        """Answer one image from its plain view."""
+        text = episode.labels.zero_shot_text.double()
+        free = control_features(episode, self.content_free)[0]
+        return predict_by_logits(episode.backbone.logit_scale * text @ (episode.z.double() - free.double()))
 
 
 def summarise_vote(episode: Episode, text: Float[Tensor, "classes dim"]) -> Summary:

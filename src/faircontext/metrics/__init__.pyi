@@ -2,6 +2,7 @@ from .bootstrap import (
     average_interval as average_interval,
     bootstrap_mean as bootstrap_mean,
     clustered_correlation as clustered_correlation,
+    interval_over_sets as interval_over_sets,
     paired_bootstrap as paired_bootstrap,
 )
 from .multi_label import (

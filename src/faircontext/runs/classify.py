@@ -187,8 +187,8 @@ def _print_run(options: ClassifyOptions, predictor: Predictor, images: int) -> N
     recipe, labels = predictor.recipe, predictor.labels
     summaries = []
     for label, method in predictor.methods.items():
-        default = type(method)().settings()
-        changed = [f"{name}={value}" for name, value in method.settings().items() if value != default[name]]
+        default = type(method)().settings().items()
+        changed = [f"{name}={value}" for name, value in method.settings().items() if (name, value) not in default]
         summaries.append(f"{label}{' (' + ', '.join(changed) + ')' if changed else ''}")
     print(
         f"{labels.backbone.name} ({labels.backbone.arithmetic}, {labels.backbone.device}), preset {options.preset}; "

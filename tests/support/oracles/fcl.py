@@ -73,13 +73,15 @@ def fcl(episode: Episode, method: FCL, tower: Backbone) -> Answer:
     explored = explore((beta * views @ base.T).tolist(), method.k, method.rho, method.aggregation)
     candidates = sorted(explored.candidates)
     z = encode(episode, episode.x.numpy()[None])[0]
-    common = common_embeddings(episode, method, base[candidates], z, beta)
+    evidence = class_evidence(episode, method, base[candidates], z, beta)
+    common = common_embeddings(episode, method, evidence)
+    unique = unique_embeddings(episode, evidence) if method.anchor == "unique" else {}
 
     delta, first, second = delta0.clone(), torch.zeros_like(delta0), torch.zeros_like(delta0)
     for step in range(1, method.steps + 1):
         delta.requires_grad_()
         text = tower.encode_text(prompts, delta, placement)[candidates]
-        loss = total_loss(text, torch.from_numpy(base[candidates]), z, common, method, beta)
+        loss = total_loss(text, torch.from_numpy(base[candidates]), z, common, unique, method, beta)
         (gradient,) = torch.autograd.grad(loss, delta)
         first = 0.9 * first + 0.1 * gradient
         second = 0.999 * second + 0.001 * gradient**2
@@ -104,10 +106,8 @@ def encode(episode: Episode, pixels: np.ndarray) -> np.ndarray:
     return episode.backbone.encode_image(torch.from_numpy(pixels.astype(np.float32))).double().numpy()
 
 
-def common_embeddings(
-    episode: Episode, method: FCL, text: np.ndarray, z: np.ndarray, beta: float
-) -> dict[tuple[int, int], np.ndarray]:
-    """Return `z_com_ij` of every pair of candidates."""
+def class_evidence(episode: Episode, method: FCL, text: np.ndarray, z: np.ndarray, beta: float) -> list[np.ndarray]:
+    """Return `E_c` of every candidate."""
     x = episode.x.double().numpy()
     height, width = x.shape[1:]
     filling = {"black": 0.0, "mean": x.mean((1, 2), keepdims=True)}[method.occluder]
@@ -119,24 +119,50 @@ def common_embeddings(
     masked = encode(episode, np.stack([x * (1 - mask) + filling * mask for mask in masks]))
 
     importance = np.log(softmax(beta * text @ z)) - np.log(softmax(beta * masked @ text.T))
-    evidence = [
+    return [
         sum(dl[c] * mask for dl, mask in zip(importance, masks, strict=True)) / len(masks) for c in range(len(text))
     ]
-    spread = [softmax(maps.reshape(-1)).reshape(height, width) for maps in evidence]
-    maps = {}
-    for i in range(len(text)):
-        for j in range(i + 1, len(text)):
+
+
+def over_pixels(evidence: list[np.ndarray]) -> list[np.ndarray]:
+    return [softmax(maps.reshape(-1)).reshape(maps.shape) for maps in evidence]
+
+
+def stretch(values: np.ndarray) -> np.ndarray:
+    return (values - values.min()) / (values.max() - values.min())
+
+
+def common_embeddings(episode: Episode, method: FCL, evidence: list[np.ndarray]) -> dict[tuple[int, int], np.ndarray]:
+    """Return `z_com_ij` of every pair of candidates."""
+    x, spread, maps = episode.x.double().numpy(), over_pixels(evidence), {}
+    for i in range(len(evidence)):
+        for j in range(i + 1, len(evidence)):
             q = spread[i] * spread[j] / (spread[i] * spread[j]).sum()
             if method.evidence_scaling == "max":
                 q = q / q.max()
             elif method.evidence_scaling == "minmax":
-                q = (q - q.min()) / (q.max() - q.min())
+                q = stretch(q)
             maps[i, j] = x * q
     return dict(zip(maps, encode(episode, np.stack(list(maps.values()))), strict=True))
 
 
+def unique_embeddings(episode: Episode, evidence: list[np.ndarray]) -> dict[tuple[int, int], np.ndarray]:
+    """Return `z_uniq_ij` of every ordered pair of candidates."""
+    x, spread, maps = episode.x.double().numpy(), over_pixels(evidence), {}
+    for i in range(len(evidence)):
+        for j in set(range(len(evidence))) - {i}:
+            maps[i, j] = x * stretch(spread[i]) * (1 - stretch(spread[i] * spread[j]))
+    return dict(zip(maps, encode(episode, np.stack(list(maps.values()))), strict=True))
+
+
 def total_loss(
-    text: Tensor, reference: Tensor, z: np.ndarray, common: dict[tuple[int, int], np.ndarray], method: FCL, beta: float
+    text: Tensor,
+    reference: Tensor,
+    z: np.ndarray,
+    common: dict[tuple[int, int], np.ndarray],
+    unique: dict[tuple[int, int], np.ndarray],
+    method: FCL,
+    beta: float,
 ) -> Tensor:
     """Return the loss as it is printed: KL divergences of probabilities, and one minus the mean cosine."""
     posterior = softmax(beta * text.detach().numpy() @ z)
@@ -149,4 +175,10 @@ def total_loss(
         js = (p * (p / middle).log()).sum() / 2 + (0.5 * (0.5 / middle).log()).sum() / 2
         calibration = calibration + weight * js / len(common)
     alignment = 1 - torch.cosine_similarity(text, reference, dim=-1).mean()
+    if method.anchor == "unique":
+        changes = [
+            beta * torch.from_numpy(own) @ ((text[i] - text[j]) - (reference[i] - reference[j]))
+            for (i, j), own in unique.items()
+        ]
+        alignment = sum(change**2 for change in changes) / len(changes)
     return method.lambda_cal * calibration + method.lambda_align * alignment
