@@ -1,5 +1,10 @@
-"""What `evidence.py` has measured, as Markdown tables and a figure; both come from its JSON file alone."""
+"""What `evidence.py` has measured, as Markdown tables and a figure; both come from its JSON file alone.
 
+Usage: python benchmarks/evidence_page.py docs/results/evidence.json    # prints all tables
+"""
+
+import json
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -265,3 +270,8 @@ def _label(axes: Any, ends: Sequence[tuple[float, float, str, str]], gap: float 
         heights[:-1] -= missing
     for (x, y, label, colour), height in zip(ends, heights, strict=True):
         axes.annotate(label, (x, y), (x * 1.12, height), color=colour, fontsize=6, va="center", annotation_clip=False)
+
+
+if __name__ == "__main__":
+    found = tables(json.loads(Path(sys.argv[1]).read_text(encoding="utf-8")))
+    print("\n\n".join(f"{name}\n\n{block}" for name, block in found.items()))

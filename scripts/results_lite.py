@@ -1,16 +1,21 @@
-"""Make docs/results/lite0.md: every method that lite0 runs, on all labelled sets in a folder, from records alone.
+"""Fill docs/results/lite0.md: every method that lite0 runs, on all labelled sets in a folder, from records alone.
 
 Usage: python scripts/results_lite.py ROOT [--out runs/lite0] [--page docs/results/lite0.md] [--limit 20] [--few 10]
 
-Evaluates what is missing (a stopped call goes on where it was), then writes the page. On sets of 1,000 classes, methods
+Evaluates what is missing (a stopped call goes on where it was), then puts the pooled table between its marks in the page,
+and writes the table of each set and the settings beside it. On sets of 1,000 classes, methods
 that tune text run on the first `--few` images only: their cost grows with the number of classes.
 """
 
 import argparse
+import json
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+
+from page_tables import write_csv
+from study_lite import fill
 
 from faircontext.metrics.scores import expected_calibration_error
 from faircontext.metrics.stats import Accuracy, holm
@@ -68,26 +73,25 @@ def cell(accuracy: Accuracy) -> str:
     return f"{100 * accuracy.value:.1f} ({100 * low:.1f} to {100 * high:.1f})"
 
 
-def by_set(results: Mapping[str, Mapping[str, Result]], methods: Sequence[str]) -> Iterator[str]:
-    """Yield a table per data set, with p-values corrected for the number of sets."""
+def by_set(results: Mapping[str, Mapping[str, Result]], methods: Sequence[str]) -> dict[str, list[str]]:
+    """Return a table per data set, with p-values corrected for the number of sets."""
     corrected = {}
     for method in methods:
         compared = {name: found[method].comparison for name, found in results.items() if method in found}
         names = [name for name, comparison in compared.items() if comparison is not None]
         corrected[method] = dict(zip(names, holm([compared[name].p_value for name in names]), strict=True))
+    columns = "classes | method | n | top-1 (95%) | top-5 | ECE | over zero-shot (95%) | alone right | p | p, Holm"
+    tables = {}
     for name, by_method in results.items():
-        unreadable = max(result.unreadable for result in by_method.values())
-        classes = next(iter(by_method.values())).config["dataset"]["classes"]
-        yield f"### {name}\n\n{classes} classes{f'; {unreadable} files unreadable' if unreadable else ''}.\n"
-        yield "| method | n | top-1 (95%) | top-5 | ECE | over zero-shot (95%) | alone right | p | p, Holm | s/image |"
-        yield "|---|---|---|---|---|---|---|---|---|---|"
-        yield from (line(by_method[method], corrected[method].get(name)) for method in methods if method in by_method)
-        yield ""
+        there = [method for method in methods if method in by_method]
+        rows = [line(by_method[method], corrected[method].get(name)) for method in there]
+        tables[name] = [f"| {columns} | s/image |", "|---" * 11 + "|", *rows]
+    return tables
 
 
 def line(result: Result, p_value: float | None) -> str:
     """Return a method's row on one data set; the p-value is corrected for the number of sets."""
-    compared = " | | | "
+    compared = " | | |"
     if (comparison := result.comparison) is not None:
         change = comparison.difference
         compared = (
@@ -95,63 +99,40 @@ def line(result: Result, p_value: float | None) -> str:
             f"{comparison.gained} / {comparison.lost} | {comparison.p_value:.2g} | {p_value:.2g}"
         )
     error = expected_calibration_error(result.confidence, result.correct)
+    accuracy = Accuracy(int(result.correct.sum()), result.n)
     return (
-        f"| {result.method} | {result.n} | {cell(Accuracy(int(result.correct.sum()), result.n))} | "
+        f"| {result.config['dataset']['classes']} | {result.method} | {result.n} | {cell(accuracy)} | "
         f"{100 * result.in_top5.mean():.1f} | {error:.3f} | {compared} | {result.seconds.mean():.2f} |"
     )
 
 
-def page(runs: Sequence[Run], command: str) -> str:
-    (group,) = group_runs(runs)
-    results = {
-        name: group.results[name] for name in dict.fromkeys(run.document["config"]["dataset"]["name"] for run in runs)
-    }
+def facts(runs: Sequence[Run], results: Mapping[str, Mapping[str, Result]]) -> str:
+    """Return in words what was run."""
     config, session = runs[0].document["config"], runs[0].document["sessions"][-1]
-    methods = sorted(group.methods, key=("zero_shot", *TEXT, "mta", "zero", "fcl").index)
-    settings = {name: found for run in runs for name, found in run.document["config"]["methods"].items() if found}
     seconds = sum(part.get("seconds", 0.0) for run in runs for part in run.document["sessions"])
     views, versions = config["views"], {**config["versions"], **session["versions"]}
     images = sum(found["zero_shot"].n + found["zero_shot"].unreadable for found in results.values())
-    lines = [
-        "# lite0 on nineteen small sets" if len(results) == 19 else f"# lite0 on {len(results)} small sets",
-        "",
-        "Every method that the embedded model `lite0` can run, on labelled pictures under natural shift: styles,",
-        "cameras, textures, contexts, fine-grained classes. lite0 is not CLIP: see [The lite backbone](../lite.md).",
-        "The sets are small; read the intervals before the figures, and the pooled table before those of single sets.",
-        "",
-        "```",
-        command,
-        "```",
-        "",
-        f"{images} images, at most {config['limit']} of each set, drawn by seed {config['seed']}; preset "
-        f"`{config['preset']}`, precision {config['backbone']['precision']}, prompts `{config['prompts']}`, "
+    return (
+        f"{images} images of {len(results)} sets, at most {config['limit']} of each, drawn by seed {config['seed']}; "
+        f"preset `{config['preset']}`, precision {config['backbone']['precision']}, prompts `{config['prompts']}`, "
         f"{views['count']} views of scale {views['scale'][0]:g} to {views['scale'][1]:g}. {session['threads']} "
         f"threads of an {session['processor']}; {seconds / 60:.0f} minutes in all. Versions: "
         + ", ".join(f"{name} {number}" for name, number in versions.items() if number)
-        + ".",
-        "",
-        "TTL and the tuning of RLCF's encoder need a vision transformer or float32 weights: they are not here. RLCF",
-        "takes its rewards from lite0 itself.",
-        "",
-        "## All sets together",
-        "",
-        *pooled(results, methods),
-        "",
-        "Intervals of accuracies are Wilson's, of differences by paired bootstrap (a score interval where all agree);",
-        "p is the exact McNemar test on the same images, zero-shot being measured in the same run. *Alone right*:",
-        "images that the method alone has right, and those that zero-shot alone has right. On sets of 1,000 classes",
-        "the methods that tune text ran on fewer images; each row's zero-shot is on that row's images.",
-        "",
-        "## Each set",
-        "",
-        *by_set(results, methods),
-        "## Settings",
-        "",
-        "| method | setting | value |",
-        "|---|---|---|",
-        *(f"| {name} | {key} | {value} |" for name, found in settings.items() for key, value in found.items()),
-    ]
-    return "\n".join(lines).rstrip() + "\n"
+        + "."
+    )
+
+
+def write(runs: Sequence[Run], page: Path) -> None:
+    """Fill the page, and write what stands beside it."""
+    (group,) = group_runs(runs)
+    names = dict.fromkeys(run.document["config"]["dataset"]["name"] for run in runs)
+    results = {name: group.results[name] for name in names}
+    methods = sorted(group.methods, key=("zero_shot", *TEXT, "mta", "zero", "fcl").index)
+    settings = {name: found for run in runs for name, found in run.document["config"]["methods"].items() if found}
+    blocks = {"facts": facts(runs, results), "pooled": "\n".join(pooled(results, methods))}
+    page.write_text(fill(page.read_text(encoding="utf-8"), blocks), encoding="utf-8")
+    write_csv(page.parent / "lite0-sets.csv", by_set(results, methods), "data set")
+    (page.parent / "lite0-settings.json").write_text(json.dumps(settings, indent=1) + "\n", encoding="utf-8")
 
 
 def main() -> int:
@@ -169,9 +150,7 @@ def main() -> int:
     evaluate(options.root, options.out / "many-classes", many, VIEWS, options.limit)
     evaluate(options.root, options.out / "many-classes-text", many, TEXT, options.few)
     runs = load_runs(options.out)
-    options.page.parent.mkdir(parents=True, exist_ok=True)
-    command = f"python scripts/results_lite.py DATA --limit {options.limit} --few {options.few}"
-    options.page.write_text(page(runs, command), encoding="utf-8")
+    write(runs, options.page)
     print(f"{options.page}: {len(runs)} runs, {sum(len(run.rows) for run in runs)} rows")
     return 0
 

@@ -1,11 +1,12 @@
-"""Carry out the study of docs/results/study.md and put its tables, between their marks, into that page.
+"""Carry out the study of docs/results/study.md: fill its tables between their marks, and write the others beside it.
 
 Usage: python scripts/study_lite.py ROOT [--confirm FURTHER] [--model FOLDER] [--out ablations]
     [--page docs/results/study.md]
 
 ROOT holds the labelled sets, FURTHER further images of some of them, on which nothing is chosen, FOLDER a trained
-open_clip model. A stopped call goes on where it was; what is there is not run again. Results are copied beside the
-page. `--tables-only` runs nothing.
+open_clip model. A stopped call goes on where it was; what is there is not run again. Beside the page go the results of
+each experiment, `study.csv` with a row for each variant of all of them, and what analyses print. `--tables-only` runs
+nothing.
 """
 
 import argparse
@@ -16,6 +17,8 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+from page_tables import write_csv
 
 from faircontext.metrics.stats import holm
 from faircontext.runs.analyses import analysis_rows, describe_analysis
@@ -96,13 +99,13 @@ def change(found: Mapping[str, Any]) -> str:
 
 def table(document: Mapping[str, Any]) -> Iterator[str]:
     reference = document["reference"]
-    yield f"| variant | changes | n | top-1 (95%) | over {reference} (95%) | alone right | p | over zero-shot (95%) |"
+    yield "| variant | changes | n | top-1 (95%) | over reference (95%) | alone right | p | over zero-shot (95%) |"
     yield "|---|---|---|---|---|---|---|---|"
     for found in document["variants"]:
         if not found["n"]:
             continue
         changes = ", ".join(f"{key}={json.dumps(value)}" for key, value in found["changes"].items()).replace('"', "")
-        own = "" if found["label"] == reference else change(found)
+        own = "reference" if found["label"] == reference else change(found)
         pair = "" if found["label"] == reference else f"{found['gained']} / {found['lost']}"
         p_value = "" if found["label"] == reference else f"{found['p_value']:.2g}"
         yield (
@@ -170,7 +173,7 @@ def main() -> int:
     options = parser.parse_args()
     if not options.tables_only:
         carry_out(options)
-    blocks = {}
+    blocks, tables, beside = {}, dict[str, list[str]](), options.page.parent
     confirmed = options.out / "confirmed"
     for name in (*EXPERIMENTS, *TRAINED, CONFIRMED, CONFIRMED_TRAINED):
         folder = confirmed if name in (CONFIRMED, CONFIRMED_TRAINED) else options.out
@@ -178,16 +181,18 @@ def main() -> int:
         if place.exists():
             text = without_folders(place.read_text(encoding="utf-8"))
             document = json.loads(text)
-            (options.page.parent / place.name).write_text(text, encoding="utf-8")
-            blocks[name] = "\n".join([facts(document), "", *table(document)])
-            if name in (CONFIRMED, CONFIRMED_TRAINED):
-                blocks[name] += f"\n\n{corrected(document)}"
+            (beside / place.name).write_text(text, encoding="utf-8")
+            tables[name] = [*table(document)]
+            if name == CONFIRMED:
+                blocks[name] = "\n".join([facts(document), "", *tables[name], "", corrected(document)])
+    if tables:
+        write_csv(beside / "study.csv", tables, "experiment")
     for title, folder, analyses in (
-        ("analyses", options.out, {place: names for place, (names, _, _) in ANALYSES.items()}),
-        ("confirmed-analyses", confirmed, {name: (name,) for name in CONFIRMED_ANALYSES}),
+        ("study-analyses", options.out, {place: names for place, (names, _, _) in ANALYSES.items()}),
+        ("study-confirmed-analyses", confirmed, {name: (name,) for name in CONFIRMED_ANALYSES}),
     ):
         if lines := [*analysis_lines(folder / "analyses", analyses)]:
-            blocks[title] = "\n".join(["```", *lines, "```"])
+            (beside / f"{title}.txt").write_text("\n".join([*lines, ""]), encoding="utf-8")
     options.page.write_text(fill(options.page.read_text(encoding="utf-8"), blocks), encoding="utf-8")
     print(f"{options.page}: {', '.join(blocks)}")
     return 0

@@ -4,8 +4,9 @@
     python scripts/study_online.py --tables DATA OUT
 
 DATA holds the data sets, OUT takes the runs, MODEL is the folder of a trained open_clip model. What is compared, and
-how it is judged, stands in docs/results/online.md, between whose marks the tables go. A call that is stopped goes on
-where it was; images are encoded once for all orders and methods.
+how it is judged, stands in docs/results/online.md. The table of the registered comparisons goes between its marks there,
+all others into CSV files beside it. A call that is stopped goes on where it was; images are encoded once for all orders
+and methods.
 """
 
 import argparse
@@ -17,6 +18,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from page_tables import write_csv
+from study_lite import fill
 
 from faircontext.metrics import (
     Interval,
@@ -71,7 +74,6 @@ class Part:
     """Runs of the study that one table is of.
 
     Attributes:
-        title: of the table.
         datasets: which sets.
         limit: images of each, None for all.
         preset: of settings.
@@ -79,7 +81,6 @@ class Part:
         calibrated: images of each set that FCL answers with calibration.
     """
 
-    title: str
     datasets: tuple[str, ...]
     limit: int | None
     preset: str = "recommended"
@@ -88,9 +89,9 @@ class Part:
 
 
 PARTS = {
-    "lite0": Part("lite0, nineteen sets", SETS, 40),
-    "trained": Part("the trained model, four sets whose classes it knows", KNOWN, 80, "paper", trained=True),
-    "long": Part("lite0, all images of the twelve sets of few classes", FEW, None, calibrated=0),
+    "lite0": Part(SETS, 40),
+    "trained": Part(KNOWN, 80, "paper", trained=True),
+    "long": Part(FEW, None, calibrated=0),
 }
 
 
@@ -300,23 +301,20 @@ def whole(runs: Sequence[Run], expected: int) -> bool:
     return len(runs) == expected and all(run.complete for run in runs)
 
 
-def blocks(out: Path) -> dict[str, str]:
-    """Return the tables of the parts that are complete, by the names of their marks in the page."""
-    studies, written = {}, {}
+def tables(out: Path) -> tuple[dict[str, dict[str, list[str]]], list[str]]:
+    """Return the tables of the parts that are complete, by file and part, and that of the registered comparisons."""
+    studies, written = {}, dict[str, dict[str, list[str]]]()
     for name, part in PARTS.items():
         runs = load_runs(out / name) if (out / name).exists() else []
         if not whole(runs, len(part.datasets) * len(ORDERS)):
             continue
         study = studies[name] = read(runs)
-        lines = [f"### {part.title[0].upper()}{part.title[1:]}", "", *table(study), "", *votes(study), ""]
-        lines += [*positions(study)]
+        for kind, make in (("methods", table), ("votes", votes), ("thirds", positions)):
+            written.setdefault(kind, {})[name] = [*make(study)]
         fcl = load_runs(out / f"{name}-fcl") if (out / f"{name}-fcl").exists() else []
         if part.calibrated and whole(fcl, len(part.datasets)):
-            lines += ["", *calibrated(fcl, study)]
-        written[name] = "\n".join(lines)
-    if {"lite0", "trained"} <= {*studies}:
-        written["primary"] = "\n".join(registered(studies))
-    return written
+            written.setdefault("calibrated", {})[name] = [*calibrated(fcl, study)]
+    return written, [*registered(studies)] if {"lite0", "trained"} <= {*studies} else []
 
 
 def main() -> None:
@@ -331,13 +329,13 @@ def main() -> None:
     given = parser.parse_args()
     if not given.tables:
         carry_out(given)
-    text = given.page.read_text(encoding="utf-8")
-    for name, block in blocks(given.out).items():
-        start, end = f"<!-- begin {name} -->\n", f"<!-- end {name} -->"
-        before, after = text.split(start)[0], text.split(end)[1]
-        text = f"{before}{start}\n{block}\n\n{end}{after}"
-        print(f"{given.page}: {name}")
-    given.page.write_text(text, encoding="utf-8")
+    written, primary = tables(given.out)
+    for kind, parts in written.items():
+        write_csv(given.page.parent / f"online-{kind}.csv", parts)
+        print(f"online-{kind}.csv: {', '.join(parts)}")
+    if primary:
+        text = given.page.read_text(encoding="utf-8")
+        given.page.write_text(fill(text, {"primary": "\n".join(primary)}), encoding="utf-8")
 
 
 if __name__ == "__main__":

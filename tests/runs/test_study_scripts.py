@@ -16,6 +16,11 @@ pytestmark = pytest.mark.slow
 SCRIPTS = Path(__file__).parents[2] / "scripts"
 
 
+@pytest.fixture(autouse=True)
+def scripts_find_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(SCRIPTS))
+
+
 def load(name: str) -> ModuleType:
     spec = spec_from_file_location(name, SCRIPTS / f"{name}.py")
     module = module_from_spec(spec)
@@ -37,6 +42,19 @@ def test_blocks_go_between_their_marks_again_and_again() -> None:
     assert script.fill(once, {"x": "2"}) == script.fill(page, {"x": "2"})
     with pytest.raises(SystemExit, match="no marks for y"):
         script.fill(page, {"y": ""})
+
+
+def test_tables_become_files_and_parts_that_are_not_given_stay(tmp_path: Path) -> None:
+    script, path = load("page_tables"), tmp_path / "x.csv"
+    text = "**One \\[95%\\]**\n\n| a\\_b | c |\n|---|---|\n| 1, 2 | x &amp; y |\n\ntext\n\n| a\\_b | c |\n|---|---|\n| 3 |  |\n"
+    (title, one), (_, two) = script.tables_of(text)
+    assert title == "One \\[95%\\]"
+    script.write_csv(path, {"one": one})
+    script.write_csv(path, {"two": two})
+    script.write_csv(path, {"one": one})
+    assert path.read_text() == 'part,a_b,c\none,"1, 2",x & y\ntwo,3,\n'
+    with pytest.raises(SystemExit, match=r"x\.csv: one has other columns"):
+        script.write_csv(path, {"one": ["| z |", "|---|"]})
 
 
 def test_a_rule_lets_calibration_change_an_answer_from_its_threshold_on() -> None:
