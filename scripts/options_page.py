@@ -4,7 +4,7 @@ A hook of MkDocs, named in mkdocs.yml. To print the page: python scripts/options
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import MISSING, fields
 from importlib import import_module
@@ -58,15 +58,16 @@ def options() -> str:
     parts = []
     for heading in sorted(rows, key=lambda name: _HEADINGS.index(name) if name in _HEADINGS else -1):
         parts += [f"### {heading.capitalize() or 'Of single commands'}", ""]
-        parts += _table(("option", "default", "what it does", "commands"), rows[heading])
+        shared = {row: [", ".join(commands)] for row, commands in rows[heading].items()}
+        parts += _table(("option", "default", "what it does", "commands"), shared)
     return "\n".join(parts)
 
 
-def _table(header: Row, rows: dict[Row, list[str]]) -> Iterator[str]:
+def _table(header: Row, rows: Mapping[Row, Sequence[str]]) -> Iterator[str]:
     yield f"| {' | '.join(header)} |"
     yield "|---" * len(header) + "|"
-    for row, commands in rows.items():
-        cells = (cell.replace("|", "\\|").replace("<", "&lt;") for cell in (*row, ", ".join(commands)))
+    for row, last in rows.items():
+        cells = (cell.replace("|", "\\|").replace("<", "&lt;") for cell in (*row, *last))
         yield f"| {' | '.join(cells)} |"
     yield ""
 
@@ -93,7 +94,19 @@ def settings() -> str:
             rows[row] = [texts.get(field.name, "")]
         parts += [f"### `{name}` {{ #{name} }}", "", f"{kind.summary}.", ""]
         parts += _table(("setting", "default", "values", "what it is"), rows)
+        parts += _official(name, kind.official_by_dataset)
     return "\n".join(parts)
+
+
+def _official(name: str, by_dataset: Mapping[str, Mapping[str, object]]) -> Iterator[str]:
+    """Yield what the preset official has for each data set, where a method's authors chose that."""
+    if not by_dataset:
+        return
+    yield f"#### `{name}`, preset `official` {{ #{name}-official }}"
+    yield ""
+    settings = [*dict.fromkeys(setting for chosen in by_dataset.values() for setting in chosen)]
+    rows = {(f"`{of}`",): [str(chosen.get(setting, "")) for setting in settings] for of, chosen in by_dataset.items()}
+    yield from _table(("data set", *(f"`{setting}`" for setting in settings)), rows)
 
 
 def _limit(limit: float | tuple[float, float] | None) -> str:
