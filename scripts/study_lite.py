@@ -116,7 +116,6 @@ def table(document: Mapping[str, Any]) -> Iterator[str]:
 
 def facts(document: Mapping[str, Any]) -> str:
     meta, info = document["meta_info"], document["run_info"]
-    versions = ", ".join(f"{name} {number}" for name, number in meta["versions"][0].items())
     backbone = meta["backbones"][0]
     asked = info["experiment"]
     images = "all images" if asked["limit"] is None else f"at most {asked['limit']} images of each"
@@ -124,7 +123,7 @@ def facts(document: Mapping[str, Any]) -> str:
         f"{len(meta['datasets'])} sets, {images}, seed {asked['seed']}; "
         f"{Path(backbone['name']).name} in {backbone['precision']}, preset `{asked['preset']}`, prompts "
         f"`{asked['prompts']}`, settings {json.dumps(asked['settings'])}; {info['seconds'] / 60:.0f} minutes on "
-        f"{'; '.join(meta['hardware'])}; {versions}. Numbers by set: [{document['name']}.results.json]"
+        f"{'; '.join(meta['hardware'])}. Numbers by set, versions: [{document['name']}.results.json]"
         f"({document['name']}.results.json)."
     )
 
