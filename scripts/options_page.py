@@ -33,7 +33,7 @@ def classes_of_options() -> dict[str, type]:
         found[command] = options
         raise _ReadError
 
-    for command, (module, function, _) in _COMMANDS.items():
+    for module, function, _ in _COMMANDS.values():
         home = import_module(f"faircontext.cli.{module}")
         with patch.object(home, "parse_options", note), suppress(_ReadError):
             getattr(home, function)([])
@@ -73,8 +73,8 @@ def _table(header: Row, rows: Mapping[Row, Sequence[str]]) -> Iterator[str]:
 
 
 def settings() -> str:
-    """Return a table for each method that has settings."""
-    from faircontext.methods import FCL  # noqa: F401 (files all methods)
+    """Return a table for each method and analysis that has settings."""
+    from faircontext import analysis  # noqa: F401 (registers analyses beside the methods)
     from faircontext.methods.base import METHODS, describe_type
 
     parts = []
@@ -86,13 +86,14 @@ def settings() -> str:
         for base in reversed(kind.__mro__):
             limits |= vars(base).get("setting_limits", {})
             attributes = cleandoc(base.__doc__ or "").partition("Attributes:\n")[2]
-            texts |= {key: " ".join(text.split()) for key, text in re.findall(r"^ {4}(\w+): ((?:.|\n {8})*)", attributes, re.M)}
+            found = re.findall(r"^ {4}(\w+): ((?:.|\n {8})*)", attributes, re.MULTILINE)
+            texts |= {key: " ".join(text.split()) for key, text in found}
         rows = {}
         for field in fields(kind):
             hint = get_type_hints(kind)[field.name]
             row = (f"`{field.name}`", _shown(field), f"{describe_type(hint)}{_limit(limits.get(field.name))}")
             rows[row] = [texts.get(field.name, "")]
-        parts += [f"### `{name}` {{ #{name} }}", "", f"{kind.summary}.", ""]
+        parts += [f"### `{name}` {{ #{name} }}", "", f"{kind.summary[0].upper()}{kind.summary[1:]}.", ""]
         parts += _table(("setting", "default", "values", "what it is"), rows)
         parts += _official(name, kind.official_by_dataset)
     return "\n".join(parts)

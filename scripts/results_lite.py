@@ -2,9 +2,9 @@
 
 Usage: python scripts/results_lite.py ROOT [--out runs/lite0] [--page docs/results/lite0.md] [--limit 20] [--few 10]
 
-Evaluates what is missing (a stopped call goes on where it was), then puts the pooled table between its marks in the page,
-and writes the table of each set and the settings beside it. On sets of 1,000 classes, methods
-that tune text run on the first `--few` images only: their cost grows with the number of classes.
+Evaluates what is missing (a stopped call goes on where it was), then puts the pooled table between its marks in the
+page, and writes the table of each set and the settings beside it. On sets of 1,000 classes, methods that tune text run
+on the first `--few` images only: their cost grows with the number of classes.
 """
 
 import argparse

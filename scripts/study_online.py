@@ -4,9 +4,9 @@
     python scripts/study_online.py --tables DATA OUT
 
 DATA holds the data sets, OUT takes the runs, MODEL is the folder of a trained open_clip model. What is compared, and
-how it is judged, stands in docs/results/online.md. The table of the registered comparisons goes between its marks there,
-all others into CSV files beside it. A call that is stopped goes on where it was; images are encoded once for all orders
-and methods.
+how it is judged, stands in docs/results/online.md. The table of the registered comparisons goes between its marks
+there, all others into CSV files beside it. A call that is stopped goes on where it was; images are encoded once for all
+orders and methods.
 """
 
 import argparse

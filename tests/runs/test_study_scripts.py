@@ -46,7 +46,8 @@ def test_blocks_go_between_their_marks_again_and_again() -> None:
 
 def test_tables_become_files_and_parts_that_are_not_given_stay(tmp_path: Path) -> None:
     script, path = load("page_tables"), tmp_path / "x.csv"
-    text = "**One \\[95%\\]**\n\n| a\\_b | c |\n|---|---|\n| 1, 2 | x &amp; y |\n\ntext\n\n| a\\_b | c |\n|---|---|\n| 3 |  |\n"
+    head = "| a\\_b | c |\n|---|---|\n"
+    text = f"**One \\[95%\\]**\n\n{head}| 1, 2 | x &amp; y |\n\ntext\n\n{head}| 3 |  |\n"
     (title, one), (_, two) = script.tables_of(text)
     assert title == "One \\[95%\\]"
     script.write_csv(path, {"one": one})
