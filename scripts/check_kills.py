@@ -130,7 +130,7 @@ def main(arguments: Sequence[str]) -> int:
         features=given.out / "features",
     )
     evaluate(options, print, print)  # so that the processes, which are forks, encode nothing
-    model = load(options, options.labels_of_methods)
+    model = load(options)
     plan = plan_of(options, find_datasets(options)[0], model, None)
     engine, _ = executor_of(options, model)
     different = check_kills(plan, given.out, engine, given.moments, given.seed, given.rows)

@@ -85,7 +85,7 @@ def test_what_evaluate_cannot_be_asked(options: dict[str, Any], said: str) -> No
 
 
 def test_analyses_are_of_one_class() -> None:
-    said = "--multi-label is of evaluate and classify: analyses measure what speaks for one class"
+    said = "--multi-label answers with zero_shot alone, since the other methods choose one class"
     refusal(AnalysisOptions(datasets=("x",), root=Path(), methods=("margin",), multi_label=True), said)
 
 
@@ -125,4 +125,4 @@ def test_how_many_of_the_best_there_can_be(options: dict[str, Any], classes: int
 )
 def test_what_a_model_cannot_be_is_a_line_before_it_is_loaded(methods: str, options: dict[str, Any], said: str) -> None:
     with pytest.raises(FairContextError, match=re.escape(said)):
-        load(ClassifyOptions(labels="a,b", **options), methods.split())
+        load(ClassifyOptions(labels="a,b", method=methods.replace(" ", ","), **options))

@@ -163,8 +163,8 @@ def test_what_has_no_gradient_or_several_labels_cannot_be_attacked(
     code, _, err = evaluate(tmp_path / "out", *ZERO, "--attack", "pgd:4", "--multi-label")
     assert code == 2
     assert err == (
-        "faircontext: --attack pgd:4 moves an image away from its one true class, and with --multi-label it may have "
-        "several; leave one of the two out\n"
+        "faircontext: --attack pgd:4 moves an image away from its one true class, and here it may have several; leave "
+        "one of the two out\n"
     )
     assert not (tmp_path / "out").exists()
 

@@ -61,6 +61,7 @@ def explain(arguments: Sequence[str]) -> int:
     if not options.image:
         raise ArgumentError("image is empty; name an image file")
     names, image = options.names(), options.reader()(options.image)
+    options.choose_prompts(names)  # before a model is loaded
     from faircontext.report.explain import explain_image as run
 
     page = run(options, options.image, image, names, options.out, print, warn, options.save_context)

@@ -54,8 +54,8 @@ class Predictor:
         decision: what is made of the answers before they are written.
         stored: what answers hold besides, of `scores` and `embeddings`; see `Answer`.
         top: how many of the best classes answers hold.
-        left_out: which methods of `all` cannot run on the label space, and why, a line each.
-        untuned: which methods have official settings for some data sets and not for this one, a line each.
+        method_warnings: what a person should know about the choice of methods, a line each.
+        tuned: methods whose settings their authors chose for this data set.
     """
 
     labels: LabelSpace
@@ -64,8 +64,8 @@ class Predictor:
     decision: Decision = field(default_factory=Decision)
     stored: tuple[str, ...] = ()
     top: int = 5
-    left_out: tuple[str, ...] = ()
-    untuned: tuple[str, ...] = ()
+    method_warnings: tuple[str, ...] = ()
+    tuned: tuple[str, ...] = ()
 
     @property
     def sees_views(self) -> bool:
@@ -80,9 +80,7 @@ class Predictor:
     def warnings(self) -> list[str]:
         """Return what a person should know about prompts and methods before a run, a line each."""
         methods = (method.label_warnings(self.labels) for method in self.methods.values())
-        return list(
-            dict.fromkeys([*self.labels.warnings(), *self.left_out, *self.untuned, *chain.from_iterable(methods)])
-        )
+        return list(dict.fromkeys([*self.labels.warnings(), *self.method_warnings, *chain.from_iterable(methods)]))
 
 
 @dataclass(frozen=True)

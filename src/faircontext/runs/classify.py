@@ -51,11 +51,11 @@ def classify(options: ClassifyOptions, inputs: Sequence[str], listed: Iterable[s
     options.check_top(len(names))
     set_threads(options)
     roots = inputs if options.labels_from_folders else ()
-    how = InputOptions(options.exclude, options.image_column, options.label_column, options.multi_label)
+    how = InputOptions(options.exclude, options.image_column, options.label_column, options.several)
     found = collect(inputs, listed, names, roots, how)
     if options.out is not None:
         _check_out(options.out, inputs)
-    model = load(options, options.labels_of_methods)
+    model = load(options)
     plan = plan_of(options, _dataset(options, names, inputs, found), model, shard)
     _check_files(options, found)
     odd = name_warnings(names, several=plan.predictor.decision.several)
@@ -133,7 +133,7 @@ def _store(
         warn(warning)
     unreadable, interruption = None, None
     try:
-        _, unreadable = run_stored(plan, folder, execute, options.resume, facts, warn, strict=options.strict)
+        _, _, unreadable = run_stored(plan, folder, execute, options.resume, facts, warn, strict=options.strict)
     except KeyboardInterrupt as caught:
         interruption = caught
     counts = _export(options, plan, folder, warn)

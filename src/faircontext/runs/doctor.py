@@ -33,7 +33,7 @@ from faircontext.errors import FairContextError, FairContextWarning, and_more, f
 from faircontext.imageio import load_image
 from faircontext.labels import LabelSpace
 from faircontext.methods import ZeroShot
-from faircontext.runs.build import backbone_of
+from faircontext.runs.build import load_backbone
 from faircontext.runs.option_parts import BackboneOptions
 from faircontext.system import usable_processors
 
@@ -224,7 +224,7 @@ def _model(options: DoctorOptions) -> Generator[Finding, None, Backbone | None]:
     with warnings.catch_warnings(record=True) as heard:
         warnings.simplefilter("always")
         try:
-            backbone = backbone_of(options)
+            backbone = load_backbone(options)
             labels = LabelSpace(("cat", "dog"), backbone)
             sizes = labels.text.shape[-1], _features_of_grey(backbone).shape[-1]
         except FairContextError as error:

@@ -48,7 +48,7 @@ as long as a few images of FCL, or as some hundred of zero-shot."""
 
 def rebuild(options: RunnerOptions, dataset: Dataset, shard: tuple[int, int] | None) -> tuple[Plan, Executor]:
     """Make a plan anew in another process, with an executor there."""
-    plan = plan_of(options, dataset, load(options, options.labels_of_methods), shard)
+    plan = plan_of(options, dataset, load(options), shard)
     return plan, partial(answer_here, read=options.reader(), workers=0, features=options.features)
 
 

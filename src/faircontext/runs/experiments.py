@@ -18,7 +18,7 @@ from faircontext.datasets.spec import CATALOGUE
 from faircontext.errors import ArgumentError, reason_of, unknown_name
 from faircontext.runs.options import AnalysisOptions, EvaluateOptions, ExperimentOptions
 from faircontext.runs.prompt_options import PromptOptions
-from faircontext.runs.records import is_analysis, method_of, variant_of
+from faircontext.runs.records import is_analysis, variant_of
 
 KEYS: Mapping[str, Any] = {
     "title": "",
@@ -99,15 +99,12 @@ class ExperimentRun:
         Raises:
             ArgumentError: a setting is unknown or has a value that cannot be used; the error names the variant.
         """
-        from faircontext.methods import create_method
-        from faircontext.runs.settings import parse_settings
+        from faircontext.runs.build import create_plainly
 
         settings = {}
         for label, overrides in self.methods.items():
-            method = method_of(label)
             try:
-                changes: dict[str, Any] = parse_settings(method, overrides)
-                settings[label] = create_method(method, **changes).settings()
+                settings[label] = create_plainly(label, overrides).settings()
             except ArgumentError as error:
                 raise ArgumentError(f"variant {variant_of(label)!r}: {error}") from None
         return settings

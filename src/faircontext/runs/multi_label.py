@@ -18,9 +18,10 @@ from faircontext.datasets.label_encoder import SEPARATOR
 from faircontext.errors import ArgumentError, LabelError, counted
 from faircontext.metrics.multi_label import score_of
 from faircontext.names import read_labels
-from faircontext.runs.decisions import AnsweredImage, Decision
-from faircontext.runs.label_results import LabelMetrics, label_arrays
+from faircontext.runs.decisions import AnsweredImage, Decision, DecisionOptions
+from faircontext.runs.label_results import LabelMetrics, label_arrays, read_label_result
 from faircontext.runs.records import SCORES_COLUMNS, Answer
+from faircontext.runs.store import Run
 from faircontext.runs.summary import Summary
 
 if TYPE_CHECKING:
@@ -106,6 +107,10 @@ class MultiLabel(Decision):
         """Return what counts answers; see `Decision.count`."""
         return LabelSummary(methods, classes, self.threshold)
 
+    def describe(self, run: Run) -> Iterator[str]:
+        """Yield what a run has measured, a line each."""
+        yield f"{'zero_shot':14} {read_label_result(run).describe()}"
+
     def heading(self, methods: Sequence[str]) -> str:  # noqa: ARG002
         """Return the heading of the lines that are shown, one for each image."""
         return f"{'labels and their scores':62}"
@@ -170,10 +175,11 @@ class LabelSummary(Summary):
 
 
 @dataclass(frozen=True, kw_only=True)
-class MultiLabelOptions:
+class MultiLabelOptions(DecisionOptions):
     """The options of several labels for an image."""
 
     group: ClassVar[str] = "decision"
+    files: ClassVar[tuple[str, ...]] = ("negatives",)
 
     multi_label: bool = False
     """Give an image every label whose own score reaches the threshold, with --method zero_shot; tables have labels
@@ -184,16 +190,19 @@ class MultiLabelOptions:
     """With --multi-label: file of words, one a line, that a label stands against; default: the model's own bias where
     it was trained with a sigmoid, as SigLIP, else words that come with the package."""
 
-    def check_multi_label(self, methods: Sequence[str], unknown: str | None) -> None:
-        """Check what can be checked before a model is loaded.
+    @property
+    def several(self) -> bool:
+        """See `DecisionOptions`."""
+        return self.multi_label
 
-        Args:
-            methods: what they are called.
-            unknown: the option of "none of these".
+    @property
+    def decisions(self) -> tuple[str, ...]:
+        """See `DecisionOptions`."""
+        return (*(("--multi-label",) if self.multi_label else ()), *super().decisions)
 
-        Raises:
-            ArgumentError: a value cannot be used, or an option goes with none of the others.
-        """
+    def check_decision(self, methods: Sequence[str]) -> None:
+        """See `DecisionOptions`; negatives are read."""
+        super().check_decision(methods)
         if not self.multi_label:
             if given := [name for name in ("threshold", "negatives") if getattr(self, name) is not None]:
                 raise ArgumentError(f"--{given[0]} is of --multi-label; add it, or leave --{given[0]} out")
@@ -203,21 +212,19 @@ class MultiLabelOptions:
                 "--multi-label answers with zero_shot alone, since the other methods choose one class against the "
                 "others; add --method zero_shot (of evaluate: --methods zero_shot)"
             )
-        if unknown is not None:
+        if others := super().decisions:
             raise ArgumentError(
-                "--unknown is not possible with --multi-label: an image of which no label reaches the threshold has an "
-                "empty prediction already"
+                f"{others[0]} is not possible with --multi-label: an image of which no label reaches the threshold has "
+                "an empty prediction already"
             )
         if self.threshold is not None and not 0 <= self.threshold <= 1:
             raise ArgumentError(f"invalid threshold {self.threshold!r}: must be between 0 and 1")
         self._read_negatives()
 
-    def label_rule(self, labels: "LabelSpace") -> MultiLabel:
-        """Return what gives labels.
-
-        Raises:
-            LabelError: a class name or a negative cannot be used.
-        """
+    def decision_for(self, labels: "LabelSpace", methods: Sequence[str], prompts: str) -> Decision:
+        """See `DecisionOptions`."""
+        if not self.multi_label:
+            return super().decision_for(labels, methods, prompts)
         from faircontext.label_scores import LabelScorer
 
         if odd := next((name for name in labels.names if SEPARATOR in name), None):

@@ -38,6 +38,7 @@ class BackboneOptions(DeviceOptions):
     """Options of the backbone."""
 
     group: ClassVar[str] = "model"
+    files: ClassVar[tuple[str, ...]] = ("adapter", "pretrained")
 
     backbone: str = "lite0"
     """See: faircontext list backbones; or hf-hub:ORG/NAME, local-dir:FOLDER or transformers:FOLDER."""
@@ -82,6 +83,11 @@ class MethodOptions:
     seed: int = 0
     """Seed of views and masks."""
 
+    @property
+    def labels_of_methods(self) -> list[str]:
+        """What the methods are called; or `all` alone."""
+        raise NotImplementedError
+
 
 @dataclass(frozen=True, kw_only=True)
 class ReadingOptions:
@@ -105,6 +111,7 @@ class LabelOptions:
     """Options of class names."""
 
     group: ClassVar[str] = "images and labels"
+    files: ClassVar[tuple[str, ...]] = ("labels_file",)
 
     labels: str | None = None
     """Class names with commas between."""

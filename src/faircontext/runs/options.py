@@ -9,6 +9,7 @@ import tyro
 
 from faircontext.datasets.class_folders import class_folders
 from faircontext.errors import ArgumentError, check_minimum
+from faircontext.runs.decisions import DecisionOptions
 from faircontext.runs.multi_label import MultiLabelOptions
 from faircontext.runs.option_parts import (
     BackboneOptions,
@@ -25,17 +26,27 @@ from faircontext.runs.prompt_options import PromptOptions
 from faircontext.runs.records import split_methods, with_zero_shot
 from faircontext.runs.unknown import UnknownOptions
 
-_READ = ("labels_file", "templates", "descriptions", "negatives", "unknown", "context", "adapter", "pretrained")
-"""Options of commands that may name a file which is read."""
-
 
 @dataclass(frozen=True, kw_only=True)
-class RunOptions(ReadingOptions, MethodOptions, PromptOptions, BackboneOptions):
+class RunOptions(DecisionOptions, ReadingOptions, MethodOptions, PromptOptions, BackboneOptions):
     """Options of model, prompts, methods and images."""
+
+    analyses: ClassVar[bool] = False
+    """Whether the methods are analyses."""
+
+    @property
+    def stored(self) -> tuple[str, ...]:
+        """What rows hold besides: `scores` and `embeddings`."""
+        return ()
+
+    @property
+    def top_stored(self) -> int:
+        """How many of the best classes rows hold."""
+        return 5
 
     def files_read(self) -> Iterator[Path]:
         """Yield the files that options name and that are read, with those in the folders of a model."""
-        named = [getattr(self, name, None) for name in _READ]
+        named = [getattr(self, name) for part in type(self).__mro__ for name in vars(part).get("files", ())]
         for value in [*named, self.backbone.partition(":")[2]]:
             if value:
                 yield (path := Path(value))
@@ -50,28 +61,15 @@ class RunOptions(ReadingOptions, MethodOptions, PromptOptions, BackboneOptions):
 class ModelOptions(LabelOptions, RunOptions):
     """Options of class names, model, prompts, methods and images."""
 
+    @property
+    def labels_of_methods(self) -> list[str]:
+        """What the methods are called; unless others can be chosen, FCL alone."""
+        return ["fcl"]
+
 
 @dataclass(frozen=True, kw_only=True)
 class RunnerOptions(StoreOptions, ProcessOptions, PerturbationOptions, MultiLabelOptions, UnknownOptions, RunOptions):
-    """Options of how a run is carried out and stored."""
-
-    analyses: ClassVar[bool] = False
-    """Whether the methods are analyses."""
-
-    @property
-    def stored(self) -> tuple[str, ...]:
-        """What rows hold besides: `scores` and `embeddings`."""
-        return ()
-
-    @property
-    def held(self) -> int:
-        """How many of the best classes rows hold."""
-        return 5
-
-    @property
-    def labels_of_methods(self) -> list[str]:
-        """What the methods are called, zero-shot first, as it is measured in every run; or `all` alone."""
-        raise NotImplementedError
+    """Options of how a run is carried out and stored; the decisions there are stand here, and nowhere else."""
 
     def check_one_process(self) -> None:
         """Check that methods with a memory are not shared out: one process answers their images, one after another.
@@ -97,12 +95,9 @@ class RunnerOptions(StoreOptions, ProcessOptions, PerturbationOptions, MultiLabe
         check_minimum("limit", 1 if self.limit is None else self.limit, 1)
         self.check_one_process()  # before what several processes need
         self.check_processes()
-        self.check_unknown()
-        if self.analyses and self.multi_label:
-            raise ArgumentError("--multi-label is of evaluate and classify: analyses measure what speaks for one class")
-        self.check_multi_label(self.labels_of_methods, self.unknown)
+        self.check_decision(self.labels_of_methods)
         self.check_perturbations()
-        self.check_attack(self, self.multi_label)
+        self.check_attack(self, self.several)
         self.reader()  # checks its options
 
 
@@ -202,7 +197,7 @@ class ClassifyOptions(OutputOptions, ImageOptions, ModelOptions, RunnerOptions):
             raise ArgumentError(f"--top {self.top} is not possible: there are {classes} classes")
 
     @property
-    def held(self) -> int:
+    def top_stored(self) -> int:
         """How many of the best classes rows hold."""
         return max(5, self.top)
 

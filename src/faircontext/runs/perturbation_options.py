@@ -45,20 +45,20 @@ class PerturbationOptions:
 
             check_library()
 
-    def check_attack(self, backbone: BackboneOptions, multi_label: bool) -> None:
+    def check_attack(self, backbone: BackboneOptions, several: bool) -> None:
         """Raise `ArgumentError` where it is known before a model is loaded that an attack cannot be made.
 
         Args:
             backbone: options of the model.
-            multi_label: whether an image may have several labels.
+            several: whether an image may have several labels.
         """
         attack = next((perturbation for perturbation in self.perturbations if isinstance(perturbation, Attack)), None)
         if attack is None:
             return
-        if multi_label:
+        if several:
             raise ArgumentError(
-                f"--attack {attack} moves an image away from its one true class, and with --multi-label it may have "
-                "several; leave one of the two out"
+                f"--attack {attack} moves an image away from its one true class, and here it may have several; leave "
+                "one of the two out"
             )
         from faircontext.backbones.engines import resolve_precision, usable_device
 

@@ -1,7 +1,7 @@
 """What a run is: which images in which order, which methods on which labels, and the configuration that is recorded."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -22,12 +22,11 @@ from faircontext.methods import StreamMethod
 from faircontext.names import list_warnings
 from faircontext.perturbations import Perturbation
 from faircontext.runs.answer import Predictor
-from faircontext.runs.build import Model, decision_of
+from faircontext.runs.build import Model, build
 from faircontext.runs.option_parts import Say
 from faircontext.runs.options import EvaluateOptions, RunnerOptions
 from faircontext.runs.orders import Arrangement, arrange, choose, run_name
 from faircontext.runs.perturbation_options import check_perturbation, metadata_of_perturbation
-from faircontext.runs.prompt_options import PromptChoice
 from faircontext.runs.streams import Streams
 from faircontext.runs.summary import Summary
 
@@ -46,7 +45,6 @@ class Plan:
         perturbation: what is done to the images before any method sees them.
         order: of the images, where a method has a memory; without one, it and the arrangement change nothing.
         arrangement: see `arrange`.
-        tuned: methods whose settings their authors chose for this data set.
     """
 
     dataset: Dataset
@@ -58,7 +56,6 @@ class Plan:
     perturbation: Perturbation | None = None
     order: int = 0
     arrangement: Arrangement = "shuffled"
-    tuned: tuple[str, ...] = ()
 
     @cached_property
     def stream_methods(self) -> tuple[str, ...]:
@@ -151,7 +148,7 @@ class Plan:
                 "arrangement": self.arrangement,
                 "horizon": len(self.positions),
                 "streams": 1,
-                "tuned": [label for label in self.tuned if label in self.stream_methods],
+                "tuned": [label for label in self.predictor.tuned if label in self.stream_methods],
             }
         return facts
 
@@ -211,7 +208,7 @@ def find_datasets(options: EvaluateOptions) -> list[Dataset]:
         ArgumentError: one cannot be found or is not complete, two have one name, or output would lie in one.
     """
     words = expand(options.datasets)
-    datasets = [load_dataset(word, options.root, options.split, options.multi_label) for word in words]
+    datasets = [load_dataset(word, options.root, options.split, options.several) for word in words]
     folders: dict[str, Path] = {}
     for dataset in datasets:
         name = run_name(dataset.name, perturbation=dataset.corruption)
@@ -242,17 +239,9 @@ def plan_of(options: RunnerOptions, dataset: Dataset, model: Model, shard: tuple
         **{name: value for name, value in options.facts_of_weights().items() if value},  # so hashes of other runs stay
         **({} if model.context is None else {"context": model.context.digest}),
     }
-    own = model.for_dataset(dataset.name)
-    predictor = own.on(dataset.names, prompts_of(options, dataset), dataset.regime, options.truncate)
-    predictor = replace(predictor, decision=decision_of(options, predictor), stored=options.stored, top=options.held)
-    tuned = tuple(model.tuned(dataset.name))
-    plan = Plan(dataset, predictor, options.seed, options.limit, shard, facts, options.perturbation, tuned=tuned)
+    predictor = build(options, model, dataset.names, dataset.regime, dataset.name, dataset.template)
+    plan = Plan(dataset, predictor, options.seed, options.limit, shard, facts, options.perturbation)
     check_perturbation(
         plan.perturbation, model.backbone, (dataset.samples[int(position)] for position in plan.positions)
     )
     return plan
-
-
-def prompts_of(options: RunnerOptions, dataset: Dataset) -> PromptChoice:
-    """Return the prompts for a data set."""
-    return options.choose_prompts(dataset.names, dataset.name, dataset.template)

@@ -32,6 +32,7 @@ class PromptOptions:
     """Options of prompts. What is given is used together; where nothing is, "a photo of a {}."."""
 
     group: ClassVar[str] = "prompts"
+    files: ClassVar[tuple[str, ...]] = ("templates", "descriptions", "context")
 
     prompts: str | None = None
     """Prompt set: single ("a photo of a {}."), generic7, imagenet80 (FCL votes over the templates), or, for a data set,

@@ -10,7 +10,6 @@ from pathlib import Path
 import numpy as np
 
 import faircontext.analysis  # noqa: F401 (registers the analyses)
-from faircontext.backbones import create_backbone
 from faircontext.datasets.check import check_present
 from faircontext.datasets.listing import data_hash
 from faircontext.datasets.load import load_dataset
@@ -21,15 +20,14 @@ from faircontext.files import to_json, write_whole
 from faircontext.imageio import load_image
 from faircontext.methods.base import METHODS
 from faircontext.runs.answer import Predictor
-from faircontext.runs.build import load
+from faircontext.runs.build import build, load, load_backbone
 from faircontext.runs.checks import check_same
 from faircontext.runs.costs import measure
 from faircontext.runs.evaluate import check_asked, evaluate_missing
 from faircontext.runs.experiments import Experiment, ExperimentRun, read_experiment
-from faircontext.runs.option_parts import Say
+from faircontext.runs.option_parts import BackboneOptions, Say
 from faircontext.runs.options import EvaluateOptions, ExperimentOptions, ReproduceOptions
 from faircontext.runs.plan import plan_of
-from faircontext.runs.prompt_options import PromptOptions
 from faircontext.runs.records import method_of
 from faircontext.runs.run import start_session
 from faircontext.runs.store import Run, load_run
@@ -172,9 +170,8 @@ def _changed(runs: Sequence[ExperimentRun], options: ExperimentOptions, warn: Sa
     runs = [replace(run, limit=limit) for run, limit in zip(runs, limits, strict=True)]
     if options.backbone is None:
         return [replace(run, pretrained=options.pretrained or run.pretrained) for run in runs]
-    name = options.backbone
-    precision, engine = options.precision, options.engine_image
-    backbone = create_backbone(name, options.pretrained, device=options.device, precision=precision, engine=engine)
+    name, asked = options.backbone, ("backbone", "pretrained", "device", "precision", "engine_image")
+    backbone = load_backbone(BackboneOptions(**{option: getattr(options, option) for option in asked}))
     able, left_out = list[ExperimentRun](), dict[str, None]()
     for run in (replace(run, backbone=name, pretrained=options.pretrained) for run in runs):
         labels = [label for label in run.methods if METHODS[method_of(label)].needs <= backbone.capabilities]
@@ -204,7 +201,7 @@ def estimate(schedule: Sequence[Scheduled], say: Say) -> None:
 def _pilot(scheduled: Scheduled) -> tuple[float, str]:
     """Measure an image with the fewest and with the most classes; return the seconds of all, and on which machine."""
     options = scheduled.options
-    model = load(options, options.labels_of_methods)
+    model = load(options)
     plans = [plan_of(options, dataset, model, None) for dataset in scheduled.datasets if scheduled.left[dataset.name]]
     for plan in plans:  # what would be refused later is refused now
         if (run := scheduled.runs.get(plan.dataset.name)) is not None:
@@ -256,15 +253,16 @@ def _measure_costs(scheduled: Scheduled, trials: int, say: Say) -> None:
     They are stored in `costs.json` beside the backbone's runs, where `faircontext figures` finds them.
     """
     labels = ("tpt", "fcl-200", "fcl", "fcl-800")  # as in the runs, where FCL itself has 400 masks
-    options = replace(scheduled.options, methods=labels, set=("fcl-200.masks=200", "fcl-800.masks=800"))
+    settings = ("fcl-200.masks=200", "fcl-800.masks=800")
+    options = replace(scheduled.options, methods=labels, set=settings, prompts=None)
     dataset = next(dataset for dataset in scheduled.datasets if dataset.name == "imagenet")
-    model = load(options, list(labels))
-    predictor = model.on(dataset.names, PromptOptions().choose_prompts(dataset.names), dataset.regime)
+    model = load(options)
+    predictor = build(options, model, dataset.names, dataset.regime)
     images = [load_image(sample.path) for sample in dataset.samples[:trials]]
     say(f"{options.backbone} ({model.backbone.arithmetic}, {model.backbone.device})")
     costs = []
-    for label, method in predictor.methods.items():
-        cost = measure(method, images, predictor.labels, predictor.recipe, trials)
+    for label in labels:
+        cost = measure(predictor.methods[label], images, predictor.labels, predictor.recipe, trials)
         costs.append({"method": label, "backbone": model.backbone.name, **cost.as_record()})
         say(f"  {label:10} {cost}")
     write_whole(options.out / "costs.json", to_json({"costs": costs}))

@@ -3,9 +3,10 @@
 Reading needs no model. Classes are known by index, never by name: ImageNet has two classes called "missile".
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from math import isnan
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from jaxtyping import Bool, Float, Int
 
-from faircontext.metrics.scores import Comparison
+from faircontext.errors import counted
+from faircontext.metrics.scores import Comparison, expected_calibration_error
+from faircontext.metrics.stats import Accuracy
 from faircontext.runs.records import ABSTAINED, is_analysis, is_correct, to_numpy
 from faircontext.runs.store import Run
 
@@ -200,3 +203,43 @@ def _in_lists(lists: pa.ChunkedArray, values: Int[np.ndarray, " images"]) -> Boo
     parents = to_numpy(pc.list_parent_indices(lists))
     hits = parents[to_numpy(pc.list_flatten(lists)) == values[parents]]
     return np.bincount(hits, minlength=len(values)) > 0
+
+
+def describe_results(run: Run) -> Iterator[str]:
+    """Yield what a run has measured, a line for each method, and how many images have no label."""
+    results = read_results(run)
+    for result in (result for result in results if result.n):
+        yield f"{result.method:14} {describe_result(result)}{f'; {TUNED}' if result.tuned else ''}"
+    if results and (count := results[0].unlabelled):
+        verbs = ("has", "counts") if count == 1 else ("have", "count")
+        yield f"{counted(count, 'image')} {verbs[0]} no label, and {verbs[1]} in no accuracy"
+
+
+def describe_result(result: Result) -> str:
+    """Return accuracy, comparison with zero-shot, top-5, ECE and cost in a line."""
+    correct = int(result.correct.sum())
+    parts = [str(Accuracy(correct, result.n))]
+    if result.unreadable:
+        share = 100 * correct / (result.n + result.unreadable)
+        parts.append(f"{share:.1f}% with the {result.unreadable} unreadable counted as wrong")
+    if result.withheld is not None and (withheld := int(result.withheld.sum())):
+        correct, given = int(result.correct[~result.withheld].sum()), result.n - withheld
+        others = f", {Accuracy(correct, given)} of the others are right" if given else ""
+        parts.append(f"none of these on {withheld} of {result.n}{others}")
+    if (compared := result.comparison) is not None:
+        change = compared.difference
+        value, low, high = (100 * end for end in (change.value, change.low, change.high))
+        how = f", {DEPENDENT}" if result.has_memory else ""
+        parts.append(
+            f"{value:+.1f} over zero-shot (95% interval {low:+.1f} to {high:+.1f}; alone right on {compared.gained}, "
+            f"zero-shot alone on {compared.lost}; exact McNemar p = {compared.p_value:.3g}{how})"
+        )
+    top5 = Accuracy(int(result.in_top5.sum()), result.n)
+    error = expected_calibration_error(result.confidence, result.correct)
+    parts.append(f"top-5 {100 * top5.value:.1f}%, ECE {error:.3f}, {_time_of(result)}")
+    return "; ".join(parts)
+
+
+def _time_of(result: Result) -> str:
+    shared = result.shared_seconds.mean()
+    return f"{result.seconds.mean():.2f} s per image" + ("" if isnan(shared) else f" and {shared:.2f} s shared")

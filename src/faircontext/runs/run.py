@@ -130,8 +130,8 @@ def run_stored(
     warn: Say,
     keep_state: bool = False,
     strict: bool = False,
-) -> tuple[Run, Answer | None]:
-    """Carry out a plan into a run on disk; return that, earlier rows included, and what `run` returns.
+) -> tuple[Run, Summary, Answer | None]:
+    """Carry out a plan into a run on disk; return that, the counts of its rows, earlier ones too, and `run`'s answer.
 
     Args:
         plan: what to do.
@@ -165,7 +165,7 @@ def run_stored(
             if unreadable is None:
                 store.update(**({} if streams is None else {"states": streams.facts()}))
                 store.finish()
-        return stored, unreadable
+        return stored, counts, unreadable
 
 
 def _run_rest(

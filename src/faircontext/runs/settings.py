@@ -9,7 +9,7 @@ from faircontext.errors import ArgumentError
 from faircontext.methods.base import METHODS, check_known, describe_type, name_variant, types_of
 
 
-def parse_settings(name: str, settings: tuple[str, ...]) -> dict[str, object]:
+def parse_settings(name: str, settings: Iterable[str]) -> dict[str, object]:
     """Read `name=value` words, as given on a command line, by the types of the method's fields.
 
     Raises:

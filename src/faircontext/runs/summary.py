@@ -106,8 +106,13 @@ class Summary:
                 f"{first}{f' and {n - 1:,} more' * (n > 1)}: {warning}"
                 for warning, (first, n) in self._warnings.items()
             ),
-            *(describe_flat(label, flat, self._localised[label]) for label, flat in self._flat.items() if flat),
+            *self.flat_evidence(),
         ]
+
+    def flat_evidence(self) -> list[str]:
+        """Return on how many images common evidence is flat, a line for each method."""
+        self.settle()
+        return [describe_flat(label, flat, self._localised[label]) for label, flat in self._flat.items() if flat]
 
     def comparisons(self) -> dict[str, Comparison | None]:
         """Compare each method with zero-shot; None where no image has a truth."""

@@ -5,17 +5,20 @@ class, and the negative free energy `log sum_c exp(s cos_c)` at the backbone's o
 """
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from math import inf, isfinite
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from faircontext.errors import ArgumentError, and_more, check_choice, reason_of
 from faircontext.files import to_json
-from faircontext.runs.decisions import AnsweredImage, Decision
+from faircontext.runs.decisions import AnsweredImage, Decision, DecisionOptions
 from faircontext.runs.records import ABSTAINED, Answer
 from faircontext.types import Prediction
+
+if TYPE_CHECKING:
+    from faircontext.labels import LabelSpace
 
 SCORES = ("probability", "cosine", "energy")
 """What a prediction can be judged by."""
@@ -122,34 +125,40 @@ def _check_threshold(value: float, written: str, where: str, score: str) -> None
 
 
 @dataclass(frozen=True, kw_only=True)
-class UnknownOptions:
+class UnknownOptions(DecisionOptions):
     """The option of "none of these"."""
 
     group: ClassVar[str] = "decision"
+    files: ClassVar[tuple[str, ...]] = ("unknown",)
 
     unknown: str | None = None
     """Answer "none of these" where a score is low: probability=0.3, cosine=0.25 or energy=9.5; or a file that
     faircontext threshold has written. A score alone, such as cosine, is recorded, and nothing is withheld."""
 
-    def abstention(self, methods: Iterable[str], facts: Mapping[str, Any]) -> Decision:
-        """Return the decision that is asked for.
+    @property
+    def decisions(self) -> tuple[str, ...]:
+        """See `DecisionOptions`."""
+        return (*(() if self.unknown is None else ("--unknown",)), *super().decisions)
 
-        Args:
-            methods: what they are called in rows.
-            facts: `backbone`, `weights`, `prompts` and `logit_scale` of the run, which thresholds of a file must be of.
+    def check_decision(self, methods: Sequence[str]) -> None:
+        """See `DecisionOptions`; a file of thresholds is read."""
+        super().check_decision(methods)
+        if self.unknown is not None and isinstance(path := self._parse()[1], Path):
+            read_thresholds(path)
 
-        Raises:
-            ArgumentError: the option has a value that cannot be used, or the file is of other scores.
-        """
+    def decision_for(self, labels: "LabelSpace", methods: Sequence[str], prompts: str) -> Decision:
+        """See `DecisionOptions`; thresholds of a file must be of the same model, prompts and methods."""
         if self.unknown is None:
-            return Decision()
-        scale, score, value = facts["logit_scale"], *self._parse()
+            return super().decision_for(labels, methods, prompts)
+        backbone, (score, value) = labels.backbone, self._parse()
+        scale = backbone.logit_scale
         if not isinstance(value, Path):
             return Abstention(score, {} if value is None else dict.fromkeys(methods, value), scale)
         document = read_thresholds(value)
-        for name in ("backbone", "weights", "prompts"):
-            if document["run"].get(name) != facts[name]:
-                was, now = (str(one)[:60] for one in (document["run"].get(name), facts[name]))
+        wanted = {"backbone": backbone.name, "weights": backbone.weights_hash, "prompts": prompts}
+        for name, now in wanted.items():
+            if (was := document["run"].get(name)) != now:
+                was, now = str(was)[:60], str(now)[:60]
                 raise ArgumentError(f"{value}: was chosen for {name} {was}, and this run has {now}; choose one anew")
         if missing := [name for name in methods if name not in document["thresholds"]]:
             known = and_more([*document["thresholds"]])
@@ -175,8 +184,3 @@ class UnknownOptions:
             value = float("nan")
         _check_threshold(value, number, "--unknown", score)
         return score, value
-
-    def check_unknown(self) -> None:
-        """Check what can be checked before a model is loaded; see `abstention`."""
-        if self.unknown is not None and isinstance(path := self._parse()[1], Path):
-            read_thresholds(path)
