@@ -4,7 +4,7 @@ Reading needs no model. The arrays hold every class of every labelled image: fiv
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -20,6 +20,8 @@ from faircontext.metrics.multi_label import (
     label_decisions,
     mean_average_precision,
     score_of,
+    threshold_for_f1,
+    threshold_for_precision,
 )
 from faircontext.metrics.stats import Interval
 from faircontext.runs.rows import batches_of, in_order, row_files
@@ -203,3 +205,22 @@ def label_arrays(
     targets = np.zeros((len(rows), classes), np.bool_)
     targets[of.astype(np.int64), which.astype(np.int64)] = True
     return flat.reshape(len(rows), classes), targets
+
+
+def choose_label_threshold(run: Run, precision: float | None) -> LabelMetrics:
+    """Choose from which score on labels are given, and return the metrics of the run with that threshold.
+
+    Args:
+        run: whose images may have several labels.
+        precision: least share of correct labels among those given; None for the largest F1.
+
+    Raises:
+        ArgumentError: the run has no labels, or no threshold is so precise.
+    """
+    metrics = read_label_result(run).metrics
+    if not metrics.targets.any():
+        raise ArgumentError(f"{run.folder}: has no labelled image that was answered; choose on a labelled run")
+    scores, targets = score_of(metrics.logits), metrics.targets
+    if precision is None:
+        return replace(metrics, threshold=threshold_for_f1(scores, targets).threshold)
+    return replace(metrics, threshold=threshold_for_precision(scores, targets, precision).threshold)

@@ -74,10 +74,12 @@ class MultiLabel(Decision):
             order, scores = np.argsort(-logits, kind="stable"), score_of(logits).astype(np.float64)
             best, names = int(order[0]), self.scorer.labels.names
             given = SEPARATOR.join(names[index] for index, _ in self._given(logits))
-            changes |= {"zero_shot": given, "prediction": given, "confidence": float(scores[best])}
-            changes |= {"zero_shot_index": best, "index": best, "label_logits": logits}
-            changes |= {"label_probability": None, "probability_norm": None}
             top = order[: len(image.answers[0].top5)]
+            changes |= dict.fromkeys(("zero_shot", "prediction"), given) | dict.fromkeys(
+                ("zero_shot_index", "index"), best
+            )
+            changes |= dict.fromkeys(("label_probability", "probability_norm"))
+            changes |= {"confidence": float(scores[best]), "label_logits": logits}
             changes |= {"top5": tuple(top.tolist()), "top5_probabilities": tuple(scores[top].tolist())}
             if image.answers[0].probabilities is not None:
                 changes["probabilities"] = scores.astype(np.float32)

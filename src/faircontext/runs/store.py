@@ -322,6 +322,14 @@ def load_run(folder: Path) -> Run:
     return run
 
 
+def load_only_run(folder: Path) -> Run:
+    """Read the run in a folder or below; raise `ArgumentError` where there is not exactly one."""
+    folders = run_folders(folder)
+    if len(folders) != 1:
+        raise ArgumentError(f"{folder}: holds {len(folders)} runs; name the folder of one")
+    return load_run(folders[0])
+
+
 def run_folders(folder: Path) -> list[Path]:
     """Return all folders with runs in a folder and below, by path; shards are runs of their own.
 

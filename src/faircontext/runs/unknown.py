@@ -11,11 +11,18 @@ from math import inf, isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from faircontext.errors import ArgumentError, and_more, check_choice, reason_of
 from faircontext.files import to_json
+from faircontext.metrics.selective import OperatingPoint, threshold_for_coverage, threshold_for_risk
+from faircontext.metrics.stats import Accuracy
 from faircontext.runs.decisions import AnsweredImage, Decision, DecisionOptions
-from faircontext.runs.records import ABSTAINED, Answer
-from faircontext.types import Prediction
+from faircontext.runs.records import ABSTAINED, Answer, is_analysis, is_correct, to_numpy
+from faircontext.runs.store import Run
+from faircontext.types import Prediction, read_diagnostics
 
 if TYPE_CHECKING:
     from faircontext.labels import LabelSpace
@@ -184,3 +191,80 @@ class UnknownOptions(DecisionOptions):
             value = float("nan")
         _check_threshold(value, number, "--unknown", score)
         return score, value
+
+
+def choose_thresholds(
+    run: Run, score: str, coverage: float | None, risk: float | None
+) -> tuple[dict[str, OperatingPoint], dict[str, Any]]:
+    """Choose a threshold for each method of a labelled run, and return them with the file that `--unknown` reads.
+
+    Args:
+        run: where scores and labels are.
+        score: one of `SCORES`.
+        coverage: least share of the images that is answered; None where `risk` is given.
+        risk: largest share of wrong predictions among the answered; None where `coverage` is given.
+
+    Raises:
+        ArgumentError: not exactly one of the two is given, the run has no labels or lacks the score, or no threshold
+            has so little risk.
+    """
+    if (coverage is None) == (risk is None):
+        raise ArgumentError("give either --coverage, the share of images to answer, or --risk, the share of errors")
+    points = {}
+    for method in (name for name in run.document["config"]["methods"] if not is_analysis(name)):
+        rows = _labelled_rows(run, method)
+        values, correct = _scores(run, rows, score), is_correct(rows)
+        if coverage is not None:
+            points[method] = threshold_for_coverage(values, correct, coverage)
+        else:
+            points[method] = threshold_for_risk(values, correct, risk or 0.0)
+    chosen = {"coverage": coverage} if risk is None else {"risk": risk}
+    return points, _document(run, score, points, chosen)
+
+
+def _labelled_rows(run: Run, method: str) -> pa.Table:
+    rows = run.rows.filter(pc.and_(pc.equal(run.rows["method"], method), pc.equal(run.rows["error"], "")))
+    rows = rows.filter(pc.is_valid(rows["label_index"]))
+    if not len(rows):
+        raise ArgumentError(
+            f"{run.folder}: has no labelled image that was answered; choose thresholds on a labelled run"
+        )
+    return rows
+
+
+def _scores(run: Run, rows: pa.Table, score: str) -> np.ndarray:
+    if score == SCORES[0]:
+        return to_numpy(rows["confidence"]).astype(np.float64)
+    values = [read_diagnostics(text).get(score) for text in rows["diagnostics"].to_pylist()]
+    if any(value is None for value in values):
+        raise ArgumentError(f"{run.folder}: has no {score} of its predictions; make the run with --unknown {score}")
+    return np.array(values, np.float64)
+
+
+def _document(
+    run: Run, score: str, points: Mapping[str, OperatingPoint], chosen: Mapping[str, float | None]
+) -> dict[str, Any]:
+    config = run.document["config"]
+    dataset, backbone = config["dataset"], config["backbone"]
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "score": score,
+        "thresholds": {name: point.threshold for name, point in points.items()},
+        "asked": dict(chosen),
+        "run": {
+            "dataset": dataset["name"],
+            "classes": dataset["classes"],
+            "backbone": backbone["name"],
+            "weights": backbone.get("weights"),
+            "prompts": config["prompts"],
+            "seed": config["seed"],
+        },
+        "measured": {
+            name: {"coverage": _measured(point.coverage), "risk": _measured(point.risk)}
+            for name, point in points.items()
+        },
+    }
+
+
+def _measured(share: Accuracy) -> dict[str, Any]:
+    return {"value": share.value, "n": share.n, "interval": list(share.interval)}
