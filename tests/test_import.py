@@ -190,14 +190,19 @@ def test_no_circle_is_left() -> None:
 
 
 def on_circles() -> set[str]:
-    """Return the modules that import each other in a circle, and those on a way from one circle to another."""
+    """Return the modules that import themselves by way of others."""
     root = Path(faircontext.__file__).parent.parent
     files = {".".join(path.relative_to(root).with_suffix("").parts): path for path in root.rglob("faircontext/**/*.py")}
     files = {name.removesuffix(".__init__"): path for name, path in files.items()}
     imports = {name: imports_of(path, files) - {name} for name, path in files.items()}
-    while free := imports.keys() - set().union(*imports.values()) | {name for name in imports if not imports[name]}:
-        imports = {name: others - free for name, others in imports.items() if name not in free}
-    return {*imports}
+    reached, further = {name: {*others} for name, others in imports.items()}, True
+    while further:
+        further = False
+        for name, others in reached.items():
+            more = set().union(*(imports[other] for other in others)) - others
+            reached[name] |= more
+            further |= bool(more)
+    return {name for name, others in reached.items() if name in others}
 
 
 def imports_of(path: Path, known: Collection[str]) -> set[str]:
