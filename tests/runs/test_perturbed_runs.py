@@ -17,8 +17,8 @@ from faircontext.corruptions import corrupted_views
 from faircontext.datasets.spec import Sample
 from faircontext.perturbations import Attack, Corruption, Perturbation
 from faircontext.runs.answer import Predictor, answer_images
+from faircontext.runs.option_parts import PerturbationOptions
 from faircontext.runs.outputs import read_embeddings
-from faircontext.runs.perturbation_options import PerturbationOptions
 from faircontext.runs.records import perturbation_of
 from faircontext.runs.store import load_run
 from faircontext.views import Views

@@ -24,7 +24,7 @@ __all__ = ["HungUp", "Terminated", "main"]
 _COMMANDS = {
     "classify": ("classify", "classify", "answer your photos with FCL, beside zero-shot"),
     "explain": ("classify", "explain", "show, on a page, why FCL answers one photo as it does"),
-    "serve": ("serve", "serve", "show a page to drop photos on, and answer programs over HTTP"),
+    "serve": ("classify", "serve", "show a page to drop photos on, and answer programs over HTTP"),
     "data": ("show", "data", "list data sets, check those on disk, or make collages of their photos"),
     "evaluate": ("evaluate", "evaluate", "measure methods on labelled data sets, resumable and in shards"),
     "merge": ("evaluate", "merge", "join the shards of runs"),
@@ -36,7 +36,7 @@ _COMMANDS = {
     "figures": ("show", "figures", "draw every figure that runs allow, from their records alone"),
     "reproduce": ("evaluate", "reproduce", "run what a table or figure of the paper needs"),
     "list": ("show", "list_names", "list methods, analyses, backbones or weights"),
-    "doctor": ("doctor", "doctor", "find what is wrong with the installation, the weights or the data, with the fix"),
+    "doctor": ("show", "doctor", "find what is wrong with the installation, the weights or the data, with the fix"),
     "demo": ("classify", "demo", "run FCL on sample photos, plain and corrupted, and draw its evidence"),
 }
 """Module, function and summary of each command."""

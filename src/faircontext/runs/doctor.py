@@ -34,7 +34,7 @@ from faircontext.imageio import load_image
 from faircontext.labels import LabelSpace
 from faircontext.methods import ZeroShot
 from faircontext.runs.build import load_backbone
-from faircontext.runs.option_parts import BackboneOptions
+from faircontext.runs.options import DoctorOptions
 from faircontext.system import usable_processors
 
 DEVELOPERS = ("benchmark", "dev", "docs")
@@ -48,16 +48,6 @@ OPENAI = {"a diagram": 0.9927937, "a dog": 0.00421068, "a cat": 0.00299572}
 
 _PER_CLASS = 5
 """Images of each class that are answered to find swapped class folders."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class DoctorOptions(BackboneOptions):
-    """What is to be looked at."""
-
-    picture: Path | None = None
-    """CLIP.png of OpenAI's repository, for which its README says what ViT-B/32 answers."""
-    root: Path | None = None
-    """Folder that holds data sets, each of which is checked."""
 
 
 @dataclass(frozen=True)

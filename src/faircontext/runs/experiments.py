@@ -16,8 +16,8 @@ from typing import Any
 
 from faircontext.datasets.spec import CATALOGUE
 from faircontext.errors import ArgumentError, reason_of, unknown_name
+from faircontext.runs.option_parts import PromptOptions
 from faircontext.runs.options import AnalysisOptions, EvaluateOptions, ExperimentOptions
-from faircontext.runs.prompt_options import PromptOptions
 from faircontext.runs.records import is_analysis, variant_of
 
 KEYS: Mapping[str, Any] = {

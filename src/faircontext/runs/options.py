@@ -15,14 +15,14 @@ from faircontext.runs.option_parts import (
     BackboneOptions,
     LabelOptions,
     MethodOptions,
+    PerturbationOptions,
     ProcessOptions,
+    PromptOptions,
     ReadingOptions,
     StoreOptions,
     StreamOptions,
     stream_labels,
 )
-from faircontext.runs.perturbation_options import PerturbationOptions
-from faircontext.runs.prompt_options import PromptOptions
 from faircontext.runs.records import split_methods, with_zero_shot
 from faircontext.runs.unknown import UnknownOptions
 
@@ -297,3 +297,13 @@ class ReproduceOptions(ExperimentOptions):
 @dataclass(frozen=True, kw_only=True)
 class AblationOptions(ExperimentOptions, PromptOptions):
     """Options of an experiment of variants; prompts that are given replace those of the file."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DoctorOptions(BackboneOptions):
+    """What is to be looked at."""
+
+    picture: Path | None = None
+    """CLIP.png of OpenAI's repository, for which its README says what ViT-B/32 answers."""
+    root: Path | None = None
+    """Folder that holds data sets, each of which is checked."""

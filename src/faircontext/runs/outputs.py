@@ -29,9 +29,8 @@ from faircontext.imageio import MAX_PIXELS
 from faircontext.labels import LabelSpace
 from faircontext.runs.answer import Predictor
 from faircontext.runs.decisions import Decision
-from faircontext.runs.option_parts import Say
+from faircontext.runs.option_parts import Say, metadata_of_perturbation
 from faircontext.runs.options import ClassifyOptions
-from faircontext.runs.perturbation_options import metadata_of_perturbation
 from faircontext.runs.records import CSV_COLUMNS, Answer
 from faircontext.runs.summary import Summary
 

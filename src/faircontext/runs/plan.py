@@ -23,10 +23,9 @@ from faircontext.names import list_warnings
 from faircontext.perturbations import Perturbation
 from faircontext.runs.answer import Predictor
 from faircontext.runs.build import Model, build
-from faircontext.runs.option_parts import Say
+from faircontext.runs.option_parts import Say, check_perturbation, metadata_of_perturbation
 from faircontext.runs.options import EvaluateOptions, RunnerOptions
 from faircontext.runs.orders import Arrangement, arrange, choose, run_name
-from faircontext.runs.perturbation_options import check_perturbation, metadata_of_perturbation
 from faircontext.runs.streams import Streams
 from faircontext.runs.summary import Summary
 

@@ -28,7 +28,14 @@ from faircontext.errors import counted, one_line
 from faircontext.metrics.stats import chance_p_value
 from faircontext.runs.answer import Predictor
 from faircontext.runs.build import Model
-from faircontext.runs.executors import Executor, answer_here, answer_in_processes, processes_for, rebuild
+from faircontext.runs.executors import (
+    Executor,
+    answer_here,
+    answer_in_processes,
+    answer_on_ray,
+    processes_for,
+    rebuild,
+)
 from faircontext.runs.option_parts import Say
 from faircontext.runs.options import RunnerOptions
 from faircontext.runs.plan import Plan
@@ -43,8 +50,6 @@ def executor_of(options: RunnerOptions, model: Model) -> tuple[Executor, dict[st
     build = partial(rebuild, replace(options, engine_image=model.backbone.engine))
     workers = options.count_of_workers
     if options.engine == "ray":
-        from faircontext.runs.ray import answer_on_ray
-
         return partial(answer_on_ray, build=build, workers=workers), {"engine": "ray"}
     if workers is None:  # on a CPU, reading ahead only takes processors from the encoder
         workers = 0 if model.backbone.device.type == "cpu" else min(8, max(1, usable_processors() - 1))

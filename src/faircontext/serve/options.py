@@ -12,7 +12,7 @@ from faircontext.errors import ArgumentError, check_minimum, reason_of
 from faircontext.names import class_names
 from faircontext.runs.option_parts import check_no_stream
 from faircontext.runs.options import ClassifyOptions, ModelOptions
-from faircontext.runs.ray_address import check_address
+from faircontext.runs.ray import check_address
 from faircontext.runs.records import split_methods
 
 DEFAULT_SET = "default"

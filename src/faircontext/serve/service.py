@@ -16,9 +16,8 @@ from faircontext.names import check_name, name_warnings, parse_labels, split_lab
 from faircontext.prompt_files import parse_descriptions
 from faircontext.runs.answer import Predictor
 from faircontext.runs.build import build, create_methods, load, recipe_of
-from faircontext.runs.option_parts import check_no_stream
+from faircontext.runs.option_parts import PromptChoice, check_no_stream
 from faircontext.runs.options import ClassifyOptions
-from faircontext.runs.prompt_options import PromptChoice
 from faircontext.runs.records import method_of, split_methods
 from faircontext.serve.forms import ClassifyForm, ExplainForm, LabelFields
 from faircontext.serve.options import ServeOptions, without_folders
