@@ -44,9 +44,9 @@ CLASSIFY = [
     ({"unknown": "probability=2"}, "invalid threshold '2' of --unknown probability: must be a number from 0 to 1"),
     ({"unknown": "energy=inf"}, "invalid threshold 'inf' of --unknown energy: must be a number"),
     ({"unknown": "no.json"}, "no.json: cannot be read: no such file or directory"),
-    ({"unknown": "list.json"}, "list.json: is no file of thresholds: its entries are of another kind; make it"),
-    ({"unknown": "other.json"}, "other.json: is no file of thresholds: it lacks 'score'; make it with"),
-    ({"unknown": "empty.txt.json"}, "empty.txt.json: is no file of thresholds: it is no JSON; make it with"),
+    ({"unknown": "list.json"}, "list.json: is no file of thresholds: must be an object; make it"),
+    ({"unknown": "other.json"}, "other.json: is no file of thresholds: score is missing; make it with"),
+    ({"unknown": "empty.txt.json"}, "empty.txt.json: is no file of thresholds: invalid JSON: EOF while parsing"),
 ]
 
 

@@ -67,7 +67,7 @@ def _changed(experiment: Experiment, options: AblationOptions) -> Experiment:
     """Return the experiment with what the options change of it."""
     check_minimum("limit", 1 if options.limit is None else options.limit, 1)
     changes = {"limit": options.limit, "backbone": options.backbone, "pretrained": options.pretrained}
-    facts = {**experiment.facts, **{key: value for key, value in changes.items() if value is not None}}
+    facts = {**experiment.facts, **{key: value for key, value in changes.items() if value}}
     return replace(experiment, facts=facts)
 
 

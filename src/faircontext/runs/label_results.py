@@ -24,6 +24,7 @@ from faircontext.metrics.multi_label import (
     threshold_for_precision,
 )
 from faircontext.metrics.stats import Interval
+from faircontext.runs.checks import Entries, check_entries
 from faircontext.runs.rows import batches_of, in_order, row_files
 from faircontext.runs.store import Run
 
@@ -149,6 +150,11 @@ def is_multi_label(run: Run) -> bool:
     return "multi_label" in run.document["config"]
 
 
+class _RuleEntries(Entries):
+    threshold: float
+    scores: str
+
+
 _COLUMNS = ("path", "method", "position", "error", "targets", "label_logits")
 
 
@@ -159,16 +165,16 @@ def read_label_result(run: Run) -> LabelResult:
         ArgumentError: a file cannot be read, or its labels are impossible.
     """
     config = run.document["config"]
+    fault = f"{run.folder / 'run.json'}: is no description of a run"
+    threshold = check_entries(_RuleEntries, config["multi_label"], fault, "make the run again").threshold
     tables = [*batches_of(row_files(run.folder), _COLUMNS)]
     if not tables:
-        return LabelResult(
-            run, LabelMetrics(*empty_arrays(len(config["names"])), config["multi_label"]["threshold"]), 0, 0
-        )
+        return LabelResult(run, LabelMetrics(*empty_arrays(len(config["names"])), threshold), 0, 0)
     rows = in_order(pa.concat_tables(tables), [*config["methods"]])
     whole = rows.filter(pc.equal(rows["error"], ""))
     known = whole.filter(pc.is_valid(whole["targets"]))
     logits, targets = label_arrays(known, len(config["names"]), str(run.folder))
-    metrics = LabelMetrics(logits, targets, float(config["multi_label"]["threshold"]))
+    metrics = LabelMetrics(logits, targets, threshold)
     return LabelResult(run, metrics, len(rows) - len(whole), len(whole) - len(known))
 
 

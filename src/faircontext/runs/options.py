@@ -259,8 +259,8 @@ class AnalysisOptions(EvaluateOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ExperimentOptions(ProcessOptions):
-    """Options of an experiment, which may consist of many runs."""
+class ExperimentOptions(ProcessOptions, BackboneOptions):
+    """Options of an experiment, which may consist of many runs; `evaluate` takes those that it has too."""
 
     group: ClassVar[str] = "run"
 
@@ -268,14 +268,10 @@ class ExperimentOptions(ProcessOptions):
     """Folder that holds the data sets."""
     limit: int | None = None
     """At most this many images of each data set, in place of what the experiment says."""
-    backbone: str | None = None
+    backbone: str = ""
     """In place of the experiment's."""
     pretrained: str | None = None
     """Weights, in place of the experiment's: a tag or a checkpoint file."""
-    precision: str = "auto"
-    """Of the image tower: auto, fp32, bf16 or fp16."""
-    engine_image: Literal["auto", "torch", "openvino"] = "auto"
-    """What runs the image tower: torch, openvino, or auto, the faster one here."""
 
 
 @dataclass(frozen=True, kw_only=True)

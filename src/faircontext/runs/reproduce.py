@@ -25,7 +25,7 @@ from faircontext.runs.checks import check_same
 from faircontext.runs.costs import measure
 from faircontext.runs.evaluate import check_asked, evaluate_missing
 from faircontext.runs.experiments import Experiment, ExperimentRun, read_experiment
-from faircontext.runs.option_parts import BackboneOptions, Say
+from faircontext.runs.option_parts import Say
 from faircontext.runs.options import EvaluateOptions, ExperimentOptions, ReproduceOptions
 from faircontext.runs.plan import plan_of
 from faircontext.runs.records import method_of
@@ -114,7 +114,7 @@ def reproduce(name: str, out: Path, options: ReproduceOptions, say: Say, warn: S
     schedule = [
         Scheduled(
             run,
-            run.evaluation(options, out / run.folder, partial=options.partial),
+            run.evaluation(options, out / run.folder),
             [datasets[name] for name in run.datasets],
         )
         for run in runs
@@ -168,10 +168,9 @@ def _changed(runs: Sequence[ExperimentRun], options: ExperimentOptions, warn: Sa
     """Return the runs with what the options change; on another backbone each once, without what that cannot run."""
     limits = [min((n for n in (options.limit, run.limit) if n is not None), default=None) for run in runs]
     runs = [replace(run, limit=limit) for run, limit in zip(runs, limits, strict=True)]
-    if options.backbone is None:
+    if not options.backbone:
         return [replace(run, pretrained=options.pretrained or run.pretrained) for run in runs]
-    name, asked = options.backbone, ("backbone", "pretrained", "device", "precision", "engine_image")
-    backbone = load_backbone(BackboneOptions(**{option: getattr(options, option) for option in asked}))
+    name, backbone = options.backbone, load_backbone(options)
     able, left_out = list[ExperimentRun](), dict[str, None]()
     for run in (replace(run, backbone=name, pretrained=options.pretrained) for run in runs):
         labels = [label for label in run.methods if METHODS[method_of(label)].needs <= backbone.capabilities]

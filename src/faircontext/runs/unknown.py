@@ -4,21 +4,21 @@ Scores, of which more is more certain, are the probability of the prediction, th
 class, and the negative free energy `log sum_c exp(s cos_c)` at the backbone's own scale s (Liu et al., 2020).
 """
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from math import inf, isfinite
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from faircontext.errors import ArgumentError, and_more, check_choice, reason_of
+from faircontext.errors import ArgumentError, and_more
 from faircontext.files import to_json
 from faircontext.metrics.selective import OperatingPoint, threshold_for_coverage, threshold_for_risk
 from faircontext.metrics.stats import Accuracy
+from faircontext.runs.checks import Entries, read_entries
 from faircontext.runs.decisions import AnsweredImage, Decision, DecisionOptions
 from faircontext.runs.records import ABSTAINED, Answer, is_analysis, is_correct, to_numpy
 from faircontext.runs.store import Run
@@ -91,37 +91,36 @@ class Abstention(Decision):
         return replace(answer, prediction="", fallback=f"{answer.fallback}; {reason}" if answer.fallback else reason)
 
 
-def _what_is_wrong(error: Exception) -> str:
-    """Return in words why a document holds no thresholds."""
-    if isinstance(error, ArgumentError):
-        return str(error)
-    if isinstance(error, json.JSONDecodeError | UnicodeDecodeError):
-        return "it is no JSON"
-    if isinstance(error, KeyError):
-        return f"it lacks {error.args[0]!r}"
-    return "its entries are of another kind"
+class _RunOfThresholds(Entries):
+    backbone: str
+    weights: str | None = None
+    prompts: str | None = None
 
 
-def read_thresholds(path: Path) -> dict[str, Any]:
+class ThresholdFile(Entries):
+    """What `faircontext threshold` writes, as far as it is read.
+
+    Attributes:
+        score: one of `SCORES`.
+        thresholds: by what methods are called in rows.
+        run: what they are of.
+    """
+
+    score: Literal["probability", "cosine", "energy"]
+    thresholds: dict[str, float]
+    run: _RunOfThresholds
+
+
+def read_thresholds(path: Path) -> ThresholdFile:
     """Read what `faircontext threshold` has written.
 
     Raises:
         ArgumentError: it cannot be read, or is something else.
     """
-    try:
-        document: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        check_choice("score", document["score"], SCORES)
-        thresholds = {str(name): float(value) for name, value in document["thresholds"].items()}
-        {**document["run"]}["backbone"]
-    except OSError as error:
-        raise ArgumentError(f"{path}: cannot be read: {reason_of(error)}") from None
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise ArgumentError(
-            f"{path}: is no file of thresholds: {_what_is_wrong(error)}; make it with faircontext threshold RUN --out"
-        ) from None
-    for name, value in thresholds.items():
-        _check_threshold(value, str(value), f"{path}, of {name},", document["score"])
-    return {**document, "thresholds": thresholds}
+    file = read_entries(ThresholdFile, path, "file of thresholds", "make it with faircontext threshold RUN --out")
+    for name, value in file.thresholds.items():
+        _check_threshold(value, str(value), f"{path}, of {name},", file.score)
+    return file
 
 
 def _check_threshold(value: float, written: str, where: str, score: str) -> None:
@@ -161,16 +160,16 @@ class UnknownOptions(DecisionOptions):
         scale = backbone.logit_scale
         if not isinstance(value, Path):
             return Abstention(score, {} if value is None else dict.fromkeys(methods, value), scale)
-        document = read_thresholds(value)
+        file = read_thresholds(value)
         wanted = {"backbone": backbone.name, "weights": backbone.weights_hash, "prompts": prompts}
         for name, now in wanted.items():
-            if (was := document["run"].get(name)) != now:
+            if (was := getattr(file.run, name)) != now:
                 was, now = str(was)[:60], str(now)[:60]
                 raise ArgumentError(f"{value}: was chosen for {name} {was}, and this run has {now}; choose one anew")
-        if missing := [name for name in methods if name not in document["thresholds"]]:
-            known = and_more([*document["thresholds"]])
+        if missing := [name for name in methods if name not in file.thresholds]:
+            known = and_more([*file.thresholds])
             raise ArgumentError(f"{value}: has no threshold of {and_more(missing)}; it has those of {known}")
-        return Abstention(document["score"], {name: document["thresholds"][name] for name in methods}, scale)
+        return Abstention(file.score, {name: file.thresholds[name] for name in methods}, scale)
 
     def _parse(self) -> tuple[str, float | Path | None]:
         """Return the score and its threshold, or the file that has both."""
