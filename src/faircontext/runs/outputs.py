@@ -31,7 +31,7 @@ from faircontext.runs.answer import Predictor
 from faircontext.runs.decisions import Decision
 from faircontext.runs.option_parts import Say, metadata_of_perturbation
 from faircontext.runs.options import ClassifyOptions
-from faircontext.runs.records import CSV_COLUMNS, Answer
+from faircontext.runs.records import CSV_COLUMNS, SCORES_COLUMNS, Answer, readable, schema_of, to_table
 from faircontext.runs.summary import Summary
 
 SCHEMA_VERSION = 2
@@ -40,14 +40,11 @@ SCHEMA_VERSION = 2
 _MANIFEST_VERSION = 1
 _AT_ONCE = 256
 
-_SCORES = [
-    ("path", pa.string()),
-    ("label", pa.string()),
-    ("method", pa.string()),
-    ("probabilities", pa.list_(pa.float32())),
-    ("cosines", pa.list_(pa.float32())),
-]
-_EMBEDDINGS = [("path", pa.string()), ("label", pa.string()), ("embedding", pa.list_(pa.float32()))]
+SCORES = ("path", "label", "method", "probabilities", "cosines")
+"""Columns of the file of scores: every class's probability, and the plain view's cosine with its text features."""
+
+EMBEDDINGS = ("path", "label", "embedding")
+"""Columns of the file of features: those of the plain view, unit norm."""
 
 
 class Outputs:
@@ -58,15 +55,21 @@ class Outputs:
         facts = {**manifest_of(predictor.labels), **metadata_of_perturbation(perturbation)} if options.stored else {}
         names, decision = predictor.labels.names, predictor.decision
         cells = {} if perturbation is None else {"shift": str(perturbation)}
-        self._files: list[RowWriter | ScoresWriter | EmbeddingsWriter] = []
+        self._files: list[RowWriter | TableWriter | ArrayWriter] = []
         if options.csv:
             self._files.append(stack.enter_context(RowWriter(options.csv, names, options.top, decision, cells)))
         if options.json:
             self._spool = stack.enter_context(EntrySpool(options.json))
         if options.scores:
-            self._files.append(stack.enter_context(ScoresWriter(options.scores, facts)))
+            self._files.append(stack.enter_context(TableWriter(options.scores, SCORES, facts)))
         if options.embeddings:
-            self._files.append(stack.enter_context(EmbeddingsWriter(options.embeddings, facts)))
+            in_table = options.embeddings.suffix.lower() == ".parquet"
+            file = (
+                TableWriter(options.embeddings, EMBEDDINGS, facts)
+                if in_table
+                else ArrayWriter(options.embeddings, facts)
+            )
+            self._files.append(stack.enter_context(file))
 
     def __bool__(self) -> bool:
         return bool(self._files or self._spool)
@@ -212,73 +215,47 @@ def manifest_of(labels: LabelSpace) -> dict[str, Any]:
     }
 
 
-def _text(value: str) -> str:
-    return value.encode("utf-8", "backslashreplace").decode()
+class TableWriter(AbstractContextManager["TableWriter"]):
+    """Writes columns of answers in Parquet, a row for each answer that has the last of them.
 
-
-class _Table:
-    """A Parquet file that takes its name when it is closed, whatever has happened before.
+    The file takes its name when it is closed, whatever has happened before.
 
     Args:
         path: of the file.
-        columns: names and types.
-        facts: stored in the schema, as JSON under `faircontext`.
+        columns: their names.
+        facts: stored in the schema, as JSON under `faircontext`; see `manifest_of`.
     """
 
-    def __init__(self, path: Path, columns: list[tuple[str, pa.DataType]], facts: Mapping[str, Any]) -> None:
-        schema = pa.schema(columns, metadata={"faircontext": to_json(dict(facts), indent=None)})
-        self._path, self._schema, self._rows = path, schema, list[Mapping[str, Any]]()
+    def __init__(self, path: Path, columns: Sequence[str], facts: Mapping[str, Any]) -> None:
+        known = schema_of(SCORES_COLUMNS)
+        schema = pa.schema([known.field(name) for name in columns], {"faircontext": to_json(dict(facts), indent=None)})
+        self._path, self._schema, self._last, self._rows = path, schema, columns[-1], list[Answer]()
         with ExitStack() as stack:
             made = stack.enter_context(replacing(path))
             with writing(path):
                 self._writer = stack.enter_context(pq.ParquetWriter(made, schema, compression="zstd"))
             self._stack = stack.pop_all()
 
-    def add(self, row: Mapping[str, Any]) -> None:
-        self._rows.append(row)
+    def add(self, answers: Sequence[Answer]) -> None:
+        """Take the answers for an image."""
+        self._rows += [answer for answer in answers if getattr(answer, self._last) is not None]
         if len(self._rows) >= _AT_ONCE:
             self._flush()
 
     def _flush(self) -> None:
-        columns = {name: [row[name] for row in self._rows] for name in self._schema.names}
         with writing(self._path):
-            self._writer.write_table(pa.table(columns, schema=self._schema))
+            self._writer.write_table(to_table(self._rows, self._schema))
         self._rows = []
 
-    def close(self) -> None:
+    def __exit__(self, *_: object) -> None:
         with self._stack:  # where the rest cannot be written, nothing stays of the file
             self._flush()
 
 
-class ScoresWriter(AbstractContextManager["ScoresWriter"]):
-    """Writes every class's probability and cosine, a row for each image and method, in Parquet.
+class ArrayWriter(AbstractContextManager["ArrayWriter"]):
+    """Writes the plain views' unit-norm features to `FILE.npy`, a row for each image that could be read.
 
-    A row has the columns `path`, `label`, `method`, `probabilities` (the method's) and `cosines` (of the plain view
-    with zero-shot's text features), in the order of `names` in the file's metadata. Unreadable files have none.
-
-    Args:
-        path: of the file.
-        facts: see `manifest_of`.
-    """
-
-    def __init__(self, path: Path, facts: Mapping[str, Any]) -> None:
-        self._table = _Table(path, _SCORES, facts)
-
-    def add(self, answers: Sequence[Answer]) -> None:
-        """Take the answers for an image."""
-        for answer in (answer for answer in answers if answer.probabilities is not None):
-            cells = {"path": _text(answer.path), "label": answer.label, "method": answer.method}
-            self._table.add({**cells, "probabilities": answer.probabilities, "cosines": answer.cosines})
-
-    def __exit__(self, *_: object) -> None:
-        self._table.close()
-
-
-class EmbeddingsWriter(AbstractContextManager["EmbeddingsWriter"]):
-    """Writes the plain views' unit-norm features, a row for each image that could be read, in `.npy` or `.parquet`.
-
-    Beside `FILE.npy` a manifest `FILE.npy.json` says with what they were computed, and names the images in the order of
-    rows; a Parquet file has both in it.
+    Beside it a manifest `FILE.npy.json` says with what they were computed, and names the images in the order of rows.
 
     Args:
         path: of the file.
@@ -286,12 +263,7 @@ class EmbeddingsWriter(AbstractContextManager["EmbeddingsWriter"]):
     """
 
     def __init__(self, path: Path, facts: Mapping[str, Any]) -> None:
-        self._facts, self._n, self._dim = dict(facts), 0, 0
-        self._table: _Table | None = None
-        if path.suffix.lower() == ".parquet":
-            self._table = _Table(path, _EMBEDDINGS, facts)
-            return
-        self._path = path
+        self._path, self._facts, self._n, self._dim = path, facts, 0, 0
         with ExitStack() as stack:
             self._names = stack.enter_context(EntrySpool(manifest_path(path)))
             made = stack.enter_context(replacing(path))
@@ -304,19 +276,12 @@ class EmbeddingsWriter(AbstractContextManager["EmbeddingsWriter"]):
         """Take the answers for an image, the first of which has its features."""
         if (embedding := answers[0].embedding) is None:
             return
-        facts = {"path": _text(answers[0].path), "label": answers[0].label}
-        if self._table is not None:
-            self._table.add({**facts, "embedding": embedding})
-            return
         with writing(self._path):
             self._file.write(embedding.astype("<f4").tobytes())
-        self._names.add([facts])
+        self._names.add([{"path": readable(answers[0].path), "label": answers[0].label}])
         self._n, self._dim = self._n + 1, len(embedding)
 
     def __exit__(self, *_: object) -> None:
-        if self._table is not None:
-            self._table.close()
-            return
         document = {**self._facts, "shape": [self._n, self._dim], "type": "float32", "unit_norm": True}
         with self._stack:  # where the rest cannot be written, nothing stays of the file
             with writing(self._path):
@@ -343,7 +308,7 @@ _HEADER = 256
 
 
 def read_embeddings(path: Path) -> tuple[Float[np.ndarray, "images dim"], list[str], dict[str, Any]]:
-    """Read what `EmbeddingsWriter` has written: features, paths of the images, and the manifest.
+    """Read what `classify --embeddings` has written: features, paths of the images, and the manifest.
 
     Raises:
         ArgumentError: it cannot be read.

@@ -264,16 +264,21 @@ SCHEMA = schema_of()
 
 
 def to_table(answers: Sequence[Answer], schema: pa.Schema = SCHEMA) -> pa.Table:
-    """Return answers as a table; bytes of file names that are no UTF-8 become escapes."""
+    """Return answers as a table; see `readable` for texts."""
     columns: dict[str, list[Any]] = {}
     for column in schema:
         values = [getattr(answer, column.name) for answer in answers]
         if pa.types.is_string(column.type):
-            values = [value.encode("utf-8", "backslashreplace").decode() for value in values]
+            values = [*map(readable, values)]
         elif column.type == pa.list_(pa.float32()):
             values = [() if value is None else value for value in values]
         columns[column.name] = values
     return pa.table(columns, schema=schema)
+
+
+def readable(text: str) -> str:
+    """Return a text with escapes in place of bytes of a file name that are no UTF-8."""
+    return text.encode("utf-8", "backslashreplace").decode()
 
 
 def answers_of(rows: pa.Table, methods: Sequence[str] | None = None) -> Iterator[list[Answer]]:
