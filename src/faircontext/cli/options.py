@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from contextlib import redirect_stderr
 from dataclasses import field, fields, is_dataclass, make_dataclass, replace
-from itertools import pairwise, takewhile
+from itertools import chain, pairwise, takewhile
 from pathlib import Path
 from textwrap import dedent
 from typing import Annotated, Any, TypeVar, get_origin, get_type_hints
@@ -126,25 +126,23 @@ def _joined(arguments: Sequence[str], options: type) -> list[str]:
     The parser would take the last of them alone, without a word.
     """
     hints = get_type_hints(options, include_extras=True).items()
-    lists = {f"--{name.replace('_', '-')}" for name, hint in hints if get_origin(hint) is tuple}
+    names = {f"--{name.replace('_', '-')}" for name, hint in hints if get_origin(hint) is tuple}
     parts: list[list[str]] = [[]]
-    firsts: dict[str, list[str]] = {}
-    repeated = False
+    lists: dict[str, list[str]] = {}
     current = parts[0]
     for word in arguments:
         option, equals, value = word.partition("=")
         option = option.replace("_", "-")
-        if option in lists:
-            repeated |= option in firsts
-            if option not in firsts:
-                parts.append(firsts.setdefault(option, [option]))
-            firsts[option] += [value] if equals else []
-            current = parts[0] if equals else firsts[option]  # what comes after `--name=value` is no value of it
+        if option in names:
+            if option not in lists:
+                parts.append(lists.setdefault(option, [option]))
+            lists[option] += [value] if equals else []
+            current = parts[0] if equals else lists[option]  # what comes after `--name=value` is no value of it
         elif word.startswith("--"):
             parts.append(current := [word])
         else:
             current.append(word)
-    return [word for part in parts for word in part] if repeated else [*arguments]
+    return [*chain.from_iterable(parts)]
 
 
 def _filled(read: Any, options: type) -> Any:

@@ -8,11 +8,13 @@ are not on this machine are fetched, as by every command.
 import platform
 import shutil
 import warnings
+from collections import Counter
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from importlib.metadata import Distribution, PackageNotFoundError, distribution, packages_distributions, version
+from itertools import combinations
 from pathlib import Path
 from typing import Literal
 from uuid import uuid4
@@ -101,17 +103,14 @@ def _own_version(installed: Distribution) -> Iterator[Finding]:
 
 def _versions(installed: Distribution) -> Iterator[Finding]:
     """Compare the packages that are there with those that are declared."""
-    wrong = False
-    for requirement in _declared(installed, ""):
-        found = _found(requirement)
-        if found is None:
-            wrong = True
+    unmet = _unmet(_declared(installed, ""))
+    for requirement, present in unmet:
+        if present is None:
             yield Finding("versions", "problem", f"{requirement.name} is missing", f"pip install '{requirement}'")
-        elif not requirement.specifier.contains(found, prereleases=True):
-            wrong = True
-            needed = f"{requirement.name} {found} is installed, and {requirement} is needed"
+        else:
+            needed = f"{requirement.name} {present} is installed, and {requirement} is needed"
             yield Finding("versions", "problem", needed, f"pip install --upgrade '{requirement}'")
-    if not wrong:
+    if not unmet:
         yield Finding("versions", "ok", f"faircontext {__version__}, torch {torch.__version__}, all that is needed")
 
 
@@ -121,21 +120,27 @@ def _extras(installed: Distribution) -> Iterator[Finding]:
     for extra in installed.metadata.get_all("Provides-Extra") or ():
         if extra in DEVELOPERS:
             continue
-        own = [one for one in _declared(installed, extra) if str(one) not in always]
-        found = [(one, _found(one)) for one in own]
-        missing = [one.name for one, there in found if there is None]
-        old = [
-            f"{one.name} {there}, needed {one.specifier}"
-            for one, there in found
-            if there is not None and not one.specifier.contains(there, prereleases=True)
-        ]
-        if missing or old:
-            text = f"{extra} is not installed{' in full' * (len(missing) < len(own))} ({', '.join([*missing, *old])})"
+        needed = [one for one in _declared(installed, extra) if str(one) not in always]
+        if unmet := _unmet(needed):
+            missing = [one.name for one, present in unmet if present is None]
+            old = [f"{one.name} {present}, needed {one.specifier}" for one, present in unmet if present is not None]
+            in_full = " in full" * (len(missing) < len(needed))
+            text = f"{extra} is not installed{in_full} ({', '.join([*missing, *old])})"
             yield Finding("extras", "note", text, f"if you need it: pip install 'faircontext[{extra}]'")
-        elif problem := next(filter(None, map(_import_problem, own)), ""):
+        elif problem := next(filter(None, map(_import_problem, needed)), ""):
             yield Finding("extras", "problem", f"{extra} is installed, and cannot be used: {problem}")
         else:
             yield Finding("extras", "ok", extra)
+
+
+def _unmet(requirements: Sequence[Requirement]) -> list[tuple[Requirement, str | None]]:
+    """Return what is missing or in another version than is needed, with that version, None where it is missing."""
+    versions = [(one, _found(one.name)) for one in requirements]
+    return [
+        (one, present)
+        for one, present in versions
+        if present is None or not one.specifier.contains(present, prereleases=True)
+    ]
 
 
 def _import_problem(requirement: Requirement) -> str:
@@ -171,10 +176,10 @@ def _declared(installed: Distribution, extra: str) -> list[Requirement]:
     return [one for one in lines if one.marker is None or one.marker.evaluate({"extra": extra})]
 
 
-def _found(requirement: Requirement) -> str | None:
+def _found(package: str) -> str | None:
     """Return the version of a package that is installed, or None."""
     try:
-        return version(requirement.name)
+        return version(package)
     except PackageNotFoundError:
         return None
 
@@ -322,19 +327,13 @@ def confused_pairs(answers: Sequence[tuple[int, int]], least: int = 3) -> list[t
         answers: true class and answer of each image.
         least: images that each of the two classes must have.
     """
-    of: dict[int, list[int]] = {}
-    for label, answer in answers:
-        of.setdefault(label, []).append(answer)
-    enough = {label: given for label, given in of.items() if len(given) >= least}
-
-    def goes(label: int, other: int) -> bool:
-        return 2 * enough[label].count(other) > len(enough[label])
-
+    counts = Counter(answers)
+    images = Counter(label for label, _ in answers)
+    enough = [label for label, n in images.items() if n >= least]
     return [
         (first, second)
-        for first in enough
-        for second in enough
-        if first < second and goes(first, second) and goes(second, first)
+        for first, second in combinations(sorted(enough), 2)
+        if 2 * counts[first, second] > images[first] and 2 * counts[second, first] > images[second]
     ]
 
 
@@ -353,7 +352,7 @@ def describe_for_others(options: DoctorOptions, findings: Sequence[Finding]) -> 
     packages = ("torch", "torchvision", "open-clip-torch", "transformers", "timm", "numpy", "pillow")
     return [
         f"faircontext {__version__}, Python {platform.python_version()}, {platform.system()} {platform.machine()}",
-        ", ".join(f"{package} {_version(package)}" for package in packages),
+        ", ".join(f"{package} {_found(package) or 'missing'}" for package in packages),
         f"backbone {shown}, device {options.device}, precision {options.precision}, {usable_processors()} processors",
         "; ".join(counts),
     ]
@@ -365,7 +364,3 @@ def _public_name(backbone: str) -> str:
     if colon:
         return f"{scheme}:FOLDER"
     return backbone if backbone.replace("/", "-") in list_backbones() else "NAME"
-
-
-def _version(package: str) -> str:
-    return _found(Requirement(package)) or "missing"

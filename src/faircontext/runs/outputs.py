@@ -62,13 +62,9 @@ class Outputs:
             self._spool = stack.enter_context(EntrySpool(options.json))
         if options.scores:
             self._files.append(stack.enter_context(TableWriter(options.scores, SCORES, facts)))
-        if options.embeddings:
-            in_table = options.embeddings.suffix.lower() == ".parquet"
-            file = (
-                TableWriter(options.embeddings, EMBEDDINGS, facts)
-                if in_table
-                else ArrayWriter(options.embeddings, facts)
-            )
+        if path := options.embeddings:
+            in_table = path.suffix.lower() == ".parquet"
+            file = TableWriter(path, EMBEDDINGS, facts) if in_table else ArrayWriter(path, facts)
             self._files.append(stack.enter_context(file))
 
     def __bool__(self) -> bool:
