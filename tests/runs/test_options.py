@@ -35,7 +35,10 @@ CLASSIFY = [
     ({"multi_label": True}, "--multi-label answers with zero_shot alone, since the other methods choose one class"),
     ({**SETS, "method": "tpt"}, "add --method zero_shot (of evaluate: --methods zero_shot)"),
     ({**SETS, "threshold": 1.5}, "invalid threshold 1.5: must be between 0 and 1"),
-    ({**SETS, "unknown": "cosine"}, "--unknown is not possible with --multi-label: an image of which no label reaches"),
+    (
+        {**SETS, "unknown": "cosine"},
+        "--unknown is not possible with --multi-label: an answer has one decision; leave one out",
+    ),
     ({**SETS, "negatives": Path("no.txt")}, "no.txt: no such file or directory"),
     ({**SETS, "negatives": Path("empty.txt")}, "empty.txt: no negatives; give at least one"),
     ({"unknown": "probabilty=0.3"}, "write SCORE=THRESHOLD with one of probability, cosine, energy, or name a file"),

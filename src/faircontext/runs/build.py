@@ -5,7 +5,7 @@ Options are data; here alone models are loaded, methods created, label spaces ma
 
 import types
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from itertools import chain
 from typing import Any, Literal, Union, get_args, get_origin
@@ -31,18 +31,9 @@ from faircontext.views import ViewRecipe
 
 def load_backbone(options: BackboneOptions) -> Backbone:
     """Load the backbone; see `faircontext.create_backbone`."""
-    return backbones.create_backbone(
-        options.backbone,
-        options.pretrained,
-        device=options.device,
-        precision=options.precision,
-        engine=options.engine_image,
-        batch_size=options.batch_size,
-        resize_positions=options.resize_positions,
-        weights_key=options.weights_key,
-        preprocess=options.preprocess,
-        adapter=None if options.adapter is None else str(options.adapter),
-    )
+    chosen = {field.name: getattr(options, field.name) for field in fields(BackboneOptions)}
+    name, engine, adapter = (chosen.pop(key) for key in ("backbone", "engine_image", "adapter"))
+    return backbones.create_backbone(name, engine=engine, adapter=adapter and str(adapter), **chosen)
 
 
 @dataclass(frozen=True)

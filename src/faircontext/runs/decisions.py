@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from jaxtyping import Float
 
+from faircontext.errors import ArgumentError
 from faircontext.runs.records import Answer
 from faircontext.runs.results import describe_results
 from faircontext.runs.store import Run
@@ -74,15 +75,18 @@ class DecisionOptions:
         """Options that ask for another decision than the usual one."""
         return ()
 
-    def check_decision(self, methods: Sequence[str]) -> None:
+    def check_decision(self, methods: Sequence[str]) -> None:  # noqa: ARG002
         """Check what can be checked before a model is loaded.
 
         Args:
             methods: what they are called; or `all` alone.
 
         Raises:
-            ArgumentError: a value cannot be used, or does not go with another.
+            ArgumentError: a value cannot be used, or several decisions are asked for.
         """
+        if len(self.decisions) > 1:
+            first, second = self.decisions[:2]
+            raise ArgumentError(f"{second} is not possible with {first}: an answer has one decision; leave one out")
 
     def decision_for(self, labels: "LabelSpace", methods: Sequence[str], prompts: str) -> "Decision":  # noqa: ARG002
         """Return the decision that is asked for.

@@ -214,11 +214,6 @@ class MultiLabelOptions(DecisionOptions):
                 "--multi-label answers with zero_shot alone, since the other methods choose one class against the "
                 "others; add --method zero_shot (of evaluate: --methods zero_shot)"
             )
-        if others := super().decisions:
-            raise ArgumentError(
-                f"{others[0]} is not possible with --multi-label: an image of which no label reaches the threshold has "
-                "an empty prediction already"
-            )
         if self.threshold is not None and not 0 <= self.threshold <= 1:
             raise ArgumentError(f"invalid threshold {self.threshold!r}: must be between 0 and 1")
         self._read_negatives()
