@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 
 import pytest
 
+from faircontext import FairContextError
 from faircontext.cli.options import parse_options
 from faircontext.labels import LabelSpace
 from faircontext.runs.classify import classify
@@ -68,10 +69,8 @@ class Options(ShortenedOptions, ClassifyOptions):
 def test_a_decision_of_somebody_else_is_carried_by_every_part(
     stored: bool, picture_set: Path, tiny_folder: Callable[[str], Path], tmp_path: Path
 ) -> None:
-    words = (
-        f"--labels square,circle --method zero_shot --precision fp32 --letters 2 --limit 3 --csv {tmp_path / 'a.csv'}"
-    )
-    words += f" --json {tmp_path / 'a.json'} --backbone local-dir:{tiny_folder('clip')}"
+    words = f"--labels square,circle --method zero_shot --precision fp32 --letters 2 --limit 3 --csv {tmp_path}/a.csv"
+    words += f" --json {tmp_path}/a.json --backbone local-dir:{tiny_folder('clip')}"
     words += f" --out {tmp_path / 'run'}" if stored else ""
     options = parse_options(Options, words.split(), "classify")
     options.check()
@@ -89,4 +88,7 @@ def test_a_decision_of_somebody_else_is_carried_by_every_part(
 
 def test_two_decisions_on_one_answer_are_refused() -> None:
     options = Options(labels="a,b", method="zero_shot", letters=2, multi_label=True)
-    assert options.decisions == ("--letters", "--multi-label")
+    with pytest.raises(
+        FairContextError, match="--multi-label is not possible with --letters: an answer has one decision"
+    ):
+        options.check()
