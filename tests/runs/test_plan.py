@@ -122,7 +122,7 @@ def test_hashes_stay_so_that_stored_runs_go_on(preset: str, dataset: Dataset, li
     moved = (f"fcl_variants-moved.{word}" for word in (*MOVED.split(), "context=cl-hp"))
     settings = ("fcl-few.masks=8", "fcl-few.safe=true", *moved)
     options = EvaluateOptions(datasets=("set",), methods=WORDS, root=dataset.folder, preset=preset, set=settings)
-    plan = plan_of(options, dataset, Model(lite), None)
+    plan = plan_of(options, dataset, Model(lite))
     vars(plan)["config"] = {**plan.config, "backbone": {}, "versions": {}}  # of this machine
     assert plan.hashes == dict(zip(ROWS, FROZEN[preset].split(), strict=True))
 

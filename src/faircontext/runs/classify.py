@@ -21,7 +21,6 @@ from faircontext.runs.checks import read_document
 from faircontext.runs.executors import Executor
 from faircontext.runs.option_parts import Say
 from faircontext.runs.options import ClassifyOptions
-from faircontext.runs.orders import parse_shard
 from faircontext.runs.outputs import Outputs, manifest_path, write_classifier
 from faircontext.runs.plan import Plan, plan_of
 from faircontext.runs.records import Answer, answers_of, row_name, split_methods
@@ -46,7 +45,6 @@ def classify(options: ClassifyOptions, inputs: Sequence[str], listed: Iterable[s
     """
     options.check()
     options.check_one_stream()
-    shard = None if options.shard is None else parse_shard(options.shard)
     names = options.names_for(inputs)
     options.check_top(len(names))
     set_threads(options)
@@ -56,14 +54,14 @@ def classify(options: ClassifyOptions, inputs: Sequence[str], listed: Iterable[s
     if options.out is not None:
         _check_out(options.out, inputs)
     model = load(options)
-    plan = plan_of(options, _dataset(options, names, inputs, found), model, shard)
+    plan = plan_of(options, _dataset(options, names, inputs, found), model)
     _check_files(options, found)
     odd = name_warnings(names, several=plan.predictor.decision.several)
     warnings = [*found.warnings, *odd, *plan.predictor.warnings(), *found.truth_warnings]
     executor = executor_of(options, model)
     if options.out is None:
         return _answer(options, plan, executor, warnings, warn)
-    folder = options.out if shard is None else options.out / f"shard-{shard[0]}-of-{shard[1]}"
+    folder = options.out if plan.shard is None else options.out / f"shard-{plan.shard[0]}-of-{plan.shard[1]}"
     return _store(options, folder, plan, executor, warnings, warn)
 
 

@@ -14,9 +14,8 @@ from faircontext.files import check_folder
 from faircontext.runs.analyses import analysis_rows, describe_analysis
 from faircontext.runs.build import load, set_threads
 from faircontext.runs.checks import check_same
-from faircontext.runs.option_parts import Say, stream_labels
+from faircontext.runs.option_parts import Say
 from faircontext.runs.options import EvaluateOptions
-from faircontext.runs.orders import parse_shard
 from faircontext.runs.plan import find_datasets, plan_of
 from faircontext.runs.run import describe_executor, executor_of, run_stored
 from faircontext.runs.store import Run, load_run
@@ -34,9 +33,7 @@ def evaluate(options: EvaluateOptions, say: Say, warn: Say) -> int:
         FairContextError: an option has a value that cannot be used, or a data set or a model cannot be loaded.
         KeyboardInterrupt: the run was stopped; what was answered is stored.
     """
-    shard = None if options.shard is None else parse_shard(options.shard)
     options.check()
-    streams = bool(stream_labels(options.labels_of_methods))
     datasets = find_datasets(options)
     set_threads(options)
     if options.features is not None:
@@ -44,14 +41,14 @@ def evaluate(options: EvaluateOptions, say: Say, warn: Say) -> int:
     for dataset in datasets:  # what is wrong with these is told before the model is loaded
         options.choose_prompts(dataset.names, dataset.name, dataset.template)
         for perturbation in options.perturbations:
-            for name in options.run_names(dataset.name, shard, perturbation or dataset.corruption, streams):
+            for name in options.run_names(dataset.name, perturbation or dataset.corruption):
                 check_folder(options.out / name)
     model = load(options)
     plans = [
         (one, replace(plan, order=order, arrangement=options.arrangement))
         for one in options.each_perturbation()
-        for plan in [plan_of(one, dataset, model, shard) for dataset in datasets]
-        for order in options.each_order(streams)
+        for plan in [plan_of(one, dataset, model) for dataset in datasets]
+        for order in options.each_order
     ]
     unreadable, warned = False, set[str]()
     for one, plan in plans:
@@ -79,8 +76,7 @@ def evaluate_missing(options: EvaluateOptions, say: Say, warn: Say) -> list[Run]
     Raises:
         ArgumentError: a run that is there is not what is asked for.
     """
-    streams = bool(stream_labels(options.labels_of_methods))
-    folders = {word: options.out / _folder_name(options, word, streams) for word in expand(options.datasets)}
+    folders = {word: options.out / _folder_name(options, word) for word in expand(options.datasets)}
     runs = {folder: load_run(folder) for folder in folders.values() if (folder / "run.json").exists()}
     for run in runs.values():
         check_asked(run, options)
@@ -94,11 +90,11 @@ def evaluate_missing(options: EvaluateOptions, say: Say, warn: Say) -> list[Run]
     return [runs[path] for path in sorted(runs)]
 
 
-def _folder_name(options: EvaluateOptions, word: str, streams: bool) -> str:
+def _folder_name(options: EvaluateOptions, word: str) -> str:
     """Return the name of the folder of the first run on what a word names."""
     known = known_name(word) or ""
     name, perturbation = (known, word.partition(":")[2]) if known in CORRUPTED else (Path(word).name, "")
-    return options.run_names(name, None, perturbation, streams)[0]
+    return options.run_names(name, perturbation)[0]
 
 
 def check_asked(run: Run, options: EvaluateOptions, **more: Any) -> None:

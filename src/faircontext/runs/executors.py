@@ -44,7 +44,7 @@ class Executor(Protocol):
         """Yield the answers for each image."""
 
 
-Build = Callable[[Dataset, tuple[int, int] | None], tuple[Plan, Executor]]
+Build = Callable[[Dataset], tuple[Plan, Executor]]
 """Makes a plan and its executor anew, in another process."""
 
 WORTH_IT = {True: 4, False: 1000}
@@ -52,9 +52,9 @@ WORTH_IT = {True: 4, False: 1000}
 as long as a few images of FCL, or as some hundred of zero-shot."""
 
 
-def rebuild(options: RunnerOptions, dataset: Dataset, shard: tuple[int, int] | None) -> tuple[Plan, Executor]:
+def rebuild(options: RunnerOptions, dataset: Dataset) -> tuple[Plan, Executor]:
     """Make a plan anew in another process, with an executor there."""
-    plan = plan_of(options, dataset, load(options), shard)
+    plan = plan_of(options, dataset, load(options))
     return plan, partial(answer_here, read=options.reader(), workers=0, features=options.features)
 
 
@@ -87,7 +87,7 @@ class Answerer:
 
     def __init__(self, plan: Plan, build: Build, threads: int, name: str) -> None:
         self._build, self._threads, self._name = build, threads, name
-        self._dataset, self._shard, self._config = plan.dataset, plan.shard, json.dumps(plan.config)
+        self._dataset, self._config = plan.dataset, json.dumps(plan.config)
         self._made: tuple[Plan, Executor] | None = None
 
     def __call__(self, positions: Sequence[int]) -> list[list[Answer]]:
@@ -104,7 +104,7 @@ class Answerer:
         """
         if self._made is None:
             torch.set_num_threads(self._threads)
-            self._made = self._build(self._dataset, self._shard)
+            self._made = self._build(self._dataset)
             check_same(self._name, json.loads(self._config), json.loads(json.dumps(self._made[0].config)))
         return self._made
 

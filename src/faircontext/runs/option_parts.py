@@ -18,7 +18,7 @@ from faircontext.imageio import MAX_PIXELS, DecodedImage, read_image
 from faircontext.names import class_names
 from faircontext.perturbations import Attack, Corruption, Perturbation, parse_attack, parse_corruptions
 from faircontext.prompt_files import Descriptions, as_template, read_descriptions, read_templates
-from faircontext.runs.orders import Arrangement, run_name
+from faircontext.runs.orders import Arrangement, parse_shard, run_name
 from faircontext.runs.ray import check_address
 from faircontext.runs.records import method_of
 from faircontext.sources import Source
@@ -187,12 +187,17 @@ class StoreOptions:
     resume: bool = False
     """Go on with runs that are there; those that are complete are left alone."""
 
+    @property
+    def part(self) -> tuple[int, int] | None:
+        """The shard as `(i, n)`; raise `ArgumentError` where it is none."""
+        return None if self.shard is None else parse_shard(self.shard)
+
 
 _MOST_ORDERS = 1000
 
 
 @dataclass(frozen=True, kw_only=True)
-class StreamOptions:
+class StreamOptions(StoreOptions, MethodOptions):
     """Options of the order of images; without a method that has a memory, they change nothing."""
 
     group: ClassVar[str] = "online methods"
@@ -214,21 +219,15 @@ class StreamOptions:
                 f"{_MOST_ORDERS - 1}"
             )
 
-    def each_order(self, streams: bool) -> list[int]:
-        """Return the orders to run, each once; a single one where no method has a memory (`streams`)."""
-        return [*dict.fromkeys(self.orders)] if streams else [0]
+    @property
+    def each_order(self) -> list[int]:
+        """The orders to run, each once; a single one where no method has a memory."""
+        return [*dict.fromkeys(self.orders)] if stream_labels(self.labels_of_methods) else [0]
 
-    def run_names(self, dataset: str, shard: tuple[int, int] | None, perturbation: object, streams: bool) -> list[str]:
-        """Return the names of the folders of the runs on a data set.
-
-        Args:
-            dataset: its name.
-            shard: see `run_name`.
-            perturbation: see there.
-            streams: whether a method has a memory.
-        """
-        orders = self.each_order(streams) if streams else [None]
-        return [run_name(dataset, shard, perturbation, order, self.arrangement) for order in orders]
+    def run_names(self, dataset: str, perturbation: object) -> list[str]:
+        """Return the names of the folders of the runs on a data set, see `run_name`."""
+        orders = self.each_order if stream_labels(self.labels_of_methods) else [None]
+        return [run_name(dataset, self.part, perturbation, order, self.arrangement) for order in orders]
 
 
 def stream_labels(labels: Iterable[str]) -> list[str]:

@@ -93,6 +93,7 @@ class RunnerOptions(StoreOptions, ProcessOptions, PerturbationOptions, MultiLabe
     def check(self) -> None:
         """Check what can be checked before anything is read; raise `ArgumentError` where a value cannot be used."""
         check_minimum("limit", 1 if self.limit is None else self.limit, 1)
+        self.part  # noqa: B018 (one, or it is an error)
         self.check_one_process()  # before what several processes need
         self.check_processes()
         self.check_decision(self.labels_of_methods)

@@ -226,7 +226,7 @@ def find_datasets(options: EvaluateOptions) -> list[Dataset]:
     return datasets
 
 
-def plan_of(options: RunnerOptions, dataset: Dataset, model: Model, shard: tuple[int, int] | None) -> Plan:
+def plan_of(options: RunnerOptions, dataset: Dataset, model: Model) -> Plan:
     """Return what is to be done on one data set."""
     facts = {
         "pretrained": options.pretrained,
@@ -239,7 +239,7 @@ def plan_of(options: RunnerOptions, dataset: Dataset, model: Model, shard: tuple
         **({} if model.context is None else {"context": model.context.digest}),
     }
     predictor = build(options, model, dataset.names, dataset.regime, dataset.name, dataset.template)
-    plan = Plan(dataset, predictor, options.seed, options.limit, shard, facts, options.perturbation)
+    plan = Plan(dataset, predictor, options.seed, options.limit, options.part, facts, options.perturbation)
     check_perturbation(
         plan.perturbation, model.backbone, (dataset.samples[int(position)] for position in plan.positions)
     )

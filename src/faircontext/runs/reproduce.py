@@ -201,7 +201,7 @@ def _pilot(scheduled: Scheduled) -> tuple[float, str]:
     """Measure an image with the fewest and with the most classes; return the seconds of all, and on which machine."""
     options = scheduled.options
     model = load(options)
-    plans = [plan_of(options, dataset, model, None) for dataset in scheduled.datasets if scheduled.left[dataset.name]]
+    plans = [plan_of(options, dataset, model) for dataset in scheduled.datasets if scheduled.left[dataset.name]]
     for plan in plans:  # what would be refused later is refused now
         if (run := scheduled.runs.get(plan.dataset.name)) is not None:
             check_same(run.folder, run.document["config"], json.loads(json.dumps(plan.config)))
