@@ -41,13 +41,13 @@ def parse_options(options: type[T], arguments: Sequence[str], command: str) -> T
         ArgumentError: an option is unknown or its value cannot be read, or a path is empty, as a shell makes of a
             variable that is not set.
     """
-    given = _joined(arguments, options)
-    marked = [word + _EMPTY if not word or re.fullmatch("--[^=]+=", word) else word for word in given]
+    words = _joined(arguments, options)
+    marked = [word + _EMPTY if not word or re.fullmatch("--[^=]+=", word) else word for word in words]
     shown = io.StringIO()
     try:
         with redirect_stderr(shown):
-            how: dict[str, Any] = {"prog": f"faircontext {command}", "config": (tyro.conf.OmitArgPrefixes,)}
-            groups = tyro.cli(_grouped(options, not {"-h", "--help"}.isdisjoint(given)), args=marked, **how)
+            settings: dict[str, Any] = {"prog": f"faircontext {command}", "config": (tyro.conf.OmitArgPrefixes,)}
+            groups = tyro.cli(_grouped(options, not {"-h", "--help"}.isdisjoint(words)), args=marked, **settings)
     except SystemExit as stop:
         if not stop.code:  # help was asked for, and shown
             raise
@@ -57,7 +57,7 @@ def parse_options(options: type[T], arguments: Sequence[str], command: str) -> T
     for name, value in vars(groups).items():
         values |= vars(value) if isinstance(value, _Group) else {name: value}
     read = options(**values)
-    return read if marked == given else _filled(read, options)
+    return read if marked == words else _filled(read, options)
 
 
 _HEADINGS = (
@@ -103,9 +103,9 @@ def _grouped(options: type, helped: bool) -> type:
     for name in (name for name in _HEADINGS if name in parts):
         group = make_dataclass(name, parts[name], bases=(_Group,), frozen=True)
         groups.append((name.replace(" ", "_"), group, field(kw_only=True)))
-    made = make_dataclass(options.__name__, groups)
-    made.__doc__ = options.__doc__
-    return made
+    grouped = make_dataclass(options.__name__, groups)
+    grouped.__doc__ = options.__doc__
+    return grouped
 
 
 def _texts(part: type) -> dict[str, str]:

@@ -42,8 +42,8 @@ def tables(arguments: Sequence[str]) -> int:
     if options.style == "shift" and options.compare:
         raise ArgumentError("--compare paper is not possible with --style shift; leave it out")
     if options.metric != "top1" and (options.style != "paper" or options.compare):
-        held = {"long": "--style long shows all metrics", "shift": "--style shift is of top-1 accuracy"}
-        what = held.get(options.style, "--compare paper is of top-1 accuracy")
+        hints = {"long": "--style long shows all metrics", "shift": "--style shift is of top-1 accuracy"}
+        what = hints.get(options.style, "--compare paper is of top-1 accuracy")
         raise ArgumentError(f"--metric {options.metric} is not possible: {what}; leave --metric out")
     from faircontext.files import check_outputs, write_whole
     from faircontext.report.tables import write_tables

@@ -199,11 +199,11 @@ def _rank(method: Method) -> int:
 
 def _answer(episode: Episode, predictor: Predictor, blank: Answer, streams: Streams | None) -> AnsweredImage:
     """Answer one image; raise `FeatureError` where zero-shot has no prediction."""
-    made: dict[Method, tuple[Prediction | str, float, float]] = {}
+    outcomes: dict[Method, tuple[Prediction | str, float, float]] = {}
     for method in sorted([*predictor.methods.values(), _ZERO_SHOT], key=_rank):
-        if method not in made:
-            made[method] = episode.ledger.measure(partial(_try, method, episode, streams))
-    reference, *_ = made[_ZERO_SHOT]
+        if method not in outcomes:
+            outcomes[method] = episode.ledger.measure(partial(_try, method, episode, streams))
+    reference, *_ = outcomes[_ZERO_SHOT]
     if isinstance(reference, str):
         raise FeatureError(reference)
     names, shared, z = predictor.labels.names, blank.shared_seconds or 0.0, episode.z
@@ -212,10 +212,10 @@ def _answer(episode: Episode, predictor: Predictor, blank: Answer, streams: Stre
         blank = replace(blank, cosines=_array(scores(z, predictor.labels.zero_shot_text)))
     answers, predictions = list[Answer](), list[Prediction]()
     for name, method in predictor.methods.items():
-        outcome, seconds, own = made[method]
+        outcome, seconds, shared_work = outcomes[method]
         if isinstance(outcome, str):
             outcome = replace(reference, fallback=f"{outcome}: answered by zero-shot")
-        row = replace(blank, method=name, seconds=seconds, shared_seconds=shared + own)
+        row = replace(blank, method=name, seconds=seconds, shared_seconds=shared + shared_work)
         if not answers and "embeddings" in predictor.stored:
             row = replace(row, embedding=_array(z))
         answers.append(_filled(row, outcome, predictor))

@@ -56,11 +56,11 @@ class Model:
         Raises:
             LabelError: a class name or a template cannot be used.
         """
-        how: dict[str, Any] = {"truncate": truncate, "context": self.context, "stored": stored}
+        settings: dict[str, Any] = {"truncate": truncate, "context": self.context, "stored": stored}
         try:
-            return LabelSpace(names, self.backbone, prompts.templates, descriptions=prompts.descriptions, **how)
+            return LabelSpace(names, self.backbone, prompts.templates, descriptions=prompts.descriptions, **settings)
         except LongPromptError as error:
-            if prompts.source is None or not any(error.prompt in own for own in prompts.descriptions or ()):
+            if prompts.source is None or not any(error.prompt in texts for texts in prompts.descriptions or ()):
                 raise
             raise LabelError(f"{prompts.source}: {error}") from None
 

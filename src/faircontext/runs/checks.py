@@ -234,9 +234,9 @@ def check_same(folder: Path | str, earlier: Mapping[str, Any], now: Mapping[str,
     """Raise `ArgumentError` naming what differs, unless two configurations are equal."""
     methods = [document["methods"] for document in (earlier, now) if isinstance(document.get("methods"), Mapping)]
     if len(methods) == 2 and methods[0].keys() != methods[1].keys():
-        was, asked = (", ".join(names) for names in methods)
+        was, requested = (", ".join(names) for names in methods)
         raise ArgumentError(
-            f"{folder}: is a run of other methods than those that are asked for: {was}, not {asked}; name the same "
+            f"{folder}: is a run of other methods than those that are asked for: {was}, not {requested}; name the same "
             "with --methods (of classify: --method), or another --out"
         )
     if differences := list(_differences(earlier, now)):
@@ -268,13 +268,13 @@ def differing(first: Any, second: Any, name: str = "") -> Iterator[tuple[str, An
 
 
 def _differences(earlier: Any, now: Any) -> Iterator[str]:
-    for name, was, one in differing(earlier, now):
+    for name, was, now_value in differing(earlier, now):
         if name == "stored":
-            held = " and ".join(was or ["neither scores nor embeddings"])
-            asked = " and ".join(f"--{part}" for part in one or ()) or "neither --scores nor --embeddings"
-            yield f"its rows hold {held}, and {asked} {'is' if len(one or ()) == 1 else 'are'} asked for"
+            stored = " and ".join(was or ["neither scores nor embeddings"])
+            requested = " and ".join(f"--{part}" for part in now_value or ()) or "neither --scores nor --embeddings"
+            yield f"its rows hold {stored}, and {requested} {'is' if len(now_value or ()) == 1 else 'are'} asked for"
         else:
-            yield f"{name} was {_short(was)} and is {_short(one)}"
+            yield f"{name} was {_short(was)} and is {_short(now_value)}"
 
 
 def _short(value: Any) -> str:

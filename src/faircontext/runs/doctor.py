@@ -120,10 +120,10 @@ def _extras(installed: Distribution) -> Iterator[Finding]:
     for extra in installed.metadata.get_all("Provides-Extra") or ():
         if extra in DEVELOPERS:
             continue
-        needed = [one for one in _declared(installed, extra) if str(one) not in always]
+        needed = [need for need in _declared(installed, extra) if str(need) not in always]
         if unmet := _unmet(needed):
-            missing = [one.name for one, present in unmet if present is None]
-            old = [f"{one.name} {present}, needed {one.specifier}" for one, present in unmet if present is not None]
+            missing = [need.name for need, present in unmet if present is None]
+            old = [f"{need.name} {present}, needed {need.specifier}" for need, present in unmet if present is not None]
             in_full = " in full" * (len(missing) < len(needed))
             text = f"{extra} is not installed{in_full} ({', '.join([*missing, *old])})"
             yield Finding("extras", "note", text, f"if you need it: pip install 'faircontext[{extra}]'")
@@ -135,11 +135,11 @@ def _extras(installed: Distribution) -> Iterator[Finding]:
 
 def _unmet(requirements: Sequence[Requirement]) -> list[tuple[Requirement, str | None]]:
     """Return what is missing or in another version than is needed, with that version, None where it is missing."""
-    versions = [(one, _found(one.name)) for one in requirements]
+    versions = [(package, _found(package.name)) for package in requirements]
     return [
-        (one, present)
-        for one, present in versions
-        if present is None or not one.specifier.contains(present, prereleases=True)
+        (package, present)
+        for package, present in versions
+        if present is None or not package.specifier.contains(present, prereleases=True)
     ]
 
 
@@ -173,7 +173,7 @@ def _modules() -> dict[str, str]:
 def _declared(installed: Distribution, extra: str) -> list[Requirement]:
     """Return what is needed with an extra, or without any."""
     lines = map(Requirement, installed.requires or ())
-    return [one for one in lines if one.marker is None or one.marker.evaluate({"extra": extra})]
+    return [package for package in lines if package.marker is None or package.marker.evaluate({"extra": extra})]
 
 
 def _found(package: str) -> str | None:
@@ -232,8 +232,8 @@ def _model(options: DoctorOptions) -> Generator[Finding, None, Backbone | None]:
         text = f"text features have {sizes[0]} numbers and image features {sizes[1]}"
         yield Finding("model", "problem", text, "take towers of one model")
         return None
-    facts = ", ".join(map(str, backbone.facts.values())) if "warnings" not in backbone.facts else ""
-    yield Finding("model", "ok", f"{backbone.name} on {backbone.device}; weights can be used{facts and ', ' + facts}")
+    origin = ", ".join(map(str, backbone.facts.values())) if "warnings" not in backbone.facts else ""
+    yield Finding("model", "ok", f"{backbone.name} on {backbone.device}; weights can be used{origin and ', ' + origin}")
     agrees = "computes in float32" if backbone.precision == "fp32" else "agrees with float32 on a test picture"
     yield Finding("precision", "ok", f"{backbone.precision} {agrees}")
     return backbone
@@ -258,7 +258,7 @@ def _known_facts(backbone: Backbone, options: DoctorOptions) -> Iterator[Finding
         text = f"{shown}; what is published is of ViT-B-32 with openai"
         yield Finding("known facts", "note", text)
         return
-    gap = max(abs(own - known) for own, known in zip(probabilities, OPENAI.values(), strict=True))
+    gap = max(abs(measured - published) for measured, published in zip(probabilities, OPENAI.values(), strict=True))
     if gap <= 0.01:
         yield Finding("known facts", "ok", f"{shown}, as published")
     else:
@@ -292,9 +292,9 @@ def _read(name: str, root: Path) -> tuple[Report, bool]:
     """Return what a check of a data set shows, and whether it was read as one whose images have several labels."""
     report = check_dataset(name, root)
     if known_name(name) is None and (report.problems or not report.most_labels):
-        whole = check_dataset(name, root, several=True)
-        if whole.most_labels > 1 and not whole.problems:
-            return whole, True
+        multi_label = check_dataset(name, root, several=True)
+        if multi_label.most_labels > 1 and not multi_label.problems:
+            return multi_label, True
     return report, False
 
 
@@ -341,13 +341,13 @@ def describe_for_others(options: DoctorOptions, findings: Sequence[Finding]) -> 
     """Return lines to paste into a bug report, without names of people, files or folders."""
     shown, tag = _public_name(options.backbone), options.pretrained
     if tag is not None:
-        published = {known for _, known in list_pretrained(options.backbone.replace("/", "-"))}
+        published = {name for _, name in list_pretrained(options.backbone.replace("/", "-"))}
         shown += f" with {tag if tag in published else 'a file'}"
     topics = dict.fromkeys(finding.topic for finding in findings)
     states = {topic: [one.state for one in findings if one.topic == topic] for topic in topics}
     counts = [
-        f"{topic}: {and_more([f'{given.count(kind)} {kind}' for kind in dict.fromkeys(given)])}"
-        for topic, given in states.items()
+        f"{topic}: {and_more([f'{kinds.count(kind)} {kind}' for kind in dict.fromkeys(kinds)])}"
+        for topic, kinds in states.items()
     ]
     packages = ("torch", "torchvision", "open-clip-torch", "transformers", "timm", "numpy", "pillow")
     return [

@@ -45,22 +45,22 @@ def evaluate(options: EvaluateOptions, say: Say, warn: Say) -> int:
                 check_folder(options.out / name)
     model = load(options)
     plans = [
-        (one, replace(plan, order=order, arrangement=options.arrangement))
-        for one in options.each_perturbation()
-        for plan in [plan_of(one, dataset, model) for dataset in datasets]
+        (perturbed, replace(plan, order=order, arrangement=options.arrangement))
+        for perturbed in options.each_perturbation()
+        for plan in [plan_of(perturbed, dataset, model) for dataset in datasets]
         for order in options.each_order
     ]
     unreadable, warned = False, set[str]()
-    for one, plan in plans:
-        execute, facts = executor_of(one, model)
-        for line in [*plan.describe(), *describe_executor(facts)]:
+    for perturbed, plan in plans:
+        execute, metadata = executor_of(perturbed, model)
+        for line in [*plan.describe(), *describe_executor(metadata)]:
             say(line)
         for line in (f"{plan.dataset.name}: {warning}" for warning in plan.warnings()):
             if line not in warned:  # once for all orders and perturbations
                 warned.add(line)
                 warn(line)
         folder = options.out / plan.folder_name
-        run, counts, _ = run_stored(plan, folder, execute, options.resume, facts, warn, options.keep_state)
+        run, counts, _ = run_stored(plan, folder, execute, options.resume, metadata, warn, options.keep_state)
         unreadable |= _warn_of_unreadable(run, warn)
         decision = plan.predictor.decision
         for line in _describe_analyses(run, options) if options.analyses else decision.describe(run):
@@ -92,19 +92,19 @@ def evaluate_missing(options: EvaluateOptions, say: Say, warn: Say) -> list[Run]
 
 def _folder_name(options: EvaluateOptions, word: str) -> str:
     """Return the name of the folder of the first run on what a word names."""
-    known = known_name(word) or ""
-    name, perturbation = (known, word.partition(":")[2]) if known in CORRUPTED else (Path(word).name, "")
+    dataset = known_name(word) or ""
+    name, perturbation = (dataset, word.partition(":")[2]) if dataset in CORRUPTED else (Path(word).name, "")
     return options.run_names(name, perturbation)[0]
 
 
 def check_asked(run: Run, options: EvaluateOptions, **more: Any) -> None:
     """Raise `ArgumentError` where a run that is there is another than options ask for, or has not what `more` names."""
     names = ("limit", "seed", "preset", "pretrained")
-    asked = {name: getattr(options, name) for name in names}
-    asked |= {"prompts": options.prompts_name} | json.loads(json.dumps(more))
+    requested = {name: getattr(options, name) for name in names}
+    requested |= {"prompts": options.prompts_name} | json.loads(json.dumps(more))
     config = run.document["config"]
     dataset = {name: config["dataset"].get(name) for name in more.get("dataset", ())}
-    check_same(run.folder, {name: {**config, "dataset": dataset}.get(name) for name in asked}, asked)
+    check_same(run.folder, {name: {**config, "dataset": dataset}.get(name) for name in requested}, requested)
 
 
 def _describe_analyses(run: Run, options: EvaluateOptions) -> Iterator[str]:

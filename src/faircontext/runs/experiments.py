@@ -122,13 +122,13 @@ class ExperimentRun:
         """Return the options of `evaluate` that make the runs in a folder; `more` are options of its own."""
         kind = AnalysisOptions if self.analysis else EvaluateOptions
         shared = {field.name for field in fields(kind)} & {field.name for field in fields(options)}
-        asked = {name: getattr(options, name) for name in shared}
-        own = ("datasets", "backbone", "pretrained", "preset", "views", "limit", "seed")
-        asked |= {name: getattr(self, name) for name in own}
+        values = {name: getattr(options, name) for name in shared}
+        names = ("datasets", "backbone", "pretrained", "preset", "views", "limit", "seed")
+        values |= {name: getattr(self, name) for name in names}
         if not (isinstance(options, PromptOptions) and options.given_prompts):
-            asked["prompts"] = self.prompts
-        asked |= {"methods": tuple(self.methods), "set": self.overrides, "out": out, "resume": True}
-        return kind(**asked | more)
+            values["prompts"] = self.prompts
+        values |= {"methods": tuple(self.methods), "set": self.overrides, "out": out, "resume": True}
+        return kind(**values | more)
 
 
 @dataclass(frozen=True)
@@ -192,7 +192,7 @@ def experiment_names(paper: bool = False) -> list[str]:
     shipped = _shipped()
     if paper:
         return sorted((name for name in shipped if "order" in shipped[name]), key=lambda name: shipped[name]["order"])
-    return [name for name, facts in shipped.items() if "variants" in facts]
+    return [name for name, entries in shipped.items() if "variants" in entries]
 
 
 def read_experiment(name: str, paper: bool = False) -> Experiment:
@@ -206,20 +206,20 @@ def read_experiment(name: str, paper: bool = False) -> Experiment:
         ArgumentError: there is none, or it says something that is not possible.
     """
     if name.endswith(".json") and not paper:
-        facts = _read(Path(name))
+        entries = _read(Path(name))
     elif name in (names := experiment_names(paper)):
-        facts = _shipped()[name]
+        entries = _shipped()[name]
     else:
         raise unknown_name("experiment", name, names)
     if paper:
-        return Experiment(name, facts)
-    if unknown := [key for key in facts if key not in VariantsFile.model_fields]:
+        return Experiment(name, entries)
+    if unknown := [key for key in entries if key not in VariantsFile.model_fields]:
         raise unknown_name(f"entry of {name}", unknown[0], VariantsFile.model_fields)
-    facts = {key: field.default for key, field in VariantsFile.model_fields.items()} | facts
-    check_entries(VariantsFile, facts, f"{name}: is no experiment", f"write an object{_EXAMPLE}")
-    experiment = Experiment(Path(name).name.removesuffix(".json"), facts)
-    if experiment.reference not in facts["variants"]:
-        raise unknown_name(f"reference of {name}", experiment.reference, facts["variants"])
+    entries = {key: field.default for key, field in VariantsFile.model_fields.items()} | entries
+    check_entries(VariantsFile, entries, f"{name}: is no experiment", f"write an object{_EXAMPLE}")
+    experiment = Experiment(Path(name).name.removesuffix(".json"), entries)
+    if experiment.reference not in entries["variants"]:
+        raise unknown_name(f"reference of {name}", experiment.reference, entries["variants"])
     return experiment
 
 
@@ -245,14 +245,14 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _runs_of_variants(experiment: Experiment) -> list[ExperimentRun]:
-    facts, methods = experiment.facts, dict[tuple[str, tuple[str, ...]], dict[str, tuple[str, ...]]]()
-    settings = {name: _settings(facts, changes) for name, changes in facts["variants"].items()}
+    entries, methods = experiment.facts, dict[tuple[str, tuple[str, ...]], dict[str, tuple[str, ...]]]()
+    settings = {name: _settings(entries, changes) for name, changes in entries["variants"].items()}
     for name in sorted(settings, key=lambda name: -_masks(settings[name])):
-        changes = facts["variants"][name]
-        key = (changes.get("prompts", facts["prompts"]), _overrides(changes.get("views", {})))
+        changes = entries["variants"][name]
+        key = (changes.get("prompts", entries["prompts"]), _overrides(changes.get("views", {})))
         methods.setdefault(key, {})[experiment.labels[name]] = _overrides(settings[name])
-    shared = {key: facts[key] for key in ("backbone", "pretrained", "preset", "limit", "seed")}
-    shared["datasets"] = tuple(facts["datasets"])
+    shared = {key: entries[key] for key in ("backbone", "pretrained", "preset", "limit", "seed")}
+    shared["datasets"] = tuple(entries["datasets"])
     return [
         ExperimentRun(
             group="-".join((prompts, *(word.replace(",", "-") for word in views))),
@@ -270,15 +270,15 @@ def _masks(settings: Mapping[str, Any]) -> float:
     return masks if isinstance(masks, int | float) else 0  # what is no number is an error where it is read
 
 
-def _settings(facts: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+def _settings(entries: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
     """Return the method's settings of a variant; another method takes none of the experiment's own."""
-    common = facts["settings"] if changes.get("method", facts["method"]) == facts["method"] else {}
+    common = entries["settings"] if changes.get("method", entries["method"]) == entries["method"] else {}
     return {**common, **{key: value for key, value in changes.items() if key not in _OWN}}
 
 
-def _runs_of_paper(facts: Mapping[str, Any]) -> list[ExperimentRun]:
+def _runs_of_paper(entries: Mapping[str, Any]) -> list[ExperimentRun]:
     runs = []
-    for run in facts.get("runs", ()):
+    for run in entries.get("runs", ()):
         methods = {label: _overrides(settings) for label, settings in run["methods"].items()}
         changes = {"datasets": _datasets([run["datasets"]]), "methods": methods}
         runs.append(ExperimentRun(**{"pretrained": "openai", "preset": "paper", **run, **changes}))
@@ -307,12 +307,12 @@ def _word(value: Any) -> str:
 
 def missing(run: ExperimentRun, earlier: Iterable[ExperimentRun]) -> ExperimentRun | None:
     """Return what of a run is in no earlier one, or None."""
-    known = {label for other in earlier for label in shared(run, other)}
-    rest = [label for label in run.methods if label not in known]
+    earlier_labels = {label for other in earlier for label in shared(run, other)}
+    rest = [label for label in run.methods if label not in earlier_labels]
     return run.only(rest) if rest else None
 
 
 def shared(run: ExperimentRun, earlier: ExperimentRun) -> set[str]:
     """Return the labels that an earlier run has with the same settings, in whatever order."""
-    known = earlier.methods
-    return {label for label, asked in run.methods.items() if label in known and set(known[label]) == set(asked)}
+    methods = earlier.methods
+    return {label for label, words in run.methods.items() if label in methods and set(methods[label]) == set(words)}

@@ -86,7 +86,7 @@ class LabelMetrics:
         return {
             "n": self.n,
             "map": None if mean is None else {**(_finite(mean.mean) or {}), "classes": mean.classes},
-            "average_precision": [] if mean is None else [one and one.value for one in mean.per_class],
+            "average_precision": [] if mean is None else [estimate and estimate.value for estimate in mean.per_class],
             "threshold": self.threshold,
             **{name: _finite(getattr(shown, name)) for name in ("precision", "recall", "f1")},
             "exact": {"correct": shown.exact.correct, "n": shown.exact.n},
@@ -171,11 +171,11 @@ def read_label_result(run: Run) -> LabelResult:
     if not tables:
         return LabelResult(run, LabelMetrics(*empty_arrays(len(config["names"])), threshold), 0, 0)
     rows = in_order(pa.concat_tables(tables), [*config["methods"]])
-    whole = rows.filter(pc.equal(rows["error"], ""))
-    known = whole.filter(pc.is_valid(whole["targets"]))
-    logits, targets = label_arrays(known, len(config["names"]), str(run.folder))
+    answered = rows.filter(pc.equal(rows["error"], ""))
+    labelled = answered.filter(pc.is_valid(answered["targets"]))
+    logits, targets = label_arrays(labelled, len(config["names"]), str(run.folder))
     metrics = LabelMetrics(logits, targets, threshold)
-    return LabelResult(run, metrics, len(rows) - len(whole), len(whole) - len(known))
+    return LabelResult(run, metrics, len(rows) - len(answered), len(answered) - len(labelled))
 
 
 def empty_arrays(classes: int) -> tuple[Float[np.ndarray, "images classes"], Bool[np.ndarray, "images classes"]]:

@@ -53,18 +53,18 @@ class MultiLabel(Decision):
     @property
     def config(self) -> Mapping[str, Any]:
         """What the configuration of a run says of it."""
-        facts: dict[str, Any] = {"threshold": self.threshold, "scores": self.scorer.rule}
+        rule: dict[str, Any] = {"threshold": self.threshold, "scores": self.scorer.rule}
         if self.scorer.negatives:
-            return {"multi_label": {**facts, "negatives": [*self.scorer.negatives]}}
-        return {"multi_label": {**facts, "logit_bias": self.scorer.labels.backbone.logit_bias}}
+            return {"multi_label": {**rule, "negatives": [*self.scorer.negatives]}}
+        return {"multi_label": {**rule, "logit_bias": self.scorer.labels.backbone.logit_bias}}
 
     @property
     def summary(self) -> str:
         """The same in words."""
         count = len(self.scorer.negatives)
         bias = self.scorer.labels.backbone.logit_bias
-        how = f"against {counted(count, 'negative')}" if count else f"by the model's sigmoid, bias {bias:.4g}"
-        return f"several labels for an image, each scored {how}; given from a score of {self.threshold:g} on"
+        basis = f"against {counted(count, 'negative')}" if count else f"by the model's sigmoid, bias {bias:.4g}"
+        return f"several labels for an image, each scored {basis}; given from a score of {self.threshold:g} on"
 
     def decide(self, image: AnsweredImage) -> AnsweredImage:
         """Return an image with log-odds of every label in its answers, and the labels that are given as prediction."""
@@ -73,9 +73,9 @@ class MultiLabel(Decision):
             logits = self.scorer.logits(image.features)
             order, scores = np.argsort(-logits, kind="stable"), score_of(logits).astype(np.float64)
             best, names = int(order[0]), self.scorer.labels.names
-            given = SEPARATOR.join(names[index] for index, _ in self._given(logits))
+            prediction = SEPARATOR.join(names[index] for index, _ in self._given(logits))
             top = order[: len(image.answers[0].top5)]
-            changes |= dict.fromkeys(("zero_shot", "prediction"), given) | dict.fromkeys(
+            changes |= dict.fromkeys(("zero_shot", "prediction"), prediction) | dict.fromkeys(
                 ("zero_shot_index", "index"), best
             )
             changes |= dict.fromkeys(("label_probability", "probability_norm"))
@@ -95,8 +95,8 @@ class MultiLabel(Decision):
 
     def entry(self, answer: Answer, names: Sequence[str]) -> dict[str, Any]:
         """Return an answer as JSON documents have it, with lists of labels in place of one."""
-        one = ("label", "label_index", "zero_shot", "zero_shot_index", "prediction", "votes")
-        entry = {name: value for name, value in answer.entry(names).items() if name not in one}
+        of_one_label = ("label", "label_index", "zero_shot", "zero_shot_index", "prediction", "votes")
+        entry = {name: value for name, value in answer.entry(names).items() if name not in of_one_label}
         entry["labels"] = None if answer.targets is None else [names[index] for index in answer.targets]
         entry["predictions"] = [[names[index], score] for index, score in self._given(answer.label_logits)]
         return entry
@@ -119,8 +119,8 @@ class MultiLabel(Decision):
 
     def line(self, answers: Sequence[Answer], names: Sequence[str]) -> str:
         """Return what is shown of the answers for an image that could be read."""
-        given = self._given(answers[0].label_logits)
-        return ", ".join(f"{names[index]} {score:.2f}" for index, score in given) or "(none)"
+        labels = self._given(answers[0].label_logits)
+        return ", ".join(f"{names[index]} {score:.2f}" for index, score in labels) or "(none)"
 
 
 class LabelSummary(Summary):
@@ -142,13 +142,13 @@ class LabelSummary(Summary):
         self._labels = self._empty = 0
 
     def _count(self, rows: pa.Table) -> None:
-        whole = rows.filter(pc.equal(rows["error"], ""))
-        logits = np.asarray(pc.list_flatten(whole["label_logits"]), np.float32).reshape(-1, self._classes)
-        given = (score_of(logits) >= self._threshold).sum(1)
-        self._labels += int(given.sum())
-        self._empty += int((given == 0).sum())
-        known = whole.filter(pc.is_valid(whole["targets"]))
-        logits, targets = label_arrays(known, self._classes, "these rows")
+        answered = rows.filter(pc.equal(rows["error"], ""))
+        logits = np.asarray(pc.list_flatten(answered["label_logits"]), np.float32).reshape(-1, self._classes)
+        counts = (score_of(logits) >= self._threshold).sum(1)
+        self._labels += int(counts.sum())
+        self._empty += int((counts == 0).sum())
+        labelled = answered.filter(pc.is_valid(answered["targets"]))
+        logits, targets = label_arrays(labelled, self._classes, "these rows")
         self._logits.frombytes(np.ascontiguousarray(logits).tobytes())
         self._targets.frombytes(np.ascontiguousarray(targets).tobytes())
 
@@ -206,8 +206,8 @@ class MultiLabelOptions(DecisionOptions):
         """See `DecisionOptions`; negatives are read."""
         super().check_decision(methods)
         if not self.multi_label:
-            if given := [name for name in ("threshold", "negatives") if getattr(self, name) is not None]:
-                raise ArgumentError(f"--{given[0]} is of --multi-label; add it, or leave --{given[0]} out")
+            if alone := [name for name in ("threshold", "negatives") if getattr(self, name) is not None]:
+                raise ArgumentError(f"--{alone[0]} is of --multi-label; add it, or leave --{alone[0]} out")
             return
         if [*methods] != ["zero_shot"]:
             raise ArgumentError(

@@ -69,8 +69,8 @@ class BackboneOptions(DeviceOptions):
 
     def facts_of_weights(self) -> dict[str, Any]:
         """Return what records say of the choice of weights."""
-        given = {"weights_key": self.weights_key, "adapter": self.adapter, "preprocess": self.preprocess}
-        chosen = {name: str(value) for name, value in given.items() if value is not None}
+        values = {"weights_key": self.weights_key, "adapter": self.adapter, "preprocess": self.preprocess}
+        chosen = {name: str(value) for name, value in values.items() if value is not None}
         return {"resize_positions": self.resize_positions, **chosen}
 
 
@@ -377,8 +377,8 @@ class PerturbationOptions:
         Raises:
             ArgumentError: there is no such corruption, severity or attack.
         """
-        asked: list[Perturbation | None] = [*parse_corruptions(self.corrupt), *map(parse_attack, self.attack)]
-        return tuple(dict.fromkeys(asked)) or (None,)
+        requested: list[Perturbation | None] = [*parse_corruptions(self.corrupt), *map(parse_attack, self.attack)]
+        return tuple(dict.fromkeys(requested)) or (None,)
 
     def check_perturbations(self) -> None:
         """Check what is asked for, and that what makes it is installed; raise `ArgumentError` where it is not."""
@@ -422,10 +422,10 @@ class PerturbationOptions:
     def perturbation(self) -> Perturbation | None:
         """The one that is asked for; raise `ArgumentError` where there are several."""
         if len(self.perturbations) > 1:
-            asked = " and ".join(
+            requested = " and ".join(
                 "none" if perturbation is None else str(perturbation) for perturbation in self.perturbations[:2]
             )
-            raise ArgumentError(f"one corruption or attack is possible here, not {asked}; evaluate takes several")
+            raise ArgumentError(f"one corruption or attack is possible here, not {requested}; evaluate takes several")
         return self.perturbations[0]
 
 
@@ -439,7 +439,7 @@ def check_perturbation(perturbation: Perturbation | None, backbone: "Backbone", 
         from faircontext.attacks import check_attackable
 
         check_attackable(backbone)
-        if (unknown := next((one.key for one in samples if one.label is None), None)) is not None:
+        if (unknown := next((sample.key for sample in samples if sample.label is None), None)) is not None:
             raise ArgumentError(
                 f"--attack {perturbation} needs the true class of every image, and {unknown} has no label; give it "
                 "one, by the name of its folder or in a table, or leave it out"

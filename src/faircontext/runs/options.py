@@ -82,11 +82,11 @@ class RunnerOptions(StoreOptions, ProcessOptions, PerturbationOptions, MultiLabe
             "engine ray": self.engine == "ray",
             "workers auto": self.several_models,
         }
-        given = [name for name, value in shared.items() if value]
-        if given and (labels := stream_labels(self.labels_of_methods)):
+        names = [name for name, value in shared.items() if value]
+        if names and (labels := stream_labels(self.labels_of_methods)):
             raise ArgumentError(
-                f"--{given[0]} is not possible with {labels[0]}, which answers images one after another; leave it out, "
-                f"or encode with other methods and --{given[0]} into a folder of --features, then give {labels[0]} "
+                f"--{names[0]} is not possible with {labels[0]}, which answers images one after another; leave it out, "
+                f"or encode with other methods and --{names[0]} into a folder of --features, then give {labels[0]} "
                 "that folder"
             )
 
@@ -163,8 +163,8 @@ class ClassifyOptions(OutputOptions, ImageOptions, ModelOptions, RunnerOptions):
         self.check_one_process()  # which a stored run is no way out of
         stored = {"shard": self.shard, "resume": self.resume, "engine": self.engine != "local"}
         self.perturbation  # noqa: B018 (one, or it is an error)
-        if self.out is None and (given := [name for name, value in stored.items() if value]):
-            raise ArgumentError(f"--{given[0]} is of a stored run; give its folder with --out")
+        if self.out is None and (names := [name for name, value in stored.items() if value]):
+            raise ArgumentError(f"--{names[0]} is of a stored run; give its folder with --out")
         suffixes = {"scores": (".parquet",), "embeddings": (".npy", ".parquet"), "classifier": (".safetensors",)}
         for name, allowed in suffixes.items():
             path = getattr(self, name)

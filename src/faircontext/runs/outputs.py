@@ -52,7 +52,7 @@ class Outputs:
 
     def __init__(self, options: ClassifyOptions, predictor: Predictor, stack: ExitStack) -> None:
         perturbation, self._predictor, self._spool = options.perturbation, predictor, None
-        facts = {**manifest_of(predictor.labels), **metadata_of_perturbation(perturbation)} if options.stored else {}
+        metadata = {**manifest_of(predictor.labels), **metadata_of_perturbation(perturbation)} if options.stored else {}
         names, decision = predictor.labels.names, predictor.decision
         cells = {} if perturbation is None else {"shift": str(perturbation)}
         self._files: list[RowWriter | TableWriter | ArrayWriter] = []
@@ -61,10 +61,10 @@ class Outputs:
         if options.json:
             self._spool = stack.enter_context(EntrySpool(options.json))
         if options.scores:
-            self._files.append(stack.enter_context(TableWriter(options.scores, SCORES, facts)))
+            self._files.append(stack.enter_context(TableWriter(options.scores, SCORES, metadata)))
         if path := options.embeddings:
             in_table = path.suffix.lower() == ".parquet"
-            file = TableWriter(path, EMBEDDINGS, facts) if in_table else ArrayWriter(path, facts)
+            file = TableWriter(path, EMBEDDINGS, metadata) if in_table else ArrayWriter(path, metadata)
             self._files.append(stack.enter_context(file))
 
     def __bool__(self) -> bool:
@@ -223,13 +223,13 @@ class TableWriter(AbstractContextManager["TableWriter"]):
     """
 
     def __init__(self, path: Path, columns: Sequence[str], facts: Mapping[str, Any]) -> None:
-        known = schema_of(SCORES_COLUMNS)
-        schema = pa.schema([known.field(name) for name in columns], {"faircontext": to_json(dict(facts), indent=None)})
+        every = schema_of(SCORES_COLUMNS)
+        schema = pa.schema([every.field(name) for name in columns], {"faircontext": to_json(dict(facts), indent=None)})
         self._path, self._schema, self._last, self._rows = path, schema, columns[-1], list[Answer]()
         with ExitStack() as stack:
-            made = stack.enter_context(replacing(path))
+            partial = stack.enter_context(replacing(path))
             with writing(path):
-                self._writer = stack.enter_context(pq.ParquetWriter(made, schema, compression="zstd"))
+                self._writer = stack.enter_context(pq.ParquetWriter(partial, schema, compression="zstd"))
             self._stack = stack.pop_all()
 
     def add(self, answers: Sequence[Answer]) -> None:
@@ -255,16 +255,16 @@ class ArrayWriter(AbstractContextManager["ArrayWriter"]):
 
     Args:
         path: of the file.
-        facts: see `manifest_of`.
+        metadata: see `manifest_of`.
     """
 
-    def __init__(self, path: Path, facts: Mapping[str, Any]) -> None:
-        self._path, self._facts, self._n, self._dim = path, facts, 0, 0
+    def __init__(self, path: Path, metadata: Mapping[str, Any]) -> None:
+        self._path, self._metadata, self._n, self._dim = path, metadata, 0, 0
         with ExitStack() as stack:
             self._names = stack.enter_context(EntrySpool(manifest_path(path)))
-            made = stack.enter_context(replacing(path))
+            partial = stack.enter_context(replacing(path))
             with writing(path):
-                self._file = stack.enter_context(made.open("wb"))
+                self._file = stack.enter_context(partial.open("wb"))
                 self._file.write(_npy_header(0, 0))
             self._stack = stack.pop_all()
 
@@ -278,7 +278,7 @@ class ArrayWriter(AbstractContextManager["ArrayWriter"]):
         self._n, self._dim = self._n + 1, len(embedding)
 
     def __exit__(self, *_: object) -> None:
-        document = {**self._facts, "shape": [self._n, self._dim], "type": "float32", "unit_norm": True}
+        document = {**self._metadata, "shape": [self._n, self._dim], "type": "float32", "unit_norm": True}
         with self._stack:  # where the rest cannot be written, nothing stays of the file
             with writing(self._path):
                 self._file.seek(0)
@@ -314,10 +314,10 @@ def read_embeddings(path: Path) -> tuple[Float[np.ndarray, "images dim"], list[s
             with pq.ParquetFile(path) as file:
                 table = file.read()
             values = [np.asarray(row, np.float32) for row in table["embedding"].to_pylist()]
-            facts = json.loads(table.schema.metadata[b"faircontext"])
-            return np.stack(values) if values else np.zeros((0, 0), np.float32), table["path"].to_pylist(), facts
-        facts = json.loads(manifest_path(path).read_text(encoding="utf-8"))
-        return np.load(path), [image["path"] for image in facts.pop("images")], facts
+            metadata = json.loads(table.schema.metadata[b"faircontext"])
+            return np.stack(values) if values else np.zeros((0, 0), np.float32), table["path"].to_pylist(), metadata
+        metadata = json.loads(manifest_path(path).read_text(encoding="utf-8"))
+        return np.load(path), [image["path"] for image in metadata.pop("images")], metadata
     except (OSError, ValueError, KeyError, TypeError, pa.ArrowException) as error:
         raise ArgumentError(f"{path}: is no file of embeddings with its manifest: {reason_of(error)}") from None
 
@@ -345,9 +345,9 @@ def write_classifier(path: Path, labels: LabelSpace) -> None:
     from safetensors.numpy import save
 
     weight = np.ascontiguousarray(labels.zero_shot_text.float().cpu().numpy())
-    with replacing(path) as made:
+    with replacing(path) as partial:
         # Written here, as the library's own writing says of a full disk what is no OSError.
-        made.write_bytes(save({"weight": weight}, {"faircontext": to_json(manifest_of(labels), indent=None)}))
+        partial.write_bytes(save({"weight": weight}, {"faircontext": to_json(manifest_of(labels), indent=None)}))
 
 
 def read_classifier(path: Path) -> Classifier:
@@ -360,8 +360,8 @@ def read_classifier(path: Path) -> Classifier:
 
     try:
         with safe_open(path, "numpy") as file:
-            facts = json.loads((file.metadata() or {})["faircontext"])
-            return Classifier(file.get_tensor("weight"), facts["names"], facts)
+            metadata = json.loads((file.metadata() or {})["faircontext"])
+            return Classifier(file.get_tensor("weight"), metadata["names"], metadata)
     except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
         raise ArgumentError(f"{path}: is no classifier of this package: {reason_of(error)}") from None
 

@@ -40,7 +40,7 @@ class Plan:
         seed: of views, masks, and of the order of images.
         limit: how many images at most, None for all.
         shard: `(i, n)` for the i-th of n parts, counted from 0; None for all.
-        facts: what else `run.json` says of the configuration: preset, prompt set, reading.
+        metadata: what else `run.json` says of the configuration: preset, prompt set, reading.
         perturbation: what is done to the images before any method sees them.
         order: of the images, where a method has a memory; without one, it and the arrangement change nothing.
         arrangement: see `arrange`.
@@ -51,7 +51,7 @@ class Plan:
     seed: int
     limit: int | None
     shard: tuple[int, int] | None
-    facts: Mapping[str, Any]
+    metadata: Mapping[str, Any]
     perturbation: Perturbation | None = None
     order: int = 0
     arrangement: Arrangement = "shuffled"
@@ -122,7 +122,7 @@ class Plan:
             "templates": list(labels.templates),
             **self._options(),
             "views": asdict(self.predictor.recipe),
-            **self.facts,
+            **self.metadata,
             "methods": {name: method.settings() for name, method in self.predictor.methods.items()},
             **self._held(),
             **metadata_of_perturbation(self.perturbation or dataset.corruption, stored=self.perturbation is None),
@@ -136,12 +136,12 @@ class Plan:
 
     def _options(self) -> dict[str, Any]:
         """Return what is recorded of descriptions and decision, where there are any: hashes of other runs stay."""
-        facts: dict[str, Any] = {}
+        metadata: dict[str, Any] = {}
         if (descriptions := self.predictor.labels.descriptions) is not None:
-            facts["descriptions"] = {"prompts": sum(map(len, descriptions)), "hash": digest_of_json(descriptions)}
-        facts |= self.predictor.decision.config
+            metadata["descriptions"] = {"prompts": sum(map(len, descriptions)), "hash": digest_of_json(descriptions)}
+        metadata |= self.predictor.decision.config
         if self.stream_methods:
-            facts["stream"] = {
+            metadata["stream"] = {
                 "methods": list(self.stream_methods),
                 "order": self.order,
                 "arrangement": self.arrangement,
@@ -149,7 +149,7 @@ class Plan:
                 "streams": 1,
                 "tuned": [label for label in self.predictor.tuned if label in self.stream_methods],
             }
-        return facts
+        return metadata
 
     @cached_property
     def hashes(self) -> dict[str, str]:
@@ -181,9 +181,9 @@ class Plan:
         if self.stream_methods:
             words = "" if self.arrangement == "shuffled" else f", {self.arrangement} by class"
             part += f" in order {self.order}{words}"
-        how = f"preset {self.facts['preset']}, seed {self.seed}; {', '.join(self.predictor.methods)}"
+        settings = f"preset {self.metadata['preset']}, seed {self.seed}; {', '.join(self.predictor.methods)}"
         model = f"{labels.backbone.name} ({labels.backbone.arithmetic})"
-        yield f"  {images}{part}, {counted(len(labels), 'class')}; {model}, {how}"
+        yield f"  {images}{part}, {counted(len(labels), 'class')}; {model}, {settings}"
         if summary := self.predictor.decision.summary:
             yield f"  {summary}"
 
@@ -228,7 +228,7 @@ def find_datasets(options: EvaluateOptions) -> list[Dataset]:
 
 def plan_of(options: RunnerOptions, dataset: Dataset, model: Model) -> Plan:
     """Return what is to be done on one data set."""
-    facts = {
+    metadata = {
         "pretrained": options.pretrained,
         "preset": options.preset,
         "prompts": options.prompts_name,
@@ -239,7 +239,7 @@ def plan_of(options: RunnerOptions, dataset: Dataset, model: Model) -> Plan:
         **({} if model.context is None else {"context": model.context.digest}),
     }
     predictor = build(options, model, dataset.names, dataset.regime, dataset.name, dataset.template)
-    plan = Plan(dataset, predictor, options.seed, options.limit, options.part, facts, options.perturbation)
+    plan = Plan(dataset, predictor, options.seed, options.limit, options.part, metadata, options.perturbation)
     check_perturbation(
         plan.perturbation, model.backbone, (dataset.samples[int(position)] for position in plan.positions)
     )

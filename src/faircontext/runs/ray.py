@@ -43,9 +43,9 @@ def check_address(seconds: float = _SECONDS) -> None:
     if not host or port is None:
         raise ArgumentError(f"invalid {ADDRESS} {address!r}: must be HOST:PORT, ray://HOST:PORT, auto or local")
     problem: Exception = OSError("no such host")
-    for one in (host, *_own_address(host)):
+    for candidate in (host, *_own_address(host)):
         try:
-            _greet(one, port, seconds)
+            _greet(candidate, port, seconds)
         except (OSError, UnicodeError) as error:
             problem = error
         else:
@@ -97,7 +97,7 @@ def connect(ray: Any, processors: int, store_mb: int) -> bool:
     """
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     check_address()
-    own = not os.environ.get(ADDRESS)
+    start_here = not os.environ.get(ADDRESS)
     here = {
         "address": "local",  # else Ray would take a cluster of somebody else's that runs on this machine
         "num_cpus": processors,
@@ -105,13 +105,13 @@ def connect(ray: Any, processors: int, store_mb: int) -> bool:
         "object_store_memory": store_mb * 2**20,
     }
     try:
-        ray.init(log_to_driver=False, logging_level=logging.ERROR, **(here if own else {}))
+        ray.init(log_to_driver=False, logging_level=logging.ERROR, **(here if start_here else {}))
     except Exception as error:  # Ray has no class of its own for all that can be wrong
         cause = cause_of(error)
         if "AF_UNIX path length" in cause:  # of its sockets, which lie in the folder for temporary files
             cause += f"; set {_FOLDER} to a folder with a short path, such as /tmp"
         raise FairContextError(f"Ray cannot be started or reached: {cause}") from None
-    return own
+    return start_here
 
 
 def cause_of(error: Exception) -> str:

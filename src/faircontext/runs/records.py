@@ -93,8 +93,8 @@ def is_analysis(label: str) -> bool:
 
 def perturbation_of(config: Mapping[str, Any]) -> str:
     """Return how a run's perturbation is written, `fog:3` or `pgd:4`; empty where there is none."""
-    facts = config.get("shift")
-    return "" if facts is None else f"{facts['name']}:{facts['severity' if facts['kind'] == 'corruption' else 'eps']}"
+    made = config.get("shift")
+    return "" if made is None else f"{made['name']}:{made['severity' if made['kind'] == 'corruption' else 'eps']}"
 
 
 @dataclass(frozen=True)
@@ -289,15 +289,15 @@ def answers_of(rows: pa.Table, methods: Sequence[str] | None = None) -> Iterator
         methods: which, in the order in which an image's answers stand; None for all as they are. The first has the
             image's features, where one has.
     """
-    own = rows.select([name for name in rows.column_names if name in _COLUMNS])
-    for _, image in groupby(own.to_pylist(), key=itemgetter("position")):
-        made = [Answer(**{name: _value(_COLUMNS[name].type, value) for name, value in row.items()}) for row in image]
+    known_columns = rows.select([name for name in rows.column_names if name in _COLUMNS])
+    for _, image in groupby(known_columns.to_pylist(), key=itemgetter("position")):
+        answers = [Answer(**{name: _value(_COLUMNS[name].type, value) for name, value in row.items()}) for row in image]
         if methods is not None:
-            by_method = {answer.method: answer for answer in made}
-            embedding = next((answer.embedding for answer in made if answer.embedding is not None), None)
-            made = [by_method[method] for method in methods if method in by_method]
-            made[:1] = [replace(answer, embedding=embedding) for answer in made[:1]]
-        yield made
+            by_method = {answer.method: answer for answer in answers}
+            embedding = next((answer.embedding for answer in answers if answer.embedding is not None), None)
+            answers = [by_method[method] for method in methods if method in by_method]
+            answers[:1] = [replace(answer, embedding=embedding) for answer in answers[:1]]
+        yield answers
 
 
 def _value(kind: pa.DataType, value: Any) -> Any:

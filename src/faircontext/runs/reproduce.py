@@ -78,8 +78,8 @@ class Scheduled:
         if run is None:
             return wanted
         settings = replace(self.run, methods={"zero_shot": (), **self.run.methods}).settings()
-        facts = {"images": len(dataset.samples), "hash": data_hash(dataset)}
-        check_asked(run, self.options, dataset=facts, methods=settings)
+        identity = {"images": len(dataset.samples), "hash": data_hash(dataset)}
+        check_asked(run, self.options, dataset=identity, methods=settings)
         return 0 if run.complete else max(1, wanted - len(run.rows["path"].unique()))
 
 
@@ -122,13 +122,13 @@ def reproduce(name: str, out: Path, options: ReproduceOptions, say: Say, warn: S
     estimate(schedule, say)
     if options.dry_run:
         return Reproduced(0)
-    made = [run for one in schedule for run in evaluate_missing(one.options, say, warn)]
+    evaluated = [run for job in schedule for run in evaluate_missing(job.options, say, warn)]
     for backbone in dict.fromkeys(options.backbone or name for name in wanted.facts.get("costs", ())):
-        _measure_costs(next(one for one in schedule if one.run.backbone == backbone), options.trials, say)
-    tables = [path for one in schedule if not one.run.analysis for path in one.folders]
-    costs = [path for one in schedule if (path := one.options.out / "costs.json").exists()]
-    sources = dict.fromkeys([*(path for one in schedule for path in one.folders), *costs])
-    code = int(any(run.unreadable for run in made))
+        _measure_costs(next(job for job in schedule if job.run.backbone == backbone), options.trials, say)
+    tables = [path for job in schedule if not job.run.analysis for path in job.folders]
+    costs = [path for job in schedule if (path := job.options.out / "costs.json").exists()]
+    sources = dict.fromkeys([*(path for job in schedule for path in job.folders), *costs])
+    code = int(any(run.unreadable for run in evaluated))
     return Reproduced(code, tuple(dict.fromkeys(tables)), tuple(wanted.facts.get("figures", ())), tuple(sources))
 
 
@@ -185,15 +185,15 @@ def _changed(runs: Sequence[ExperimentRun], options: ExperimentOptions, warn: Sa
 def estimate(schedule: Sequence[Scheduled], say: Say) -> None:
     """Say what is to be run and how long it will take here."""
     total, machine = 0.0, ""
-    for one in schedule:
-        say(f"  {one.options.out}: {', '.join(one.options.labels_of_methods)}")
-        states = [f"{name} {counted(left, 'image') if left else 'complete'}" for name, left in one.left.items()]
+    for job in schedule:
+        say(f"  {job.options.out}: {', '.join(job.options.labels_of_methods)}")
+        states = [f"{name} {counted(left, 'image') if left else 'complete'}" for name, left in job.left.items()]
         say(f"    {', '.join(states)}")
-    for one in schedule:
-        if any(one.left.values()):
-            seconds, machine = _pilot(one)
+    for job in schedule:
+        if any(job.left.values()):
+            seconds, machine = _pilot(job)
             total += seconds
-            say(f"  {one.options.out}: about {_duration(seconds)}")
+            say(f"  {job.options.out}: about {_duration(seconds)}")
     say(f"estimated: {_duration(total)} in all" + (f", on {machine}" if machine else ": nothing is left to run"))
 
 

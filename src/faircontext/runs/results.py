@@ -109,13 +109,13 @@ class Result:
     @cached_property
     def seen_before(self) -> Int[np.ndarray, " images"]:
         """From how many images a memory had learnt before each; -1 for an image that left no trace, or without one."""
-        own = self.run.rows.select(["method", "position", "diagnostics"])
-        own = own.filter(pc.equal(own["method"], self.method))
-        counts = pc.extract_regex(own["diagnostics"], r'"t": ?(?P<t>[0-9]+)')
+        rows = self.run.rows.select(["method", "position", "diagnostics"])
+        rows = rows.filter(pc.equal(rows["method"], self.method))
+        counts = pc.extract_regex(rows["diagnostics"], r'"t": ?(?P<t>[0-9]+)')
         learnt = to_numpy(pc.cast(pc.struct_field(counts, "t"), pa.int64()), 0)
-        order = np.argsort(positions := to_numpy(own["position"]), kind="stable")
-        found: Int[np.ndarray, " images"] = learnt[order[np.searchsorted(positions, self.positions, sorter=order)]] - 1
-        return found
+        order = np.argsort(positions := to_numpy(rows["position"]), kind="stable")
+        seen: Int[np.ndarray, " images"] = learnt[order[np.searchsorted(positions, self.positions, sorter=order)]] - 1
+        return seen
 
     @property
     def state(self) -> Mapping[str, Any]:
@@ -132,11 +132,11 @@ class Result:
     def expected(self) -> int:
         """How many images the run is to answer."""
         config = self.config
-        whole = min(config["dataset"]["images"], config["limit"] or config["dataset"]["images"])
+        count = min(config["dataset"]["images"], config["limit"] or config["dataset"]["images"])
         if config["shard"] is None:
-            return int(whole)
+            return int(count)
         part, parts = config["shard"]
-        return len(range(part, whole, parts))
+        return len(range(part, count, parts))
 
     @cached_property
     def comparison(self) -> Comparison | None:
@@ -176,14 +176,14 @@ _COLUMNS = [*_TEXTS, "position", "label_index", "index", "zero_shot_index", "top
 
 
 def _result(run: Run, method: str, rows: pa.Table, zero_shot: Result | None) -> Result:
-    whole = rows.filter(pc.equal(rows["error"], ""))
-    answered = whole.filter(pc.is_valid(whole["label_index"]))
+    readable = rows.filter(pc.equal(rows["error"], ""))
+    answered = readable.filter(pc.is_valid(readable["label_index"]))
     labels = to_numpy(answered["label_index"])
     shared: dict[str, Any] = {"run": run, "positions": to_numpy(answered["position"]), "labels": labels}
     if method != "zero_shot" and zero_shot is None:  # its predictions are on every row, its probabilities are not
         correct = is_correct(answered, "zero_shot_index")
-        known: dict[str, Any] = shared | dict.fromkeys(_NUMBERS, np.full(len(labels), np.nan))
-        zero_shot = Result(**known, method="zero_shot", correct=correct, in_top5=correct, predictions_only=True)
+        of_zero_shot: dict[str, Any] = shared | dict.fromkeys(_NUMBERS, np.full(len(labels), np.nan))
+        zero_shot = Result(**of_zero_shot, method="zero_shot", correct=correct, in_top5=correct, predictions_only=True)
     shared |= {name: to_numpy(answered[name], np.nan) for name in _NUMBERS}
     return Result(
         **shared,
@@ -191,8 +191,8 @@ def _result(run: Run, method: str, rows: pa.Table, zero_shot: Result | None) -> 
         correct=is_correct(answered),
         in_top5=_in_lists(pc.list_slice(answered["top5"], 0, 5), labels),  # a run may hold more
         fallbacks=sum(bool(text) and not text.startswith(ABSTAINED) for text in answered["fallback"].to_pylist()),
-        unreadable=len(rows) - len(whole),
-        unlabelled=len(whole) - len(answered),
+        unreadable=len(rows) - len(readable),
+        unlabelled=len(readable) - len(answered),
         withheld=np.asarray(to_numpy(pc.equal(answered["prediction"], ""), True), np.bool_),
         zero_shot=None if method == "zero_shot" else zero_shot,
     )
@@ -223,16 +223,16 @@ def describe_result(result: Result) -> str:
         share = 100 * correct / (result.n + result.unreadable)
         parts.append(f"{share:.1f}% with the {result.unreadable} unreadable counted as wrong")
     if result.withheld is not None and (withheld := int(result.withheld.sum())):
-        correct, given = int(result.correct[~result.withheld].sum()), result.n - withheld
-        others = f", {Accuracy(correct, given)} of the others are right" if given else ""
+        correct, n = int(result.correct[~result.withheld].sum()), result.n - withheld
+        others = f", {Accuracy(correct, n)} of the others are right" if n else ""
         parts.append(f"none of these on {withheld} of {result.n}{others}")
     if (compared := result.comparison) is not None:
         change = compared.difference
         value, low, high = (100 * end for end in (change.value, change.low, change.high))
-        how = f", {DEPENDENT}" if result.has_memory else ""
+        caveat = f", {DEPENDENT}" if result.has_memory else ""
         parts.append(
             f"{value:+.1f} over zero-shot (95% interval {low:+.1f} to {high:+.1f}; alone right on {compared.gained}, "
-            f"zero-shot alone on {compared.lost}; exact McNemar p = {compared.p_value:.3g}{how})"
+            f"zero-shot alone on {compared.lost}; exact McNemar p = {compared.p_value:.3g}{caveat})"
         )
     top5 = Accuracy(int(result.in_top5.sum()), result.n)
     error = expected_calibration_error(result.confidence, result.correct)

@@ -106,8 +106,8 @@ class Run:
         wanted = self.document.get("counts", {}).get("images")
         if self.document["status"] != "complete":
             return False
-        known = "rows" in vars(self)  # then the files need not be there any more
-        count = len(self.rows) if known else count_rows(self.folder, self._methods)
+        is_read = "rows" in vars(self)  # then the files need not be there any more
+        count = len(self.rows) if is_read else count_rows(self.folder, self._methods)
         return wanted is None or count == wanted * len(self._methods)
 
     @property
@@ -196,8 +196,8 @@ class RunStore(AbstractContextManager["RunStore"]):
     def is_answered(self, positions: Int[np.ndarray, " images"]) -> Bool[np.ndarray, " images"]:
         """Return which images had been answered by all methods when the run was opened."""
         n = self._answered.shape[1]
-        whole = np.append(np.asarray(self._answered.all(axis=0), np.bool_), False)
-        return np.asarray(whole[np.minimum(positions, n)])
+        by_all = np.append(np.asarray(self._answered.all(axis=0), np.bool_), False)
+        return np.asarray(by_all[np.minimum(positions, n)])
 
     def batches(self, *columns: str) -> Iterator[pa.Table]:
         """Yield columns of the rows that are on disk, a few rows at a time, doubled ones included."""
@@ -255,9 +255,9 @@ class RunStore(AbstractContextManager["RunStore"]):
         if self._states is not None:
             self._states.forget(self.folder, self._next_part - 1)
 
-    def update(self, **facts: Any) -> None:
+    def update(self, **entries: Any) -> None:
         """Put facts into `run.json`."""
-        self.document.update(facts)
+        self.document.update(entries)
         write_whole(self.folder / "run.json", to_json(self.document))
 
     def finish(self) -> None:
@@ -390,8 +390,8 @@ def _join(name: str, shards: Sequence[Run]) -> tuple[dict[str, Any], pa.Table]:
     indices, n = [run.document["config"]["shard"][0] for run in shards], config["shard"][1]
     for run in shards:
         documents = (first.document, run.document)
-        facts = ({**one["config"], "shard": one["config"]["shard"][1], "hashes": one["hashes"]} for one in documents)
-        check_same(run.folder, *facts)
+        configs = ({**one["config"], "shard": one["config"]["shard"][1], "hashes": one["hashes"]} for one in documents)
+        check_same(run.folder, *configs)
         check_same_origin(run.folder, first.document, run.document)
         if not run.complete:
             raise ArgumentError(f"{run.folder}: is not complete; go on with --resume")

@@ -82,8 +82,8 @@ class Abstention(Decision):
 
     def _judge(self, answer: Answer, prediction: Prediction, reference: Prediction) -> Answer:
         scores = self.scores_of(prediction, reference)
-        facts = {**prediction.diagnostics, **{name: scores[name] for name in SCORES[1:]}}
-        answer = replace(answer, diagnostics=to_json(facts, indent=None, ensure_ascii=True))
+        diagnostics = {**prediction.diagnostics, **{name: scores[name] for name in SCORES[1:]}}
+        answer = replace(answer, diagnostics=to_json(diagnostics, indent=None, ensure_ascii=True))
         least, value = self.thresholds.get(answer.method), scores[self.score]
         if least is None or value >= least:
             return answer
@@ -167,8 +167,8 @@ class UnknownOptions(DecisionOptions):
                 was, now = str(was)[:60], str(now)[:60]
                 raise ArgumentError(f"{value}: was chosen for {name} {was}, and this run has {now}; choose one anew")
         if missing := [name for name in methods if name not in file.thresholds]:
-            known = and_more([*file.thresholds])
-            raise ArgumentError(f"{value}: has no threshold of {and_more(missing)}; it has those of {known}")
+            available = and_more([*file.thresholds])
+            raise ArgumentError(f"{value}: has no threshold of {and_more(missing)}; it has those of {available}")
         return Abstention(file.score, {name: file.thresholds[name] for name in methods}, scale)
 
     def _parse(self) -> tuple[str, float | Path | None]:
