@@ -25,6 +25,7 @@ from faircontext.metrics.multi_label import (
 )
 from faircontext.metrics.stats import Interval
 from faircontext.runs.checks import Entries, check_entries
+from faircontext.runs.records import schema_of
 from faircontext.runs.rows import batches_of, in_order, row_files
 from faircontext.runs.store import Run
 
@@ -168,19 +169,13 @@ def read_label_result(run: Run) -> LabelResult:
     fault = f"{run.folder / 'run.json'}: is no description of a run"
     threshold = check_entries(_RuleEntries, config["multi_label"], fault, "make the run again").threshold
     tables = [*batches_of(row_files(run.folder), _COLUMNS)]
-    if not tables:
-        return LabelResult(run, LabelMetrics(*empty_arrays(len(config["names"])), threshold), 0, 0)
-    rows = in_order(pa.concat_tables(tables), [*config["methods"]])
+    rows = pa.concat_tables([schema_of(("targets", "label_logits")).empty_table().select(_COLUMNS), *tables])
+    rows = in_order(rows, [*config["methods"]])
     answered = rows.filter(pc.equal(rows["error"], ""))
     labelled = answered.filter(pc.is_valid(answered["targets"]))
     logits, targets = label_arrays(labelled, len(config["names"]), str(run.folder))
     metrics = LabelMetrics(logits, targets, threshold)
     return LabelResult(run, metrics, len(rows) - len(answered), len(answered) - len(labelled))
-
-
-def empty_arrays(classes: int) -> tuple[Float[np.ndarray, "images classes"], Bool[np.ndarray, "images classes"]]:
-    """Return the arrays of no image."""
-    return np.zeros((0, classes), np.float32), np.zeros((0, classes), np.bool_)
 
 
 def label_arrays(

@@ -167,11 +167,6 @@ class Answer:
     targets: tuple[int, ...] | None = None
     label_logits: np.ndarray | None = None
 
-    @property
-    def abstains(self) -> bool:
-        """Whether the image was answered by "none of these"."""
-        return not self.prediction and not self.error
-
     def cells(self) -> dict[str, Any]:
         """Return the answer as a CSV file has it: six decimals of a probability, three of seconds, nothing for None."""
         cells = {name: getattr(self, name) for name in CSV_COLUMNS}

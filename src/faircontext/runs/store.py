@@ -171,7 +171,7 @@ class RunStore(AbstractContextManager["RunStore"]):
     def _read_earlier(self, earlier: Mapping[str, Any] | None) -> None:
         """Note which images are answered, and refuse rows that are not those of the run that `run.json` describes."""
         if earlier is None:
-            if any(map(len, self.batches("position"))):
+            if any(map(len, batches_of(row_files(self.folder), ["position"]))):
                 raise ArgumentError(
                     f"{self.folder}: there are rows without a run.json; delete the folder, or name another --out"
                 )
@@ -198,10 +198,6 @@ class RunStore(AbstractContextManager["RunStore"]):
         n = self._answered.shape[1]
         by_all = np.append(np.asarray(self._answered.all(axis=0), np.bool_), False)
         return np.asarray(by_all[np.minimum(positions, n)])
-
-    def batches(self, *columns: str) -> Iterator[pa.Table]:
-        """Yield columns of the rows that are on disk, a few rows at a time, doubled ones included."""
-        return batches_of(row_files(self.folder), columns)
 
     def _begin(self, document: dict[str, Any], earlier: Mapping[str, Any] | None, resume: bool) -> dict[str, Any]:
         if earlier is not None:
