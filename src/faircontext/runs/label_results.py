@@ -169,7 +169,7 @@ def read_label_result(run: Run) -> LabelResult:
     fault = f"{run.folder / 'run.json'}: is no description of a run"
     threshold = check_entries(_RuleEntries, config["multi_label"], fault, "make the run again").threshold
     tables = [*batches_of(row_files(run.folder), _COLUMNS)]
-    rows = pa.concat_tables([schema_of(("targets", "label_logits")).empty_table().select(_COLUMNS), *tables])
+    rows = pa.concat_tables(tables) if tables else schema_of(("targets", "label_logits")).empty_table()
     rows = in_order(rows, [*config["methods"]])
     answered = rows.filter(pc.equal(rows["error"], ""))
     labelled = answered.filter(pc.is_valid(answered["targets"]))
