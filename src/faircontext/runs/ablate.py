@@ -74,7 +74,7 @@ def _changed(experiment: Experiment, options: AblationOptions) -> Experiment:
 def _check_same(path: Path, experiment: Experiment) -> None:
     """Refuse to go on with runs of another experiment; variants may come and go."""
     ignored = ("variants", "title", "reference")
-    now = json.loads(json.dumps({key: value for key, value in experiment.facts.items() if key not in ignored}))
+    now = {key: value for key, value in experiment.facts.items() if key not in ignored}
     if path.exists() and any(path.parent.glob("*/*/*/run.json")):  # what was wrong before any run can be put right
         check_same(path.parent, _read(path), now)
         return

@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from faircontext.errors import ArgumentError, and_more, counted, reason_of
+from faircontext.files import to_json
 from faircontext.runs.records import SCHEMA_VERSION, to_numpy
 
 
@@ -231,7 +232,8 @@ def check_positions(folder: Path, rows: pa.Table) -> None:
 
 
 def check_same(folder: Path | str, earlier: Mapping[str, Any], now: Mapping[str, Any]) -> None:
-    """Raise `ArgumentError` naming what differs, unless two configurations are equal."""
+    """Raise `ArgumentError` naming what differs, unless two configurations are equal as JSON."""
+    earlier, now = (json.loads(to_json(document)) for document in (earlier, now))
     methods = [document["methods"] for document in (earlier, now) if isinstance(document.get("methods"), Mapping)]
     if len(methods) == 2 and methods[0].keys() != methods[1].keys():
         was, requested = (", ".join(names) for names in methods)

@@ -1,6 +1,5 @@
 """Evaluate methods or analyses on data sets: find them, plan, run with progress, resume, describe the results."""
 
-import json
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -101,7 +100,7 @@ def check_asked(run: Run, options: EvaluateOptions, **more: Any) -> None:
     """Raise `ArgumentError` where a run that is there is another than options ask for, or has not what `more` names."""
     names = ("limit", "seed", "preset", "pretrained")
     requested = {name: getattr(options, name) for name in names}
-    requested |= {"prompts": options.prompts_name} | json.loads(json.dumps(more))
+    requested |= {"prompts": options.prompts_name} | more
     config = run.document["config"]
     dataset = {name: config["dataset"].get(name) for name in more.get("dataset", ())}
     check_same(run.folder, {name: {**config, "dataset": dataset}.get(name) for name in requested}, requested)

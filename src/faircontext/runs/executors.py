@@ -6,11 +6,10 @@ again, and what it was at work on is given out anew; it computes with as many th
 features are the same.
 """
 
-import json
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
@@ -87,26 +86,24 @@ class Answerer:
 
     def __init__(self, plan: Plan, build: Build, threads: int, name: str) -> None:
         self._build, self._threads, self._name = build, threads, name
-        self._dataset, self._config = plan.dataset, json.dumps(plan.config)
-        self._made: tuple[Plan, Executor] | None = None
+        self._dataset, self._config = plan.dataset, plan.config
 
     def __call__(self, positions: Sequence[int]) -> list[list[Answer]]:
         """Return the answers for the images at some positions."""
         plan, execute = self.made
         return [*execute(plan, positions)]
 
-    @property
+    @cached_property
     def made(self) -> tuple[Plan, Executor]:
         """The plan and its executor, made when first asked for.
 
         Raises:
             ArgumentError: the plan made here is another one.
         """
-        if self._made is None:
-            torch.set_num_threads(self._threads)
-            self._made = self._build(self._dataset)
-            check_same(self._name, json.loads(self._config), json.loads(json.dumps(self._made[0].config)))
-        return self._made
+        torch.set_num_threads(self._threads)
+        plan, execute = self._build(self._dataset)
+        check_same(self._name, self._config, plan.config)
+        return plan, execute
 
 
 def processes_for(processors: int, threads: int) -> int:

@@ -1,6 +1,5 @@
 """Run what a table or figure of the paper needs: find data sets, estimate the time, run what is left, measure costs."""
 
-import json
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -204,7 +203,7 @@ def _pilot(scheduled: Scheduled) -> tuple[float, str]:
     plans = [plan_of(options, dataset, model) for dataset in scheduled.datasets if scheduled.left[dataset.name]]
     for plan in plans:  # what would be refused later is refused now
         if (run := scheduled.runs.get(plan.dataset.name)) is not None:
-            check_same(run.folder, run.document["config"], json.loads(json.dumps(plan.config)))
+            check_same(run.folder, run.document["config"], plan.config)
     plans.sort(key=lambda plan: len(plan.dataset.names))
     ends = {len(plan.dataset.names): plan.predictor for plan in (plans[0], plans[-1])}
     costs = {classes: seconds_per_image(predictor) for classes, predictor in ends.items()}

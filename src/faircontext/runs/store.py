@@ -209,7 +209,7 @@ class RunStore(AbstractContextManager["RunStore"]):
     def _check_earlier(self, document: Mapping[str, Any], earlier: Mapping[str, Any], resume: bool) -> None:
         if not resume:
             raise ArgumentError(f"{self.folder}: there is a run already; add --resume, or name another --out")
-        check_same(self.folder, earlier["config"], json.loads(to_json(document["config"])))
+        check_same(self.folder, earlier["config"], document["config"])
         check_same_origin(self.folder, earlier, document)
 
     def add(self, answers: Sequence[Answer]) -> None:
