@@ -9,7 +9,6 @@ is there twice, because a run was killed between compacting and deleting parts, 
 rows are not held in memory: `runs/rows.py` reads and sorts them a few at a time.
 """
 
-import json
 import os
 import shutil
 import time
