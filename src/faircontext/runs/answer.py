@@ -83,12 +83,8 @@ class Predictor:
         return list(dict.fromkeys([*self.labels.warnings(), *self.method_warnings, *chain.from_iterable(methods)]))
 
 
-@dataclass(frozen=True)
-class Question:
-    """An image, and what is to answer it."""
-
-    sample: Sample
-    predictor: Predictor
+Question = tuple[Sample, Predictor, PreparedImage]
+"""An image, what is to answer it, and what was made of its file."""
 
 
 def answer_images(
@@ -134,7 +130,7 @@ def answer_images(
     if attack is not None:
         prepared = ((sample, attack_image(sample, image, labels, attack)) for sample, image in prepared)
     while chunk := list(islice(prepared, 1 if cut else ROW_MULTIPLE)):
-        yield from answer_prepared([(Question(sample, predictor), image) for sample, image in chunk], features, streams)
+        yield from answer_prepared([(sample, predictor, image) for sample, image in chunk], features, streams)
 
 
 class _Batch:
@@ -155,7 +151,7 @@ class _Batch:
 
 
 def answer_prepared(
-    chunk: Sequence[tuple[Question, PreparedImage]], features: Path | None = None, streams: Streams | None = None
+    chunk: Sequence[Question], features: Path | None = None, streams: Streams | None = None
 ) -> Iterator[AnsweredImage]:
     """Answer images on one backbone; where there are several, their plain views are encoded in one batch.
 
@@ -166,8 +162,8 @@ def answer_prepared(
     """
     begin = time.perf_counter()
     episodes = [
-        None if image.views is None else Episode.of(image.views, question.predictor.labels, features)
-        for question, image in chunk
+        None if image.views is None else Episode.of(image.views, predictor.labels, features)
+        for _, predictor, image in chunk
     ]
     read = [episode for episode in episodes if episode is not None]
     if len(read) > 1:
@@ -176,8 +172,7 @@ def answer_prepared(
             for index, episode in enumerate(read):
                 episode.encode_z(partial(batch.row, index))
     together = (time.perf_counter() - begin) / len(chunk)
-    for (question, image), current in zip(chunk, episodes, strict=True):
-        sample, predictor = question.sample, question.predictor
+    for (sample, predictor, image), current in zip(chunk, episodes, strict=True):
         label = SEPARATOR.join(predictor.labels.names[index] for index in sample.label_set or ())
         blank = Answer(sample.key, label, label_index=sample.label, targets=sample.label_set, warnings=image.warnings)
         shared, begin = image.seconds + together, time.perf_counter()
