@@ -7,6 +7,7 @@ softmax over all of them, and an answer so found says nothing of a label by itse
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -68,22 +69,29 @@ class MultiLabel(Decision):
 
     def decide(self, image: AnsweredImage) -> AnsweredImage:
         """Return an image with log-odds of every label in its answers, and the labels that are given as prediction."""
-        changes: dict[str, Any] = {"label_index": None}
-        if image.features is not None:
-            logits = self.scorer.logits(image.features)
-            order, scores = np.argsort(-logits, kind="stable"), score_of(logits).astype(np.float64)
-            best, names = int(order[0]), self.scorer.labels.names
-            prediction = SEPARATOR.join(names[index] for index, _ in self._given(logits))
-            top = order[: len(image.answers[0].top5)]
-            changes |= dict.fromkeys(("zero_shot", "prediction"), prediction) | dict.fromkeys(
-                ("zero_shot_index", "index"), best
-            )
-            changes |= dict.fromkeys(("label_probability", "probability_norm"))
-            changes |= {"confidence": float(scores[best]), "label_logits": logits}
-            changes |= {"top5": tuple(top.tolist()), "top5_probabilities": tuple(scores[top].tolist())}
-            if image.answers[0].probabilities is not None:
-                changes["probabilities"] = scores.astype(np.float32)
-        return replace(image, answers=tuple(replace(answer, **changes) for answer in image.answers))
+        if image.features is None:
+            return replace(image, answers=tuple(replace(answer, label_index=None) for answer in image.answers))
+        logits = self.scorer.logits(image.features)
+        order, scores = np.argsort(-logits, kind="stable"), score_of(logits).astype(np.float64)
+        best, top = int(order[0]), order[: len(image.answers[0].top5)]
+        labels = SEPARATOR.join(self.scorer.labels.names[index] for index, _ in self._given(logits))
+        decided = partial(
+            replace,
+            label_index=None,
+            zero_shot=labels,
+            prediction=labels,
+            zero_shot_index=best,
+            index=best,
+            confidence=float(scores[best]),
+            label_probability=None,
+            probability_norm=None,
+            top5=tuple(top.tolist()),
+            top5_probabilities=tuple(scores[top].tolist()),
+            label_logits=logits,
+        )
+        stored = [None if answer.probabilities is None else scores.astype(np.float32) for answer in image.answers]
+        answers = (decided(answer, probabilities=row) for answer, row in zip(image.answers, stored, strict=True))
+        return replace(image, answers=tuple(answers))
 
     def _given(self, logits: "Float[np.ndarray, ' classes'] | None") -> list[tuple[int, float]]:
         """Return the labels with a score from the threshold on, best first, with their scores."""
