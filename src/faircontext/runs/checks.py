@@ -208,7 +208,8 @@ def _first_fault(error: ValidationError) -> str:
     )
     if first["type"] == "missing":
         return f"{name} is missing"
-    return f"invalid {name} {_short(first['input'])}: {words[:1].lower()}{words[1:]}" if name else words
+    words = words[:1].lower() + words[1:]
+    return f"invalid {name} {_short(first['input'])}: {words}" if name else words
 
 
 def check_positions(folder: Path, rows: pa.Table) -> None:

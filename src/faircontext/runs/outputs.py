@@ -64,8 +64,11 @@ class Outputs:
             self._files.append(stack.enter_context(TableWriter(options.scores, SCORES, metadata)))
         if path := options.embeddings:
             in_table = path.suffix.lower() == ".parquet"
-            file = TableWriter(path, EMBEDDINGS, metadata) if in_table else ArrayWriter(path, metadata)
-            self._files.append(stack.enter_context(file))
+            self._files.append(
+                stack.enter_context(TableWriter(path, EMBEDDINGS, metadata))
+                if in_table
+                else stack.enter_context(ArrayWriter(path, metadata))
+            )
 
     def __bool__(self) -> bool:
         return bool(self._files or self._spool)
