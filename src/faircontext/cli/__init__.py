@@ -36,7 +36,7 @@ _COMMANDS = {
     "figures": ("show", "figures", "draw every figure that runs allow, from their records alone"),
     "reproduce": ("evaluate", "reproduce", "run what a table or figure of the paper needs"),
     "list": ("show", "list_names", "list methods, analyses, backbones or weights"),
-    "doctor": ("show", "doctor", "find what is wrong with the installation, the weights or the data, with the fix"),
+    "doctor": ("doctor", "doctor", "find what is wrong with the installation, the weights or the data, with the fix"),
     "demo": ("classify", "demo", "run FCL on sample photos, plain and corrupted, and draw its evidence"),
 }
 """Module, function and summary of each command."""

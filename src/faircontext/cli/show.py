@@ -1,4 +1,4 @@
-"""`faircontext tables`, `figures`, `report`, `data`, `list` and `doctor`: what runs and data sets hold, and names."""
+"""`faircontext tables`, `figures`, `report`, `data` and `list`: what runs have measured, data sets, and names."""
 
 import shutil
 import sys
@@ -11,7 +11,6 @@ import tyro
 
 from faircontext.cli.options import parse_options, say, warn
 from faircontext.errors import ArgumentError, and_more, check_minimum, counted, one_line
-from faircontext.runs.options import DoctorOptions
 
 
 @dataclass(frozen=True)
@@ -320,27 +319,3 @@ def list_names(arguments: Sequence[str]) -> int:
         raise ArgumentError(f"none of the {options.what} matches {options.pattern!r}")
     print("\n".join(lines))
     return 0
-
-
-@dataclass(frozen=True, kw_only=True)
-class Doctor(DoctorOptions):
-    """Look for what is wrong: versions, extras, cache, device, precision, weights, data sets; and say the fix.
-
-    Ends with lines to paste into a bug report, in which no person, file or folder is named. Exit code 0: no problem; 1:
-    there is one; 2: a wrong argument.
-    """
-
-
-def doctor(arguments: Sequence[str]) -> int:
-    """Run `faircontext doctor`."""
-    options = parse_options(Doctor, arguments, "doctor")
-    from faircontext.runs.doctor import describe_for_others, examine
-
-    findings = []
-    for finding in examine(options):
-        say(str(finding))
-        findings.append(finding)
-    say("\nFor a bug report:\n")
-    for line in describe_for_others(options, findings):
-        say(f"    {line}")
-    return int(any(finding.state == "problem" for finding in findings))
