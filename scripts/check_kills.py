@@ -130,8 +130,8 @@ def main(arguments: Sequence[str]) -> int:
         features=given.out / "features",
     )
     evaluate(options, print, print)  # so that the processes, which are forks, encode nothing
-    model = load(options, options.labels_of_methods)
-    plan = plan_of(options, find_datasets(options)[0], model, None)
+    model = load(options)
+    plan = plan_of(options, find_datasets(options)[0], model)
     engine, _ = executor_of(options, model)
     different = check_kills(plan, given.out, engine, given.moments, given.seed, given.rows)
     print(f"{given.moments - different} of {given.moments} are equal to the bit")

@@ -34,9 +34,9 @@ from faircontext.metrics.bootstrap import draw_counts, interval_over_sets, perce
 from faircontext.metrics.scores import Comparison
 from faircontext.metrics.stats import Interval, holm
 from faircontext.report.style import colours_of, draw_line, new_figure, save_figure, styled
+from faircontext.runs.build import parse_settings
 from faircontext.runs.records import method_of, row_name
 from faircontext.runs.results import Result, read_results
-from faircontext.runs.settings import parse_settings
 from faircontext.runs.store import load_runs
 
 MAPS = ("masks=100", "grids=3,4,5,6,7", "estimator=least-squares", "smoothing=0.15")

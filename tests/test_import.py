@@ -175,15 +175,34 @@ def test_what_is_not_listed_or_begins_with_a_line_is_not_public() -> None:
     assert [is_public(name) for name in names] == [True, True, False, False]
 
 
+CIRCLES = {f"faircontext.backbones{name}" for name in ("", ".base", ".checkpoints", ".engines", ".loaded", ".prompts")}
+"""Modules that still import each other in a circle."""
+
+
 def test_no_circle_of_modules() -> None:
-    """Imports within functions and those for type checking count as well; those of backbones are its own matter."""
+    """All imports count, those within functions and for type checking too: they are what a reader has to follow."""
+    assert on_circles() <= CIRCLES
+
+
+@pytest.mark.xfail(strict=True, reason="the image tower and its engines know each other")
+def test_no_circle_is_left() -> None:
+    assert not on_circles()
+
+
+def on_circles() -> set[str]:
+    """Return the modules that import themselves by way of others."""
     root = Path(faircontext.__file__).parent.parent
     files = {".".join(path.relative_to(root).with_suffix("").parts): path for path in root.rglob("faircontext/**/*.py")}
     files = {name.removesuffix(".__init__"): path for name, path in files.items()}
-    imports = {name: imports_of(path, files) - {name} for name, path in files.items() if "backbones" not in name}
-    while free := {name for name, others in imports.items() if not others & imports.keys()}:
-        imports = {name: others for name, others in imports.items() if name not in free}
-    assert sorted(imports) == []
+    imports = {name: imports_of(path, files) - {name} for name, path in files.items()}
+    reached, further = {name: {*others} for name, others in imports.items()}, True
+    while further:
+        further = False
+        for name, others in reached.items():
+            more = set().union(*(imports[other] for other in others)) - others
+            reached[name] |= more
+            further |= bool(more)
+    return {name for name, others in reached.items() if name in others}
 
 
 def imports_of(path: Path, known: Collection[str]) -> set[str]:

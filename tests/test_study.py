@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from faircontext.backbones.lite import Lite
+from faircontext.runs.build import parse_fields, parse_settings
 from faircontext.runs.experiments import read_experiment
-from faircontext.runs.settings import parse_fields, parse_settings
 from faircontext.views import ViewRecipe
 
 FOLDER = Path(__file__).parents[1] / "docs" / "results"

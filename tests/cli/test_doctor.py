@@ -134,7 +134,7 @@ def test_extras_are_those_of_pyproject(installed: Callable[..., None], monkeypat
     installed(extras, PROJECT["dependencies"])
     found = {"peft": None, "sentencepiece": "0.3", "openvino": "2024.1", "httpx": None}
     own = doctor._found
-    monkeypatch.setattr(doctor, "_found", lambda one: found[one.name] if one.name in found else own(one) or "999")
+    monkeypatch.setattr(doctor, "_found", lambda name: found[name] if name in found else own(name) or "999")
     findings = {
         str(one.text).partition(" ")[0]: one for one in doctor._extras(importlib.metadata.distribution("faircontext"))
     }

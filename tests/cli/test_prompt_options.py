@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from faircontext.runs.build import predictor_of
+from faircontext.runs.build import build, load
 from faircontext.runs.experiments import ExperimentRun
 from faircontext.runs.groups import RunSettings
 from faircontext.runs.options import AblationOptions, ModelOptions
@@ -173,7 +173,8 @@ def test_prompts_that_cannot_be_used_are_one_line(
 
 def test_every_command_that_loads_a_model_takes_prompts(tiny_folder: Callable[[str], Path], tmp_path: Path) -> None:
     own: dict[str, Any] = {"backbone": f"local-dir:{tiny_folder('clip')}", "precision": "fp32", "template": ("my {}.",)}
-    explained = predictor_of(ModelOptions(**own), ("cat", "dog"), "fcl")
+    options = ModelOptions(**own)
+    explained = build(options, load(options), ("cat", "dog"), "natural")
     assert explained.labels.templates == ("my {}.",)
     run = ExperimentRun(group="a", methods={"fcl": ()}, datasets=("x",), prompts="generic7")
     for given, prompts in (({"template": ("my {}.",)}, (None, ("my {}.",))), ({}, ("generic7", ()))):

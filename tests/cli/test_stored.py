@@ -19,7 +19,15 @@ from PIL import Image
 
 from faircontext.cli import main
 from faircontext.errors import ArgumentError
-from faircontext.runs.outputs import EmbeddingsWriter, RowWriter, ScoresWriter, read_classifier, read_embeddings
+from faircontext.runs.outputs import (
+    EMBEDDINGS,
+    SCORES,
+    ArrayWriter,
+    RowWriter,
+    TableWriter,
+    read_classifier,
+    read_embeddings,
+)
 from faircontext.runs.records import SCHEMA, Answer
 from faircontext.runs.results import read_results
 from faircontext.runs.store import load_run
@@ -183,9 +191,9 @@ def test_a_full_disk_leaves_no_part_of_a_file(tmp_path: Path) -> None:
     )
     earlier = resource.getrlimit(resource.RLIMIT_FSIZE)
     writers = (
-        lambda: EmbeddingsWriter(tmp_path / "e.npy", {}),
-        lambda: EmbeddingsWriter(tmp_path / "e.parquet", {}),
-        lambda: ScoresWriter(tmp_path / "s.parquet", {}),
+        lambda: ArrayWriter(tmp_path / "e.npy", {}),
+        lambda: TableWriter(tmp_path / "e.parquet", EMBEDDINGS, {}),
+        lambda: TableWriter(tmp_path / "s.parquet", SCORES, {}),
         lambda: RowWriter(tmp_path / "a.csv"),
     )
     for make in writers:

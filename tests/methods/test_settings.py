@@ -10,7 +10,7 @@ from hypothesis import given, strategies as st
 from faircontext import FCL, Backbone, ZeroShot, create_method, list_methods
 from faircontext.errors import ArgumentError
 from faircontext.methods.base import METHODS, register_method
-from faircontext.runs.settings import parse_settings
+from faircontext.runs.build import parse_settings
 from zoo import SPEC
 
 RECOMMENDED = {

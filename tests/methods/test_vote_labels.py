@@ -12,7 +12,7 @@ from faircontext import TDA, Backbone, create_method
 from faircontext.errors import ArgumentError
 from faircontext.methods import DMNVariants, TDAVariants
 from faircontext.methods.variants import summarise_vote
-from faircontext.runs.settings import parse_settings
+from faircontext.runs.build import parse_settings
 from made_streams import episode_of, labels_of, make_stream, take_steps
 
 BOTH = pytest.mark.parametrize("method", [TDAVariants, DMNVariants])

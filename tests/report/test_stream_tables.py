@@ -29,11 +29,10 @@ from faircontext.report.page import build_page
 from faircontext.report.render import MissingError, Table
 from faircontext.report.style import FigureResult
 from faircontext.report.tables import write_tables
-from faircontext.runs.evaluate import describe_result
 from faircontext.runs.groups import find_runs, group_runs
 from faircontext.runs.orders import arrange
 from faircontext.runs.records import METHOD_TITLES
-from faircontext.runs.results import DEPENDENT, TUNED, read_results
+from faircontext.runs.results import DEPENDENT, TUNED, describe_result, read_results
 from faircontext.runs.sidecars import Sidecars
 from faircontext.runs.stream_results import StreamRuns, join_orders, split_streams
 from made_runs import write_run, write_stream

@@ -27,4 +27,4 @@ def options(tiny_folder: Callable[[str], Path], picture_set: Path) -> EvaluateOp
 @pytest.fixture(scope="module")
 def plan(options: EvaluateOptions, pictures: Dataset) -> Plan:
     """What these options come to."""
-    return plan_of(options, pictures, load(options, ["zero_shot", "fcl"]), None)
+    return plan_of(options, pictures, load(options))

@@ -83,20 +83,20 @@ def test_only_what_no_pass_has_is_missing() -> None:
     ("facts", "message"),
     [
         ({"variant": {}}, "unknown entry of .*'variant'.*variants"),
-        ({"datasets": []}, "has no datasets; give at least one, for example"),
-        ({"datasets": "pictures"}, "datasets is 'pictures'; it takes a JSON list"),
-        ({"variants": {}}, "has no variants"),
-        ({"variants": {"lr 1": {}}}, "'lr 1' has a name that is no word"),
-        ({"variants": {"lr.1": {}}}, "'lr.1' has a name that is no word"),
-        ({"variants": {"a": 3}}, "variant 'a' is 3; it takes an object"),
+        ({"datasets": []}, r"invalid datasets \[\]: list should have at least 1 item"),
+        ({"datasets": "pictures"}, 'invalid datasets "pictures": must be a valid array'),
+        ({"variants": {}}, "invalid variants {}: dictionary should have at least 1 item"),
+        ({"variants": {"lr 1": {}}}, '"lr 1": string should match pattern'),
+        ({"variants": {"lr.1": {}}}, '"lr.1": string should match pattern'),
+        ({"variants": {"a": 3}}, "invalid variants.a 3: must be an object"),
         ({"reference": "bse"}, "unknown reference of .*'bse'.*base"),
-        ({"seed": "x"}, "seed is 'x'; it takes a JSON number"),
-        ({"seed": True}, "seed is True; it takes a JSON number"),
-        ({"limit": True}, "limit is True; it takes a JSON number, or null"),
-        ({"limit": "ten"}, "limit is 'ten'; it takes a JSON number, or null"),
-        ({"pretrained": 3}, "pretrained is 3; it takes a JSON string, or null"),
-        ({"variants": {"a": {"views": "count=16"}}}, "views of variant 'a' is 'count=16'; it takes a JSON object"),
-        ({"variants": {"a": {"prompts": 7}}}, "prompts of variant 'a' is 7; it takes a JSON string"),
+        ({"seed": "x"}, 'invalid seed "x": must be a valid integer'),
+        ({"seed": True}, "invalid seed true: must be a valid integer"),
+        ({"limit": True}, "invalid limit true: must be a valid integer"),
+        ({"limit": "ten"}, 'invalid limit "ten": must be a valid integer'),
+        ({"pretrained": 3}, "invalid pretrained 3: must be a valid string"),
+        ({"variants": {"a": {"views": "count=16"}}}, 'invalid variants.a.views "count=16": must be an object'),
+        ({"variants": {"a": {"prompts": 7}}}, "invalid variants.a.prompts 7: must be a valid string"),
     ],
 )
 def test_what_an_experiment_file_cannot_say(facts: dict, message: str, tmp_path: Path) -> None:
@@ -123,8 +123,8 @@ def test_names_that_are_not_there(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "fault"),
     [
-        ("", "is no JSON: Expecting value: line 1 column 1 (char 0); write an object"),
-        ("{}", "has no datasets; give at least one"),
+        ("", "is no JSON object: Expecting value: line 1 column 1 (char 0); write one"),
+        ("{}", "is no experiment: invalid datasets []: list should have at least 1 item, not 0; write an object"),
     ],
 )
 def test_an_empty_experiment_file_is_told_how_the_smallest_one_looks(content: str, fault: str, tmp_path: Path) -> None:

@@ -20,11 +20,10 @@ from faircontext.datasets.spec import Dataset
 from faircontext.imageio import read_image
 from faircontext.runs import run as run_module
 from faircontext.runs.executors import Executor, answer_here
-from faircontext.runs.merging import merge
 from faircontext.runs.plan import Plan
 from faircontext.runs.records import SCHEMA, Answer
 from faircontext.runs.run import Progress
-from faircontext.runs.store import load_run
+from faircontext.runs.store import load_run, merge
 
 HERE = partial(answer_here, read=read_image, workers=0)
 

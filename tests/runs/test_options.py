@@ -35,7 +35,10 @@ CLASSIFY = [
     ({"multi_label": True}, "--multi-label answers with zero_shot alone, since the other methods choose one class"),
     ({**SETS, "method": "tpt"}, "add --method zero_shot (of evaluate: --methods zero_shot)"),
     ({**SETS, "threshold": 1.5}, "invalid threshold 1.5: must be between 0 and 1"),
-    ({**SETS, "unknown": "cosine"}, "--unknown is not possible with --multi-label: an image of which no label reaches"),
+    (
+        {**SETS, "unknown": "cosine"},
+        "--unknown is not possible with --multi-label: an answer has one decision; leave one out",
+    ),
     ({**SETS, "negatives": Path("no.txt")}, "no.txt: no such file or directory"),
     ({**SETS, "negatives": Path("empty.txt")}, "empty.txt: no negatives; give at least one"),
     ({"unknown": "probabilty=0.3"}, "write SCORE=THRESHOLD with one of probability, cosine, energy, or name a file"),
@@ -44,9 +47,9 @@ CLASSIFY = [
     ({"unknown": "probability=2"}, "invalid threshold '2' of --unknown probability: must be a number from 0 to 1"),
     ({"unknown": "energy=inf"}, "invalid threshold 'inf' of --unknown energy: must be a number"),
     ({"unknown": "no.json"}, "no.json: cannot be read: no such file or directory"),
-    ({"unknown": "list.json"}, "list.json: is no file of thresholds: its entries are of another kind; make it"),
-    ({"unknown": "other.json"}, "other.json: is no file of thresholds: it lacks 'score'; make it with"),
-    ({"unknown": "empty.txt.json"}, "empty.txt.json: is no file of thresholds: it is no JSON; make it with"),
+    ({"unknown": "list.json"}, "list.json: is no file of thresholds: must be an object; make it"),
+    ({"unknown": "other.json"}, "other.json: is no file of thresholds: score is missing; make it with"),
+    ({"unknown": "empty.txt.json"}, "empty.txt.json: is no file of thresholds: invalid JSON: EOF while parsing"),
 ]
 
 
@@ -85,7 +88,7 @@ def test_what_evaluate_cannot_be_asked(options: dict[str, Any], said: str) -> No
 
 
 def test_analyses_are_of_one_class() -> None:
-    said = "--multi-label is of evaluate and classify: analyses measure what speaks for one class"
+    said = "--multi-label answers with zero_shot alone, since the other methods choose one class"
     refusal(AnalysisOptions(datasets=("x",), root=Path(), methods=("margin",), multi_label=True), said)
 
 
@@ -125,4 +128,4 @@ def test_how_many_of_the_best_there_can_be(options: dict[str, Any], classes: int
 )
 def test_what_a_model_cannot_be_is_a_line_before_it_is_loaded(methods: str, options: dict[str, Any], said: str) -> None:
     with pytest.raises(FairContextError, match=re.escape(said)):
-        load(ClassifyOptions(labels="a,b", **options), methods.split())
+        load(ClassifyOptions(labels="a,b", method=methods.replace(" ", ","), **options))

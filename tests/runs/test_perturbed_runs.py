@@ -17,8 +17,8 @@ from faircontext.corruptions import corrupted_views
 from faircontext.datasets.spec import Sample
 from faircontext.perturbations import Attack, Corruption, Perturbation
 from faircontext.runs.answer import Predictor, answer_images
+from faircontext.runs.option_parts import PerturbationOptions
 from faircontext.runs.outputs import read_embeddings
-from faircontext.runs.perturbation_options import PerturbationOptions
 from faircontext.runs.records import perturbation_of
 from faircontext.runs.store import load_run
 from faircontext.views import Views
@@ -163,8 +163,8 @@ def test_what_has_no_gradient_or_several_labels_cannot_be_attacked(
     code, _, err = evaluate(tmp_path / "out", *ZERO, "--attack", "pgd:4", "--multi-label")
     assert code == 2
     assert err == (
-        "faircontext: --attack pgd:4 moves an image away from its one true class, and with --multi-label it may have "
-        "several; leave one of the two out\n"
+        "faircontext: --attack pgd:4 moves an image away from its one true class, and here it may have several; leave "
+        "one of the two out\n"
     )
     assert not (tmp_path / "out").exists()
 

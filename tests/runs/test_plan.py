@@ -13,7 +13,7 @@ from faircontext import FCL, Backbone, FairContextError, LabelSpace, ViewRecipe,
 from faircontext.datasets.listing import data_hash
 from faircontext.datasets.spec import Dataset, Sample
 from faircontext.runs.answer import Predictor
-from faircontext.runs.build import methods_on
+from faircontext.runs.build import Model, create_methods
 from faircontext.runs.options import EvaluateOptions
 from faircontext.runs.orders import choose, parse_shard
 from faircontext.runs.plan import Plan, plan_of
@@ -122,12 +122,12 @@ def test_hashes_stay_so_that_stored_runs_go_on(preset: str, dataset: Dataset, li
     moved = (f"fcl_variants-moved.{word}" for word in (*MOVED.split(), "context=cl-hp"))
     settings = ("fcl-few.masks=8", "fcl-few.safe=true", *moved)
     options = EvaluateOptions(datasets=("set",), methods=WORDS, root=dataset.folder, preset=preset, set=settings)
-    plan = plan_of(options, dataset, methods_on(options, lite, WORDS), None)
+    plan = plan_of(options, dataset, Model(lite))
     vars(plan)["config"] = {**plan.config, "backbone": {}, "versions": {}}  # of this machine
     assert plan.hashes == dict(zip(ROWS, FROZEN[preset].split(), strict=True))
 
 
 def test_a_method_and_what_has_its_name_in_rows_need_two_names(dataset: Dataset, lite: Backbone) -> None:
-    options = EvaluateOptions(datasets=("set",), root=dataset.folder)
+    options = EvaluateOptions(datasets=("set",), methods=("fcl", "fcl_variants"), root=dataset.folder)
     with pytest.raises(FairContextError, match="fcl_variants and fcl have the same name in rows; make one a variant"):
-        methods_on(options, lite, ("fcl", "fcl_variants"))
+        create_methods(options, lite)

@@ -129,7 +129,7 @@ def test_auto_gives_every_processor_a_model_and_says_so(
 ) -> None:
     monkeypatch.setattr(run_module, "usable_processors", lambda: 4)
     monkeypatch.setattr(module, "available_mb", lambda: None)
-    model = load(options, ["zero_shot", "fcl"])
+    model = load(options)
     for methods, asked, threads, processes in (
         ("fcl", None, 1, 4),
         ("zero_shot", None, 1, 4),

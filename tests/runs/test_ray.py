@@ -24,8 +24,8 @@ from helpers import descendants
 
 ray = pytest.importorskip("ray")
 
-from faircontext.runs.ray import answer_on_ray, connect  # noqa: E402 (only where Ray is installed)
-from faircontext.runs.ray_address import check_address  # noqa: E402
+from faircontext.runs.executors import answer_on_ray  # noqa: E402 (only where Ray is installed)
+from faircontext.runs.ray import check_address, connect  # noqa: E402
 
 FLOATS = (
     "confidence",

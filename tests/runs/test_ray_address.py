@@ -12,7 +12,7 @@ import pytest
 
 from faircontext.cli import main
 from faircontext.errors import FairContextError
-from faircontext.runs.ray_address import check_address
+from faircontext.runs.ray import check_address
 
 FIX = "; start it, correct the address, or unset RAY_ADDRESS for a cluster on this machine"
 
@@ -89,7 +89,7 @@ def test_a_host_that_does_not_answer_is_given_up(monkeypatch: pytest.MonkeyPatch
             one.setblocking(False)
             one.connect_ex(("127.0.0.1", port))
             held.append(one)
-        monkeypatch.setattr("faircontext.runs.ray_address._own_address", lambda _: [])
+        monkeypatch.setattr("faircontext.runs.ray._own_address", lambda _: [])
         monkeypatch.setenv("RAY_ADDRESS", f"127.0.0.1:{port}")
         begin = time.monotonic()
         with pytest.raises(FairContextError, match="no Ray cluster can be reached there: timed out"):
@@ -122,7 +122,7 @@ def test_what_answers_as_ray_or_is_not_named_is_left_to_ray(
 @pytest.mark.parametrize("answer", [b"-ERR unknown command\r\n", b"SSH-2.0-OpenSSH_9.6\r\n", b""])
 def test_another_server_is_refused(answer: bytes, server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("grpc")
-    monkeypatch.setattr("faircontext.runs.ray_address._own_address", lambda _: [])
+    monkeypatch.setattr("faircontext.runs.ray._own_address", lambda _: [])
     monkeypatch.setenv("RAY_ADDRESS", f"127.0.0.1:{server(answer)}")
     with pytest.raises(FairContextError, match="there: no answer, or something else listens there; "):
         check_address(0.5)

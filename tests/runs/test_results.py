@@ -8,9 +8,8 @@ import pytest
 from faircontext.metrics.bootstrap import paired_bootstrap
 from faircontext.metrics.scores import brier_score, expected_calibration_error, negative_log_likelihood
 from faircontext.metrics.stats import Accuracy, mcnemar_exact
-from faircontext.runs.evaluate import describe_result
 from faircontext.runs.records import Answer, to_table
-from faircontext.runs.results import Result, read_results
+from faircontext.runs.results import Result, describe_result, read_results
 from faircontext.runs.store import Run
 
 # Per image: true class, zero-shot's answer, the method's, its confidence. Class 2 has no image.

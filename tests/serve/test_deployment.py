@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from faircontext.cli.classify import Serve
 from faircontext.cli.options import parse_options
-from faircontext.cli.serve import Serve
 from faircontext.serve.server import _GRACE
 
 ROOT = Path(__file__).parents[2]

@@ -87,7 +87,7 @@ def test_a_token_that_others_can_read_is_warned_of(tmp_path: Path) -> None:
 
 def test_what_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setitem(sys.modules, "uvicorn", None)
-    monkeypatch.setattr("faircontext.cli.serve.find_spec", lambda name: None if name == "uvicorn" else object())
+    monkeypatch.setattr("faircontext.cli.classify.find_spec", lambda name: None if name == "uvicorn" else object())
     assert main(["serve"]) == 2
     line = "faircontext: serve needs uvicorn, which is not installed: pip install 'faircontext[serve]'\n"
     assert capsys.readouterr().err == line

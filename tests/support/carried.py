@@ -20,5 +20,5 @@ def carry_out(
     keep_state: bool = False,
 ) -> Run:
     """Carry out a plan in its folder below another, and return the run."""
-    run, _ = run_stored(plan, out / plan.folder_name, execute, resume, facts, warn, keep_state)
+    run, _, _ = run_stored(plan, out / plan.folder_name, execute, resume, facts, warn, keep_state)
     return run

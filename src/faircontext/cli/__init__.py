@@ -24,7 +24,7 @@ __all__ = ["HungUp", "Terminated", "main"]
 _COMMANDS = {
     "classify": ("classify", "classify", "answer your photos with FCL, beside zero-shot"),
     "explain": ("classify", "explain", "show, on a page, why FCL answers one photo as it does"),
-    "serve": ("serve", "serve", "show a page to drop photos on, and answer programs over HTTP"),
+    "serve": ("classify", "serve", "show a page to drop photos on, and answer programs over HTTP"),
     "data": ("show", "data", "list data sets, check those on disk, or make collages of their photos"),
     "evaluate": ("evaluate", "evaluate", "measure methods on labelled data sets, resumable and in shards"),
     "merge": ("evaluate", "merge", "join the shards of runs"),

@@ -1,8 +1,9 @@
-"""`faircontext classify`, `explain` and `demo`: predictions for photos, and the evidence that they rest on."""
+"""`faircontext classify`, `explain`, `demo` and `serve`: predictions for photos, and the evidence that they rest on."""
 
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
 
@@ -12,6 +13,7 @@ import tyro
 from faircontext.cli.options import parse_options, say, warn
 from faircontext.errors import ArgumentError
 from faircontext.runs.options import ClassifyOptions, ModelOptions
+from faircontext.serve.options import ServeOptions
 
 
 @dataclass(frozen=True)
@@ -61,6 +63,7 @@ def explain(arguments: Sequence[str]) -> int:
     if not options.image:
         raise ArgumentError("image is empty; name an image file")
     names, image = options.names(), options.reader()(options.image)
+    options.choose_prompts(names)  # before a model is loaded
     from faircontext.report.explain import explain_image as run
 
     page = run(options, options.image, image, names, options.out, print, warn, options.save_context)
@@ -94,3 +97,27 @@ def demo(arguments: Sequence[str]) -> int:
     sample_photos()  # before a model is loaded: it says what to install
     run_demo(options.out, options.backbone, options.masks, options.seed)
     return 0
+
+
+_NEEDED = ("fastapi", "fastapi_offline", "uvicorn", "python_multipart", "prometheus_client")
+
+
+@dataclass(frozen=True)
+class Serve(ServeOptions):
+    """Show a page to drop photos on, and answer programs over HTTP.
+
+    The page is at /, the API under /v1, its documentation at /docs. The model is loaded once; what is sent is not kept.
+    On SIGTERM or Ctrl-C what was accepted is finished, and the exit code is 0.
+    """
+
+
+def serve(arguments: Sequence[str]) -> int:
+    """Run `faircontext serve`."""
+    options = parse_options(Serve, arguments, "serve")
+    options.check()  # before the model's libraries are loaded, which takes seconds
+    for package in _NEEDED:
+        if find_spec(package) is None:
+            raise ArgumentError(f"serve needs {package}, which is not installed: pip install 'faircontext[serve]'")
+    from faircontext.serve.server import serve as serve_here
+
+    return serve_here(options, say)

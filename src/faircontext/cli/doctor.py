@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from faircontext.cli.options import parse_options, say
-from faircontext.runs.doctor import DoctorOptions, describe_for_others, examine
+from faircontext.runs.options import DoctorOptions
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,6 +19,8 @@ class Doctor(DoctorOptions):
 def doctor(arguments: Sequence[str]) -> int:
     """Run `faircontext doctor`."""
     options = parse_options(Doctor, arguments, "doctor")
+    from faircontext.runs.doctor import describe_for_others, examine
+
     findings = []
     for finding in examine(options):
         say(str(finding))

@@ -70,7 +70,7 @@ class Merge:
 def merge(arguments: Sequence[str]) -> int:
     """Run `faircontext merge`, and print where each run is."""
     options = parse_options(Merge, arguments, "merge")
-    from faircontext.runs.merging import merge as join
+    from faircontext.runs.store import merge as join
 
     for folder in join(options.runs, options.out):
         print(folder)

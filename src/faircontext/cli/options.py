@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from contextlib import redirect_stderr
 from dataclasses import field, fields, is_dataclass, make_dataclass, replace
-from itertools import pairwise, takewhile
+from itertools import chain, pairwise, takewhile
 from pathlib import Path
 from textwrap import dedent
 from typing import Annotated, Any, TypeVar, get_origin, get_type_hints
@@ -41,13 +41,13 @@ def parse_options(options: type[T], arguments: Sequence[str], command: str) -> T
         ArgumentError: an option is unknown or its value cannot be read, or a path is empty, as a shell makes of a
             variable that is not set.
     """
-    given = _joined(arguments, options)
-    marked = [word + _EMPTY if not word or re.fullmatch("--[^=]+=", word) else word for word in given]
+    words = _joined(arguments, options)
+    marked = [word + _EMPTY if not word or re.fullmatch("--[^=]+=", word) else word for word in words]
     shown = io.StringIO()
     try:
         with redirect_stderr(shown):
-            how: dict[str, Any] = {"prog": f"faircontext {command}", "config": (tyro.conf.OmitArgPrefixes,)}
-            groups = tyro.cli(_grouped(options, not {"-h", "--help"}.isdisjoint(given)), args=marked, **how)
+            settings: dict[str, Any] = {"prog": f"faircontext {command}", "config": (tyro.conf.OmitArgPrefixes,)}
+            groups = tyro.cli(_grouped(options, not {"-h", "--help"}.isdisjoint(words)), args=marked, **settings)
     except SystemExit as stop:
         if not stop.code:  # help was asked for, and shown
             raise
@@ -57,7 +57,7 @@ def parse_options(options: type[T], arguments: Sequence[str], command: str) -> T
     for name, value in vars(groups).items():
         values |= vars(value) if isinstance(value, _Group) else {name: value}
     read = options(**values)
-    return read if marked == given else _filled(read, options)
+    return read if marked == words else _filled(read, options)
 
 
 _HEADINGS = (
@@ -103,9 +103,9 @@ def _grouped(options: type, helped: bool) -> type:
     for name in (name for name in _HEADINGS if name in parts):
         group = make_dataclass(name, parts[name], bases=(_Group,), frozen=True)
         groups.append((name.replace(" ", "_"), group, field(kw_only=True)))
-    made = make_dataclass(options.__name__, groups)
-    made.__doc__ = options.__doc__
-    return made
+    grouped = make_dataclass(options.__name__, groups)
+    grouped.__doc__ = options.__doc__
+    return grouped
 
 
 def _texts(part: type) -> dict[str, str]:
@@ -126,25 +126,23 @@ def _joined(arguments: Sequence[str], options: type) -> list[str]:
     The parser would take the last of them alone, without a word.
     """
     hints = get_type_hints(options, include_extras=True).items()
-    lists = {f"--{name.replace('_', '-')}" for name, hint in hints if get_origin(hint) is tuple}
+    names = {f"--{name.replace('_', '-')}" for name, hint in hints if get_origin(hint) is tuple}
     parts: list[list[str]] = [[]]
-    firsts: dict[str, list[str]] = {}
-    repeated = False
+    lists: dict[str, list[str]] = {}
     current = parts[0]
     for word in arguments:
         option, equals, value = word.partition("=")
         option = option.replace("_", "-")
-        if option in lists:
-            repeated |= option in firsts
-            if option not in firsts:
-                parts.append(firsts.setdefault(option, [option]))
-            firsts[option] += [value] if equals else []
-            current = parts[0] if equals else firsts[option]  # what comes after `--name=value` is no value of it
+        if option in names:
+            if option not in lists:
+                parts.append(lists.setdefault(option, [option]))
+            lists[option] += [value] if equals else []
+            current = parts[0] if equals else lists[option]  # what comes after `--name=value` is no value of it
         elif word.startswith("--"):
             parts.append(current := [word])
         else:
             current.append(word)
-    return [word for part in parts for word in part] if repeated else [*arguments]
+    return [*chain.from_iterable(parts)]
 
 
 def _filled(read: Any, options: type) -> Any:

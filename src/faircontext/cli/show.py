@@ -41,8 +41,8 @@ def tables(arguments: Sequence[str]) -> int:
     if options.style == "shift" and options.compare:
         raise ArgumentError("--compare paper is not possible with --style shift; leave it out")
     if options.metric != "top1" and (options.style != "paper" or options.compare):
-        held = {"long": "--style long shows all metrics", "shift": "--style shift is of top-1 accuracy"}
-        what = held.get(options.style, "--compare paper is of top-1 accuracy")
+        hints = {"long": "--style long shows all metrics", "shift": "--style shift is of top-1 accuracy"}
+        what = hints.get(options.style, "--compare paper is of top-1 accuracy")
         raise ArgumentError(f"--metric {options.metric} is not possible: {what}; leave --metric out")
     from faircontext.files import check_outputs, write_whole
     from faircontext.report.tables import write_tables
@@ -91,24 +91,32 @@ def threshold(arguments: Sequence[str]) -> int:
     if options.out is not None and options.out.suffix.lower() != ".json":
         raise ArgumentError(f"--out {options.out}: must end in .json")
     from faircontext.files import check_outputs, to_json, write_whole
-    from faircontext.runs.thresholds import choose_label_threshold, choose_thresholds, chooses_labels
+    from faircontext.runs.label_results import choose_label_threshold, is_multi_label
+    from faircontext.runs.store import load_only_run
+    from faircontext.runs.unknown import choose_thresholds
 
     if options.out is not None:
         check_outputs([options.out], options.run.rglob("*") if options.run.is_dir() else [])
-    by_label = options.coverage is None and options.risk is None and chooses_labels(options.run)
+    run = load_only_run(options.run)
+    by_label = is_multi_label(run)
     if options.precision is not None and not by_label:
         raise ArgumentError("--precision is of runs of --multi-label; for others give --coverage or --risk")
     if by_label:
+        if options.coverage is not None or options.risk is not None:
+            raise ArgumentError(
+                f"{run.folder}: its images may have several labels, whose threshold is chosen by --precision, or by "
+                "the largest F1 where nothing is given; --coverage and --risk are of one label an image"
+            )
         if options.out is not None:
             raise ArgumentError("--out is of thresholds for --unknown; pass that of labels as --threshold")
-        threshold, metrics = choose_label_threshold(options.run, options.precision)
-        say(f"--threshold {threshold!r}: {metrics}; it was chosen on these images")
+        metrics = choose_label_threshold(run, options.precision)
+        say(f"--threshold {metrics.threshold!r}: {metrics}; it was chosen on these images")
         return 0
-    chosen = choose_thresholds(options.run, options.score, options.coverage, options.risk)
-    for method, point in chosen.points.items():
+    points, document = choose_thresholds(run, options.score, options.coverage, options.risk)
+    for method, point in points.items():
         say(f"{method:14} {options.score} >= {point.threshold!r}: answers {point.coverage}; wrong {point.risk}")
     if options.out is not None:
-        write_whole(options.out, to_json(chosen.document) + "\n")
+        write_whole(options.out, to_json(document) + "\n")
     return 0
 
 

@@ -28,7 +28,7 @@ from faircontext.report.evidence_figures import EvidenceRow, Panel
 from faircontext.report.pictures import overlay, overlay_weights, strongest
 from faircontext.report.render import render
 from faircontext.runs.answer import Predictor
-from faircontext.runs.build import predictor_of
+from faircontext.runs.build import build, load
 from faircontext.runs.options import ModelOptions
 from faircontext.types import is_flat
 
@@ -179,7 +179,7 @@ def explain_image(
         _check_folder(folder, Path(source))
     if save_context is not None:
         check_outputs([save_context], [Path(source), *options.files_read()])
-    setup = predictor_of(options, names, "fcl")
+    setup = build(options, load(options), names, options.regime)
     for line in [*name_warnings(names), *setup.warnings()]:
         warn(line)
     explanation = explain(options, setup, source, image)

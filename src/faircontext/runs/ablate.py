@@ -45,10 +45,10 @@ def ablate(name: str, out: Path, options: AblationOptions, say: Say, warn: Say) 
     folder, unreadable = out / experiment.name, False
     _check_same(folder / "experiment.json", experiment)
     runs_of: dict[str, list[Run]] = {name: [] for name in experiment.labels}
-    for asked in experiment.runs:
-        for path, earlier in _passes(asked, folder / asked.group).items():
+    for requested in experiment.runs:
+        for path, earlier in _passes(requested, folder / requested.group).items():
             # A variant that was changed or taken out of the file since is left where it is, and is in no result.
-            if labels := shared(asked, earlier):
+            if labels := shared(requested, earlier):
                 runs = evaluate_missing(earlier.evaluation(options, path, features=out / "features"), say, warn)
                 unreadable = unreadable or any(run.unreadable for run in runs)
                 for variant, label in experiment.labels.items():
@@ -67,14 +67,14 @@ def _changed(experiment: Experiment, options: AblationOptions) -> Experiment:
     """Return the experiment with what the options change of it."""
     check_minimum("limit", 1 if options.limit is None else options.limit, 1)
     changes = {"limit": options.limit, "backbone": options.backbone, "pretrained": options.pretrained}
-    facts = {**experiment.facts, **{key: value for key, value in changes.items() if value is not None}}
+    facts = {**experiment.facts, **{key: value for key, value in changes.items() if value}}
     return replace(experiment, facts=facts)
 
 
 def _check_same(path: Path, experiment: Experiment) -> None:
     """Refuse to go on with runs of another experiment; variants may come and go."""
     ignored = ("variants", "title", "reference")
-    now = json.loads(json.dumps({key: value for key, value in experiment.facts.items() if key not in ignored}))
+    now = {key: value for key, value in experiment.facts.items() if key not in ignored}
     if path.exists() and any(path.parent.glob("*/*/*/run.json")):  # what was wrong before any run can be put right
         check_same(path.parent, _read(path), now)
         return
@@ -83,14 +83,14 @@ def _check_same(path: Path, experiment: Experiment) -> None:
     write_whole(path, to_json(now))
 
 
-def _passes(asked: ExperimentRun, folder: Path) -> dict[Path, ExperimentRun]:
+def _passes(requested: ExperimentRun, folder: Path) -> dict[Path, ExperimentRun]:
     """Return what has been asked in each folder, together all variants: what is new gets a folder of its own."""
     paths = sorted(path.parent for path in folder.glob("*/variants.json"))
     passes = {}
     for path in (path for path in paths if any(path.glob("*/run.json"))):  # others ended before they began
         methods = {label: tuple(overrides) for label, overrides in _read(path / "variants.json").items()}
-        passes[path] = replace(asked, methods=methods)
-    if new := missing(asked, passes.values()):
+        passes[path] = replace(requested, methods=methods)
+    if new := missing(requested, passes.values()):
         path = next(path for index in count(1) if (path := folder / f"{index:03}") not in passes)
         path.mkdir(parents=True, exist_ok=True)
         write_whole(

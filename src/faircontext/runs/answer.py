@@ -54,8 +54,8 @@ class Predictor:
         decision: what is made of the answers before they are written.
         stored: what answers hold besides, of `scores` and `embeddings`; see `Answer`.
         top: how many of the best classes answers hold.
-        left_out: which methods of `all` cannot run on the label space, and why, a line each.
-        untuned: which methods have official settings for some data sets and not for this one, a line each.
+        method_warnings: what a person should know about the choice of methods, a line each.
+        tuned: methods whose settings their authors chose for this data set.
     """
 
     labels: LabelSpace
@@ -64,8 +64,8 @@ class Predictor:
     decision: Decision = field(default_factory=Decision)
     stored: tuple[str, ...] = ()
     top: int = 5
-    left_out: tuple[str, ...] = ()
-    untuned: tuple[str, ...] = ()
+    method_warnings: tuple[str, ...] = ()
+    tuned: tuple[str, ...] = ()
 
     @property
     def sees_views(self) -> bool:
@@ -80,17 +80,11 @@ class Predictor:
     def warnings(self) -> list[str]:
         """Return what a person should know about prompts and methods before a run, a line each."""
         methods = (method.label_warnings(self.labels) for method in self.methods.values())
-        return list(
-            dict.fromkeys([*self.labels.warnings(), *self.left_out, *self.untuned, *chain.from_iterable(methods)])
-        )
+        return list(dict.fromkeys([*self.labels.warnings(), *self.method_warnings, *chain.from_iterable(methods)]))
 
 
-@dataclass(frozen=True)
-class Question:
-    """An image, and what is to answer it."""
-
-    sample: Sample
-    predictor: Predictor
+Question = tuple[Sample, Predictor, PreparedImage]
+"""An image, what is to answer it, and what was made of its file."""
 
 
 def answer_images(
@@ -136,7 +130,7 @@ def answer_images(
     if attack is not None:
         prepared = ((sample, attack_image(sample, image, labels, attack)) for sample, image in prepared)
     while chunk := list(islice(prepared, 1 if cut else ROW_MULTIPLE)):
-        yield from answer_prepared([(Question(sample, predictor), image) for sample, image in chunk], features, streams)
+        yield from answer_prepared([(sample, predictor, image) for sample, image in chunk], features, streams)
 
 
 class _Batch:
@@ -157,7 +151,7 @@ class _Batch:
 
 
 def answer_prepared(
-    chunk: Sequence[tuple[Question, PreparedImage]], features: Path | None = None, streams: Streams | None = None
+    chunk: Sequence[Question], features: Path | None = None, streams: Streams | None = None
 ) -> Iterator[AnsweredImage]:
     """Answer images on one backbone; where there are several, their plain views are encoded in one batch.
 
@@ -168,8 +162,8 @@ def answer_prepared(
     """
     begin = time.perf_counter()
     episodes = [
-        None if image.views is None else Episode.of(image.views, question.predictor.labels, features)
-        for question, image in chunk
+        None if image.views is None else Episode.of(image.views, predictor.labels, features)
+        for _, predictor, image in chunk
     ]
     read = [episode for episode in episodes if episode is not None]
     if len(read) > 1:
@@ -178,8 +172,7 @@ def answer_prepared(
             for index, episode in enumerate(read):
                 episode.encode_z(partial(batch.row, index))
     together = (time.perf_counter() - begin) / len(chunk)
-    for (question, image), current in zip(chunk, episodes, strict=True):
-        sample, predictor = question.sample, question.predictor
+    for (sample, predictor, image), current in zip(chunk, episodes, strict=True):
         label = SEPARATOR.join(predictor.labels.names[index] for index in sample.label_set or ())
         blank = Answer(sample.key, label, label_index=sample.label, targets=sample.label_set, warnings=image.warnings)
         shared, begin = image.seconds + together, time.perf_counter()
@@ -201,11 +194,11 @@ def _rank(method: Method) -> int:
 
 def _answer(episode: Episode, predictor: Predictor, blank: Answer, streams: Streams | None) -> AnsweredImage:
     """Answer one image; raise `FeatureError` where zero-shot has no prediction."""
-    made: dict[Method, tuple[Prediction | str, float, float]] = {}
+    outcomes: dict[Method, tuple[Prediction | str, float, float]] = {}
     for method in sorted([*predictor.methods.values(), _ZERO_SHOT], key=_rank):
-        if method not in made:
-            made[method] = episode.ledger.measure(partial(_try, method, episode, streams))
-    reference, *_ = made[_ZERO_SHOT]
+        if method not in outcomes:
+            outcomes[method] = episode.ledger.measure(partial(_try, method, episode, streams))
+    reference, *_ = outcomes[_ZERO_SHOT]
     if isinstance(reference, str):
         raise FeatureError(reference)
     names, shared, z = predictor.labels.names, blank.shared_seconds or 0.0, episode.z
@@ -214,10 +207,10 @@ def _answer(episode: Episode, predictor: Predictor, blank: Answer, streams: Stre
         blank = replace(blank, cosines=_array(scores(z, predictor.labels.zero_shot_text)))
     answers, predictions = list[Answer](), list[Prediction]()
     for name, method in predictor.methods.items():
-        outcome, seconds, own = made[method]
+        outcome, seconds, shared_work = outcomes[method]
         if isinstance(outcome, str):
             outcome = replace(reference, fallback=f"{outcome}: answered by zero-shot")
-        row = replace(blank, method=name, seconds=seconds, shared_seconds=shared + own)
+        row = replace(blank, method=name, seconds=seconds, shared_seconds=shared + shared_work)
         if not answers and "embeddings" in predictor.stored:
             row = replace(row, embedding=_array(z))
         answers.append(_filled(row, outcome, predictor))

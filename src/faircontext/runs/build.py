@@ -1,12 +1,14 @@
-"""What options come to: a backbone with methods, and, for some classes, what answers their images.
+"""What options come to: a loaded model, and a predictor for some classes.
 
-Options are data; here alone models are loaded, methods created and label spaces made from them.
+Options are data; here alone models are loaded, methods created, label spaces made, and predictors put together of them.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+import types
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from functools import partial
 from itertools import chain
-from typing import Any
+from typing import Any, Literal, Union, get_args, get_origin
 
 import torch
 
@@ -17,174 +19,201 @@ from faircontext.datasets.spec import Regime
 from faircontext.errors import ArgumentError, LabelError, LongPromptError, check_minimum
 from faircontext.labels import LabelSpace
 from faircontext.methods import Method, create_method, list_methods
-from faircontext.methods.base import METHODS, is_tuned
+from faircontext.methods.base import METHODS, check_known, describe_type, is_tuned, name_variant, types_of
 from faircontext.methods.stream import is_stream
 from faircontext.runs.answer import Predictor
-from faircontext.runs.decisions import Decision
-from faircontext.runs.option_parts import BackboneOptions, MethodOptions, ProcessOptions
-from faircontext.runs.options import ModelOptions, RunnerOptions, RunOptions
-from faircontext.runs.prompt_options import PromptChoice
-from faircontext.runs.records import method_of, row_name, split_methods, variant_of
-from faircontext.runs.settings import parse_fields, parse_settings
+from faircontext.runs.option_parts import BackboneOptions, MethodOptions, ProcessOptions, PromptChoice
+from faircontext.runs.options import RunOptions
+from faircontext.runs.records import method_of, row_name, variant_of
 from faircontext.system import keep_freed_memory
 from faircontext.views import ViewRecipe
 
 
-def backbone_of(options: BackboneOptions) -> Backbone:
+def load_backbone(options: BackboneOptions) -> Backbone:
     """Load the backbone; see `faircontext.create_backbone`."""
-    return backbones.create_backbone(
-        options.backbone,
-        options.pretrained,
-        device=options.device,
-        precision=options.precision,
-        engine=options.engine_image,
-        batch_size=options.batch_size,
-        resize_positions=options.resize_positions,
-        weights_key=options.weights_key,
-        preprocess=options.preprocess,
-        adapter=None if options.adapter is None else str(options.adapter),
-    )
+    chosen = {field.name: getattr(options, field.name) for field in fields(BackboneOptions)}
+    name, engine, adapter = (chosen.pop(key) for key in ("backbone", "engine_image", "adapter"))
+    return backbones.create_backbone(name, engine=engine, adapter=adapter and str(adapter), **chosen)
 
 
 @dataclass(frozen=True)
 class Model:
-    """A backbone and the methods that are to run on it, from a learnt context where there is one.
+    """What all predictors of some options share.
 
     Attributes:
         backbone: the model.
-        methods: by what they are called in rows.
-        recipe: how views are made.
         context: a learnt one, or None.
-        preset: that the methods' settings start from.
-        given: settings over the preset's, by what the methods are called.
-        everything: whether the methods are all that can run, so that one that cannot is left out.
-        dataset: whose settings the methods have where their authors chose some for it; empty for none in particular.
     """
 
     backbone: Backbone
-    methods: Mapping[str, Method]
-    recipe: ViewRecipe
     context: LearntContext | None = None
-    preset: str = "paper"
-    given: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    everything: bool = False
-    dataset: str = ""
-
-    def tuned(self, dataset: str) -> list[str]:
-        """Return which methods have settings that their authors chose for a data set."""
-        return [label for label in self.methods if is_tuned(method_of(label), self.preset, dataset)]
-
-    def for_dataset(self, dataset: str) -> "Model":
-        """Return the model with its methods' settings for a data set, see `Method.official_by_dataset`."""
-        chosen = {
-            label: create_method(
-                method_of(label),
-                preset=self.preset,
-                backbone=self.backbone,
-                dataset=dataset,
-                **self.given.get(label, {}),
-            )
-            for label in self.tuned(dataset)
-        }
-        return replace(self, methods={**self.methods, **chosen}, dataset=dataset)
-
-    def _untuned(self) -> Iterator[str]:
-        """Yield which methods have official settings for each of some data sets, and none for this one."""
-        for label, method in self.methods.items():
-            if self.preset == "official" and method.official_by_dataset and label not in self.tuned(self.dataset):
-                names = dict.fromkeys(chain.from_iterable(method.official_by_dataset.values()))
-                taken = [f"{name}={getattr(method, name)}" for name in names if name not in self.given.get(label, {})]
-                if taken:
-                    yield f"{label} has no official settings for this data set; taken instead: {', '.join(taken)}"
-
-    def on(self, names: Sequence[str], prompts: PromptChoice, regime: Regime, truncate: bool = False) -> Predictor:
-        """Return what answers images of some classes.
-
-        Raises:
-            LabelError: a class name, a template or a method on them cannot be used.
-        """
-        return self.answering(self.space(names, prompts, truncate), regime)
 
     def space(
         self, names: Sequence[str], prompts: PromptChoice, truncate: bool = False, stored: bool = True
     ) -> LabelSpace:
-        """Return the label space of some classes; see `on`, and `LabelSpace` for `stored`."""
-        how: dict[str, Any] = {"truncate": truncate, "context": self.context, "stored": stored}
+        """Return the label space of some classes; see `LabelSpace` for `stored`.
+
+        Raises:
+            LabelError: a class name or a template cannot be used.
+        """
+        settings: dict[str, Any] = {"truncate": truncate, "context": self.context, "stored": stored}
         try:
-            return LabelSpace(names, self.backbone, prompts.templates, descriptions=prompts.descriptions, **how)
+            return LabelSpace(names, self.backbone, prompts.templates, descriptions=prompts.descriptions, **settings)
         except LongPromptError as error:
-            if prompts.source is None or not any(error.prompt in own for own in prompts.descriptions or ()):
+            if prompts.source is None or not any(error.prompt in texts for texts in prompts.descriptions or ()):
                 raise
             raise LabelError(f"{prompts.source}: {error}") from None
 
-    def answering(self, labels: LabelSpace, regime: Regime) -> Predictor:
-        """Return what answers images of a label space on this backbone; see `on`."""
-        left_out = dict[str, str]()
-        for label, method in self.methods.items():
-            try:
-                method.check_labels(labels)
-            except LabelError as error:
-                if not self.everything:
-                    raise
-                left_out[label] = f"{label} is left out of all: {error}"
-        able = {label: method for label, method in self.methods.items() if label not in left_out}
-        untuned = tuple(self._untuned())
-        return Predictor(
-            labels, able, replace(self.recipe, regime=regime), left_out=tuple(left_out.values()), untuned=untuned
-        )
 
-
-def load(options: RunOptions, methods: Sequence[str]) -> Model:
-    """Load the backbone and create the methods; what can be wrong otherwise is checked before.
-
-    Args:
-        options: of model, methods and images.
-        methods: names; a method runs several times, with other settings, under names with a suffix such as
-            `fcl-50`. `all` stands for those without a memory that the backbone can run.
+def load(options: RunOptions) -> Model:
+    """Load the model; methods and views are checked before, since it takes seconds.
 
     Raises:
         FairContextError: an option has a value that cannot be used.
     """
-    if isinstance(options, RunnerOptions) and options.analyses:
+    if options.analyses:
         import faircontext.analysis  # noqa: F401
-    _check_methods(options, methods)
+    check_methods(options)
     _view_settings(options)
     check_minimum("seed", options.seed, 0)
     context = None if options.context is None else read_context(options.context)
-    backbone = backbone_of(options)
+    backbone = load_backbone(options)
     keep_freed_memory()  # not before: what loading has freed is given back
-    return methods_on(options, backbone, methods, context)
+    return Model(backbone, context)
 
 
-def methods_on(
-    options: MethodOptions, backbone: Backbone, methods: Sequence[str], context: LearntContext | None = None
-) -> Model:
-    """Create the methods on a backbone that is loaded, from a context that is read; see `load`."""
-    everything, checked = [*methods] == ["all"], _check_methods(options, methods)
-    created = {
-        row_name(label): create_method(method_of(label), preset=options.preset, backbone=backbone, **settings)
-        for label, settings in checked.items()
+def build(
+    options: RunOptions,
+    model: Model,
+    names: Sequence[str],
+    regime: Regime,
+    dataset: str = "",
+    template: str | None = None,
+    labels: LabelSpace | None = None,
+) -> Predictor:
+    """Return what answers images of some classes; this is the one place that puts a predictor together.
+
+    Args:
+        options: of prompts, methods, views and decision.
+        model: loaded with the same options.
+        names: class names.
+        regime: the kind of images.
+        dataset: whose settings the methods have where their authors chose some for it; empty for none in particular.
+        template: the data set's own.
+        labels: the label space, where it has been made; else it is made of the names and the options of prompts.
+
+    Raises:
+        FairContextError: a class name, a template, or a method on this backbone or these classes cannot be used.
+    """
+    methods = create_methods(options, model.backbone, dataset)
+    if labels is None:
+        prompts = options.choose_prompts(names, dataset or None, template)
+        labels = model.space(names, prompts, options.truncate)
+    left_out = dict(_left_out(methods, labels, options.labels_of_methods == ["all"]))
+    able = {label: method for label, method in methods.items() if label not in left_out}
+    tuned = tuple(label for label in methods if is_tuned(method_of(label), options.preset, dataset))
+    return Predictor(
+        labels,
+        able,
+        replace(recipe_of(options, model.backbone), regime=regime),
+        options.decision_for(labels, [*able], options.prompts_name),
+        options.stored,
+        options.top_stored,
+        (*left_out.values(), *_untuned(options, methods, tuned)),
+        tuned,
+    )
+
+
+def _left_out(methods: Mapping[str, Method], labels: LabelSpace, everything: bool) -> Iterator[tuple[str, str]]:
+    """Yield which methods cannot run on a label space, and why; raise `LabelError` where they were named one by one."""
+    for label, method in methods.items():
+        try:
+            method.check_labels(labels)
+        except LabelError as error:
+            if not everything:
+                raise
+            yield label, f"{label} is left out of all: {error}"
+
+
+def _untuned(options: MethodOptions, methods: Mapping[str, Method], tuned: Sequence[str]) -> Iterator[str]:
+    """Yield which methods have official settings for each of some data sets, and none for this one."""
+    if options.preset != "official":
+        return
+    overrides = {row_name(label): settings for label, settings in _settings_of(options).items()}
+    for label, method in methods.items():
+        names = dict.fromkeys(chain.from_iterable(method.official_by_dataset.values()))
+        taken = [f"{name}={getattr(method, name)}" for name in names if name not in overrides[label]]
+        if taken and label not in tuned:
+            yield f"{label} has no official settings for this data set; taken instead: {', '.join(taken)}"
+
+
+def create_methods(options: MethodOptions, backbone: Backbone, dataset: str = "") -> dict[str, Method]:
+    """Create the methods on a backbone, by what they are called in rows.
+
+    Raises:
+        ArgumentError: a setting has a value that cannot be used, or a method cannot run on the backbone.
+    """
+    everything = options.labels_of_methods == ["all"]
+    return {
+        row_name(label): create_method(
+            method_of(label), preset=options.preset, backbone=backbone, dataset=dataset, **settings
+        )
+        for label, settings in _settings_of(options).items()
         if not everything or METHODS[method_of(label)].needs <= backbone.capabilities
     }
-    recipe = replace(backbone.view_recipe(options.preset), **_view_settings(options), augmix=options.augmix)
-    given = {row_name(label): settings for label, settings in checked.items()}
-    return Model(backbone, created, recipe, context, options.preset, given, everything)
 
 
-def _check_methods(options: MethodOptions, methods: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """Check methods and their settings without a backbone; return the settings by what the methods are called."""
-    if cut := next((label for label in methods if label.endswith("-") and not variant_of(label)), None):
+def create_plainly(label: str, words: Sequence[str]) -> Method:
+    """Create a method with some settings over the paper's, `name=value` each, which checks them without a backbone."""
+    settings: dict[str, Any] = parse_settings(method_of(label), words)
+    return create_method(method_of(label), **settings)
+
+
+def check_methods(options: MethodOptions) -> None:
+    """Check methods and their settings without a backbone; raise `ArgumentError` where one cannot be used."""
+    for label, words in _words_of(options).items():
+        create_plainly(label, words)
+
+
+def _labels(options: MethodOptions) -> list[str]:
+    """Return what the methods are called; `all` stands for those without a memory."""
+    labels = options.labels_of_methods
+    if labels == ["all"]:
+        return [name for name in list_methods() if not is_stream(name)]
+    if cut := next((label for label in labels if label.endswith("-") and not variant_of(label)), None):
         raise ArgumentError(f"invalid method {cut!r}: must be {cut[:-1]}, or {cut}SUFFIX for a variant of it")
-    labels = [name for name in list_methods() if not is_stream(name)] if [*methods] == ["all"] else methods
     if alike := next((label for label in labels if row_name(label) != label and row_name(label) in labels), None):
         raise ArgumentError(
             f"{alike} and {row_name(alike)} have the same name in rows; make one a variant: {alike}-SUFFIX"
         )
-    asked = {label: method_of(label) for label in labels}
-    settings = _settings(options, asked)
-    for label, name in asked.items():
-        create_method(name, **settings[label])
-    return settings
+    return labels
+
+
+def _settings_of(options: MethodOptions) -> dict[str, dict[str, Any]]:
+    """Return the settings over the preset's, by what the methods are called."""
+    return {label: parse_settings(method_of(label), words) for label, words in _words_of(options).items()}
+
+
+def _words_of(options: MethodOptions) -> dict[str, list[str]]:
+    """Return the same as they are written."""
+    words: dict[str, list[str]] = {label: [] for label in _labels(options)}
+    alone = [label for label in words if method_of(label) != "zero_shot"] or [*words]  # zero-shot has no settings
+    for word in options.set:
+        label, dot, _ = word.partition("=")[0].partition(".")
+        if dot and label in words:
+            words[label].append(word[len(label) + 1 :])
+        elif len(alone) == 1:
+            words[alone[0]].append(word)
+        else:
+            raise ArgumentError(
+                f"{word!r} is of no method of this run; write METHOD.NAME=VALUE, with one of {', '.join(words)}"
+            )
+    return words
+
+
+def recipe_of(options: MethodOptions, backbone: Backbone) -> ViewRecipe:
+    """Return how views are made."""
+    return replace(backbone.view_recipe(options.preset), **_view_settings(options), augmix=options.augmix)
 
 
 def _view_settings(options: MethodOptions) -> dict[str, Any]:
@@ -193,38 +222,6 @@ def _view_settings(options: MethodOptions) -> dict[str, Any]:
         raise ArgumentError(f"{name} is not set with --views: --augmix is an option, the data set has the regime")
     ViewRecipe(**settings)  # type: ignore[arg-type]  # checks the values, before a model is loaded
     return settings
-
-
-def _settings(options: MethodOptions, asked: Mapping[str, str]) -> dict[str, dict[str, Any]]:
-    """Return the settings that are given, by what the methods are called."""
-    overrides: dict[str, list[str]] = {label: [] for label in asked}
-    alone = [label for label, name in asked.items() if name != "zero_shot"] or [*asked]  # zero-shot has no settings
-    for word in options.set:
-        label, dot, _ = word.partition("=")[0].partition(".")
-        if dot and label in overrides:
-            overrides[label].append(word[len(label) + 1 :])
-        elif len(alone) == 1:
-            overrides[alone[0]].append(word)
-        else:
-            raise ArgumentError(
-                f"{word!r} is of no method of this run; write METHOD.NAME=VALUE, with one of {', '.join(asked)}"
-            )
-    return {label: parse_settings(name, tuple(overrides[label])) for label, name in asked.items()}
-
-
-def predictor_of(options: ModelOptions, names: Sequence[str], methods: str) -> Predictor:
-    """Load the backbone and create the methods on some classes; the rest is checked before.
-
-    Args:
-        options: of model, prompts, methods and images.
-        names: class names.
-        methods: a name, several with commas between, or `all` for those that the backbone can run.
-
-    Raises:
-        FairContextError: an option has a value that cannot be used.
-    """
-    choice = options.choose_prompts(names)
-    return load(options, split_methods(methods)).on(names, choice, options.regime, options.truncate)
 
 
 def set_threads(options: ProcessOptions) -> None:
@@ -238,11 +235,80 @@ def set_threads(options: ProcessOptions) -> None:
         torch.set_num_threads(threads)
 
 
-def decision_of(options: RunnerOptions, predictor: Predictor) -> Decision:
-    """Return the decision that options ask for, on what answers."""
-    labels, backbone = predictor.labels, predictor.labels.backbone
-    if options.multi_label:
-        return options.label_rule(labels)
-    facts = {"backbone": backbone.name, "prompts": options.prompts_name, "logit_scale": backbone.logit_scale}
-    facts |= {"weights": backbone.weights_hash} if options.unknown else {}
-    return options.abstention(predictor.methods, facts)
+def parse_settings(name: str, settings: Iterable[str]) -> dict[str, object]:
+    """Read `name=value` words, as given on a command line, by the types of the method's fields.
+
+    Raises:
+        ArgumentError: a word is not `name=value`, or the value does not have the field's type.
+    """
+    return parse_fields(METHODS[name], name, settings, "masks=50")
+
+
+def parse_fields(kind: type[Any], name: str, assignments: Iterable[str], example: str) -> dict[str, object]:
+    """Read `name=value` words by the types of a dataclass's fields.
+
+    Args:
+        kind: the dataclass.
+        name: what it is called in messages.
+        assignments: what was given.
+        example: of a word, for messages.
+
+    Raises:
+        ArgumentError: a word is not `name=value`, there is no such field, it is given twice, or the value does not have
+            its type.
+    """
+    parsed: dict[str, object] = {}
+    for word in assignments:
+        key, equals, text = word.partition("=")
+        if not equals:
+            raise ArgumentError(f"{word!r} is not a setting; write name=value, for example {example}")
+        check_known(kind, name, [key])
+        if key in parsed:
+            raise ArgumentError(f"{word!r}: {name} has a value of {key} already; give it once")
+        parsed[key] = _parse(kind, key, text)
+    return parsed
+
+
+def _parse(kind: type[Any], key: str, text: str) -> object:
+    """Convert a word to the first type of a field that takes it: None, bool, numbers, tuples of them, choices.
+
+    Raises:
+        ArgumentError: none does.
+    """
+    hint = types_of(kind)[key]
+    try:
+        return _read(text, hint)
+    except ValueError:
+        elsewhere = name_variant(kind, key, partial(_reads, text))
+        raise ArgumentError(f"{key}={text} is not possible; it takes {describe_type(hint)}{elsewhere}") from None
+
+
+def _read(text: str, hint: Any) -> object:
+    kinds = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
+    for kind in sorted(kinds, key=lambda kind: kind is not types.NoneType):  # every text is a word, "none" as well
+        try:
+            return _convert(text, kind)
+        except (KeyError, ValueError):
+            continue
+    raise ValueError(text)
+
+
+def _reads(text: str, hint: Any) -> bool:
+    try:
+        _read(text, hint)
+    except ValueError:
+        return False
+    return True
+
+
+def _convert(text: str, kind: Any) -> object:
+    if kind is types.NoneType:
+        return {"none": None, "None": None}[text]
+    if kind is bool:
+        return {"true": True, "false": False}[text.lower()]
+    if get_origin(kind) is tuple:
+        return tuple(_convert(part, get_args(kind)[0]) for part in text.split(",") if part or "," not in text)
+    if get_origin(kind) is Literal:
+        return {choice: choice for choice in get_args(kind)}[text]
+    converted: object = kind(text)
+    return converted

@@ -4,96 +4,128 @@ Who reads a run need not check them again. Whether two descriptions are of one r
 """
 
 import json
-import math
-import re
-import sys
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal, TypeVar
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from faircontext.errors import ArgumentError, and_more, reason_of
+from faircontext.errors import ArgumentError, and_more, counted, reason_of
+from faircontext.files import to_json
 from faircontext.runs.records import SCHEMA_VERSION, to_numpy
 
 
-@dataclass(frozen=True)
-class _Kind:
-    """What an entry must be, in words, and whether a value is that."""
+class Entries(BaseModel):
+    """An object of a JSON file: types are not converted, what is not named is not looked at, and numbers are finite."""
 
-    wanted: str
-    test: Callable[[Any], bool]
+    model_config = ConfigDict(strict=True, allow_inf_nan=False)
 
 
-def _or_null(kind: _Kind) -> _Kind:
-    return _Kind(f"{kind.wanted}, or null", lambda value: value is None or kind.test(value))
+E = TypeVar("E", bound=Entries)
+
+_Count = Annotated[int, Field(ge=0, le=10**12)]
+_Positive = Annotated[int, Field(ge=1)]
+_Anything = dict[str, Any]
 
 
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
+def _of_folder(name: str) -> str:
+    if name in ("", ".", "..") or {"/", "\0"} & {*name}:
+        raise ValueError("must be the name of a folder")
+    return name
 
 
-def _is_whole(value: Any, least: int, most: float = math.inf) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
+def _of_parts(shard: list[_Count]) -> list[_Count]:
+    if not (len(shard) == 2 and shard[0] < shard[1]):
+        raise ValueError("must be two whole numbers [i, n] with i below n")
+    return shard
 
 
-def _is_shard(value: Any) -> bool:
-    pair = isinstance(value, list) and len(value) == 2 and all(_is_whole(part, 0) for part in value)
-    return pair and bool(value[0] < value[1])
+class _DatasetEntries(Entries):
+    name: Annotated[str, AfterValidator(_of_folder)]
+    split: str
+    hash: str
+    classes: _Count
+    images: _Count
+    listed: _Count
 
 
-_FOLDER = r"(?!\.{0,2}$)[^/\0]+"
-_TEXT = _Kind("a text", lambda value: isinstance(value, str))
-_NAME = _Kind("the name of a folder", lambda value: isinstance(value, str) and bool(re.fullmatch(_FOLDER, value)))
-_NUMBER = _Kind("a number", _is_number)
-_FLAG = _Kind("true or false", lambda value: isinstance(value, bool))
-_WHOLE = _Kind("a whole number of at least 0", lambda value: _is_whole(value, 0))
-_POSITIVE = _Kind("a whole number of at least 1", lambda value: _is_whole(value, 1))
-_COUNT = _Kind("a whole number between 0 and 1e12", lambda value: _is_whole(value, 0, 1e12))
-_STATUS = _Kind('"running" or "complete"', lambda value: value in ("running", "complete"))
-_PERTURBATION = _Kind('"corruption" or "attack"', lambda value: value in ("corruption", "attack"))
-_SHARD = _Kind("two whole numbers [i, n] with i below n", _is_shard)
+class _EngineEntries(Entries):
+    name: str
 
-_SHAPE: Mapping[str, Any] = {
-    "status": _STATUS,
-    "folder?": _TEXT,
-    "working_directory?": _TEXT,
-    "image_column?": _TEXT,
-    "model?": {},
-    "sessions": [{"versions?": {}, "seconds?": _or_null(_NUMBER)}],
-    "hashes": {"*": _TEXT},
-    "counts?": {"images": _COUNT, "unreadable": _COUNT},
-    "config": {
-        "dataset": {"name": _NAME, "split": _TEXT, "hash": _TEXT}
-        | dict.fromkeys(("classes", "images", "listed"), _COUNT),
-        "names?": [_TEXT],
-        "limit": _or_null(_POSITIVE),
-        "shard": _or_null(_SHARD),
-        "seed": _WHOLE,
-        "backbone": {
-            "name": _TEXT,
-            "precision": _TEXT,
-            "pretrained?": _or_null(_TEXT),
-            "weights?": _TEXT,
-            "engine?": {"name": _TEXT},
-        },
-        "pretrained?": _or_null(_TEXT),
-        "preset": _TEXT,
-        "prompts": _TEXT,
-        "exif?": _FLAG,
-        "shift?": {"kind": _PERTURBATION, "name": _TEXT, "severity?": _POSITIVE, "eps?": _POSITIVE},
-        "max_pixels?": _POSITIVE,
-        "templates?": [_TEXT],
-        "views?": {"scale?": [_NUMBER]},
-        "methods": {"*": {}},
-        "multi_label?": {"threshold": _NUMBER, "scores": _TEXT},
-        "versions?": {},
-    },
-}
-"""Entries of a `run.json` that something reads: `?` ends the name of one that may be absent, `*` is every name."""
+
+class _BackboneEntries(Entries):
+    name: str
+    precision: str
+    pretrained: str | None = None
+    weights: str = ""
+    engine: _EngineEntries = _EngineEntries(name="")
+
+
+class _PerturbationEntries(Entries):
+    kind: Literal["corruption", "attack"]
+    name: str
+    severity: _Positive = 1
+    eps: _Positive = 1
+
+
+class _ViewEntries(Entries):
+    scale: list[float] = []
+
+
+class _ConfigEntries(Entries):
+    dataset: _DatasetEntries
+    names: list[str] = []
+    limit: _Positive | None
+    shard: Annotated[list[_Count], AfterValidator(_of_parts)] | None
+    seed: Annotated[int, Field(ge=0)]
+    backbone: _BackboneEntries
+    pretrained: str | None = None
+    preset: str
+    prompts: str
+    exif: bool = True
+    shift: _PerturbationEntries = _PerturbationEntries(kind="corruption", name="")
+    max_pixels: _Positive = 1
+    templates: list[str] = []
+    views: _ViewEntries = _ViewEntries()
+    methods: Annotated[dict[str, _Anything], Field(min_length=1)]
+    versions: _Anything = {}
+
+
+class _SessionEntries(Entries):
+    versions: _Anything = {}
+    seconds: float | None = None
+
+
+class _CountEntries(Entries):
+    images: _Count
+    unreadable: _Count
+
+
+class _RunEntries(Entries):
+    """Entries of a `run.json` that something reads; one with a default may be absent."""
+
+    status: Literal["running", "complete"]
+    folder: str = ""
+    working_directory: str = ""
+    image_column: str = ""
+    model: _Anything = {}
+    sessions: list[_SessionEntries]
+    hashes: dict[str, str]
+    counts: _CountEntries = _CountEntries(images=0, unreadable=0)
+    config: _ConfigEntries
+
+    @model_validator(mode="after")
+    def _agree(self) -> "_RunEntries":
+        names, classes = self.config.names, self.config.dataset.classes
+        if names and len(names) != classes:
+            raise ValueError(f"config.names has {counted(len(names), 'name')}, and config.dataset.classes is {classes}")
+        if missing := next((method for method in self.config.methods if method not in self.hashes), None):
+            raise ValueError(f"hashes.{missing} is missing")
+        return self
+
 
 _FORMER_KEYS = (
     (("counts",), "refused", "unreadable"),
@@ -118,10 +150,8 @@ def read_document(path: Path) -> dict[str, Any]:
     if isinstance(version, bool) or version not in (1, SCHEMA_VERSION):
         shown = "no schema version" if version is None else f"schema version {_short(version)}"
         raise ArgumentError(f"{path}: has {shown}; this faircontext reads 1 and {SCHEMA_VERSION}: make the run again")
-    document = _updated(document)
-    if fault := next(_misshapen(document, _SHAPE), None) or next(_contradictions(document), None):
-        raise ArgumentError(f"{path}: is no description of a run: {fault}; {fix}")
-    checked: dict[str, Any] = document
+    checked: dict[str, Any] = _updated(document)
+    check_entries(_RunEntries, checked, f"{path}: is no description of a run", fix)
     return checked
 
 
@@ -138,44 +168,48 @@ def _updated(document: Any) -> Any:
     return {**document, "schema_version": SCHEMA_VERSION}
 
 
-def _misshapen(value: Any, shape: Any, name: str = "") -> Iterator[str]:
-    """Yield, in words, what of a document is not what a shape says."""
-    if isinstance(shape, _Kind):
-        if not shape.test(value):
-            yield _invalid(name, value, shape.wanted)
-    elif not isinstance(value, type(shape)):
-        yield _invalid(name, value, "a list" if isinstance(shape, list) else "an object")
-    elif isinstance(shape, list):
-        for index, inner in enumerate(value):
-            yield from _misshapen(inner, shape[0], f"{name}[{index}]")
-    else:
-        yield from _misshapen_entries(value, shape, f"{name}." if name else "")
+def read_entries(kind: type[E], path: Path, what: str, fix: str) -> E:
+    """Read a JSON file by the types of its entries.
+
+    Args:
+        kind: what it must hold.
+        path: of the file.
+        what: it is, in messages.
+        fix: what helps where it is something else.
+
+    Raises:
+        ArgumentError: it cannot be read, or an entry is missing or is not what it must be; the message names it.
+    """
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise ArgumentError(f"{path}: cannot be read: {reason_of(error)}") from None
+    return check_entries(kind, content, f"{path}: is no {what}", fix)
 
 
-def _misshapen_entries(value: Mapping[str, Any], shape: Mapping[str, Any], above: str) -> Iterator[str]:
-    for key, inner in shape.items():
-        name = key.removesuffix("?")
-        for present in value if key == "*" else {name} & value.keys():
-            yield from _misshapen(value[present], inner, f"{above}{present}")
-        if name == key != "*" and name not in value:
-            yield f"{above}{name} is missing"
+def check_entries(kind: type[E], document: Mapping[str, Any] | bytes, fault: str, fix: str) -> E:
+    """Return a JSON document, as text or as it was read, by the types of its entries; see `read_entries`."""
+    text = document if isinstance(document, bytes) else json.dumps(document)
+    try:
+        return kind.model_validate_json(text)
+    except ValidationError as error:
+        raise ArgumentError(f"{fault}: {_first_fault(error)}; {fix}") from None
 
 
-def _contradictions(document: Mapping[str, Any]) -> Iterator[str]:
-    """Yield, in words, what entries of a document say against each other."""
-    config = document["config"]
-    classes = config["dataset"]["classes"]
-    if len(config.get("names", ())) not in (0, classes):
-        yield _invalid("config.dataset.classes", classes, f"{len(config['names'])}, as many as config.names has")
-    if not config["methods"]:
-        yield "config.methods is empty"
-    for method in config["methods"]:
-        if method not in document["hashes"]:
-            yield f"hashes.{method} is missing"
-
-
-def _invalid(name: str, value: Any, wanted: str) -> str:
-    return f"invalid {name or 'content'} {_short(value)}: must be {wanted}"
+def _first_fault(error: ValidationError) -> str:
+    """Return in words what of a document is not what it must be: the first entry, and its value."""
+    first = error.errors(include_url=False)[0]
+    name = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in first["loc"]).lstrip(".")
+    words = (
+        first["msg"]
+        .removeprefix("Value error, ")
+        .replace("Input should be", "must be")
+        .replace(" after validation", "")
+    )
+    if first["type"] == "missing":
+        return f"{name} is missing"
+    words = words[:1].lower() + words[1:]
+    return f"invalid {name} {_short(first['input'])}: {words}" if name else words
 
 
 def check_positions(folder: Path, rows: pa.Table) -> None:
@@ -199,12 +233,13 @@ def check_positions(folder: Path, rows: pa.Table) -> None:
 
 
 def check_same(folder: Path | str, earlier: Mapping[str, Any], now: Mapping[str, Any]) -> None:
-    """Raise `ArgumentError` naming what differs, unless two configurations are equal."""
+    """Raise `ArgumentError` naming what differs, unless two configurations are equal as JSON."""
+    earlier, now = (json.loads(to_json(document)) for document in (earlier, now))
     methods = [document["methods"] for document in (earlier, now) if isinstance(document.get("methods"), Mapping)]
     if len(methods) == 2 and methods[0].keys() != methods[1].keys():
-        was, asked = (", ".join(names) for names in methods)
+        was, requested = (", ".join(names) for names in methods)
         raise ArgumentError(
-            f"{folder}: is a run of other methods than those that are asked for: {was}, not {asked}; name the same "
+            f"{folder}: is a run of other methods than those that are asked for: {was}, not {requested}; name the same "
             "with --methods (of classify: --method), or another --out"
         )
     if differences := list(_differences(earlier, now)):
@@ -236,13 +271,13 @@ def differing(first: Any, second: Any, name: str = "") -> Iterator[tuple[str, An
 
 
 def _differences(earlier: Any, now: Any) -> Iterator[str]:
-    for name, was, one in differing(earlier, now):
+    for name, was, now_value in differing(earlier, now):
         if name == "stored":
-            held = " and ".join(was or ["neither scores nor embeddings"])
-            asked = " and ".join(f"--{part}" for part in one or ()) or "neither --scores nor --embeddings"
-            yield f"its rows hold {held}, and {asked} {'is' if len(one or ()) == 1 else 'are'} asked for"
+            stored = " and ".join(was or ["neither scores nor embeddings"])
+            requested = " and ".join(f"--{part}" for part in now_value or ()) or "neither --scores nor --embeddings"
+            yield f"its rows hold {stored}, and {requested} {'is' if len(now_value or ()) == 1 else 'are'} asked for"
         else:
-            yield f"{name} was {_short(was)} and is {_short(one)}"
+            yield f"{name} was {_short(was)} and is {_short(now_value)}"
 
 
 def _short(value: Any) -> str:

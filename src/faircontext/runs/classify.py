@@ -21,7 +21,6 @@ from faircontext.runs.checks import read_document
 from faircontext.runs.executors import Executor
 from faircontext.runs.option_parts import Say
 from faircontext.runs.options import ClassifyOptions
-from faircontext.runs.orders import parse_shard
 from faircontext.runs.outputs import Outputs, manifest_path, write_classifier
 from faircontext.runs.plan import Plan, plan_of
 from faircontext.runs.records import Answer, answers_of, row_name, split_methods
@@ -46,31 +45,30 @@ def classify(options: ClassifyOptions, inputs: Sequence[str], listed: Iterable[s
     """
     options.check()
     options.check_one_stream()
-    shard = None if options.shard is None else parse_shard(options.shard)
     names = options.names_for(inputs)
     options.check_top(len(names))
     set_threads(options)
     roots = inputs if options.labels_from_folders else ()
-    how = InputOptions(options.exclude, options.image_column, options.label_column, options.multi_label)
-    found = collect(inputs, listed, names, roots, how)
+    input_options = InputOptions(options.exclude, options.image_column, options.label_column, options.several)
+    collected = collect(inputs, listed, names, roots, input_options)
     if options.out is not None:
         _check_out(options.out, inputs)
-    model = load(options, options.labels_of_methods)
-    plan = plan_of(options, _dataset(options, names, inputs, found), model, shard)
-    _check_files(options, found)
+    model = load(options)
+    plan = plan_of(options, _dataset(options, names, inputs, collected), model)
+    _check_files(options, collected)
     odd = name_warnings(names, several=plan.predictor.decision.several)
-    warnings = [*found.warnings, *odd, *plan.predictor.warnings(), *found.truth_warnings]
+    warnings = [*collected.warnings, *odd, *plan.predictor.warnings(), *collected.truth_warnings]
     executor = executor_of(options, model)
     if options.out is None:
         return _answer(options, plan, executor, warnings, warn)
-    folder = options.out if shard is None else options.out / f"shard-{shard[0]}-of-{shard[1]}"
+    folder = options.out if plan.shard is None else options.out / f"shard-{plan.shard[0]}-of-{plan.shard[1]}"
     return _store(options, folder, plan, executor, warnings, warn)
 
 
-def _dataset(options: ClassifyOptions, names: Sequence[str], inputs: Sequence[str], found: Inputs) -> Dataset:
+def _dataset(options: ClassifyOptions, names: Sequence[str], inputs: Sequence[str], collected: Inputs) -> Dataset:
     """Return the images as a data set, which keeps their order."""
     more: dict[str, Any] = {"regime": options.regime, "in_order": True, "image_column": options.image_column}
-    return Dataset(_name_of(inputs), Path.cwd(), and_more(inputs), "all", tuple(names), found.images, **more)
+    return Dataset(_name_of(inputs), Path.cwd(), and_more(inputs), "all", tuple(names), collected.images, **more)
 
 
 def _check_out(out: Path, inputs: Sequence[str]) -> None:
@@ -83,13 +81,13 @@ def _check_out(out: Path, inputs: Sequence[str]) -> None:
     check_folder(out)
 
 
-def _check_files(options: ClassifyOptions, found: Inputs) -> None:
+def _check_files(options: ClassifyOptions, collected: Inputs) -> None:
     outputs = [options.csv, options.json, options.scores, options.embeddings, options.classifier]
     if options.embeddings is not None and options.embeddings.suffix.lower() != ".parquet":
         outputs.append(manifest_path(options.embeddings))
-    paths = (Path(str(sample.path)) for sample in found.images if not isinstance(sample.path, Remote))
+    paths = (Path(str(sample.path)) for sample in collected.images if not isinstance(sample.path, Remote))
     run = [options.out / name for name in ("run.json", "rows.parquet")] if options.out else []
-    check_outputs(filter(None, outputs), chain(paths, found.files, options.files_read(), run))
+    check_outputs(filter(None, outputs), chain(paths, collected.files, options.files_read(), run))
 
 
 def _answer(
@@ -126,14 +124,14 @@ def _store(
     if options.classifier:
         write_classifier(options.classifier, plan.predictor.labels)
     plan = _going_on(plan, folder) if options.resume else plan
-    execute, facts = executor
-    for line in [*plan.describe(), *describe_executor(facts)]:
+    execute, metadata = executor
+    for line in [*plan.describe(), *describe_executor(metadata)]:
         print(line, flush=True)
     for warning in warnings:
         warn(warning)
     unreadable, interruption = None, None
     try:
-        _, unreadable = run_stored(plan, folder, execute, options.resume, facts, warn, strict=options.strict)
+        _, _, unreadable = run_stored(plan, folder, execute, options.resume, metadata, warn, strict=options.strict)
     except KeyboardInterrupt as caught:
         interruption = caught
     counts = _export(options, plan, folder, warn)
@@ -154,8 +152,8 @@ def _going_on(plan: Plan, folder: Path) -> Plan:
     if not (folder / "run.json").is_file():
         return plan
     config, predictor = read_document(folder / "run.json")["config"], plan.predictor
-    held = tuple(config.get("stored", ()))
-    stored = held if {*predictor.stored} < {*held} else predictor.stored
+    earlier = tuple(config.get("stored", ()))
+    stored = earlier if {*predictor.stored} < {*earlier} else predictor.stored
     return replace(plan, predictor=replace(predictor, stored=stored, top=max(predictor.top, config.get("top", 5))))
 
 
@@ -168,15 +166,15 @@ def _name_of(inputs: Sequence[str]) -> str:
 def _export(options: ClassifyOptions, plan: Plan, folder: Path, warn: Say) -> Summary:
     """Count what a run holds, say it, and write files of answers from it."""
     run = Run(folder, {"config": plan.config})
-    everything, own = [*plan.predictor.methods], plan.predictor.methods
-    asked = everything if options.method == "all" else [*map(row_name, split_methods(options.method))]
-    predictor = replace(plan.predictor, methods={label: own[label] for label in asked})
-    counts = plan.count(asked)
+    everything, methods = [*plan.predictor.methods], plan.predictor.methods
+    labels = everything if options.method == "all" else [*map(row_name, split_methods(options.method))]
+    predictor = replace(plan.predictor, methods={label: methods[label] for label in labels})
+    counts = plan.count(labels)
     with ExitStack() as stack:
         outputs = Outputs(options, predictor, stack)
         for rows in run.tables():
             counts.add_rows(rows)
-            for answers in answers_of(rows, asked) if outputs else ():
+            for answers in answers_of(rows, labels) if outputs else ():
                 outputs.add(answers)
         outputs.finish(options, counts, warn)
     return counts

@@ -4,18 +4,23 @@ Here that is the usual one: the class that ranks first stands. Others derive fro
 which there are.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from jaxtyping import Float
 
+from faircontext.errors import ArgumentError
 from faircontext.runs.records import Answer
+from faircontext.runs.results import describe_results
+from faircontext.runs.store import Run
 from faircontext.runs.summary import Summary
 from faircontext.types import Prediction
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+    from faircontext.labels import LabelSpace
 else:
     Tensor = Any  # a run is read without torch
 
@@ -48,6 +53,53 @@ class AnsweredImage:
     def error(self) -> str:
         """Why the file is unreadable, or empty."""
         return self.answers[0].error
+
+
+@dataclass(frozen=True, kw_only=True)
+class DecisionOptions:
+    """What options say of the decision: here the usual one.
+
+    Options of others derive from this. They are parts of the same options, and each hands on to the next, by `super()`,
+    what is not asked of it.
+    """
+
+    group: ClassVar[str] = "decision"
+
+    @property
+    def several(self) -> bool:
+        """Whether an image may have several labels."""
+        return False
+
+    @property
+    def decisions(self) -> tuple[str, ...]:
+        """Options that ask for another decision than the usual one."""
+        return ()
+
+    def check_decision(self, methods: Sequence[str]) -> None:  # noqa: ARG002
+        """Check what can be checked before a model is loaded.
+
+        Args:
+            methods: what they are called; or `all` alone.
+
+        Raises:
+            ArgumentError: a value cannot be used, or several decisions are asked for.
+        """
+        if len(self.decisions) > 1:
+            first, second = self.decisions[:2]
+            raise ArgumentError(f"{second} is not possible with {first}: an answer has one decision; leave one out")
+
+    def decision_for(self, labels: "LabelSpace", methods: Sequence[str], prompts: str) -> "Decision":  # noqa: ARG002
+        """Return the decision that is asked for.
+
+        Args:
+            labels: the label space.
+            methods: what they are called in rows.
+            prompts: what they are called in runs.
+
+        Raises:
+            FairContextError: it is not possible with these.
+        """
+        return Decision()
 
 
 class Decision:
@@ -98,6 +150,10 @@ class Decision:
             classes: how many there are.
         """
         return Summary(methods)
+
+    def describe(self, run: Run) -> Iterator[str]:
+        """Yield what a run has measured, a line each."""
+        return describe_results(run)
 
     def heading(self, methods: Sequence[str]) -> str:
         """Return the heading of the lines that are shown, one for each image."""

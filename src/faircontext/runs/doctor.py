@@ -8,11 +8,13 @@ are not on this machine are fetched, as by every command.
 import platform
 import shutil
 import warnings
+from collections import Counter
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from importlib.metadata import Distribution, PackageNotFoundError, distribution, packages_distributions, version
+from itertools import combinations
 from pathlib import Path
 from typing import Literal
 from uuid import uuid4
@@ -33,8 +35,8 @@ from faircontext.errors import FairContextError, FairContextWarning, and_more, f
 from faircontext.imageio import load_image
 from faircontext.labels import LabelSpace
 from faircontext.methods import ZeroShot
-from faircontext.runs.build import backbone_of
-from faircontext.runs.option_parts import BackboneOptions
+from faircontext.runs.build import load_backbone
+from faircontext.runs.options import DoctorOptions
 from faircontext.system import usable_processors
 
 DEVELOPERS = ("benchmark", "dev", "docs")
@@ -48,16 +50,6 @@ OPENAI = {"a diagram": 0.9927937, "a dog": 0.00421068, "a cat": 0.00299572}
 
 _PER_CLASS = 5
 """Images of each class that are answered to find swapped class folders."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class DoctorOptions(BackboneOptions):
-    """What is to be looked at."""
-
-    picture: Path | None = None
-    """CLIP.png of OpenAI's repository, for which its README says what ViT-B/32 answers."""
-    root: Path | None = None
-    """Folder that holds data sets, each of which is checked."""
 
 
 @dataclass(frozen=True)
@@ -111,17 +103,14 @@ def _own_version(installed: Distribution) -> Iterator[Finding]:
 
 def _versions(installed: Distribution) -> Iterator[Finding]:
     """Compare the packages that are there with those that are declared."""
-    wrong = False
-    for requirement in _declared(installed, ""):
-        found = _found(requirement)
-        if found is None:
-            wrong = True
+    unmet = _unmet(_declared(installed, ""))
+    for requirement, present in unmet:
+        if present is None:
             yield Finding("versions", "problem", f"{requirement.name} is missing", f"pip install '{requirement}'")
-        elif not requirement.specifier.contains(found, prereleases=True):
-            wrong = True
-            needed = f"{requirement.name} {found} is installed, and {requirement} is needed"
+        else:
+            needed = f"{requirement.name} {present} is installed, and {requirement} is needed"
             yield Finding("versions", "problem", needed, f"pip install --upgrade '{requirement}'")
-    if not wrong:
+    if not unmet:
         yield Finding("versions", "ok", f"faircontext {__version__}, torch {torch.__version__}, all that is needed")
 
 
@@ -131,21 +120,27 @@ def _extras(installed: Distribution) -> Iterator[Finding]:
     for extra in installed.metadata.get_all("Provides-Extra") or ():
         if extra in DEVELOPERS:
             continue
-        own = [one for one in _declared(installed, extra) if str(one) not in always]
-        found = [(one, _found(one)) for one in own]
-        missing = [one.name for one, there in found if there is None]
-        old = [
-            f"{one.name} {there}, needed {one.specifier}"
-            for one, there in found
-            if there is not None and not one.specifier.contains(there, prereleases=True)
-        ]
-        if missing or old:
-            text = f"{extra} is not installed{' in full' * (len(missing) < len(own))} ({', '.join([*missing, *old])})"
+        needed = [need for need in _declared(installed, extra) if str(need) not in always]
+        if unmet := _unmet(needed):
+            missing = [need.name for need, present in unmet if present is None]
+            old = [f"{need.name} {present}, needed {need.specifier}" for need, present in unmet if present is not None]
+            in_full = " in full" * (len(missing) < len(needed))
+            text = f"{extra} is not installed{in_full} ({', '.join([*missing, *old])})"
             yield Finding("extras", "note", text, f"if you need it: pip install 'faircontext[{extra}]'")
-        elif problem := next(filter(None, map(_import_problem, own)), ""):
+        elif problem := next(filter(None, map(_import_problem, needed)), ""):
             yield Finding("extras", "problem", f"{extra} is installed, and cannot be used: {problem}")
         else:
             yield Finding("extras", "ok", extra)
+
+
+def _unmet(requirements: Sequence[Requirement]) -> list[tuple[Requirement, str | None]]:
+    """Return what is missing or in another version than is needed, with that version, None where it is missing."""
+    versions = [(package, _found(package.name)) for package in requirements]
+    return [
+        (package, present)
+        for package, present in versions
+        if present is None or not package.specifier.contains(present, prereleases=True)
+    ]
 
 
 def _import_problem(requirement: Requirement) -> str:
@@ -178,13 +173,13 @@ def _modules() -> dict[str, str]:
 def _declared(installed: Distribution, extra: str) -> list[Requirement]:
     """Return what is needed with an extra, or without any."""
     lines = map(Requirement, installed.requires or ())
-    return [one for one in lines if one.marker is None or one.marker.evaluate({"extra": extra})]
+    return [package for package in lines if package.marker is None or package.marker.evaluate({"extra": extra})]
 
 
-def _found(requirement: Requirement) -> str | None:
+def _found(package: str) -> str | None:
     """Return the version of a package that is installed, or None."""
     try:
-        return version(requirement.name)
+        return version(package)
     except PackageNotFoundError:
         return None
 
@@ -224,7 +219,7 @@ def _model(options: DoctorOptions) -> Generator[Finding, None, Backbone | None]:
     with warnings.catch_warnings(record=True) as heard:
         warnings.simplefilter("always")
         try:
-            backbone = backbone_of(options)
+            backbone = load_backbone(options)
             labels = LabelSpace(("cat", "dog"), backbone)
             sizes = labels.text.shape[-1], _features_of_grey(backbone).shape[-1]
         except FairContextError as error:
@@ -237,8 +232,8 @@ def _model(options: DoctorOptions) -> Generator[Finding, None, Backbone | None]:
         text = f"text features have {sizes[0]} numbers and image features {sizes[1]}"
         yield Finding("model", "problem", text, "take towers of one model")
         return None
-    facts = ", ".join(map(str, backbone.facts.values())) if "warnings" not in backbone.facts else ""
-    yield Finding("model", "ok", f"{backbone.name} on {backbone.device}; weights can be used{facts and ', ' + facts}")
+    origin = ", ".join(map(str, backbone.facts.values())) if "warnings" not in backbone.facts else ""
+    yield Finding("model", "ok", f"{backbone.name} on {backbone.device}; weights can be used{origin and ', ' + origin}")
     agrees = "computes in float32" if backbone.precision == "fp32" else "agrees with float32 on a test picture"
     yield Finding("precision", "ok", f"{backbone.precision} {agrees}")
     return backbone
@@ -263,7 +258,7 @@ def _known_facts(backbone: Backbone, options: DoctorOptions) -> Iterator[Finding
         text = f"{shown}; what is published is of ViT-B-32 with openai"
         yield Finding("known facts", "note", text)
         return
-    gap = max(abs(own - known) for own, known in zip(probabilities, OPENAI.values(), strict=True))
+    gap = max(abs(measured - published) for measured, published in zip(probabilities, OPENAI.values(), strict=True))
     if gap <= 0.01:
         yield Finding("known facts", "ok", f"{shown}, as published")
     else:
@@ -297,9 +292,9 @@ def _read(name: str, root: Path) -> tuple[Report, bool]:
     """Return what a check of a data set shows, and whether it was read as one whose images have several labels."""
     report = check_dataset(name, root)
     if known_name(name) is None and (report.problems or not report.most_labels):
-        whole = check_dataset(name, root, several=True)
-        if whole.most_labels > 1 and not whole.problems:
-            return whole, True
+        multi_label = check_dataset(name, root, several=True)
+        if multi_label.most_labels > 1 and not multi_label.problems:
+            return multi_label, True
     return report, False
 
 
@@ -332,19 +327,13 @@ def confused_pairs(answers: Sequence[tuple[int, int]], least: int = 3) -> list[t
         answers: true class and answer of each image.
         least: images that each of the two classes must have.
     """
-    of: dict[int, list[int]] = {}
-    for label, answer in answers:
-        of.setdefault(label, []).append(answer)
-    enough = {label: given for label, given in of.items() if len(given) >= least}
-
-    def goes(label: int, other: int) -> bool:
-        return 2 * enough[label].count(other) > len(enough[label])
-
+    counts = Counter(answers)
+    images = Counter(label for label, _ in answers)
+    enough = [label for label, n in images.items() if n >= least]
     return [
         (first, second)
-        for first in enough
-        for second in enough
-        if first < second and goes(first, second) and goes(second, first)
+        for first, second in combinations(sorted(enough), 2)
+        if 2 * counts[first, second] > images[first] and 2 * counts[second, first] > images[second]
     ]
 
 
@@ -352,18 +341,18 @@ def describe_for_others(options: DoctorOptions, findings: Sequence[Finding]) -> 
     """Return lines to paste into a bug report, without names of people, files or folders."""
     shown, tag = _public_name(options.backbone), options.pretrained
     if tag is not None:
-        published = {known for _, known in list_pretrained(options.backbone.replace("/", "-"))}
+        published = {name for _, name in list_pretrained(options.backbone.replace("/", "-"))}
         shown += f" with {tag if tag in published else 'a file'}"
     topics = dict.fromkeys(finding.topic for finding in findings)
     states = {topic: [one.state for one in findings if one.topic == topic] for topic in topics}
     counts = [
-        f"{topic}: {and_more([f'{given.count(kind)} {kind}' for kind in dict.fromkeys(given)])}"
-        for topic, given in states.items()
+        f"{topic}: {and_more([f'{kinds.count(kind)} {kind}' for kind in dict.fromkeys(kinds)])}"
+        for topic, kinds in states.items()
     ]
     packages = ("torch", "torchvision", "open-clip-torch", "transformers", "timm", "numpy", "pillow")
     return [
         f"faircontext {__version__}, Python {platform.python_version()}, {platform.system()} {platform.machine()}",
-        ", ".join(f"{package} {_version(package)}" for package in packages),
+        ", ".join(f"{package} {_found(package) or 'missing'}" for package in packages),
         f"backbone {shown}, device {options.device}, precision {options.precision}, {usable_processors()} processors",
         "; ".join(counts),
     ]
@@ -375,7 +364,3 @@ def _public_name(backbone: str) -> str:
     if colon:
         return f"{scheme}:FOLDER"
     return backbone if backbone.replace("/", "-") in list_backbones() else "NAME"
-
-
-def _version(package: str) -> str:
-    return _found(Requirement(package)) or "missing"

@@ -8,41 +8,50 @@ group: a table that needs a run finds it, whichever table it was made for.
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import ConfigDict, Field
 
 from faircontext.datasets.spec import CATALOGUE
 from faircontext.errors import ArgumentError, reason_of, unknown_name
+from faircontext.runs.checks import Entries, check_entries
+from faircontext.runs.option_parts import PromptOptions
 from faircontext.runs.options import AnalysisOptions, EvaluateOptions, ExperimentOptions
-from faircontext.runs.prompt_options import PromptOptions
-from faircontext.runs.records import is_analysis, method_of, variant_of
+from faircontext.runs.records import is_analysis, variant_of
 
-KEYS: Mapping[str, Any] = {
-    "title": "",
-    "method": "fcl",
-    "backbone": "lite0",
-    "pretrained": None,
-    "preset": "recommended",
-    "prompts": "single",
-    "seed": 0,
-    "limit": None,
-    "datasets": (),
-    "settings": {},
-    "variants": {},
-    "reference": "",
-}
-"""What a file of variants may say, and what holds where it does not; `reference` is the first variant."""
+
+class _VariantEntries(Entries):
+    model_config = ConfigDict(extra="allow")  # settings of the method
+
+    method: str = ""
+    prompts: str = ""
+    views: dict[str, Any] = Field({})
+
+
+class VariantsFile(Entries):
+    """What a file of variants may say, and what holds where it does not; `reference` is the first variant."""
+
+    title: str = ""
+    method: str = "fcl"
+    backbone: str = "lite0"
+    pretrained: str | None = None
+    preset: str = "recommended"
+    prompts: str = "single"
+    seed: int = 0
+    limit: int | None = None
+    datasets: list[str] = Field([], min_length=1)
+    settings: dict[str, Any] = Field({})
+    # A dot would end the label in `--set LABEL.NAME=VALUE`.
+    variants: dict[Annotated[str, Field(pattern=r"^[\w-]+$")], _VariantEntries] = Field({}, min_length=1)
+    reference: str = ""
+
 
 _OWN = ("views", "prompts", "method")
 """What a variant may change besides the method's settings."""
-
-_NULLABLE = {"limit": int, "pretrained": str}
-"""What may be null."""
-
-_KINDS = {str: "string", int: "number", tuple: "list", dict: "object"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,30 +108,27 @@ class ExperimentRun:
         Raises:
             ArgumentError: a setting is unknown or has a value that cannot be used; the error names the variant.
         """
-        from faircontext.methods import create_method
-        from faircontext.runs.settings import parse_settings
+        from faircontext.runs.build import create_plainly
 
         settings = {}
         for label, overrides in self.methods.items():
-            method = method_of(label)
             try:
-                changes: dict[str, Any] = parse_settings(method, overrides)
-                settings[label] = create_method(method, **changes).settings()
+                settings[label] = create_plainly(label, overrides).settings()
             except ArgumentError as error:
                 raise ArgumentError(f"variant {variant_of(label)!r}: {error}") from None
         return settings
 
     def evaluation(self, options: ExperimentOptions, out: Path, **more: Any) -> EvaluateOptions:
         """Return the options of `evaluate` that make the runs in a folder; `more` are options of its own."""
-        given = ("root", "device", "precision", "engine_image", "workers", "threads", "engine")
-        own = ("datasets", "backbone", "pretrained", "preset", "prompts", "views", "limit", "seed")
-        asked = {name: getattr(options, name) for name in given} | {name: getattr(self, name) for name in own} | more
-        if isinstance(options, PromptOptions):
-            asked |= {name: getattr(options, name) for name in ("truncate", "context")}
-            prompts = ("prompts", "template", "templates", "descriptions") if options.given_prompts else ()
-            asked |= {name: getattr(options, name) for name in prompts}
         kind = AnalysisOptions if self.analysis else EvaluateOptions
-        return kind(**asked, methods=tuple(self.methods), set=self.overrides, out=out, resume=True)
+        shared = {field.name for field in fields(kind)} & {field.name for field in fields(options)}
+        values = {name: getattr(options, name) for name in shared}
+        names = ("datasets", "backbone", "pretrained", "preset", "views", "limit", "seed")
+        values |= {name: getattr(self, name) for name in names}
+        if not (isinstance(options, PromptOptions) and options.given_prompts):
+            values["prompts"] = self.prompts
+        values |= {"methods": tuple(self.methods), "set": self.overrides, "out": out, "resume": True}
+        return kind(**values | more)
 
 
 @dataclass(frozen=True)
@@ -131,9 +137,9 @@ class Experiment:
 
     Attributes:
         name: of the file.
-        facts: its entries: those of `KEYS` where it compares variants; else of a table or figure of the paper `title`,
-            `order` among them, `runs`, `costs` (backbones on which time and memory are measured), `counted` (data sets
-            whose classes and images are counted) and `figures` (what is drawn in the end).
+        facts: its entries: those of `VariantsFile` where it compares variants; else of a table or figure of the paper
+            `title`, `order` among them, `runs`, `costs` (backbones on which time and memory are measured), `counted`
+            (data sets whose classes and images are counted) and `figures` (what is drawn in the end).
     """
 
     name: str
@@ -186,7 +192,7 @@ def experiment_names(paper: bool = False) -> list[str]:
     shipped = _shipped()
     if paper:
         return sorted((name for name in shipped if "order" in shipped[name]), key=lambda name: shipped[name]["order"])
-    return [name for name, facts in shipped.items() if "variants" in facts]
+    return [name for name, entries in shipped.items() if "variants" in entries]
 
 
 def read_experiment(name: str, paper: bool = False) -> Experiment:
@@ -200,29 +206,30 @@ def read_experiment(name: str, paper: bool = False) -> Experiment:
         ArgumentError: there is none, or it says something that is not possible.
     """
     if name.endswith(".json") and not paper:
-        facts = _read(Path(name))
+        entries = _read(Path(name))
     elif name in (names := experiment_names(paper)):
-        facts = _shipped()[name]
+        entries = _shipped()[name]
     else:
         raise unknown_name("experiment", name, names)
     if paper:
-        return Experiment(name, facts)
-    if not isinstance(facts, dict):
-        raise ArgumentError(f"{name}: is no experiment; it holds an object with variants")
-    if unknown := [key for key in facts if key not in KEYS]:
-        raise unknown_name(f"entry of {name}", unknown[0], KEYS)
-    experiment = Experiment(Path(name).name.removesuffix(".json"), {**KEYS, **facts})
-    _check(name, experiment)
+        return Experiment(name, entries)
+    if unknown := [key for key in entries if key not in VariantsFile.model_fields]:
+        raise unknown_name(f"entry of {name}", unknown[0], VariantsFile.model_fields)
+    entries = {key: field.default for key, field in VariantsFile.model_fields.items()} | entries
+    check_entries(VariantsFile, entries, f"{name}: is no experiment", f"write an object{_EXAMPLE}")
+    experiment = Experiment(Path(name).name.removesuffix(".json"), entries)
+    if experiment.reference not in entries["variants"]:
+        raise unknown_name(f"reference of {name}", experiment.reference, entries["variants"])
     return experiment
 
 
-def _read(path: Path) -> Any:
+def _read(path: Path) -> dict[str, Any]:
     try:
-        return json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=_once)
+        return {**json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=_once)}
     except (UnicodeDecodeError, OSError) as error:
         raise ArgumentError(f"{path}: cannot be read: {reason_of(error)}; see faircontext ablate list") from None
-    except (ValueError, RecursionError) as error:
-        raise ArgumentError(f"{path}: is no JSON: {error}; write an object{_EXAMPLE}") from None
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ArgumentError(f"{path}: is no JSON object: {error}; write one{_EXAMPLE}") from None
 
 
 _EXAMPLE = ', for example {"datasets": ["dtd"], "variants": {"base": {}, "fewer": {"masks": 50}}}'
@@ -237,50 +244,15 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return dict(pairs)
 
 
-def _check(path: str, experiment: Experiment) -> None:
-    facts = experiment.facts
-    for key, default in KEYS.items():
-        kind = _NULLABLE.get(key, type(default))
-        if not ((facts[key] is None and key in _NULLABLE) or _is(facts[key], kind)):
-            null = ", or null" * (key in _NULLABLE)
-            raise ArgumentError(f"{path}: {key} is {facts[key]!r}; it takes a JSON {_KINDS[kind]}{null}")
-    for key in ("datasets", "variants"):
-        if not facts[key]:
-            raise ArgumentError(f"{path}: has no {key}; give at least one{_EXAMPLE}")
-    if odd := next((name for name in facts["datasets"] if not isinstance(name, str)), None):
-        raise ArgumentError(f"{path}: datasets has {odd!r}; it takes names")
-    for name, changes in facts["variants"].items():
-        _check_variant(path, name, changes)
-    if experiment.reference not in facts["variants"]:
-        raise unknown_name(f"reference of {path}", experiment.reference, facts["variants"])
-
-
-def _is(value: object, kind: type) -> bool:
-    """Return whether a value is of a type; a list is a tuple, true and false are no numbers."""
-    return isinstance(value, (list, tuple) if kind is tuple else kind) and not isinstance(value, bool)
-
-
-def _check_variant(path: str, name: str, changes: Any) -> None:
-    if not isinstance(changes, dict):
-        raise ArgumentError(f"{path}: variant {name!r} is {changes!r}; it takes an object of settings")
-    if not re.fullmatch(r"[\w-]+", name):  # a dot would end the label in `--set LABEL.NAME=VALUE`
-        raise ArgumentError(f"{path}: variant {name!r} has a name that is no word; use letters, digits, - and _")
-    for key, kind in (("views", dict), ("prompts", str), ("method", str)):
-        if not isinstance(changes.get(key, kind()), kind):
-            raise ArgumentError(
-                f"{path}: {key} of variant {name!r} is {changes[key]!r}; it takes a JSON {_KINDS[kind]}"
-            )
-
-
 def _runs_of_variants(experiment: Experiment) -> list[ExperimentRun]:
-    facts, methods = experiment.facts, dict[tuple[str, tuple[str, ...]], dict[str, tuple[str, ...]]]()
-    settings = {name: _settings(facts, changes) for name, changes in facts["variants"].items()}
+    entries, methods = experiment.facts, dict[tuple[str, tuple[str, ...]], dict[str, tuple[str, ...]]]()
+    settings = {name: _settings(entries, changes) for name, changes in entries["variants"].items()}
     for name in sorted(settings, key=lambda name: -_masks(settings[name])):
-        changes = facts["variants"][name]
-        key = (changes.get("prompts", facts["prompts"]), _overrides(changes.get("views", {})))
+        changes = entries["variants"][name]
+        key = (changes.get("prompts", entries["prompts"]), _overrides(changes.get("views", {})))
         methods.setdefault(key, {})[experiment.labels[name]] = _overrides(settings[name])
-    shared = {key: facts[key] for key in ("backbone", "pretrained", "preset", "limit", "seed")}
-    shared["datasets"] = tuple(facts["datasets"])
+    shared = {key: entries[key] for key in ("backbone", "pretrained", "preset", "limit", "seed")}
+    shared["datasets"] = tuple(entries["datasets"])
     return [
         ExperimentRun(
             group="-".join((prompts, *(word.replace(",", "-") for word in views))),
@@ -298,15 +270,15 @@ def _masks(settings: Mapping[str, Any]) -> float:
     return masks if isinstance(masks, int | float) else 0  # what is no number is an error where it is read
 
 
-def _settings(facts: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+def _settings(entries: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
     """Return the method's settings of a variant; another method takes none of the experiment's own."""
-    common = facts["settings"] if changes.get("method", facts["method"]) == facts["method"] else {}
+    common = entries["settings"] if changes.get("method", entries["method"]) == entries["method"] else {}
     return {**common, **{key: value for key, value in changes.items() if key not in _OWN}}
 
 
-def _runs_of_paper(facts: Mapping[str, Any]) -> list[ExperimentRun]:
+def _runs_of_paper(entries: Mapping[str, Any]) -> list[ExperimentRun]:
     runs = []
-    for run in facts.get("runs", ()):
+    for run in entries.get("runs", ()):
         methods = {label: _overrides(settings) for label, settings in run["methods"].items()}
         changes = {"datasets": _datasets([run["datasets"]]), "methods": methods}
         runs.append(ExperimentRun(**{"pretrained": "openai", "preset": "paper", **run, **changes}))
@@ -335,12 +307,12 @@ def _word(value: Any) -> str:
 
 def missing(run: ExperimentRun, earlier: Iterable[ExperimentRun]) -> ExperimentRun | None:
     """Return what of a run is in no earlier one, or None."""
-    known = {label for other in earlier for label in shared(run, other)}
-    rest = [label for label in run.methods if label not in known]
+    earlier_labels = {label for other in earlier for label in shared(run, other)}
+    rest = [label for label in run.methods if label not in earlier_labels]
     return run.only(rest) if rest else None
 
 
 def shared(run: ExperimentRun, earlier: ExperimentRun) -> set[str]:
     """Return the labels that an earlier run has with the same settings, in whatever order."""
-    known = earlier.methods
-    return {label for label, asked in run.methods.items() if label in known and set(known[label]) == set(asked)}
+    methods = earlier.methods
+    return {label for label, words in run.methods.items() if label in methods and set(methods[label]) == set(words)}

@@ -73,8 +73,8 @@ class RunGroup:
         results: dict[str, dict[str, Result]] = {}
         for run in self.runs:
             # A run of analyses has none.
-            if own := [result for result in read_results(run) if self.memory or not result.has_memory]:
-                _add(results.setdefault(own[0].dataset, {}), own)
+            if of_run := [result for result in read_results(run) if self.memory or not result.has_memory]:
+                _add(results.setdefault(of_run[0].dataset, {}), of_run)
         return {name: results[name] for name in sorted(results)}
 
     @cached_property
@@ -122,22 +122,22 @@ def group_runs(runs: Sequence[Run]) -> list[RunGroup]:
     return [RunGroup(settings, tuple(groups[settings])) for settings in sorted(groups)]
 
 
-def _add(held: dict[str, Result], results: Sequence[Result]) -> None:
+def _add(by_method: dict[str, Result], results: Sequence[Result]) -> None:
     """Take the results of one more run on a data set.
 
     Zero-shot, which is part of every run, may be there already; so may a method without a memory, of another order.
     """
     alone = [result.method for result in results] == ["zero_shot"]
     for result in results:
-        other = held.get(result.method)
+        other = by_method.get(result.method)
         if other is None:
-            held[result.method] = result
+            by_method[result.method] = result
         elif not _in_other_order(other, result) and (
             result.method != "zero_shot" or (alone and other.config["methods"].keys() == {"zero_shot"})
         ):
             raise _doubled(other, result)
         elif result.n > other.n:
-            held[result.method] = result
+            by_method[result.method] = result
 
 
 def _in_other_order(first: Result, second: Result) -> bool:
@@ -152,9 +152,9 @@ def _doubled(first: Result, second: Result) -> ArgumentError:
     both = f"{first.run.folder} and {second.run.folder}"
     if first.config["shard"] is not None and second.config["shard"] is not None:
         return ArgumentError(f"{both}: are shards of {first.dataset}; join them with faircontext merge, or name one")
-    how = "the same settings" if first.hash == second.hash else "other settings"
+    difference = "the same settings" if first.hash == second.hash else "other settings"
     return ArgumentError(
-        f"{both}: both measure {first.method} on {first.dataset}, with {how}; name one, or call a variant "
+        f"{both}: both measure {first.method} on {first.dataset}, with {difference}; name one, or call a variant "
         f"{first.method}-SUFFIX"
     )
 

@@ -4,7 +4,7 @@ Reading needs no model. The arrays hold every class of every labelled image: fiv
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -20,8 +20,12 @@ from faircontext.metrics.multi_label import (
     label_decisions,
     mean_average_precision,
     score_of,
+    threshold_for_f1,
+    threshold_for_precision,
 )
 from faircontext.metrics.stats import Interval
+from faircontext.runs.checks import Entries, check_entries
+from faircontext.runs.records import schema_of
 from faircontext.runs.rows import batches_of, in_order, row_files
 from faircontext.runs.store import Run
 
@@ -83,7 +87,7 @@ class LabelMetrics:
         return {
             "n": self.n,
             "map": None if mean is None else {**(_finite(mean.mean) or {}), "classes": mean.classes},
-            "average_precision": [] if mean is None else [one and one.value for one in mean.per_class],
+            "average_precision": [] if mean is None else [estimate and estimate.value for estimate in mean.per_class],
             "threshold": self.threshold,
             **{name: _finite(getattr(shown, name)) for name in ("precision", "recall", "f1")},
             "exact": {"correct": shown.exact.correct, "n": shown.exact.n},
@@ -147,6 +151,11 @@ def is_multi_label(run: Run) -> bool:
     return "multi_label" in run.document["config"]
 
 
+class _RuleEntries(Entries):
+    threshold: float
+    scores: str
+
+
 _COLUMNS = ("path", "method", "position", "error", "targets", "label_logits")
 
 
@@ -157,22 +166,16 @@ def read_label_result(run: Run) -> LabelResult:
         ArgumentError: a file cannot be read, or its labels are impossible.
     """
     config = run.document["config"]
+    fault = f"{run.folder / 'run.json'}: is no description of a run"
+    threshold = check_entries(_RuleEntries, config["multi_label"], fault, "make the run again").threshold
     tables = [*batches_of(row_files(run.folder), _COLUMNS)]
-    if not tables:
-        return LabelResult(
-            run, LabelMetrics(*empty_arrays(len(config["names"])), config["multi_label"]["threshold"]), 0, 0
-        )
-    rows = in_order(pa.concat_tables(tables), [*config["methods"]])
-    whole = rows.filter(pc.equal(rows["error"], ""))
-    known = whole.filter(pc.is_valid(whole["targets"]))
-    logits, targets = label_arrays(known, len(config["names"]), str(run.folder))
-    metrics = LabelMetrics(logits, targets, float(config["multi_label"]["threshold"]))
-    return LabelResult(run, metrics, len(rows) - len(whole), len(whole) - len(known))
-
-
-def empty_arrays(classes: int) -> tuple[Float[np.ndarray, "images classes"], Bool[np.ndarray, "images classes"]]:
-    """Return the arrays of no image."""
-    return np.zeros((0, classes), np.float32), np.zeros((0, classes), np.bool_)
+    rows = pa.concat_tables(tables) if tables else schema_of(("targets", "label_logits")).empty_table()
+    rows = in_order(rows, [*config["methods"]])
+    answered = rows.filter(pc.equal(rows["error"], ""))
+    labelled = answered.filter(pc.is_valid(answered["targets"]))
+    logits, targets = label_arrays(labelled, len(config["names"]), str(run.folder))
+    metrics = LabelMetrics(logits, targets, threshold)
+    return LabelResult(run, metrics, len(rows) - len(answered), len(answered) - len(labelled))
 
 
 def label_arrays(
@@ -203,3 +206,22 @@ def label_arrays(
     targets = np.zeros((len(rows), classes), np.bool_)
     targets[of.astype(np.int64), which.astype(np.int64)] = True
     return flat.reshape(len(rows), classes), targets
+
+
+def choose_label_threshold(run: Run, precision: float | None) -> LabelMetrics:
+    """Choose from which score on labels are given, and return the metrics of the run with that threshold.
+
+    Args:
+        run: whose images may have several labels.
+        precision: least share of correct labels among those given; None for the largest F1.
+
+    Raises:
+        ArgumentError: the run has no labels, or no threshold is so precise.
+    """
+    metrics = read_label_result(run).metrics
+    if not metrics.targets.any():
+        raise ArgumentError(f"{run.folder}: has no labelled image that was answered; choose on a labelled run")
+    scores, targets = score_of(metrics.logits), metrics.targets
+    if precision is None:
+        return replace(metrics, threshold=threshold_for_f1(scores, targets).threshold)
+    return replace(metrics, threshold=threshold_for_precision(scores, targets, precision).threshold)

@@ -7,6 +7,7 @@ softmax over all of them, and an answer so found says nothing of a label by itse
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -18,9 +19,10 @@ from faircontext.datasets.label_encoder import SEPARATOR
 from faircontext.errors import ArgumentError, LabelError, counted
 from faircontext.metrics.multi_label import score_of
 from faircontext.names import read_labels
-from faircontext.runs.decisions import AnsweredImage, Decision
-from faircontext.runs.label_results import LabelMetrics, label_arrays
+from faircontext.runs.decisions import AnsweredImage, Decision, DecisionOptions
+from faircontext.runs.label_results import LabelMetrics, label_arrays, read_label_result
 from faircontext.runs.records import SCORES_COLUMNS, Answer
+from faircontext.runs.store import Run
 from faircontext.runs.summary import Summary
 
 if TYPE_CHECKING:
@@ -52,35 +54,44 @@ class MultiLabel(Decision):
     @property
     def config(self) -> Mapping[str, Any]:
         """What the configuration of a run says of it."""
-        facts: dict[str, Any] = {"threshold": self.threshold, "scores": self.scorer.rule}
+        rule: dict[str, Any] = {"threshold": self.threshold, "scores": self.scorer.rule}
         if self.scorer.negatives:
-            return {"multi_label": {**facts, "negatives": [*self.scorer.negatives]}}
-        return {"multi_label": {**facts, "logit_bias": self.scorer.labels.backbone.logit_bias}}
+            return {"multi_label": {**rule, "negatives": [*self.scorer.negatives]}}
+        return {"multi_label": {**rule, "logit_bias": self.scorer.labels.backbone.logit_bias}}
 
     @property
     def summary(self) -> str:
         """The same in words."""
         count = len(self.scorer.negatives)
         bias = self.scorer.labels.backbone.logit_bias
-        how = f"against {counted(count, 'negative')}" if count else f"by the model's sigmoid, bias {bias:.4g}"
-        return f"several labels for an image, each scored {how}; given from a score of {self.threshold:g} on"
+        basis = f"against {counted(count, 'negative')}" if count else f"by the model's sigmoid, bias {bias:.4g}"
+        return f"several labels for an image, each scored {basis}; given from a score of {self.threshold:g} on"
 
     def decide(self, image: AnsweredImage) -> AnsweredImage:
         """Return an image with log-odds of every label in its answers, and the labels that are given as prediction."""
-        changes: dict[str, Any] = {"label_index": None}
-        if image.features is not None:
-            logits = self.scorer.logits(image.features)
-            order, scores = np.argsort(-logits, kind="stable"), score_of(logits).astype(np.float64)
-            best, names = int(order[0]), self.scorer.labels.names
-            given = SEPARATOR.join(names[index] for index, _ in self._given(logits))
-            changes |= {"zero_shot": given, "prediction": given, "confidence": float(scores[best])}
-            changes |= {"zero_shot_index": best, "index": best, "label_logits": logits}
-            changes |= {"label_probability": None, "probability_norm": None}
-            top = order[: len(image.answers[0].top5)]
-            changes |= {"top5": tuple(top.tolist()), "top5_probabilities": tuple(scores[top].tolist())}
-            if image.answers[0].probabilities is not None:
-                changes["probabilities"] = scores.astype(np.float32)
-        return replace(image, answers=tuple(replace(answer, **changes) for answer in image.answers))
+        if image.features is None:
+            return replace(image, answers=tuple(replace(answer, label_index=None) for answer in image.answers))
+        logits = self.scorer.logits(image.features)
+        order, scores = np.argsort(-logits, kind="stable"), score_of(logits).astype(np.float64)
+        best, top = int(order[0]), order[: len(image.answers[0].top5)]
+        labels = SEPARATOR.join(self.scorer.labels.names[index] for index, _ in self._given(logits))
+        decided = partial(
+            replace,
+            label_index=None,
+            zero_shot=labels,
+            prediction=labels,
+            zero_shot_index=best,
+            index=best,
+            confidence=float(scores[best]),
+            label_probability=None,
+            probability_norm=None,
+            top5=tuple(top.tolist()),
+            top5_probabilities=tuple(scores[top].tolist()),
+            label_logits=logits,
+        )
+        stored = [None if answer.probabilities is None else scores.astype(np.float32) for answer in image.answers]
+        answers = (decided(answer, probabilities=row) for answer, row in zip(image.answers, stored, strict=True))
+        return replace(image, answers=tuple(answers))
 
     def _given(self, logits: "Float[np.ndarray, ' classes'] | None") -> list[tuple[int, float]]:
         """Return the labels with a score from the threshold on, best first, with their scores."""
@@ -92,8 +103,8 @@ class MultiLabel(Decision):
 
     def entry(self, answer: Answer, names: Sequence[str]) -> dict[str, Any]:
         """Return an answer as JSON documents have it, with lists of labels in place of one."""
-        one = ("label", "label_index", "zero_shot", "zero_shot_index", "prediction", "votes")
-        entry = {name: value for name, value in answer.entry(names).items() if name not in one}
+        of_one_label = ("label", "label_index", "zero_shot", "zero_shot_index", "prediction", "votes")
+        entry = {name: value for name, value in answer.entry(names).items() if name not in of_one_label}
         entry["labels"] = None if answer.targets is None else [names[index] for index in answer.targets]
         entry["predictions"] = [[names[index], score] for index, score in self._given(answer.label_logits)]
         return entry
@@ -106,14 +117,18 @@ class MultiLabel(Decision):
         """Return what counts answers; see `Decision.count`."""
         return LabelSummary(methods, classes, self.threshold)
 
+    def describe(self, run: Run) -> Iterator[str]:
+        """Yield what a run has measured, a line each."""
+        yield f"{'zero_shot':14} {read_label_result(run).describe()}"
+
     def heading(self, methods: Sequence[str]) -> str:  # noqa: ARG002
         """Return the heading of the lines that are shown, one for each image."""
         return f"{'labels and their scores':62}"
 
     def line(self, answers: Sequence[Answer], names: Sequence[str]) -> str:
         """Return what is shown of the answers for an image that could be read."""
-        given = self._given(answers[0].label_logits)
-        return ", ".join(f"{names[index]} {score:.2f}" for index, score in given) or "(none)"
+        labels = self._given(answers[0].label_logits)
+        return ", ".join(f"{names[index]} {score:.2f}" for index, score in labels) or "(none)"
 
 
 class LabelSummary(Summary):
@@ -135,13 +150,13 @@ class LabelSummary(Summary):
         self._labels = self._empty = 0
 
     def _count(self, rows: pa.Table) -> None:
-        whole = rows.filter(pc.equal(rows["error"], ""))
-        logits = np.asarray(pc.list_flatten(whole["label_logits"]), np.float32).reshape(-1, self._classes)
-        given = (score_of(logits) >= self._threshold).sum(1)
-        self._labels += int(given.sum())
-        self._empty += int((given == 0).sum())
-        known = whole.filter(pc.is_valid(whole["targets"]))
-        logits, targets = label_arrays(known, self._classes, "these rows")
+        answered = rows.filter(pc.equal(rows["error"], ""))
+        logits = np.asarray(pc.list_flatten(answered["label_logits"]), np.float32).reshape(-1, self._classes)
+        counts = (score_of(logits) >= self._threshold).sum(1)
+        self._labels += int(counts.sum())
+        self._empty += int((counts == 0).sum())
+        labelled = answered.filter(pc.is_valid(answered["targets"]))
+        logits, targets = label_arrays(labelled, self._classes, "these rows")
         self._logits.frombytes(np.ascontiguousarray(logits).tobytes())
         self._targets.frombytes(np.ascontiguousarray(targets).tobytes())
 
@@ -170,10 +185,11 @@ class LabelSummary(Summary):
 
 
 @dataclass(frozen=True, kw_only=True)
-class MultiLabelOptions:
+class MultiLabelOptions(DecisionOptions):
     """The options of several labels for an image."""
 
     group: ClassVar[str] = "decision"
+    files: ClassVar[tuple[str, ...]] = ("negatives",)
 
     multi_label: bool = False
     """Give an image every label whose own score reaches the threshold, with --method zero_shot; tables have labels
@@ -184,40 +200,36 @@ class MultiLabelOptions:
     """With --multi-label: file of words, one a line, that a label stands against; default: the model's own bias where
     it was trained with a sigmoid, as SigLIP, else words that come with the package."""
 
-    def check_multi_label(self, methods: Sequence[str], unknown: str | None) -> None:
-        """Check what can be checked before a model is loaded.
+    @property
+    def several(self) -> bool:
+        """See `DecisionOptions`."""
+        return self.multi_label
 
-        Args:
-            methods: what they are called.
-            unknown: the option of "none of these".
+    @property
+    def decisions(self) -> tuple[str, ...]:
+        """See `DecisionOptions`."""
+        return (*(("--multi-label",) if self.multi_label else ()), *super().decisions)
 
-        Raises:
-            ArgumentError: a value cannot be used, or an option goes with none of the others.
-        """
+    def check_decision(self, methods: Sequence[str]) -> None:
+        """See `DecisionOptions`; negatives are read."""
+        super().check_decision(methods)
         if not self.multi_label:
-            if given := [name for name in ("threshold", "negatives") if getattr(self, name) is not None]:
-                raise ArgumentError(f"--{given[0]} is of --multi-label; add it, or leave --{given[0]} out")
+            if alone := [name for name in ("threshold", "negatives") if getattr(self, name) is not None]:
+                raise ArgumentError(f"--{alone[0]} is of --multi-label; add it, or leave --{alone[0]} out")
             return
         if [*methods] != ["zero_shot"]:
             raise ArgumentError(
                 "--multi-label answers with zero_shot alone, since the other methods choose one class against the "
                 "others; add --method zero_shot (of evaluate: --methods zero_shot)"
             )
-        if unknown is not None:
-            raise ArgumentError(
-                "--unknown is not possible with --multi-label: an image of which no label reaches the threshold has an "
-                "empty prediction already"
-            )
         if self.threshold is not None and not 0 <= self.threshold <= 1:
             raise ArgumentError(f"invalid threshold {self.threshold!r}: must be between 0 and 1")
         self._read_negatives()
 
-    def label_rule(self, labels: "LabelSpace") -> MultiLabel:
-        """Return what gives labels.
-
-        Raises:
-            LabelError: a class name or a negative cannot be used.
-        """
+    def decision_for(self, labels: "LabelSpace", methods: Sequence[str], prompts: str) -> Decision:
+        """See `DecisionOptions`."""
+        if not self.multi_label:
+            return super().decision_for(labels, methods, prompts)
         from faircontext.label_scores import LabelScorer
 
         if odd := next((name for name in labels.names if SEPARATOR in name), None):

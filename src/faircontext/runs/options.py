@@ -9,33 +9,44 @@ import tyro
 
 from faircontext.datasets.class_folders import class_folders
 from faircontext.errors import ArgumentError, check_minimum
+from faircontext.runs.decisions import DecisionOptions
 from faircontext.runs.multi_label import MultiLabelOptions
 from faircontext.runs.option_parts import (
     BackboneOptions,
     LabelOptions,
     MethodOptions,
+    PerturbationOptions,
     ProcessOptions,
+    PromptOptions,
     ReadingOptions,
     StoreOptions,
     StreamOptions,
     stream_labels,
 )
-from faircontext.runs.perturbation_options import PerturbationOptions
-from faircontext.runs.prompt_options import PromptOptions
 from faircontext.runs.records import split_methods, with_zero_shot
 from faircontext.runs.unknown import UnknownOptions
 
-_READ = ("labels_file", "templates", "descriptions", "negatives", "unknown", "context", "adapter", "pretrained")
-"""Options of commands that may name a file which is read."""
-
 
 @dataclass(frozen=True, kw_only=True)
-class RunOptions(ReadingOptions, MethodOptions, PromptOptions, BackboneOptions):
+class RunOptions(DecisionOptions, ReadingOptions, MethodOptions, PromptOptions, BackboneOptions):
     """Options of model, prompts, methods and images."""
+
+    analyses: ClassVar[bool] = False
+    """Whether the methods are analyses."""
+
+    @property
+    def stored(self) -> tuple[str, ...]:
+        """What rows hold besides: `scores` and `embeddings`."""
+        return ()
+
+    @property
+    def top_stored(self) -> int:
+        """How many of the best classes rows hold."""
+        return 5
 
     def files_read(self) -> Iterator[Path]:
         """Yield the files that options name and that are read, with those in the folders of a model."""
-        named = [getattr(self, name, None) for name in _READ]
+        named = [getattr(self, name) for part in type(self).__mro__ for name in vars(part).get("files", ())]
         for value in [*named, self.backbone.partition(":")[2]]:
             if value:
                 yield (path := Path(value))
@@ -50,28 +61,15 @@ class RunOptions(ReadingOptions, MethodOptions, PromptOptions, BackboneOptions):
 class ModelOptions(LabelOptions, RunOptions):
     """Options of class names, model, prompts, methods and images."""
 
+    @property
+    def labels_of_methods(self) -> list[str]:
+        """What the methods are called; unless others can be chosen, FCL alone."""
+        return ["fcl"]
+
 
 @dataclass(frozen=True, kw_only=True)
 class RunnerOptions(StoreOptions, ProcessOptions, PerturbationOptions, MultiLabelOptions, UnknownOptions, RunOptions):
-    """Options of how a run is carried out and stored."""
-
-    analyses: ClassVar[bool] = False
-    """Whether the methods are analyses."""
-
-    @property
-    def stored(self) -> tuple[str, ...]:
-        """What rows hold besides: `scores` and `embeddings`."""
-        return ()
-
-    @property
-    def held(self) -> int:
-        """How many of the best classes rows hold."""
-        return 5
-
-    @property
-    def labels_of_methods(self) -> list[str]:
-        """What the methods are called, zero-shot first, as it is measured in every run; or `all` alone."""
-        raise NotImplementedError
+    """Options of how a run is carried out and stored; the decisions there are stand here, and nowhere else."""
 
     def check_one_process(self) -> None:
         """Check that methods with a memory are not shared out: one process answers their images, one after another.
@@ -84,25 +82,23 @@ class RunnerOptions(StoreOptions, ProcessOptions, PerturbationOptions, MultiLabe
             "engine ray": self.engine == "ray",
             "workers auto": self.several_models,
         }
-        given = [name for name, value in shared.items() if value]
-        if given and (labels := stream_labels(self.labels_of_methods)):
+        names = [name for name, value in shared.items() if value]
+        if names and (labels := stream_labels(self.labels_of_methods)):
             raise ArgumentError(
-                f"--{given[0]} is not possible with {labels[0]}, which answers images one after another; leave it out, "
-                f"or encode with other methods and --{given[0]} into a folder of --features, then give {labels[0]} "
+                f"--{names[0]} is not possible with {labels[0]}, which answers images one after another; leave it out, "
+                f"or encode with other methods and --{names[0]} into a folder of --features, then give {labels[0]} "
                 "that folder"
             )
 
     def check(self) -> None:
         """Check what can be checked before anything is read; raise `ArgumentError` where a value cannot be used."""
         check_minimum("limit", 1 if self.limit is None else self.limit, 1)
+        self.part  # noqa: B018 (one, or it is an error)
         self.check_one_process()  # before what several processes need
         self.check_processes()
-        self.check_unknown()
-        if self.analyses and self.multi_label:
-            raise ArgumentError("--multi-label is of evaluate and classify: analyses measure what speaks for one class")
-        self.check_multi_label(self.labels_of_methods, self.unknown)
+        self.check_decision(self.labels_of_methods)
         self.check_perturbations()
-        self.check_attack(self, self.multi_label)
+        self.check_attack(self, self.several)
         self.reader()  # checks its options
 
 
@@ -167,8 +163,8 @@ class ClassifyOptions(OutputOptions, ImageOptions, ModelOptions, RunnerOptions):
         self.check_one_process()  # which a stored run is no way out of
         stored = {"shard": self.shard, "resume": self.resume, "engine": self.engine != "local"}
         self.perturbation  # noqa: B018 (one, or it is an error)
-        if self.out is None and (given := [name for name, value in stored.items() if value]):
-            raise ArgumentError(f"--{given[0]} is of a stored run; give its folder with --out")
+        if self.out is None and (names := [name for name, value in stored.items() if value]):
+            raise ArgumentError(f"--{names[0]} is of a stored run; give its folder with --out")
         suffixes = {"scores": (".parquet",), "embeddings": (".npy", ".parquet"), "classifier": (".safetensors",)}
         for name, allowed in suffixes.items():
             path = getattr(self, name)
@@ -202,7 +198,7 @@ class ClassifyOptions(OutputOptions, ImageOptions, ModelOptions, RunnerOptions):
             raise ArgumentError(f"--top {self.top} is not possible: there are {classes} classes")
 
     @property
-    def held(self) -> int:
+    def top_stored(self) -> int:
         """How many of the best classes rows hold."""
         return max(5, self.top)
 
@@ -264,8 +260,8 @@ class AnalysisOptions(EvaluateOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ExperimentOptions(ProcessOptions):
-    """Options of an experiment, which may consist of many runs."""
+class ExperimentOptions(ProcessOptions, BackboneOptions):
+    """Options of an experiment, which may consist of many runs; `evaluate` takes those that it has too."""
 
     group: ClassVar[str] = "run"
 
@@ -273,14 +269,10 @@ class ExperimentOptions(ProcessOptions):
     """Folder that holds the data sets."""
     limit: int | None = None
     """At most this many images of each data set, in place of what the experiment says."""
-    backbone: str | None = None
+    backbone: str = ""
     """In place of the experiment's."""
     pretrained: str | None = None
     """Weights, in place of the experiment's: a tag or a checkpoint file."""
-    precision: str = "auto"
-    """Of the image tower: auto, fp32, bf16 or fp16."""
-    engine_image: Literal["auto", "torch", "openvino"] = "auto"
-    """What runs the image tower: torch, openvino, or auto, the faster one here."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -302,3 +294,13 @@ class ReproduceOptions(ExperimentOptions):
 @dataclass(frozen=True, kw_only=True)
 class AblationOptions(ExperimentOptions, PromptOptions):
     """Options of an experiment of variants; prompts that are given replace those of the file."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DoctorOptions(BackboneOptions):
+    """What is to be looked at."""
+
+    picture: Path | None = None
+    """CLIP.png of OpenAI's repository, for which its README says what ViT-B/32 answers."""
+    root: Path | None = None
+    """Folder that holds data sets, each of which is checked."""

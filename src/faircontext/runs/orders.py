@@ -93,9 +93,9 @@ def _parts(classes: Int[np.ndarray, " images"], count: int, rng: np.random.Gener
     """Return in which of as many parts as there are classes each image lies: few parts hold most of a class."""
     parts = np.zeros(len(classes), np.int64)
     for label in range(count):
-        own = np.flatnonzero(classes == label)
+        of_class = np.flatnonzero(classes == label)
         ends = np.cumsum(rng.dirichlet(np.full(count, _CONCENTRATION)))
-        parts[own] = np.minimum(np.searchsorted(ends, (np.arange(len(own)) + 0.5) / len(own)), count - 1)
+        parts[of_class] = np.minimum(np.searchsorted(ends, (np.arange(len(of_class)) + 0.5) / len(of_class)), count - 1)
     return parts
 
 

@@ -29,10 +29,9 @@ from faircontext.imageio import MAX_PIXELS
 from faircontext.labels import LabelSpace
 from faircontext.runs.answer import Predictor
 from faircontext.runs.decisions import Decision
-from faircontext.runs.option_parts import Say
+from faircontext.runs.option_parts import Say, metadata_of_perturbation
 from faircontext.runs.options import ClassifyOptions
-from faircontext.runs.perturbation_options import metadata_of_perturbation
-from faircontext.runs.records import CSV_COLUMNS, Answer
+from faircontext.runs.records import CSV_COLUMNS, SCORES_COLUMNS, Answer, readable, schema_of, to_table
 from faircontext.runs.summary import Summary
 
 SCHEMA_VERSION = 2
@@ -41,14 +40,11 @@ SCHEMA_VERSION = 2
 _MANIFEST_VERSION = 1
 _AT_ONCE = 256
 
-_SCORES = [
-    ("path", pa.string()),
-    ("label", pa.string()),
-    ("method", pa.string()),
-    ("probabilities", pa.list_(pa.float32())),
-    ("cosines", pa.list_(pa.float32())),
-]
-_EMBEDDINGS = [("path", pa.string()), ("label", pa.string()), ("embedding", pa.list_(pa.float32()))]
+SCORES = ("path", "label", "method", "probabilities", "cosines")
+"""Columns of the file of scores: every class's probability, and the plain view's cosine with its text features."""
+
+EMBEDDINGS = ("path", "label", "embedding")
+"""Columns of the file of features: those of the plain view, unit norm."""
 
 
 class Outputs:
@@ -56,18 +52,23 @@ class Outputs:
 
     def __init__(self, options: ClassifyOptions, predictor: Predictor, stack: ExitStack) -> None:
         perturbation, self._predictor, self._spool = options.perturbation, predictor, None
-        facts = {**manifest_of(predictor.labels), **metadata_of_perturbation(perturbation)} if options.stored else {}
+        metadata = {**manifest_of(predictor.labels), **metadata_of_perturbation(perturbation)} if options.stored else {}
         names, decision = predictor.labels.names, predictor.decision
         cells = {} if perturbation is None else {"shift": str(perturbation)}
-        self._files: list[RowWriter | ScoresWriter | EmbeddingsWriter] = []
+        self._files: list[RowWriter | TableWriter | ArrayWriter] = []
         if options.csv:
             self._files.append(stack.enter_context(RowWriter(options.csv, names, options.top, decision, cells)))
         if options.json:
             self._spool = stack.enter_context(EntrySpool(options.json))
         if options.scores:
-            self._files.append(stack.enter_context(ScoresWriter(options.scores, facts)))
-        if options.embeddings:
-            self._files.append(stack.enter_context(EmbeddingsWriter(options.embeddings, facts)))
+            self._files.append(stack.enter_context(TableWriter(options.scores, SCORES, metadata)))
+        if path := options.embeddings:
+            in_table = path.suffix.lower() == ".parquet"
+            self._files.append(
+                stack.enter_context(TableWriter(path, EMBEDDINGS, metadata))
+                if in_table
+                else stack.enter_context(ArrayWriter(path, metadata))
+            )
 
     def __bool__(self) -> bool:
         return bool(self._files or self._spool)
@@ -213,91 +214,60 @@ def manifest_of(labels: LabelSpace) -> dict[str, Any]:
     }
 
 
-def _text(value: str) -> str:
-    return value.encode("utf-8", "backslashreplace").decode()
+class TableWriter(AbstractContextManager["TableWriter"]):
+    """Writes columns of answers in Parquet, a row for each answer that has the last of them.
 
-
-class _Table:
-    """A Parquet file that takes its name when it is closed, whatever has happened before.
+    The file takes its name when it is closed, whatever has happened before.
 
     Args:
         path: of the file.
-        columns: names and types.
-        facts: stored in the schema, as JSON under `faircontext`.
+        columns: their names.
+        facts: stored in the schema, as JSON under `faircontext`; see `manifest_of`.
     """
 
-    def __init__(self, path: Path, columns: list[tuple[str, pa.DataType]], facts: Mapping[str, Any]) -> None:
-        schema = pa.schema(columns, metadata={"faircontext": to_json(dict(facts), indent=None)})
-        self._path, self._schema, self._rows = path, schema, list[Mapping[str, Any]]()
+    def __init__(self, path: Path, columns: Sequence[str], facts: Mapping[str, Any]) -> None:
+        every = schema_of(SCORES_COLUMNS)
+        schema = pa.schema([every.field(name) for name in columns], {"faircontext": to_json(dict(facts), indent=None)})
+        self._path, self._schema, self._last, self._rows = path, schema, columns[-1], list[Answer]()
         with ExitStack() as stack:
-            made = stack.enter_context(replacing(path))
+            partial = stack.enter_context(replacing(path))
             with writing(path):
-                self._writer = stack.enter_context(pq.ParquetWriter(made, schema, compression="zstd"))
+                self._writer = stack.enter_context(pq.ParquetWriter(partial, schema, compression="zstd"))
             self._stack = stack.pop_all()
 
-    def add(self, row: Mapping[str, Any]) -> None:
-        self._rows.append(row)
+    def add(self, answers: Sequence[Answer]) -> None:
+        """Take the answers for an image."""
+        self._rows += [answer for answer in answers if getattr(answer, self._last) is not None]
         if len(self._rows) >= _AT_ONCE:
             self._flush()
 
     def _flush(self) -> None:
-        columns = {name: [row[name] for row in self._rows] for name in self._schema.names}
         with writing(self._path):
-            self._writer.write_table(pa.table(columns, schema=self._schema))
+            self._writer.write_table(to_table(self._rows, self._schema))
         self._rows = []
 
-    def close(self) -> None:
+    def __exit__(self, *_: object) -> None:
         with self._stack:  # where the rest cannot be written, nothing stays of the file
             self._flush()
 
 
-class ScoresWriter(AbstractContextManager["ScoresWriter"]):
-    """Writes every class's probability and cosine, a row for each image and method, in Parquet.
+class ArrayWriter(AbstractContextManager["ArrayWriter"]):
+    """Writes the plain views' unit-norm features to `FILE.npy`, a row for each image that could be read.
 
-    A row has the columns `path`, `label`, `method`, `probabilities` (the method's) and `cosines` (of the plain view
-    with zero-shot's text features), in the order of `names` in the file's metadata. Unreadable files have none.
-
-    Args:
-        path: of the file.
-        facts: see `manifest_of`.
-    """
-
-    def __init__(self, path: Path, facts: Mapping[str, Any]) -> None:
-        self._table = _Table(path, _SCORES, facts)
-
-    def add(self, answers: Sequence[Answer]) -> None:
-        """Take the answers for an image."""
-        for answer in (answer for answer in answers if answer.probabilities is not None):
-            cells = {"path": _text(answer.path), "label": answer.label, "method": answer.method}
-            self._table.add({**cells, "probabilities": answer.probabilities, "cosines": answer.cosines})
-
-    def __exit__(self, *_: object) -> None:
-        self._table.close()
-
-
-class EmbeddingsWriter(AbstractContextManager["EmbeddingsWriter"]):
-    """Writes the plain views' unit-norm features, a row for each image that could be read, in `.npy` or `.parquet`.
-
-    Beside `FILE.npy` a manifest `FILE.npy.json` says with what they were computed, and names the images in the order of
-    rows; a Parquet file has both in it.
+    Beside it a manifest `FILE.npy.json` says with what they were computed, and names the images in the order of rows.
 
     Args:
         path: of the file.
-        facts: see `manifest_of`.
+        metadata: see `manifest_of`.
     """
 
-    def __init__(self, path: Path, facts: Mapping[str, Any]) -> None:
-        self._facts, self._n, self._dim = dict(facts), 0, 0
-        self._table: _Table | None = None
-        if path.suffix.lower() == ".parquet":
-            self._table = _Table(path, _EMBEDDINGS, facts)
-            return
-        self._path = path
+    def __init__(self, path: Path, metadata: Mapping[str, Any]) -> None:
+        self._path, self._metadata, self._n, self._dim = path, metadata, 0, 0
         with ExitStack() as stack:
             self._names = stack.enter_context(EntrySpool(manifest_path(path)))
-            made = stack.enter_context(replacing(path))
+            partial = stack.enter_context(replacing(path))
             with writing(path):
-                self._file = stack.enter_context(made.open("wb"))
+                self._file = stack.enter_context(partial.open("wb"))
                 self._file.write(_npy_header(0, 0))
             self._stack = stack.pop_all()
 
@@ -305,20 +275,13 @@ class EmbeddingsWriter(AbstractContextManager["EmbeddingsWriter"]):
         """Take the answers for an image, the first of which has its features."""
         if (embedding := answers[0].embedding) is None:
             return
-        facts = {"path": _text(answers[0].path), "label": answers[0].label}
-        if self._table is not None:
-            self._table.add({**facts, "embedding": embedding})
-            return
         with writing(self._path):
             self._file.write(embedding.astype("<f4").tobytes())
-        self._names.add([facts])
+        self._names.add([{"path": readable(answers[0].path), "label": answers[0].label}])
         self._n, self._dim = self._n + 1, len(embedding)
 
     def __exit__(self, *_: object) -> None:
-        if self._table is not None:
-            self._table.close()
-            return
-        document = {**self._facts, "shape": [self._n, self._dim], "type": "float32", "unit_norm": True}
+        document = {**self._metadata, "shape": [self._n, self._dim], "type": "float32", "unit_norm": True}
         with self._stack:  # where the rest cannot be written, nothing stays of the file
             with writing(self._path):
                 self._file.seek(0)
@@ -344,7 +307,7 @@ _HEADER = 256
 
 
 def read_embeddings(path: Path) -> tuple[Float[np.ndarray, "images dim"], list[str], dict[str, Any]]:
-    """Read what `EmbeddingsWriter` has written: features, paths of the images, and the manifest.
+    """Read what `classify --embeddings` has written: features, paths of the images, and the manifest.
 
     Raises:
         ArgumentError: it cannot be read.
@@ -354,10 +317,10 @@ def read_embeddings(path: Path) -> tuple[Float[np.ndarray, "images dim"], list[s
             with pq.ParquetFile(path) as file:
                 table = file.read()
             values = [np.asarray(row, np.float32) for row in table["embedding"].to_pylist()]
-            facts = json.loads(table.schema.metadata[b"faircontext"])
-            return np.stack(values) if values else np.zeros((0, 0), np.float32), table["path"].to_pylist(), facts
-        facts = json.loads(manifest_path(path).read_text(encoding="utf-8"))
-        return np.load(path), [image["path"] for image in facts.pop("images")], facts
+            metadata = json.loads(table.schema.metadata[b"faircontext"])
+            return np.stack(values) if values else np.zeros((0, 0), np.float32), table["path"].to_pylist(), metadata
+        metadata = json.loads(manifest_path(path).read_text(encoding="utf-8"))
+        return np.load(path), [image["path"] for image in metadata.pop("images")], metadata
     except (OSError, ValueError, KeyError, TypeError, pa.ArrowException) as error:
         raise ArgumentError(f"{path}: is no file of embeddings with its manifest: {reason_of(error)}") from None
 
@@ -385,9 +348,9 @@ def write_classifier(path: Path, labels: LabelSpace) -> None:
     from safetensors.numpy import save
 
     weight = np.ascontiguousarray(labels.zero_shot_text.float().cpu().numpy())
-    with replacing(path) as made:
+    with replacing(path) as partial:
         # Written here, as the library's own writing says of a full disk what is no OSError.
-        made.write_bytes(save({"weight": weight}, {"faircontext": to_json(manifest_of(labels), indent=None)}))
+        partial.write_bytes(save({"weight": weight}, {"faircontext": to_json(manifest_of(labels), indent=None)}))
 
 
 def read_classifier(path: Path) -> Classifier:
@@ -400,8 +363,8 @@ def read_classifier(path: Path) -> Classifier:
 
     try:
         with safe_open(path, "numpy") as file:
-            facts = json.loads((file.metadata() or {})["faircontext"])
-            return Classifier(file.get_tensor("weight"), facts["names"], facts)
+            metadata = json.loads((file.metadata() or {})["faircontext"])
+            return Classifier(file.get_tensor("weight"), metadata["names"], metadata)
     except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
         raise ArgumentError(f"{path}: is no classifier of this package: {reason_of(error)}") from None
 

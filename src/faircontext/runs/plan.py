@@ -1,7 +1,7 @@
 """What a run is: which images in which order, which methods on which labels, and the configuration that is recorded."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -22,12 +22,10 @@ from faircontext.methods import StreamMethod
 from faircontext.names import list_warnings
 from faircontext.perturbations import Perturbation
 from faircontext.runs.answer import Predictor
-from faircontext.runs.build import Model, decision_of
-from faircontext.runs.option_parts import Say
+from faircontext.runs.build import Model, build
+from faircontext.runs.option_parts import Say, check_perturbation, metadata_of_perturbation
 from faircontext.runs.options import EvaluateOptions, RunnerOptions
 from faircontext.runs.orders import Arrangement, arrange, choose, run_name
-from faircontext.runs.perturbation_options import check_perturbation, metadata_of_perturbation
-from faircontext.runs.prompt_options import PromptChoice
 from faircontext.runs.streams import Streams
 from faircontext.runs.summary import Summary
 
@@ -42,11 +40,10 @@ class Plan:
         seed: of views, masks, and of the order of images.
         limit: how many images at most, None for all.
         shard: `(i, n)` for the i-th of n parts, counted from 0; None for all.
-        facts: what else `run.json` says of the configuration: preset, prompt set, reading.
+        metadata: what else `run.json` says of the configuration: preset, prompt set, reading.
         perturbation: what is done to the images before any method sees them.
         order: of the images, where a method has a memory; without one, it and the arrangement change nothing.
         arrangement: see `arrange`.
-        tuned: methods whose settings their authors chose for this data set.
     """
 
     dataset: Dataset
@@ -54,11 +51,10 @@ class Plan:
     seed: int
     limit: int | None
     shard: tuple[int, int] | None
-    facts: Mapping[str, Any]
+    metadata: Mapping[str, Any]
     perturbation: Perturbation | None = None
     order: int = 0
     arrangement: Arrangement = "shuffled"
-    tuned: tuple[str, ...] = ()
 
     @cached_property
     def stream_methods(self) -> tuple[str, ...]:
@@ -126,7 +122,7 @@ class Plan:
             "templates": list(labels.templates),
             **self._options(),
             "views": asdict(self.predictor.recipe),
-            **self.facts,
+            **self.metadata,
             "methods": {name: method.settings() for name, method in self.predictor.methods.items()},
             **self._held(),
             **metadata_of_perturbation(self.perturbation or dataset.corruption, stored=self.perturbation is None),
@@ -140,20 +136,20 @@ class Plan:
 
     def _options(self) -> dict[str, Any]:
         """Return what is recorded of descriptions and decision, where there are any: hashes of other runs stay."""
-        facts: dict[str, Any] = {}
+        metadata: dict[str, Any] = {}
         if (descriptions := self.predictor.labels.descriptions) is not None:
-            facts["descriptions"] = {"prompts": sum(map(len, descriptions)), "hash": digest_of_json(descriptions)}
-        facts |= self.predictor.decision.config
+            metadata["descriptions"] = {"prompts": sum(map(len, descriptions)), "hash": digest_of_json(descriptions)}
+        metadata |= self.predictor.decision.config
         if self.stream_methods:
-            facts["stream"] = {
+            metadata["stream"] = {
                 "methods": list(self.stream_methods),
                 "order": self.order,
                 "arrangement": self.arrangement,
                 "horizon": len(self.positions),
                 "streams": 1,
-                "tuned": [label for label in self.tuned if label in self.stream_methods],
+                "tuned": [label for label in self.predictor.tuned if label in self.stream_methods],
             }
-        return facts
+        return metadata
 
     @cached_property
     def hashes(self) -> dict[str, str]:
@@ -185,9 +181,9 @@ class Plan:
         if self.stream_methods:
             words = "" if self.arrangement == "shuffled" else f", {self.arrangement} by class"
             part += f" in order {self.order}{words}"
-        how = f"preset {self.facts['preset']}, seed {self.seed}; {', '.join(self.predictor.methods)}"
+        settings = f"preset {self.metadata['preset']}, seed {self.seed}; {', '.join(self.predictor.methods)}"
         model = f"{labels.backbone.name} ({labels.backbone.arithmetic})"
-        yield f"  {images}{part}, {counted(len(labels), 'class')}; {model}, {how}"
+        yield f"  {images}{part}, {counted(len(labels), 'class')}; {model}, {settings}"
         if summary := self.predictor.decision.summary:
             yield f"  {summary}"
 
@@ -211,7 +207,7 @@ def find_datasets(options: EvaluateOptions) -> list[Dataset]:
         ArgumentError: one cannot be found or is not complete, two have one name, or output would lie in one.
     """
     words = expand(options.datasets)
-    datasets = [load_dataset(word, options.root, options.split, options.multi_label) for word in words]
+    datasets = [load_dataset(word, options.root, options.split, options.several) for word in words]
     folders: dict[str, Path] = {}
     for dataset in datasets:
         name = run_name(dataset.name, perturbation=dataset.corruption)
@@ -230,9 +226,9 @@ def find_datasets(options: EvaluateOptions) -> list[Dataset]:
     return datasets
 
 
-def plan_of(options: RunnerOptions, dataset: Dataset, model: Model, shard: tuple[int, int] | None) -> Plan:
+def plan_of(options: RunnerOptions, dataset: Dataset, model: Model) -> Plan:
     """Return what is to be done on one data set."""
-    facts = {
+    metadata = {
         "pretrained": options.pretrained,
         "preset": options.preset,
         "prompts": options.prompts_name,
@@ -242,17 +238,9 @@ def plan_of(options: RunnerOptions, dataset: Dataset, model: Model, shard: tuple
         **{name: value for name, value in options.facts_of_weights().items() if value},  # so hashes of other runs stay
         **({} if model.context is None else {"context": model.context.digest}),
     }
-    own = model.for_dataset(dataset.name)
-    predictor = own.on(dataset.names, prompts_of(options, dataset), dataset.regime, options.truncate)
-    predictor = replace(predictor, decision=decision_of(options, predictor), stored=options.stored, top=options.held)
-    tuned = tuple(model.tuned(dataset.name))
-    plan = Plan(dataset, predictor, options.seed, options.limit, shard, facts, options.perturbation, tuned=tuned)
+    predictor = build(options, model, dataset.names, dataset.regime, dataset.name, dataset.template)
+    plan = Plan(dataset, predictor, options.seed, options.limit, options.part, metadata, options.perturbation)
     check_perturbation(
         plan.perturbation, model.backbone, (dataset.samples[int(position)] for position in plan.positions)
     )
     return plan
-
-
-def prompts_of(options: RunnerOptions, dataset: Dataset) -> PromptChoice:
-    """Return the prompts for a data set."""
-    return options.choose_prompts(dataset.names, dataset.name, dataset.template)

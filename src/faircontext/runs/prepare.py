@@ -93,17 +93,14 @@ def prepare_image(
 
 
 def prepare_images(reader: Reader, samples: Iterable[Sample], workers: int) -> Iterator[tuple[Sample, PreparedImage]]:
-    """Yield images in order, each with what was made of it; `workers` processes do it ahead."""
-    samples, ahead_of_them = tee(samples)
-    yield from zip(samples, _prepare(reader, ahead_of_them, workers), strict=True)
-
-
-def _prepare(reader: Reader, samples: Iterator[Sample], workers: int) -> Iterator[PreparedImage]:
-    """Yield prepared images in order: made when their turn comes, or ahead where there are workers."""
-    if workers or reader.cut:
-        yield from map_ahead(reader, samples, workers, name=attrgetter("key")) if workers else map(reader, samples)
-        return
-    yield from _read_together(reader, samples, min(ROW_MULTIPLE, usable_processors()))
+    """Yield images in order, each with what was made of it: when its turn comes, or ahead where there are workers."""
+    samples, to_read = tee(samples)
+    prepared: Iterator[PreparedImage] = map(reader, to_read)
+    if workers:
+        prepared = map_ahead(reader, to_read, workers, name=attrgetter("key"))
+    elif not reader.cut:
+        prepared = _read_together(reader, to_read, min(ROW_MULTIPLE, usable_processors()))
+    yield from zip(samples, prepared, strict=True)
 
 
 def _read_together(reader: Reader, samples: Iterator[Sample], number: int) -> Iterator[PreparedImage]:

@@ -1,71 +1,87 @@
-"""The same evaluation on a Ray cluster: a pool of actors, each with the model, takes the images a few at a time.
-
-An actor that dies is started again, and what it was at work on is given out anew. Each actor computes with as many
-threads as the process that asks, so its features are the same.
-"""
+"""A Ray cluster: whether one answers at its address, which Ray itself tries for minutes without a word; connecting."""
 
 import logging
 import os
-from collections.abc import Iterator, Sequence
+import socket
+from contextlib import suppress
 from typing import Any
+from urllib.parse import urlsplit
 
-import pyarrow as pa
-import torch
+from faircontext.errors import ArgumentError, FairContextError, first_reason
 
-from faircontext.backbones.engines import ROW_MULTIPLE
-from faircontext.errors import ArgumentError, FairContextError, counted
-from faircontext.runs.executors import Answerer, Build
-from faircontext.runs.plan import Plan
-from faircontext.runs.ray_address import ADDRESS, check_address
-from faircontext.runs.records import Answer, answers_of, schema_of, to_table
-from faircontext.system import usable_processors
-
-FEW = 4
-"""Images that an actor takes at once where methods use views; what is lost with it."""
+ADDRESS = "RAY_ADDRESS"
+"""Variable of the environment that names a cluster."""
 
 _FOLDER = "RAY_TMPDIR"
 """Variable of the environment that names the folder for Ray's sockets and logs, in place of TMPDIR."""
 
+_SECONDS = 10.0
+_CLIENT_PORT = 10_001
+"""Of Ray's client server, where `ray://` names none."""
 
-def answer_on_ray(plan: Plan, positions: Sequence[int], build: Build, workers: int | None) -> Iterator[list[Answer]]:
-    """Answer images on a cluster: the one that RAY_ADDRESS names, or this machine; they come in any order.
+_LOOPBACK = ("127.", "localhost", "::1")
+
+
+def check_address(seconds: float = _SECONDS) -> None:
+    """Raise `FairContextError` where the environment names a cluster, and no server answers at its address.
 
     Args:
-        plan: what to do.
-        positions: which images of its data set.
-        build: makes the plan anew in an actor.
-        workers: actors at most; None for as many as the cluster has processors (or GPUs) for.
+        seconds: for a connection, and for an answer.
 
     Raises:
-        ArgumentError: Ray is not installed, no machine has room for an actor, or an actor's plan is another one.
-        FairContextError: the cluster failed.
+        ArgumentError: what it names is no address.
+        FairContextError: nothing listens there, or what is no server of gRPC, or no host is called so.
     """
-    try:
-        import ray
-        import ray.data
-    except ImportError:
-        raise ArgumentError("--engine ray needs Ray: pip install 'faircontext[ray]'") from None
-    backbone = plan.predictor.labels.backbone
-    threads, gpus = torch.get_num_threads(), int(backbone.device.type == "cuda")
-    _start(ray)
-    room = _room(ray, threads, gpus)
-    actors = room if workers is None else max(1, min(room, workers))
-    size = FEW if plan.predictor.sees_views else ROW_MULTIPLE
-    rows = ray.data.from_items([{"position": position} for position in positions]).map_batches(
-        _Actor,
-        batch_size=size,
-        batch_format="pyarrow",
-        num_cpus=threads,
-        num_gpus=gpus,
-        compute=ray.data.ActorPoolStrategy(min_size=1, max_size=actors),
-        fn_constructor_args=(Answerer(plan, build, threads, "Ray actor"), schema_of(plan.predictor.columns)),
+    address = os.environ.get(ADDRESS, "")
+    scheme, _, place = address.rpartition("://")
+    if address in ("", "auto", "local") or scheme not in ("", "ray"):
+        return  # Ray looks on this machine, or somebody else's code looks for the cluster
+    host, port = None, None
+    with suppress(ValueError):  # of a port that is no number
+        parts = urlsplit(f"//{place}")
+        host, port = parts.hostname, parts.port or (_CLIENT_PORT if scheme else None)
+    if not host or port is None:
+        raise ArgumentError(f"invalid {ADDRESS} {address!r}: must be HOST:PORT, ray://HOST:PORT, auto or local")
+    problem: Exception = OSError("no such host")
+    for candidate in (host, *_own_address(host)):
+        try:
+            _greet(candidate, port, seconds)
+        except (OSError, UnicodeError) as error:
+            problem = error
+        else:
+            return
+    raise FairContextError(
+        f"{ADDRESS} {address}: no Ray cluster can be reached there: {first_reason(problem)}; start it, correct the "
+        f"address, or unset {ADDRESS} for a cluster on this machine"
     )
+
+
+def _greet(host: str, port: int, seconds: float) -> None:
+    """Open a connection as a client of gRPC does; raise `OSError` where no server of gRPC answers."""
+    with socket.create_connection((host, port), seconds):
+        pass  # what refuses a connection does so at once, and says why
+    if os.environ.get("RAY_USE_TLS", "0").lower() not in ("", "0", "false"):
+        return  # its certificates are Ray's business
     try:
-        for table in rows.iter_batches(batch_size=None, batch_format="pyarrow"):
-            yield from answers_of(table)
-    except ray.exceptions.RayError as error:
-        cause = error.__cause__ if isinstance(error.__cause__, FairContextError) else error
-        raise FairContextError(f"Ray: {cause_of(cause)}; what was answered is kept, go on with --resume") from None
+        import grpc
+    except ImportError:  # and so is Ray, which is told later
+        return
+    with grpc.insecure_channel(f"[{host}]:{port}" if ":" in host else f"{host}:{port}") as channel:
+        try:
+            grpc.channel_ready_future(channel).result(seconds)
+        except grpc.FutureTimeoutError:
+            raise OSError("no answer, or something else listens there") from None
+
+
+def _own_address(host: str) -> list[str]:
+    """Return the address of this machine that Ray takes in place of the loopback, where a host is that."""
+    if not host.startswith(_LOOPBACK):
+        return []
+    with suppress(ImportError):
+        import ray
+
+        return [ray.util.get_node_ip_address()]
+    return []
 
 
 def connect(ray: Any, processors: int, store_mb: int) -> bool:
@@ -81,7 +97,7 @@ def connect(ray: Any, processors: int, store_mb: int) -> bool:
     """
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     check_address()
-    own = not os.environ.get(ADDRESS)
+    start_here = not os.environ.get(ADDRESS)
     here = {
         "address": "local",  # else Ray would take a cluster of somebody else's that runs on this machine
         "num_cpus": processors,
@@ -89,48 +105,15 @@ def connect(ray: Any, processors: int, store_mb: int) -> bool:
         "object_store_memory": store_mb * 2**20,
     }
     try:
-        ray.init(log_to_driver=False, logging_level=logging.ERROR, **(here if own else {}))
+        ray.init(log_to_driver=False, logging_level=logging.ERROR, **(here if start_here else {}))
     except Exception as error:  # Ray has no class of its own for all that can be wrong
         cause = cause_of(error)
         if "AF_UNIX path length" in cause:  # of its sockets, which lie in the folder for temporary files
             cause += f"; set {_FOLDER} to a folder with a short path, such as /tmp"
         raise FairContextError(f"Ray cannot be started or reached: {cause}") from None
-    return own
+    return start_here
 
 
 def cause_of(error: Exception) -> str:
     """Return the last line of what Ray says, which is the cause."""
     return (str(error).strip() or type(error).__name__).splitlines()[-1]
-
-
-def _room(ray: Any, threads: int, gpus: int) -> int:
-    """Return how many actors the cluster has room for; Ray would wait for ever for a machine that it does not have."""
-    kind, needed, of = ("GPU", gpus, "device=cuda") if gpus else ("CPU", threads, f"threads={threads}")
-    sizes = [int(node["Resources"].get(kind, 0)) for node in ray.nodes() if node["Alive"]]
-    if (room := sum(size // needed for size in sizes)) < 1:
-        most = counted(max(sizes, default=0), "GPU" if gpus else "processor")
-        raise ArgumentError(f"{of} is not possible; the largest machine of the Ray cluster has {most}")
-    return room
-
-
-def _start(ray: Any) -> None:
-    """Have a cluster, and keep Ray Data quiet."""
-    if ray.is_initialized():
-        return
-    connect(ray, usable_processors(), 256)
-    context = ray.data.DataContext.get_current()
-    context.enable_progress_bars = False
-    context.print_on_execution_start = False
-    logging.getLogger("ray.data").setLevel(logging.ERROR)
-
-
-class _Actor:
-    """Answers for Ray, which hands over tables."""
-
-    def __init__(self, answer: Answerer, schema: pa.Schema) -> None:
-        self._answer, self._schema = answer, schema
-        answer.made  # noqa: B018 (here, so that what is wrong with it is wrong with the actor)
-
-    def __call__(self, batch: pa.Table) -> pa.Table:
-        answered = self._answer(batch["position"].to_pylist())
-        return to_table([answer for answers in answered for answer in answers], self._schema)

@@ -93,8 +93,8 @@ def is_analysis(label: str) -> bool:
 
 def perturbation_of(config: Mapping[str, Any]) -> str:
     """Return how a run's perturbation is written, `fog:3` or `pgd:4`; empty where there is none."""
-    facts = config.get("shift")
-    return "" if facts is None else f"{facts['name']}:{facts['severity' if facts['kind'] == 'corruption' else 'eps']}"
+    made = config.get("shift")
+    return "" if made is None else f"{made['name']}:{made['severity' if made['kind'] == 'corruption' else 'eps']}"
 
 
 @dataclass(frozen=True)
@@ -166,11 +166,6 @@ class Answer:
     embedding: np.ndarray | None = None
     targets: tuple[int, ...] | None = None
     label_logits: np.ndarray | None = None
-
-    @property
-    def abstains(self) -> bool:
-        """Whether the image was answered by "none of these"."""
-        return not self.prediction and not self.error
 
     def cells(self) -> dict[str, Any]:
         """Return the answer as a CSV file has it: six decimals of a probability, three of seconds, nothing for None."""
@@ -264,16 +259,21 @@ SCHEMA = schema_of()
 
 
 def to_table(answers: Sequence[Answer], schema: pa.Schema = SCHEMA) -> pa.Table:
-    """Return answers as a table; bytes of file names that are no UTF-8 become escapes."""
+    """Return answers as a table; see `readable` for texts."""
     columns: dict[str, list[Any]] = {}
     for column in schema:
         values = [getattr(answer, column.name) for answer in answers]
         if pa.types.is_string(column.type):
-            values = [value.encode("utf-8", "backslashreplace").decode() for value in values]
+            values = [*map(readable, values)]
         elif column.type == pa.list_(pa.float32()):
             values = [() if value is None else value for value in values]
         columns[column.name] = values
     return pa.table(columns, schema=schema)
+
+
+def readable(text: str) -> str:
+    """Return a text with escapes in place of bytes of a file name that are no UTF-8."""
+    return text.encode("utf-8", "backslashreplace").decode()
 
 
 def answers_of(rows: pa.Table, methods: Sequence[str] | None = None) -> Iterator[list[Answer]]:
@@ -284,15 +284,15 @@ def answers_of(rows: pa.Table, methods: Sequence[str] | None = None) -> Iterator
         methods: which, in the order in which an image's answers stand; None for all as they are. The first has the
             image's features, where one has.
     """
-    own = rows.select([name for name in rows.column_names if name in _COLUMNS])
-    for _, image in groupby(own.to_pylist(), key=itemgetter("position")):
-        made = [Answer(**{name: _value(_COLUMNS[name].type, value) for name, value in row.items()}) for row in image]
+    known_columns = rows.select([name for name in rows.column_names if name in _COLUMNS])
+    for _, image in groupby(known_columns.to_pylist(), key=itemgetter("position")):
+        answers = [Answer(**{name: _value(_COLUMNS[name].type, value) for name, value in row.items()}) for row in image]
         if methods is not None:
-            by_method = {answer.method: answer for answer in made}
-            embedding = next((answer.embedding for answer in made if answer.embedding is not None), None)
-            made = [by_method[method] for method in methods if method in by_method]
-            made[:1] = [replace(answer, embedding=embedding) for answer in made[:1]]
-        yield made
+            by_method = {answer.method: answer for answer in answers}
+            embedding = next((answer.embedding for answer in answers if answer.embedding is not None), None)
+            answers = [by_method[method] for method in methods if method in by_method]
+            answers[:1] = [replace(answer, embedding=embedding) for answer in answers[:1]]
+        yield answers
 
 
 def _value(kind: pa.DataType, value: Any) -> Any:

@@ -1,6 +1,5 @@
 """Run what a table or figure of the paper needs: find data sets, estimate the time, run what is left, measure costs."""
 
-import json
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -10,7 +9,6 @@ from pathlib import Path
 import numpy as np
 
 import faircontext.analysis  # noqa: F401 (registers the analyses)
-from faircontext.backbones import create_backbone
 from faircontext.datasets.check import check_present
 from faircontext.datasets.listing import data_hash
 from faircontext.datasets.load import load_dataset
@@ -21,7 +19,7 @@ from faircontext.files import to_json, write_whole
 from faircontext.imageio import load_image
 from faircontext.methods.base import METHODS
 from faircontext.runs.answer import Predictor
-from faircontext.runs.build import load
+from faircontext.runs.build import build, load, load_backbone
 from faircontext.runs.checks import check_same
 from faircontext.runs.costs import measure
 from faircontext.runs.evaluate import check_asked, evaluate_missing
@@ -29,7 +27,6 @@ from faircontext.runs.experiments import Experiment, ExperimentRun, read_experim
 from faircontext.runs.option_parts import Say
 from faircontext.runs.options import EvaluateOptions, ExperimentOptions, ReproduceOptions
 from faircontext.runs.plan import plan_of
-from faircontext.runs.prompt_options import PromptOptions
 from faircontext.runs.records import method_of
 from faircontext.runs.run import start_session
 from faircontext.runs.store import Run, load_run
@@ -80,8 +77,8 @@ class Scheduled:
         if run is None:
             return wanted
         settings = replace(self.run, methods={"zero_shot": (), **self.run.methods}).settings()
-        facts = {"images": len(dataset.samples), "hash": data_hash(dataset)}
-        check_asked(run, self.options, dataset=facts, methods=settings)
+        identity = {"images": len(dataset.samples), "hash": data_hash(dataset)}
+        check_asked(run, self.options, dataset=identity, methods=settings)
         return 0 if run.complete else max(1, wanted - len(run.rows["path"].unique()))
 
 
@@ -116,7 +113,7 @@ def reproduce(name: str, out: Path, options: ReproduceOptions, say: Say, warn: S
     schedule = [
         Scheduled(
             run,
-            run.evaluation(options, out / run.folder, partial=options.partial),
+            run.evaluation(options, out / run.folder),
             [datasets[name] for name in run.datasets],
         )
         for run in runs
@@ -124,13 +121,13 @@ def reproduce(name: str, out: Path, options: ReproduceOptions, say: Say, warn: S
     estimate(schedule, say)
     if options.dry_run:
         return Reproduced(0)
-    made = [run for one in schedule for run in evaluate_missing(one.options, say, warn)]
+    evaluated = [run for job in schedule for run in evaluate_missing(job.options, say, warn)]
     for backbone in dict.fromkeys(options.backbone or name for name in wanted.facts.get("costs", ())):
-        _measure_costs(next(one for one in schedule if one.run.backbone == backbone), options.trials, say)
-    tables = [path for one in schedule if not one.run.analysis for path in one.folders]
-    costs = [path for one in schedule if (path := one.options.out / "costs.json").exists()]
-    sources = dict.fromkeys([*(path for one in schedule for path in one.folders), *costs])
-    code = int(any(run.unreadable for run in made))
+        _measure_costs(next(job for job in schedule if job.run.backbone == backbone), options.trials, say)
+    tables = [path for job in schedule if not job.run.analysis for path in job.folders]
+    costs = [path for job in schedule if (path := job.options.out / "costs.json").exists()]
+    sources = dict.fromkeys([*(path for job in schedule for path in job.folders), *costs])
+    code = int(any(run.unreadable for run in evaluated))
     return Reproduced(code, tuple(dict.fromkeys(tables)), tuple(wanted.facts.get("figures", ())), tuple(sources))
 
 
@@ -170,11 +167,9 @@ def _changed(runs: Sequence[ExperimentRun], options: ExperimentOptions, warn: Sa
     """Return the runs with what the options change; on another backbone each once, without what that cannot run."""
     limits = [min((n for n in (options.limit, run.limit) if n is not None), default=None) for run in runs]
     runs = [replace(run, limit=limit) for run, limit in zip(runs, limits, strict=True)]
-    if options.backbone is None:
+    if not options.backbone:
         return [replace(run, pretrained=options.pretrained or run.pretrained) for run in runs]
-    name = options.backbone
-    precision, engine = options.precision, options.engine_image
-    backbone = create_backbone(name, options.pretrained, device=options.device, precision=precision, engine=engine)
+    name, backbone = options.backbone, load_backbone(options)
     able, left_out = list[ExperimentRun](), dict[str, None]()
     for run in (replace(run, backbone=name, pretrained=options.pretrained) for run in runs):
         labels = [label for label in run.methods if METHODS[method_of(label)].needs <= backbone.capabilities]
@@ -189,26 +184,26 @@ def _changed(runs: Sequence[ExperimentRun], options: ExperimentOptions, warn: Sa
 def estimate(schedule: Sequence[Scheduled], say: Say) -> None:
     """Say what is to be run and how long it will take here."""
     total, machine = 0.0, ""
-    for one in schedule:
-        say(f"  {one.options.out}: {', '.join(one.options.labels_of_methods)}")
-        states = [f"{name} {counted(left, 'image') if left else 'complete'}" for name, left in one.left.items()]
+    for job in schedule:
+        say(f"  {job.options.out}: {', '.join(job.options.labels_of_methods)}")
+        states = [f"{name} {counted(left, 'image') if left else 'complete'}" for name, left in job.left.items()]
         say(f"    {', '.join(states)}")
-    for one in schedule:
-        if any(one.left.values()):
-            seconds, machine = _pilot(one)
+    for job in schedule:
+        if any(job.left.values()):
+            seconds, machine = _pilot(job)
             total += seconds
-            say(f"  {one.options.out}: about {_duration(seconds)}")
+            say(f"  {job.options.out}: about {_duration(seconds)}")
     say(f"estimated: {_duration(total)} in all" + (f", on {machine}" if machine else ": nothing is left to run"))
 
 
 def _pilot(scheduled: Scheduled) -> tuple[float, str]:
     """Measure an image with the fewest and with the most classes; return the seconds of all, and on which machine."""
     options = scheduled.options
-    model = load(options, options.labels_of_methods)
-    plans = [plan_of(options, dataset, model, None) for dataset in scheduled.datasets if scheduled.left[dataset.name]]
+    model = load(options)
+    plans = [plan_of(options, dataset, model) for dataset in scheduled.datasets if scheduled.left[dataset.name]]
     for plan in plans:  # what would be refused later is refused now
         if (run := scheduled.runs.get(plan.dataset.name)) is not None:
-            check_same(run.folder, run.document["config"], json.loads(json.dumps(plan.config)))
+            check_same(run.folder, run.document["config"], plan.config)
     plans.sort(key=lambda plan: len(plan.dataset.names))
     ends = {len(plan.dataset.names): plan.predictor for plan in (plans[0], plans[-1])}
     costs = {classes: seconds_per_image(predictor) for classes, predictor in ends.items()}
@@ -256,15 +251,16 @@ def _measure_costs(scheduled: Scheduled, trials: int, say: Say) -> None:
     They are stored in `costs.json` beside the backbone's runs, where `faircontext figures` finds them.
     """
     labels = ("tpt", "fcl-200", "fcl", "fcl-800")  # as in the runs, where FCL itself has 400 masks
-    options = replace(scheduled.options, methods=labels, set=("fcl-200.masks=200", "fcl-800.masks=800"))
+    settings = ("fcl-200.masks=200", "fcl-800.masks=800")
+    options = replace(scheduled.options, methods=labels, set=settings, prompts=None)
     dataset = next(dataset for dataset in scheduled.datasets if dataset.name == "imagenet")
-    model = load(options, list(labels))
-    predictor = model.on(dataset.names, PromptOptions().choose_prompts(dataset.names), dataset.regime)
+    model = load(options)
+    predictor = build(options, model, dataset.names, dataset.regime)
     images = [load_image(sample.path) for sample in dataset.samples[:trials]]
     say(f"{options.backbone} ({model.backbone.arithmetic}, {model.backbone.device})")
     costs = []
-    for label, method in predictor.methods.items():
-        cost = measure(method, images, predictor.labels, predictor.recipe, trials)
+    for label in labels:
+        cost = measure(predictor.methods[label], images, predictor.labels, predictor.recipe, trials)
         costs.append({"method": label, "backbone": model.backbone.name, **cost.as_record()})
         say(f"  {label:10} {cost}")
     write_whole(options.out / "costs.json", to_json({"costs": costs}))

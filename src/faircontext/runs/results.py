@@ -3,9 +3,10 @@
 Reading needs no model. Classes are known by index, never by name: ImageNet has two classes called "missile".
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from math import isnan
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from jaxtyping import Bool, Float, Int
 
-from faircontext.metrics.scores import Comparison
+from faircontext.errors import counted
+from faircontext.metrics.scores import Comparison, expected_calibration_error
+from faircontext.metrics.stats import Accuracy
 from faircontext.runs.records import ABSTAINED, is_analysis, is_correct, to_numpy
 from faircontext.runs.store import Run
 
@@ -106,13 +109,13 @@ class Result:
     @cached_property
     def seen_before(self) -> Int[np.ndarray, " images"]:
         """From how many images a memory had learnt before each; -1 for an image that left no trace, or without one."""
-        own = self.run.rows.select(["method", "position", "diagnostics"])
-        own = own.filter(pc.equal(own["method"], self.method))
-        counts = pc.extract_regex(own["diagnostics"], r'"t": ?(?P<t>[0-9]+)')
+        rows = self.run.rows.select(["method", "position", "diagnostics"])
+        rows = rows.filter(pc.equal(rows["method"], self.method))
+        counts = pc.extract_regex(rows["diagnostics"], r'"t": ?(?P<t>[0-9]+)')
         learnt = to_numpy(pc.cast(pc.struct_field(counts, "t"), pa.int64()), 0)
-        order = np.argsort(positions := to_numpy(own["position"]), kind="stable")
-        found: Int[np.ndarray, " images"] = learnt[order[np.searchsorted(positions, self.positions, sorter=order)]] - 1
-        return found
+        order = np.argsort(positions := to_numpy(rows["position"]), kind="stable")
+        seen: Int[np.ndarray, " images"] = learnt[order[np.searchsorted(positions, self.positions, sorter=order)]] - 1
+        return seen
 
     @property
     def state(self) -> Mapping[str, Any]:
@@ -129,11 +132,11 @@ class Result:
     def expected(self) -> int:
         """How many images the run is to answer."""
         config = self.config
-        whole = min(config["dataset"]["images"], config["limit"] or config["dataset"]["images"])
+        count = min(config["dataset"]["images"], config["limit"] or config["dataset"]["images"])
         if config["shard"] is None:
-            return int(whole)
+            return int(count)
         part, parts = config["shard"]
-        return len(range(part, whole, parts))
+        return len(range(part, count, parts))
 
     @cached_property
     def comparison(self) -> Comparison | None:
@@ -173,14 +176,14 @@ _COLUMNS = [*_TEXTS, "position", "label_index", "index", "zero_shot_index", "top
 
 
 def _result(run: Run, method: str, rows: pa.Table, zero_shot: Result | None) -> Result:
-    whole = rows.filter(pc.equal(rows["error"], ""))
-    answered = whole.filter(pc.is_valid(whole["label_index"]))
+    readable = rows.filter(pc.equal(rows["error"], ""))
+    answered = readable.filter(pc.is_valid(readable["label_index"]))
     labels = to_numpy(answered["label_index"])
     shared: dict[str, Any] = {"run": run, "positions": to_numpy(answered["position"]), "labels": labels}
     if method != "zero_shot" and zero_shot is None:  # its predictions are on every row, its probabilities are not
         correct = is_correct(answered, "zero_shot_index")
-        known: dict[str, Any] = shared | dict.fromkeys(_NUMBERS, np.full(len(labels), np.nan))
-        zero_shot = Result(**known, method="zero_shot", correct=correct, in_top5=correct, predictions_only=True)
+        of_zero_shot: dict[str, Any] = shared | dict.fromkeys(_NUMBERS, np.full(len(labels), np.nan))
+        zero_shot = Result(**of_zero_shot, method="zero_shot", correct=correct, in_top5=correct, predictions_only=True)
     shared |= {name: to_numpy(answered[name], np.nan) for name in _NUMBERS}
     return Result(
         **shared,
@@ -188,8 +191,8 @@ def _result(run: Run, method: str, rows: pa.Table, zero_shot: Result | None) -> 
         correct=is_correct(answered),
         in_top5=_in_lists(pc.list_slice(answered["top5"], 0, 5), labels),  # a run may hold more
         fallbacks=sum(bool(text) and not text.startswith(ABSTAINED) for text in answered["fallback"].to_pylist()),
-        unreadable=len(rows) - len(whole),
-        unlabelled=len(whole) - len(answered),
+        unreadable=len(rows) - len(readable),
+        unlabelled=len(readable) - len(answered),
         withheld=np.asarray(to_numpy(pc.equal(answered["prediction"], ""), True), np.bool_),
         zero_shot=None if method == "zero_shot" else zero_shot,
     )
@@ -200,3 +203,43 @@ def _in_lists(lists: pa.ChunkedArray, values: Int[np.ndarray, " images"]) -> Boo
     parents = to_numpy(pc.list_parent_indices(lists))
     hits = parents[to_numpy(pc.list_flatten(lists)) == values[parents]]
     return np.bincount(hits, minlength=len(values)) > 0
+
+
+def describe_results(run: Run) -> Iterator[str]:
+    """Yield what a run has measured, a line for each method, and how many images have no label."""
+    results = read_results(run)
+    for result in (result for result in results if result.n):
+        yield f"{result.method:14} {describe_result(result)}{f'; {TUNED}' if result.tuned else ''}"
+    if results and (count := results[0].unlabelled):
+        verbs = ("has", "counts") if count == 1 else ("have", "count")
+        yield f"{counted(count, 'image')} {verbs[0]} no label, and {verbs[1]} in no accuracy"
+
+
+def describe_result(result: Result) -> str:
+    """Return accuracy, comparison with zero-shot, top-5, ECE and cost in a line."""
+    correct = int(result.correct.sum())
+    parts = [str(Accuracy(correct, result.n))]
+    if result.unreadable:
+        share = 100 * correct / (result.n + result.unreadable)
+        parts.append(f"{share:.1f}% with the {result.unreadable} unreadable counted as wrong")
+    if result.withheld is not None and (withheld := int(result.withheld.sum())):
+        correct, n = int(result.correct[~result.withheld].sum()), result.n - withheld
+        others = f", {Accuracy(correct, n)} of the others are right" if n else ""
+        parts.append(f"none of these on {withheld} of {result.n}{others}")
+    if (compared := result.comparison) is not None:
+        change = compared.difference
+        value, low, high = (100 * end for end in (change.value, change.low, change.high))
+        caveat = f", {DEPENDENT}" if result.has_memory else ""
+        parts.append(
+            f"{value:+.1f} over zero-shot (95% interval {low:+.1f} to {high:+.1f}; alone right on {compared.gained}, "
+            f"zero-shot alone on {compared.lost}; exact McNemar p = {compared.p_value:.3g}{caveat})"
+        )
+    top5 = Accuracy(int(result.in_top5.sum()), result.n)
+    error = expected_calibration_error(result.confidence, result.correct)
+    parts.append(f"top-5 {100 * top5.value:.1f}%, ECE {error:.3f}, {_time_of(result)}")
+    return "; ".join(parts)
+
+
+def _time_of(result: Result) -> str:
+    shared = result.shared_seconds.mean()
+    return f"{result.seconds.mean():.2f} s per image" + ("" if isnan(shared) else f" and {shared:.2f} s shared")

@@ -50,14 +50,14 @@ def batches_of(files: Iterable[Path], columns: Sequence[str] | None = None) -> I
                 schema = _schema_of(file, parquet.schema_arrow)
                 names = schema.names if columns is None else [*columns]
                 wanted = pa.schema([schema.field(name) for name in names])
-                there = dict(zip(_names_in(parquet.schema_arrow, names), names, strict=True))
-                lacking = LATER_COLUMNS.intersection(there) - {*parquet.schema_arrow.names}
-                held = [name for name in there if name not in lacking]
-                for batch in parquet.iter_batches(BUCKET_ROWS, columns=held):
-                    rows = pa.Table.from_batches([batch]).select(held)
+                names_of = dict(zip(_names_in(parquet.schema_arrow, names), names, strict=True))
+                lacking = LATER_COLUMNS.intersection(names_of) - {*parquet.schema_arrow.names}
+                present = [name for name in names_of if name not in lacking]
+                for batch in parquet.iter_batches(BUCKET_ROWS, columns=present):
+                    rows = pa.Table.from_batches([batch]).select(present)
                     for name in lacking:
                         rows = rows.append_column(name, pa.nulls(len(rows)))
-                    yield rows.select([*there]).rename_columns(names).cast(wanted)
+                    yield rows.select([*names_of]).rename_columns(names).cast(wanted)
         except (OSError, pa.ArrowException) as error:
             raise _unreadable(file, error) from None
 

@@ -28,7 +28,14 @@ from faircontext.errors import counted, one_line
 from faircontext.metrics.stats import chance_p_value
 from faircontext.runs.answer import Predictor
 from faircontext.runs.build import Model
-from faircontext.runs.executors import Executor, answer_here, answer_in_processes, processes_for, rebuild
+from faircontext.runs.executors import (
+    Executor,
+    answer_here,
+    answer_in_processes,
+    answer_on_ray,
+    processes_for,
+    rebuild,
+)
 from faircontext.runs.option_parts import Say
 from faircontext.runs.options import RunnerOptions
 from faircontext.runs.plan import Plan
@@ -43,8 +50,6 @@ def executor_of(options: RunnerOptions, model: Model) -> tuple[Executor, dict[st
     build = partial(rebuild, replace(options, engine_image=model.backbone.engine))
     workers = options.count_of_workers
     if options.engine == "ray":
-        from faircontext.runs.ray import answer_on_ray
-
         return partial(answer_on_ray, build=build, workers=workers), {"engine": "ray"}
     if workers is None:  # on a CPU, reading ahead only takes processors from the encoder
         workers = 0 if model.backbone.device.type == "cpu" else min(8, max(1, usable_processors() - 1))
@@ -52,13 +57,13 @@ def executor_of(options: RunnerOptions, model: Model) -> tuple[Executor, dict[st
     if not options.several_models:
         return here, {"engine": "local", "workers": workers}
     processes = processes_for(usable_processors(), torch.get_num_threads())
-    facts = {"engine": "local", "processes": processes}
-    return partial(answer_in_processes, build=build, here=here, processes=processes), facts
+    metadata = {"engine": "local", "processes": processes}
+    return partial(answer_in_processes, build=build, here=here, processes=processes), metadata
 
 
-def describe_executor(facts: Mapping[str, Any]) -> Iterator[str]:
-    """Say what was chosen where the choice was left to the command; `facts` as of `executor_of`."""
-    if (processes := facts.get("processes")) is not None:
+def describe_executor(metadata: Mapping[str, Any]) -> Iterator[str]:
+    """Say what was chosen where the choice was left to the command; `metadata` as of `executor_of`."""
+    if (processes := metadata.get("processes")) is not None:
         threads = torch.get_num_threads()
         model = f"with a model and {counted(threads, 'thread')}"
         several = f"up to {processes} processes {model} each answer images"
@@ -126,19 +131,19 @@ def run_stored(
     folder: Path,
     execute: Executor,
     resume: bool,
-    facts: Mapping[str, Any],
+    metadata: Mapping[str, Any],
     warn: Say,
     keep_state: bool = False,
     strict: bool = False,
-) -> tuple[Run, Answer | None]:
-    """Carry out a plan into a run on disk; return that, earlier rows included, and what `run` returns.
+) -> tuple[Run, Summary, Answer | None]:
+    """Carry out a plan into a run on disk; return that, the counts of its rows, earlier ones too, and `run`'s answer.
 
     Args:
         plan: what to do.
         folder: of the run.
         execute: answers the images.
         resume: whether to go on with a run that is there.
-        facts: of the executor, for `run.json`.
+        metadata: of the executor, for `run.json`.
         warn: takes warnings, a line each.
         keep_state: whether the last states of methods with a memory stay.
         strict: see `run`.
@@ -161,11 +166,11 @@ def run_stored(
                 streams.check(folder, answered, learnt)
                 execute = partial(execute, streams=streams)
             with Progress(plan.dataset.name, len(plan.dataset.names), counts, len(rest), warn) as progress:
-                unreadable = _run_rest(plan, execute, rest, store, progress, facts, strict)
+                unreadable = _run_rest(plan, execute, rest, store, progress, metadata, strict)
             if unreadable is None:
                 store.update(**({} if streams is None else {"states": streams.facts()}))
                 store.finish()
-        return stored, unreadable
+        return stored, counts, unreadable
 
 
 def _run_rest(
@@ -174,11 +179,11 @@ def _run_rest(
     rest: Int[np.ndarray, " images"],
     store: RunStore,
     progress: "Progress",
-    facts: Mapping[str, Any],
+    metadata: Mapping[str, Any],
     strict: bool,
 ) -> Answer | None:
     """Answer the images that are left, in a session of their own, and note what it took."""
-    session, begin, counts = start_session(plan.predictor, facts), time.perf_counter(), progress.counts
+    session, begin, counts = start_session(plan.predictor, metadata), time.perf_counter(), progress.counts
     earlier = store.document["sessions"]
     store.update(sessions=[*earlier, session])
     try:
@@ -296,7 +301,7 @@ class Lines(AbstractContextManager["Lines"]):
         self._bar.close()
 
 
-def start_session(predictor: Predictor, facts: Mapping[str, Any]) -> dict[str, Any]:
+def start_session(predictor: Predictor, metadata: Mapping[str, Any]) -> dict[str, Any]:
     """Return where, with what and when a process works on a run."""
     device = predictor.labels.backbone.device
     packages = ("numpy", "pillow", "torchvision", "timm", "open-clip-torch", "transformers")
@@ -307,7 +312,7 @@ def start_session(predictor: Predictor, facts: Mapping[str, Any]) -> dict[str, A
         "processor": torch.cuda.get_device_name(device) if device.type == "cuda" else processor_name(),
         "processors": usable_processors(),
         "threads": torch.get_num_threads(),
-        **facts,
+        **metadata,
         "images": 0,
         "versions": {"python": platform.python_version(), **{name: _version(name) for name in packages}},
     }

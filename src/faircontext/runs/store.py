@@ -9,10 +9,10 @@ is there twice, because a run was killed between compacting and deleting parts, 
 rows are not held in memory: `runs/rows.py` reads and sorts them a few at a time.
 """
 
-import json
 import os
 import shutil
 import time
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
@@ -29,10 +29,12 @@ from jaxtyping import Bool, Int
 from faircontext.errors import ArgumentError
 from faircontext.files import to_json, write_whole, writing
 from faircontext.runs.checks import check_positions, check_same, check_same_origin, read_document
-from faircontext.runs.records import SCHEMA, Answer, to_numpy, to_table
+from faircontext.runs.orders import run_name
+from faircontext.runs.records import SCHEMA, Answer, perturbation_of, to_numpy, to_table
 from faircontext.runs.rows import (
     batches_of,
     count_rows,
+    in_order,
     read_rows,
     row_files,
     sorted_tables,
@@ -103,8 +105,8 @@ class Run:
         wanted = self.document.get("counts", {}).get("images")
         if self.document["status"] != "complete":
             return False
-        known = "rows" in vars(self)  # then the files need not be there any more
-        count = len(self.rows) if known else count_rows(self.folder, self._methods)
+        is_read = "rows" in vars(self)  # then the files need not be there any more
+        count = len(self.rows) if is_read else count_rows(self.folder, self._methods)
         return wanted is None or count == wanted * len(self._methods)
 
     @property
@@ -168,7 +170,7 @@ class RunStore(AbstractContextManager["RunStore"]):
     def _read_earlier(self, earlier: Mapping[str, Any] | None) -> None:
         """Note which images are answered, and refuse rows that are not those of the run that `run.json` describes."""
         if earlier is None:
-            if any(map(len, self.batches("position"))):
+            if any(map(len, batches_of(row_files(self.folder), ["position"]))):
                 raise ArgumentError(
                     f"{self.folder}: there are rows without a run.json; delete the folder, or name another --out"
                 )
@@ -193,12 +195,8 @@ class RunStore(AbstractContextManager["RunStore"]):
     def is_answered(self, positions: Int[np.ndarray, " images"]) -> Bool[np.ndarray, " images"]:
         """Return which images had been answered by all methods when the run was opened."""
         n = self._answered.shape[1]
-        whole = np.append(np.asarray(self._answered.all(axis=0), np.bool_), False)
-        return np.asarray(whole[np.minimum(positions, n)])
-
-    def batches(self, *columns: str) -> Iterator[pa.Table]:
-        """Yield columns of the rows that are on disk, a few rows at a time, doubled ones included."""
-        return batches_of(row_files(self.folder), columns)
+        by_all = np.append(np.asarray(self._answered.all(axis=0), np.bool_), False)
+        return np.asarray(by_all[np.minimum(positions, n)])
 
     def _begin(self, document: dict[str, Any], earlier: Mapping[str, Any] | None, resume: bool) -> dict[str, Any]:
         if earlier is not None:
@@ -210,7 +208,7 @@ class RunStore(AbstractContextManager["RunStore"]):
     def _check_earlier(self, document: Mapping[str, Any], earlier: Mapping[str, Any], resume: bool) -> None:
         if not resume:
             raise ArgumentError(f"{self.folder}: there is a run already; add --resume, or name another --out")
-        check_same(self.folder, earlier["config"], json.loads(to_json(document["config"])))
+        check_same(self.folder, earlier["config"], document["config"])
         check_same_origin(self.folder, earlier, document)
 
     def add(self, answers: Sequence[Answer]) -> None:
@@ -252,9 +250,9 @@ class RunStore(AbstractContextManager["RunStore"]):
         if self._states is not None:
             self._states.forget(self.folder, self._next_part - 1)
 
-    def update(self, **facts: Any) -> None:
+    def update(self, **entries: Any) -> None:
         """Put facts into `run.json`."""
-        self.document.update(facts)
+        self.document.update(entries)
         write_whole(self.folder / "run.json", to_json(self.document))
 
     def finish(self) -> None:
@@ -322,6 +320,14 @@ def load_run(folder: Path) -> Run:
     return run
 
 
+def load_only_run(folder: Path) -> Run:
+    """Read the run in a folder or below; raise `ArgumentError` where there is not exactly one."""
+    folders = run_folders(folder)
+    if len(folders) != 1:
+        raise ArgumentError(f"{folder}: holds {len(folders)} runs; name the folder of one")
+    return load_run(folders[0])
+
+
 def run_folders(folder: Path) -> list[Path]:
     """Return all folders with runs in a folder and below, by path; shards are runs of their own.
 
@@ -341,3 +347,74 @@ def load_runs(folder: Path) -> list[Run]:
         ArgumentError: there is none, or one cannot be read.
     """
     return [load_run(path) for path in run_folders(folder)]
+
+
+def merge(folders: Sequence[Path], out: Path) -> Iterator[Path]:
+    """Join the shards below some folders to the runs that would have been made without them, and yield their folders.
+
+    Args:
+        folders: where the shards are.
+        out: folder for the runs; not one of `folders`, nor below.
+
+    Raises:
+        ArgumentError: there is no shard, shards differ in more than their number, a shard is missing or not complete,
+            or an image is missing or doubled.
+    """
+    for folder in folders:
+        if folder.resolve() in (out.resolve(), *out.resolve().parents):
+            raise ArgumentError(f"{out}: lies in {folder}, where its shards are; name another --out")
+    shards: dict[str, list[Run]] = defaultdict(list)
+    for run in (run for folder in folders for run in load_runs(folder)):
+        config = run.document["config"]
+        if config["shard"] is not None:
+            if stream := config.get("stream"):
+                raise ArgumentError(
+                    f"{run.folder}: {stream['methods'][0]} answered this shard as a stream of its own, and streams "
+                    "are not joined; run it without --shard"
+                )
+            shards[run_name(config["dataset"]["name"], perturbation=perturbation_of(config))].append(run)
+    if not shards:
+        raise ArgumentError(f"{', '.join(map(str, folders))}: no shard of a run; make some with --shard i/n")
+    joined = {name: _join(name, runs) for name, runs in shards.items()}  # all are checked before one is written
+    for name, (document, rows) in joined.items():
+        yield write_run(out / name, document, rows)
+
+
+def _join(name: str, shards: Sequence[Run]) -> tuple[dict[str, Any], pa.Table]:
+    first, config = shards[0], shards[0].document["config"]
+    indices, n = [run.document["config"]["shard"][0] for run in shards], config["shard"][1]
+    for run in shards:
+        documents = (first.document, run.document)
+        configs = ({**one["config"], "shard": one["config"]["shard"][1], "hashes": one["hashes"]} for one in documents)
+        check_same(run.folder, *configs)
+        check_same_origin(run.folder, first.document, run.document)
+        if not run.complete:
+            raise ArgumentError(f"{run.folder}: is not complete; go on with --resume")
+    if missing := sorted({*range(n)} - {*indices}):
+        raise ArgumentError(f"{first.folder}: shard {missing[0]} of {n} is missing; run it with --shard")
+    if doubled := [index for index in indices if indices.count(index) > 1]:
+        where = " and ".join(str(run.folder) for run, index in zip(shards, indices, strict=True) if index == doubled[0])
+        raise ArgumentError(f"shard {doubled[0]} of {n} is there more than once: {where}")
+    tables = [table for run in shards for table in run.tables()]  # with all columns that are stored
+    rows, methods = pa.concat_tables(tables or [first.rows]), list(config["methods"])
+    _check_images(name, config, rows)
+    document = {
+        **first.document,
+        "config": {**config, "shard": None},
+        "sessions": [session for run in shards for session in run.document["sessions"]],
+        "counts": {"images": len(rows) // len(methods), "unreadable": sum(run.unreadable for run in shards)},
+    }
+    return document, in_order(rows, methods)
+
+
+def _check_images(name: str, config: Mapping[str, Any], rows: pa.Table) -> None:
+    """Check that each image has been answered once by each method."""
+    images = rows.group_by(["path", "method"], use_threads=False).aggregate([([], "count_all")])
+    doubled = images.filter(pc.greater(images["count_all"], 1))["path"]
+    if len(doubled):
+        raise ArgumentError(f"{name}: {doubled[0]} is in more than one shard ({len(doubled)} rows in all)")
+    wanted = min(config["dataset"]["images"], config["limit"] or config["dataset"]["images"])
+    for method in config["methods"]:
+        n = pc.sum(pc.equal(images["method"], method)).as_py() or 0
+        if n != wanted:
+            raise ArgumentError(f"{name}: the shards have {n} of {wanted} images of {method}; {wanted - n} missing")

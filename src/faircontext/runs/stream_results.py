@@ -43,12 +43,12 @@ class StreamResult:
     @property
     def all(self) -> list[Result]:
         """All of them, by data set and order."""
-        return [result for held in self.results.values() for result in held.values()]
+        return [result for by_order in self.results.values() for result in by_order.values()]
 
     @property
     def tuned(self) -> list[str]:
         """Data sets for which its authors chose settings."""
-        return [name for name, held in self.results.items() if any(result.tuned for result in held.values())]
+        return [name for name, by_order in self.results.items() if any(result.tuned for result in by_order.values())]
 
     @cached_property
     def correct(self) -> Bool[np.ndarray, "orders images"]:
@@ -105,8 +105,8 @@ class StreamResult:
 
     def cost(self, name: str) -> float | None:
         """Return the largest of a number that runs record of their states, None where one has not."""
-        known: list[float] = [result.state[name] for result in self.all if name in result.state]
-        return max(known) if len(known) == len(self.all) else None
+        values: list[float] = [result.state[name] for result in self.all if name in result.state]
+        return max(values) if len(values) == len(self.all) else None
 
     def paired(self, other: Mapping[str, Result]) -> tuple["StreamResult", Bool[np.ndarray, "orders images"]] | None:
         """Return this on the images that a method without a memory has too, and whether that one is correct there.
@@ -120,8 +120,8 @@ class StreamResult:
         if not all(name in other for name in self.results):
             return None
         positions, columns = dict[str, Int[np.ndarray, " images"]](), []
-        for name, held in self.results.items():
-            positions[name], (*_, correct) = common_images([*held.values(), other[name]])
+        for name, by_order in self.results.items():
+            positions[name], (*_, correct) = common_images([*by_order.values(), other[name]])
             columns.append(correct)
         if not all(map(len, columns)):
             return None
@@ -150,9 +150,8 @@ class StreamRuns:
     @cached_property
     def methods(self) -> list[str]:
         """What methods with a memory are called, in the order of tables."""
-        results = [result for held in self._results.values() for one in held.values() for result in one.values()]
-        named = {result.method for result in results}
-        return [name for name in dict.fromkeys(m for g in self.groups.values() for m in g.methods) if name in named]
+        methods = dict.fromkeys(method for group in self.groups.values() for method in group.methods)
+        return [method for method in methods if method in self._results]
 
     @cached_property
     def _results(self) -> Mapping[str, Mapping[str, Mapping[int, Result]]]:
@@ -161,21 +160,21 @@ class StreamRuns:
         Raises:
             ArgumentError: orders of a method on a data set differ in more than the order of the images.
         """
-        found: dict[str, dict[str, dict[int, Result]]] = {}
+        by_method: dict[str, dict[str, dict[int, Result]]] = {}
         for order, group in self.groups.items():
             for name, results in group.results.items():
                 for method, result in results.items():
                     if result.has_memory and result.n:
-                        held = found.setdefault(method, {}).setdefault(name, {})
-                        if held:
-                            _check_orders(next(iter(held.values())), result)
-                        held[order] = result
-        return found
+                        by_order = by_method.setdefault(method, {}).setdefault(name, {})
+                        if by_order:
+                            _check_orders(next(iter(by_order.values())), result)
+                        by_order[order] = result
+        return by_method
 
     @cached_property
     def datasets(self) -> list[str]:
         """Names of data sets with results of methods with a memory."""
-        return sorted({name for held in self._results.values() for name in held})
+        return sorted({name for by_dataset in self._results.values() for name in by_dataset})
 
     def result(self, method: str, datasets: Iterable[str]) -> StreamResult | None:
         """Return a method in the orders that it has of all of some data sets.
@@ -183,24 +182,24 @@ class StreamRuns:
         Returns:
             None where a data set is missing, or there is no order or no image in common.
         """
-        held = {name: self._results.get(method, {}).get(name, {}) for name in datasets}
-        orders = sorted(set.intersection(*({*one} for one in held.values())) if held else ())
+        by_dataset = {name: self._results.get(method, {}).get(name, {}) for name in datasets}
+        orders = sorted(set.intersection(*({*by_order} for by_order in by_dataset.values())) if by_dataset else ())
         if not orders:
             return None
-        results = {name: {order: one[order] for order in orders} for name, one in held.items()}
-        positions = {name: common_images([*one.values()])[0] for name, one in results.items()}
+        results = {name: {order: by_order[order] for order in orders} for name, by_order in by_dataset.items()}
+        positions = {name: common_images([*by_order.values()])[0] for name, by_order in results.items()}
         if not all(map(len, positions.values())):
             return None
         return StreamResult(method, tuple(orders), results, positions)
 
     def baseline(self, method: str, datasets: Iterable[str]) -> dict[str, Result]:
         """Return the results with an answer of a method without a memory, by data set."""
-        found = dict[str, Result]()
+        baseline = dict[str, Result]()
         for name in datasets:
-            known = self.episodic.results.get(name, {}).get(method)
-            if known is not None and known.n:
-                found[name] = known
-        return found
+            result = self.episodic.results.get(name, {}).get(method)
+            if result is not None and result.n:
+                baseline[name] = result
+        return baseline
 
     @property
     def baselines(self) -> list[str]:
@@ -240,9 +239,9 @@ def join_orders(groups: Sequence[RunGroup]) -> list[RunGroup]:
     joined: dict[RunSettings, list[RunGroup]] = {}
     for group in groups:
         stream = group.runs[0].document["config"].get("stream") if group.runs else None
-        how = "" if stream is None else describe_stream((), stream["arrangement"])
-        joined.setdefault(group.settings._replace(stream=how), []).append(group)
-    return [RunGroup(settings, tuple(run for group in held for run in group.runs)) for settings, held in joined.items()]
+        arrangement = "" if stream is None else describe_stream((), stream["arrangement"])
+        joined.setdefault(group.settings._replace(stream=arrangement), []).append(group)
+    return [RunGroup(settings, tuple(run for group in same for run in group.runs)) for settings, same in joined.items()]
 
 
 def split_streams(groups: Sequence[RunGroup]) -> tuple[list[RunGroup], list[StreamRuns]]:
@@ -256,15 +255,15 @@ def split_streams(groups: Sequence[RunGroup]) -> tuple[list[RunGroup], list[Stre
     for group in groups:
         families.setdefault(group.settings._replace(stream=""), []).append(group)
     episodic, streams = list[RunGroup](), list[StreamRuns]()
-    for settings, held in families.items():
-        if not any(group.settings.stream for group in held):
-            episodic += held
+    for settings, alike in families.items():
+        if not any(group.settings.stream for group in alike):
+            episodic += alike
             continue
-        episodic.append(RunGroup(settings, tuple(run for group in held for run in group.runs), memory=False))
+        episodic.append(RunGroup(settings, tuple(run for group in alike for run in group.runs), memory=False))
         arranged: dict[str, dict[int, RunGroup]] = {}
-        for group in (group for group in held if group.settings.stream):
-            facts: Mapping[str, Any] = group.runs[0].document["config"]["stream"]
-            arranged.setdefault(facts["arrangement"], {})[facts["order"]] = group
+        for group in (group for group in alike if group.settings.stream):
+            stream: Mapping[str, Any] = group.runs[0].document["config"]["stream"]
+            arranged.setdefault(stream["arrangement"], {})[stream["order"]] = group
         for arrangement, of_order in arranged.items():
             streams.append(StreamRuns(arrangement, dict(sorted(of_order.items())), episodic[-1]))
     return episodic, streams

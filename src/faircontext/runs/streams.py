@@ -141,15 +141,15 @@ class Streams:
                 then nothing has been deleted.
         """
         check_folder(folder / "state")
-        parts = sorted(_generations(folder / "parts"), key=lambda one: one[1])
-        whole = next((number for path, number in reversed(parts) if self._take(folder, path, number)), 0)
-        later = [path for path, number in [*parts, *_generations(folder / "state")] if number > whole]
+        parts = sorted(_generations(folder / "parts"), key=lambda generation: generation[1])
+        newest = next((number for path, number in reversed(parts) if self._take(folder, path, number)), 0)
+        later = [path for path, number in [*parts, *_generations(folder / "state")] if number > newest]
         # rows.parquet holds what the parts hold
         _delete([*later, *(folder / "state").glob("*.partial"), folder / "rows.parquet"])
-        if parts and not whole:
+        if parts and not newest:
             self._start()
             self._warn(f"{folder}: no state goes with the rows that are there; the stream starts anew")
-        elif parts and whole < parts[-1][1]:
+        elif parts and newest < parts[-1][1]:
             self._warn(f"{folder}: the newest state is missing or damaged; the stream goes on from the one before")
 
     def _take(self, folder: Path, part: Path, number: int) -> bool:
@@ -157,14 +157,14 @@ class Streams:
         _check_readable(part)
         try:
             with pq.ParquetFile(part) as file:
-                facts = json.loads(file.schema_arrow.metadata[STATES])
+                recorded = json.loads(file.schema_arrow.metadata[STATES])
         except (OSError, pa.ArrowException, KeyError, TypeError, ValueError):  # readable, and so damaged
             return False
         states: dict[StreamMethod, StreamState] = {}
         for method, path in self._paths(folder, number).items():
             label = self._names[method]
             state = read_state(path, method, self._labels, self._horizon, self._hashes.get(label, ""))
-            named = facts.get(label, {})
+            named = recorded.get(label, {})
             if state is None or (state.seen, state.chain) != (named.get("seen"), named.get("chain")):
                 return False
             states[method] = state
@@ -256,7 +256,7 @@ def write_state(path: Path, state: StreamState, config: str = "") -> None:
     """
     if state.open:
         raise ArgumentError(f"{path}: a state that is half changed is not written; start the stream anew")
-    facts = {
+    metadata = {
         "format": _FORMAT,
         "origin": state.origin,
         "config": config,
@@ -267,7 +267,7 @@ def write_state(path: Path, state: StreamState, config: str = "") -> None:
         "torch": torch.__version__,
     }
     with writing(path):  # one entry of metadata: the library writes several in any order
-        write_tensors(path, state.tensors, {"faircontext": to_json(facts, indent=None)})
+        write_tensors(path, state.tensors, {"faircontext": to_json(metadata, indent=None)})
 
 
 def read_state(
@@ -290,17 +290,17 @@ def read_state(
         return None
     try:
         with safe_open(path, "pt") as file:
-            facts = json.loads(file.metadata()["faircontext"])
+            metadata = json.loads(file.metadata()["faircontext"])
             tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118 (it is no mapping)
-        if facts["format"] != _FORMAT or facts["sha256"] != _digest(tensors):
+        if metadata["format"] != _FORMAT or metadata["sha256"] != _digest(tensors):
             return None
-        was, seen, chain = facts["origin"], int(facts["seen"]), facts["chain"]
+        was, seen, chain = metadata["origin"], int(metadata["seen"]), metadata["chain"]
     except (OSError, SafetensorError, KeyError, TypeError, ValueError):  # readable, and so damaged
         return None
     origin = method.origin(labels, horizon)
     try:
         check_origin(was, json.loads(json.dumps(origin)), _CURE)
-        check_origin({"run": facts["config"]}, {"run": config}, _CURE)
+        check_origin({"run": metadata["config"]}, {"run": config}, _CURE)
     except ArgumentError as error:
         raise ArgumentError(f"{path}: {error}") from None
     return StreamState(origin, tensors, seen, chain)

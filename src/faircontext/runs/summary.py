@@ -66,16 +66,16 @@ class Summary:
     def _count(self, rows: pa.Table) -> None:
         """Count the predictions of all methods."""
         for label in self.methods:
-            own = rows.filter(pc.equal(rows["method"], label))
-            fell = pc.and_(pc.not_equal(own["fallback"], ""), pc.invert(pc.starts_with(own["fallback"], ABSTAINED)))
+            part = rows.filter(pc.equal(rows["method"], label))
+            fell = pc.and_(pc.not_equal(part["fallback"], ""), pc.invert(pc.starts_with(part["fallback"], ABSTAINED)))
             self._fallbacks += _sum(fell)
-            self._abstained[label] += _sum(pc.and_(pc.equal(own["prediction"], ""), pc.equal(own["error"], "")))
-            known = own.filter(pc.and_(pc.is_valid(own["index"]), pc.is_valid(own["label_index"])))
-            correct, given = is_correct(known), np.asarray(to_numpy(pc.not_equal(known["prediction"], ""), False))
-            self._tallies[label].add_all(correct, is_correct(known, "zero_shot_index"))
-            self._given[label] += int(given.sum())
-            self._correct[label] += int((given & correct).sum())
-            localised = own.filter(pc.match_substring(own["diagnostics"], '"common_mean":'))
+            self._abstained[label] += _sum(pc.and_(pc.equal(part["prediction"], ""), pc.equal(part["error"], "")))
+            labelled = part.filter(pc.and_(pc.is_valid(part["index"]), pc.is_valid(part["label_index"])))
+            correct, named = is_correct(labelled), np.asarray(to_numpy(pc.not_equal(labelled["prediction"], ""), False))
+            self._tallies[label].add_all(correct, is_correct(labelled, "zero_shot_index"))
+            self._given[label] += int(named.sum())
+            self._correct[label] += int((named & correct).sum())
+            localised = part.filter(pc.match_substring(part["diagnostics"], '"common_mean":'))
             for text in localised["diagnostics"].to_pylist():
                 self._localised[label] += 1
                 self._flat[label] += is_flat(read_diagnostics(text))
@@ -106,8 +106,13 @@ class Summary:
                 f"{first}{f' and {n - 1:,} more' * (n > 1)}: {warning}"
                 for warning, (first, n) in self._warnings.items()
             ),
-            *(describe_flat(label, flat, self._localised[label]) for label, flat in self._flat.items() if flat),
+            *self.flat_evidence(),
         ]
+
+    def flat_evidence(self) -> list[str]:
+        """Return on how many images common evidence is flat, a line for each method."""
+        self.settle()
+        return [describe_flat(label, flat, self._localised[label]) for label, flat in self._flat.items() if flat]
 
     def comparisons(self) -> dict[str, Comparison | None]:
         """Compare each method with zero-shot; None where no image has a truth."""
@@ -120,11 +125,11 @@ class Summary:
 
     def status(self) -> str:
         """Return the accuracies so far, without intervals, which results have: a line for many methods stays short."""
-        known = {name: compared.accuracy for name, compared in self.comparisons().items() if compared is not None}
-        if not known:
+        accuracies = {name: compared.accuracy for name, compared in self.comparisons().items() if compared is not None}
+        if not accuracies:
             return "no label is known" if self.images > self.unreadable else "nothing answered yet"
-        rates = ", ".join(f"{name} {100 * accuracy.value:.1f}%" for name, accuracy in known.items())
-        return f"{rates} (n = {max(accuracy.n for accuracy in known.values())})"
+        rates = ", ".join(f"{name} {100 * accuracy.value:.1f}%" for name, accuracy in accuracies.items())
+        return f"{rates} (n = {max(accuracy.n for accuracy in accuracies.values())})"
 
     def lines(self) -> Iterable[str]:
         """Yield the counts, and the accuracies where images have a truth."""
@@ -168,5 +173,5 @@ def _counts(compared: Comparison | None) -> dict[str, Any] | None:
     if compared is None:
         return None
     accuracies = {"zero_shot": compared.reference, "method": compared.accuracy}
-    counts = {name: {"correct": one.correct, "n": one.n} for name, one in accuracies.items()}
+    counts = {name: {"correct": accuracy.correct, "n": accuracy.n} for name, accuracy in accuracies.items()}
     return {**counts, "gained": compared.gained, "lost": compared.lost, "p_value": compared.p_value}

@@ -4,18 +4,28 @@ Scores, of which more is more certain, are the probability of the prediction, th
 class, and the negative free energy `log sum_c exp(s cos_c)` at the backbone's own scale s (Liu et al., 2020).
 """
 
-import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from math import inf, isfinite
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from faircontext.errors import ArgumentError, and_more, check_choice, reason_of
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from faircontext.errors import ArgumentError, and_more
 from faircontext.files import to_json
-from faircontext.runs.decisions import AnsweredImage, Decision
-from faircontext.runs.records import ABSTAINED, Answer
-from faircontext.types import Prediction
+from faircontext.metrics.selective import OperatingPoint, threshold_for_coverage, threshold_for_risk
+from faircontext.metrics.stats import Accuracy
+from faircontext.runs.checks import Entries, read_entries
+from faircontext.runs.decisions import AnsweredImage, Decision, DecisionOptions
+from faircontext.runs.records import ABSTAINED, Answer, is_analysis, is_correct, to_numpy
+from faircontext.runs.store import Run
+from faircontext.types import Prediction, read_diagnostics
+
+if TYPE_CHECKING:
+    from faircontext.labels import LabelSpace
 
 SCORES = ("probability", "cosine", "energy")
 """What a prediction can be judged by."""
@@ -72,8 +82,8 @@ class Abstention(Decision):
 
     def _judge(self, answer: Answer, prediction: Prediction, reference: Prediction) -> Answer:
         scores = self.scores_of(prediction, reference)
-        facts = {**prediction.diagnostics, **{name: scores[name] for name in SCORES[1:]}}
-        answer = replace(answer, diagnostics=to_json(facts, indent=None, ensure_ascii=True))
+        diagnostics = {**prediction.diagnostics, **{name: scores[name] for name in SCORES[1:]}}
+        answer = replace(answer, diagnostics=to_json(diagnostics, indent=None, ensure_ascii=True))
         least, value = self.thresholds.get(answer.method), scores[self.score]
         if least is None or value >= least:
             return answer
@@ -81,37 +91,36 @@ class Abstention(Decision):
         return replace(answer, prediction="", fallback=f"{answer.fallback}; {reason}" if answer.fallback else reason)
 
 
-def _what_is_wrong(error: Exception) -> str:
-    """Return in words why a document holds no thresholds."""
-    if isinstance(error, ArgumentError):
-        return str(error)
-    if isinstance(error, json.JSONDecodeError | UnicodeDecodeError):
-        return "it is no JSON"
-    if isinstance(error, KeyError):
-        return f"it lacks {error.args[0]!r}"
-    return "its entries are of another kind"
+class _RunOfThresholds(Entries):
+    backbone: str
+    weights: str | None = None
+    prompts: str | None = None
 
 
-def read_thresholds(path: Path) -> dict[str, Any]:
+class ThresholdFile(Entries):
+    """What `faircontext threshold` writes, as far as it is read.
+
+    Attributes:
+        score: one of `SCORES`.
+        thresholds: by what methods are called in rows.
+        run: what they are of.
+    """
+
+    score: Literal["probability", "cosine", "energy"]
+    thresholds: dict[str, float]
+    run: _RunOfThresholds
+
+
+def read_thresholds(path: Path) -> ThresholdFile:
     """Read what `faircontext threshold` has written.
 
     Raises:
         ArgumentError: it cannot be read, or is something else.
     """
-    try:
-        document: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        check_choice("score", document["score"], SCORES)
-        thresholds = {str(name): float(value) for name, value in document["thresholds"].items()}
-        {**document["run"]}["backbone"]
-    except OSError as error:
-        raise ArgumentError(f"{path}: cannot be read: {reason_of(error)}") from None
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise ArgumentError(
-            f"{path}: is no file of thresholds: {_what_is_wrong(error)}; make it with faircontext threshold RUN --out"
-        ) from None
-    for name, value in thresholds.items():
-        _check_threshold(value, str(value), f"{path}, of {name},", document["score"])
-    return {**document, "thresholds": thresholds}
+    file = read_entries(ThresholdFile, path, "file of thresholds", "make it with faircontext threshold RUN --out")
+    for name, value in file.thresholds.items():
+        _check_threshold(value, str(value), f"{path}, of {name},", file.score)
+    return file
 
 
 def _check_threshold(value: float, written: str, where: str, score: str) -> None:
@@ -122,39 +131,45 @@ def _check_threshold(value: float, written: str, where: str, score: str) -> None
 
 
 @dataclass(frozen=True, kw_only=True)
-class UnknownOptions:
+class UnknownOptions(DecisionOptions):
     """The option of "none of these"."""
 
     group: ClassVar[str] = "decision"
+    files: ClassVar[tuple[str, ...]] = ("unknown",)
 
     unknown: str | None = None
     """Answer "none of these" where a score is low: probability=0.3, cosine=0.25 or energy=9.5; or a file that
     faircontext threshold has written. A score alone, such as cosine, is recorded, and nothing is withheld."""
 
-    def abstention(self, methods: Iterable[str], facts: Mapping[str, Any]) -> Decision:
-        """Return the decision that is asked for.
+    @property
+    def decisions(self) -> tuple[str, ...]:
+        """See `DecisionOptions`."""
+        return (*(() if self.unknown is None else ("--unknown",)), *super().decisions)
 
-        Args:
-            methods: what they are called in rows.
-            facts: `backbone`, `weights`, `prompts` and `logit_scale` of the run, which thresholds of a file must be of.
+    def check_decision(self, methods: Sequence[str]) -> None:
+        """See `DecisionOptions`; a file of thresholds is read."""
+        super().check_decision(methods)
+        if self.unknown is not None and isinstance(path := self._parse()[1], Path):
+            read_thresholds(path)
 
-        Raises:
-            ArgumentError: the option has a value that cannot be used, or the file is of other scores.
-        """
+    def decision_for(self, labels: "LabelSpace", methods: Sequence[str], prompts: str) -> Decision:
+        """See `DecisionOptions`; thresholds of a file must be of the same model, prompts and methods."""
         if self.unknown is None:
-            return Decision()
-        scale, score, value = facts["logit_scale"], *self._parse()
+            return super().decision_for(labels, methods, prompts)
+        backbone, (score, value) = labels.backbone, self._parse()
+        scale = backbone.logit_scale
         if not isinstance(value, Path):
             return Abstention(score, {} if value is None else dict.fromkeys(methods, value), scale)
-        document = read_thresholds(value)
-        for name in ("backbone", "weights", "prompts"):
-            if document["run"].get(name) != facts[name]:
-                was, now = (str(one)[:60] for one in (document["run"].get(name), facts[name]))
+        file = read_thresholds(value)
+        wanted = {"backbone": backbone.name, "weights": backbone.weights_hash, "prompts": prompts}
+        for name, now in wanted.items():
+            if (was := getattr(file.run, name)) != now:
+                was, now = str(was)[:60], str(now)[:60]
                 raise ArgumentError(f"{value}: was chosen for {name} {was}, and this run has {now}; choose one anew")
-        if missing := [name for name in methods if name not in document["thresholds"]]:
-            known = and_more([*document["thresholds"]])
-            raise ArgumentError(f"{value}: has no threshold of {and_more(missing)}; it has those of {known}")
-        return Abstention(document["score"], {name: document["thresholds"][name] for name in methods}, scale)
+        if missing := [name for name in methods if name not in file.thresholds]:
+            available = and_more([*file.thresholds])
+            raise ArgumentError(f"{value}: has no threshold of {and_more(missing)}; it has those of {available}")
+        return Abstention(file.score, {name: file.thresholds[name] for name in methods}, scale)
 
     def _parse(self) -> tuple[str, float | Path | None]:
         """Return the score and its threshold, or the file that has both."""
@@ -176,7 +191,79 @@ class UnknownOptions:
         _check_threshold(value, number, "--unknown", score)
         return score, value
 
-    def check_unknown(self) -> None:
-        """Check what can be checked before a model is loaded; see `abstention`."""
-        if self.unknown is not None and isinstance(path := self._parse()[1], Path):
-            read_thresholds(path)
+
+def choose_thresholds(
+    run: Run, score: str, coverage: float | None, risk: float | None
+) -> tuple[dict[str, OperatingPoint], dict[str, Any]]:
+    """Choose a threshold for each method of a labelled run, and return them with the file that `--unknown` reads.
+
+    Args:
+        run: where scores and labels are.
+        score: one of `SCORES`.
+        coverage: least share of the images that is answered; None where `risk` is given.
+        risk: largest share of wrong predictions among the answered; None where `coverage` is given.
+
+    Raises:
+        ArgumentError: not exactly one of the two is given, the run has no labels or lacks the score, or no threshold
+            has so little risk.
+    """
+    if (coverage is None) == (risk is None):
+        raise ArgumentError("give either --coverage, the share of images to answer, or --risk, the share of errors")
+    points = {}
+    for method in (name for name in run.document["config"]["methods"] if not is_analysis(name)):
+        rows = _labelled_rows(run, method)
+        values, correct = _scores(run, rows, score), is_correct(rows)
+        if coverage is not None:
+            points[method] = threshold_for_coverage(values, correct, coverage)
+        else:
+            points[method] = threshold_for_risk(values, correct, risk or 0.0)
+    chosen = {"coverage": coverage} if risk is None else {"risk": risk}
+    return points, _document(run, score, points, chosen)
+
+
+def _labelled_rows(run: Run, method: str) -> pa.Table:
+    rows = run.rows.filter(pc.and_(pc.equal(run.rows["method"], method), pc.equal(run.rows["error"], "")))
+    rows = rows.filter(pc.is_valid(rows["label_index"]))
+    if not len(rows):
+        raise ArgumentError(
+            f"{run.folder}: has no labelled image that was answered; choose thresholds on a labelled run"
+        )
+    return rows
+
+
+def _scores(run: Run, rows: pa.Table, score: str) -> np.ndarray:
+    if score == SCORES[0]:
+        return to_numpy(rows["confidence"]).astype(np.float64)
+    values = [read_diagnostics(text).get(score) for text in rows["diagnostics"].to_pylist()]
+    if any(value is None for value in values):
+        raise ArgumentError(f"{run.folder}: has no {score} of its predictions; make the run with --unknown {score}")
+    return np.array(values, np.float64)
+
+
+def _document(
+    run: Run, score: str, points: Mapping[str, OperatingPoint], chosen: Mapping[str, float | None]
+) -> dict[str, Any]:
+    config = run.document["config"]
+    dataset, backbone = config["dataset"], config["backbone"]
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "score": score,
+        "thresholds": {name: point.threshold for name, point in points.items()},
+        "asked": dict(chosen),
+        "run": {
+            "dataset": dataset["name"],
+            "classes": dataset["classes"],
+            "backbone": backbone["name"],
+            "weights": backbone.get("weights"),
+            "prompts": config["prompts"],
+            "seed": config["seed"],
+        },
+        "measured": {
+            name: {"coverage": _measured(point.coverage), "risk": _measured(point.risk)}
+            for name, point in points.items()
+        },
+    }
+
+
+def _measured(share: Accuracy) -> dict[str, Any]:
+    return {"value": share.value, "n": share.n, "interval": list(share.interval)}

@@ -27,7 +27,7 @@ from faircontext.report.explain import (
 from faircontext.runs.answer import Question, answer_prepared
 from faircontext.runs.decisions import AnsweredImage
 from faircontext.runs.outputs import describe_run
-from faircontext.runs.prepare import PreparedImage, prepare_image
+from faircontext.runs.prepare import prepare_image
 from faircontext.serve.metrics import Metrics
 from faircontext.serve.queue import Job, Unit
 from faircontext.serve.service import Asked
@@ -57,12 +57,12 @@ class ClassifyJob(Job):
         self._asked, self._files, self._top_k = asked, files, top_k
         self._entries: list[list[dict[str, Any]]] = [[] for _ in files]
 
-    def prepare(self, index: int) -> tuple[Question, PreparedImage]:
+    def prepare(self, index: int) -> Question:
         """Read an image and make its plain view."""
         predictor, options, content = self._asked.predictor, self._asked.options, content_of(self._files[index])
         geometry = predictor.labels.backbone.geometry
-        prepared = prepare_image(partial(options.reader(), content), geometry, predictor.recipe, options.seed)
-        return Question(Sample(content.name, content), predictor), prepared
+        image = prepare_image(partial(options.reader(), content), geometry, predictor.recipe, options.seed)
+        return Sample(content.name, content), predictor, image
 
     def put(self, index: int, answered: AnsweredImage) -> None:
         """Keep an image's entries, one for each method."""
@@ -143,7 +143,7 @@ class Computer:
 
     def _answer_some(self, units: list[Unit]) -> list[Unit]:
         """Answer units together as far as their pixels find room, and return the others."""
-        prepared: list[tuple[Question, PreparedImage]] = []
+        prepared: list[Question] = []
         # Readers end before images are encoded; see `call_in_own_thread`.
         with ThreadPoolExecutor(min(ROW_MULTIPLE, self._processors), "faircontext-reader") as readers:
             while len(prepared) < len(units) and sum(map(_size, prepared)) < _MAX_DECODED:
@@ -157,13 +157,13 @@ class Computer:
         return units[len(prepared) :]
 
 
-def _prepare(unit: Unit) -> tuple[Question, PreparedImage]:
+def _prepare(unit: Unit) -> Question:
     assert isinstance(unit.job, ClassifyJob)
     return unit.job.prepare(unit.index)
 
 
-def _size(prepared: tuple[Question, PreparedImage]) -> int:
-    views = prepared[1].views
+def _size(prepared: Question) -> int:
+    views = prepared[2].views
     return 0 if views is None else views.nbytes
 
 

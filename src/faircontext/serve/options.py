@@ -12,7 +12,7 @@ from faircontext.errors import ArgumentError, check_minimum, reason_of
 from faircontext.names import class_names
 from faircontext.runs.option_parts import check_no_stream
 from faircontext.runs.options import ClassifyOptions, ModelOptions
-from faircontext.runs.ray_address import check_address
+from faircontext.runs.ray import check_address
 from faircontext.runs.records import split_methods
 
 DEFAULT_SET = "default"
@@ -66,6 +66,11 @@ class ServeOptions(ModelOptions):
     """Of the model, at most, with --engine ray; as many run as the requests that wait ask for."""
 
     @property
+    def labels_of_methods(self) -> list[str]:
+        """What the methods are called; or `all` alone."""
+        return split_methods(self.method)
+
+    @property
     def address(self) -> str:
         """The host, without the brackets of an IPv6 address."""
         return without_brackets(self.host)
@@ -103,7 +108,7 @@ class ServeOptions(ModelOptions):
                 f"invalid host {self.host}: other machines could ask without a token; give --token FILE, or --insecure "
                 "where a proxy or a firewall decides who may ask"
             )
-        check_no_stream(split_methods(self.method))
+        check_no_stream(self.labels_of_methods)
         if self.engine == "ray":
             check_address()
         self.prompts_name  # noqa: B018 (reads the files)

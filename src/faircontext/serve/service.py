@@ -15,10 +15,9 @@ from faircontext.methods.stream import is_stream
 from faircontext.names import check_name, name_warnings, parse_labels, split_labels
 from faircontext.prompt_files import parse_descriptions
 from faircontext.runs.answer import Predictor
-from faircontext.runs.build import Model, decision_of, load, methods_on
-from faircontext.runs.option_parts import check_no_stream
+from faircontext.runs.build import build, create_methods, load, recipe_of
+from faircontext.runs.option_parts import PromptChoice, check_no_stream
 from faircontext.runs.options import ClassifyOptions
-from faircontext.runs.prompt_options import PromptChoice
 from faircontext.runs.records import method_of, split_methods
 from faircontext.serve.forms import ClassifyForm, ExplainForm, LabelFields
 from faircontext.serve.options import ServeOptions, without_folders
@@ -73,7 +72,7 @@ class Service:
 
     def __init__(self, options: ServeOptions, sets: Mapping[str, tuple[str, ...]]) -> None:
         self.options, self.sets = options, sets
-        model = load(options, split_methods(options.method))
+        model = load(options)
         self.model = replace(
             model, context=model.context and replace(model.context, source=Path(model.context.source).name)
         )
@@ -91,19 +90,18 @@ class Service:
         backbone = self.model.backbone
         able = (name for name in list_methods() if METHODS[name].needs <= backbone.capabilities)
         names = [name for name in able if not is_stream(name)]  # see `check_no_stream`
-        plain = replace(self.options, set=())
-        created = {
-            name: self.model.methods.get(name) or methods_on(plain, backbone, [name]).methods[name] for name in names
-        }
+        created = create_methods(self.options, backbone)
+        for name in (name for name in names if name not in created):
+            created |= create_methods(replace(self.options, method=name, set=()), backbone)
         return [
             {
                 "name": name,
                 "summary": METHODS[name].summary,
                 "uses_views": METHODS[name].uses_views,
                 "default": name in split_methods(self.options.method),
-                "settings": asdict(method),
+                "settings": asdict(created[name]),
             }
-            for name, method in created.items()
+            for name in names
         ]
 
     def describe_model(self) -> dict[str, Any]:
@@ -117,7 +115,7 @@ class Service:
             "image_size": backbone.image_size,
             "capabilities": sorted(backbone.capabilities),
             "preset": options.preset,
-            "views": self.model.recipe.count,
+            "views": recipe_of(self.options, backbone).count,
         }
 
     def asked(self, form: ClassifyForm | ExplainForm) -> Asked:
@@ -128,16 +126,15 @@ class Service:
         """
         names, field = self._names(form)
         methods = ["fcl"] if isinstance(form, ExplainForm) else self._methods(form)
-        top = 5 if isinstance(form, ExplainForm) else max(5, form.top_k)
         options = self._options(form, ",".join(methods))
         with blamed_on("settings"):
-            model = self._model(form, options, methods)
+            self._check_settings(form, options)
         choice = _prompts_of(form, options, names)
+        with blamed_on("unknown"):
+            options.check_decision(methods)
         with blamed_on(field):
             space = self._space(names, choice, options.truncate)
-            predictor = model.answering(space, options.regime)
-        with blamed_on("unknown"):
-            predictor = replace(predictor, decision=decision_of(options, predictor), top=top)
+            predictor = build(options, self.model, names, options.regime, labels=space)
         return Asked(without_folders(options), predictor, (*name_warnings(names), *predictor.warnings()))
 
     def _names(self, form: LabelFields) -> tuple[tuple[str, ...], str]:
@@ -199,7 +196,7 @@ class Service:
         words = tuple(word for line in form.settings for word in line.split())
         chosen["set"] = words if form.settings else self._started_with(method)
         if isinstance(form, ClassifyForm):
-            chosen["unknown"] = form.unknown
+            chosen |= {"unknown": form.unknown, "top": form.top_k}
             if form.prompts is not None or form.template or form.descriptions is not None:  # in place of the service's
                 prompts = {"prompts": form.prompts, "template": tuple(form.template)}
                 chosen |= {**prompts, "templates": None, "descriptions": None}
@@ -209,10 +206,10 @@ class Service:
         """Return the settings that the service was started with, where a request names no other methods and none."""
         return self.options.set if methods == self.options.method else ()
 
-    def _model(self, form: LabelFields, options: ClassifyOptions, methods: list[str]) -> Model:
-        """Create the methods of a request, whose settings are bounded and name nothing outside it."""
-        model = methods_on(options, self.model.backbone, methods, self.model.context)
-        for label, method in model.methods.items() if form.settings else ():
+    def _check_settings(self, form: LabelFields, options: ClassifyOptions) -> None:
+        """Check the settings of a request, which are bounded and name nothing outside it."""
+        methods = create_methods(options, self.model.backbone)
+        for label, method in methods.items() if form.settings else ():
             hints = get_type_hints(type(method))
             for name, value in asdict(method).items():
                 plain = getattr(type(method)(), name)
@@ -221,7 +218,6 @@ class Service:
                 numbers = value if isinstance(value, tuple) else (value,)
                 if any(isinstance(one, int) and one > _MAX_SETTING for one in numbers):
                     raise ArgumentError(f"invalid {name} {value} of {label}: must be at most {_MAX_SETTING:,}")
-        return model
 
     def _space(self, names: tuple[str, ...], choice: PromptChoice, truncate: bool) -> LabelSpace:
         """Return a label space: of a set, of the last requests, or a new one, whose features no disk gets."""
