@@ -13,7 +13,7 @@ from pathlib import Path
 
 from faircontext.backbones.base import Backbone
 from faircontext.backbones.engines import ENGINES
-from faircontext.errors import ArgumentError, FairContextWarning, Registry, check_choice, check_type
+from faircontext.errors import ArgumentError, FairContextWarning, Registry, check_choice, check_type, unknown_name
 
 __all__ = ["Backbone", "activation_of", "create_backbone", "list_backbones", "list_pretrained"]
 
@@ -116,6 +116,8 @@ def create_backbone(
             if not isinstance(backbone, Backbone):
                 raise TypeError(f"it returns {type(backbone).__name__}, not Backbone")
         return backbone
+    if not scheme and name.replace("/", "-") not in (known := list_backbones()):
+        raise unknown_name("backbone", name, known)
     load: Callable[..., Backbone]
     if scheme == "transformers":
         from faircontext.backbones.transformers_folder import load_transformers as load  # takes seconds to import

@@ -6,7 +6,7 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast, runtime_checkable
+from typing import Any, Generic, Protocol, TypeVar, cast, runtime_checkable
 
 import torch
 import torch.nn.functional as F
@@ -16,6 +16,7 @@ from torch import Tensor
 from faircontext.backbones import engines
 from faircontext.backbones.engines import ROW_MULTIPLE, Engine, TorchEngine, pad_rows
 from faircontext.backbones.prompts import CheckpointedFeatures, Placement, Prompts, encode_groups
+from faircontext.backbones.split import SplitTower
 from faircontext.backbones.weights import USELESS, check_weights, refuse_features, unusable, useless_rows
 from faircontext.cache import hash_of
 from faircontext.errors import (
@@ -28,9 +29,6 @@ from faircontext.errors import (
 )
 from faircontext.files import digest
 from faircontext.views import Geometry, ViewRecipe
-
-if TYPE_CHECKING:
-    from faircontext.backbones.loaded import SplitTower
 
 TEXT_BATCH = 64
 """Prompts are encoded in groups of this many, each cut to its longest."""
@@ -46,7 +44,7 @@ class Capability(str, Generic[A]):
 class Splits(Protocol):
     """A backbone whose image tower can be cut."""
 
-    def split_tower(self, blocks: int) -> "SplitTower":
+    def split_tower(self, blocks: int) -> SplitTower:
         """Return the image tower cut below its last attention blocks.
 
         Raises:
@@ -181,7 +179,7 @@ class Backbone(ABC):
     @property
     def tower_hash(self) -> str:
         """SHA-256 of the weights of PyTorch's image tower in the precision in which they are used, in hexadecimal."""
-        return self._engine.tower_hash(self)
+        return self._engine.tower_hash or hash_of(self.tower)
 
     @property
     def capabilities(self) -> frozenset[str]:
@@ -210,22 +208,24 @@ class Backbone(ABC):
 
         Args:
             load: makes the tower, in float32.
-            source: a hash of all that it is made from, see `stored_engine`.
+            source: a hash of all that it is made from, see `choose_engine`.
         """
         self._load_tower = load
-        engine = engines.stored_engine(self, source)
-        if engine is None or engine.name == "torch":
+
+        def settle() -> tuple[torch.nn.Module, Tensor, str]:
             tower = load()
-            exact = self._settle_tower(tower)
-            engine = engine or engines.made_engine(self, source, tower, exact)
-        self._engine = engine
+            return tower, self._settle_tower(tower), hash_of(self.tower)
+
+        self._engine = engines.choose_engine(self, source, settle)
+        if self._engine.name == "torch":
+            self.tower  # noqa: B018 (loaded and checked now, not with the first image)
 
     def _place_tower(self, tower: torch.nn.Module, weights: Mapping[str, Tensor] | None = None) -> None:
         """Take an image tower, and choose what runs it; see `_settle_tower`."""
         exact = self._settle_tower(tower, weights)
         asked = self.requested_engine
         source = hash_of(tower) if asked == "openvino" or (asked == "auto" and engines.is_convolutional(tower)) else ""
-        self._engine = engines.stored_engine(self, source) or engines.made_engine(self, source, tower, exact)
+        self._engine = engines.choose_engine(self, source, lambda: (tower, exact, hash_of(self.tower)))
 
     def _settle_tower(self, tower: torch.nn.Module, weights: Mapping[str, Tensor] | None = None) -> Tensor:
         """Bring an image tower to the device and the precision, and check it there on a test picture.
@@ -286,8 +286,7 @@ class Backbone(ABC):
 
     def _head(self, output: Any) -> Tensor:
         """Return features from what the tower returned, which may be tokens beside them."""
-        features: Tensor = output[0] if isinstance(output, tuple) else output
-        return features
+        return engines.pooled_of(output)
 
     def encode_with(
         self, weights: Mapping[str, Tensor], pixels: Float[Tensor, "images 3 height width"]

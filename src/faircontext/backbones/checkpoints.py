@@ -26,7 +26,7 @@ from torch import Tensor
 from faircontext.backbones.loaded import PIXELS, Loaded, finish
 from faircontext.backbones.open_clip import OpenClip
 from faircontext.backbones.weights import check_fit, check_floats, other_positions, read_weights
-from faircontext.errors import ArgumentError, in_one_line, silence, unknown_name
+from faircontext.errors import ArgumentError, in_one_line, silence
 from faircontext.files import Rules, check_values, find_file, read_json
 
 _SECONDS = 5.0
@@ -126,12 +126,12 @@ def find_source(name: str, pretrained: str | None, preprocess: str | None = None
     """Find the weights of a model, by the names of `create_backbone`.
 
     Args:
-        name: see there.
+        name: see there; one that is no architecture has a scheme.
         pretrained: see there.
         preprocess: see there.
 
     Raises:
-        ArgumentError: there is no such model, tag, folder or file, or weights are missing and cannot be fetched.
+        ArgumentError: there is no such tag, folder or file, or weights are missing and cannot be fetched.
     """
     scheme, colon, path = name.partition(":")
     if not colon:
@@ -146,11 +146,7 @@ def find_source(name: str, pretrained: str | None, preprocess: str | None = None
 
 
 def _architecture(name: str, pretrained: str | None, asked: str | None) -> Source:
-    config = open_clip.get_model_config(name)
-    if config is None:
-        from faircontext.backbones import list_backbones
-
-        raise unknown_name("backbone", name, list_backbones())
+    config: Any = open_clip.get_model_config(name)
     check_values(name, config["text_cfg"], _TEXT)
     quick = bool(config.get("quick_gelu", False))
     tags = _tags(name)

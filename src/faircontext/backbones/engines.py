@@ -15,11 +15,11 @@ import tempfile
 import time
 import warnings
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args, runtime_checkable
+from typing import Any, Literal, Protocol, get_args, runtime_checkable
 
 import torch
 import torch.nn.functional as F
@@ -27,13 +27,10 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from faircontext import __version__
-from faircontext.cache import cache_folder, hash_of, read_entry, tensor_bytes, write_entry
+from faircontext.cache import cache_folder, read_entry, tensor_bytes, write_entry
 from faircontext.errors import ArgumentError, FairContextWarning, check_choice, first_reason
 from faircontext.files import digest_of_json
 from faircontext.system import processor_name
-
-if TYPE_CHECKING:
-    from faircontext.backbones.base import Backbone
 
 Name = Literal["torch", "openvino"]
 ENGINES = ("auto", *get_args(Name))
@@ -114,10 +111,33 @@ def probe_picture(size: int) -> Float[Tensor, "1 3 size size"]:
     return (mixed - mixed.mean()) / mixed.std()
 
 
+def pooled_of(output: Any) -> Tensor:
+    """Return what a tower returned without the tokens that may come beside it."""
+    pooled: Tensor = output[0] if isinstance(output, tuple) else output
+    return pooled
+
+
 def pad_rows(rows: Tensor, multiple: int = ROW_MULTIPLE) -> Tensor:
     """Return a batch with rows of zeros up to a multiple of some number."""
     padding = -len(rows) % multiple
     return torch.cat([rows, rows.new_zeros(padding, *rows.shape[1:])]) if padding else rows
+
+
+@runtime_checkable
+class Model(Protocol):
+    """What engines need of a backbone, see `Backbone`; its tower need not be loaded."""
+
+    name: str
+    image_size: int
+    device: torch.device
+    precision: str
+    dtype: torch.dtype
+    batch_size: int
+    requested_engine: str
+
+    def _image_features(self, pixels: Tensor) -> Tensor: ...
+
+    def _head(self, output: Any) -> Tensor: ...
 
 
 @runtime_checkable
@@ -128,17 +148,16 @@ class Engine(Protocol):
         name: torch or openvino.
         version: of its library; None for PyTorch, whose version records have anyway.
         rows: most rows of a batch; batches are padded to it, or to a multiple of `ROW_MULTIPLE`.
+        tower_hash: of PyTorch's tower in its precision, see `hash_of`; None for PyTorch, which has the tower to ask.
     """
 
     name: Name
     version: str | None
     rows: int
+    tower_hash: str | None
 
-    def features(self, backbone: "Backbone", batches: Iterable[Tensor]) -> Iterable[Tensor]:
+    def features(self, model: Model, batches: Iterable[Tensor]) -> Iterable[Tensor]:
         """Return features in float32, not of unit length, of padded batches of normalised pixels."""
-
-    def tower_hash(self, backbone: "Backbone") -> str:
-        """Return the hash of PyTorch's tower in its precision, see `hash_of`."""
 
 
 class TorchEngine:
@@ -150,20 +169,17 @@ class TorchEngine:
 
     name: Name = "torch"
     version: str | None = None
+    tower_hash: str | None = None
 
     def __init__(self, rows: int) -> None:
         self.rows = rows
 
-    def features(self, backbone: "Backbone", batches: Iterable[Tensor]) -> Iterator[Tensor]:
+    def features(self, model: Model, batches: Iterable[Tensor]) -> Iterator[Tensor]:
         """See `Engine.features`; a batch is asked for when those before it are done."""
         for batch in batches:
             with torch.inference_mode():  # not while a batch is made, which may be of use where gradients are
-                rows = backbone._image_features(batch.to(backbone.dtype))
+                rows = model._image_features(batch.to(model.dtype))
             yield rows.float()
-
-    def tower_hash(self, backbone: "Backbone") -> str:
-        """See `Engine.tower_hash`."""
-        return hash_of(backbone.tower)
 
 
 _NOTHING = torch.empty(0, dtype=torch.uint8)
@@ -183,7 +199,7 @@ class OpenVinoTower:
 
     Args:
         copy: the tower's.
-        tower_hash: see `Engine.tower_hash`.
+        tower_hash: see `Engine`.
         precision: fp32 or bf16.
     """
 
@@ -192,7 +208,7 @@ class OpenVinoTower:
 
     def __init__(self, copy: Tensors, tower_hash: str, precision: str) -> None:
         openvino = import_openvino()
-        self.version, self._tower_hash = openvino_version(), tower_hash
+        self.version, self.tower_hash = openvino_version(), tower_hash
         self._core, self._copy = openvino.Core(), copy  # the model reads the weights where they are
         weights = openvino.Tensor(copy["weights"].numpy(), shared_memory=True)
         self._model = self._core.read_model(bytes(tensor_bytes(copy["graph"])), weights)
@@ -201,15 +217,11 @@ class OpenVinoTower:
         self._requests: list[Any] = []
         self._shape: tuple[int, ...] = ()
 
-    def features(self, backbone: "Backbone", batches: Iterable[Tensor]) -> list[Tensor]:
+    def features(self, model: Model, batches: Iterable[Tensor]) -> list[Tensor]:
         """See `Engine.features`; a batch is made while those before it are run."""
         outputs = self.run(batches)
         with torch.inference_mode():
-            return [backbone._head(output).float() for output in outputs]
-
-    def tower_hash(self, backbone: "Backbone") -> str:  # noqa: ARG002 (the tower need not be loaded)
-        """See `Engine.tower_hash`."""
-        return self._tower_hash
+            return [model._head(output).float() for output in outputs]
 
     def run(self, batches: Iterable[Float[Tensor, "rows 3 height width"]]) -> Float[Tensor, "batches rows dim"]:
         """Run batches of `rows` rows, several at the same time, and return what the tower returns for each.
@@ -282,59 +294,48 @@ class _Results:
         return self._room[: self._count]
 
 
-def stored_engine(backbone: "Backbone", source: str) -> Engine | None:
-    """Return what runs a backbone's image tower, by what is asked for, installed and stored; nothing is converted.
+def choose_engine(model: Model, source: str, settle: Callable[[], tuple[nn.Module, Tensor, str]]) -> Engine:
+    """Return what runs a backbone's image tower, by what is asked for, installed and stored, or measured here and now.
 
     Args:
-        backbone: its name, device and precision are known; its tower need not be loaded.
+        model: whose tower it is.
         source: a hash of all that the tower is made from; empty where nothing but PyTorch is to run it.
-
-    Returns:
-        The engine; None where a copy of the tower is to be made, see `made_engine`.
+        settle: loads the tower where a copy is to be made of it; returns it in float32, its features of the test
+            picture, and `Engine.tower_hash`.
 
     Warns:
-        FairContextWarning: why PyTorch runs the tower although the other engine was asked for, or a copy was damaged.
+        FairContextWarning: the tower was converted, or a copy was damaged; or why PyTorch runs it although the other
+            engine was asked for.
     """
-    asked, own = backbone.requested_engine, TorchEngine(backbone.batch_size)
+    requested, own = model.requested_engine, TorchEngine(model.batch_size)
     if not source:
         return own
-    if reason := obstacle(backbone.device, backbone.precision):
-        if asked != "auto":
-            _warn(f"{reason}; PyTorch runs the image tower of {backbone.name}")
+    if reason := obstacle(model.device, model.precision):
+        if requested != "auto":
+            _warn(f"{reason}; PyTorch runs the image tower of {model.name}")
         return own
-    path = _entry_path(backbone, source)
-    if path is None and asked == "auto":  # to convert at each start costs more than it saves
+    path = _entry_path(model, source)
+    if path is None and requested == "auto":  # to convert at each start costs more than it saves
         return own
     copy, facts = _read(path)
-    if not copy or (not len(copy["graph"]) and asked != "auto"):
-        return None
-    return _checked(backbone, copy, facts["tower"]) if asked != "auto" or float(facts["gain"]) > 1 else own
+    if not copy or (not len(copy["graph"]) and requested != "auto"):
+        return _convert_for(model, source, *settle())
+    return _checked(model, copy, facts["tower"]) if requested != "auto" or float(facts["gain"]) > 1 else own
 
 
-def made_engine(backbone: "Backbone", source: str, tower: nn.Module, exact: Tensor) -> Engine:
-    """Make a copy of an image tower, store it, and return what runs the tower.
-
-    Args:
-        backbone: has the tower in its own precision already.
-        source: see `stored_engine`.
-        tower: in float32.
-        exact: the tower's features of the test picture.
-
-    Warns:
-        FairContextWarning: the tower was converted, or cannot be.
-    """
-    begin, own, path = time.perf_counter(), TorchEngine(backbone.batch_size), _entry_path(backbone, source)
+def _convert_for(model: Model, source: str, tower: nn.Module, exact: Tensor, tower_hash: str) -> Engine:
+    """Make a copy of an image tower, store it, and return what runs the tower."""
+    begin, own, path = time.perf_counter(), TorchEngine(model.batch_size), _entry_path(model, source)
     try:
-        copy = {**convert(tower, backbone.image_size), "exact": exact}
+        copy = {**convert(tower, model.image_size), "exact": exact}
     except Exception as error:  # of the engine, any
         reason = first_reason(error)[:100]
-        _warn(f"{backbone.name}: OpenVINO cannot convert the image tower ({reason}); PyTorch runs it")
+        _warn(f"{model.name}: OpenVINO cannot convert the image tower ({reason}); PyTorch runs it")
         return own
-    tower_hash, gain = hash_of(backbone.tower), 0.0
-    engine = _checked(backbone, copy, tower_hash)
-    if engine.name == "openvino" and backbone.requested_engine == "auto":
-        gain = _measure(backbone, engine, own)
-    words = f"image tower of {backbone.name} converted for OpenVINO {openvino_version()}"
+    engine = _checked(model, copy, tower_hash)
+    timed = engine.name == "openvino" and model.requested_engine == "auto"
+    gain = _measure(model, engine, own) if timed else 0.0
+    words = f"image tower of {model.name} converted for OpenVINO {openvino_version()}"
     line = f"{words} in {time.perf_counter() - begin:.0f} s" + ("" if path is None else ", once")
     if gain:
         line += f"; it encodes {gain:.2f} times as fast as PyTorch here"
@@ -348,10 +349,10 @@ def made_engine(backbone: "Backbone", source: str, tower: nn.Module, exact: Tens
     return engine
 
 
-def _entry_path(backbone: "Backbone", source: str) -> Path | None:
+def _entry_path(model: Model, source: str) -> Path | None:
     """Return the file of the cache for a tower's copy, or None where nothing is to be stored."""
     folder = cache_folder()
-    key = {"backbone": backbone.name, "weights": source, "precision": backbone.precision, "rows": ENGINE_ROWS}
+    key = {"backbone": model.name, "weights": source, "precision": model.precision, "rows": ENGINE_ROWS}
     key |= {"entry": 2, "processor": processor_name()}
     key |= {"versions": [__version__, torch.__version__, openvino_version()]}
     return None if folder is None else folder / "engines" / f"{digest_of_json(key)}.safetensors"
@@ -368,30 +369,30 @@ def _read(path: Path | None) -> tuple[Tensors, dict[str, str]]:
         return {}, {}
 
 
-def _checked(backbone: "Backbone", copy: Tensors, tower_hash: str) -> Engine:
+def _checked(model: Model, copy: Tensors, tower_hash: str) -> Engine:
     """Return a copy as an engine, or PyTorch where its features of the test picture are not the tower's."""
     try:
-        engine = OpenVinoTower(copy, tower_hash, backbone.precision)
-        (features,) = engine.features(backbone, [pad_rows(probe_picture(backbone.image_size), engine.rows)])
+        engine = OpenVinoTower(copy, tower_hash, model.precision)
+        (features,) = engine.features(model, [pad_rows(probe_picture(model.image_size), engine.rows)])
         problem = disagreement(copy["exact"], features[:1])
     except Exception as error:  # of the engine, any
         problem = f"cannot be computed ({first_reason(error)[:100]})"
     if not problem:
         return engine
-    what = f"{backbone.name}: features of a test picture in OpenVINO ({backbone.precision})"
+    what = f"{model.name}: features of a test picture in OpenVINO ({model.precision})"
     _warn(f"{what} {problem}; PyTorch runs the image tower")
-    return TorchEngine(backbone.batch_size)
+    return TorchEngine(model.batch_size)
 
 
-def _measure(backbone: "Backbone", copy: Engine, own: Engine) -> float:
+def _measure(model: Model, copy: Engine, own: Engine) -> float:
     """Return how many times as fast as the tower its copy encodes, by medians in turn."""
     rows, runs = _TIMED
-    pixels = probe_picture(backbone.image_size).expand(rows, -1, -1, -1).contiguous()
+    pixels = probe_picture(model.image_size).expand(rows, -1, -1, -1).contiguous()
     seconds: dict[Engine, list[float]] = {own: [], copy: []}
     for run in range(1 + runs):
         for engine, taken in seconds.items():
             begin = time.perf_counter()
-            [*engine.features(backbone, pixels.split(min(engine.rows, rows)))]
+            [*engine.features(model, pixels.split(min(engine.rows, rows)))]
             if run:  # the first warms up
                 taken.append(time.perf_counter() - begin)
     return statistics.median(seconds[own]) / statistics.median(seconds[copy])
@@ -470,9 +471,7 @@ class _FirstOutput(nn.Module):
 
     def forward(self, pixels: Tensor) -> Tensor:
         """Run the tower."""
-        output = self.tower(pixels)
-        pooled: Tensor = output[0] if isinstance(output, tuple) else output
-        return pooled
+        return pooled_of(self.tower(pixels))
 
 
 def _warn(line: str) -> None:

@@ -3,8 +3,6 @@
 Also adapters (LoRA and its relatives) in the folders that peft writes, which peft merges into a model's weights.
 """
 
-import copy
-import inspect
 import math
 import re
 import warnings
@@ -21,7 +19,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from faircontext.backbones.base import ADAPTABLE_BLOCKS, Backbone, require
-from faircontext.backbones.engines import ROW_MULTIPLE, pad_rows
+from faircontext.backbones.split import Blocks, SplitTower
 from faircontext.backbones.weights import (
     USELESS,
     check_fit,
@@ -133,83 +131,6 @@ class TextTower(torch.nn.Module):
         """Return features, not of unit length, of the hidden states where they are taken."""
 
 
-@dataclass(frozen=True)
-class Blocks:
-    """How a library's vision transformer is run in parts.
-
-    Attributes:
-        layers: gives the attention blocks of a tower.
-        embed: gives the tokens that enter the first block, of a tower and normalised pixels.
-        pool: gives the features, not of unit length, of a tower and what leaves the last block.
-        projections: names of a block's weights that project its input to queries, keys and values.
-    """
-
-    layers: Callable[[Any], Any]
-    embed: Callable[[Any, Tensor], Tensor]
-    pool: Callable[[Any, Tensor], Tensor]
-    projections: tuple[str, ...]
-
-
-class SplitTower:
-    """A vision transformer, cut below its last attention blocks, so that these can be adapted.
-
-    Blocks below run in the tower's precision, blocks above in float32. The tokens at the cut can be stored.
-
-    Args:
-        backbone: whose image tower it is.
-        parts: of the tower.
-        blocks: how many blocks are above the cut.
-
-    Attributes:
-        blocks: as given.
-        width: of the tokens.
-
-    Raises:
-        ArgumentError: the tower has fewer blocks.
-    """
-
-    def __init__(self, backbone: Backbone, parts: Blocks, blocks: int) -> None:
-        tower: Any = backbone.tower
-        layers = parts.layers(tower)
-        if blocks > len(layers):
-            has = f"the image tower of {backbone.name} has {len(layers)}"
-            raise ArgumentError(f"blocks={blocks} is not possible; {has}")
-        self.blocks, self.width = blocks, int(layers[-1].get_parameter(parts.projections[0]).shape[1])
-        self._backbone, self._parts, self._lower = backbone, parts, tower
-        self._upper: Any = tower if backbone.dtype is torch.float32 else copy.deepcopy(tower).float()
-
-    def below(self, pixels: Float[Tensor, "images 3 height width"]) -> Float[Tensor, "images tokens features"]:
-        """Return the tokens at the cut, in float32, for pixels in [0, 1]."""
-        chunks = []
-        with torch.inference_mode():
-            for rows in pixels.split(ROW_MULTIPLE):
-                normalised = self._backbone._normalise(rows).to(self._backbone.dtype)
-                hidden = self._parts.embed(self._lower, pad_rows(normalised))
-                for layer in self._parts.layers(self._lower)[: -self.blocks]:
-                    hidden = run_block(layer, hidden)
-                chunks.append(hidden[: len(rows)].float())
-        return torch.cat(chunks).clone()
-
-    def above(
-        self, tokens: Float[Tensor, "images tokens features"], updates: Float[Tensor, "blocks rows features"]
-    ) -> Float[Tensor, "images dim"]:
-        """Return unit-norm image features; `updates` are added to the blocks' projections of queries, keys, values."""
-        hidden, names = tokens, self._parts.projections
-        for layer, update in zip(self._parts.layers(self._upper)[-self.blocks :], updates, strict=True):
-            own = zip(names, update.chunk(len(names)), strict=True)
-            hidden = run_block(layer, hidden, {name: layer.get_parameter(name) + part for name, part in own})
-        return F.normalize(self._parts.pool(self._upper, hidden), dim=-1)
-
-
-def run_block(layer: Any, hidden: Tensor, weights: Mapping[str, Tensor] | None = None) -> Tensor:
-    """Run an attention block that sees everything, with some of its weights replaced."""
-    known = inspect.signature(layer.forward).parameters  # what must be given differs between versions of libraries
-    masks = {name: None for name in ("attention_mask", "causal_attention_mask") if name in known}
-    output = torch.func.functional_call(layer, dict(weights), (hidden,), masks) if weights else layer(hidden, **masks)
-    tokens: Tensor = output[0] if isinstance(output, tuple) else output
-    return tokens
-
-
 class LoadedBackbone(Backbone):
     """A model that a library has loaded.
 
@@ -285,7 +206,10 @@ class LoadedBackbone(Backbone):
         """Return the image tower cut below its last attention blocks; see `Backbone.split_tower`."""
         require(self, ADAPTABLE_BLOCKS)
         if blocks not in self._splits:
-            self._splits[blocks] = SplitTower(self, self.blocks, blocks)
+            there = len(self.blocks.layers(self.tower))
+            if blocks > there:
+                raise ArgumentError(f"blocks={blocks} is not possible; the image tower of {self.name} has {there}")
+            self._splits[blocks] = SplitTower(self.tower, self.blocks, blocks, self._normalise)
         return self._splits[blocks]
 
     @cached_property

@@ -17,7 +17,8 @@ from torch import Tensor
 
 from faircontext.backbones.base import ADAPTABLE_BLOCKS, DROPPABLE_PATCHES, require
 from faircontext.backbones.engines import pad_rows
-from faircontext.backbones.loaded import Blocks, Loaded, LoadedBackbone, TextTower
+from faircontext.backbones.loaded import Loaded, LoadedBackbone, TextTower
+from faircontext.backbones.split import Blocks
 from faircontext.errors import ArgumentError
 
 _LONG = 1024

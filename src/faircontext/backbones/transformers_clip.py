@@ -16,7 +16,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from faircontext.backbones.base import ADAPTABLE_BLOCKS
-from faircontext.backbones.loaded import Blocks, Loaded, LoadedBackbone, TextTower, run_block
+from faircontext.backbones.loaded import Loaded, LoadedBackbone, TextTower
+from faircontext.backbones.split import Blocks, run_block
 from faircontext.cache import hash_of
 from faircontext.errors import ArgumentError, silence
 from faircontext.files import digest
