@@ -88,35 +88,30 @@ def tune_context(
         weight_decay: of AdamW.
         steps: number of steps.
     """
-    backbone = labels.backbone
-    pairs = list(zip(labels.prompts, labels.text, strict=True))
-    learns = [labels.missing_context(template, "a method") is None for template in range(len(pairs))]
-    starts = [labels.start(template, "cl")[0] if learns[template] else None for template in range(len(pairs))]
-    fixed = [text for (_, text), start in zip(pairs, starts, strict=True) if start is None]
-    learnt = [prompts for (prompts, _), start in zip(pairs, starts, strict=True) if start is not None]
-    contexts = [start.clone().requires_grad_() for start in starts if start is not None]
+    learns = [at for at in range(len(labels.prompts)) if labels.missing_context(at, "a method") is None]
+    contexts = [labels.start(at, "cl")[0].clone().requires_grad_() for at in learns]
+    fixed = [text for at, text in enumerate(labels.text) if at not in learns]
+    known: Sequence[Tensor] | None = [labels.text[at] for at in learns]  # at the initial contexts
 
-    def encode() -> list[Tensor]:
+    def encode(known: Sequence[Tensor | None]) -> list[Tensor]:
+        rows = zip(learns, contexts, known, strict=True)
+        return [labels.backbone.encode_text(labels.prompts[at], context, known=text) for at, context, text in rows]
+
+    def features() -> Sequence[Tensor]:
+        if known is not None:
+            return known
         with torch.no_grad():
-            return [backbone.encode_text(rows, context) for rows, context in zip(learnt, contexts, strict=True)]
-
-    known: list[Tensor] | None = [  # at the initial contexts
-        text for (_, text), start in zip(pairs, starts, strict=True) if start is not None
-    ]
+            return encode([None] * len(learns))
 
     def value() -> Tensor:
         nonlocal known
-        texts, known = encode() if known is None else known, None
-        encoded = [
-            backbone.encode_text(rows, context, known=text)
-            for rows, context, text in zip(learnt, contexts, texts, strict=True)
-        ]
-        return loss(merge_templates(torch.stack([*encoded, *fixed])))
+        texts, known = features(), None
+        return loss(merge_templates(torch.stack([*encode(texts), *fixed])))
 
     descent = minimise(contexts, value, lr=lr, weight_decay=weight_decay, steps=steps)
     if descent.failure is not None:
         return Tuned(labels.zero_shot_text, descent.losses, descent.failure)
-    tuned = merge_templates(torch.stack([*(encode() if known is None else known), *fixed]))
+    tuned = merge_templates(torch.stack([*features(), *fixed]))
     if not tuned.isfinite().all():
         return Tuned(labels.zero_shot_text, descent.losses, "the learnt context was not finite")
     return Tuned(tuned, descent.losses)
