@@ -72,7 +72,7 @@ class FCLVariants(FCL):
 
     hidden: ClassVar[bool] = True
     later: ClassVar[frozenset[str]] = frozenset({"anchor"})
-    setting_limits: ClassVar[Limits] = {"reliability": (0.0, 1.0)}
+    setting_limits: ClassVar[Limits] = {"reliability": (0.0, 1.0), "budget": (0, 100_000)}
 
     masks: int | Literal["auto"] = 400  # type: ignore[assignment]
     gamma: float | tuple[float, float] = 0.5  # type: ignore[assignment]
@@ -89,18 +89,12 @@ class FCLVariants(FCL):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.masks == "auto" and self.budget is None:
+            raise ArgumentError('masks="auto" needs a budget, the most masks that an image may use: budget=400')
         if self.occluder == "drop":
             one_gamma(self.gamma)
         if self.anchor == "unique" and self.proxy != "evidence":
             raise ArgumentError(f'anchor="unique" needs evidence, and proxy={self.proxy!r} has none; leave one out')
-
-    def _check_masks(self, name: str = "masks") -> None:
-        if self.budget is not None:
-            super()._check_masks("budget")
-        if self.masks != "auto":
-            super()._check_masks(name)
-        elif self.budget is None:
-            raise ArgumentError('masks="auto" needs a budget, the most masks that an image may use: budget=400')
 
     def check_backbone(self, backbone: Backbone) -> None:
         """Raise `ArgumentError` where a backbone cannot run the method, or leave patches out where they are to be."""
@@ -166,11 +160,11 @@ class FCLVariants(FCL):
         episode: Episode,
         text: Float[Tensor, "candidates dim"],
         pairs: Int[Tensor, "2 pairs"],
-        scale: Scaling = "max",
+        scaling: Scaling = "max",
     ) -> Common:
         """Return what pairs are made alike on: their common evidence, scaled by the setting, or a control."""
         if self.proxy == "evidence":
-            return super().common(episode, text, pairs, self.evidence_scaling if scale == "max" else scale)
+            return super().common(episode, text, pairs, self.evidence_scaling if scaling == "max" else scaling)
         return Common(control_features(episode, self.proxy).expand(pairs.shape[1], -1), pairs)
 
     def learn(
