@@ -15,12 +15,12 @@ from open_clip.transform import PreprocessCfg, image_transform_v2
 from timm.data import ImageNetInfo
 from torch import Tensor
 
-from faircontext import FCL, Backbone, Episode, LabelSpace, ViewRecipe, create_backbone, load_image
+from faircontext import Backbone, Episode, LabelSpace, create_backbone, load_image
 from faircontext.backbones.loaded import TextTower
 from faircontext.backbones.open_clip import OpenClip, OpenClipText
 from faircontext.errors import ArgumentError
 from faircontext.views import plain_view
-from helpers import assert_valid, same_bits
+from helpers import same_bits
 from tiny_clip import CAUSAL, LAYOUTS, native_text, write_model
 
 NAMES = ("dog", "fire truck", "three-toed sloth", "a very long name of a thing that nobody has ever seen")
@@ -52,13 +52,6 @@ def test_shared_tokens_are_run_once_with_the_same_features_and_gradient(tiny: Ma
 
 def test_padding_is_cut_only_where_that_is_exact(tiny: Make) -> None:
     assert {layout for layout in LAYOUTS if not tiny(layout).text_tower.full_length} == {*CAUSAL}
-
-
-def test_a_truncated_prompt_is_what_the_librarys_tokenizer_cuts(tiny: Make) -> None:
-    long = " ".join(["dog"] * 100)
-    labels = LabelSpace(("cat", long), tiny("clip"), truncate=True)
-    ids = open_clip.SimpleTokenizer(context_length=73)(f"a photo of a {long}.")[0]  # 77 less four learnable tokens
-    assert labels.prompts[0].ids[1].tolist() == ids.tolist()
 
 
 def test_cut_features_equal_those_of_the_full_length(tiny: Make) -> None:
@@ -184,41 +177,7 @@ def plain(file: Path, backbone: Backbone) -> Tensor:
     return plain_view(pixels, backbone.image_size, backbone.interpolation, backbone.resize_mode) / 255.0
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("context", "templates"),
-    [("cl", (TEMPLATE,)), ("cl-hp", (TEMPLATE,)), ("cl", (TEMPLATE, "art of the {}."))],
-    ids=["CL", "CL-HP", "ensemble"],
-)
-def test_fcl_answers_real_pictures_with_a_trained_model(
-    trained: Backbone, data: Path, context: str, templates: tuple[str, ...]
-) -> None:
-    names, files, truth = labelled(data / "clothing10_test")
-    labels, method = LabelSpace(names, trained, templates), FCL(masks=16, context=context)
-    right = 0
-    for file, index in list(zip(files, truth, strict=True))[::16]:
-        prediction = method(Episode(load_image(file), labels, ViewRecipe(count=8)))
-        assert_valid(prediction, len(names))
-        right += prediction.index == index
-    assert right >= 3  # of 5; a tenth by chance
-
-
 # Padding
-
-
-def test_prompts_are_encoded_no_longer_than_the_longest_beside_them(
-    tiny: Make, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    backbone, lengths = tiny("clip"), []
-    encode = backbone._encode_embeddings
-    monkeypatch.setattr(
-        backbone,
-        "_encode_embeddings",
-        lambda embeddings, mask, shared: lengths.append(embeddings.shape[1]) or encode(embeddings, mask, shared),
-    )
-    prompts = backbone.tokenize(NAMES, TEMPLATE)
-    backbone.encode_text(prompts)
-    assert 0 < max(lengths) <= int(prompts.mask.sum(1).max()) < backbone.context_length
 
 
 @pytest.mark.timing

@@ -104,19 +104,6 @@ def test_a_tokenizer_with_more_tokens_than_the_weights_is_refused_before_a_run(t
         LabelSpace(("cat", "dog"), backbone)
 
 
-def test_bad_weights_are_one_line_and_leave_earlier_outputs(tmp_path: Path, make_image: Any, capsys: Any) -> None:
-    from PIL import Image
-
-    Image.fromarray(make_image(0)).save(tmp_path / "a.png")
-    (tmp_path / "rows.csv").write_text("earlier")
-    model = f"local-dir:{broken(tmp_path / 'model', 'visual.proj', torch.nan)}"
-    words = ("--labels", "cat,dog", "--backbone", model, "--csv", str(tmp_path / "rows.csv"))
-    assert main(["classify", str(tmp_path / "a.png"), *words]) == 2
-    shown = capsys.readouterr()
-    assert (shown.out, shown.err.count("\n")) == ("", 1)
-    assert (tmp_path / "rows.csv").read_text() == "earlier"
-
-
 def test_a_precision_whose_features_are_not_finite_says_so(tmp_path: Path) -> None:
     file = write_model(tmp_path, "clip") / "open_clip_model.safetensors"
     weights = load_file(file)

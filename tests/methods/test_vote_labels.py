@@ -85,16 +85,6 @@ def test_with_one_view_nothing_changes(backbone: Backbone, method: type[TDAVaria
 
 
 @BOTH
-def test_views_that_are_not_finite_leave_no_trace(backbone: Backbone, method: type[TDAVariants | DMNVariants]) -> None:
-    features, text = make_stream(3, 20, 12)
-    features[1, 1:] = torch.nan
-    labels, voted = labels_of(text, backbone), method(label="fcl-vote")
-    prediction, state = voted.step(episode_of(features[1], labels), voted.start(labels))
-    assert prediction.fallback == "the features of a view are NaN or infinite: answered by zero-shot"
-    assert state.seen == 0
-
-
-@BOTH
 def test_a_state_is_of_the_rule_whatever_the_method_is_called(
     backbone: Backbone, method: type[TDAVariants | DMNVariants]
 ) -> None:

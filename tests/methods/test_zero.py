@@ -170,12 +170,3 @@ def test_sixty_four_equal_views_answer_as_zero_shot(made_up: MakeUp, temperature
     if temperature == "hard":
         assert prediction.votes.max() == 19
         assert prediction.confidence == 1.0
-
-
-def test_classes_with_equal_features_tie_and_the_first_wins(made_up: MakeUp) -> None:
-    text = unit(3, 32, 0)
-    episode = made_up(unit(20, 32, 1), torch.cat([text, text]))
-    for temperature in TEMPERATURES:
-        prediction = ZERO(temperature=temperature)(episode)
-        assert prediction.index < 3
-    assert prediction.probabilities[:3].tolist() == prediction.probabilities[3:].tolist()
