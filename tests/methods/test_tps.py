@@ -39,11 +39,6 @@ SENTENCES = {
 
 
 @pytest.fixture(scope="module")
-def backbone(tiny: Callable[[str], Backbone]) -> Backbone:
-    return tiny("clip")
-
-
-@pytest.fixture(scope="module")
 def new_episode(backbone: Backbone, make_image: Callable[..., np.ndarray]) -> Callable[..., Episode]:
     def make(names: tuple[str, ...] = NAMES, image: int = 0) -> Episode:
         return Episode(make_image(image), LabelSpace(names, backbone), ViewRecipe(count=64))

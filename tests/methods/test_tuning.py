@@ -54,11 +54,6 @@ def unit(rows: int, dim: int, seed: int) -> Tensor:
 
 
 @pytest.fixture(scope="module")
-def backbone(tiny: Callable[[str], Backbone]) -> Backbone:
-    return tiny("clip")
-
-
-@pytest.fixture(scope="module")
 def labels(backbone: Backbone) -> LabelSpace:
     return LabelSpace(NAMES, backbone)
 

@@ -1,7 +1,6 @@
 """What FCL's exploration makes a memory keep: known by hand, and what it leaves as it was."""
 
 import math
-from collections.abc import Callable
 
 import pytest
 import torch
@@ -19,11 +18,6 @@ BOTH = pytest.mark.parametrize("method", [TDAVariants, DMNVariants])
 
 ANGLES = (40, 30, 28, 32, 90, 90, 90, 75, 60, 60)
 """Of ten views between two classes, at 0 and 90 degrees; the plain view is the first."""
-
-
-@pytest.fixture(scope="module")
-def backbone(tiny: Callable[[str], Backbone]) -> Backbone:
-    return tiny("clip")
 
 
 def views_at(*degrees: float) -> Tensor:
