@@ -188,7 +188,6 @@ def create_method(
     overrides: dict[str, object] = {}
     if backbone is not None:
         check_type("backbone", backbone, Backbone, "create one with create_backbone")
-        method.check(backbone)
     if preset == "recommended":
         if backbone is None:
             raise ArgumentError('preset="recommended" depends on the backbone; pass backbone=')
