@@ -10,7 +10,6 @@ from hypothesis import example, given, strategies as st
 from torch import Tensor
 
 from faircontext import ZERO, Backbone, Episode, LabelSpace, ViewRecipe, ZeroShot
-from faircontext.methods.zero import break_tie
 from helpers import assert_valid
 from oracles import zero as oracle
 
@@ -139,25 +138,6 @@ def test_shares_that_are_equal_tie_in_whatever_order_views_are_summed(
     assert prediction.probabilities[:tied].unique().numel() == 1
     assert prediction.index == oracle.half_precision_answer(rows.astype(np.float64), episode.backbone.logit_scale, 0.5)
     assert_valid(prediction, tied + 3)
-
-
-@pytest.mark.parametrize(
-    ("votes", "choices", "scores", "answer"),
-    [
-        ([3, 1, 2], [1, 2], [0.1, 0.9, 0.5], 0),
-        ([2, 0, 2], [1, 2, 0], [0.9, 0.1, 0.5], 2),
-        ([2, 0, 2], [1, 0, 2], [0.1, 0.2, 0.5], 0),
-        ([2, 0, 2], [1, 1], [0.1, 0.9, 0.5], 2),
-        ([2, 0, 2], [], [0.5, 0.9, 0.1], 0),
-        ([2, 0, 2], [], [0.5, 0.9, 0.5], 0),
-        ([0.25, 0.375, 0.375], [0, 2], [0.1, 0.9, 0.5], 2),
-        ([0.25, 0.375, 0.375], [0], [0.1, 0.9, 0.5], 1),
-        ([1], [], [0.3], 0),
-    ],
-)
-def test_ties_by_hand(votes: list[float], choices: list[int], scores: list[float], answer: int) -> None:
-    rows = torch.tensor(votes), torch.tensor(choices, dtype=torch.long), torch.tensor(scores)
-    assert break_tie(*rows) == answer
 
 
 @pytest.mark.parametrize("temperature", TEMPERATURES)
