@@ -113,10 +113,10 @@ def as_open_clip(weights: dict[str, Tensor]) -> dict[str, Tensor]:
         out[f"ln_final.{end}"] = weights[f"text_model.final_layer_norm.{end}"]
         out[f"visual.ln_pre.{end}"] = weights[f"vision_model.pre_layrnorm.{end}"]
         out[f"visual.ln_post.{end}"] = weights[f"vision_model.post_layernorm.{end}"]
-        for tower, prefix, layers in (("text_model", "", 2), ("vision_model", "visual.", 4)):
+        for part, prefix, layers in (("text_model", "", 2), ("vision_model", "visual.", 4)):
             for layer in range(layers):
-                own, theirs = f"{tower}.encoder.layers.{layer}", f"{prefix}transformer.resblocks.{layer}"
-                parts = [weights[f"{own}.self_attn.{part}_proj.{end}"] for part in "qkv"]
+                own, theirs = f"{part}.encoder.layers.{layer}", f"{prefix}transformer.resblocks.{layer}"
+                parts = [weights[f"{own}.self_attn.{letter}_proj.{end}"] for letter in "qkv"]
                 out[f"{theirs}.attn.in_proj_{end}"] = torch.cat(parts)
                 pairs = {"self_attn.out_proj": "attn.out_proj", "layer_norm1": "ln_1", "layer_norm2": "ln_2"}
                 pairs |= {"mlp.fc1": "mlp.c_fc", "mlp.fc2": "mlp.c_proj"}

@@ -295,7 +295,7 @@ class _Results:
 
 
 def choose_engine(model: Model, source: str, settle: Callable[[], tuple[nn.Module, Tensor, str]]) -> Engine:
-    """Return what runs a backbone's image tower, by what is asked for, installed and stored, or measured here and now.
+    """Return what runs a backbone's image tower, by what is asked for, installed, stored, or measured now.
 
     Args:
         model: whose tower it is.
@@ -443,7 +443,7 @@ def obstacle(device: torch.device, precision: str) -> str | None:
 
 
 def convert(tower: nn.Module, image_size: int) -> Tensors:
-    """Convert a tower in float32 to OpenVINO; return `graph` and `weights` as it writes them; any error is raised."""
+    """Return a tower in float32 as OpenVINO writes it, `graph` and `weights`; any error is raised."""
     openvino = import_openvino()
     from openvino.frontend import FrontEndManager
     from openvino.frontend.pytorch.ts_decoder import TorchScriptPythonDecoder

@@ -219,5 +219,5 @@ class TransformersClip(LoadedBackbone):
     @cached_property
     def text_hash(self) -> str:
         """SHA-256 of the text tower's weights and of how prompts are filled up, in hexadecimal."""
-        tower = self.text_tower
-        return digest(f"{hash_of(tower)} {tower.context_length} {tower.pad} {tower.left}")
+        text = self.text_tower
+        return digest(f"{hash_of(text)} {text.context_length} {text.pad} {text.left}")

@@ -2,7 +2,7 @@
 
 Of an image (`Episode`) it takes `x`, the plain view: resized and cut to the size of the backbone's input, values in
 [0, 1]; `view_features`, unit-norm embeddings of N views (64 unless the run says otherwise), which are the plain view,
-first, and random crops; and `z`, that of the plain view. Every picture is normalised by mean and deviation when it is
+first, and random crops; and `z`, that of the plain view. Every image is normalised by mean and deviation when it is
 encoded, after it has been masked or weighted. Crops and masks are drawn from streams that depend on the run's seed, the
 image's pixels and the purpose alone. Of the classes (`LabelSpace`) it takes prompts, and unit-norm text features at a
 context; the text encoder is frozen, in float32. The backbone's own scale is what it multiplies cosines by, 100 in CLIP.
