@@ -224,7 +224,8 @@ class Backbone(ABC):
         """Take an image tower, and choose what runs it; see `_settle_tower`."""
         exact = self._settle_tower(tower, weights)
         asked = self.requested_engine
-        source = hash_of(tower) if asked == "openvino" or (asked == "auto" and engines.is_convolutional(tower)) else ""
+        copied = asked == "openvino" or (asked == "auto" and engines.is_convolutional(tower))
+        source = hash_of(tower) if copied else ""
         self._engine = engines.choose_engine(self, source, lambda: (tower, exact, hash_of(self.tower)))
 
     def _settle_tower(self, tower: torch.nn.Module, weights: Mapping[str, Tensor] | None = None) -> Tensor:
