@@ -13,16 +13,7 @@ from PIL import Image
 from safetensors.torch import save_file
 from torch import Tensor
 
-from faircontext import (
-    FCL,
-    Backbone,
-    Episode,
-    LabelSpace,
-    ViewRecipe,
-    create_backbone,
-    create_method,
-    list_methods,
-)
+from faircontext import FCL, Backbone, Episode, LabelSpace, ViewRecipe, create_backbone, create_method, list_methods
 from faircontext.backbones import base
 from faircontext.backbones.contexts import LearntContext, read_context, save_context
 from faircontext.cli import main

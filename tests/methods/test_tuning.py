@@ -27,13 +27,7 @@ from faircontext.errors import LabelError
 from faircontext.explore import entropy
 from faircontext.methods.rlcf import feedback_loss
 from faircontext.methods.ttl import weighted_entropy
-from faircontext.methods.tuning import (
-    marginal_entropy,
-    mean_entropy,
-    select_views,
-    tune_context,
-    view_log_posteriors,
-)
+from faircontext.methods.tuning import marginal_entropy, mean_entropy, select_views, tune_context, view_log_posteriors
 from helpers import assert_valid, same_bits
 from oracles import losses_of_baselines as oracle
 

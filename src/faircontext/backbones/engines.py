@@ -205,6 +205,7 @@ class OpenVinoTower:
 
     name: Name = "openvino"
     rows = ENGINE_ROWS
+    tower_hash: str | None
 
     def __init__(self, copy: Tensors, tower_hash: str, precision: str) -> None:
         openvino = import_openvino()
