@@ -27,7 +27,6 @@ NAMES = ("dog", "fire truck", "three-toed sloth", "a very long name of a thing t
 TEMPLATE = "a photo of a {}."
 
 Load = Callable[[str], Backbone]
-Folder = Callable[[str], Path]
 
 
 @pytest.fixture(params=[*LAYOUTS, *(f"transformers {kind}" for kind in KINDS)])

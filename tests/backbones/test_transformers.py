@@ -1,7 +1,6 @@
 """Models of transformers as backbones: features are the library's own, with gradients, and all methods run."""
 
 import json
-import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -31,11 +30,6 @@ Folder = Callable[[str], Path]
 @pytest.fixture(params=KINDS)
 def kind(request: pytest.FixtureRequest) -> str:
     return str(request.param)
-
-
-@pytest.fixture
-def copied(kind_folder: Folder, tmp_path: Path) -> Folder:
-    return lambda kind: Path(shutil.copytree(kind_folder(kind), tmp_path / f"copy-{kind}"))
 
 
 # Features
