@@ -352,6 +352,8 @@ def test_a_range_of_fractions_hides_no_equal_number_of_patches() -> None:
     message = r'gamma=\(0.3, 0.7\) is not possible with occluder="drop", where all masks hide equally many patches'
     with pytest.raises(ArgumentError, match=message):
         on_patches(sample_masks(2, rng(), (7,), (0.3, 0.7)), 14, (0.3, 0.7))
+    with pytest.raises(ArgumentError, match=message):  # before any image
+        FCLVariants(occluder="drop", gamma=(0.3, 0.7))
 
 
 # Pairs

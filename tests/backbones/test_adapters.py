@@ -143,11 +143,8 @@ def test_the_model_that_an_adapter_was_made_for_is_named(clip: Path, tiny_folder
 
 def test_a_folder_without_an_adapter_is_one_line(clip: Path, tmp_path: Path) -> None:
     model, folder = f"transformers:{clip}", tmp_path / "a"
-    assert message(model, folder) == f"{folder}: no such folder; copy the model's files into one"
     folder.mkdir()
     assert message(model, folder).endswith("in it; looked for adapter_config.json")
-    (folder / "adapter_config.json").write_text("{")
-    assert message(model, folder).startswith(f"{folder / 'adapter_config.json'}: not valid JSON (expecting property ")
     (folder / "adapter_config.json").write_text("{}")
     assert message(model, folder).startswith(f"{folder / 'adapter_config.json'}: holds nothing, and no peft_type: must")
     train(load(clip), folder)

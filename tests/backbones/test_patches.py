@@ -11,7 +11,7 @@ from faircontext import Backbone, Episode, LabelSpace, ViewRecipe, create_method
 from faircontext.backbones.base import DROPPABLE_PATCHES, require
 from faircontext.errors import ArgumentError, FeatureError
 from faircontext.methods import FCLVariants
-from helpers import assert_identical, assert_valid, same_bits
+from helpers import assert_valid, same_bits
 from tiny_clip import LAYOUTS
 
 Make = Callable[[str], Backbone]
@@ -117,16 +117,3 @@ def test_maps_of_left_out_patches_are_the_sums_over_them(make: Callable[..., Epi
     expected = torch.einsum("mc,mhw->chw", evidence.importance, torch.stack(evidence.masks.cells).float()) / 24
     whole = expected.repeat_interleave(16, 1).repeat_interleave(16, 2)
     torch.testing.assert_close(evidence.maps, whole)
-
-
-def test_an_answer_does_not_depend_on_what_was_asked_before(make: Callable[..., Episode]) -> None:
-    settings = {**DROP, "estimator": "least-squares", "smoothing": 0.15}
-    episode = make()
-    FCLVariants(**{**settings, "masks": 40})(episode)
-    FCLVariants(**{**settings, "occluder": "black"})(episode)
-    assert_identical(FCLVariants(**settings)(episode), FCLVariants(**settings)(make()))
-
-
-def test_a_range_of_fractions_is_refused_before_any_image() -> None:
-    with pytest.raises(ArgumentError, match=r'gamma=\(0.3, 0.7\) is not possible with occluder="drop"'):
-        FCLVariants(occluder="drop", gamma=(0.3, 0.7))

@@ -117,22 +117,12 @@ TOKENS = "of the 49,408 tokens that the weights have embeddings of; copy its fil
         ("chinese_clip", without(*transformers_folder._TOKENIZERS), "no tokenizer in it; looked for tokenizer.json, "),
         ("chinese_clip", config(model_type=["clip"]), 'invalid model_type ["clip"]: must be one of clip, siglip, '),
         (
-            "clip",
-            config(model_type="blip"),
-            'invalid model_type "blip": must be one of clip, siglip, ',
-        ),
-        (
             "chinese_clip",
             config(quantization_config={"bits": 4}),
             'invalid quantization_config {"bits": 4}: must be left out',
         ),
         ("chinese_clip", config(vision_config__hidden_size=33), "transformers cannot make a model of it"),
         ("chinese_clip", written("[1]"), "config.json: holds '[1]' in place of an object of JSON"),
-        (
-            "clip",
-            written('{"model_type": "clip",'),
-            "config.json: not valid JSON (expecting property name ",
-        ),
         (
             "chinese_clip",
             weights(lambda w: w[NORM][:2].fill_(torch.nan)),
@@ -181,7 +171,6 @@ def test_a_checkpoint_of_zeros_is_refused(kind: str, copied: Folder) -> None:
 
 
 def test_what_is_elsewhere_is_named(models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert message(tmp_path / "x") == f"{tmp_path / 'x'}: no such folder; copy the model's files into one"
     (tmp_path / "open_clip_config.json").write_text("{}")
     assert message(tmp_path) == f"{tmp_path}: a model of open_clip; name it local-dir:{tmp_path}"
     missing = message(models / "clip", "/no/such/file")
@@ -293,12 +282,8 @@ SIZE, THREE, FILTER = "must be a count of pixels, or {", "must be three numbers"
         ("size", {"shortest_edge": "32"}, SIZE),
         ("size", [32, 32], SIZE),
         ("crop_size", True, SIZE),
-        ("image_mean", "x", THREE),
-        ("image_mean", 0.5, THREE),
-        ("image_mean", [0.5, 0.5], THREE),
         ("image_mean", [120, 110, 100], f"{THREE} from 0 to 1"),
         ("image_std", [0.5, 0.5, "0.5"], THREE),
-        ("image_std", [0.1, 0.0, 0.1], f"{THREE} above 0"),
         ("resample", 5, FILTER),
         ("resample", [3], FILTER),
         ("resample", "bicubic", FILTER),
