@@ -1,4 +1,4 @@
-"""PGD reaches what is known on a linear model, stays where it may, and works on real towers with what they allow."""
+"""PGD reaches what is known on a linear model, stays where it may, and works on real encoders with what they allow."""
 
 from collections.abc import Callable
 

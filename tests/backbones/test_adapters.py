@@ -75,7 +75,7 @@ def test_merged_features_are_those_of_pefts_model(settings: dict[str, Any], clip
     text = backbone.encode_text(backbone.tokenize(("dog",), "a photo of a {}."))
     assert float((text - native_text(clip, ("a photo of a dog.",))).abs().max()) > 1e-3
     assert backbone.weights_hash != plain.weights_hash
-    assert not any("lora" in name for name in backbone.tower.state_dict())
+    assert not any("lora" in name for name in backbone.image_encoder.state_dict())
 
 
 def test_models_of_open_clip_take_adapters_as_well(tiny_folder: Folder, tmp_path: Path) -> None:

@@ -46,11 +46,11 @@ def packaged_weights(name: str) -> dict[str, Tensor]:
 
 
 @pytest.fixture(scope="module")
-def reference_tower() -> torch.nn.Module:
+def reference_encoder() -> torch.nn.Module:
     """timm's own lite0, batch norms and all."""
-    tower = timm.create_model("tf_efficientnet_lite0", pretrained=False)
-    tower.load_state_dict(dict(zip(tower.state_dict(), packaged_weights("lite0").values(), strict=True)))
-    return tower.eval()
+    encoder = timm.create_model("tf_efficientnet_lite0", pretrained=False)
+    encoder.load_state_dict(dict(zip(encoder.state_dict(), packaged_weights("lite0").values(), strict=True)))
+    return encoder.eval()
 
 
 @pytest.fixture(scope="module")
@@ -107,16 +107,16 @@ def test_every_packaged_tensor_has_its_counterpart_in_timm(name: str) -> None:
 
 
 def test_folding_batch_norms_keeps_image_features(
-    lite_fp32: Lite, head: dict[str, Tensor], reference_tower: torch.nn.Module, pixels: Tensor, monkeypatch: Any
+    lite_fp32: Lite, head: dict[str, Tensor], reference_encoder: torch.nn.Module, pixels: Tensor, monkeypatch: Any
 ) -> None:
     with torch.no_grad():
-        logits = reference_tower((pixels[:6] - 0.5) / 0.5)
+        logits = reference_encoder((pixels[:6] - 0.5) / 0.5)
     for temperature in (1.0, 1.5):
         expected = F.normalize((logits / temperature).softmax(-1) @ head["E"], dim=-1)
         monkeypatch.setattr(lite_fp32, "temperature", temperature)
         torch.testing.assert_close(lite_fp32.encode_image(pixels[:6]), expected, rtol=0, atol=1e-5)
     norms = torch.nn.modules.batchnorm._BatchNorm
-    assert not [module for module in lite_fp32.tower.modules() if isinstance(module, norms)]
+    assert not [module for module in lite_fp32.image_encoder.modules() if isinstance(module, norms)]
 
 
 @pytest.mark.parametrize("kept", ["lite_fp32", "lite"])  # the second in bf16, where the processor computes in it

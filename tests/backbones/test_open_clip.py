@@ -16,7 +16,7 @@ from timm.data import ImageNetInfo
 from torch import Tensor
 
 from faircontext import Backbone, Episode, LabelSpace, create_backbone, load_image
-from faircontext.backbones.loaded import TextTower
+from faircontext.backbones.loaded import TextEncoder
 from faircontext.backbones.open_clip import OpenClip, OpenClipText
 from faircontext.errors import ArgumentError
 from faircontext.views import plain_view
@@ -39,19 +39,19 @@ def test_shared_tokens_are_run_once_with_the_same_features_and_gradient(tiny: Ma
     prompts = backbone.tokenize(NAMES, TEMPLATE)
     results = []
     for shares in (True, False):
-        tower = backbone.text_tower
-        before, tower._shares = tower._shares, shares
+        encoder = backbone.text_encoder
+        before, encoder._shares = encoder._shares, shares
         context = backbone.context_of("the drawing of my").requires_grad_()
         features = backbone.encode_text(prompts, context, placement)
         results.append((features.detach(), torch.autograd.grad(features[:, 0].sum(), context)[0]))
-        tower._shares = before
-    assert backbone.text_tower._shares
+        encoder._shares = before
+    assert backbone.text_encoder._shares
     for first, second in zip(*results, strict=True):  # sums in another order: rounding of the largest terms
         torch.testing.assert_close(first, second, rtol=1e-5, atol=1e-5 * float(second.abs().max()))
 
 
 def test_padding_is_cut_only_where_that_is_exact(tiny: Make) -> None:
-    assert {layout for layout in LAYOUTS if not tiny(layout).text_tower.full_length} == {*CAUSAL}
+    assert {layout for layout in LAYOUTS if not tiny(layout).text_encoder.full_length} == {*CAUSAL}
 
 
 def test_cut_features_equal_those_of_the_full_length(tiny: Make) -> None:
@@ -80,7 +80,7 @@ def test_known_features_are_taken_and_only_their_gradient_is_encoded(
     (expected,) = torch.autograd.grad((backbone.encode_text(prompts, context) * target).sum(), context)
     known = backbone.encode_text(prompts)
     with monkeypatch.context() as forbidden:
-        forbidden.setattr(TextTower, "forward", lambda *_: pytest.fail("the text tower was run"))
+        forbidden.setattr(TextEncoder, "forward", lambda *_: pytest.fail("the text tower was run"))
         features = backbone.encode_text(prompts, context, known=known)
     assert same_bits(features.detach(), known)
     (gradient,) = torch.autograd.grad((features * target).sum(), context)
@@ -90,9 +90,9 @@ def test_known_features_are_taken_and_only_their_gradient_is_encoded(
 def test_a_group_is_encoded_again_for_its_gradient_and_not_kept(tiny: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     backbone = tiny("clip")
     calls: list[int] = []
-    forward = TextTower.forward
+    forward = TextEncoder.forward
     monkeypatch.setattr(
-        TextTower, "forward", lambda self, rows, *rest: calls.append(len(rows)) or forward(self, rows, *rest)
+        TextEncoder, "forward", lambda self, rows, *rest: calls.append(len(rows)) or forward(self, rows, *rest)
     )
     prompts = backbone.tokenize([f"thing number {number}" for number in range(130)], TEMPLATE)
     context = backbone.context(prompts).requires_grad_()

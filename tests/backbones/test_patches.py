@@ -37,15 +37,15 @@ def test_leaving_no_patch_out_is_the_identity(layout: str, tiny: Make) -> None:
 @pytest.mark.parametrize("layout", ["clip", "quick", "siglip"])
 def test_a_patch_that_is_left_out_is_one_that_nothing_attends_to(layout: str, tiny: Make) -> None:
     backbone = tiny(layout)
-    tower, image = backbone.tower, torch.rand(3, 32, 32, generator=torch.Generator().manual_seed(1))
+    encoder, image = backbone.image_encoder, torch.rand(3, 32, 32, generator=torch.Generator().manual_seed(1))
     hidden = random_patches(5, backbone.patches, 2)
     expected = []
     for mask in hidden:  # all tokens, those hidden out of sight
         unseen = F.pad(mask.flatten(), (1, 0))
         bias = torch.zeros(len(unseen), len(unseen)).masked_fill(unseen, -torch.inf)
         with torch.no_grad():
-            tokens = tower.transformer(tower._embeds(backbone._normalise(image[None])), attn_mask=bias)
-            expected.append(F.normalize(tower._pool(tokens)[0] @ tower.proj, dim=-1)[0])
+            tokens = encoder.transformer(encoder._embeds(backbone._normalise(image[None])), attn_mask=bias)
+            expected.append(F.normalize(encoder._pool(tokens)[0] @ encoder.proj, dim=-1)[0])
     torch.testing.assert_close(backbone.encode_without(image, hidden), torch.stack(expected), rtol=0, atol=1e-6)
 
 
@@ -77,8 +77,8 @@ def test_a_tower_without_patches_says_so(tiny: Make, lite: Backbone) -> None:
 
 def test_features_that_are_useless_without_patches_are_told(tiny: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     backbone = tiny("clip")
-    useless = torch.nn.Parameter(torch.full_like(backbone.tower.proj, torch.nan))
-    monkeypatch.setitem(backbone.tower._parameters, "proj", useless)
+    useless = torch.nn.Parameter(torch.full_like(backbone.image_encoder.proj, torch.nan))
+    monkeypatch.setitem(backbone.image_encoder._parameters, "proj", useless)
     with pytest.raises(FeatureError, match="the features of 2 of 2 pictures are NaN, infinite or all zero"):
         backbone.encode_without(torch.zeros(3, 32, 32), random_patches(2, backbone.patches, 2))
 

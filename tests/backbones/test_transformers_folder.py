@@ -195,7 +195,7 @@ def test_a_training_loops_file_takes_the_place_of_the_folders_weights(kind: str,
         backbone = make(models / kind, str(file), weights_key="model_ema")
     assert [str(one.message) for one in heard] == [f"{file}: the weights under model_ema are taken"]
     assert backbone.name == f"transformers:{models / kind}:{file}"
-    assert same_bits(backbone.tower.projection.weight, doubled["visual_projection.weight"])
+    assert same_bits(backbone.image_encoder.projection.weight, doubled["visual_projection.weight"])
 
 
 def test_weights_in_several_files_are_put_together(copied: Folder) -> None:
@@ -223,7 +223,7 @@ def test_half_precision_weights_are_computed_with_in_float32(copied: Folder) -> 
     folder = copied("chinese_clip")
     change_weights(folder, lambda weights: weights.update({name: weights[name].half() for name in weights}))
     change_json(folder / "config.json", dtype="float16")
-    assert {parameter.dtype for parameter in make(folder).text_tower.parameters()} == {torch.float32}
+    assert {parameter.dtype for parameter in make(folder).text_encoder.parameters()} == {torch.float32}
 
 
 # Activation, preparation, tokenizer

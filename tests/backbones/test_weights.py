@@ -140,8 +140,8 @@ def test_positions_of_another_size_are_resized_on_request_only(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         native = open_clip.create_model("tiny", pretrained=str(path)).state_dict()
-    assert same_bits(backbone.tower.positional_embedding, native["visual.positional_embedding"])
-    assert same_bits(backbone.text_tower.positions, native["positional_embedding"])
+    assert same_bits(backbone.image_encoder.positional_embedding, native["visual.positional_embedding"])
+    assert same_bits(backbone.text_encoder.positions, native["positional_embedding"])
     (warning,) = backbone.facts["warnings"]
     assert "are resized to" in warning
 
@@ -218,7 +218,7 @@ def test_the_loader_returns_what_open_clip_itself_loads(tmp_path: Path, plain: W
     backbone = load_open_clip(f"local-dir:{custom}", precision="fp32")
     native = open_clip.create_model(f"local-dir:{custom}")
     assert backbone.logit_scale == float(native.logit_scale.detach().exp())
-    assert same_bits(backbone.text_tower.embedding.weight, native.text.token_embedding.weight)
+    assert same_bits(backbone.text_encoder.embedding.weight, native.text.token_embedding.weight)
 
 
 # Forms of a file, read as tensors alone
@@ -232,7 +232,7 @@ def wrap(prefix: str, weights: Weights = OWN) -> Weights:
 
 
 def inside(name: str) -> Weights:
-    """Wrap the image tower alone."""
+    """Wrap the image encoder alone."""
     return {key.replace("visual.", f"visual.{name}."): tensor for key, tensor in OWN.items()}
 
 
@@ -352,7 +352,7 @@ def test_what_was_chosen_is_a_warning_and_among_the_facts(plain: Weights, tmp_pa
         backbone = create_backbone("tiny", str(tmp_path / "w.pt"), precision="fp32", weights_key="ema")
     lines = [f"{tmp_path / 'w.pt'}: {TAKEN.format('ema')}"]
     assert [str(one.message) for one in heard] == backbone.facts["warnings"] == lines
-    assert same_bits(backbone.tower.conv1.weight, plain["visual.conv1.weight"])
+    assert same_bits(backbone.image_encoder.conv1.weight, plain["visual.conv1.weight"])
 
 
 @pytest.mark.parametrize("name", ["w.pt", "w.safetensors"])

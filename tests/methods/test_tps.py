@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from faircontext import TPS, Backbone, Episode, LabelSpace, ViewRecipe, ZeroShot, create_method
-from faircontext.backbones.open_clip import TextTower
+from faircontext.backbones.open_clip import TextEncoder
 from faircontext.backbones.prompts import prompt_set
 from faircontext.calibrate import Descent
 from faircontext.errors import ArgumentError, LabelError
@@ -132,7 +132,7 @@ def test_the_text_tower_is_not_run_once_prototypes_are_known(
     episode = new_episode()
     method = TPS(prototypes="micro", descriptors=file)
     method(episode)
-    monkeypatch.setattr(TextTower, "forward", lambda *_: pytest.fail("the text tower was run"))
+    monkeypatch.setattr(TextEncoder, "forward", lambda *_: pytest.fail("the text tower was run"))
     assert_valid(method(Episode(make_image(1), episode.labels, ViewRecipe(count=8))), 3)
 
 

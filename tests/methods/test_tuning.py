@@ -296,13 +296,13 @@ def test_tuning_leaves_the_model_and_the_features_as_they_were(
     method: Method, new_episode: Callable[..., Episode]
 ) -> None:
     episode = new_episode()
-    towers = episode.backbone.tower, episode.backbone.text_tower
-    weights = [weight.clone() for tower in towers for weight in tower.state_dict().values()]
+    encoders = episode.backbone.image_encoder, episode.backbone.text_encoder
+    weights = [weight.clone() for encoder in encoders for weight in encoder.state_dict().values()]
     kept = [episode.view_features.clone(), episode.labels.zero_shot_text.clone()]
     method(episode)
-    after = [weight for tower in towers for weight in tower.state_dict().values()]
+    after = [weight for encoder in encoders for weight in encoder.state_dict().values()]
     assert all(map(torch.equal, weights, after))
-    assert not any(parameter.requires_grad for tower in towers for parameter in tower.parameters())
+    assert not any(parameter.requires_grad for encoder in encoders for parameter in encoder.parameters())
     assert torch.equal(kept[0], episode.view_features)
     assert torch.equal(kept[1], episode.labels.zero_shot_text)
     assert not any(tensor.requires_grad for tensor in (episode.view_features, episode.labels.zero_shot_text))

@@ -184,7 +184,7 @@ def read_context(path: Path) -> LearntContext:
     if not path.is_file():
         raise ArgumentError(f"context {path}: no such file; give a checkpoint of CoOp's prompt learner")
     content = read_content(path)
-    tensors, _ = weights_in(path, content, mark="ctx", towers=())
+    tensors, _ = weights_in(path, content, mark="ctx", encoders=())
     tokens = check_values(path, tensors, _TENSORS, ["ctx"])["ctx"].float()
     check_weights(str(path), {"ctx": tokens})
     if others := [name for name in tensors if name not in ("ctx", "token_prefix", "token_suffix")]:

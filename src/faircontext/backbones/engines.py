@@ -1,10 +1,10 @@
-"""What runs an image tower: device, precision and engine, which is PyTorch or a copy of the tower in OpenVINO.
+"""What runs an image encoder: device, precision and engine, which is PyTorch or a copy of the encoder in OpenVINO.
 
-The copy is faster on many processors. It is made once from the tower in float32, and kept in the cache by the weights,
-the versions, the precision and the processor, with the tower's float32 features of a test picture. Whenever the copy is
-loaded, its own features of that picture are compared with them. It runs batches of `ENGINE_ROWS` rows, always: a row's
-features then do not depend on the rows beside it, nor on how many there are or how many batches are run at the same
-time.
+The copy is faster on many processors. It is made once from the encoder in float32, and kept in the cache by the
+weights, the versions, the precision and the processor, with the encoder's float32 features of a test picture. Whenever
+the copy is loaded, its own features of that picture are compared with them. It runs batches of `ENGINE_ROWS` rows,
+always: a row's features then do not depend on the rows beside it, nor on how many there are or how many batches are run
+at the same time.
 """
 
 import math
@@ -34,10 +34,10 @@ from faircontext.system import processor_name
 
 Name = Literal["torch", "openvino"]
 ENGINES = ("auto", *get_args(Name))
-"""Engines of the image tower; `auto` takes the faster of the two on this processor."""
+"""Engines of the image encoder; `auto` takes the faster of the two on this processor."""
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
-"""Precisions of the image tower."""
+"""Precisions of the image encoder."""
 
 ROW_MULTIPLE = 16
 """Encoder batches are padded to a multiple of this: a row's features then do not depend on the rows beside it."""
@@ -112,7 +112,7 @@ def probe_picture(size: int) -> Float[Tensor, "1 3 size size"]:
 
 
 def pooled_of(output: Any) -> Tensor:
-    """Return what a tower returned without the tokens that may come beside it."""
+    """Return what an encoder returned without the tokens that may come beside it."""
     pooled: Tensor = output[0] if isinstance(output, tuple) else output
     return pooled
 
@@ -125,7 +125,7 @@ def pad_rows(rows: Tensor, multiple: int = ROW_MULTIPLE) -> Tensor:
 
 @runtime_checkable
 class Model(Protocol):
-    """What engines need of a backbone, see `Backbone`; its tower need not be loaded."""
+    """What engines need of a backbone, see `Backbone`; its encoder need not be loaded."""
 
     name: str
     image_size: int
@@ -142,26 +142,27 @@ class Model(Protocol):
 
 @runtime_checkable
 class Engine(Protocol):
-    """What runs a backbone's image tower.
+    """What runs a backbone's image encoder.
 
     Attributes:
         name: torch or openvino.
         version: of its library; None for PyTorch, whose version records have anyway.
         rows: most rows of a batch; batches are padded to it, or to a multiple of `ROW_MULTIPLE`.
-        tower_hash: of PyTorch's tower in its precision, see `hash_of`; None for PyTorch, which has the tower to ask.
+        encoder_hash: of PyTorch's encoder in its precision, see `hash_of`; None for PyTorch, which has the encoder to
+            ask.
     """
 
     name: Name
     version: str | None
     rows: int
-    tower_hash: str | None
+    encoder_hash: str | None
 
     def features(self, model: Model, batches: Iterable[Tensor]) -> Iterable[Tensor]:
         """Return features in float32, not of unit length, of padded batches of normalised pixels."""
 
 
 class TorchEngine:
-    """PyTorch: the tower itself.
+    """PyTorch: the encoder itself.
 
     Args:
         rows: most rows of a batch.
@@ -169,7 +170,7 @@ class TorchEngine:
 
     name: Name = "torch"
     version: str | None = None
-    tower_hash: str | None = None
+    encoder_hash: str | None = None
 
     def __init__(self, rows: int) -> None:
         self.rows = rows
@@ -185,7 +186,7 @@ class TorchEngine:
 _NOTHING = torch.empty(0, dtype=torch.uint8)
 
 Tensors = dict[str, Tensor]
-"""A tower's copy as the cache holds it.
+"""An encoder's copy as the cache holds it.
 
 `graph` and `weights` are the model's, as OpenVINO writes them, and `exact` float32 features of the test picture, not of
 unit length. The graph is empty where PyTorch is faster and the copy was not asked for. Facts beside it are the hash of
@@ -194,22 +195,22 @@ PyTorch's `tower` in the precision, and the `gain`: images per second of this en
 """
 
 
-class OpenVinoTower:
-    """An image tower in OpenVINO.
+class OpenVinoEngine:
+    """An image encoder in OpenVINO.
 
     Args:
-        copy: the tower's.
-        tower_hash: see `Engine`.
+        copy: the encoder's.
+        encoder_hash: see `Engine`.
         precision: fp32 or bf16.
     """
 
     name: Name = "openvino"
     rows = ENGINE_ROWS
-    tower_hash: str | None
+    encoder_hash: str | None
 
-    def __init__(self, copy: Tensors, tower_hash: str, precision: str) -> None:
+    def __init__(self, copy: Tensors, encoder_hash: str, precision: str) -> None:
         openvino = import_openvino()
-        self.version, self.tower_hash = openvino_version(), tower_hash
+        self.version, self.encoder_hash = openvino_version(), encoder_hash
         self._core, self._copy = openvino.Core(), copy  # the model reads the weights where they are
         weights = openvino.Tensor(copy["weights"].numpy(), shared_memory=True)
         self._model = self._core.read_model(bytes(tensor_bytes(copy["graph"])), weights)
@@ -225,7 +226,7 @@ class OpenVinoTower:
             return [model._head(output).float() for output in outputs]
 
     def run(self, batches: Iterable[Float[Tensor, "rows 3 height width"]]) -> Float[Tensor, "batches rows dim"]:
-        """Run batches of `rows` rows, several at the same time, and return what the tower returns for each.
+        """Run batches of `rows` rows, several at the same time, and return what the encoder returns for each.
 
         Each is run by one thread, which takes less of the processor's time than several that share a batch. A batch is
         asked for while those before it are run, so that it is made meanwhile, by one thread: a second team of threads
@@ -296,62 +297,62 @@ class _Results:
 
 
 def choose_engine(model: Model, source: str, settle: Callable[[], tuple[nn.Module, Tensor, str]]) -> Engine:
-    """Return what runs a backbone's image tower, by what is asked for, installed, stored, or measured now.
+    """Return what runs a backbone's image encoder, by what is asked for, installed, stored, or measured now.
 
     Args:
-        model: whose tower it is.
-        source: a hash of all that the tower is made from; empty where nothing but PyTorch is to run it.
-        settle: loads the tower where a copy is to be made of it; returns it in float32, its features of the test
-            picture, and `Engine.tower_hash`.
+        model: whose encoder it is.
+        source: a hash of all that the encoder is made from; empty where nothing but PyTorch is to run it.
+        settle: loads the encoder where a copy is to be made of it; returns it in float32, its features of the test
+            picture, and `Engine.encoder_hash`.
 
     Warns:
-        FairContextWarning: the tower was converted, or a copy was damaged; or why PyTorch runs it although the other
+        FairContextWarning: the encoder was converted, or a copy was damaged; or why PyTorch runs it although the other
             engine was asked for.
     """
-    requested, own = model.requested_engine, TorchEngine(model.batch_size)
+    requested, torch_engine = model.requested_engine, TorchEngine(model.batch_size)
     if not source:
-        return own
+        return torch_engine
     if reason := obstacle(model.device, model.precision):
         if requested != "auto":
             _warn(f"{reason}; PyTorch runs the image tower of {model.name}")
-        return own
+        return torch_engine
     path = _entry_path(model, source)
     if path is None and requested == "auto":  # to convert at each start costs more than it saves
-        return own
+        return torch_engine
     copy, facts = _read(path)
     if not copy or (not len(copy["graph"]) and requested != "auto"):
         return _convert_for(model, source, *settle())
-    return _checked(model, copy, facts["tower"]) if requested != "auto" or float(facts["gain"]) > 1 else own
+    return _checked(model, copy, facts["tower"]) if requested != "auto" or float(facts["gain"]) > 1 else torch_engine
 
 
-def _convert_for(model: Model, source: str, tower: nn.Module, exact: Tensor, tower_hash: str) -> Engine:
-    """Make a copy of an image tower, store it, and return what runs the tower."""
-    begin, own, path = time.perf_counter(), TorchEngine(model.batch_size), _entry_path(model, source)
+def _convert_for(model: Model, source: str, encoder: nn.Module, exact: Tensor, encoder_hash: str) -> Engine:
+    """Make a copy of an image encoder, store it, and return what runs the encoder."""
+    begin, torch_engine, path = time.perf_counter(), TorchEngine(model.batch_size), _entry_path(model, source)
     try:
-        copy = {**convert(tower, model.image_size), "exact": exact}
+        copy = {**convert(encoder, model.image_size), "exact": exact}
     except Exception as error:  # of the engine, any
         reason = first_reason(error)[:100]
         _warn(f"{model.name}: OpenVINO cannot convert the image tower ({reason}); PyTorch runs it")
-        return own
-    engine = _checked(model, copy, tower_hash)
+        return torch_engine
+    engine = _checked(model, copy, encoder_hash)
     timed = engine.name == "openvino" and model.requested_engine == "auto"
-    gain = _measure(model, engine, own) if timed else 0.0
+    gain = _measure(model, engine, torch_engine) if timed else 0.0
     words = f"image tower of {model.name} converted for OpenVINO {openvino_version()}"
     line = f"{words} in {time.perf_counter() - begin:.0f} s" + ("" if path is None else ", once")
     if gain:
         line += f"; it encodes {gain:.2f} times as fast as PyTorch here"
         if gain <= 1:
-            engine, copy = own, {**copy, "graph": _NOTHING, "weights": _NOTHING}
+            engine, copy = torch_engine, {**copy, "graph": _NOTHING, "weights": _NOTHING}
             line += ", which goes on"
     with suppress(OSError, ArgumentError):  # a cache that cannot be written is no reason to stop
         if path is not None:
-            write_entry(path, copy, {"tower": tower_hash, "gain": repr(gain)})
+            write_entry(path, copy, {"tower": encoder_hash, "gain": repr(gain)})
     _warn(line)
     return engine
 
 
 def _entry_path(model: Model, source: str) -> Path | None:
-    """Return the file of the cache for a tower's copy, or None where nothing is to be stored."""
+    """Return the file of the cache for an encoder's copy, or None where nothing is to be stored."""
     folder = cache_folder()
     key = {"backbone": model.name, "weights": source, "precision": model.precision, "rows": ENGINE_ROWS}
     key |= {"entry": 2, "processor": processor_name()}
@@ -370,10 +371,10 @@ def _read(path: Path | None) -> tuple[Tensors, dict[str, str]]:
         return {}, {}
 
 
-def _checked(model: Model, copy: Tensors, tower_hash: str) -> Engine:
-    """Return a copy as an engine, or PyTorch where its features of the test picture are not the tower's."""
+def _checked(model: Model, copy: Tensors, encoder_hash: str) -> Engine:
+    """Return a copy as an engine, or PyTorch where its features of the test picture are not the encoder's."""
     try:
-        engine = OpenVinoTower(copy, tower_hash, model.precision)
+        engine = OpenVinoEngine(copy, encoder_hash, model.precision)
         (features,) = engine.features(model, [pad_rows(probe_picture(model.image_size), engine.rows)])
         problem = disagreement(copy["exact"], features[:1])
     except Exception as error:  # of the engine, any
@@ -385,24 +386,24 @@ def _checked(model: Model, copy: Tensors, tower_hash: str) -> Engine:
     return TorchEngine(model.batch_size)
 
 
-def _measure(model: Model, copy: Engine, own: Engine) -> float:
-    """Return how many times as fast as the tower its copy encodes, by medians in turn."""
+def _measure(model: Model, copy: Engine, torch_engine: Engine) -> float:
+    """Return how many times as fast as the encoder its copy encodes, by medians in turn."""
     rows, runs = _TIMED
     pixels = probe_picture(model.image_size).expand(rows, -1, -1, -1).contiguous()
-    seconds: dict[Engine, list[float]] = {own: [], copy: []}
+    seconds: dict[Engine, list[float]] = {torch_engine: [], copy: []}
     for run in range(1 + runs):
         for engine, taken in seconds.items():
             begin = time.perf_counter()
             [*engine.features(model, pixels.split(min(engine.rows, rows)))]
             if run:  # the first warms up
                 taken.append(time.perf_counter() - begin)
-    return statistics.median(seconds[own]) / statistics.median(seconds[copy])
+    return statistics.median(seconds[torch_engine]) / statistics.median(seconds[copy])
 
 
-def is_convolutional(tower: nn.Module) -> bool:
-    """Return whether most of a tower's weights are convolutions: only there OpenVINO was measured to be faster."""
-    inside = sum(module.weight.numel() for module in tower.modules() if isinstance(module, nn.Conv2d))
-    return 2 * inside > sum(parameter.numel() for parameter in tower.parameters())
+def is_convolutional(encoder: nn.Module) -> bool:
+    """Return whether most of an encoder's weights are convolutions: only there OpenVINO was measured to be faster."""
+    inside = sum(module.weight.numel() for module in encoder.modules() if isinstance(module, nn.Conv2d))
+    return 2 * inside > sum(parameter.numel() for parameter in encoder.parameters())
 
 
 def import_openvino() -> Any:
@@ -426,7 +427,7 @@ def openvino_version() -> str | None:
 
 
 def obstacle(device: torch.device, precision: str) -> str | None:
-    """Return why OpenVINO cannot run a tower, or None where nothing is in the way."""
+    """Return why OpenVINO cannot run an encoder, or None where nothing is in the way."""
     if device.type != "cpu":
         return f"OpenVINO runs on the CPU here, and the device is {device}"
     if precision not in _PRECISIONS:
@@ -443,8 +444,8 @@ def obstacle(device: torch.device, precision: str) -> str | None:
     return None
 
 
-def convert(tower: nn.Module, image_size: int) -> Tensors:
-    """Return a tower in float32 as OpenVINO writes it, `graph` and `weights`; any error is raised."""
+def convert(encoder: nn.Module, image_size: int) -> Tensors:
+    """Return an encoder in float32 as OpenVINO writes it, `graph` and `weights`; any error is raised."""
     openvino = import_openvino()
     from openvino.frontend import FrontEndManager
     from openvino.frontend.pytorch.ts_decoder import TorchScriptPythonDecoder
@@ -454,7 +455,7 @@ def convert(tower: nn.Module, image_size: int) -> Tensors:
         warnings.simplefilter("ignore")  # of tracing, which is about models that change with their input
         # What `openvino.convert_model` does, without its reports.
         frontend = FrontEndManager().load_by_framework("pytorch")
-        decoder = TorchScriptPythonDecoder(_FirstOutput(tower).eval(), example_input=(example,))
+        decoder = TorchScriptPythonDecoder(_FirstOutput(encoder).eval(), example_input=(example,))
         model: Any = frontend.convert(frontend.load(decoder))
         model.reshape([*example.shape])
         files = {"graph": Path(folder, "tower.xml"), "weights": Path(folder, "tower.bin")}
@@ -464,15 +465,15 @@ def convert(tower: nn.Module, image_size: int) -> Tensors:
 
 
 class _FirstOutput(nn.Module):
-    """A tower that returns pooled features alone; some return tokens beside them."""
+    """An encoder that returns pooled features alone; some return tokens beside them."""
 
-    def __init__(self, tower: nn.Module) -> None:
+    def __init__(self, encoder: nn.Module) -> None:
         super().__init__()
-        self.tower = tower
+        self.image_encoder = encoder
 
     def forward(self, pixels: Tensor) -> Tensor:
-        """Run the tower."""
-        return pooled_of(self.tower(pixels))
+        """Run the encoder."""
+        return pooled_of(self.image_encoder(pixels))
 
 
 def _warn(line: str) -> None:

@@ -19,7 +19,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from faircontext.backbones.base import ADAPTABLE_BLOCKS, Backbone, require
-from faircontext.backbones.split import Blocks, SplitTower
+from faircontext.backbones.split import Blocks, SplitEncoder
 from faircontext.backbones.weights import (
     USELESS,
     check_fit,
@@ -86,8 +86,8 @@ def finish(
     return backbone
 
 
-class TextTower(torch.nn.Module):
-    """A library's text tower, from token embeddings, so that a context can be learnt; the model's layers are shared.
+class TextEncoder(torch.nn.Module):
+    """A library's text encoder, from token embeddings, so that a context can be learnt; the model's layers are shared.
 
     Args:
         context_length: longest prompt.
@@ -137,7 +137,7 @@ class LoadedBackbone(Backbone):
     Args:
         name: what it is called in tables and records.
         loaded: the model.
-        engine: of the image tower: `auto`, `torch` or `openvino`.
+        engine: of the image encoder: `auto`, `torch` or `openvino`.
         **options: `device`, `precision` and `batch_size`, see `create_backbone`.
 
     Raises:
@@ -145,9 +145,9 @@ class LoadedBackbone(Backbone):
     """
 
     blocks: ClassVar[Blocks]
-    """How the image tower is run in parts, where it is a vision transformer."""
+    """How the image encoder is run in parts, where it is a vision transformer."""
     image_parts: ClassVar[tuple[str, ...]]
-    """What names of the image tower's weights begin with."""
+    """What names of the image encoder's weights begin with."""
 
     def __init__(self, name: str, loaded: Loaded, engine: str = "auto", **options: Any) -> None:
         super().__init__(engine=engine, **options)
@@ -160,18 +160,18 @@ class LoadedBackbone(Backbone):
         self.logit_scale = float(loaded.model.logit_scale.detach().exp())
         bias = getattr(loaded.model, "logit_bias", None)
         self.logit_bias = None if bias is None else float(bias.detach()) or None  # zero stands in for none
-        self._splits: dict[int, SplitTower] = {}
+        self._splits: dict[int, SplitEncoder] = {}
 
-    def _take(self, model: torch.nn.Module, text_tower: torch.nn.Module, tower: torch.nn.Module) -> None:
-        """Take the towers of the library's model."""
+    def _take(self, model: torch.nn.Module, text_encoder: torch.nn.Module, encoder: torch.nn.Module) -> None:
+        """Take the encoders of the library's model."""
         weights = model.state_dict()
         image = {key: tensor for key, tensor in weights.items() if key.startswith(self.image_parts)}
         text = {key: weights[key] for key in weights if key not in image and not key.startswith("text_decoder.")}
-        self.text_tower = self._placed(text_tower, text)
+        self.text_encoder = self._moved(text_encoder, text)
         check_vocabulary(self.name, getattr(self._tokenizer, "tokenizer", self._tokenizer), self._vocabulary)
         self._check_text(text)
-        self.context_length = self.text_tower.context_length
-        self._place_tower(tower, image)
+        self.context_length = self.text_encoder.context_length
+        self._take_image_encoder(encoder, image)
 
     @abstractmethod
     def _tokens(self, text: str) -> list[int]:
@@ -179,12 +179,12 @@ class LoadedBackbone(Backbone):
 
     @property
     def _vocabulary(self) -> int:
-        return len(self.text_tower.embedding.weight)
+        return len(self.text_encoder.embedding.weight)
 
     def _check_text(self, weights: Mapping[str, Tensor]) -> None:
         """Refuse weights whose features of all prompts are useless, or the same.
 
-        The tower is not run to see this: where text features are in the cache, nothing needs it.
+        The encoder is not run to see this: where text features are in the cache, nothing needs it.
         """
         parts = {
             "text_projection|text_model.head.weight": ("every prompt", USELESS),
@@ -202,20 +202,20 @@ class LoadedBackbone(Backbone):
             raise ArgumentError(f"{self.name}: {problem}; take the tokenizer that they were trained with")
         return ids
 
-    def split_tower(self, blocks: int) -> SplitTower:
-        """Return the image tower cut below its last attention blocks; see `Backbone.split_tower`."""
+    def split_encoder(self, blocks: int) -> SplitEncoder:
+        """Return the image encoder cut below its last attention blocks; see `Backbone.split_encoder`."""
         require(self, ADAPTABLE_BLOCKS)
         if blocks not in self._splits:
-            there = len(self.blocks.layers(self.tower))
+            there = len(self.blocks.layers(self.image_encoder))
             if blocks > there:
                 raise ArgumentError(f"blocks={blocks} is not possible; the image tower of {self.name} has {there}")
-            self._splits[blocks] = SplitTower(self.tower, self.blocks, blocks, self._normalise)
+            self._splits[blocks] = SplitEncoder(self.image_encoder, self.blocks, blocks, self._normalise)
         return self._splits[blocks]
 
     @cached_property
     def text_hash(self) -> str:
-        """SHA-256 of the text tower's weights, in hexadecimal."""
-        return hash_of(self.text_tower)
+        """SHA-256 of the text encoder's weights, in hexadecimal."""
+        return hash_of(self.text_encoder)
 
 
 _CONFIG = "adapter_config.json"

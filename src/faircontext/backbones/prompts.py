@@ -73,7 +73,7 @@ class Prompts:
         texts: the prompts as words.
         ids: token ids, padded on the right to the longest prompt.
         mask: True for tokens, False for padding.
-        start: position of the first context token (1 where the tower has a start token, else 0).
+        start: position of the first context token (1 where the encoder has a start token, else 0).
         length: number of context tokens, those before the class name; 0 where they are not the same in all prompts.
         cut_rows: which prompts have lost tokens.
         fused: the first prompt in which the words before the class name are no tokens of their own, if there is one:

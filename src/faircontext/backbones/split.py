@@ -19,9 +19,9 @@ class Blocks:
     """How a library's vision transformer is run in parts.
 
     Attributes:
-        layers: gives the attention blocks of a tower.
-        embed: gives the tokens that enter the first block, of a tower and normalised pixels.
-        pool: gives the features, not of unit length, of a tower and what leaves the last block.
+        layers: gives the attention blocks of an encoder.
+        embed: gives the tokens that enter the first block, of an encoder and normalised pixels.
+        pool: gives the features, not of unit length, of an encoder and what leaves the last block.
         projections: names of a block's weights that project its input to queries, keys and values.
     """
 
@@ -31,27 +31,27 @@ class Blocks:
     projections: tuple[str, ...]
 
 
-class SplitTower:
+class SplitEncoder:
     """A vision transformer, cut below its last attention blocks, so that these can be adapted.
 
-    Blocks below run in the tower's precision, blocks above in float32. The tokens at the cut can be stored.
+    Blocks below run in the encoder's precision, blocks above in float32. The tokens at the cut can be stored.
 
     Args:
-        tower: the image tower.
-        parts: of the tower.
+        encoder: the image encoder.
+        parts: of the encoder.
         blocks: how many blocks are above the cut, at most as many as there are.
-        normalise: gives normalised pixels, on the tower's device.
+        normalise: gives normalised pixels, on the encoder's device.
 
     Attributes:
         blocks: as given.
         width: of the tokens.
     """
 
-    def __init__(self, tower: Any, parts: Blocks, blocks: int, normalise: Callable[[Tensor], Tensor]) -> None:
-        weight = parts.layers(tower)[-1].get_parameter(parts.projections[0])
+    def __init__(self, encoder: Any, parts: Blocks, blocks: int, normalise: Callable[[Tensor], Tensor]) -> None:
+        weight = parts.layers(encoder)[-1].get_parameter(parts.projections[0])
         self.blocks, self.width = blocks, int(weight.shape[1])
-        self._parts, self._lower, self._dtype, self._normalise = parts, tower, weight.dtype, normalise
-        self._upper: Any = tower if weight.dtype is torch.float32 else copy.deepcopy(tower).float()
+        self._parts, self._lower, self._dtype, self._normalise = parts, encoder, weight.dtype, normalise
+        self._upper: Any = encoder if weight.dtype is torch.float32 else copy.deepcopy(encoder).float()
 
     def below(self, pixels: Float[Tensor, "images 3 height width"]) -> Float[Tensor, "images tokens features"]:
         """Return the tokens at the cut, in float32, for pixels in [0, 1]."""

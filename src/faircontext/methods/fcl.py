@@ -283,8 +283,8 @@ class FCL(EvidenceMethod):
         prediction = predict_by_vote(episode, exploration, candidates, after, tau)
         stages = exploration, candidates, before, after, common.evidence, common.pairs, common.maps, learnt
         adaptation = Adaptation(prediction, *stages, self._why_untouched() if untouched else None)
-        found = _diagnose(adaptation, float((learnt.context - delta0).norm()), tau[candidates] - text)
-        return replace(adaptation, prediction=replace(prediction, diagnostics={**prediction.diagnostics, **found}))
+        changes = _diagnose(adaptation, float((learnt.context - delta0).norm()), tau[candidates] - text)
+        return replace(adaptation, prediction=replace(prediction, diagnostics={**prediction.diagnostics, **changes}))
 
     def why_not(self, before: Exploration) -> str | None:
         """Return why an image is not calibrated, for a person to read, or None: it is.
@@ -389,7 +389,7 @@ class FCL(EvidenceMethod):
 def _diagnose(adaptation: Adaptation, context_shift: float, text_changes: Tensor) -> dict[str, Diagnostic]:
     """Return the diagnostics of a calibration that changed context and candidates' text features by so much."""
     candidates, learnt = adaptation.candidates, adaptation.calibration
-    found: dict[str, Diagnostic] = {
+    diagnostics: dict[str, Diagnostic] = {
         "explored": int(candidates[adaptation.before.ranking[0]]),
         "context_shift": context_shift,
         "text_shift": float(text_changes.norm(dim=-1).mean()),
@@ -397,13 +397,13 @@ def _diagnose(adaptation: Adaptation, context_shift: float, text_changes: Tensor
     if adaptation.evidence is not None and adaptation.common is not None:
         best_first = torch.searchsorted(candidates, adaptation.exploration.candidates).tolist()
         relative = adaptation.common / adaptation.common.amax((1, 2), keepdim=True)
-        found |= {
+        diagnostics |= {
             "evidence_masks": len(adaptation.evidence.masks),
             "evidence_reliability": tuple(adaptation.evidence.reliability[best_first].tolist()),
             "common_mean": float(relative.mean()),
             "common_area": float(effective_area(relative).mean()),
         }
-    return found | {f"loss_{step}": loss for step, loss in enumerate(learnt.losses if learnt else ())}
+    return diagnostics | {f"loss_{step}": loss for step, loss in enumerate(learnt.losses if learnt else ())}
 
 
 def write_context(

@@ -1,4 +1,4 @@
-"""TPS: class prototypes shifted in the embedding space, without the text tower."""
+"""TPS: class prototypes shifted in the embedding space, without the text encoder."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

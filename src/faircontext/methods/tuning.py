@@ -143,7 +143,7 @@ class Tuning(Method):
         return minimise(parameters, loss, lr=self.lr, weight_decay=self.weight_decay, steps=self.steps, **kwargs)
 
     def answer_by_image(
-        self, episode: Episode, descent: Descent, encode: Callable[[], Float[Tensor, " dim"]], **found: Diagnostic
+        self, episode: Episode, descent: Descent, encode: Callable[[], Float[Tensor, " dim"]], **diagnostics: Diagnostic
     ) -> Prediction:
         """Answer by the tuned features of the plain view, or by zero-shot where a number was not finite.
 
@@ -151,15 +151,15 @@ class Tuning(Method):
             episode: the image.
             descent: how the tuning went.
             encode: gives the features.
-            found: diagnostics.
+            **diagnostics: further ones.
         """
         text, reason = episode.labels.zero_shot_text, descent.failure
         if reason is None:
             with torch.no_grad():
                 z = encode()
             if z.isfinite().all():
-                found |= {**describe_steps(descent.losses), "image_shift": float((z - episode.z).norm())}
-                return predict_by_scores(episode, z, text, found)
+                diagnostics |= {**describe_steps(descent.losses), "image_shift": float((z - episode.z).norm())}
+                return predict_by_scores(episode, z, text, diagnostics)
         return fall_back(episode, text, f"{reason or 'the tuned features were not finite'}: answered by zero-shot")
 
 
