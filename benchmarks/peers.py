@@ -3,18 +3,18 @@
 Usage: python benchmarks/peers.py [--backbone ViT-B-16] [--precision auto] [--classes 200] [--masks 400] [--runs 5]
 
 The official procedure is written here from its formula, in the pattern of calls of its repository: for each image the
-context starts afresh; all 64 views go through the image tower in one batch, all class prompts, at their full length and
-with nothing shared or stored, through the text tower, with a graph; the loss is the entropy of the mean posterior of
-the tenth of the views that has the least entropy; AdamW takes one step; and the plain view and all class prompts go
-through both towers once more. Both towers compute in the precision in which the package runs them: the image tower in
-`--precision`, the text tower in float32. Views are made by the same code for all.
+context starts afresh; all 64 views go through the image encoder in one batch, all class prompts, at their full length
+and with nothing shared or stored, through the text encoder, with a graph; the loss is the entropy of the mean posterior
+of the tenth of the views that has the least entropy; AdamW takes one step; and the plain view and all class prompts go
+through both encoders once more. Both encoders compute in the precision in which the package runs them: the image
+encoder in `--precision`, the text encoder in float32. Views are made by the same code for all.
 
 All run in one process, in turn; each has answered once, with few classes and masks, before. Seconds are the process's
 own, so that other jobs of the machine count little. Memory is the peak above what was resident before, with what was
 freed given back to the system in between. Ratios are of one turn, to the official procedure. With `--turns FILE` the
 turns are stored as they end, and a later call goes on after them.
 
-`--count` times nothing: it counts floating-point operations of both towers, which depend on no machine.
+`--count` times nothing: it counts floating-point operations of both encoders, which depend on no machine.
 """
 
 import argparse
@@ -54,16 +54,16 @@ class OfficialTPT:
     """Test-time prompt tuning as its authors run it (Shu et al., NeurIPS 2022).
 
     Args:
-        backbone: an open_clip model whose text tower is causal.
+        backbone: an open_clip model whose text encoder is causal.
         names: class names.
         template: of the prompts, with words to learn before the name.
     """
 
     def __init__(self, backbone: OpenClip, names: list[str], template: str = "a photo of a {}.") -> None:
         prompts = backbone.tokenize(names, template)
-        tower = backbone.text_tower
-        padding = tower.context_length - prompts.ids.shape[1]
-        ids = F.pad(prompts.ids, (0, padding), value=tower.pad)
+        encoder = backbone.text_encoder
+        padding = encoder.context_length - prompts.ids.shape[1]
+        ids = F.pad(prompts.ids, (0, padding), value=encoder.pad)
         embedded = backbone.token_embeddings(ids)
         learnt = prompts.start + prompts.length
         self._start, self._rest = embedded[:, : prompts.start], embedded[:, learnt:]
@@ -74,10 +74,10 @@ class OfficialTPT:
     def _text(self, context: Tensor) -> Tensor:
         """Encode all class prompts at their full length."""
         prompts = torch.cat([self._start, context.expand(len(self._rest), -1, -1), self._rest], 1)
-        return F.normalize(self._backbone.text_tower(prompts, self._mask), dim=-1)
+        return F.normalize(self._backbone.text_encoder(prompts, self._mask), dim=-1)
 
     def _logits(self, pixels: Tensor, context: Tensor) -> Tensor:
-        """Return scores of images; the image tower has no graph."""
+        """Return scores of images; the image encoder has no graph."""
         backbone = self._backbone
         with torch.no_grad():
             images = backbone._image_features(backbone._normalise(pixels).to(backbone.dtype)).float()
@@ -128,12 +128,12 @@ def runners(
 
 
 def operations(name: str, classes: int, masks: int) -> dict[str, float]:
-    """Return how many operations, in 10^12, the towers of a vision transformer's model need, by title.
+    """Return how many operations, in 10^12, the encoders of a vision transformer's model need, by title.
 
     A multiplication and an addition are two. FCL's thirty short prompts, less than a hundredth, are left out.
     """
     model = open_clip.create_model(name, device="meta").eval().requires_grad_(False)
-    tower, length = model.visual, model.context_length
+    encoder, length = model.visual, model.context_length
 
     def count(run: Callable[[], object]) -> float:
         with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH):
@@ -147,11 +147,11 @@ def operations(name: str, classes: int, masks: int) -> dict[str, float]:
         if graph:
             feature.sum().backward()  # type: ignore[no-untyped-call]
 
-    side = tower.image_size[0]
-    seen = 1 + tower.grid_size[0] ** 2 - int(tower.grid_size[0] ** 2 / 2 + 0.5)
-    tokens = torch.empty(1, seen, tower.ln_pre.normalized_shape[0], device="meta")
-    image = count(lambda: tower(torch.empty(1, 3, side, side, device="meta")))
-    half = count(lambda: tower._pool(tower.transformer(tokens))[0] @ tower.proj)
+    side = encoder.image_size[0]
+    seen = 1 + encoder.grid_size[0] ** 2 - int(encoder.grid_size[0] ** 2 / 2 + 0.5)
+    tokens = torch.empty(1, seen, encoder.ln_pre.normalized_shape[0], device="meta")
+    image = count(lambda: encoder(torch.empty(1, 3, side, side, device="meta")))
+    half = count(lambda: encoder._pool(encoder.transformer(tokens))[0] @ encoder.proj)
     return {
         "official TPT": 65 * image + classes * (count(lambda: prompt(True)) + count(lambda: prompt(False))),
         f"fcl, {masks} masks": (64 + masks + 45) * image,

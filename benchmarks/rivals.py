@@ -181,7 +181,7 @@ class _Posterior(torch.nn.Module):
 
     def __init__(self, backbone: Backbone, text: Tensor, beta: float) -> None:
         super().__init__()
-        self.tower = backbone.tower
+        self.image_encoder = backbone.image_encoder
         self._parts = backbone, text, beta
 
     def forward(self, pixels: Tensor) -> Tensor:
@@ -202,10 +202,10 @@ class GradCam:
     @staticmethod
     def layer(backbone: Backbone) -> torch.nn.Module:
         """Return the layer whose activations are weighted: a ViT's patches, else the last convolution."""
-        tower: Any = backbone.tower
-        if hasattr(tower, "conv1"):
-            return tower.conv1
-        return getattr(tower, "trunk", tower).conv_head
+        encoder: Any = backbone.image_encoder
+        if hasattr(encoder, "conv1"):
+            return encoder.conv1
+        return getattr(encoder, "trunk", encoder).conv_head
 
     @staticmethod
     def cost(classes: int) -> int:

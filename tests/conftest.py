@@ -145,7 +145,7 @@ def lite0() -> Backbone:
 @pytest.fixture(scope="session")
 def create_lite() -> Callable[..., Backbone]:
     """Return a function that creates the default backbone on pictures of 64 x 64, a twelfth of the work: where what it
-    sees does not matter, it stands for the default one, with its tokenizer, its text tower and its settings."""
+    sees does not matter, it stands for the default one, with its tokenizer, its text encoder and its settings."""
 
     def create(precision: str = "auto") -> Backbone:
         with pytest.MonkeyPatch.context() as patch:
@@ -169,9 +169,9 @@ def lite_fp32(create_lite: Callable[..., Backbone]) -> Backbone:
 
 @pytest.fixture(scope="session")
 def lite_double(create_lite: Callable[..., Backbone]) -> Backbone:
-    """A copy of it whose text tower computes in float64."""
+    """A copy of it whose text encoder computes in float64."""
     backbone = create_lite()
-    backbone.text_tower.double()
+    backbone.text_encoder.double()
     return backbone
 
 
@@ -226,9 +226,9 @@ def tiny(tiny_folder: Callable[[str], Path]) -> Callable[[str], Backbone]:
 
 @pytest.fixture(scope="session")
 def tiny_double(tiny_folder: Callable[[str], Path]) -> Backbone:
-    """A private copy of the tiny model whose text tower computes in float64."""
+    """A private copy of the tiny model whose text encoder computes in float64."""
     backbone = create_backbone(f"local-dir:{tiny_folder('clip')}", precision="fp32")
-    backbone.text_tower.double()
+    backbone.text_encoder.double()
     return backbone
 
 

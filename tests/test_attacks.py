@@ -1,4 +1,4 @@
-"""PGD reaches what is known on a linear model, stays where it may, and works on real towers with what they allow."""
+"""PGD reaches what is known on a linear model, stays where it may, and works on real encoders with what they allow."""
 
 from collections.abc import Callable
 
@@ -135,7 +135,7 @@ def test_a_tower_without_a_gradient_is_refused(
 ) -> None:
     backbone = labels.backbone
     whole = type(backbone)._image_features
-    monkeypatch.setattr(type(backbone), "_image_features", lambda self, p, tower=None: whole(self, p, tower).detach())
+    monkeypatch.setattr(type(backbone), "_image_features", lambda self, *rows: whole(self, *rows).detach())
     plain = Views(make_image(5), backbone.geometry, ViewRecipe(), 0).plain
     with pytest.raises(FairContextError, match="cannot be attacked: its image tower gives no gradient"):
         attacked(plain, 0, labels, Attack(4), np.random.default_rng(0))

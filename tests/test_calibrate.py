@@ -160,14 +160,6 @@ def test_alignment_pulls_the_context_when_the_reference_lies_elsewhere(case):
     assert found.losses[0] == pytest.approx(oracle.alignment_loss(case.encode(case.context), reference.numpy()))
 
 
-@pytest.mark.parametrize("settings", [{"lr": 0.0}, {"steps": 0}])
-def test_without_a_learning_rate_or_a_step_the_context_stays(case, settings):
-    found = calibrate_context(case.tower(), case.delta0(), case.loss(), **settings)
-    assert torch.equal(found.context, case.delta0())
-    assert torch.equal(found.text, case.tower()(case.delta0()))
-    assert (found.failure, len(found.losses)) == (None, settings.get("steps", 2))
-
-
 def test_the_given_context_is_neither_changed_nor_shared(case):
     delta0 = case.delta0()
     found = calibrate_context(case.tower(), delta0, case.loss(), lr=0.1)

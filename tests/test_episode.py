@@ -68,30 +68,6 @@ def test_view_features_are_the_views_encoded_alone(make_episode: MakeEpisode, ma
         assert same_bits(episode.view_features[index], alone[0])
 
 
-def test_the_first_views_are_those_of_a_shorter_run(make_episode: MakeEpisode, make_image: MakeImage) -> None:
-    long, short = make_episode(make_image(0), views=12), make_episode(make_image(0), views=5)
-    assert same_bits(long.views[:5], short.views)
-
-
-def test_an_image_and_a_seed_determine_all_random_numbers(make_episode: MakeEpisode, make_image: MakeImage) -> None:
-    first, again = make_episode(make_image(0)), make_episode(make_image(0).copy())
-    assert first.id == again.id
-    assert same_bits(first.views, again.views)
-    for purpose in ("views", "masks", "augmix", "context"):
-        draws = [episode.stream(purpose).random(4).tolist() for episode in (first, again, first)]
-        assert draws[0] == draws[1] == draws[2]
-
-
-def test_another_seed_another_image_and_another_purpose_draw_other_numbers(
-    make_episode: MakeEpisode, make_image: MakeImage
-) -> None:
-    episodes = [make_episode(make_image(0)), make_episode(make_image(0), seed=1), make_episode(make_image(1))]
-    draws = [tuple(episode.stream(purpose).random(4)) for episode in episodes for purpose in ("views", "masks")]
-    assert len(set(draws)) == 6
-    assert not torch.equal(episodes[0].views[1:], episodes[1].views[1:])
-    assert torch.equal(episodes[0].plain, episodes[1].plain)
-
-
 def test_masked_features_are_those_of_the_image_with_blackened_cells(
     make_episode: MakeEpisode, make_image: MakeImage
 ) -> None:
@@ -105,14 +81,6 @@ def test_masked_features_are_those_of_the_image_with_blackened_cells(
             if cells[row * len(cells) // size, column * len(cells) // size]:
                 x[:, row, column] = 0
     assert same_bits(features[17], episode.backbone.encode_image(x[None])[0])
-
-
-def test_the_first_masks_are_those_of_a_shorter_run(make_episode: MakeEpisode, make_image: MakeImage) -> None:
-    episode = make_episode(make_image(0))
-    short, features = episode.masked_features(5, GRIDS, (0.2, 0.8), "mean")
-    long, more_features = episode.masked_features(20, GRIDS, (0.2, 0.8), "mean")
-    assert all(torch.equal(a, b) for a, b in zip(short.cells, long.cells, strict=False))
-    assert same_bits(features, more_features[:5])
 
 
 def test_masked_features_are_computed_once_per_setting(counting_labels: LabelSpace, make_image: MakeImage) -> None:

@@ -1,4 +1,3 @@
-import math
 from itertools import pairwise
 
 import pytest
@@ -7,12 +6,6 @@ from hypothesis import assume, given, strategies as st
 
 from faircontext.explore import explore, rank_classes, select_confident
 from oracles import exploration as oracle
-
-
-def explore_scores(scores, k, rho=1.0, aggregation="vote"):
-    """Explore with one-hot text features, so that a view's features are its scores."""
-    views = torch.tensor(scores, dtype=torch.float32)
-    return explore(views, torch.eye(views.shape[1]), 1.0, k, rho, aggregation)
 
 
 @st.composite
@@ -86,19 +79,6 @@ def test_classes_rank_by_the_first_key_then_the_second_then_the_index():
     assert rank_classes(votes, posterior).tolist() == [1, 3, 2, 0, 5, 4]
 
 
-def test_tied_votes_are_ranked_by_the_mean_posterior():
-    # One vote each for 0 and 2; the view for 2 is surer.
-    found = explore_scores([[2.0, 0.0, 0.0], [0.0, 0.0, 4.0]], k=3)
-    assert found.votes.tolist() == [1, 0, 1]
-    assert found.candidates.tolist() == [2, 0, 1]
-
-
-def test_classes_without_a_vote_fill_up_the_candidates_by_mean_posterior():
-    found = explore_scores([[5.0, 0.0, 2.0, 1.0, 2.0]] * 4, k=4)
-    assert found.votes.tolist() == [4, 0, 0, 0, 0]
-    assert found.candidates.tolist() == [0, 2, 4, 3]
-
-
 @pytest.mark.parametrize("classes", [2, 7, 40])
 @pytest.mark.parametrize("views", [1, 64])
 @pytest.mark.parametrize("aggregation", ["vote", "mean"])
@@ -108,35 +88,3 @@ def test_classes_with_the_same_features_tie_and_rank_by_index(classes, views, ag
     found = explore(features, text.expand(classes, -1), 1.0, classes, aggregation=aggregation)
     assert found.posterior.unique().numel() == 1
     assert found.ranking.tolist() == list(range(classes))
-
-
-def test_only_kept_views_vote():
-    # Of eight views two are kept: the two sure ones, which are outvoted otherwise.
-    unsure, sure = [1.0, 0.0, 0.0], [0.0, 0.0, 9.0]
-    found = explore_scores([unsure, unsure, sure, unsure, unsure, unsure, sure, unsure], k=1, rho=0.3)
-    assert found.selected.tolist() == [2, 6]
-    assert found.choices.tolist() == [2, 2]
-    assert found.votes.tolist() == [0, 0, 2]
-
-
-def test_aggregation_by_mean_ranks_by_posterior_where_votes_say_otherwise():
-    scores = [[0.2, 0.0], [0.2, 0.0], [0.0, 9.0]]
-    assert explore_scores(scores, k=1, aggregation="vote").candidates.tolist() == [0]
-    by_mean = explore_scores(scores, k=1, aggregation="mean")
-    assert by_mean.candidates.tolist() == [1]
-    assert by_mean.votes.tolist() == [2, 1]
-
-
-def test_the_softmax_is_over_the_candidate_set_only():
-    # Among all three classes view 0 is the surer; between the first two, view 1 is.
-    views = torch.tensor([[0.0, 0.0, 6.0], [2.0, 0.0, 2.0]])
-    text = torch.eye(3)
-    assert explore(views, text, 1.0, 1, 0.5).selected.tolist() == [0]
-    among_two = explore(views, text[:2], 1.0, 1, 0.5)
-    assert among_two.selected.tolist() == [1]
-    assert among_two.posterior.tolist() == pytest.approx([1 / (1 + math.exp(-2)), 1 / (1 + math.exp(2))])
-
-
-def test_beta_is_the_inverse_temperature():
-    posterior = explore(torch.tensor([[0.6, 0.8]]), torch.eye(2), 20.0, 2).posterior
-    assert posterior.tolist() == pytest.approx([1 / (1 + math.exp(4)), 1 / (1 + math.exp(-4))])

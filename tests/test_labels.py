@@ -1,6 +1,6 @@
 """Label spaces: what is refused, and features that do not depend on where a class stands."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import pytest
 import torch
@@ -26,40 +26,26 @@ class CountingLite(Lite):
         return super().encode_text(prompts, context, placement)
 
 
+LONG = " ".join(["dog"] * 200)
+
+
 @pytest.mark.parametrize(
-    ("names", "message"),
+    ("names", "templates", "message"),
     [
-        ((), "no class names; give at least one"),
-        (("cat", " "), "class name number 2 is blank"),
-        (("", "cat"), "class name number 1 is blank"),
-        (("cat " * 200,), "more than the 128 that lite0 reads"),
+        ((), None, "no class names; give at least one"),
+        ("cat", None, "names and templates are lists of strings in their order, not str"),
+        (("cat", " "), None, "class name number 2 is blank"),
+        (("", "cat"), None, "class name number 1 is blank"),
+        (("cat", LONG), None, "^prompt 'a photo of a dog dog .* has 207 tokens, more than the 128 that lite0 reads"),
+        (("cat",), ["a photo."], "exactly one"),
+        (("cat",), (), "there is no prompt template; give at least one"),
     ],
 )
-def test_names_that_cannot_be_used_are_refused(lite: Backbone, names: tuple[str, ...], message: str) -> None:
+def test_names_and_templates_that_cannot_be_used_are_refused(
+    lite: Backbone, names: Sequence[str], templates: Sequence[str] | None, message: str
+) -> None:
     with pytest.raises(LabelError, match=message):
-        LabelSpace(names, lite)
-
-
-def test_a_template_that_cannot_be_used_is_refused(lite: Backbone) -> None:
-    with pytest.raises(LabelError, match="exactly one"):
-        LabelSpace(["cat"], lite, ["a photo."])
-
-
-def test_no_template_at_all_is_refused(lite: Backbone) -> None:
-    with pytest.raises(LabelError, match="template"):
-        LabelSpace(["cat"], lite, ())
-
-
-def test_one_string_is_not_taken_for_a_list_of_letters(lite: Backbone) -> None:
-    with pytest.raises(LabelError, match="names"):
-        LabelSpace("cat", lite)
-
-
-def test_names_are_kept_as_given(lite: Backbone) -> None:
-    labels = LabelSpace(["fire_truck", "Cat"], lite)
-    assert labels.names == ("fire_truck", "Cat")
-    assert labels.prompts[0].texts == ("a photo of a fire truck.", "a photo of a Cat.")
-    assert len(labels) == 2
+        LabelSpace(names, lite, templates)
 
 
 def test_text_features_are_the_backbones_per_template(lite: Backbone) -> None:
@@ -106,15 +92,6 @@ def test_constants_are_encoded_once() -> None:
 
 # Names that are too long
 
-LONG = " ".join(["dog"] * 200)
-
-
-def test_a_name_that_is_too_long_is_refused_by_name_and_limit(lite: Backbone) -> None:
-    with pytest.raises(
-        LabelError, match=r"^prompt 'a photo of a dog dog .* has 207 tokens, more than the 128 that lite0"
-    ):
-        LabelSpace(("cat", LONG), lite)
-
 
 def test_a_truncated_prompt_keeps_its_end_token_and_room_for_learnable_tokens(lite: Backbone) -> None:
     labels = LabelSpace(("cat", LONG), lite, truncate=True)
@@ -125,12 +102,6 @@ def test_a_truncated_prompt_keeps_its_end_token_and_room_for_learnable_tokens(li
     assert int(prompts.ids[1, -1]) == int(whole.ids[1, -1])
     assert labels.prepend(0, labels.initial_tokens).isfinite().all()
     assert labels.warnings() == [f"cut to what lite0 reads: {LONG[:60]} ..."]
-
-
-def test_prompts_that_fit_are_left_as_they_are(lite: Backbone) -> None:
-    plain, truncated = (LabelSpace(("cat", "dog"), lite, truncate=truncate) for truncate in (False, True))
-    assert same_bits(plain.prompts[0].ids, truncated.prompts[0].ids)
-    assert truncated.warnings() == []
 
 
 # Names that a text model cannot tell apart

@@ -211,12 +211,6 @@ def test_tiny_images_have_views_of_their_own_colours(height, width):
 # Recipes
 
 
-def test_the_default_recipe_is_the_papers():
-    recipe = ViewRecipe()
-    assert (recipe.count, recipe.scale, recipe.flip) == (64, (0.08, 1.0), 0.5)
-    assert recipe.ratio == pytest.approx((0.75, 4 / 3))
-
-
 @pytest.mark.parametrize(
     ("argument", "value"),
     [

@@ -15,7 +15,7 @@ from jaxtyping import Float, UInt8
 from torch import Tensor
 
 from faircontext.backbones import Backbone
-from faircontext.backbones.base import TRAINABLE_TOWER
+from faircontext.backbones.base import TRAINABLE_ENCODER
 from faircontext.errors import ArgumentError, FeatureError
 from faircontext.labels import LabelSpace
 from faircontext.perturbations import Attack
@@ -61,8 +61,8 @@ def pgd(
 
 
 def check_attackable(backbone: Backbone) -> None:
-    """Raise `ArgumentError` unless a backbone's image tower has a gradient in full precision."""
-    if backbone.engine != "torch" or TRAINABLE_TOWER not in backbone.capabilities:
+    """Raise `ArgumentError` unless a backbone's image encoder has a gradient in full precision."""
+    if backbone.engine != "torch" or TRAINABLE_ENCODER not in backbone.capabilities:
         raise ArgumentError(
             f"{backbone.name} cannot be attacked: its image tower runs in {backbone.arithmetic}, which gives no exact "
             "gradient; add --engine-image torch --precision fp32"
@@ -82,7 +82,7 @@ def attacked(
         rng: draws the start.
 
     Raises:
-        ArgumentError: the backbone's image tower has no gradient.
+        ArgumentError: the backbone's image encoder has no gradient.
         FeatureError: the model's features of the picture, or a gradient, are not finite.
     """
     backbone = labels.backbone
@@ -110,7 +110,7 @@ def attacked_views(views: Views, label: int | None, labels: LabelSpace, attack: 
         attack: how.
 
     Raises:
-        ArgumentError: the true class is not known, or the image tower has no gradient.
+        ArgumentError: the true class is not known, or the image encoder has no gradient.
         FeatureError: see `attacked`.
     """
     if label is None:

@@ -1,9 +1,9 @@
-"""The cache of features on disk: text features, image features of a run, and copies of image towers.
+"""The cache of features on disk: text features, image features of a run, and copies of image encoders.
 
 Text features are stored in the platform's own folder for caches (`~/.cache/faircontext` on Linux); the environment
 variable `FAIRCONTEXT_CACHE` names another, and with the value `off` nothing is stored. Image features are stored in a
-folder that a run names (`evaluate --features`). Copies of image towers for another engine, see `backbones.engines`, lie
-beside the text features. Deleting any of them costs time only.
+folder that a run names (`evaluate --features`). Copies of image encoders for another engine, see `backbones.engines`,
+lie beside the text features. Deleting any of them costs time only.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""Fair context adaptation: losses, and the one optimisation loop of all methods that tune (paper, same section).
+"""Fair context adaptation (paper, Sec. "Fair Context Adaptation"): losses, and the one loop of all methods that tune.
 
 Losses keep the dtype that they are given (float32 in use, float64 in the gradient tests).
 """
@@ -46,7 +46,7 @@ def pair_weights(posterior: Float[Tensor, " candidates"], pairs: Int[Tensor, "2 
     reverse.
 
     Args:
-        posterior: softmax over the candidates on the full image embedding.
+        posterior: softmax over the candidates of the plain view's scores.
         pairs: candidate positions `i` (first row) and `j` (second row).
     """
     posterior = posterior.detach()
@@ -60,7 +60,7 @@ def calibration_loss(
     weights: Float[Tensor, " pairs"],
     beta: float,
 ) -> Float[Tensor, ""]:
-    """Return `L_cal`: the weighted mean over pairs of JS of the prediction on common evidence to uniform.
+    """Return `L_cal`: the mean over pairs of `w_ij` times JS of the prediction on common evidence to uniform.
 
     Args:
         text: unit-norm text embeddings `tau_c(delta)` of the candidates.
@@ -110,7 +110,9 @@ def minimise(
     weight_decay: float = 0.0,
     gradients: Callable[[], Sequence[Tensor | None]] | None = None,
 ) -> Descent:
-    """Take steps of a fresh AdamW, whose first step is `lr sign(gradient)`; nothing is carried to the next image.
+    """Take steps of a fresh AdamW, which without weight decay is Adam; nothing is carried to the next image.
+
+    Its first step is `lr sign(gradient)` wherever the gradient is much larger than eps, 1e-8.
 
     Args:
         parameters: leaves that are changed in place.
@@ -118,7 +120,7 @@ def minimise(
         lr: learning rate.
         steps: number of steps.
         weight_decay: of AdamW.
-        gradients: those of the loss just computed, where the loss does not carry a graph; None for its own graph.
+        gradients: returns those of the loss just computed, where the loss itself cannot be differentiated; else None.
     """
     # The optimiser's class imports PyTorch's compiler, which takes a second, when it is created; its function does not.
     means, squares = ([torch.zeros_like(parameter) for parameter in parameters] for _ in range(2))
@@ -174,8 +176,9 @@ def total_loss(
 
     Args:
         text: `tau_c(delta)`, unit norm, of the candidates.
-        reference: `tau_c(delta_0)`, detached.
-        image: `z`, the embedding of the full image, for the pair weights.
+        reference: text features that `text` is held near, detached: of the base context (CL), of the prompt without
+            learnable tokens (CL-HP).
+        image: `z`, the embedding of the plain view, for the pair weights.
         common: `z_com_ij`, one per pair.
         pairs: candidate positions `i`, `j` of each pair.
         beta: inverse temperature of the scores.
@@ -185,8 +188,7 @@ def total_loss(
         align: gives `L_align`.
     """
     weights = weigh((beta * text.detach() @ image).softmax(-1), pairs)
-    balance = calibration_loss(text, common, pairs, weights, beta)
-    return lambda_cal * balance + lambda_align * align(text, reference)
+    return lambda_cal * calibration_loss(text, common, pairs, weights, beta) + lambda_align * align(text, reference)
 
 
 def calibrate_context(
@@ -204,8 +206,8 @@ def calibrate_context(
         encode: text features of the candidates, (candidates, dim) and unit norm, for a context.
         context: `delta_0`; it is copied, so nothing is carried from one image to the next.
         loss: total loss of (text features, reference).
-        reference: `tau_c(delta_0)`; None for the detached first forward pass, with which the alignment loss has a
-            first gradient of exactly zero.
+        reference: see `total_loss`; None for the detached first forward pass, `tau_c(delta_0)`, at which the alignment
+            loss has a gradient of exactly zero.
         lr: AdamW's learning rate.
         steps: number of steps.
     """

@@ -121,7 +121,7 @@ class Episode:
         if self._features is None:
             return compute()
         backbone = self.backbone
-        whole = {
+        entry = {
             **key,
             "kind": kind,
             "image": self.id,
@@ -135,7 +135,7 @@ class Episode:
             "batch_size": backbone.batch_size,
             **backbone.engine_facts,
         }
-        return cached_features(self._features, whole, backbone.device, compute, rows, asked=True)[:rows]
+        return cached_features(self._features, entry, backbone.device, compute, rows, asked=True)[:rows]
 
     def _encode_made(self, make: Callable[[int, int], Tensor], begin: int, end: int) -> Float[Tensor, "rows dim"]:
         """Encode pictures that are made batch by batch, so that memory does not grow with their number.

@@ -28,9 +28,10 @@ SPLITS = 8
 BLOCKS = 10
 """Groups of masks the spread of whose maps gives a standard error."""
 LATTICE = 28
-"""Points along a side at which reliability is measured: far finer than the cells of masks and what smooths them."""
+"""Points along a side at which reliability is measured: more than two for each cell of the paper's finest grid."""
 PENALTIES = tuple(10.0**step for step in torch.arange(2.0, -4.25, -0.5).tolist())
-"""Ridge penalties that leave-one-out chooses from, as shares of the largest eigenvalue; of equals the first."""
+"""Ridge penalties, over the largest eigenvalue of the centred Gram matrix, of which leave-one-out chooses one; on a tie
+the largest."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +40,8 @@ class Masks:
 
     Attributes:
         cells: per mask, a boolean grid of shape (g, g); True where the image is occluded.
-        drawn: per mask, the size of the grid on which it was drawn, where `cells` are of another, as patches are.
+        drawn: per mask, the size of the grid on which it was drawn; None unless `cells` were converted to another grid,
+            as to the patches of a vision transformer.
     """
 
     cells: tuple[Bool[Tensor, "_ _"], ...]
@@ -78,7 +80,7 @@ class Masks:
         return Masks(tuple(part.view(cells.shape) for part, cells in zip(parts, self.cells, strict=True)), self.drawn)
 
     def pixels(self, start: int, stop: int, height: int, width: int) -> Bool[Tensor, "masks height width"]:
-        """Return masks `start` to `stop` at pixel resolution, on their device: binary, not interpolated as RISE's."""
+        """Return masks `start` to `stop` at pixel resolution, on their device; binary, where RISE interpolates."""
         chosen = self.cells[start:stop]
         device = chosen[0].device
         indices = {g: (cell_of(g, height, device)[:, None], cell_of(g, width, device)) for g in {*map(len, chosen)}}
@@ -144,16 +146,16 @@ class Evidence:
     Estimators, with `dl_n` the importance of mask `M_n` for a class and N masks:
 
     - `"paper"`: `E_c = (1/N) sum_n dl_n M_n`. Its expectation is that of `covariance` plus the mean of `dl` times the
-      coverage, a constant; its variance carries that mean as well, which is larger than what pixels differ by.
+      coverage, a constant. The mean of `dl` adds to its variance as well, more than the pixels differ by.
     - `"covariance"`: `(1/N) sum_n (dl_n - mean of the other dl) M_n`, the sample covariance of `dl` and `M(u)`:
       unbiased for it, with variance `Var[(dl - E dl)(M(u) - E M(u))] / N` up to terms of order `1 / N^2`.
     - `"least-squares"`: ridge regression of `dl` on how much of each cell is hidden, the cells being those of all grids
       together. The model is `dl(M) = b + sum_g sum_a w_ga h_ga(M) / g`, where `h_ga` is the hidden share of cell a of
       grid g: a field that is a pyramid of the grids' cells, each grid with as much prior variance as the others. It
-      minimises the squared error plus `lambda |w|^2`, without a penalty on b; lambda is the one of `PENALTIES` with the
-      least squared error of leaving out one mask, summed over classes in units of their variance. The map is the effect
-      of hiding a pixel: `sum_g g w_g` in the pixel's cells, `dl` per area hidden, so that it is on the scale of the
-      other estimators times the variance of a pixel's mask.
+      minimises the squared error plus `lambda |w|^2`, without a penalty on b. Lambda is the one of `PENALTIES`, times
+      the largest eigenvalue, with the least squared error of leaving out one mask, summed over classes in units of
+      their variance. The map is the effect of hiding a pixel: `sum_g g w_g` in the pixel's cells, `dl` per area hidden.
+      That is larger than the covariance, by about `g^2` over the variance of a pixel's mask.
 
     Attributes:
         importance: `dl_c(M_n)`, see `importance`: the rise of class c's negative log-posterior when mask n occludes.
@@ -259,12 +261,11 @@ class Evidence:
         half = len(self.masks) // 2
         if half < 2:
             return self.importance.new_zeros(self.importance.shape[1])
-        correlations = []
-        for split in range(SPLITS):
-            order = torch.randperm(len(self.masks), generator=torch.Generator().manual_seed(split))
-            halves = (order[:half].sort().values, order[half : 2 * half].sort().values)
-            correlations.append(_correlation(*(self._estimate(rows, LATTICE, LATTICE) for rows in halves)))
-        r = torch.stack(correlations).mean(0).clamp_min(0.0)
+        rows, rng = len(self.masks), torch.Generator()
+        orders = (torch.randperm(rows, generator=rng.manual_seed(split)) for split in range(SPLITS))
+        halves = ([order[:half].sort().values, order[half : 2 * half].sort().values] for order in orders)
+        pairs = ([self._estimate(rows, LATTICE, LATTICE) for rows in both] for both in halves)
+        r = torch.stack([_correlation(*maps) for maps in pairs]).mean(0).clamp_min(0.0)
         return (2.0 * r / (1.0 + r)).to(self.importance)
 
     def error(self, side: int = LATTICE) -> Float[Tensor, "classes side side"]:
@@ -361,7 +362,7 @@ def common_evidence(
     """Return `Q_ij = S_i S_j / sum(S_i S_j)` with `S_c` the pixel-wise softmax of `E_c`, scaled.
 
     Products of softmaxes renormalised are the softmax of the sum, so `Q_ij = softmax(E_i + E_j)` over pixels. The paper
-    gives this softmax no temperature, and the range of evidence is so small that `Q` is nearly even over the image.
+    gives this softmax no temperature, and the range of its evidence is so small that `Q` is nearly even over the image.
     With `area` each pair gets the inverse temperature at which its effective area is that, see `match_area`.
 
     Args:
@@ -383,7 +384,8 @@ def unique_evidence(
 ) -> Float[Tensor, "pairs height width"]:
     """Return `S_i (1 - Q_ij)`, the evidence of class i that class j does not share; both maps stretched to [0, 1].
 
-    With the scaling `"max"` the product would vanish where evidence is: `Q` is 1 at its own maximum.
+    With the scaling `"max"` the product would vanish everywhere: the paper's `Q` is nearly even, near 1 at each pixel.
+    The softmax has no temperature here.
 
     Args:
         maps: class evidence maps.
@@ -424,8 +426,8 @@ def match_area(maps: Float[Tensor, "maps height width"], area: float) -> Float[T
     The entropy of `softmax(t E)` falls as t grows, from that of an even map at `t = 0` to that of the maxima alone, so
     one such t is found by bisection of `log t`. It depends on how often each value occurs, so values are counted: below
     the maximum, in bins of 1/256 of an octave over 16 octaves. That is right to a thousandth of the area. An area of 1
-    gives zeros (the image), and one that is smaller than that of the maxima leaves them alone (the peak), as does any
-    area below 1 for maps that are the same everywhere.
+    gives zeros (the image), and one that is smaller than that of the maxima keeps the maxima alone (the peak). A map
+    that is the same everywhere, where all pixels are maxima, is kept whole.
 
     Args:
         maps: `E`, in nats.
@@ -442,9 +444,9 @@ def match_area(maps: Float[Tensor, "maps height width"], area: float) -> Float[T
     low, high = deepest.new_full((len(maps),), -60.0), deepest.new_full((len(maps),), 60.0)
     for _ in range(25):
         middle = (low + high) / 2
-        scores = -middle.exp()[:, None] * depths
-        weights = counts * scores.exp()
+        exponents = -middle.exp()[:, None] * depths
+        weights = counts * exponents.exp()
         total = weights.sum(1)
-        even = total.log() - (weights * scores).sum(1) / total > math.log(area * depth.shape[1])
+        even = total.log() - (weights * exponents).sum(1) / total > math.log(area * depth.shape[1])
         low, high = torch.where(even, middle, low), torch.where(even, high, middle)
     return below * low.exp().to(maps)[:, None, None]

@@ -21,7 +21,7 @@ class Exploration:
         ranking: all classes, best first.
         candidates: the first K of `ranking`.
         votes: votes of the selected views, per class.
-        posterior: mean over the selected views of the posterior, per class.
+        posterior: mean over the selected views of the softmax over the given classes, per class.
         selected: indices of the selected views, most confident first.
         choices: the class that each selected view votes for.
         entropies: entropy of every view, in nats.
@@ -57,7 +57,10 @@ def scores(
 
 
 def select_confident(entropies: Float[Tensor, " views"], rho: float) -> Int[Tensor, " selected"]:
-    """Return the indices of the `max(1, floor(rho N))` views of lowest entropy, lowest first, ties by index."""
+    """Return the indices of the `max(1, floor(rho N))` views of lowest entropy, lowest first, ties by index.
+
+    A count that is whole but for rounding is whole: 1e-9 is added before it is cut.
+    """
     return entropies.sort(stable=True).indices[: max(1, math.floor(rho * len(entropies) + 1e-9))]
 
 
@@ -79,9 +82,11 @@ def explore(
 ) -> Exploration:
     """Run `Phi_K` on view features against a candidate set's text features.
 
-    The posterior is a softmax over the given classes only; every selected view casts one vote for its most probable
-    class (ties: lowest index). Votes tie, and fewer than K classes may have any, so the order is (votes, mean
-    posterior, index), or (mean posterior, index) with `aggregation="mean"` (paper, Tab. "ab_aggregation").
+    The posterior is a softmax over the given classes only, and by its entropy views are selected; every selected view
+    casts one vote for its most probable class (ties: lowest index). Votes can tie, and some of the first K classes may
+    have none, so classes are ranked by (votes, mean posterior, index), or by (mean posterior, index) with
+    `aggregation="mean"` (paper, Tab. "ab_aggregation"). Entropies and posteriors are computed in double and rounded to
+    the views' type before anything is compared, so that what is equal ties.
 
     Args:
         views: unit-norm image embeddings of the views.

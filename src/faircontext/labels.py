@@ -35,7 +35,7 @@ class LabelSpace:
 
     Args:
         names: class names; underscores become spaces in the prompts.
-        backbone: whose text tower encodes them.
+        backbone: whose text encoder encodes them.
         templates: prompt templates with `{}` for the name. With several, zero-shot uses the mean of their features and
             FCL is run once per template and votes (paper, "Prompt Ensemble with Generic Templates"). None for "a photo
             of a {}.", or, where there are descriptions, for none.
@@ -108,7 +108,7 @@ class LabelSpace:
             return
         filled = ([fill_template(template, name) for template in self.templates] for name in self.names)
         both = zip(filled, self.descriptions, strict=True)
-        yield self.backbone.describe([list(dict.fromkeys([*made, *own])) for made, own in both])
+        yield self.backbone.describe([list(dict.fromkeys([*made, *described])) for made, described in both])
 
     def _fit(self, prompts: Prompts, truncate: bool) -> Prompts:
         if truncate:

@@ -6,7 +6,7 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import PIL.Image
@@ -14,10 +14,8 @@ from jaxtyping import Float, Int, UInt8
 
 from faircontext.errors import FeatureError
 
-if TYPE_CHECKING:
-    from torch import Tensor
-else:
-    Tensor = Any  # reading runs does without torch; shapes and types of numbers are checked all the same
+Tensor = Any
+"""A tensor of PyTorch, which reading runs does without; shapes and types of numbers are checked all the same."""
 
 Image = UInt8[np.ndarray, "height width 3"]
 """A decoded RGB image."""

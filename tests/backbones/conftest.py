@@ -1,6 +1,7 @@
 """Models of this folder are many: what one test had is given back before the next."""
 
 import ctypes
+import shutil
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
@@ -30,3 +31,9 @@ def kind_folder(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Pat
 def of_kind(kind_folder: Callable[[str], Path]) -> Callable[[str], Backbone]:
     """Return a function that loads it in float32, once."""
     return cache(lambda kind: create_backbone(f"transformers:{kind_folder(kind)}", precision="fp32"))
+
+
+@pytest.fixture
+def copied(kind_folder: Callable[[str], Path], tmp_path: Path) -> Callable[[str], Path]:
+    """Return a function that copies the folder of a kind, for a test to change."""
+    return lambda kind: Path(shutil.copytree(kind_folder(kind), tmp_path / f"copy-{kind}"))

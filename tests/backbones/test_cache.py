@@ -1,4 +1,4 @@
-"""The cache of features: a second process does not run the text tower, and damage costs time only."""
+"""The cache of features: a second process does not run the text encoder, and damage costs time only."""
 
 import errno
 import os
@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from faircontext import Backbone, LabelSpace, create_backbone
-from faircontext.backbones.open_clip import TextTower
+from faircontext.backbones.open_clip import TextEncoder
 from faircontext.cache import cache_folder, cached_features, count_damaged, write_tensors
 from faircontext.errors import FairContextWarning
 from helpers import same_bits
@@ -27,10 +27,10 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def forbidden(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
-    """Return a function after whose call the text tower must not run."""
+    """Return a function after whose call the text encoder must not run."""
 
     def forbid() -> None:
-        monkeypatch.setattr(TextTower, "forward", lambda *_: pytest.fail("the text tower was run"))
+        monkeypatch.setattr(TextEncoder, "forward", lambda *_: pytest.fail("the text tower was run"))
 
     return forbid
 

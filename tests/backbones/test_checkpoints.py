@@ -22,6 +22,7 @@ from faircontext.backbones import activation_of, checkpoints
 from faircontext.backbones.checkpoints import _preparation_of_file, find_source
 from faircontext.cli import main
 from faircontext.errors import ArgumentError, FairContextWarning
+from helpers import change_json, refusal
 from tiny_clip import TINY, write_model
 
 
@@ -39,11 +40,7 @@ def empty_caches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def message(name: str, pretrained: str | None = None, **options: Any) -> str:
-    with pytest.raises(ArgumentError) as caught:
-        create_backbone(name, pretrained, **options)
-    text = str(caught.value)
-    assert "\n" not in text
-    return text
+    return refusal(lambda: create_backbone(name, pretrained, **options))
 
 
 # What is asked for
@@ -195,18 +192,7 @@ CONFIG, WEIGHTS = "open_clip_config.json", "open_clip_model.safetensors"
 
 def configured(**values: Any) -> Callable[[Path], object]:
     """Return what writes values into a folder's configuration, by key or `key__below`."""
-
-    def change(folder: Path) -> None:
-        document = json.loads((folder / CONFIG).read_text())
-        for name, value in values.items():
-            *above, last = name.split("__")
-            part = document
-            for key in above:
-                part = part[key]
-            part[last] = value
-        (folder / CONFIG).write_text(json.dumps(document))
-
-    return change
+    return lambda folder: change_json(folder / CONFIG, **values)
 
 
 def written(text: str) -> Callable[[Path], object]:

@@ -1,6 +1,6 @@
-"""Engines of the image tower: the copy in OpenVINO against PyTorch, its cache, and every way back to PyTorch.
+"""Engines of the image encoder: the copy in OpenVINO against PyTorch, its cache, and every way back to PyTorch.
 
-The default backbone stands here on pictures of 64 x 64, for a tower of convolutions, and a tiny one for attention.
+The default backbone stands here on pictures of 64 x 64, for an encoder of convolutions, and a tiny one for attention.
 """
 
 import json
@@ -18,7 +18,7 @@ from torch import Tensor
 
 from faircontext import Backbone, create_backbone
 from faircontext.backbones import engines, lite
-from faircontext.backbones.engines import ENGINE_ROWS, OpenVinoTower, is_convolutional, openvino_version
+from faircontext.backbones.engines import ENGINE_ROWS, OpenVinoEngine, is_convolutional, openvino_version
 from faircontext.cache import hash_of, read_entry, write_entry
 from faircontext.cli import main
 from faircontext.errors import ArgumentError, FairContextWarning
@@ -98,7 +98,7 @@ def fast(filled: dict[bool, Path], make: Make) -> Backbone:
 
 @pytest.fixture(scope="module")
 def pixels() -> Tensor:
-    """Twenty-one pictures of patches, which a tower tells apart."""
+    """Twenty-one pictures of patches, which an encoder tells apart."""
     patches = torch.rand(21, 3, 8, 8, generator=torch.Generator().manual_seed(0))
     return torch.nn.functional.interpolate(patches, scale_factor=SIDE / 8)
 
@@ -150,7 +150,7 @@ def test_parts_are_made_while_others_are_encoded(
 ) -> None:
     """And no more of them than the engine takes at once."""
     copy = fast._engine
-    assert isinstance(copy, OpenVinoTower)
+    assert isinstance(copy, OpenVinoEngine)
     made, ended = [], []
     whole = copy._result
     monkeypatch.setattr(copy, "_result", lambda *waiting: ended.append(len(made)) or whole(*waiting))
@@ -193,7 +193,7 @@ def test_threads_are_not_bound_to_processors(fast: Backbone, pixels: Tensor) -> 
     """Those of several processes would be bound to the same."""
     fast.encode_image(pixels[:1])
     copy = fast._engine
-    assert isinstance(copy, OpenVinoTower)
+    assert isinstance(copy, OpenVinoEngine)
     assert copy._requests[0].get_compiled_model().get_property("ENABLE_CPU_PINNING") is False
 
 
@@ -204,12 +204,12 @@ def test_threads_are_not_bound_to_processors(fast: Backbone, pixels: Tensor) -> 
 def test_the_tower_is_loaded_when_it_is_asked_for(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     own = make(engine="torch")
     with monkeypatch.context() as forbidden:
-        forbidden.setattr(lite, "_load_tower", lambda *_: pytest.fail("the tower was loaded"))
+        forbidden.setattr(lite, "_load_image_encoder", lambda *_: pytest.fail("the tower was loaded"))
         backbone = make()
         assert backbone.engine == "openvino"
         assert backbone.weights_hash == own.weights_hash
     backbone = make()
-    assert hash_of(backbone.tower) == backbone.tower_hash == hash_of(own.tower)
+    assert hash_of(backbone.image_encoder) == backbone.encoder_hash == hash_of(own.image_encoder)
     assert backbone.engine == "openvino"
 
 
@@ -289,7 +289,7 @@ def test_auto_tries_no_tower_of_attention_and_nothing_without_a_cache(
     small = make(True, engine="auto")
     assert small.engine == "torch"
     assert not (tmp_path / "empty").exists()
-    assert (is_convolutional(own.tower), is_convolutional(small.tower)) == (True, False)
+    assert (is_convolutional(own.image_encoder), is_convolutional(small.image_encoder)) == (True, False)
 
 
 def test_an_unknown_engine_is_an_error() -> None:

@@ -21,8 +21,7 @@ from faircontext import Backbone, FairContextError, LabelSpace, ViewRecipe, crea
 from faircontext.backbones import lite as module
 from faircontext.backbones.engines import usable_device
 from faircontext.backbones.lite import Lite
-from faircontext.backbones.prompts import CONTEXT
-from faircontext.errors import ArgumentError, LabelError
+from faircontext.errors import ArgumentError
 from faircontext.views import plain_view
 from helpers import same_bits
 
@@ -47,11 +46,11 @@ def packaged_weights(name: str) -> dict[str, Tensor]:
 
 
 @pytest.fixture(scope="module")
-def reference_tower() -> torch.nn.Module:
+def reference_encoder() -> torch.nn.Module:
     """timm's own lite0, batch norms and all."""
-    tower = timm.create_model("tf_efficientnet_lite0", pretrained=False)
-    tower.load_state_dict(dict(zip(tower.state_dict(), packaged_weights("lite0").values(), strict=True)))
-    return tower.eval()
+    encoder = timm.create_model("tf_efficientnet_lite0", pretrained=False)
+    encoder.load_state_dict(dict(zip(encoder.state_dict(), packaged_weights("lite0").values(), strict=True)))
+    return encoder.eval()
 
 
 @pytest.fixture(scope="module")
@@ -108,16 +107,16 @@ def test_every_packaged_tensor_has_its_counterpart_in_timm(name: str) -> None:
 
 
 def test_folding_batch_norms_keeps_image_features(
-    lite_fp32: Lite, head: dict[str, Tensor], reference_tower: torch.nn.Module, pixels: Tensor, monkeypatch: Any
+    lite_fp32: Lite, head: dict[str, Tensor], reference_encoder: torch.nn.Module, pixels: Tensor, monkeypatch: Any
 ) -> None:
     with torch.no_grad():
-        logits = reference_tower((pixels[:6] - 0.5) / 0.5)
+        logits = reference_encoder((pixels[:6] - 0.5) / 0.5)
     for temperature in (1.0, 1.5):
         expected = F.normalize((logits / temperature).softmax(-1) @ head["E"], dim=-1)
         monkeypatch.setattr(lite_fp32, "temperature", temperature)
         torch.testing.assert_close(lite_fp32.encode_image(pixels[:6]), expected, rtol=0, atol=1e-5)
     norms = torch.nn.modules.batchnorm._BatchNorm
-    assert not [module for module in lite_fp32.tower.modules() if isinstance(module, norms)]
+    assert not [module for module in lite_fp32.image_encoder.modules() if isinstance(module, norms)]
 
 
 @pytest.mark.parametrize("kept", ["lite_fp32", "lite"])  # the second in bf16, where the processor computes in it
@@ -179,38 +178,6 @@ def test_the_sentence_encoder_and_its_gradients_are_those_of_transformers_to_the
     direction = torch.randn(features.shape, generator=rng)
     gradients = [torch.autograd.grad(one, embeddings, direction)[0] for one in (features, expected)]
     assert same_bits(*gradients)
-
-
-def test_padding_does_not_change_text_features(lite: Backbone) -> None:
-    together = lite.encode_text(lite.tokenize(["dog", "a very long name " * 12], TEMPLATE))
-    alone = lite.encode_text(lite.tokenize(["dog"], TEMPLATE))
-    torch.testing.assert_close(together[:1], alone, rtol=0, atol=1e-6)
-
-
-def test_the_untouched_context_gives_the_same_features_to_the_bit(lite: Backbone) -> None:
-    prompts = lite.tokenize(NAMES, TEMPLATE)
-    assert same_bits(lite.encode_text(prompts, lite.context(prompts)), lite.encode_text(prompts))
-
-
-@pytest.mark.parametrize(("written", "words"), [("{}.", CONTEXT), (TEMPLATE, "art of the")])
-def test_prepended_tokens_are_words_before_the_prompt(lite: Backbone, written: str, words: str) -> None:
-    context = lite.context_of(words).requires_grad_()
-    prepended = lite.encode_text(lite.tokenize(NAMES, written), context, "prepend")
-    expected = lite.encode_text(lite.tokenize(NAMES, f"{words} {written}"))
-    torch.testing.assert_close(prepended, expected, rtol=0, atol=1e-6)
-    prepended[:, 0].sum().backward()
-    assert (context.grad.abs().sum(-1) > 0).all()
-    assert not [weight for weight in lite.text_tower.parameters() if weight.requires_grad or weight.grad is not None]
-
-
-def test_a_prompt_may_fill_the_tower_and_no_more(lite: Backbone) -> None:
-    # [CLS] a photo of a . [SEP] are seven tokens, and each "dog" is one
-    words, refused = lite.context_of(CONTEXT), r"'a photo of a dog dog .* has 129 tokens, more than the 128 that lite0"
-    for tokens, number in ((None, 121), (words, 117)):
-        fits, over = (lite.tokenize(["cat", " ".join(["dog"] * (number + more))], TEMPLATE) for more in (0, 1))
-        assert lite.encode_text(fits, tokens, "prepend").isfinite().all()
-        with pytest.raises(LabelError, match=refused):
-            lite.encode_text(over, tokens, "prepend")
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from faircontext import FCL, Backbone, Episode, LabelSpace, ViewRecipe, create_backbone
 from faircontext.backbones import base
-from faircontext.backbones.base import TRAINABLE_TOWER
+from faircontext.backbones.base import TRAINABLE_ENCODER
 from faircontext.errors import LabelError
 from helpers import assert_identical, assert_valid, same_bits
 from tiny_clip import LAYOUTS, native_model, native_text as open_clip_text
@@ -27,7 +27,6 @@ NAMES = ("dog", "fire truck", "three-toed sloth", "a very long name of a thing t
 TEMPLATE = "a photo of a {}."
 
 Load = Callable[[str], Backbone]
-Folder = Callable[[str], Path]
 
 
 @pytest.fixture(params=[*LAYOUTS, *(f"transformers {kind}" for kind in KINDS)])
@@ -104,7 +103,7 @@ def test_image_features_are_those_of_the_library_whatever_is_beside_them(backbon
 @pytest.mark.parametrize("placement", ["replace", "prepend"])
 def test_gradients_are_finite_differences_and_reach_the_context_alone(placement: Any, backbone: Backbone) -> None:
     twin = copy.copy(backbone)
-    twin.text_tower = copy.deepcopy(backbone.text_tower).double()
+    twin.text_encoder = copy.deepcopy(backbone.text_encoder).double()
     prompts = twin.tokenize(NAMES[:2], TEMPLATE)
     context = twin.context_of("the drawing of my").requires_grad_()
     assert torch.autograd.gradcheck(
@@ -114,7 +113,7 @@ def test_gradients_are_finite_differences_and_reach_the_context_alone(placement:
         atol=1e-7,
         fast_mode=True,
     )
-    assert not any(parameter.requires_grad for parameter in twin.text_tower.parameters())
+    assert not any(parameter.requires_grad for parameter in twin.text_encoder.parameters())
 
 
 def test_gradients_in_groups_are_those_of_all_at_once(backbone: Backbone, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -158,7 +157,7 @@ def test_a_lower_precision_agrees_with_float32(precision: str, tiny: Load, of_ki
     for exact in [tiny("clip"), *map(of_kind, KINDS if precision == "bf16" else ())]:
         lowered = create_backbone(exact.name, precision=precision)
         assert (lowered.precision, exact.precision) == (precision, "fp32")
-        assert TRAINABLE_TOWER not in lowered.capabilities
+        assert TRAINABLE_ENCODER not in lowered.capabilities
         pixels = pixels_of(exact.image_size)[1]
         assert F.cosine_similarity(lowered.encode_image(pixels), exact.encode_image(pixels)).min() > 0.99
         prompts = exact.tokenize(NAMES, TEMPLATE)

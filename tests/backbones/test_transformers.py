@@ -1,7 +1,6 @@
 """Models of transformers as backbones: features are the library's own, with gradients, and all methods run."""
 
 import json
-import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -15,7 +14,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from faircontext import Backbone, Episode, LabelSpace, ViewRecipe, create_backbone, create_method, list_methods
-from faircontext.backbones.base import ADAPTABLE_BLOCKS, TRAINABLE_TOWER
+from faircontext.backbones.base import ADAPTABLE_BLOCKS, TRAINABLE_ENCODER
 from faircontext.cli import main
 from faircontext.errors import ArgumentError
 from helpers import assert_valid
@@ -31,11 +30,6 @@ Folder = Callable[[str], Path]
 @pytest.fixture(params=KINDS)
 def kind(request: pytest.FixtureRequest) -> str:
     return str(request.param)
-
-
-@pytest.fixture
-def copied(kind_folder: Folder, tmp_path: Path) -> Folder:
-    return lambda kind: Path(shutil.copytree(kind_folder(kind), tmp_path / f"copy-{kind}"))
 
 
 # Features
@@ -113,10 +107,10 @@ def as_open_clip(weights: dict[str, Tensor]) -> dict[str, Tensor]:
         out[f"ln_final.{end}"] = weights[f"text_model.final_layer_norm.{end}"]
         out[f"visual.ln_pre.{end}"] = weights[f"vision_model.pre_layrnorm.{end}"]
         out[f"visual.ln_post.{end}"] = weights[f"vision_model.post_layernorm.{end}"]
-        for tower, prefix, layers in (("text_model", "", 2), ("vision_model", "visual.", 4)):
+        for part, prefix, layers in (("text_model", "", 2), ("vision_model", "visual.", 4)):
             for layer in range(layers):
-                own, theirs = f"{tower}.encoder.layers.{layer}", f"{prefix}transformer.resblocks.{layer}"
-                parts = [weights[f"{own}.self_attn.{part}_proj.{end}"] for part in "qkv"]
+                own, theirs = f"{part}.encoder.layers.{layer}", f"{prefix}transformer.resblocks.{layer}"
+                parts = [weights[f"{own}.self_attn.{letter}_proj.{end}"] for letter in "qkv"]
                 out[f"{theirs}.attn.in_proj_{end}"] = torch.cat(parts)
                 pairs = {"self_attn.out_proj": "attn.out_proj", "layer_norm1": "ln_1", "layer_norm2": "ln_2"}
                 pairs |= {"mlp.fc1": "mlp.c_fc", "mlp.fc2": "mlp.c_proj"}
@@ -133,7 +127,7 @@ def test_every_method_runs_on_every_kind(
     name: str, kind: str, of_kind: Make, make_image: Callable[..., np.ndarray]
 ) -> None:
     backbone = of_kind(kind)
-    assert backbone.capabilities >= {TRAINABLE_TOWER, ADAPTABLE_BLOCKS}
+    assert backbone.capabilities >= {TRAINABLE_ENCODER, ADAPTABLE_BLOCKS}
     method = create_method(name, backbone=backbone, **({"masks": 8, "k": 3} if name == "fcl" else {}))
     answer = method(Episode(make_image(5), LabelSpace(NAMES, backbone), ViewRecipe(count=8)))
     assert_valid(answer, len(NAMES))
@@ -143,7 +137,7 @@ def test_every_method_runs_on_every_kind(
 def test_a_split_tower_is_the_tower(kind: str, of_kind: Make) -> None:
     backbone = of_kind(kind)
     pixels = torch.rand(3, 3, backbone.image_size, backbone.image_size)
-    split = backbone.split_tower(2)
+    split = backbone.split_encoder(2)
     tokens = split.below(pixels)
     nothing = torch.zeros(2, 3 * split.width, split.width)
     torch.testing.assert_close(split.above(tokens, nothing), backbone.encode_image(pixels), rtol=0, atol=1e-5)
@@ -152,11 +146,11 @@ def test_a_split_tower_is_the_tower(kind: str, of_kind: Make) -> None:
     layer = load(Path(backbone.name.removeprefix("transformers:")))
     with torch.no_grad():
         layer.vision_model.encoder.layers[-2].self_attn.v_proj.weight.add_(0.1)
-    weights = {name: value.clone() for name, value in backbone.tower.state_dict().items()}
+    weights = {name: value.clone() for name, value in backbone.image_encoder.state_dict().items()}
     weights["vision.encoder.layers.2.self_attn.v_proj.weight"] += 0.1
     torch.testing.assert_close(split.above(tokens, changed), backbone.encode_with(weights, pixels), rtol=0, atol=1e-5)
     with pytest.raises(ArgumentError, match=r"blocks=5 is not possible; the image tower of transformers:.* has 4"):
-        backbone.split_tower(5)
+        backbone.split_encoder(5)
 
 
 # Command line

@@ -15,8 +15,8 @@ from torch import Tensor
 
 from faircontext import Backbone, create_backbone
 from faircontext.backbones import transformers_folder
-from faircontext.errors import ArgumentError, FairContextWarning
-from helpers import same_bits
+from faircontext.errors import FairContextWarning
+from helpers import change_json, refusal, same_bits
 from tiny_transformers import KINDS, preparation, write
 
 Folder = Callable[[str], Path]
@@ -28,35 +28,12 @@ def models(kind_folder: Folder) -> Path:
     return root
 
 
-@pytest.fixture
-def copied(models: Path, tmp_path: Path) -> Folder:
-    return lambda kind: Path(shutil.copytree(models / kind, tmp_path / kind))
-
-
 def make(folder: Path, *rest: str, **options: Any) -> Backbone:
     return create_backbone(f"transformers:{folder}", *rest, precision="fp32", **options)
 
 
 def message(folder: Path, *rest: str, **options: Any) -> str:
-    with pytest.raises(ArgumentError) as caught:
-        make(folder, *rest, **options)
-    text = str(caught.value)
-    assert "\n" not in text
-    return text
-
-
-def change(path: Path, **values: Any) -> None:
-    """Change values of a JSON file; a name with dots leads to one below; None takes it out."""
-    document = json.loads(path.read_text())
-    for name, value in values.items():
-        *above, last = name.split("__")
-        part = document
-        for key in above:
-            part = part[key]
-        part.pop(last, None)
-        if value is not None:
-            part[last] = value
-    path.write_text(json.dumps(document))
+    return refusal(lambda: make(folder, *rest, **options))
 
 
 def change_weights(folder: Path, alter: Callable[[dict[str, Tensor]], Any]) -> Path:
@@ -71,7 +48,7 @@ def change_weights(folder: Path, alter: Callable[[dict[str, Tensor]], Any]) -> P
 
 
 def config(**values: Any) -> Callable[[Path], Any]:
-    return lambda folder: change(folder / "config.json", **values)
+    return lambda folder: change_json(folder / "config.json", **values)
 
 
 def written(text: str, file: str = "config.json") -> Callable[[Path], Any]:
@@ -140,22 +117,12 @@ TOKENS = "of the 49,408 tokens that the weights have embeddings of; copy its fil
         ("chinese_clip", without(*transformers_folder._TOKENIZERS), "no tokenizer in it; looked for tokenizer.json, "),
         ("chinese_clip", config(model_type=["clip"]), 'invalid model_type ["clip"]: must be one of clip, siglip, '),
         (
-            "clip",
-            config(model_type="blip"),
-            'invalid model_type "blip": must be one of clip, siglip, ',
-        ),
-        (
             "chinese_clip",
             config(quantization_config={"bits": 4}),
             'invalid quantization_config {"bits": 4}: must be left out',
         ),
         ("chinese_clip", config(vision_config__hidden_size=33), "transformers cannot make a model of it"),
         ("chinese_clip", written("[1]"), "config.json: holds '[1]' in place of an object of JSON"),
-        (
-            "clip",
-            written('{"model_type": "clip",'),
-            "config.json: not valid JSON (expecting property name ",
-        ),
         (
             "chinese_clip",
             weights(lambda w: w[NORM][:2].fill_(torch.nan)),
@@ -204,7 +171,6 @@ def test_a_checkpoint_of_zeros_is_refused(kind: str, copied: Folder) -> None:
 
 
 def test_what_is_elsewhere_is_named(models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert message(tmp_path / "x") == f"{tmp_path / 'x'}: no such folder; copy the model's files into one"
     (tmp_path / "open_clip_config.json").write_text("{}")
     assert message(tmp_path) == f"{tmp_path}: a model of open_clip; name it local-dir:{tmp_path}"
     missing = message(models / "clip", "/no/such/file")
@@ -229,7 +195,7 @@ def test_a_training_loops_file_takes_the_place_of_the_folders_weights(kind: str,
         backbone = make(models / kind, str(file), weights_key="model_ema")
     assert [str(one.message) for one in heard] == [f"{file}: the weights under model_ema are taken"]
     assert backbone.name == f"transformers:{models / kind}:{file}"
-    assert same_bits(backbone.tower.projection.weight, doubled["visual_projection.weight"])
+    assert same_bits(backbone.image_encoder.projection.weight, doubled["visual_projection.weight"])
 
 
 def test_weights_in_several_files_are_put_together(copied: Folder) -> None:
@@ -256,8 +222,8 @@ def test_the_pooler_of_bert_which_no_feature_uses_may_be_there(copied: Folder) -
 def test_half_precision_weights_are_computed_with_in_float32(copied: Folder) -> None:
     folder = copied("chinese_clip")
     change_weights(folder, lambda weights: weights.update({name: weights[name].half() for name in weights}))
-    change(folder / "config.json", dtype="float16")
-    assert {parameter.dtype for parameter in make(folder).text_tower.parameters()} == {torch.float32}
+    change_json(folder / "config.json", dtype="float16")
+    assert {parameter.dtype for parameter in make(folder).text_encoder.parameters()} == {torch.float32}
 
 
 # Activation, preparation, tokenizer
@@ -266,7 +232,7 @@ def test_half_precision_weights_are_computed_with_in_float32(copied: Folder) -> 
 def test_gelu_under_openais_name_is_said(models: Path, tmp_path: Path) -> None:
     folder = Path(shutil.copytree(models / "clip", tmp_path / "openai" / "clip-vit-base-patch32"))
     make(folder)  # QuickGELU, as it should be
-    change(folder / "config.json", vision_config__hidden_act="gelu", text_config__hidden_act="gelu")
+    change_json(folder / "config.json", vision_config__hidden_act="gelu", text_config__hidden_act="gelu")
     with pytest.warns(FairContextWarning, match=r"GELU is used, as config.json says, but the name suggests OpenAI's"):
         backbone = make(folder)
     assert backbone.facts["activation"] == "GELU"
@@ -316,12 +282,8 @@ SIZE, THREE, FILTER = "must be a count of pixels, or {", "must be three numbers"
         ("size", {"shortest_edge": "32"}, SIZE),
         ("size", [32, 32], SIZE),
         ("crop_size", True, SIZE),
-        ("image_mean", "x", THREE),
-        ("image_mean", 0.5, THREE),
-        ("image_mean", [0.5, 0.5], THREE),
         ("image_mean", [120, 110, 100], f"{THREE} from 0 to 1"),
         ("image_std", [0.5, 0.5, "0.5"], THREE),
-        ("image_std", [0.1, 0.0, 0.1], f"{THREE} above 0"),
         ("resample", 5, FILTER),
         ("resample", [3], FILTER),
         ("resample", "bicubic", FILTER),
@@ -336,11 +298,11 @@ def test_a_preparation_that_cannot_be_used_is_one_line_with_its_key(
     key: str, value: Any, said: str, tmp_path: Path
 ) -> None:
     (tmp_path / PREPARED).write_text(json.dumps({**preparation("clip"), key: value}))
-    with pytest.raises(ArgumentError) as caught:
-        transformers_folder.read_preprocessing(tmp_path, transformers_folder.KINDS["clip"], CONFIG)
-    assert str(caught.value).startswith(f"{tmp_path / PREPARED}: ")
-    assert said in str(caught.value)
-    assert f"invalid {key} " in str(caught.value) or "prepares" in said
+    kind = transformers_folder.KINDS["clip"]
+    line = refusal(lambda: transformers_folder.read_preprocessing(tmp_path, kind, CONFIG))
+    assert line.startswith(f"{tmp_path / PREPARED}: ")
+    assert said in line
+    assert f"invalid {key} " in line or "prepares" in said
 
 
 def test_a_folder_may_be_the_one_where_one_stands(models: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -361,7 +323,7 @@ def test_siglip_reads_prompts_as_by_its_name_in_open_clip(name: str, tmp_path: P
     from open_clip.tokenizer import HFTokenizer
 
     folder = write(tmp_path / "model", "siglip", vocabulary="siglip2")
-    change(folder / "tokenizer_config.json", tokenizer_class=name)
+    change_json(folder / "tokenizer_config.json", tokenizer_class=name)
     other = HFTokenizer(
         str(folder), context_length=40, **open_clip.get_model_config("ViT-B-16-SigLIP2")["text_cfg"]["tokenizer_kwargs"]
     )

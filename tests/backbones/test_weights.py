@@ -20,7 +20,7 @@ from faircontext.backbones.weights import read_weights
 from faircontext.cli import main
 from faircontext.errors import ArgumentError, FairContextWarning
 from faircontext.labels import LabelSpace
-from helpers import same_bits
+from helpers import refusal, same_bits
 from tiny_clip import TEXT, TINY, VISION, write_model
 
 Weights = dict[str, Tensor]
@@ -44,11 +44,7 @@ def plain() -> Weights:
 
 
 def message(name: str, pretrained: Path | None = None, **options: Any) -> str:
-    with pytest.raises(ArgumentError) as caught:
-        create_backbone(name, None if pretrained is None else str(pretrained), **options)
-    text = str(caught.value)
-    assert "\n" not in text
-    return text
+    return refusal(lambda: create_backbone(name, None if pretrained is None else str(pretrained), **options))
 
 
 # Values that no model can answer with
@@ -104,19 +100,6 @@ def test_a_tokenizer_with_more_tokens_than_the_weights_is_refused_before_a_run(t
         LabelSpace(("cat", "dog"), backbone)
 
 
-def test_bad_weights_are_one_line_and_leave_earlier_outputs(tmp_path: Path, make_image: Any, capsys: Any) -> None:
-    from PIL import Image
-
-    Image.fromarray(make_image(0)).save(tmp_path / "a.png")
-    (tmp_path / "rows.csv").write_text("earlier")
-    model = f"local-dir:{broken(tmp_path / 'model', 'visual.proj', torch.nan)}"
-    words = ("--labels", "cat,dog", "--backbone", model, "--csv", str(tmp_path / "rows.csv"))
-    assert main(["classify", str(tmp_path / "a.png"), *words]) == 2
-    shown = capsys.readouterr()
-    assert (shown.out, shown.err.count("\n")) == ("", 1)
-    assert (tmp_path / "rows.csv").read_text() == "earlier"
-
-
 def test_a_precision_whose_features_are_not_finite_says_so(tmp_path: Path) -> None:
     file = write_model(tmp_path, "clip") / "open_clip_model.safetensors"
     weights = load_file(file)
@@ -157,8 +140,8 @@ def test_positions_of_another_size_are_resized_on_request_only(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         native = open_clip.create_model("tiny", pretrained=str(path)).state_dict()
-    assert same_bits(backbone.tower.positional_embedding, native["visual.positional_embedding"])
-    assert same_bits(backbone.text_tower.positions, native["positional_embedding"])
+    assert same_bits(backbone.image_encoder.positional_embedding, native["visual.positional_embedding"])
+    assert same_bits(backbone.text_encoder.positions, native["positional_embedding"])
     (warning,) = backbone.facts["warnings"]
     assert "are resized to" in warning
 
@@ -235,7 +218,7 @@ def test_the_loader_returns_what_open_clip_itself_loads(tmp_path: Path, plain: W
     backbone = load_open_clip(f"local-dir:{custom}", precision="fp32")
     native = open_clip.create_model(f"local-dir:{custom}")
     assert backbone.logit_scale == float(native.logit_scale.detach().exp())
-    assert same_bits(backbone.text_tower.embedding.weight, native.text.token_embedding.weight)
+    assert same_bits(backbone.text_encoder.embedding.weight, native.text.token_embedding.weight)
 
 
 # Forms of a file, read as tensors alone
@@ -249,7 +232,7 @@ def wrap(prefix: str, weights: Weights = OWN) -> Weights:
 
 
 def inside(name: str) -> Weights:
-    """Wrap the image tower alone."""
+    """Wrap the image encoder alone."""
     return {key.replace("visual.", f"visual.{name}."): tensor for key, tensor in OWN.items()}
 
 
@@ -310,7 +293,7 @@ def test_plain_weights_are_taken_and_what_was_chosen_is_said(content: Any, lines
 
 
 @pytest.mark.parametrize(
-    ("content", "refusal", "keys"),
+    ("content", "said_of_all", "keys"),
     [
         ({"ema": {"module": OWN}, "optimizer": {"state": HALF["proj"]}}, which("ema"), ["ema", "ema.module"]),
         ({"state_dict": {**wrap("model.", HALF), **wrap("ema_model.")}}, None, ["ema_model"]),
@@ -322,7 +305,7 @@ def test_plain_weights_are_taken_and_what_was_chosen_is_said(content: Any, lines
     ],
 )  # fmt: skip
 def test_what_is_asked_for_is_taken_and_several_are_not_guessed(
-    content: Any, refusal: str | None, keys: list[str], tmp_path: Path
+    content: Any, said_of_all: str | None, keys: list[str], tmp_path: Path
 ) -> None:
     path = tmp_path / "w.pt"
     torch.save(content, path)
@@ -330,10 +313,8 @@ def test_what_is_asked_for_is_taken_and_several_are_not_guessed(
         weights, said = read_weights(path, key)
         assert weights["proj"].tolist() == [1.0] * 3
         assert said[0] == TAKEN.format(key)
-    if refusal is not None:
-        with pytest.raises(ArgumentError) as caught:
-            read_weights(path)
-        assert str(caught.value) == f"{path}: {refusal}"
+    if said_of_all is not None:
+        assert refusal(lambda: read_weights(path)) == f"{path}: {said_of_all}"
 
 
 @pytest.mark.parametrize(
@@ -362,9 +343,7 @@ def test_what_is_asked_for_is_taken_and_several_are_not_guessed(
 )
 def test_a_file_without_a_models_weights_is_one_line(content: Any, key: str | None, said: str, tmp_path: Path) -> None:
     torch.save(content, tmp_path / "w.pt")
-    with pytest.raises(ArgumentError) as caught:
-        read_weights(tmp_path / "w.pt", key)
-    assert str(caught.value).startswith(f"{tmp_path / 'w.pt'}: {said}")
+    assert refusal(lambda: read_weights(tmp_path / "w.pt", key)).startswith(f"{tmp_path / 'w.pt'}: {said}")
 
 
 def test_what_was_chosen_is_a_warning_and_among_the_facts(plain: Weights, tmp_path: Path) -> None:
@@ -373,7 +352,7 @@ def test_what_was_chosen_is_a_warning_and_among_the_facts(plain: Weights, tmp_pa
         backbone = create_backbone("tiny", str(tmp_path / "w.pt"), precision="fp32", weights_key="ema")
     lines = [f"{tmp_path / 'w.pt'}: {TAKEN.format('ema')}"]
     assert [str(one.message) for one in heard] == backbone.facts["warnings"] == lines
-    assert same_bits(backbone.tower.conv1.weight, plain["visual.conv1.weight"])
+    assert same_bits(backbone.image_encoder.conv1.weight, plain["visual.conv1.weight"])
 
 
 @pytest.mark.parametrize("name", ["w.pt", "w.safetensors"])
@@ -404,9 +383,7 @@ CUT = "damaged or cut short, as by an interrupted download; fetch it again ("
 @pytest.mark.parametrize("name", ["weights.pt", "weights.safetensors"])
 def test_a_file_that_holds_no_weights_is_named(content: bytes, said: str, name: str, tmp_path: Path) -> None:
     (tmp_path / name).write_bytes(content)
-    with pytest.raises(ArgumentError) as caught:
-        read_weights(tmp_path / name)
-    assert str(caught.value).startswith(f"{tmp_path / name}: {said}")
+    assert refusal(lambda: read_weights(tmp_path / name)).startswith(f"{tmp_path / name}: {said}")
 
 
 # What is not read because it could run code
@@ -414,9 +391,7 @@ def test_a_file_that_holds_no_weights_is_named(content: bytes, said: str, name: 
 
 def program(path: Path) -> str:
     """Return the program in the command that the refusal of a file ends with."""
-    with pytest.raises(ArgumentError) as caught:
-        read_weights(path)
-    said = str(caught.value)
+    said = refusal(lambda: read_weights(path))
     reasons = ("not a file of tensors alone, and anything else is not read", "a TorchScript archive, which is not read")
     assert said.startswith(tuple(f"{path}: {reason} because " for reason in reasons))
     words = shlex.split(said[said.index("python -c ") :])

@@ -43,7 +43,7 @@ CLASSES = ("cat", "dog", "missile", "house", "snail", "guitar")
 METHODS_OF_ALL = (*list_methods(), *faircontext.analysis.list_analyses())
 TOLERANCE = 1e-5
 TRANSFORMERS = ("clip", "siglip2", "altclip")
-"""A causal tower, one with a shape for each picture, and one whose positions come from the padding."""
+"""A causal encoder, one with a shape for each picture, and one whose positions come from the padding."""
 
 Spaces = Callable[[str, str], LabelSpace]
 
@@ -184,7 +184,7 @@ def test_several_templates_and_descriptions_answer_as_on_the_cpu(space: Spaces) 
 
 def test_a_lower_precision_is_tried_on_the_device(folders: Callable[[str], str]) -> None:
     backbone = create_backbone(folders("clip"), precision="bf16", engine="torch", device=NAME)
-    assert (backbone.precision, backbone.tower.conv1.weight.device.type) == ("bf16", NAME)
+    assert (backbone.precision, backbone.image_encoder.conv1.weight.device.type) == ("bf16", NAME)
     labels = LabelSpace(CLASSES, backbone)
     assert answer(small("ttl"), labels).fallback is None  # its upper blocks are copied to float32
 

@@ -1,21 +1,14 @@
 """BoostAdapter: against plain Python, and where it differs from TDA."""
 
-from collections.abc import Callable
-
 import numpy as np
 import pytest
 import torch
 
-from faircontext import TDA, Backbone, BoostAdapter, create_method
+from faircontext import TDA, Backbone, BoostAdapter
 from made_streams import DIM, answers, assert_agrees, make_stream, same_views
 from oracles import caches as oracle
 
 OPTIONS = ({}, {"delta": 0}, {"alpha": 5.0, "beta": 2.0, "delta": 1, "views": "confident", "rho": 0.5})
-
-
-@pytest.fixture(scope="module")
-def backbone(tiny: Callable[[str], Backbone]) -> Backbone:
-    return tiny("clip")
 
 
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
@@ -62,12 +55,3 @@ def test_a_stream_of_one_with_one_view_has_its_own_affinity_twice(backbone: Back
     ((_, prediction, _),) = answers(BoostAdapter(), stream, backbone)
     logits = torch.tensor([backbone.logit_scale + 2 * 2.0, 0.0, 0.0])  # by its entry, and by the lent view
     torch.testing.assert_close(prediction.probabilities, logits.softmax(-1))
-
-
-def test_the_preset_official_has_the_repositorys_settings_of_each_set() -> None:
-    for name, settings in {
-        "imagenet": {"alpha": 2.0, "beta": 5.0, "delta": 3},
-        "imagenet_sketch": {"alpha": 2.363, "beta": 7.45, "delta": 1, "views": "confident"},
-        "ucf101": {"alpha": 3.0, "beta": 8.0, "delta": 0},
-    }.items():
-        assert create_method("boostadapter", preset="official", dataset=name) == BoostAdapter(**settings)

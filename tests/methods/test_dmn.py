@@ -1,21 +1,14 @@
 """DMN's memory and read-out: against plain Python, and where the answer is known."""
 
-from collections.abc import Callable
-
 import numpy as np
 import pytest
 import torch
 
-from faircontext import DMN, Backbone, ZeroShot, create_method
+from faircontext import DMN, Backbone, ZeroShot
 from faircontext.methods import DMNVariants
 from faircontext.methods.dmn import read_out
 from made_streams import DIM, answers, assert_agrees, episode_of, labels_of, make_stream, same_views
 from oracles import caches as oracle
-
-
-@pytest.fixture(scope="module")
-def backbone(tiny: Callable[[str], Backbone]) -> Backbone:
-    return tiny("clip")
 
 
 @pytest.mark.parametrize(
@@ -87,9 +80,3 @@ def test_views_that_are_not_finite_leave_no_trace(backbone: Backbone) -> None:
     assert prediction.fallback == "the features of a view are NaN or infinite: answered by zero-shot"
     assert state.seen == 0
     assert not state.tensors["memory_count"].any()
-
-
-def test_the_preset_official_has_what_was_found_on_the_test_sets() -> None:
-    assert create_method("dmn", preset="official", dataset="dtd") == DMN(mix=10.0)
-    assert create_method("dmn", preset="official", dataset="my_photos") == create_method("dmn") == DMN(mix=1.0)
-    assert create_method("dmn", preset="official", dataset="dtd", mix=2.0) == DMN(mix=2.0)

@@ -1,7 +1,6 @@
 """DPE: against plain NumPy, its gradients against autograd, its step against AdamW, and where the answer is known."""
 
 import math
-from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -10,7 +9,7 @@ import torch.nn.functional as F
 from hypothesis import given, strategies as st
 from torch import Tensor
 
-from faircontext import DPE, Backbone, create_method
+from faircontext import DPE, Backbone
 from faircontext.methods.dpe import Prototypes, adamw_step, alignment_gradients, entropy_gradients, through_unit
 from made_streams import answers, assert_agrees, make_stream, same_views
 from oracles import caches as oracle
@@ -24,11 +23,6 @@ OPTIONS = (
     {"lr": 5e-2, "rho": 0.5},
     {**REPOSITORY, "lam": 2.5, "answer": "confident", "rho": 0.3},
 )
-
-
-@pytest.fixture(scope="module")
-def backbone(tiny: Callable[[str], Backbone]) -> Backbone:
-    return tiny("clip")
 
 
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
@@ -151,13 +145,3 @@ def test_the_papers_text_prototypes_keep_unit_length_and_the_repositorys_do_not(
         *_, (_, _, state) = answers(DPE(lr=0.05, formulas=formulas), stream, backbone)
         lengths = state.tensors["prototypes"].norm(dim=1)
         assert bool(((lengths - 1).abs() < 1e-6).all()) == close
-
-
-def test_the_preset_official_is_the_repository_with_its_settings_of_each_set() -> None:
-    assert create_method("dpe", preset="official") == DPE(formulas="repository")
-    for name, settings_ in {
-        "imagenet_a": {"lr": 3e-4, "lam": 2.5, "answer": "confident"},
-        "imagenet_r": {"a": 3.0, "b": 8.0, "lr": 6e-4, "lam": 0.0},
-        "sun397": {"b": 3.0, "lr": 2e-4, "lam": 0.2, "views": "plain"},
-    }.items():
-        assert create_method("dpe", preset="official", dataset=name) == DPE(formulas="repository", **settings_)

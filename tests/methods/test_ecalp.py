@@ -1,7 +1,5 @@
 """ECALP against a dense graph that is made anew for each image, its neighbours, and its first answers."""
 
-from collections.abc import Callable
-
 import numpy as np
 import pytest
 import torch
@@ -11,11 +9,6 @@ from faircontext import ECALP, Backbone, ZeroShot
 from faircontext.methods.ecalp import Neighbours, class_variance, insert_node
 from made_streams import answers, assert_agrees, episode_of, labels_of, make_stream, same_views
 from oracles import ecalp as oracle
-
-
-@pytest.fixture(scope="module")
-def backbone(tiny: Callable[[str], Backbone]) -> Backbone:
-    return tiny("clip")
 
 
 @pytest.mark.parametrize(

@@ -121,9 +121,9 @@ def test_the_answer_does_not_depend_on_what_was_asked_before(make: MakeEpisode) 
     ("settings", "message"),
     [
         ({"masks": "auto"}, 'masks="auto" needs a budget, the most masks that an image may use: budget=400'),
-        ({"masks": "auto", "budget": 0}, "budget=0 is not possible; it must be a number of at least 1"),
-        ({"masks": 0}, "masks=0 is not possible; it must be a number of at least 1"),
-        ({"masks": 100_001}, "masks=100001 is not possible; give at most 100,000"),
+        ({"masks": "auto", "budget": 0}, "budget=0 is not possible; it must lie above 0 and at most at 100000"),
+        ({"masks": 0}, "masks=0 is not possible; it must lie above 0 and at most at 100000"),
+        ({"masks": 100_001}, "masks=100001 is not possible; it must lie above 0 and at most at 100000"),
         ({"smoothing": -0.1}, "smoothing=-0.1 is not possible; it must lie between 0 and 1"),
         ({"smoothing": float("nan")}, "smoothing=nan is not possible; it must lie between 0 and 1"),
         ({"reliability": 1.5}, "reliability=1.5 is not possible; it must lie above 0.0 and at most at 1.0"),

@@ -163,6 +163,15 @@ def test_no_global_generator_is_used_or_changed(
     assert_identical(answer_after_seeding(1), answer_after_seeding(2))
 
 
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+def test_an_answer_does_not_depend_on_the_callers_gradient_mode(
+    method: Method, make_image: MakeImage, make_episode: MakeEpisode, mode: Callable
+) -> None:
+    expected = method(make_episode(make_image(0)))
+    with mode():
+        assert_identical(method(make_episode(make_image(0))), expected)
+
+
 @pytest.mark.parametrize("grey", [0, 200])
 def test_an_image_of_one_colour_has_identical_views_and_an_answer(
     method: Method, make_episode: MakeEpisode, grey: int

@@ -1,7 +1,5 @@
 """OnZeta against plain NumPy, its log form, what it keeps true of its state, and the length of its stream."""
 
-from collections.abc import Callable
-
 import numpy as np
 import pytest
 import torch
@@ -10,11 +8,6 @@ from faircontext import Backbone, OnZeta, ZeroShot
 from faircontext.errors import ArgumentError
 from made_streams import answers, assert_agrees, episode_of, labels_of, make_stream, same_views
 from oracles import onzeta as oracle
-
-
-@pytest.fixture(scope="module")
-def backbone(tiny: Callable[[str], Backbone]) -> Backbone:
-    return tiny("clip")
 
 
 @pytest.mark.parametrize("options", [{}, {"beta": 0.4, "alpha": 0.0}, {"c_w": 2.0, "c_rho": 1.0}], ids=str)

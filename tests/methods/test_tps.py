@@ -11,11 +11,11 @@ import torch
 from torch import Tensor
 
 from faircontext import TPS, Backbone, Episode, LabelSpace, ViewRecipe, ZeroShot, create_method
-from faircontext.backbones.open_clip import TextTower
+from faircontext.backbones.open_clip import TextEncoder
 from faircontext.backbones.prompts import prompt_set
 from faircontext.calibrate import Descent
 from faircontext.errors import ArgumentError, LabelError
-from faircontext.methods.tps import descriptor_prompt, read_descriptors
+from faircontext.methods.tps import descriptor_prompt
 from helpers import assert_valid
 from oracles import losses_of_baselines as oracle
 
@@ -36,11 +36,6 @@ SENTENCES = {
     "fire_truck": ["fire truck, which is used by firefighters", "fire truck, which has wheels"],
     "Cat": ["Cat, which has whiskers", "Cat, which is a small carnivore", "Cat, which often seen asleep"],
 }
-
-
-@pytest.fixture(scope="module")
-def backbone(tiny: Callable[[str], Backbone]) -> Backbone:
-    return tiny("clip")
 
 
 @pytest.fixture(scope="module")
@@ -137,7 +132,7 @@ def test_the_text_tower_is_not_run_once_prototypes_are_known(
     episode = new_episode()
     method = TPS(prototypes="micro", descriptors=file)
     method(episode)
-    monkeypatch.setattr(TextTower, "forward", lambda *_: pytest.fail("the text tower was run"))
+    monkeypatch.setattr(TextEncoder, "forward", lambda *_: pytest.fail("the text tower was run"))
     assert_valid(method(Episode(make_image(1), episode.labels, ViewRecipe(count=8))), 3)
 
 
@@ -157,17 +152,6 @@ def test_the_text_tower_is_not_run_once_prototypes_are_known(
 )
 def test_a_descriptor_becomes_a_sentence_by_its_first_word(descriptor: str, prompt: str) -> None:
     assert descriptor_prompt("lemur", descriptor) == prompt
-
-
-def test_descriptors_are_found_by_name_whatever_their_order_case_and_underscores(file: str) -> None:
-    found = read_descriptors(Path(file), NAMES)
-    assert found == [DESCRIPTORS["dog"], DESCRIPTORS["Fire truck"], DESCRIPTORS["cat"]]
-
-
-def test_descriptors_are_found_in_either_composition_and_by_the_same_name_first(tmp_path: Path) -> None:
-    path = tmp_path / "things.json"
-    path.write_text(json.dumps({"cafe\u0301": ["cups"], "crane": ["a beak"], "Crane": ["a hook"]}))
-    assert read_descriptors(path, ["Café", "Crane", "crane"]) == [["cups"], ["a hook"], ["a beak"]]
 
 
 @pytest.mark.parametrize("prototypes", ["templates", "descriptors", "micro"])
@@ -201,42 +185,11 @@ def test_a_fallback_answers_by_the_chosen_prototypes(
 # What is refused
 
 
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        ('{"dog": ["tail"], "cat": ["whiskers"]}', r"no descriptors of fire_truck"),
-        ('{"dog": [], "cat": ["whiskers"]}', r"no descriptors of dog, fire_truck"),
-        ("[1, 2]", r"not a JSON file of class names and lists of descriptors: "),
-        ('{"dog": "tail"}', r"no descriptors of dog, fire_truck, Cat"),
-        ('{"dog": [null, ""]}', r"no descriptors of dog, fire_truck, Cat"),
-        ('{"dog": ["a\\tb"]}', r"no descriptors of dog, fire_truck, Cat"),
-        ("[" * 100_000, r"not a JSON file of class names and lists of descriptors: "),
-        ("", r"not a JSON file of class names and lists of descriptors: "),
-    ],
-)
-def test_a_descriptor_file_that_cannot_be_used_is_named_in_one_line(
-    new_episode: Callable[..., Episode], tmp_path: Path, content: str, message: str
-) -> None:
+def test_descriptors_are_read_as_descriptions_are_before_any_image(backbone: Backbone, tmp_path: Path) -> None:
     path = tmp_path / "broken.json"
-    path.write_text(content)
-    with pytest.raises(LabelError) as error:
-        TPS(prototypes="descriptors", descriptors=str(path))(new_episode())
-    assert str(error.value).startswith(f"{path}: ")
-    assert message in str(error.value)
-    assert "\n" not in str(error.value)
-
-
-@pytest.mark.parametrize("kind", ["missing", "folder", "bytes"])
-def test_a_descriptor_file_that_cannot_be_read_is_named_in_one_line(tmp_path: Path, kind: str) -> None:
-    path = tmp_path / "things.json"
-    if kind == "folder":
-        path.mkdir()
-    elif kind == "bytes":
-        path.write_bytes(b"\xff\xfe\x00\x81")
-    with pytest.raises(LabelError) as error:
-        read_descriptors(path, NAMES)
-    assert str(error.value).startswith((f"{path}: cannot be read", f"{path}: not a JSON file"))
-    assert "\n" not in str(error.value)
+    path.write_text('{"dog": ["tail"], "cat": ["whiskers"]}')
+    with pytest.raises(LabelError, match=f"^{path}: lacks prompts of 'fire_truck'; give each class at least one$"):
+        TPS(prototypes="descriptors", descriptors=str(path)).check_labels(LabelSpace(NAMES, backbone))
 
 
 def test_the_official_preset_needs_a_descriptor_file(file: str) -> None:

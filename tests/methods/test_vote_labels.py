@@ -1,7 +1,6 @@
 """What FCL's exploration makes a memory keep: known by hand, and what it leaves as it was."""
 
 import math
-from collections.abc import Callable
 
 import pytest
 import torch
@@ -19,11 +18,6 @@ BOTH = pytest.mark.parametrize("method", [TDAVariants, DMNVariants])
 
 ANGLES = (40, 30, 28, 32, 90, 90, 90, 75, 60, 60)
 """Of ten views between two classes, at 0 and 90 degrees; the plain view is the first."""
-
-
-@pytest.fixture(scope="module")
-def backbone(tiny: Callable[[str], Backbone]) -> Backbone:
-    return tiny("clip")
 
 
 def views_at(*degrees: float) -> Tensor:
@@ -82,16 +76,6 @@ def test_with_one_view_nothing_changes(backbone: Backbone, method: type[TDAVaria
         seen = [*take_steps(one, features, labels, one.start(labels))]
         answers.append(torch.stack([prediction.probabilities for prediction in seen if prediction is not None]))
     torch.testing.assert_close(*answers, rtol=0, atol=1e-6)
-
-
-@BOTH
-def test_views_that_are_not_finite_leave_no_trace(backbone: Backbone, method: type[TDAVariants | DMNVariants]) -> None:
-    features, text = make_stream(3, 20, 12)
-    features[1, 1:] = torch.nan
-    labels, voted = labels_of(text, backbone), method(label="fcl-vote")
-    prediction, state = voted.step(episode_of(features[1], labels), voted.start(labels))
-    assert prediction.fallback == "the features of a view are NaN or infinite: answered by zero-shot"
-    assert state.seen == 0
 
 
 @BOTH

@@ -10,7 +10,6 @@ from hypothesis import example, given, strategies as st
 from torch import Tensor
 
 from faircontext import ZERO, Backbone, Episode, LabelSpace, ViewRecipe, ZeroShot
-from faircontext.methods.zero import break_tie
 from helpers import assert_valid
 from oracles import zero as oracle
 
@@ -141,25 +140,6 @@ def test_shares_that_are_equal_tie_in_whatever_order_views_are_summed(
     assert_valid(prediction, tied + 3)
 
 
-@pytest.mark.parametrize(
-    ("votes", "choices", "scores", "answer"),
-    [
-        ([3, 1, 2], [1, 2], [0.1, 0.9, 0.5], 0),
-        ([2, 0, 2], [1, 2, 0], [0.9, 0.1, 0.5], 2),
-        ([2, 0, 2], [1, 0, 2], [0.1, 0.2, 0.5], 0),
-        ([2, 0, 2], [1, 1], [0.1, 0.9, 0.5], 2),
-        ([2, 0, 2], [], [0.5, 0.9, 0.1], 0),
-        ([2, 0, 2], [], [0.5, 0.9, 0.5], 0),
-        ([0.25, 0.375, 0.375], [0, 2], [0.1, 0.9, 0.5], 2),
-        ([0.25, 0.375, 0.375], [0], [0.1, 0.9, 0.5], 1),
-        ([1], [], [0.3], 0),
-    ],
-)
-def test_ties_by_hand(votes: list[float], choices: list[int], scores: list[float], answer: int) -> None:
-    rows = torch.tensor(votes), torch.tensor(choices, dtype=torch.long), torch.tensor(scores)
-    assert break_tie(*rows) == answer
-
-
 @pytest.mark.parametrize("temperature", TEMPERATURES)
 @pytest.mark.parametrize("seed", range(2))
 def test_sixty_four_equal_views_answer_as_zero_shot(made_up: MakeUp, temperature: str, seed: int) -> None:
@@ -170,12 +150,3 @@ def test_sixty_four_equal_views_answer_as_zero_shot(made_up: MakeUp, temperature
     if temperature == "hard":
         assert prediction.votes.max() == 19
         assert prediction.confidence == 1.0
-
-
-def test_classes_with_equal_features_tie_and_the_first_wins(made_up: MakeUp) -> None:
-    text = unit(3, 32, 0)
-    episode = made_up(unit(20, 32, 1), torch.cat([text, text]))
-    for temperature in TEMPERATURES:
-        prediction = ZERO(temperature=temperature)(episode)
-        assert prediction.index < 3
-    assert prediction.probabilities[:3].tolist() == prediction.probabilities[3:].tolist()

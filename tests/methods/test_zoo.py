@@ -1,6 +1,6 @@
 """What is tested of each method in the same way; see `SPEC`."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from importlib import import_module
 
 import numpy as np
@@ -33,6 +33,33 @@ def test_the_defaults_are_the_papers_or_the_repositorys(name: str) -> None:
     assert spec.kind().settings() == spec.defaults == create_method(name).settings()
     if spec.official is not None:
         assert create_method(name, preset="official") == spec.kind(**spec.official)
+
+
+@pytest.mark.parametrize(
+    ("name", "dataset", "settings"),
+    [
+        ("tda", "caltech101", {"alpha": 5.0, "beta": 5.0}),
+        ("tda", "imagenet_sketch", {"alpha": 2.363, "beta": 7.45, "views": "confident"}),
+        ("dmn", "dtd", {"mix": 10.0}),
+        ("boostadapter", "imagenet", {"alpha": 2.0, "beta": 5.0, "delta": 3}),
+        ("boostadapter", "imagenet_sketch", {"alpha": 2.363, "beta": 7.45, "delta": 1, "views": "confident"}),
+        ("boostadapter", "ucf101", {"alpha": 3.0, "beta": 8.0, "delta": 0}),
+        ("dpe", "imagenet_a", {"lr": 3e-4, "lam": 2.5, "answer": "confident"}),
+        ("dpe", "imagenet_r", {"a": 3.0, "b": 8.0, "lr": 6e-4, "lam": 0.0}),
+        ("dpe", "sun397", {"b": 3.0, "lr": 2e-4, "lam": 0.2, "views": "plain"}),
+    ],
+)
+def test_the_preset_official_has_what_the_authors_chose_for_a_data_set(
+    name: str, dataset: str, settings: Mapping[str, object]
+) -> None:
+    spec = SPEC[name]
+    assert create_method(name, preset="official", dataset=dataset) == spec.kind(**spec.official, **settings)
+    assert create_method(name, preset="official", dataset="my_photos") == spec.kind(**spec.official)
+    assert create_method(name, preset="paper", dataset=dataset) == spec.kind()
+    first, value = next(iter(settings.items()))  # what is given goes before the preset
+    changed = {**settings, first: type(value)(2)}
+    given = create_method(name, preset="official", dataset=dataset, **{first: changed[first]})
+    assert given == spec.kind(**spec.official, **changed)
 
 
 @pytest.mark.parametrize(

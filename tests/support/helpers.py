@@ -2,18 +2,22 @@
 
 import ctypes
 import gc
+import json
 import os
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pytest
 import torch
 from torch import Tensor
 
 from faircontext import Prediction
+from faircontext.errors import ArgumentError
 
 CLASSES = ("astronaut", "cat", "cup of coffee", "rocket", "motorcycle", "dog", "horse", "guitar", "house", "snail")
 """Class names of tests, some of which are what the photos of the tests show."""
@@ -53,6 +57,28 @@ def assert_valid(prediction: Prediction, classes: int) -> None:
     first = prediction.ranking[: len(prediction.candidates)].tolist()
     assert sorted(first) == sorted(prediction.candidates)
     assert all(value == value for value in prediction.diagnostics.values())  # no NaN
+
+
+def refusal(call: Callable[[], object], kind: type[Exception] = ArgumentError) -> str:
+    """Return what an error says that a call raises, one line."""
+    with pytest.raises(kind) as caught:
+        call()
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def change_json(path: Path, **values: Any) -> None:
+    """Change values of a JSON file; a name with `__` leads to one below; None takes it out."""
+    document = json.loads(path.read_text())
+    for name, value in values.items():
+        *above, last = name.split("__")
+        part = document
+        for key in above:
+            part = part[key]
+        part.pop(last, None)
+        if value is not None:
+            part[last] = value
+    path.write_text(json.dumps(document))
 
 
 def read_arrays(path: Path) -> dict[str, np.ndarray]:

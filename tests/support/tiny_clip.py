@@ -1,4 +1,4 @@
-"""Tiny seeded open_clip models in every layout of a text tower, written as folders that `local-dir:` reads."""
+"""Tiny seeded open_clip models in every layout of a text encoder, written as folders that `local-dir:` reads."""
 
 import json
 from pathlib import Path
@@ -28,7 +28,7 @@ LAYOUTS = {
     "coca": {"custom_text": True, "text_cfg": {**TEXT, "context_length": 76, "embed_cls": True}},
     "resnet": {"vision_cfg": {"image_size": 64, "layers": [1, 1, 1, 1], "width": 16, "patch_size": None}},
 }
-"""What differs from a CLIP with a vision transformer; the last text towers are as in SigLIP, MobileCLIP and CoCa."""
+"""What differs from a CLIP with a vision transformer; the last text encoders are as in SigLIP, MobileCLIP and CoCa."""
 
 CAUSAL = ("clip", "custom", "quick", "end", "resnet")
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from faircontext.backbones.base import Backbone
 from faircontext.backbones.engines import ENGINES
-from faircontext.errors import ArgumentError, FairContextWarning, Registry, check_choice, check_type
+from faircontext.errors import ArgumentError, FairContextWarning, Registry, check_choice, check_type, unknown_name
 
 __all__ = ["Backbone", "activation_of", "create_backbone", "list_backbones", "list_pretrained"]
 
@@ -69,11 +69,11 @@ def create_backbone(
         pretrained: tag or checkpoint file of an architecture's weights, for example `"openai"`; with `transformers:` a
             file in place of the folder's weights.
         device: a torch device, for example `"cpu"` or `"cuda"`.
-        precision: of the image tower: `"auto"`, `"fp32"`, `"bf16"` or `"fp16"`.
+        precision: of the image encoder: `"auto"`, `"fp32"`, `"bf16"` or `"fp16"`.
         batch_size: rows of an image encoder batch on an accelerator, a multiple of 16; another size may move features
             by rounding. On a CPU they are always 16, and features do not depend on it.
-        engine: what runs the image tower: `"torch"`, `"openvino"` (extra `fast`), or `"auto"`, the faster of the two on
-            this processor where that is measured once and kept in the cache, else torch. Each engine has its own
+        engine: what runs the image encoder: `"torch"`, `"openvino"` (extra `fast`), or `"auto"`, the faster of the two
+            on this processor where that is measured once and kept in the cache, else torch. Each engine has its own
             rounding. Another package's backbone runs in PyTorch.
         resize_positions: whether positions of weights that were trained for pictures or prompts of another size are
             resized to the architecture's, instead of refused; accuracy suffers.
@@ -87,7 +87,7 @@ def create_backbone(
 
     Warns:
         FairContextWarning: there was a choice, for example between weights and their average, and what was taken; or
-            an engine cannot be used, and why; or the image tower was converted.
+            an engine cannot be used, and why; or the image encoder was converted.
 
     Raises:
         ArgumentError: there is no backbone of this name, its weights cannot be found or read, or an option is not
@@ -95,15 +95,15 @@ def create_backbone(
     """
     check_type("name", name, str)
     check_choice("engine", engine, ENGINES)
-    asked = {"pretrained": pretrained, "resize_positions": resize_positions, "weights_key": weights_key}
-    asked |= {"adapter": adapter, "preprocess": preprocess}
-    for option, value in asked.items():
+    requested = {"pretrained": pretrained, "resize_positions": resize_positions, "weights_key": weights_key}
+    requested |= {"adapter": adapter, "preprocess": preprocess}
+    for option, value in requested.items():
         check_type(option, value, bool if option == "resize_positions" else (str, type(None)))
-    given = {option: value for option, value in asked.items() if value not in (None, False)}
+    chosen = {option: value for option, value in requested.items() if value not in (None, False)}
     options: dict[str, object] = {"device": device, "precision": precision, "batch_size": batch_size}
     registered, scheme = name in _BACKBONES, name.partition(":")[0] if ":" in name else ""
-    taken = ("pretrained",) * (name not in _LITE) if registered else _TAKEN.get(scheme, (*asked,))
-    if unused := next((option for option in given if option not in taken), None):
+    allowed = ("pretrained",) * (name not in _LITE) if registered else _TAKEN.get(scheme, (*requested,))
+    if unused := next((option for option in chosen if option not in allowed), None):
         raise ArgumentError(f"{name} has its own weights; leave {unused} out")
     if registered:
         if name in _LITE:
@@ -116,12 +116,14 @@ def create_backbone(
             if not isinstance(backbone, Backbone):
                 raise TypeError(f"it returns {type(backbone).__name__}, not Backbone")
         return backbone
+    if not scheme and name.replace("/", "-") not in (known := list_backbones()):
+        raise unknown_name("backbone", name, known)
     load: Callable[..., Backbone]
     if scheme == "transformers":
         from faircontext.backbones.transformers_folder import load_transformers as load  # takes seconds to import
     else:
         from faircontext.backbones.checkpoints import load_open_clip as load  # takes seconds to import
-    return load(name, given.pop("pretrained", None), engine=engine, **given, **options)
+    return load(name, chosen.pop("pretrained", None), engine=engine, **chosen, **options)
 
 
 def list_backbones(pattern: str = "*") -> list[str]:

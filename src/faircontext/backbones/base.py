@@ -6,7 +6,7 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast, runtime_checkable
+from typing import Any, Generic, Protocol, TypeVar, cast, runtime_checkable
 
 import torch
 import torch.nn.functional as F
@@ -16,6 +16,7 @@ from torch import Tensor
 from faircontext.backbones import engines
 from faircontext.backbones.engines import ROW_MULTIPLE, Engine, TorchEngine, pad_rows
 from faircontext.backbones.prompts import CheckpointedFeatures, Placement, Prompts, encode_groups
+from faircontext.backbones.split import SplitEncoder
 from faircontext.backbones.weights import USELESS, check_weights, refuse_features, unusable, useless_rows
 from faircontext.cache import hash_of
 from faircontext.errors import (
@@ -29,9 +30,6 @@ from faircontext.errors import (
 from faircontext.files import digest
 from faircontext.views import Geometry, ViewRecipe
 
-if TYPE_CHECKING:
-    from faircontext.backbones.loaded import SplitTower
-
 TEXT_BATCH = 64
 """Prompts are encoded in groups of this many, each cut to its longest."""
 
@@ -44,19 +42,19 @@ class Capability(str, Generic[A]):
 
 @runtime_checkable
 class Splits(Protocol):
-    """A backbone whose image tower can be cut."""
+    """A backbone whose image encoder can be cut."""
 
-    def split_tower(self, blocks: int) -> "SplitTower":
-        """Return the image tower cut below its last attention blocks.
+    def split_encoder(self, blocks: int) -> SplitEncoder:
+        """Return the image encoder cut below its last attention blocks.
 
         Raises:
-            ArgumentError: the tower has fewer.
+            ArgumentError: the encoder has fewer.
         """
 
 
 @runtime_checkable
 class DropsPatches(Protocol):
-    """A backbone whose image tower runs on some of an image's patches.
+    """A backbone whose image encoder runs on some of an image's patches.
 
     Attributes:
         patches: along a side of a picture.
@@ -79,8 +77,8 @@ _BLOCKS = "attention blocks that can be adapted (a vision transformer, such as V
 _PATCHES = "patches that can be left out (a vision transformer of open_clip, such as ViT-B-16)"
 ADAPTABLE_BLOCKS: Capability[Splits] = Capability(_BLOCKS)
 DROPPABLE_PATCHES: Capability[DropsPatches] = Capability(_PATCHES)
-TRAINABLE_TOWER = "an image tower in float32 (precision fp32)"
-"""All weights of the image tower can be trained."""
+TRAINABLE_ENCODER = "an image tower in float32 (precision fp32)"
+"""All weights of the image encoder can be trained."""
 
 
 def require(backbone: "Backbone", capability: Capability[A]) -> A:
@@ -111,14 +109,14 @@ class Backbone(ABC):
         context_length: longest prompt, in tokens.
         start: number of start tokens of a prompt.
         pad: token id that fills prompts on the right.
-        tower: the image tower in PyTorch, on its device in its precision; where another engine runs a copy of it, it is
-            loaded when it is first asked for.
-        text_tower: the text tower, with an `embedding` of tokens. It is called with embeddings of tokens and padding,
-            a mask that is True for tokens, and how many first tokens are the same in all prompts.
+        image_encoder: the image encoder in PyTorch, on its device in its precision; where another engine runs a copy of
+            it, it is loaded when it is first asked for.
+        text_encoder: the text encoder, with an `embedding` of tokens. It is called with embeddings of tokens and
+            padding, a mask that is True for tokens, and how many first tokens are the same in all prompts.
         device: where the model is.
-        precision: of the image tower: fp32, bf16 or fp16. The text tower, which is adapted, is always float32.
+        precision: of the image encoder: fp32, bf16 or fp16. The text encoder, which is adapted, is always float32.
         dtype: the same, as a torch dtype.
-        requested_engine: of the image tower: auto, torch or openvino.
+        requested_engine: of the image encoder: auto, torch or openvino.
         batch_size: rows that are prepared and encoded at once; 16 on a CPU.
     """
 
@@ -131,14 +129,14 @@ class Backbone(ABC):
     logit_scale: float
     start: int = 0
     pad: int = 0
-    text_tower: Any
+    text_encoder: Any
     context_length: int
     logit_bias: float | None = None
     recommended: Mapping[str, Mapping[str, object]] = {}
     """Overrides of the preset "recommended", by method, and of the view recipe, under "views"."""
     facts: Mapping[str, object] = {}
     """What records say of the model besides: things that neither its name nor its weights tell, as the activation."""
-    _load_tower: Callable[[], torch.nn.Module]
+    _load_image_encoder: Callable[[], torch.nn.Module]
 
     def __init__(
         self, device: str = "cpu", precision: str = "auto", batch_size: int = 16, engine: str = "torch"
@@ -155,15 +153,15 @@ class Backbone(ABC):
         self._engine: Engine = TorchEngine(self.batch_size)
 
     @cached_property
-    def tower(self) -> torch.nn.Module:
-        """The image tower in PyTorch; where another engine runs a copy of it, it is loaded when it is asked for."""
-        self._settle_tower(self._load_tower())
-        tower: torch.nn.Module = self.__dict__["tower"]
-        return tower
+    def image_encoder(self) -> torch.nn.Module:
+        """The image encoder in PyTorch; where another engine runs a copy of it, it is loaded when it is asked for."""
+        self._move_image_encoder(self._load_image_encoder())
+        encoder: torch.nn.Module = self.__dict__["image_encoder"]
+        return encoder
 
     @property
     def engine(self) -> engines.Name:
-        """What runs the image tower: torch or openvino."""
+        """What runs the image encoder: torch or openvino."""
         return self._engine.name
 
     @property
@@ -179,14 +177,14 @@ class Backbone(ABC):
         return self.precision if version is None else f"OpenVINO {version}, {self.precision}"
 
     @property
-    def tower_hash(self) -> str:
-        """SHA-256 of the weights of PyTorch's image tower in the precision in which they are used, in hexadecimal."""
-        return self._engine.tower_hash(self)
+    def encoder_hash(self) -> str:
+        """SHA-256 of the weights of PyTorch's image encoder in the precision in which they are used, in hexadecimal."""
+        return self._engine.encoder_hash or hash_of(self.image_encoder)
 
     @property
     def capabilities(self) -> frozenset[str]:
         """What some methods and settings need beyond features: see `ADAPTABLE_BLOCKS` and those beside it."""
-        return frozenset({TRAINABLE_TOWER} if self.dtype is torch.float32 else ())
+        return frozenset({TRAINABLE_ENCODER} if self.dtype is torch.float32 else ())
 
     @property
     def geometry(self) -> Geometry:
@@ -200,51 +198,54 @@ class Backbone(ABC):
         elif self.device.type == "mps":
             torch.mps.synchronize()
 
-    def _placed(self, tower: M, weights: Mapping[str, Tensor] | None = None) -> M:
-        """Check the weights of a tower, by the names in their file or in the module; return it on the device."""
-        check_weights(self.name, tower.state_dict() if weights is None else weights)
-        return tower.to(self.device).eval().requires_grad_(False)
+    def _moved(self, encoder: M, weights: Mapping[str, Tensor] | None = None) -> M:
+        """Check the weights of an encoder, by the names in their file or in the module; return it on the device."""
+        check_weights(self.name, encoder.state_dict() if weights is None else weights)
+        return encoder.to(self.device).eval().requires_grad_(False)
 
-    def _start_tower(self, load: Callable[[], torch.nn.Module], source: str) -> None:
-        """Take a copy of the image tower for the engine that is asked for, or else the tower itself.
+    def _start_image_encoder(self, load: Callable[[], torch.nn.Module], source: str) -> None:
+        """Take a copy of the image encoder for the engine that is asked for, or else the encoder itself.
 
         Args:
-            load: makes the tower, in float32.
-            source: a hash of all that it is made from, see `stored_engine`.
+            load: makes the encoder, in float32.
+            source: a hash of all that it is made from, see `choose_engine`.
         """
-        self._load_tower = load
-        engine = engines.stored_engine(self, source)
-        if engine is None or engine.name == "torch":
-            tower = load()
-            exact = self._settle_tower(tower)
-            engine = engine or engines.made_engine(self, source, tower, exact)
-        self._engine = engine
+        self._load_image_encoder = load
 
-    def _place_tower(self, tower: torch.nn.Module, weights: Mapping[str, Tensor] | None = None) -> None:
-        """Take an image tower, and choose what runs it; see `_settle_tower`."""
-        exact = self._settle_tower(tower, weights)
+        def settle() -> tuple[torch.nn.Module, Tensor, str]:
+            encoder = load()
+            return encoder, self._move_image_encoder(encoder), hash_of(self.image_encoder)
+
+        self._engine = engines.choose_engine(self, source, settle)
+        if self._engine.name == "torch":
+            self.image_encoder  # noqa: B018 (loaded and checked now, not with the first image)
+
+    def _take_image_encoder(self, encoder: torch.nn.Module, weights: Mapping[str, Tensor] | None = None) -> None:
+        """Take an image encoder, and choose what runs it; see `_move_image_encoder`."""
+        exact = self._move_image_encoder(encoder, weights)
         asked = self.requested_engine
-        source = hash_of(tower) if asked == "openvino" or (asked == "auto" and engines.is_convolutional(tower)) else ""
-        self._engine = engines.stored_engine(self, source) or engines.made_engine(self, source, tower, exact)
+        copied = asked == "openvino" or (asked == "auto" and engines.is_convolutional(encoder))
+        source = hash_of(encoder) if copied else ""
+        self._engine = engines.choose_engine(self, source, lambda: (encoder, exact, hash_of(self.image_encoder)))
 
-    def _settle_tower(self, tower: torch.nn.Module, weights: Mapping[str, Tensor] | None = None) -> Tensor:
-        """Bring an image tower to the device and the precision, and check it there on a test picture.
+    def _move_image_encoder(self, encoder: torch.nn.Module, weights: Mapping[str, Tensor] | None = None) -> Tensor:
+        """Bring an image encoder to the device and the precision, and check it there on a test picture.
 
         Where the device cannot compute in the precision, float32 is used, with a warning.
 
         Args:
-            tower: in float32.
-            weights: the tower's, by the names that their file has; None for those that the module has.
+            encoder: in float32.
+            weights: the encoder's, by the names that their file has; None for those that the module has.
 
         Returns:
-            Features of the test picture, by the tower in float32.
+            Features of the test picture, by the encoder in float32.
 
         Raises:
             ArgumentError: a weight or the model's scale is not finite, features are useless, or those in the precision
                 are not those of float32.
         """
-        weights = tower.state_dict() if weights is None else weights
-        self.tower = self._placed(tower, weights)
+        weights = encoder.state_dict() if weights is None else weights
+        self.image_encoder = self._moved(encoder, weights)
         if not 0 < self.logit_scale < math.inf:
             raise unusable(self.name, f"cosines would be multiplied by {self.logit_scale} (exp of logit_scale)")
         probe = engines.probe_picture(self.image_size).to(self.device)
@@ -256,50 +257,49 @@ class Backbone(ABC):
         if torch.equal(exact, black):
             raise refuse_features(self.name, "all pictures", weights, "the same")
         if self.dtype is not torch.float32:
-            self._lower_tower(probe, exact)
+            self._cast_image_encoder(probe, exact)
         return exact
 
-    def _lower_tower(self, probe: Tensor, exact: Tensor) -> None:
-        """Bring the image tower to a lower precision, where its features of a test picture stay as they are."""
-        tower = self.tower
+    def _cast_image_encoder(self, probe: Tensor, exact: Tensor) -> None:
+        """Bring the image encoder to a lower precision, where its features of a test picture stay as they are."""
+        encoder = self.image_encoder
         try:
-            self.tower = copy.deepcopy(tower).to(self.dtype)
+            self.image_encoder = copy.deepcopy(encoder).to(self.dtype)
             with torch.inference_mode():
-                lowered = self._image_features(probe.to(self.dtype)).float()
+                features = self._image_features(probe.to(self.dtype)).float()
         except (RuntimeError, TypeError) as error:
             reason = f"{self.device} cannot compute {self.name} in {self.precision} ({str(error).splitlines()[0]})"
             warnings.warn(f"{reason}; float32 is used", FairContextWarning, stacklevel=2)
-            self.tower, self.precision, self.dtype = tower, "fp32", torch.float32
+            self.image_encoder, self.precision, self.dtype = encoder, "fp32", torch.float32
             return
-        if problem := engines.disagreement(exact, lowered):
+        if problem := engines.disagreement(exact, features):
             asked = f"precision={self.precision!r} is not possible for {self.name} on {self.device}"
             raise ArgumentError(f"{asked}: a test picture's features {problem}; use fp32")
 
-    def _image_features(self, pixels: Tensor, tower: Callable[[Tensor], Any] | None = None) -> Tensor:
-        """Encode normalised pixels of the tower's dtype; need not be normalised to unit length.
+    def _image_features(self, pixels: Tensor, encoder: Callable[[Tensor], Any] | None = None) -> Tensor:
+        """Encode normalised pixels of the encoder's dtype; need not be normalised to unit length.
 
         Args:
-            pixels: as the tower reads them.
-            tower: what to run instead, for example the tower with other weights.
+            pixels: as the encoder reads them.
+            encoder: what to run instead, for example the encoder with other weights.
         """
-        return self._head((tower or self.tower)(pixels))
+        return self._head((encoder or self.image_encoder)(pixels))
 
     def _head(self, output: Any) -> Tensor:
-        """Return features from what the tower returned, which may be tokens beside them."""
-        features: Tensor = output[0] if isinstance(output, tuple) else output
-        return features
+        """Return features from what the encoder returned, which may be tokens beside them."""
+        return engines.pooled_of(output)
 
     def encode_with(
         self, weights: Mapping[str, Tensor], pixels: Float[Tensor, "images 3 height width"]
     ) -> Float[Tensor, "images dim"]:
-        """Return unit-norm image features of the tower with other weights; gradients flow to them.
+        """Return unit-norm image features of the encoder with other weights; gradients flow to them.
 
         Args:
-            weights: by the names of the tower's parameters, float32.
+            weights: by the names of the encoder's parameters, float32.
             pixels: values in [0, 1], of the backbone's image size.
         """
-        tower = partial(torch.func.functional_call, self.tower, dict(weights))
-        return F.normalize(self._image_features(self._normalise(pixels), tower).float(), dim=-1)
+        encoder = partial(torch.func.functional_call, self.image_encoder, dict(weights))
+        return F.normalize(self._image_features(self._normalise(pixels), encoder).float(), dim=-1)
 
     @cached_property
     @torch.inference_mode(False)  # they may meet what gradients flow through
@@ -360,12 +360,12 @@ class Backbone(ABC):
 
     @cached_property
     def weights_hash(self) -> str:
-        """SHA-256 of all weights, the image tower's in the precision in which they are used, in hexadecimal."""
-        return digest(f"{self.text_hash} {self.tower_hash}")
+        """SHA-256 of all weights, the image encoder's in the precision in which they are used, in hexadecimal."""
+        return digest(f"{self.text_hash} {self.encoder_hash}")
 
     @property
     def text_dtype(self) -> torch.dtype:
-        """What text features are computed in: float32, unless someone has changed the text tower."""
+        """What text features are computed in: float32, unless someone has changed the text encoder."""
         return self.token_embeddings(torch.zeros(1, 1, dtype=torch.long, device=self.device)).dtype
 
     @abstractmethod
@@ -374,18 +374,18 @@ class Backbone(ABC):
 
     def token_embeddings(self, ids: Int[Tensor, "*batch tokens"]) -> Float[Tensor, "*batch tokens width"]:
         """Look up token embeddings, detached."""
-        embedded: Tensor = self.text_tower.embedding(ids)
+        embedded: Tensor = self.text_encoder.embedding(ids)
         return embedded.detach()
 
     def _encode_embeddings(self, embeddings: Tensor, mask: Tensor, shared: int) -> Tensor:
         """Encode prompts given by their token embeddings; need not be normalised to unit length."""
-        features: Tensor = self.text_tower(embeddings, mask, shared)
+        features: Tensor = self.text_encoder(embeddings, mask, shared)
         return features
 
     @property
     @abstractmethod
     def text_hash(self) -> str:
-        """Hexadecimal hash of the text tower's weights: what text features depend on, besides the prompts."""
+        """Hexadecimal hash of the text encoder's weights: what text features depend on, besides the prompts."""
 
     def tokenize(self, names: Sequence[str], template: str) -> Prompts:
         """Tokenise a template filled with class names, in full; see `check_length`.
@@ -438,17 +438,17 @@ class Backbone(ABC):
             ArgumentError: without a context, the features of a prompt are useless. Those of a context that is learnt
                 are for whoever learns it to check.
         """
-        own = context is not None and context.ndim == 3
+        per_prompt = context is not None and context.ndim == 3
         replaced = prompts.length if placement == "replace" else 0
         self.check_length(prompts, 0 if context is None else context.shape[-2] - replaced)
         # With a context of its own, a prompt is no other's, whatever its words.
-        keys = [(text, row if own else 0) for row, text in enumerate(prompts.texts)]
+        keys = [(text, row if per_prompt else 0) for row, text in enumerate(prompts.texts)]
         rows = {key: row for row, key in reversed(list(enumerate(keys)))}
         lengths = prompts.lengths
         firsts = sorted(rows.values(), key=lambda row: (lengths[row], row))  # like lengths together: little padding
         unique = prompts.select(firsts)
         groups = unique.split(TEXT_BATCH)
-        context = context[firsts] if context is not None and own else context
+        context = context[firsts] if context is not None and per_prompt else context
         encode = partial(self._text_features, placement=placement)
         known = None if known is None else known[firsts]
         if context is None or not (context.requires_grad and torch.is_grad_enabled()):

@@ -26,7 +26,7 @@ from torch import Tensor
 from faircontext.backbones.loaded import PIXELS, Loaded, finish
 from faircontext.backbones.open_clip import OpenClip
 from faircontext.backbones.weights import check_fit, check_floats, other_positions, read_weights
-from faircontext.errors import ArgumentError, in_one_line, silence, unknown_name
+from faircontext.errors import ArgumentError, in_one_line, silence
 from faircontext.files import Rules, check_values, find_file, read_json
 
 _SECONDS = 5.0
@@ -45,11 +45,11 @@ _PREPARATION = {key: PIXELS[key] for key in _CLIP}
 """What is read of `preprocess_cfg`: whether a value can be used, and which can."""
 
 
-def _has_towers(value: Any) -> bool:
+def _has_encoders(value: Any) -> bool:
     return isinstance(value, dict) and all(type(value.get(key)) is dict for key in ("text_cfg", "vision_cfg"))
 
 
-_MODEL: Rules = {"model_cfg": (_has_towers, "an object with text_cfg and vision_cfg, as open_clip writes it")}
+_MODEL: Rules = {"model_cfg": (_has_encoders, "an object with text_cfg and vision_cfg, as open_clip writes it")}
 _NO_TRANSFORMERS = "the context of a text tower of transformers cannot be learnt here; use a model of open_clip's own"
 _TEXT: Rules = {"hf_model_name": (lambda value: not value, f"left out: {_NO_TRANSFORMERS}")}
 """What is read of a configuration of open_clip."""
@@ -111,8 +111,8 @@ def load_open_clip(
             _refuse_transformers(path, weights)
             lines += [f"{path}: {line}" for line in warned]
     with in_one_line(f"{source.config or name}: open_clip cannot make a model of it"), silence():
-        given = {"force_quick_gelu": source.quick_gelu, "force_preprocess_cfg": dict(source.preprocess)}
-        model = open_clip.create_model(source.model, load_weights=False, pretrained_text=False, **given)
+        forced = {"force_quick_gelu": source.quick_gelu, "force_preprocess_cfg": dict(source.preprocess)}
+        model = open_clip.create_model(source.model, load_weights=False, pretrained_text=False, **forced)
     with in_one_line(f"{path}: cannot be read as weights of {name}"), silence():
         lines += _load_weights(model, path, weights, source.model, resize_positions)
         weights = None  # as large as the model
@@ -126,12 +126,12 @@ def find_source(name: str, pretrained: str | None, preprocess: str | None = None
     """Find the weights of a model, by the names of `create_backbone`.
 
     Args:
-        name: see there.
+        name: see there; one that is no architecture has a scheme.
         pretrained: see there.
         preprocess: see there.
 
     Raises:
-        ArgumentError: there is no such model, tag, folder or file, or weights are missing and cannot be fetched.
+        ArgumentError: there is no such tag, folder or file, or weights are missing and cannot be fetched.
     """
     scheme, colon, path = name.partition(":")
     if not colon:
@@ -145,12 +145,8 @@ def find_source(name: str, pretrained: str | None, preprocess: str | None = None
     return _check_folder(_hub_folder(path) if scheme == "hf-hub" else Path(path).expanduser())
 
 
-def _architecture(name: str, pretrained: str | None, asked: str | None) -> Source:
-    config = open_clip.get_model_config(name)
-    if config is None:
-        from faircontext.backbones import list_backbones
-
-        raise unknown_name("backbone", name, list_backbones())
+def _architecture(name: str, pretrained: str | None, requested: str | None) -> Source:
+    config: Any = open_clip.get_model_config(name)
     check_values(name, config["text_cfg"], _TEXT)
     quick = bool(config.get("quick_gelu", False))
     tags = _tags(name)
@@ -159,7 +155,7 @@ def _architecture(name: str, pretrained: str | None, asked: str | None) -> Sourc
         raise ArgumentError(f"{name} needs weights; give pretrained= a tag or a checkpoint file ({known})")
     tag = open_clip.get_pretrained_cfg(name, pretrained)
     if tag:
-        if asked is not None:
+        if requested is not None:
             raise ArgumentError(f"the tag {pretrained!r} says how pictures are prepared; leave preprocess out")
         _check_tokenizer(name, config)
         file = _tag_file(name, pretrained, tag)
@@ -173,7 +169,7 @@ def _architecture(name: str, pretrained: str | None, asked: str | None) -> Sourc
     if not path.is_file():
         raise ArgumentError(f"pretrained={pretrained!r} is neither a file nor a tag of {name} ({known})")
     _check_tokenizer(name, config)
-    preprocess, said = _preparation_of_file(name, path, asked)
+    preprocess, said = _preparation_of_file(name, path, requested)
     lines = (*_doubt_activation(name, path, quick), *said)
     return Source(name, path, quick, preprocess, lines, chosen=bool(preprocess))
 
@@ -192,7 +188,7 @@ def _preparation(source: object, document: Any) -> dict[str, Any]:
     return {key: tuple(said[key]) if isinstance(said[key], list) else said[key] for key in _PREPARATION if key in said}
 
 
-def _preparation_of_file(name: str, path: Path, asked: str | None) -> tuple[dict[str, Any], tuple[str, ...]]:
+def _preparation_of_file(name: str, path: Path, requested: str | None) -> tuple[dict[str, Any], tuple[str, ...]]:
     """Return how pictures are prepared for weights from a file, and a note on it.
 
     What is asked for comes first, then a configuration beside the file, then what all tags of the architecture say, or
@@ -200,23 +196,23 @@ def _preparation_of_file(name: str, path: Path, asked: str | None) -> tuple[dict
     """
     tags = _tags(name)
     ways = {"clip": _CLIP, **{tag: _preparation(tag, config) for tag, config in tags.items()}}
-    if asked is not None:
-        return ways[asked] if asked in ways else _preparation_in(Path(asked).expanduser(), ways), ()
-    found, whence, first = _CLIP, "", next(iter(tags), "clip")
+    if requested is not None:
+        return ways[requested] if requested in ways else _preparation_in(Path(requested).expanduser(), ways), ()
+    preparation, whence, first = _CLIP, "", next(iter(tags), "clip")
     beside, called = path.with_name(_CONFIG), _called_after(path, tags)
     if beside.is_file():
-        found, whence = _preparation_in(beside), f"{beside.name} beside it says"
+        preparation, whence = _preparation_in(beside), f"{beside.name} beside it says"
     elif all(ways[tag] == ways[first] for tag in tags):
-        found, whence = ways[first], f"the tags of {name} say"
+        preparation, whence = ways[first], f"the tags of {name} say"
     elif called:
-        found, whence = ways[called], f"the tag {called} says, after which it is called"
+        preparation, whence = ways[called], f"the tag {called} says, after which it is called"
     else:
         named = "; ".join(f"--preprocess {tag}" for tag in tags if ways[tag] != _CLIP)
         return {}, (f"{path}: pictures are prepared as for CLIP, and tags of {name} disagree; for their way: {named}",)
-    if found == _CLIP:
+    if preparation == _CLIP:
         return {}, ()
-    shown = ", ".join(f"{key} {value}" for key, value in found.items())
-    return found, (f"{path}: pictures are prepared as {whence}: {shown}; for another way: --preprocess",)
+    shown = ", ".join(f"{key} {value}" for key, value in preparation.items())
+    return preparation, (f"{path}: pictures are prepared as {whence}: {shown}; for another way: --preprocess",)
 
 
 def _called_after(path: Path, tags: Mapping[str, Mapping[str, Any]]) -> str | None:
@@ -308,16 +304,16 @@ def _load_weights(
     warnings = []
     # These steps are those of `open_clip.load_checkpoint`, which takes no tensors, only a file.
     weights = convert_state_dict(model, weights)
-    own = model.state_dict()
+    state = model.state_dict()
     if "positional_embedding" in weights and not hasattr(model, "positional_embedding"):
         weights = convert_to_custom_text_state_dict(weights)
     for key in ("logit_scale", "logit_bias"):
-        if key in own and key in weights:
-            weights[key] = weights[key].reshape(own[key].shape)  # a number in some files, a vector of one in others
-    if "logit_bias" in own and "logit_scale" in weights:
+        if key in state and key in weights:
+            weights[key] = weights[key].reshape(state[key].shape)  # a number in some files, a vector of one in others
+    if "logit_bias" in state and "logit_scale" in weights:
         weights.setdefault("logit_bias", torch.zeros_like(weights["logit_scale"]))
     # With other tensors of another shape it is another architecture, whose patches may be of another size as well.
-    shapes = [(key, weights[key].shape, own[key].shape) for key in own if key in weights]
+    shapes = [(key, weights[key].shape, state[key].shape) for key in state if key in weights]
     others = [entry for entry in sorted(shapes, reverse=True) if entry[1] != entry[2]]
     resizable = {key for key, *_ in others} <= {_IMAGE_POSITIONS, *_TEXT_POSITIONS}
     if sizes := other_positions(others, _patch(model.visual), 1) if resizable else None:
@@ -328,17 +324,17 @@ def _load_weights(
         resize_pos_embed(weights, model)
         resize_text_pos_embed(weights, model)
         warnings.append(f"{path}: positions of {sizes[0]} are resized to the {sizes[1]} that {name} reads")
-    check_floats(path, weights, [key for key in own if own[key].is_floating_point()])
-    missing, unknown = ([key for key in one if key not in other] for one, other in ((own, weights), (weights, own)))
+    check_floats(path, weights, [key for key in state if state[key].is_floating_point()])
+    missing, unknown = ([key for key in one if key not in other] for one, other in ((state, weights), (weights, state)))
     problem, cure = f"{path}: cannot be read as weights of {name}", "name the architecture that they were trained with"
-    shapes = [(key, weights[key].shape, own[key].shape) for key in own if key in weights]
+    shapes = [(key, weights[key].shape, state[key].shape) for key in state if key in weights]
     check_fit(problem, shapes, missing, unknown, cure)
     model.load_state_dict(weights)
     return warnings
 
 
 def _patch(visual: Any) -> int:
-    """Return the side of a patch, in pixels; 0 for an image tower without patches."""
+    """Return the side of a patch, in pixels; 0 for an image encoder without patches."""
     return int(getattr(visual, "patch_size", (0,))[0])
 
 

@@ -14,20 +14,18 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, get_args
+from typing import get_args
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from faircontext.backbones.base import Backbone
 from faircontext.backbones.prompts import Placement, Prompts
 from faircontext.backbones.weights import check_weights, read_content, weights_in
 from faircontext.cache import hash_of_tensor
 from faircontext.errors import ArgumentError, LabelError, LongPromptError
 from faircontext.files import Rules, check_values, replacing
-
-if TYPE_CHECKING:
-    from faircontext.backbones.base import Backbone
 
 _PLACEMENT = "placement"
 _POSITION = re.compile(r"(?:^|_)ctp(middle|front)(?:_|$)")
@@ -85,7 +83,7 @@ class LearntContext:
         return f"{self.source}: learnt before the whole prompt, as with context='cl-hp', and {reason}"
 
     def check(
-        self, backbone: "Backbone", templates: Sequence[Prompts], names: Sequence[str], described: bool
+        self, backbone: Backbone, templates: Sequence[Prompts], names: Sequence[str], described: bool
     ) -> list[str]:
         """Check that it is of a model and of some classes, and return what cannot be known of it, a line each.
 
@@ -126,7 +124,7 @@ class LearntContext:
             rule = "a context takes the place of the words of one template before the class name"
             raise LabelError(f"{self.source}: {rule}, and {problem}")
 
-    def _check_model(self, backbone: "Backbone", begin: Float[Tensor, " width"], classes: int) -> None:
+    def _check_model(self, backbone: Backbone, begin: Float[Tensor, " width"], classes: int) -> None:
         """Raise an error unless it is of a model and of so many classes; `begin` is the model's first token."""
         width, wanted, fix = self.tokens.shape[-1], len(begin), "give one that was learnt for this model"
         if width != wanted:
@@ -143,7 +141,7 @@ class LearntContext:
             raise ArgumentError(f"{self.source}: {other}; {fix}")
 
     def _doubt_classes(
-        self, backbone: "Backbone", prompts: Prompts, names: Sequence[str], embeddings: Tensor
+        self, backbone: Backbone, prompts: Prompts, names: Sequence[str], embeddings: Tensor
     ) -> list[str]:
         """Compare the names that the contexts of single classes were learnt for with those that are given."""
         if not self.per_class or self.prepended or self.suffix is None or len(self.suffix) != len(names):
@@ -186,7 +184,7 @@ def read_context(path: Path) -> LearntContext:
     if not path.is_file():
         raise ArgumentError(f"context {path}: no such file; give a checkpoint of CoOp's prompt learner")
     content = read_content(path)
-    tensors, _ = weights_in(path, content, mark="ctx", towers=())
+    tensors, _ = weights_in(path, content, mark="ctx", encoders=())
     tokens = check_values(path, tensors, _TENSORS, ["ctx"])["ctx"].float()
     check_weights(str(path), {"ctx": tokens})
     if others := [name for name in tensors if name not in ("ctx", "token_prefix", "token_suffix")]:
@@ -210,7 +208,7 @@ def _doubts(path: Path) -> tuple[str, ...]:
 def save_context(
     path: Path,
     tokens: Float[Tensor, "*classes tokens width"],
-    backbone: "Backbone",
+    backbone: Backbone,
     prompts: Prompts,
     placement: Placement = "replace",
 ) -> None:

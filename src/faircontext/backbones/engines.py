@@ -1,10 +1,10 @@
-"""What runs an image tower: device, precision and engine, which is PyTorch or a copy of the tower in OpenVINO.
+"""What runs an image encoder: device, precision and engine, which is PyTorch or a copy of the encoder in OpenVINO.
 
-The copy is faster on many processors. It is made once from the tower in float32, and kept in the cache by the weights,
-the versions, the precision and the processor, with the tower's float32 features of a test picture. Whenever the copy is
-loaded, its own features of that picture are compared with them. It runs batches of `ENGINE_ROWS` rows, always: a row's
-features then do not depend on the rows beside it, nor on how many there are or how many batches are run at the same
-time.
+The copy is faster on many processors. It is made once from the encoder in float32, and kept in the cache by the
+weights, the versions, the precision and the processor, with the encoder's float32 features of a test picture. Whenever
+the copy is loaded, its own features of that picture are compared with them. It runs batches of `ENGINE_ROWS` rows,
+always: a row's features then do not depend on the rows beside it, nor on how many there are or how many batches are run
+at the same time.
 """
 
 import math
@@ -15,11 +15,11 @@ import tempfile
 import time
 import warnings
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args, runtime_checkable
+from typing import Any, Literal, Protocol, get_args, runtime_checkable
 
 import torch
 import torch.nn.functional as F
@@ -27,20 +27,17 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from faircontext import __version__
-from faircontext.cache import cache_folder, hash_of, read_entry, tensor_bytes, write_entry
+from faircontext.cache import cache_folder, read_entry, tensor_bytes, write_entry
 from faircontext.errors import ArgumentError, FairContextWarning, check_choice, first_reason
 from faircontext.files import digest_of_json
 from faircontext.system import processor_name
 
-if TYPE_CHECKING:
-    from faircontext.backbones.base import Backbone
-
 Name = Literal["torch", "openvino"]
 ENGINES = ("auto", *get_args(Name))
-"""Engines of the image tower; `auto` takes the faster of the two on this processor."""
+"""Engines of the image encoder; `auto` takes the faster of the two on this processor."""
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
-"""Precisions of the image tower."""
+"""Precisions of the image encoder."""
 
 ROW_MULTIPLE = 16
 """Encoder batches are padded to a multiple of this: a row's features then do not depend on the rows beside it."""
@@ -114,6 +111,12 @@ def probe_picture(size: int) -> Float[Tensor, "1 3 size size"]:
     return (mixed - mixed.mean()) / mixed.std()
 
 
+def pooled_of(output: Any) -> Tensor:
+    """Return what an encoder returned without the tokens that may come beside it."""
+    pooled: Tensor = output[0] if isinstance(output, tuple) else output
+    return pooled
+
+
 def pad_rows(rows: Tensor, multiple: int = ROW_MULTIPLE) -> Tensor:
     """Return a batch with rows of zeros up to a multiple of some number."""
     padding = -len(rows) % multiple
@@ -121,28 +124,45 @@ def pad_rows(rows: Tensor, multiple: int = ROW_MULTIPLE) -> Tensor:
 
 
 @runtime_checkable
+class Model(Protocol):
+    """What engines need of a backbone, see `Backbone`; its encoder need not be loaded."""
+
+    name: str
+    image_size: int
+    device: torch.device
+    precision: str
+    dtype: torch.dtype
+    batch_size: int
+    requested_engine: str
+
+    def _image_features(self, pixels: Tensor) -> Tensor: ...
+
+    def _head(self, output: Any) -> Tensor: ...
+
+
+@runtime_checkable
 class Engine(Protocol):
-    """What runs a backbone's image tower.
+    """What runs a backbone's image encoder.
 
     Attributes:
         name: torch or openvino.
         version: of its library; None for PyTorch, whose version records have anyway.
         rows: most rows of a batch; batches are padded to it, or to a multiple of `ROW_MULTIPLE`.
+        encoder_hash: of PyTorch's encoder in its precision, see `hash_of`; None for PyTorch, which has the encoder to
+            ask.
     """
 
     name: Name
     version: str | None
     rows: int
+    encoder_hash: str | None
 
-    def features(self, backbone: "Backbone", batches: Iterable[Tensor]) -> Iterable[Tensor]:
+    def features(self, model: Model, batches: Iterable[Tensor]) -> Iterable[Tensor]:
         """Return features in float32, not of unit length, of padded batches of normalised pixels."""
-
-    def tower_hash(self, backbone: "Backbone") -> str:
-        """Return the hash of PyTorch's tower in its precision, see `hash_of`."""
 
 
 class TorchEngine:
-    """PyTorch: the tower itself.
+    """PyTorch: the encoder itself.
 
     Args:
         rows: most rows of a batch.
@@ -150,26 +170,23 @@ class TorchEngine:
 
     name: Name = "torch"
     version: str | None = None
+    encoder_hash: str | None = None
 
     def __init__(self, rows: int) -> None:
         self.rows = rows
 
-    def features(self, backbone: "Backbone", batches: Iterable[Tensor]) -> Iterator[Tensor]:
+    def features(self, model: Model, batches: Iterable[Tensor]) -> Iterator[Tensor]:
         """See `Engine.features`; a batch is asked for when those before it are done."""
         for batch in batches:
             with torch.inference_mode():  # not while a batch is made, which may be of use where gradients are
-                rows = backbone._image_features(batch.to(backbone.dtype))
+                rows = model._image_features(batch.to(model.dtype))
             yield rows.float()
-
-    def tower_hash(self, backbone: "Backbone") -> str:
-        """See `Engine.tower_hash`."""
-        return hash_of(backbone.tower)
 
 
 _NOTHING = torch.empty(0, dtype=torch.uint8)
 
 Tensors = dict[str, Tensor]
-"""A tower's copy as the cache holds it.
+"""An encoder's copy as the cache holds it.
 
 `graph` and `weights` are the model's, as OpenVINO writes them, and `exact` float32 features of the test picture, not of
 unit length. The graph is empty where PyTorch is faster and the copy was not asked for. Facts beside it are the hash of
@@ -178,21 +195,22 @@ PyTorch's `tower` in the precision, and the `gain`: images per second of this en
 """
 
 
-class OpenVinoTower:
-    """An image tower in OpenVINO.
+class OpenVinoEngine:
+    """An image encoder in OpenVINO.
 
     Args:
-        copy: the tower's.
-        tower_hash: see `Engine.tower_hash`.
+        copy: the encoder's.
+        encoder_hash: see `Engine`.
         precision: fp32 or bf16.
     """
 
     name: Name = "openvino"
     rows = ENGINE_ROWS
+    encoder_hash: str | None
 
-    def __init__(self, copy: Tensors, tower_hash: str, precision: str) -> None:
+    def __init__(self, copy: Tensors, encoder_hash: str, precision: str) -> None:
         openvino = import_openvino()
-        self.version, self._tower_hash = openvino_version(), tower_hash
+        self.version, self.encoder_hash = openvino_version(), encoder_hash
         self._core, self._copy = openvino.Core(), copy  # the model reads the weights where they are
         weights = openvino.Tensor(copy["weights"].numpy(), shared_memory=True)
         self._model = self._core.read_model(bytes(tensor_bytes(copy["graph"])), weights)
@@ -201,18 +219,14 @@ class OpenVinoTower:
         self._requests: list[Any] = []
         self._shape: tuple[int, ...] = ()
 
-    def features(self, backbone: "Backbone", batches: Iterable[Tensor]) -> list[Tensor]:
+    def features(self, model: Model, batches: Iterable[Tensor]) -> list[Tensor]:
         """See `Engine.features`; a batch is made while those before it are run."""
         outputs = self.run(batches)
         with torch.inference_mode():
-            return [backbone._head(output).float() for output in outputs]
-
-    def tower_hash(self, backbone: "Backbone") -> str:  # noqa: ARG002 (the tower need not be loaded)
-        """See `Engine.tower_hash`."""
-        return self._tower_hash
+            return [model._head(output).float() for output in outputs]
 
     def run(self, batches: Iterable[Float[Tensor, "rows 3 height width"]]) -> Float[Tensor, "batches rows dim"]:
-        """Run batches of `rows` rows, several at the same time, and return what the tower returns for each.
+        """Run batches of `rows` rows, several at the same time, and return what the encoder returns for each.
 
         Each is run by one thread, which takes less of the processor's time than several that share a batch. A batch is
         asked for while those before it are run, so that it is made meanwhile, by one thread: a second team of threads
@@ -282,76 +296,65 @@ class _Results:
         return self._room[: self._count]
 
 
-def stored_engine(backbone: "Backbone", source: str) -> Engine | None:
-    """Return what runs a backbone's image tower, by what is asked for, installed and stored; nothing is converted.
+def choose_engine(model: Model, source: str, settle: Callable[[], tuple[nn.Module, Tensor, str]]) -> Engine:
+    """Return what runs a backbone's image encoder, by what is asked for, installed, stored, or measured now.
 
     Args:
-        backbone: its name, device and precision are known; its tower need not be loaded.
-        source: a hash of all that the tower is made from; empty where nothing but PyTorch is to run it.
-
-    Returns:
-        The engine; None where a copy of the tower is to be made, see `made_engine`.
+        model: whose encoder it is.
+        source: a hash of all that the encoder is made from; empty where nothing but PyTorch is to run it.
+        settle: loads the encoder where a copy is to be made of it; returns it in float32, its features of the test
+            picture, and `Engine.encoder_hash`.
 
     Warns:
-        FairContextWarning: why PyTorch runs the tower although the other engine was asked for, or a copy was damaged.
+        FairContextWarning: the encoder was converted, or a copy was damaged; or why PyTorch runs it although the other
+            engine was asked for.
     """
-    asked, own = backbone.requested_engine, TorchEngine(backbone.batch_size)
+    requested, torch_engine = model.requested_engine, TorchEngine(model.batch_size)
     if not source:
-        return own
-    if reason := obstacle(backbone.device, backbone.precision):
-        if asked != "auto":
-            _warn(f"{reason}; PyTorch runs the image tower of {backbone.name}")
-        return own
-    path = _entry_path(backbone, source)
-    if path is None and asked == "auto":  # to convert at each start costs more than it saves
-        return own
+        return torch_engine
+    if reason := obstacle(model.device, model.precision):
+        if requested != "auto":
+            _warn(f"{reason}; PyTorch runs the image tower of {model.name}")
+        return torch_engine
+    path = _entry_path(model, source)
+    if path is None and requested == "auto":  # to convert at each start costs more than it saves
+        return torch_engine
     copy, facts = _read(path)
-    if not copy or (not len(copy["graph"]) and asked != "auto"):
-        return None
-    return _checked(backbone, copy, facts["tower"]) if asked != "auto" or float(facts["gain"]) > 1 else own
+    if not copy or (not len(copy["graph"]) and requested != "auto"):
+        return _convert_for(model, source, *settle())
+    return _checked(model, copy, facts["tower"]) if requested != "auto" or float(facts["gain"]) > 1 else torch_engine
 
 
-def made_engine(backbone: "Backbone", source: str, tower: nn.Module, exact: Tensor) -> Engine:
-    """Make a copy of an image tower, store it, and return what runs the tower.
-
-    Args:
-        backbone: has the tower in its own precision already.
-        source: see `stored_engine`.
-        tower: in float32.
-        exact: the tower's features of the test picture.
-
-    Warns:
-        FairContextWarning: the tower was converted, or cannot be.
-    """
-    begin, own, path = time.perf_counter(), TorchEngine(backbone.batch_size), _entry_path(backbone, source)
+def _convert_for(model: Model, source: str, encoder: nn.Module, exact: Tensor, encoder_hash: str) -> Engine:
+    """Make a copy of an image encoder, store it, and return what runs the encoder."""
+    begin, torch_engine, path = time.perf_counter(), TorchEngine(model.batch_size), _entry_path(model, source)
     try:
-        copy = {**convert(tower, backbone.image_size), "exact": exact}
+        copy = {**convert(encoder, model.image_size), "exact": exact}
     except Exception as error:  # of the engine, any
         reason = first_reason(error)[:100]
-        _warn(f"{backbone.name}: OpenVINO cannot convert the image tower ({reason}); PyTorch runs it")
-        return own
-    tower_hash, gain = hash_of(backbone.tower), 0.0
-    engine = _checked(backbone, copy, tower_hash)
-    if engine.name == "openvino" and backbone.requested_engine == "auto":
-        gain = _measure(backbone, engine, own)
-    words = f"image tower of {backbone.name} converted for OpenVINO {openvino_version()}"
+        _warn(f"{model.name}: OpenVINO cannot convert the image tower ({reason}); PyTorch runs it")
+        return torch_engine
+    engine = _checked(model, copy, encoder_hash)
+    timed = engine.name == "openvino" and model.requested_engine == "auto"
+    gain = _measure(model, engine, torch_engine) if timed else 0.0
+    words = f"image tower of {model.name} converted for OpenVINO {openvino_version()}"
     line = f"{words} in {time.perf_counter() - begin:.0f} s" + ("" if path is None else ", once")
     if gain:
         line += f"; it encodes {gain:.2f} times as fast as PyTorch here"
         if gain <= 1:
-            engine, copy = own, {**copy, "graph": _NOTHING, "weights": _NOTHING}
+            engine, copy = torch_engine, {**copy, "graph": _NOTHING, "weights": _NOTHING}
             line += ", which goes on"
     with suppress(OSError, ArgumentError):  # a cache that cannot be written is no reason to stop
         if path is not None:
-            write_entry(path, copy, {"tower": tower_hash, "gain": repr(gain)})
+            write_entry(path, copy, {"tower": encoder_hash, "gain": repr(gain)})
     _warn(line)
     return engine
 
 
-def _entry_path(backbone: "Backbone", source: str) -> Path | None:
-    """Return the file of the cache for a tower's copy, or None where nothing is to be stored."""
+def _entry_path(model: Model, source: str) -> Path | None:
+    """Return the file of the cache for an encoder's copy, or None where nothing is to be stored."""
     folder = cache_folder()
-    key = {"backbone": backbone.name, "weights": source, "precision": backbone.precision, "rows": ENGINE_ROWS}
+    key = {"backbone": model.name, "weights": source, "precision": model.precision, "rows": ENGINE_ROWS}
     key |= {"entry": 2, "processor": processor_name()}
     key |= {"versions": [__version__, torch.__version__, openvino_version()]}
     return None if folder is None else folder / "engines" / f"{digest_of_json(key)}.safetensors"
@@ -368,39 +371,39 @@ def _read(path: Path | None) -> tuple[Tensors, dict[str, str]]:
         return {}, {}
 
 
-def _checked(backbone: "Backbone", copy: Tensors, tower_hash: str) -> Engine:
-    """Return a copy as an engine, or PyTorch where its features of the test picture are not the tower's."""
+def _checked(model: Model, copy: Tensors, encoder_hash: str) -> Engine:
+    """Return a copy as an engine, or PyTorch where its features of the test picture are not the encoder's."""
     try:
-        engine = OpenVinoTower(copy, tower_hash, backbone.precision)
-        (features,) = engine.features(backbone, [pad_rows(probe_picture(backbone.image_size), engine.rows)])
+        engine = OpenVinoEngine(copy, encoder_hash, model.precision)
+        (features,) = engine.features(model, [pad_rows(probe_picture(model.image_size), engine.rows)])
         problem = disagreement(copy["exact"], features[:1])
     except Exception as error:  # of the engine, any
         problem = f"cannot be computed ({first_reason(error)[:100]})"
     if not problem:
         return engine
-    what = f"{backbone.name}: features of a test picture in OpenVINO ({backbone.precision})"
+    what = f"{model.name}: features of a test picture in OpenVINO ({model.precision})"
     _warn(f"{what} {problem}; PyTorch runs the image tower")
-    return TorchEngine(backbone.batch_size)
+    return TorchEngine(model.batch_size)
 
 
-def _measure(backbone: "Backbone", copy: Engine, own: Engine) -> float:
-    """Return how many times as fast as the tower its copy encodes, by medians in turn."""
+def _measure(model: Model, copy: Engine, torch_engine: Engine) -> float:
+    """Return how many times as fast as the encoder its copy encodes, by medians in turn."""
     rows, runs = _TIMED
-    pixels = probe_picture(backbone.image_size).expand(rows, -1, -1, -1).contiguous()
-    seconds: dict[Engine, list[float]] = {own: [], copy: []}
+    pixels = probe_picture(model.image_size).expand(rows, -1, -1, -1).contiguous()
+    seconds: dict[Engine, list[float]] = {torch_engine: [], copy: []}
     for run in range(1 + runs):
         for engine, taken in seconds.items():
             begin = time.perf_counter()
-            [*engine.features(backbone, pixels.split(min(engine.rows, rows)))]
+            [*engine.features(model, pixels.split(min(engine.rows, rows)))]
             if run:  # the first warms up
                 taken.append(time.perf_counter() - begin)
-    return statistics.median(seconds[own]) / statistics.median(seconds[copy])
+    return statistics.median(seconds[torch_engine]) / statistics.median(seconds[copy])
 
 
-def is_convolutional(tower: nn.Module) -> bool:
-    """Return whether most of a tower's weights are convolutions: only there OpenVINO was measured to be faster."""
-    inside = sum(module.weight.numel() for module in tower.modules() if isinstance(module, nn.Conv2d))
-    return 2 * inside > sum(parameter.numel() for parameter in tower.parameters())
+def is_convolutional(encoder: nn.Module) -> bool:
+    """Return whether most of an encoder's weights are convolutions: only there OpenVINO was measured to be faster."""
+    inside = sum(module.weight.numel() for module in encoder.modules() if isinstance(module, nn.Conv2d))
+    return 2 * inside > sum(parameter.numel() for parameter in encoder.parameters())
 
 
 def import_openvino() -> Any:
@@ -424,7 +427,7 @@ def openvino_version() -> str | None:
 
 
 def obstacle(device: torch.device, precision: str) -> str | None:
-    """Return why OpenVINO cannot run a tower, or None where nothing is in the way."""
+    """Return why OpenVINO cannot run an encoder, or None where nothing is in the way."""
     if device.type != "cpu":
         return f"OpenVINO runs on the CPU here, and the device is {device}"
     if precision not in _PRECISIONS:
@@ -441,8 +444,8 @@ def obstacle(device: torch.device, precision: str) -> str | None:
     return None
 
 
-def convert(tower: nn.Module, image_size: int) -> Tensors:
-    """Convert a tower in float32 to OpenVINO; return `graph` and `weights` as it writes them; any error is raised."""
+def convert(encoder: nn.Module, image_size: int) -> Tensors:
+    """Return an encoder in float32 as OpenVINO writes it, `graph` and `weights`; any error is raised."""
     openvino = import_openvino()
     from openvino.frontend import FrontEndManager
     from openvino.frontend.pytorch.ts_decoder import TorchScriptPythonDecoder
@@ -452,7 +455,7 @@ def convert(tower: nn.Module, image_size: int) -> Tensors:
         warnings.simplefilter("ignore")  # of tracing, which is about models that change with their input
         # What `openvino.convert_model` does, without its reports.
         frontend = FrontEndManager().load_by_framework("pytorch")
-        decoder = TorchScriptPythonDecoder(_FirstOutput(tower).eval(), example_input=(example,))
+        decoder = TorchScriptPythonDecoder(_FirstOutput(encoder).eval(), example_input=(example,))
         model: Any = frontend.convert(frontend.load(decoder))
         model.reshape([*example.shape])
         files = {"graph": Path(folder, "tower.xml"), "weights": Path(folder, "tower.bin")}
@@ -462,17 +465,15 @@ def convert(tower: nn.Module, image_size: int) -> Tensors:
 
 
 class _FirstOutput(nn.Module):
-    """A tower that returns pooled features alone; some return tokens beside them."""
+    """An encoder that returns pooled features alone; some return tokens beside them."""
 
-    def __init__(self, tower: nn.Module) -> None:
+    def __init__(self, encoder: nn.Module) -> None:
         super().__init__()
-        self.tower = tower
+        self.image_encoder = encoder
 
     def forward(self, pixels: Tensor) -> Tensor:
-        """Run the tower."""
-        output = self.tower(pixels)
-        pooled: Tensor = output[0] if isinstance(output, tuple) else output
-        return pooled
+        """Run the encoder."""
+        return pooled_of(self.image_encoder(pixels))
 
 
 def _warn(line: str) -> None:

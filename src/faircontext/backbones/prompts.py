@@ -5,7 +5,7 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate, pairwise
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import torch
 import torch.nn.functional as F
@@ -14,9 +14,6 @@ from torch import Tensor
 
 from faircontext.errors import unknown_name
 from faircontext.prompt_files import as_template, fill_template
-
-if TYPE_CHECKING:
-    from faircontext.backbones.base import Backbone
 
 Placement = Literal["replace", "prepend"]
 """Where learnable tokens go: they replace the prompt's context tokens (CL), or stand before the prompt (CL-HP)."""
@@ -58,6 +55,16 @@ def prompt_set(name: str, others: Sequence[str] = ()) -> tuple[str, ...]:
     return PROMPT_SETS[name]
 
 
+@runtime_checkable
+class Tokenizes(Protocol):
+    """What prompts need of a backbone, see `Backbone`."""
+
+    start: int
+    pad: int
+
+    def _token_ids(self, text: str) -> list[int]: ...
+
+
 @dataclass(frozen=True)
 class Prompts:
     """Tokenised prompts of one template, one for each class; or all prompts of each class, which count as one.
@@ -66,7 +73,7 @@ class Prompts:
         texts: the prompts as words.
         ids: token ids, padded on the right to the longest prompt.
         mask: True for tokens, False for padding.
-        start: position of the first context token (1 where the tower has a start token, else 0).
+        start: position of the first context token (1 where the encoder has a start token, else 0).
         length: number of context tokens, those before the class name; 0 where they are not the same in all prompts.
         cut_rows: which prompts have lost tokens.
         fused: the first prompt in which the words before the class name are no tokens of their own, if there is one:
@@ -134,7 +141,7 @@ class Prompts:
         return replace(self, ids=ids, mask=mask, cut_rows=tuple(long.nonzero()[:, 0].tolist()))
 
     @classmethod
-    def build(cls, template: str, names: Sequence[str], backbone: "Backbone") -> "Prompts":
+    def build(cls, template: str, names: Sequence[str], backbone: Tokenizes) -> "Prompts":
         """Tokenise a template filled with class names, in full.
 
         Args:
@@ -153,13 +160,13 @@ class Prompts:
         return replace(prompts, length=0 if fused is not None else length - backbone.start, fused=fused)
 
     @classmethod
-    def describe(cls, prompts: Sequence[Sequence[str]], backbone: "Backbone") -> "Prompts":
+    def describe(cls, prompts: Sequence[Sequence[str]], backbone: Tokenizes) -> "Prompts":
         """Tokenise several prompts for each class, at least one, in full; they have no context in common."""
         tokenised = cls._tokenize(tuple(text for own in prompts for text in own), backbone)
         return replace(tokenised, counts=tuple(map(len, prompts)))
 
     @classmethod
-    def _tokenize(cls, texts: tuple[str, ...], backbone: "Backbone") -> "Prompts":
+    def _tokenize(cls, texts: tuple[str, ...], backbone: Tokenizes) -> "Prompts":
         rows = [backbone._token_ids(text) for text in texts]
         longest = max(map(len, rows))
         ids = torch.tensor([row + [backbone.pad] * (longest - len(row)) for row in rows])
@@ -198,7 +205,7 @@ _UNSPACED = (*"CJK |IDEOGRAPHIC |HIRAGANA |KATAKANA|HALFWIDTH KATAKANA|THAI |LAO
 
 
 def _find_context(
-    words: str, texts: Sequence[str], rows: Sequence[list[int]], backbone: "Backbone"
+    words: str, texts: Sequence[str], rows: Sequence[list[int]], backbone: Tokenizes
 ) -> tuple[int, str | None]:
     """Return how many first tokens are those before the class name, and the first prompt that has none of its own.
 

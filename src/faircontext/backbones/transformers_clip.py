@@ -1,6 +1,6 @@
 """Models of transformers as backbones; all that depends on the inner layout of the library's models is in this file.
 
-The text tower runs from token embeddings, so that a context can be learnt. There are three kinds: causal with the
+The text encoder runs from token embeddings, so that a context can be learnt. There are three kinds: causal with the
 feature at the end token (CLIP); not causal, over padding as well, with the feature at the last position (SigLIP and
 SigLIP 2); and an encoder as BERT or RoBERTa with the feature at the first token (AltCLIP and Chinese-CLIP). With an
 untouched context its features are those of the model's own `get_text_features`.
@@ -16,7 +16,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from faircontext.backbones.base import ADAPTABLE_BLOCKS
-from faircontext.backbones.loaded import Blocks, Loaded, LoadedBackbone, TextTower, run_block
+from faircontext.backbones.loaded import Loaded, LoadedBackbone, TextEncoder
+from faircontext.backbones.split import Blocks, run_block
 from faircontext.cache import hash_of
 from faircontext.errors import ArgumentError, silence
 from faircontext.files import digest
@@ -31,7 +32,7 @@ class Kind:
 
     Attributes:
         model: the library's class.
-        pool: where a prompt's feature is taken, see `TextTower`.
+        pool: where a prompt's feature is taken, see `TextEncoder`.
         pixels: mean and deviation of each channel, where a folder does not say.
         clean: what is done to a prompt before the tokenizer reads it. Tokenizers of SigLIP 2 are Gemma's, which know
             nothing of what SigLIP was trained on.
@@ -62,8 +63,8 @@ KINDS = {
 """By `model_type` of `config.json`."""
 
 
-class TransformersText(TextTower):
-    """The text tower of a model of transformers.
+class TransformersText(TextEncoder):
+    """The text encoder of a model of transformers.
 
     Args:
         model: the model.
@@ -106,15 +107,15 @@ class TransformersText(TextTower):
         return features
 
 
-class ImageTower(torch.nn.Module):
-    """The image tower of a model of transformers, with its projection.
+class ImageEncoder(torch.nn.Module):
+    """The image encoder of a model of transformers, with its projection.
 
     Args:
         model: the model; its layers are shared, not copied.
         name: its name, for messages.
 
     Raises:
-        ArgumentError: the tower gives no feature of a whole picture.
+        ArgumentError: the encoder gives no feature of a whole picture.
     """
 
     def __init__(self, model: Any, name: str) -> None:
@@ -158,7 +159,7 @@ class ImageTower(torch.nn.Module):
 
 
 _QKV = tuple(f"self_attn.{part}_proj.weight" for part in "qkv")
-_VIT = Blocks(lambda tower: tower.layers, ImageTower.embed, ImageTower.pool, _QKV)
+_VIT = Blocks(lambda encoder: encoder.layers, ImageEncoder.embed, ImageEncoder.pool, _QKV)
 
 _ACTIVATIONS = {"quick_gelu": "QuickGELU", "gelu": "GELU"}
 
@@ -185,8 +186,8 @@ class TransformersClip(LoadedBackbone):
         self._read_tokenizer()
         before = int(config.text_config.pad_token_id) + 1 if hasattr(model.text_model, "roberta") else 0
         length = min(int(config.text_config.max_position_embeddings) - before, tokenizer.model_max_length)
-        text_tower = TransformersText(model, kind.pool, length, self.pad, tokenizer.padding_side == "left")
-        self._take(model, text_tower, ImageTower(model, name))
+        text_encoder = TransformersText(model, kind.pool, length, self.pad, tokenizer.padding_side == "left")
+        self._take(model, text_encoder, ImageEncoder(model, name))
         parts = {config.text_config.hidden_act, config.vision_config.hidden_act}
         self.facts = {"activation": " and ".join(sorted(_ACTIVATIONS.get(part, part) for part in parts))}
 
@@ -217,6 +218,6 @@ class TransformersClip(LoadedBackbone):
 
     @cached_property
     def text_hash(self) -> str:
-        """SHA-256 of the text tower's weights and of how prompts are filled up, in hexadecimal."""
-        tower = self.text_tower
-        return digest(f"{hash_of(tower)} {tower.context_length} {tower.pad} {tower.left}")
+        """SHA-256 of the text encoder's weights and of how prompts are filled up, in hexadecimal."""
+        text = self.text_encoder
+        return digest(f"{hash_of(text)} {text.context_length} {text.pad} {text.left}")

@@ -91,10 +91,10 @@ def load_transformers(
 
     Warnings and errors are those of `create_backbone`.
     """
-    given = name.partition(":")[2]
-    if not given:
+    path = name.partition(":")[2]
+    if not path:
         raise ArgumentError(f"{name!r} names no model; write transformers:FOLDER")
-    folder = Path(given).expanduser()
+    folder = Path(path).expanduser()
     config = _read_config(folder)
     kind = KINDS[config["model_type"]]
     file = None if pretrained is None else Path(pretrained).expanduser()
@@ -150,25 +150,25 @@ def _make(source: Path, kind: Kind, config: Mapping[str, Any], tensors: Mapping[
             logging.disable_progress_bar()
             stack.callback(logging.enable_progress_bar)
         stack.enter_context(torch.random.fork_rng(devices=[]))  # what is missing is drawn, and then refused
-        model, found = create.from_pretrained(
+        model, info = create.from_pretrained(
             None, config=known, state_dict=floats, output_loading_info=True, ignore_mismatched_sizes=True
         )
-    _check_fit(source, kind, model.config, found)
+    _check_fit(source, kind, model.config, info)
     return model.float().eval()
 
 
-def _check_fit(source: Path, kind: Kind, config: Any, found: Mapping[str, Any]) -> None:
+def _check_fit(source: Path, kind: Kind, config: Any, info: Mapping[str, Any]) -> None:
     """Say in one line what of the tensors does not fit the model."""
-    shapes = sorted(found["mismatched_keys"])
+    shapes = sorted(info["mismatched_keys"])
     class_token = int(config.model_type not in ("siglip", "siglip2"))
     if sizes := other_positions(shapes, config.vision_config.patch_size, class_token):
         cure = (
             "correct image_size and max_position_embeddings there, or take weights of that size: none is resized here"
         )
         raise ArgumentError(f"{source}: has positions of {sizes[0]}, and config.json says {sizes[1]}; {cure}")
-    unknown = sorted(key for key in found["unexpected_keys"] if not key.startswith("text_model.pooler."))  # BERT's
+    unknown = sorted(key for key in info["unexpected_keys"] if not key.startswith("text_model.pooler."))  # BERT's
     problem, cure = f"{source}: cannot be read as weights of {kind.model}", "take config.json and weights of one model"
-    check_fit(problem, shapes, sorted(found["missing_keys"]), unknown, cure)
+    check_fit(problem, shapes, sorted(info["missing_keys"]), unknown, cure)
 
 
 def _read_tokenizer(folder: Path) -> Any:
@@ -216,8 +216,8 @@ def read_preprocessing(folder: Path, kind: Kind, config: Any) -> tuple[dict[str,
         size = int(config.vision_config.image_size)
         lines += _check_size(path or folder, said, size) if said else []
     both = isinstance(said.get("size"), dict) and "height" in said["size"] if said else kind.model == "SiglipModel"
-    whole = {"mean": mean, "std": std, "interpolation": _FILTERS[said.get("resample", 2 if any_ratio else 3)]}
-    return {**whole, "size": size, "resize_mode": "squash" if both and not any_ratio else "shortest"}, lines
+    preparation = {"mean": mean, "std": std, "interpolation": _FILTERS[said.get("resample", 2 if any_ratio else 3)]}
+    return {**preparation, "size": size, "resize_mode": "squash" if both and not any_ratio else "shortest"}, lines
 
 
 def _check_size(path: Path, said: Mapping[str, Any], size: int) -> list[str]:

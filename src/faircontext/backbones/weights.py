@@ -34,7 +34,7 @@ _WRAPPERS = re.compile(
 )
 """What DistributedDataParallel, torch.compile, Lightning and FSDP put into the names of tensors."""
 
-_SCALE, _IMAGE_TOWERS = "logit_scale", ("visual.", "vision_model.")
+_SCALE, _IMAGE_ENCODERS = "logit_scale", ("visual.", "vision_model.")
 """Names by which a model is known among tensors, in open_clip and in transformers."""
 
 _ADAPTER = re.compile(r"(?:^|[._])lora_(?:A|B|up|down|embedding)")
@@ -68,7 +68,7 @@ def read_weights(path: Path, key: str | None = None) -> tuple[dict[str, Tensor],
 
 
 def weights_in(
-    path: Path, content: Any, key: str | None = None, mark: str = _SCALE, towers: Sequence[str] = _IMAGE_TOWERS
+    path: Path, content: Any, key: str | None = None, mark: str = _SCALE, encoders: Sequence[str] = _IMAGE_ENCODERS
 ) -> tuple[dict[str, Tensor], list[str]]:
     """Return the weights in what a file holds, see `read_weights`.
 
@@ -79,13 +79,13 @@ def weights_in(
         content: what it holds.
         key: which of several weights is taken.
         mark: name of a tensor by which the weights are known.
-        towers: beginnings of names, of which one must be beside it, if any is given.
+        encoders: beginnings of names, of which one must be beside it, if any is given.
     """
     mappings = {keys: _unwrap(path, tensors) for keys, tensors in _mappings(content)}
     if not mappings:
         listed = ", ".join(map(str, [*content][:8])) if isinstance(content, Mapping) else type(content).__name__
         raise ArgumentError(f"{path}: holds {listed or 'nothing'}, and no tensors by name; take another checkpoint")
-    parts = [(keys, root) for keys, (names, _) in mappings.items() for root in _roots(names, mark, towers)]
+    parts = [(keys, root) for keys, (names, _) in mappings.items() for root in _roots(names, mark, encoders)]
     parts = parts or [(max(mappings, key=lambda keys: len(mappings[keys][0])), "")]  # of what, whoever reads them says
     keys, root = taken = _choose(path, parts, key)
     weights, lines = mappings[keys]
@@ -100,11 +100,11 @@ def weights_in(
         lines.append(f"tensors outside {root} are not taken: {len(outside)} (first {outside[0]})")
     inside = tuple(other for other in roots if other != root and other.startswith(root))
     names = [name for name in weights if name.startswith(root) and not name.startswith(inside)]
-    own = {name.removeprefix(root): weights[name] for name in names}
-    if any(_ADAPTER.search(name) for name in own):
+    tensors = {name.removeprefix(root): weights[name] for name in names}
+    if any(_ADAPTER.search(name) for name in tensors):
         cure = "give peft's folder of it as adapter= (--adapter) beside the model's own weights"
         raise ArgumentError(f"{path}: holds LoRA, changes to the weights of a model and not the weights; {cure}")
-    return own, lines
+    return tensors, lines
 
 
 _Part = tuple[tuple[str, ...], str]
@@ -136,11 +136,11 @@ def _unwrap(path: Path, tensors: Mapping[str, Tensor]) -> tuple[dict[str, Tensor
     return {plain: tensors[name] for plain, name in names.items() if plain not in _NO_WEIGHTS}, lines
 
 
-def _roots(names: Iterable[str], mark: str, towers: Sequence[str]) -> list[str]:
+def _roots(names: Iterable[str], mark: str, encoders: Sequence[str]) -> list[str]:
     """Return what the names of tensors begin with, of each model among them."""
-    found = sorted(name.removesuffix(mark) for name in names if f".{name}".endswith(f".{mark}"))
-    beside = {root: tuple(root + tower for tower in towers) for root in found}
-    return [root for root in found if not towers or any(name.startswith(beside[root]) for name in names)]
+    roots = sorted(name.removesuffix(mark) for name in names if f".{name}".endswith(f".{mark}"))
+    beside = {root: tuple(root + encoder for encoder in encoders) for root in roots}
+    return [root for root in roots if not encoders or any(name.startswith(beside[root]) for name in names)]
 
 
 def _choose(path: Path, parts: Sequence[_Part], key: str | None) -> _Part:
@@ -157,13 +157,13 @@ def _choose(path: Path, parts: Sequence[_Part], key: str | None) -> _Part:
     def is_meant(part: _Part) -> bool:
         return f".{key}." in f".{'.'.join(part[0])}.{part[1]}" if key else not _is_averaged(part)
 
-    held = sorted(filter(is_meant, parts), key=rank)
-    if key and not held:
+    meant = sorted(filter(is_meant, parts), key=rank)
+    if key and not meant:
         raise ArgumentError(f"{path}: holds no weights under {key!r}; it has {', '.join(map(_label, parts))}")
-    if not held or (len(held) > 1 and rank(held[0]) == rank(held[1])):
-        labels = sorted(map(_label, held or parts))
+    if not meant or (len(meant) > 1 and rank(meant[0]) == rank(meant[1])):
+        labels = sorted(map(_label, meant or parts))
         raise ArgumentError(f"{path}: holds weights under {' and '.join(labels)}; name which: {_as_option(labels[0])}")
-    return held[0]
+    return meant[0]
 
 
 def _label(part: _Part) -> str:

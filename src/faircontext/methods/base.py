@@ -28,7 +28,9 @@ from faircontext.types import Prediction
 PRESETS = ("paper", "recommended", "official")
 
 Limits = Mapping[str, float | tuple[float, float]]
-"""By setting: the least value, or `(low, high)` if it lies above `low` and at most at `high`. None is always taken."""
+"""By setting: the least value, or `(low, high)` if it lies above `low` and at most at `high`.
+
+None, and a word where a setting takes numbers and words, are always taken."""
 
 
 @dataclass(frozen=True)
@@ -67,9 +69,10 @@ class Method(ABC):
                 raise ArgumentError(f"{name}={value!r} is not possible; it takes {describe_type(hint)}{elsewhere}")
         for kind in reversed(type(self).__mro__):
             for name, limit in vars(kind).get("setting_limits", {}).items():
-                if (value := getattr(self, name)) is not None and isinstance(limit, tuple):
+                value = getattr(self, name)
+                if isinstance(limit, tuple) and not isinstance(value, str | None):
                     check_interval(name, value, *limit)
-                elif value is not None:
+                elif value is not None and not isinstance(limit, tuple):
                     check_minimum(name, value, limit)
 
     @abstractmethod
@@ -185,7 +188,6 @@ def create_method(
     overrides: dict[str, object] = {}
     if backbone is not None:
         check_type("backbone", backbone, Backbone, "create one with create_backbone")
-        method.check(backbone)
     if preset == "recommended":
         if backbone is None:
             raise ArgumentError('preset="recommended" depends on the backbone; pass backbone=')

@@ -13,6 +13,7 @@ from faircontext.errors import FeatureError
 from faircontext.explore import entropy, rank_classes, select_confident
 from faircontext.methods.stream import StreamMethod
 from faircontext.methods.tuning import marginal_entropy
+from faircontext.types import Diagnostic
 
 Rows = Mapping[str, Tensor]
 """The entries of one class: tensors of the same number of rows, `h` (entropies) and what is kept besides."""
@@ -84,6 +85,11 @@ def summarise(
 def normalised_entropy(nats: float, classes: int) -> float:
     """Return an entropy divided by `log2 C`, as TDA's repository does: it lies in [0, ln 2], not in [0, 1]."""
     return nats / math.log2(classes)
+
+
+def describe_memory(memory: int, entropy: float, label: int) -> dict[str, Diagnostic]:
+    """Return the diagnostics of an image that is filed under a label in a memory of so many entries."""
+    return {"memory": memory, "entropy": entropy, "pseudo_label": label}
 
 
 def affinity(cosines: Float[Tensor, "*any"], alpha: float, beta: float) -> Float[Tensor, "*any"]:

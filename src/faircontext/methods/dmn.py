@@ -12,10 +12,10 @@ from faircontext.episode import Episode
 from faircontext.explore import rank_classes, scores
 from faircontext.labels import LabelSpace
 from faircontext.methods.base import Limits, official_settings, register_method
-from faircontext.methods.cache import CacheMethod, ClassCache, summarise
+from faircontext.methods.cache import CacheMethod, ClassCache, describe_memory, summarise
 from faircontext.methods.predict import predict_by_probabilities
 from faircontext.methods.stream import StateUpdate, StreamState, on_cpu, text_on_cpu
-from faircontext.types import Diagnostic, Prediction
+from faircontext.types import Prediction
 
 _TOGETHER = 8
 """So many classes are read at once: what they hold, in float64, stays in the processor's cache."""
@@ -102,9 +102,5 @@ class DMN(CacheMethod):
             cosines[one] = read_out(rows["x"][None], torch.tensor([len(rows["x"])]), z, text[one], self.beta)
         of_text = scores(z.double(), text, scale).softmax(-1)
         mixed = (of_text + self.mix * (scale * cosines).softmax(-1)) / (1.0 + self.mix)
-        diagnostics: dict[str, Diagnostic] = {
-            "memory": len(self.memory.read(memory, inserted)),
-            "entropy": float(kept.entropy),
-            "pseudo_label": kept.label,
-        }
+        diagnostics = describe_memory(len(self.memory.read(memory, inserted)), float(kept.entropy), kept.label)
         return predict_by_probabilities(mixed, diagnostics), lambda: self.memory.store(memory, inserted)

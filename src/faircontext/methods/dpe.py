@@ -14,10 +14,10 @@ from faircontext.episode import Episode
 from faircontext.explore import entropy, scores
 from faircontext.labels import LabelSpace
 from faircontext.methods.base import Limits, official_settings, register_method
-from faircontext.methods.cache import ClassCache, Entries, affinity, normalised_entropy, summarise
+from faircontext.methods.cache import ClassCache, Entries, affinity, describe_memory, normalised_entropy, summarise
 from faircontext.methods.predict import predict_by_logits
 from faircontext.methods.stream import StateUpdate, StreamMethod, StreamState, on_cpu, text_on_cpu
-from faircontext.types import Diagnostic, Prediction
+from faircontext.types import Prediction
 
 _EPS = 1e-3
 """AdamW's eps, of the repository."""
@@ -205,12 +205,7 @@ class DPE(StreamMethod):
                 memory["prototypes"].copy_(moved)
                 memory["updates"].add_(1)
 
-        diagnostics: dict[str, Diagnostic] = {
-            "memory": len(entries),
-            "entropy": surprise,
-            "pseudo_label": image.label,
-        }
-        return predict_by_logits(logits, diagnostics), update
+        return predict_by_logits(logits, describe_memory(len(entries), surprise, image.label)), update
 
     def _visual_prototypes(
         self, entries: Entries, text: Float[Tensor, "classes dim"]

@@ -1,4 +1,12 @@
-"""Fair Context Learning (the paper): explore candidates, then learn a context that is fair on their common evidence."""
+"""Fair Context Learning (the paper): explore candidates, then learn a context that is fair on their common evidence.
+
+Of an image (`Episode`) it takes `x`, the plain view: resized and cut to the size of the backbone's input, values in
+[0, 1]; `view_features`, unit-norm embeddings of N views (64 unless the run says otherwise), which are the plain view,
+first, and random crops; and `z`, that of the plain view. Every image is normalised by mean and deviation when it is
+encoded, after it has been masked or weighted. Crops and masks are drawn from streams that depend on the run's seed, the
+image's pixels and the purpose alone. Of the classes (`LabelSpace`) it takes prompts, and unit-norm text features at a
+context; the text encoder is frozen, in float32. The backbone's own scale is what it multiplies cosines by, 100 in CLIP.
+"""
 
 import math
 from collections.abc import Callable
@@ -11,17 +19,9 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from faircontext.backbones.prompts import Placement, Prompts
-from faircontext.calibrate import (
-    Align,
-    Calibration,
-    Weigh,
-    alignment_loss,
-    calibrate_context,
-    pair_weights,
-    total_loss,
-)
+from faircontext.calibrate import Align, Calibration, Weigh, alignment_loss, calibrate_context, pair_weights, total_loss
 from faircontext.episode import Episode
-from faircontext.errors import ArgumentError, FeatureError, check_minimum
+from faircontext.errors import ArgumentError, FeatureError
 from faircontext.evidence import Estimator, Evidence, Scaling, common_evidence, effective_area
 from faircontext.explore import Aggregation, Exploration, explore, normalised_entropy
 from faircontext.labels import LabelSpace, Start
@@ -30,13 +30,14 @@ from faircontext.methods.predict import predict_by_vote, vote_over_templates
 from faircontext.occlusion import Occluder
 from faircontext.types import Diagnostic, Prediction
 
-MOST_MASKS = 100_000
+_SHARE = 0.0, 1.0
+"""A fraction of something lies above 0 and at most at 1."""
 
 Learnable: TypeAlias = tuple[Tensor, Placement, Tensor | None]
 """What is learnt: the context `delta_0`, where it stands in the prompt, and the text features to align with.
 
 The context has shape (tokens, width), or (candidates, tokens, width) where each class has its own; the features have
-shape (candidates, dim), and None stands for those of the first forward pass."""
+shape (candidates, dim), and None stands for those of the first forward pass, that is `tau_c(delta_0)`."""
 
 
 @dataclass(frozen=True)
@@ -46,8 +47,9 @@ class EvidenceMethod(Method):
     Attributes:
         k: K, number of candidates.
         rho: fraction of views that is selected.
-        beta: inverse temperature of all scores; None for 0.2 times the backbone's own scale (20 on CLIP).
-        aggregation: what ranks classes, `"vote"` or `"mean"` of the posterior.
+        beta: inverse temperature of exploration, evidence and calibration; None for 0.2 times the backbone's own scale
+            (20 on CLIP).
+        aggregation: what ranks classes in every exploration, `"vote"` or `"mean"` of the posterior.
         masks: N_m, number of masks.
         grids: grid sizes of the masks.
         gamma: fraction of cells that a mask occludes.
@@ -56,7 +58,8 @@ class EvidenceMethod(Method):
         smoothing: of the maps: standard deviation of a Gaussian kernel as a fraction of the side, 0 for none.
     """
 
-    setting_limits: ClassVar[Limits] = {"rho": (0.0, 1.0), "gamma": (0.0, 1.0), "beta": (0.0, 1e6), "k": 1}
+    # Above the first number and at most the second; a single number is the least value. A subclass adds its own.
+    setting_limits: ClassVar[Limits] = {"rho": _SHARE, "gamma": _SHARE, "beta": (0.0, 1e6), "k": 1, "masks": (0, 10**5)}
 
     k: int = 10
     rho: float = 0.3
@@ -70,16 +73,10 @@ class EvidenceMethod(Method):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._check_masks()
         if not 0.0 <= self.smoothing <= 1.0:
             raise ArgumentError(f"smoothing={self.smoothing!r} is not possible; it must lie between 0 and 1")
         if not self.grids or min(self.grids) < 2 or max(self.grids) > 512:
             raise ArgumentError(f"grids={self.grids} is not possible; give grid sizes from 2 to 512")
-
-    def _check_masks(self, name: str = "masks") -> None:
-        check_minimum(name, getattr(self, name), 1)
-        if getattr(self, name) > MOST_MASKS:
-            raise ArgumentError(f"{name}={getattr(self, name)} is not possible; give at most {MOST_MASKS:,}")
 
     def temperature(self, episode: Episode) -> float:
         """Return beta, which depends on the backbone where it is not given."""
@@ -102,7 +99,7 @@ class EvidenceMethod(Method):
             episode: the image.
             text: unit-norm text features of the candidates.
             count: how many of the masks are used, the first ones; 0 for all.
-            occluder: what becomes of what a mask hides: it turns black before the image is normalised.
+            occluder: what replaces hidden pixels; `"black"` sets them to 0 before normalisation.
         """
         settings = self.temperature(episode), count or self.masks, self.grids, self.gamma, occluder
         key = text.cpu().numpy().tobytes(), settings, self.estimator, self.smoothing
@@ -121,8 +118,8 @@ class Common:
     Attributes:
         features: `z_com_ij` of each pair.
         pairs: positions `i`, `j` of each pair in the candidates.
-        maps: common-evidence map of each pair, scaled, and `evidence`, the class evidence behind them; None in a
-            control, whose features are not those of common evidence.
+        maps: common-evidence map of each pair, scaled; None in a control, whose features are of something else.
+        evidence: class evidence that the maps were made from; None where they are.
     """
 
     features: Float[Tensor, "pairs dim"]
@@ -135,17 +132,20 @@ class Common:
 class Adaptation:
     """How FCL arrived at an answer, for one template; candidate tensors are in class order.
 
+    Where calibration stops, for whatever reason, `after` is `before`, and what follows it is None but `not_learnt`.
+
     Attributes:
         prediction: the answer.
-        exploration: `Phi_K` over all classes at the base context.
+        exploration: `Phi_K` over all classes, with the text features of `FCL.start`.
         candidates: `C_K`, in class order.
-        before: `Phi_1` over the candidates at the base context: the exploration-only answer.
-        after: `Phi_1` over the candidates at the learnt context (`before` where nothing was learnt).
-        evidence: class evidence of the candidates, None without calibration or in a control.
+        before: `Phi_1` over the candidates with the same text features: the exploration-only answer.
+        after: `Phi_1` over the candidates with those at the learnt context. With CL-HP they differ from `before`'s even
+            where the context is `delta_0` still, as its tokens now stand before the prompt.
+        evidence: class evidence of the candidates, None in a control.
         pairs: positions in `candidates` of each pair that was made alike.
-        common: common-evidence map of each pair, scaled, None where `evidence` is.
-        calibration: the learnt context and its losses, None without calibration.
-        not_learnt: None, or why the context is `delta_0` still, for a person to read.
+        common: common-evidence map of each pair, scaled, None in a control.
+        calibration: the learnt context and its losses.
+        not_learnt: why the context is `delta_0` still, for a person to read; None if something was learnt.
     """
 
     prediction: Prediction
@@ -173,25 +173,28 @@ class Adaptation:
 class FCL(EvidenceMethod):
     """Fair Context Learning; the defaults are the paper's, or the readings of its silent places given in the docs.
 
-    Settings of exploration and evidence are those of `EvidenceMethod`. What studies vary besides is overridden in a
-    subclass: `choose_pairs`, `common` and `why_not`, or what they are handed.
+    Settings of exploration and evidence are those of `EvidenceMethod`. Studies override `choose_pairs`, `common` and
+    `why_not` in a subclass (`FCLVariants`), or hand other arguments to `evidence`, `common` and `learn`. Which defaults
+    are readings is listed in docs/silent.md.
 
     Attributes:
-        context: `"cl"` learns the tokens of "a photo of a"; `"cl-hp"` puts learnable tokens before the hard prompt.
+        context: what is learnt: `"cl"`, the words before the class name ("a photo of a"); `"cl-hp"`, tokens before the
+            whole hard prompt.
         calibrate: False stops after exploration.
         area: effective area of the common-evidence maps, as a fraction of the image: each pair's softmax gets the
-            temperature that gives it. None for the paper's softmax, which has none.
+            temperature at which its effective area is this. None for the paper's softmax, which has no temperature.
         lambda_cal: weight of the calibration loss.
         lambda_align: weight of the alignment loss.
         lr: learning rate of AdamW.
         steps: number of steps.
-        safe: whether to calibrate only images whose candidates exploration leaves open, see `normalised_entropy`.
-        safe_openness: the least normalised entropy that is calibrated then; chosen on half of the study's images.
+        safe: whether images on which the views are sure among the candidates are left as explored.
+        safe_openness: with `safe`, images whose `normalised_entropy` is below this are not calibrated; the default was
+            chosen on half of the images of docs/results/study.md.
     """
 
     setting_limits: ClassVar[Limits] = {
         **dict.fromkeys(("steps", "lr", "lambda_cal", "lambda_align"), 0),
-        **dict.fromkeys(("area", "safe_openness"), (0.0, 1.0)),
+        **dict.fromkeys(("area", "safe_openness"), _SHARE),
     }
 
     context: Literal["cl", "cl-hp"] = "cl"
@@ -205,7 +208,10 @@ class FCL(EvidenceMethod):
     safe_openness: float = 0.8
 
     def __call__(self, episode: Episode) -> Prediction:
-        """Answer one image; with several templates, by majority over one run per template."""
+        """Answer one image; with several templates, by majority over one run per template.
+
+        Ties go to the class with the larger sum of vote shares; probabilities are means over templates.
+        """
         runs = [self.adapt(episode, template).prediction for template in range(len(episode.labels.prompts))]
         return runs[0] if len(runs) == 1 else vote_over_templates(runs)
 
@@ -215,25 +221,30 @@ class FCL(EvidenceMethod):
             labels.check_start(template, self.context)
 
     def label_warnings(self, labels: LabelSpace) -> list[str]:
-        """Return that CL-HP starts from a context that was learnt in another place, where it does."""
+        """Return a warning where CL-HP starts from a context that was learnt in place of the words."""
         return labels.start_warnings(self.context)
 
     @torch.inference_mode(False)  # calibration differentiates, also where the caller has switched that off
     def adapt(self, episode: Episode, template: int = 0) -> Adaptation:
         """Run FCL on one image with one template, and return every intermediate result.
 
-        1. Explore: the confident views vote among all classes at `delta_0`; the K with most votes are candidates
-           (`phi`, see `explore`). They vote again among these alone: the answer, where nothing is calibrated.
-        2. Find evidence: hide random cells of the plain view, and see which classes lose by it (`evidence`).
+        `tau_0` are the text features of `start`, without learnable tokens in CL-HP. Each vote is a `phi` of its own on
+        the same embeddings of views: it selects views by their entropy among the classes that it is about.
+
+        1. Explore: the confident views vote among all classes (`tau_0`); the K that rank first are the candidates. The
+           views that are confident among these then vote among them: the answer, where nothing is calibrated.
+        2. Find evidence: hide random cells of the plain view, and see which candidates lose by it (`evidence`).
         3. Find common evidence: for each pair of candidates weight the plain view's pixels by the softmax of the sum of
            the two maps, and encode it (`common`).
         4. Calibrate: from `delta_0`, take steps of AdamW on the context so that the two classes of a pair score alike
            on their common evidence, and no text moves far (`learn`, see `total_loss`).
-        5. Answer: the same features of the views vote among the candidates at the learnt context. The class with most
-           votes is the answer. Probabilities are the mean over the selected views of the softmax over all classes at
-           the backbone's own scale, with the learnt context for candidates and `delta_0` for the rest.
+        5. Answer: vote among the candidates once more, with their text features at the learnt context. The class that
+           ranks first is the answer: that with most votes, or of highest posterior with `aggregation="mean"`; for ties
+           see `explore`. Probabilities are the mean over the views selected by this last vote of the softmax over all
+           classes at the backbone's own scale, with the learnt features for candidates and `tau_0` for the rest.
 
-        Where calibration is not wanted or fails, the answer is that of step 1, and says why.
+        Where nothing is calibrated, `Adaptation.not_learnt` says why. Where that is a failure, or there is a single
+        candidate, `Prediction.fallback` says so as well.
 
         Args:
             episode: the image, its views and their features.
@@ -258,43 +269,42 @@ class FCL(EvidenceMethod):
             return stop("fewer than two candidates: nothing to calibrate")
         try:
             common = self.common(episode, text, self.choose_pairs(before.ranking))
-        except FeatureError as error:  # of a masked image; exploration needs none
+        except FeatureError as error:  # of a masked or weighted image; `learn` reports what is not finite itself
             return stop(f"{error}: answered by exploration alone")
         prompts = episode.labels.prompts[template].of_classes(candidates.tolist())
-        # CL-HP's reference is the hard prompt; the first forward pass already has learnable tokens before it.
+        # The first forward pass of CL-HP has learnable tokens before the prompt, so its reference is `tau_0` instead.
         learnt = self.learn(episode, prompts, (delta0, placement, text if placement == "prepend" else None), common)
         if learnt.failure is not None:
             return stop(f"{learnt.failure}: answered by exploration alone")
-        # The features of an untouched context are reused, so that the answer is exploration's to the bit.
+        # CL's features of an untouched context are reused, so that the answer is exploration's to the bit.
         untouched = torch.equal(learnt.context, delta0)
         tau = tau0 if untouched and placement == "replace" else tau0.index_copy(0, candidates, learnt.text)
         after = self.phi(episode, tau[candidates], 1)
         prediction = predict_by_vote(episode, exploration, candidates, after, tau)
-        steps = exploration, candidates, before, after, common.evidence, common.pairs, common.maps, learnt
-        adaptation = Adaptation(prediction, *steps, self._why_untouched() if untouched else None)
-        found = _diagnose(adaptation, learnt.context - delta0, tau[candidates] - text)
-        return replace(adaptation, prediction=replace(prediction, diagnostics={**prediction.diagnostics, **found}))
+        stages = exploration, candidates, before, after, common.evidence, common.pairs, common.maps, learnt
+        adaptation = Adaptation(prediction, *stages, self._why_untouched() if untouched else None)
+        changes = _diagnose(adaptation, float((learnt.context - delta0).norm()), tau[candidates] - text)
+        return replace(adaptation, prediction=replace(prediction, diagnostics={**prediction.diagnostics, **changes}))
 
     def why_not(self, before: Exploration) -> str | None:
         """Return why an image is not calibrated, for a person to read, or None: it is.
 
         Args:
-            before: `Phi_1` over the candidates at the base context.
+            before: `Phi_1` over the candidates with the text features of `start`.
         """
         if not self.calibrate:
             return "calibration is off"
         if not self.safe or len(before.votes) < 2 or (value := normalised_entropy(before)) >= self.safe_openness:
             return None
-        return (
-            f"the crops are sure among the candidates: their normalised entropy is "
-            f"{math.floor(1000 * value) / 1000:.3f}, and safe=true adjusts the prompt from {self.safe_openness} on"
-        )
+        cut = math.floor(1000 * value) / 1000  # not rounded up to the threshold
+        sure = f"the crops are sure among the candidates: their normalised entropy is {cut:.3f}"
+        return f"{sure}, and safe=true adjusts the prompt from {self.safe_openness} on"
 
     def choose_pairs(self, ranking: Int[Tensor, " candidates"]) -> Int[Tensor, "2 pairs"]:
         """Return the pairs of candidates `i < j` that are made alike: all K (K - 1) / 2, in order.
 
         Args:
-            ranking: positions of the candidates, best first at the base context.
+            ranking: positions of the candidates, best first before calibration.
         """
         return torch.triu_indices(len(ranking), len(ranking), 1, device=ranking.device)
 
@@ -303,32 +313,34 @@ class FCL(EvidenceMethod):
         episode: Episode,
         text: Float[Tensor, "candidates dim"],
         pairs: Int[Tensor, "2 pairs"],
-        scale: Scaling = "max",
+        scaling: Scaling = "max",
     ) -> Common:
         """Find the common evidence of pairs and encode it: `z_com_ij` (paper, "Common Evidence Localization").
 
         `Q_ij` is the softmax of `E_i + E_j` over pixels, divided by its maximum (`common_evidence`), and `z_com_ij` the
-        embedding of the plain view with its pixels times `Q_ij`.
+        embedding of the plain view with its pixels in [0, 1] times `Q_ij`, normalised after.
 
         Args:
             episode: the image.
-            text: `tau_c(delta_0)` of the candidates.
+            text: `tau_0` of the candidates, see `start`.
             pairs: positions `i`, `j` of each pair.
-            scale: see `common_evidence`.
+            scaling: see `common_evidence`.
         """
         evidence = self.evidence(episode, text)
 
         def find() -> Common:
-            maps = common_evidence(evidence.maps, pairs, scale, self.area)
+            maps = common_evidence(evidence.maps, pairs, scaling, self.area)
             return Common(episode.weighted_features(maps), pairs, maps, evidence)
 
-        return episode.remember((evidence, pairs.cpu().numpy().tobytes(), scale, self.area), find)
+        return episode.remember((evidence, pairs.cpu().numpy().tobytes(), scaling, self.area), find)
 
     def start(self, episode: Episode, template: int) -> Start:
-        """Return `delta_0`, where it stands in the prompt, and the text features `tau_c(delta_0)` of all classes.
+        """Return `delta_0`, where it stands in the prompt, and the text features `tau_0` of all classes.
 
-        CL learns the token embeddings of the words before the class name, in their place. CL-HP learns tokens before
-        the whole prompt, which start as a copy of those of "a photo of a"; its features are of the prompt alone.
+        CL learns the token embeddings of the words before the class name, as many as the template has, in their place:
+        `tau_0` is `tau(delta_0)`. CL-HP learns tokens before the whole prompt, which start as a copy of those of "a
+        photo of a"; `tau_0` are features of the prompt alone. Where a context was learnt before and is given with the
+        classes, either starts from it.
         """
         return episode.labels.start(template, self.context)
 
@@ -349,7 +361,7 @@ class FCL(EvidenceMethod):
         Args:
             episode: the image.
             prompts: of the candidates.
-            start: see `Learnable`.
+            start: see `Learnable`; the context is copied.
             common: what pairs are made alike on.
             weigh: gives the pairs' weights.
             align: gives `L_align`.
@@ -367,33 +379,31 @@ class FCL(EvidenceMethod):
 
     def _why_untouched(self) -> str:
         """Return why the optimiser left the context as it was."""
-        reasons = {
-            "steps": "no step was taken",
-            "lr": "the steps had no length",
-            "lambda_cal": "nothing asked for a change",
-        }
-        zero = next((name for name in reasons if getattr(self, name) == 0), None)
-        return f"{zero}=0: {reasons[zero]}" if zero else "the candidates were balanced already: the loss had no slope"
+        zero = next((name for name in ("steps", "lr", "lambda_cal") if getattr(self, name) == 0), None)
+        if zero is None:
+            return "the loss had no slope, as where the candidates are balanced already"
+        reasons = {"steps": "no step was taken", "lr": "the steps had no length"}
+        return f"{zero}=0: {reasons.get(zero, 'nothing asked for a change')}"
 
 
-def _diagnose(adaptation: Adaptation, context: Tensor, text: Tensor) -> dict[str, Diagnostic]:
-    """Return the diagnostics of a calibration, given by how much context and text features of candidates changed."""
+def _diagnose(adaptation: Adaptation, context_shift: float, text_changes: Tensor) -> dict[str, Diagnostic]:
+    """Return the diagnostics of a calibration that changed context and candidates' text features by so much."""
     candidates, learnt = adaptation.candidates, adaptation.calibration
-    found: dict[str, Diagnostic] = {
+    diagnostics: dict[str, Diagnostic] = {
         "explored": int(candidates[adaptation.before.ranking[0]]),
-        "context_shift": float(context.norm()),
-        "text_shift": float(text.norm(dim=-1).mean()),
+        "context_shift": context_shift,
+        "text_shift": float(text_changes.norm(dim=-1).mean()),
     }
     if adaptation.evidence is not None and adaptation.common is not None:
         best_first = torch.searchsorted(candidates, adaptation.exploration.candidates).tolist()
         relative = adaptation.common / adaptation.common.amax((1, 2), keepdim=True)
-        found |= {
+        diagnostics |= {
             "evidence_masks": len(adaptation.evidence.masks),
             "evidence_reliability": tuple(adaptation.evidence.reliability[best_first].tolist()),
             "common_mean": float(relative.mean()),
             "common_area": float(effective_area(relative).mean()),
         }
-    return found | {f"loss_{step}": loss for step, loss in enumerate(learnt.losses if learnt else ())}
+    return diagnostics | {f"loss_{step}": loss for step, loss in enumerate(learnt.losses if learnt else ())}
 
 
 def write_context(

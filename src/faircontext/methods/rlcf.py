@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from faircontext.backbones.base import TRAINABLE_TOWER
+from faircontext.backbones.base import TRAINABLE_ENCODER
 from faircontext.episode import Episode
 from faircontext.labels import LabelSpace
 from faircontext.methods.base import Limits, register_method
@@ -103,27 +103,27 @@ class RLCF(Feedback, PromptTuning):
 @register_method("rlcf_encoder", "tuning of the whole image tower by the feedback of a reward model")
 @dataclass(frozen=True)
 class RLCFEncoder(Feedback):
-    """RLCF, image-encoder variant (Zhao et al., ICLR 2024): all weights of the image tower, text fixed.
+    """RLCF, image-encoder variant (Zhao et al., ICLR 2024): all weights of the image encoder, text fixed.
 
     The preset `official` judges with CLIP ViT-L/14. The repository's prompts have underscores in place of blanks, and
-    it tunes in train mode, which matters for batch norms alone; here prompts have blanks, and the tower stays in eval
+    it tunes in train mode, which matters for batch norms alone; here prompts have blanks, and the encoder stays in eval
     mode.
     """
 
-    needs: ClassVar[frozenset[str]] = frozenset({TRAINABLE_TOWER})
+    needs: ClassVar[frozenset[str]] = frozenset({TRAINABLE_ENCODER})
 
     lr: float = 0.00001
 
     @torch.inference_mode(False)  # tuning differentiates, also where the caller has switched that off
     def __call__(self, episode: Episode) -> Prediction:
-        """Answer one image from the plain view through the tuned tower."""
+        """Answer one image from the plain view through the tuned encoder."""
         backbone, text = episode.backbone, episode.labels.zero_shot_text
         self.check(backbone)
         episode = self.view_set(episode)
         selected = select_views(episode, text, self.rho)
         rewards = rewards_of_views(episode, selected, self.reward)
         pixels = episode.views[selected.cpu()].to(backbone.device) / 255.0
-        weights = {name: value.clone().requires_grad_() for name, value in backbone.tower.named_parameters()}
+        weights = {name: value.clone().requires_grad_() for name, value in backbone.image_encoder.named_parameters()}
 
         def loss() -> Tensor:
             features = backbone.encode_with(weights, pixels)

@@ -64,7 +64,7 @@ class StreamMethod(Method):
     needs_horizon: ClassVar[bool] = False
     """Whether it must know beforehand how many images the stream has."""
     backward_passes: ClassVar[int] = 0
-    """How often it goes back through a tower for an image; gradients in closed form need none."""
+    """How often it goes back through an encoder for an image; gradients in closed form need none."""
 
     @abstractmethod
     def begin(self, labels: LabelSpace, horizon: int | None) -> dict[str, Tensor]:

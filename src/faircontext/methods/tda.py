@@ -18,12 +18,13 @@ from faircontext.methods.cache import (
     Entries,
     PendingUpdate,
     affinity,
+    describe_memory,
     normalised_entropy,
     summarise,
 )
 from faircontext.methods.predict import predict_by_logits
 from faircontext.methods.stream import StateUpdate, StreamState, on_cpu, text_on_cpu
-from faircontext.types import Diagnostic, Prediction
+from faircontext.types import Prediction
 
 
 @register_method("tda", "remembers confident and uncertain images of each class; nothing is trained; in order")
@@ -102,11 +103,7 @@ class TDA(CacheMethod):
         positive, negative = self.positive.read(memory, pending), self.negative.read(memory, added)
         classes, x = len(text), seen.feature
         logits = seen.logits + self._raise(positive, x, classes) - self._lower(negative, x, classes)
-        diagnostics: dict[str, Diagnostic] = {
-            "memory": len(positive) + len(negative),
-            "entropy": entropy,
-            "pseudo_label": kept.label,
-        }
+        diagnostics = describe_memory(len(positive) + len(negative), entropy, kept.label)
 
         def update() -> None:
             self.positive.store(memory, inserted)

@@ -1,10 +1,9 @@
-"""TPS: class prototypes shifted in the embedding space, without the text tower."""
+"""TPS: class prototypes shifted in the embedding space, without the text encoder."""
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
@@ -13,7 +12,7 @@ from torch import Tensor
 
 from faircontext.backbones.prompts import prompt_set
 from faircontext.episode import Episode
-from faircontext.errors import ArgumentError, LabelError, and_more, reason_of
+from faircontext.errors import ArgumentError
 from faircontext.labels import LabelSpace
 from faircontext.methods.base import register_method
 from faircontext.methods.predict import fall_back, predict_by_scores
@@ -24,7 +23,7 @@ from faircontext.methods.tuning import (
     select_views,
     view_log_posteriors,
 )
-from faircontext.names import ClassIndex
+from faircontext.prompt_files import read_descriptions
 from faircontext.types import Diagnostic, Prediction
 
 
@@ -35,34 +34,6 @@ def descriptor_prompt(name: str, descriptor: str) -> str:
     if descriptor.startswith(("has", "often", "typically", "may", "can")):
         return f"{name}, which {descriptor}"
     return f"{name}, which has {descriptor}"
-
-
-def read_descriptors(path: Path, names: Sequence[str]) -> list[list[str]]:
-    """Read a JSON file of class names and lists of descriptors, and return the lists in the order of the classes.
-
-    Raises:
-        LabelError: the file cannot be read, or has no descriptor of a class.
-    """
-    try:
-        entries = [*json.loads(path.read_text(encoding="utf-8")).items()]
-    except OSError as error:
-        raise LabelError(f"{path}: cannot be read: {reason_of(error)}") from None
-    except (ValueError, AttributeError, RecursionError) as error:
-        raise LabelError(f"{path}: not a JSON file of class names and lists of descriptors: {error}") from None
-    index = ClassIndex([name for name, _ in entries])
-    descriptors: list[Any] = [next((entries[index][1] for index in index.find_all(name)), None) for name in names]
-    missing = [name for name, texts in zip(names, descriptors, strict=True) if not _are_descriptors(texts)]
-    if missing:
-        raise LabelError(f"{path}: no descriptors of {and_more(missing)}")
-    return descriptors
-
-
-def _are_descriptors(texts: object) -> bool:
-    return (
-        isinstance(texts, list)
-        and bool(texts)
-        and all(isinstance(text, str) and text.strip() and text.isprintable() for text in texts)
-    )
 
 
 @register_method("tps", "shift class prototypes so that the confident views agree; no text tower at test time")
@@ -95,9 +66,9 @@ class TPS(TuningOnConfident):
             )
 
     def check_labels(self, labels: LabelSpace) -> None:
-        """Raise `LabelError` where the descriptor file has nothing on a class."""
+        """Raise `LabelError` where the descriptor file has nothing on a class; see `read_descriptions`."""
         if self.descriptors is not None:
-            read_descriptors(Path(self.descriptors), labels.names)
+            read_descriptions(Path(self.descriptors), labels.names)
 
     @torch.inference_mode(False)  # the shift is differentiated, also where the caller has switched that off
     def __call__(self, episode: Episode) -> Prediction:
@@ -133,16 +104,12 @@ class TPS(TuningOnConfident):
     def _means(self, labels: LabelSpace) -> list[Float[Tensor, "classes dim"]]:
         means = []
         if self.prototypes in ("templates", "micro"):
-            means.append(
-                LabelSpace(labels.names, labels.backbone, prompt_set("imagenet80"), truncate=True).text.mean(0)
-            )
+            prompts = prompt_set("imagenet80")
+            means.append(LabelSpace(labels.names, labels.backbone, prompts, truncate=True).text.mean(0))
         if self.descriptors is not None and self.prototypes in ("descriptors", "micro"):
-            lists = read_descriptors(Path(self.descriptors), labels.names)
-            sentences = [
-                [descriptor_prompt(name.replace("_", " "), text) for text in texts]
-                for name, texts in zip(labels.names, lists, strict=True)
-            ]
-            flat = [sentence for texts in sentences for sentence in texts]
-            features = LabelSpace(flat, labels.backbone, ("{}",), truncate=True).text[0]
-            means.append(torch.stack([part.mean(0) for part in features.split([len(texts) for texts in sentences])]))
+            lists = read_descriptions(Path(self.descriptors), labels.names)
+            pairs = zip(labels.names, lists, strict=True)
+            sentences = [descriptor_prompt(name.replace("_", " "), text) for name, texts in pairs for text in texts]
+            features = LabelSpace(sentences, labels.backbone, ("{}",), truncate=True).text[0]
+            means.append(torch.stack([part.mean(0) for part in features.split([*map(len, lists)])]))
         return means

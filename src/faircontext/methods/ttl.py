@@ -1,4 +1,4 @@
-"""TTL: low-rank updates of the last attention blocks of the image tower."""
+"""TTL: low-rank updates of the last attention blocks of the image encoder."""
 
 import math
 from dataclasses import dataclass
@@ -58,18 +58,18 @@ class TTL(Tuning):
     threshold: float = 0.4
 
     def check_labels(self, labels: LabelSpace) -> None:
-        """Cut the tower, so that a wrong number of blocks is found before any image is read."""
-        require(labels.backbone, ADAPTABLE_BLOCKS).split_tower(self.blocks)
+        """Cut the encoder, so that a wrong number of blocks is found before any image is read."""
+        require(labels.backbone, ADAPTABLE_BLOCKS).split_encoder(self.blocks)
 
     @torch.inference_mode(False)  # tuning differentiates, also where the caller has switched that off
     def __call__(self, episode: Episode) -> Prediction:
         """Answer one image from the plain view through the adapted blocks."""
         backbone = episode.backbone
         self.check(backbone)
-        tower = require(backbone, ADAPTABLE_BLOCKS).split_tower(self.blocks)
+        encoder = require(backbone, ADAPTABLE_BLOCKS).split_encoder(self.blocks)
         views = episode.views.to(backbone.device)
-        tokens = torch.cat([tower.below(rows / 255.0) for rows in views.split(backbone.batch_size)])
-        a, b = self._initial(tower.blocks, tower.width, episode.seed, backbone.device)
+        tokens = torch.cat([encoder.below(rows / 255.0) for rows in views.split(backbone.batch_size)])
+        a, b = self._initial(encoder.blocks, encoder.width, episode.seed, backbone.device)
         gradients: list[Tensor] = []
 
         def loss() -> Tensor:
@@ -78,7 +78,7 @@ class TTL(Tuning):
 
         descent = self.minimise([a, b], loss, gradients=lambda: gradients)
         return self.answer_by_image(
-            episode, descent, lambda: tower.above(tokens[:1], low_rank_update(a, b, self.alpha / self.rank))[0]
+            episode, descent, lambda: encoder.above(tokens[:1], low_rank_update(a, b, self.alpha / self.rank))[0]
         )
 
     def _initial(self, blocks: int, width: int, seed: int, device: torch.device) -> tuple[Tensor, Tensor]:
@@ -90,13 +90,13 @@ class TTL(Tuning):
 
     def _differentiate(self, episode: Episode, tokens: Tensor, a: Tensor, b: Tensor) -> tuple[Tensor, list[Tensor]]:
         """Return the loss and its gradients by `A` and `B`, summed over some views at a time."""
-        tower, text = (
-            require(episode.backbone, ADAPTABLE_BLOCKS).split_tower(self.blocks),
+        encoder, text = (
+            require(episode.backbone, ADAPTABLE_BLOCKS).split_encoder(self.blocks),
             episode.labels.zero_shot_text,
         )
         gradients, total = [torch.zeros_like(a), torch.zeros_like(b)], a.new_zeros((), dtype=torch.float64)
         for rows in tokens.split(ROW_MULTIPLE):
-            features = tower.above(rows, low_rank_update(a, b, self.alpha / self.rank))
+            features = encoder.above(rows, low_rank_update(a, b, self.alpha / self.rank))
             entropies = entropy(view_log_posteriors(features, text, episode.backbone.logit_scale))
             part = weighted_entropy(entropies, self.threshold).sum() / len(tokens)
             gradients = [sum_ + own for sum_, own in zip(gradients, torch.autograd.grad(part, (a, b)), strict=True)]

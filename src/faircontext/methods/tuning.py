@@ -88,35 +88,30 @@ def tune_context(
         weight_decay: of AdamW.
         steps: number of steps.
     """
-    backbone = labels.backbone
-    pairs = list(zip(labels.prompts, labels.text, strict=True))
-    learns = [labels.missing_context(template, "a method") is None for template in range(len(pairs))]
-    starts = [labels.start(template, "cl")[0] if learns[template] else None for template in range(len(pairs))]
-    fixed = [text for (_, text), start in zip(pairs, starts, strict=True) if start is None]
-    learnt = [prompts for (prompts, _), start in zip(pairs, starts, strict=True) if start is not None]
-    contexts = [start.clone().requires_grad_() for start in starts if start is not None]
+    learns = [at for at in range(len(labels.prompts)) if labels.missing_context(at, "a method") is None]
+    contexts = [labels.start(at, "cl")[0].clone().requires_grad_() for at in learns]
+    fixed = [text for at, text in enumerate(labels.text) if at not in learns]
+    known: Sequence[Tensor] | None = [labels.text[at] for at in learns]  # at the initial contexts
 
-    def encode() -> list[Tensor]:
+    def encode(known: Sequence[Tensor | None]) -> list[Tensor]:
+        rows = zip(learns, contexts, known, strict=True)
+        return [labels.backbone.encode_text(labels.prompts[at], context, known=text) for at, context, text in rows]
+
+    def features() -> Sequence[Tensor]:
+        if known is not None:
+            return known
         with torch.no_grad():
-            return [backbone.encode_text(rows, context) for rows, context in zip(learnt, contexts, strict=True)]
-
-    known: list[Tensor] | None = [  # at the initial contexts
-        text for (_, text), start in zip(pairs, starts, strict=True) if start is not None
-    ]
+            return encode([None] * len(learns))
 
     def value() -> Tensor:
         nonlocal known
-        texts, known = encode() if known is None else known, None
-        encoded = [
-            backbone.encode_text(rows, context, known=text)
-            for rows, context, text in zip(learnt, contexts, texts, strict=True)
-        ]
-        return loss(merge_templates(torch.stack([*encoded, *fixed])))
+        texts, known = features(), None
+        return loss(merge_templates(torch.stack([*encode(texts), *fixed])))
 
     descent = minimise(contexts, value, lr=lr, weight_decay=weight_decay, steps=steps)
     if descent.failure is not None:
         return Tuned(labels.zero_shot_text, descent.losses, descent.failure)
-    tuned = merge_templates(torch.stack([*(encode() if known is None else known), *fixed]))
+    tuned = merge_templates(torch.stack([*features(), *fixed]))
     if not tuned.isfinite().all():
         return Tuned(labels.zero_shot_text, descent.losses, "the learnt context was not finite")
     return Tuned(tuned, descent.losses)
@@ -148,7 +143,7 @@ class Tuning(Method):
         return minimise(parameters, loss, lr=self.lr, weight_decay=self.weight_decay, steps=self.steps, **kwargs)
 
     def answer_by_image(
-        self, episode: Episode, descent: Descent, encode: Callable[[], Float[Tensor, " dim"]], **found: Diagnostic
+        self, episode: Episode, descent: Descent, encode: Callable[[], Float[Tensor, " dim"]], **diagnostics: Diagnostic
     ) -> Prediction:
         """Answer by the tuned features of the plain view, or by zero-shot where a number was not finite.
 
@@ -156,15 +151,15 @@ class Tuning(Method):
             episode: the image.
             descent: how the tuning went.
             encode: gives the features.
-            found: diagnostics.
+            **diagnostics: further ones.
         """
         text, reason = episode.labels.zero_shot_text, descent.failure
         if reason is None:
             with torch.no_grad():
                 z = encode()
             if z.isfinite().all():
-                found |= {**describe_steps(descent.losses), "image_shift": float((z - episode.z).norm())}
-                return predict_by_scores(episode, z, text, found)
+                diagnostics |= {**describe_steps(descent.losses), "image_shift": float((z - episode.z).norm())}
+                return predict_by_scores(episode, z, text, diagnostics)
         return fall_back(episode, text, f"{reason or 'the tuned features were not finite'}: answered by zero-shot")
 
 

@@ -72,7 +72,7 @@ class FCLVariants(FCL):
 
     hidden: ClassVar[bool] = True
     later: ClassVar[frozenset[str]] = frozenset({"anchor"})
-    setting_limits: ClassVar[Limits] = {"reliability": (0.0, 1.0)}
+    setting_limits: ClassVar[Limits] = {"reliability": (0.0, 1.0), "budget": (0, 100_000)}
 
     masks: int | Literal["auto"] = 400  # type: ignore[assignment]
     gamma: float | tuple[float, float] = 0.5  # type: ignore[assignment]
@@ -89,18 +89,12 @@ class FCLVariants(FCL):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.masks == "auto" and self.budget is None:
+            raise ArgumentError('masks="auto" needs a budget, the most masks that an image may use: budget=400')
         if self.occluder == "drop":
             one_gamma(self.gamma)
         if self.anchor == "unique" and self.proxy != "evidence":
             raise ArgumentError(f'anchor="unique" needs evidence, and proxy={self.proxy!r} has none; leave one out')
-
-    def _check_masks(self, name: str = "masks") -> None:
-        if self.budget is not None:
-            super()._check_masks("budget")
-        if self.masks != "auto":
-            super()._check_masks(name)
-        elif self.budget is None:
-            raise ArgumentError('masks="auto" needs a budget, the most masks that an image may use: budget=400')
 
     def check_backbone(self, backbone: Backbone) -> None:
         """Raise `ArgumentError` where a backbone cannot run the method, or leave patches out where they are to be."""
@@ -110,10 +104,10 @@ class FCLVariants(FCL):
 
     def adapt(self, episode: Episode, template: int = 0) -> Adaptation:
         """Adapt as `FCL.adapt` does; diagnostics say besides how the vote changed for its old and its new winner."""
-        found = super().adapt(episode, template)
-        if found.calibration is None:
-            return found
-        before, after, votes = found.before, found.after, len(found.after.selected)
+        adaptation = super().adapt(episode, template)
+        if adaptation.calibration is None:
+            return adaptation
+        before, after, votes = adaptation.before, adaptation.after, len(adaptation.after.selected)
         old, new = before.ranking[0], after.ranking[0]
         moved: dict[str, Diagnostic] = {
             "votes_old_before": int(before.votes[old]) / votes,
@@ -123,8 +117,8 @@ class FCLVariants(FCL):
             "posterior_new_before": float(before.posterior[new]),
             "entropy_before": float(before.entropies[before.selected].mean()),
         }
-        prediction = replace(found.prediction, diagnostics={**found.prediction.diagnostics, **moved})
-        return replace(found, prediction=prediction)
+        prediction = replace(adaptation.prediction, diagnostics={**adaptation.prediction.diagnostics, **moved})
+        return replace(adaptation, prediction=prediction)
 
     def start(self, episode: Episode, template: int) -> Start:
         """Return FCL's start, or that of CL-HP with other initial tokens, or with features of the prompt after them."""
@@ -166,11 +160,11 @@ class FCLVariants(FCL):
         episode: Episode,
         text: Float[Tensor, "candidates dim"],
         pairs: Int[Tensor, "2 pairs"],
-        scale: Scaling = "max",
+        scaling: Scaling = "max",
     ) -> Common:
         """Return what pairs are made alike on: their common evidence, scaled by the setting, or a control."""
         if self.proxy == "evidence":
-            return super().common(episode, text, pairs, self.evidence_scaling if scale == "max" else scale)
+            return super().common(episode, text, pairs, self.evidence_scaling if scaling == "max" else scaling)
         return Common(control_features(episode, self.proxy).expand(pairs.shape[1], -1), pairs)
 
     def learn(
@@ -237,21 +231,21 @@ class MarginVote(FCLVariants):
 
     def adapt(self, episode: Episode, template: int = 0) -> Adaptation:
         """Explore and find common evidence as FCL does, then let pairs vote; where FCL falls back, so does this."""
-        found = super().adapt(episode, template)
-        if found.calibration is None or found.pairs is None:
-            return found
-        common = self.common(episode, self.start(episode, template)[2][found.candidates], found.pairs)
-        text, (first, second) = found.calibration.text, found.pairs
+        adaptation = super().adapt(episode, template)
+        if adaptation.calibration is None or adaptation.pairs is None:
+            return adaptation
+        common = self.common(episode, self.start(episode, template)[2][adaptation.candidates], adaptation.pairs)
+        text, (first, second) = adaptation.calibration.text, adaptation.pairs
         seen = episode.z.double() - self.lambda_com * common.features.double()
         margins = (seen * (text[first] - text[second]).double()).sum(-1)
         sums = margins.new_zeros(len(text)).index_add(0, first, margins).index_add(0, second, -margins)
         votes = torch.bincount(torch.where(margins >= 0.0, first, second), minlength=len(text))
-        order, rest = found.candidates[rank_classes(votes, sums)], found.exploration.ranking[len(text) :]
+        order, rest = adaptation.candidates[rank_classes(votes, sums)], adaptation.exploration.ranking[len(text) :]
         ranking = torch.cat([order, rest]).cpu()
         everywhere = torch.zeros(len(ranking), dtype=votes.dtype, device=votes.device)
-        everywhere[found.candidates] = votes
-        prediction = replace(found.prediction, index=int(ranking[0]), ranking=ranking, votes=everywhere.cpu())
-        return replace(found, prediction=prediction)
+        everywhere[adaptation.candidates] = votes
+        prediction = replace(adaptation.prediction, index=int(ranking[0]), ranking=ranking, votes=everywhere.cpu())
+        return replace(adaptation, prediction=prediction)
 
 
 def control_image(image: Float[Tensor, "3 height width"], proxy: Proxy) -> Float[Tensor, "3 height width"]:

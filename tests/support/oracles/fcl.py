@@ -59,15 +59,15 @@ def exploration_only(episode: Episode, beta: float, k: int, rho: float, aggregat
     return decide(views, text, text, beta, episode.backbone.logit_scale, k, rho, aggregation)
 
 
-def fcl(episode: Episode, method: FCL, tower: Backbone) -> Answer:
+def fcl(episode: Episode, method: FCL, encoder: Backbone) -> Answer:
     """Answer one image; `method` is read for its settings only, and `tower` encodes text in float64."""
     beta = 0.2 * episode.backbone.logit_scale if method.beta is None else method.beta
-    prompts = tower.tokenize(episode.labels.names, episode.labels.templates[0])
+    prompts = encoder.tokenize(episode.labels.names, episode.labels.templates[0])
     placement = "replace" if method.context == "cl" else "prepend"
-    delta0 = initial_context(episode, method, tower, prompts)
+    delta0 = initial_context(episode, method, encoder, prompts)
     hard = method.context == "cl" or method.hp_base == "hard"
     with torch.no_grad():
-        base = tower.encode_text(prompts, None if hard else delta0, placement).numpy()
+        base = encoder.encode_text(prompts, None if hard else delta0, placement).numpy()
 
     views = episode.view_features.double().numpy()
     explored = explore((beta * views @ base.T).tolist(), method.k, method.rho, method.aggregation)
@@ -80,7 +80,7 @@ def fcl(episode: Episode, method: FCL, tower: Backbone) -> Answer:
     delta, first, second = delta0.clone(), torch.zeros_like(delta0), torch.zeros_like(delta0)
     for step in range(1, method.steps + 1):
         delta.requires_grad_()
-        text = tower.encode_text(prompts, delta, placement)[candidates]
+        text = encoder.encode_text(prompts, delta, placement)[candidates]
         loss = total_loss(text, torch.from_numpy(base[candidates]), z, common, unique, method, beta)
         (gradient,) = torch.autograd.grad(loss, delta)
         first = 0.9 * first + 0.1 * gradient
@@ -88,15 +88,15 @@ def fcl(episode: Episode, method: FCL, tower: Backbone) -> Answer:
         move = (first / (1 - 0.9**step)) / ((second / (1 - 0.999**step)).sqrt() + 1e-8)
         delta = (delta - method.lr * move).detach()
     with torch.no_grad():
-        tau = tower.encode_text(prompts, delta, placement).numpy()
+        tau = encoder.encode_text(prompts, delta, placement).numpy()
     scale = episode.backbone.logit_scale
     return decide(views, base, tau, beta, scale, method.k, method.rho, method.aggregation)
 
 
-def initial_context(episode: Episode, method: FCL, tower: Backbone, prompts) -> Tensor:
+def initial_context(episode: Episode, method: FCL, encoder: Backbone, prompts) -> Tensor:
     if method.context == "cl":
-        return tower.context(prompts)
-    tokens = tower.context_of("a photo of a")
+        return encoder.context(prompts)
+    tokens = encoder.context_of("a photo of a")
     if method.hp_init == "copy":
         return tokens
     return torch.from_numpy(episode.stream("context").normal(0.0, 0.02, tuple(tokens.shape)))

@@ -1,6 +1,6 @@
 """The baselines' losses and weights from their formulas: NumPy in float64, view by view and class by class.
 
-Slopes are central differences and AdamW is written by hand; only the text tower, in float64, is the package's.
+Slopes are central differences and AdamW is written by hand; only the text encoder, in float64, is the package's.
 """
 
 import math
@@ -149,7 +149,7 @@ class AdamW:
 
 
 def tuned_text(
-    tower: Backbone,
+    encoder: Backbone,
     names: Sequence[str],
     template: str,
     loss: Callable[[Array], float],
@@ -158,13 +158,13 @@ def tuned_text(
     weight_decay: float,
     steps: int,
 ) -> Array:
-    """Text features after some steps on a loss of them over the template's context; the tower computes in float64."""
-    prompts = tower.tokenize(names, template)
-    context, optimizer = tower.context(prompts).numpy(), AdamW(lr, weight_decay)
+    """Text features after some steps on a loss of them over the template's context; the encoder computes in float64."""
+    prompts = encoder.tokenize(names, template)
+    context, optimizer = encoder.context(prompts).numpy(), AdamW(lr, weight_decay)
     for _ in range(steps):
         leaf = torch.from_numpy(context).requires_grad_()
-        text = tower.encode_text(prompts, leaf)
+        text = encoder.encode_text(prompts, leaf)
         upstream = torch.from_numpy(slope(loss, text.detach().numpy()))
         context = optimizer.step(context, torch.autograd.grad(text, leaf, upstream)[0].numpy())
     with torch.no_grad():
-        return tower.encode_text(prompts, torch.from_numpy(context)).numpy()
+        return encoder.encode_text(prompts, torch.from_numpy(context)).numpy()
