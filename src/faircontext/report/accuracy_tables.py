@@ -7,17 +7,20 @@ difference from what the paper reports is information, never a verdict: its inte
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from math import isnan
 from typing import Any
 
 from faircontext.datasets.spec import CATALOGUE
-from faircontext.metrics.scores import Comparison, expected_calibration_error
+from faircontext.errors import counted
+from faircontext.metrics.bootstrap import PooledMean, pool
+from faircontext.metrics.scores import Comparison, compare_sets, expected_calibration_error
 from faircontext.metrics.stats import Accuracy, Interval, holm
 from faircontext.report.benchmarks import (
     METRICS,
     MISSING,
+    NO_GAIN,
     SETS,
     TOP1,
     UNKNOWN,
@@ -52,12 +55,13 @@ def paper_table(group: TableGroup, metric_name: str = "top1") -> Table:
     """
     metric, scopes, methods = METRICS[metric_name], paper_scopes(group), group.methods
     shown = [(scope, scope.heading, metric.measure, False) for scope in scopes]
-    gains = scopes if len(scopes) == 1 else scopes[len(group.results) :]
-    for scope in reversed(gains):  # beside its mean
+    compared = scopes if len(scopes) == 1 else scopes[len(group.results) :]
+    for scope in reversed(compared):  # beside its mean
         heading = "Δ" if len(scopes) == 1 else f"Δ {scope.heading}"
         shown.insert(scopes.index(scope) + 1, (scope, heading, metric.gain, True))
     held = [[scope.results(group, method) for method in methods] for scope, *_ in shown]
     values = [[value(results) for results in column] for (*_, value, _), column in zip(shown, held, strict=True)]
+    gains = {method: metric.gain([*group.row(method).values()]) for method in methods}
     apart = [scope.heading for scope in scopes if not scope.comparable(group)]
     ranked = [not gained and scope.heading not in apart for scope, *_, gained in shown]
     return pivot(
@@ -76,7 +80,8 @@ def paper_table(group: TableGroup, metric_name: str = "top1") -> Table:
             *([f"Not ranked, as methods answered different images: {', '.join(apart)}."] if apart else []),
             *coverage(group),
             *_unreadable(group, metric),
-            *_gains(group, metric),
+            *_gains(group, metric, gains),
+            *sets_notes(gains.values()),
             *memory_notes(_held(group)),
         ),
         rules=frozenset(_rules(methods)),
@@ -90,22 +95,29 @@ def pivot(
     rows: Sequence[str],
     cells: Sequence[Sequence[Cell]],
     counts: Iterable[Iterable[int]],
-    intervals: Iterable[Iterable[Interval | None]],
+    intervals: Iterable[Iterable[Interval | PooledMean | None]],
     metric: Metric,
     footnotes: tuple[str, ...],
     bars: frozenset[int],
     rules: frozenset[int] = frozenset(),
 ) -> Table:
-    """Return a table of methods by columns; below it images, and the largest half-width of a column's intervals."""
-    widths = []
-    for column in intervals:
-        halves = [max(v.value - v.low, v.high - v.value) for v in column if v is not None and not isnan(v.low)]
-        widths.append(f"±{metric.format(max(halves))}" if halves else MISSING)
-    foot = (tuple(map(Cell, ("n", *map(range_of, counts)))), tuple(map(Cell, ("±95%", *widths))))
+    """Return a table of methods by columns; below it images, and the largest half-widths of a column's intervals."""
+    held = [[value for value in column if value is not None] for column in intervals]
+    foot = [("n", *map(range_of, counts))]
+    if metric.has_interval:
+        of_images = [[v.images if isinstance(v, PooledMean) else v for v in column] for column in held]
+        over_sets = [[v.sets for v in column if isinstance(v, PooledMean) and v.sets is not None] for column in held]
+        foot.append(("±95%", *(_half_width(column, metric) for column in of_images)))
+        foot += [(f"±{SETS_MARK}", *(_half_width(column, metric) for column in over_sets))] if any(over_sets) else []
     body = tuple(zip(map(Cell, rows), *cells, strict=True))
-    return Table(
-        title, ("Method", *columns), body, foot if metric.has_interval else foot[:1], footnotes, 1, rules, bars
-    )
+    lines = tuple(tuple(map(Cell, line)) for line in foot)
+    return Table(title, ("Method", *columns), body, lines, footnotes, 1, rules, bars)
+
+
+def _half_width(intervals: Iterable[Interval], metric: Metric) -> str:
+    """Return the largest half-width of those that are known, as it is printed."""
+    halves = [max(one.value - one.low, one.high - one.value) for one in intervals if not isnan(one.low)]
+    return f"±{metric.format(max(halves))}" if halves else MISSING
 
 
 def range_of(counts: Iterable[int]) -> str:
@@ -133,16 +145,50 @@ def _cells(texts: Sequence[str], metric: Metric | None) -> list[Cell]:
     return [Cell(text, ranks.get(text, "")) for text in texts]
 
 
-def comparison_record(comparison: Comparison | None) -> Record:
-    """Return what a record has of a comparison: the difference, and images that were gained and lost."""
-    if comparison is None:
-        return {"delta": UNKNOWN, "gained": None, "lost": None, "_counts": None}
-    gained, lost = comparison.gained, comparison.lost
-    return {"delta": comparison.difference, "gained": gained, "lost": lost, "_counts": f"+{gained:,} -{lost:,}"}
+def comparison_record(comparisons: Iterable[Comparison | None]) -> Record:
+    """Return what a record has of comparisons on data sets: the difference, and images that were gained and lost."""
+    known = [one for one in comparisons if one is not None]
+    if not known:
+        return {"delta": NO_GAIN, "gained": None, "lost": None, "_counts": None}
+    gained, lost = sum(one.gained for one in known), sum(one.lost for one in known)
+    return {"delta": compare_sets(known), "gained": gained, "lost": lost, "_counts": f"+{gained:,} -{lost:,}"}
 
+
+SETS_MARK = "95% sets"
+"""Heads intervals over sets like these; others are over these images."""
 
 SIGNED = partial(TOP1.show, sign=True)
 """Writes a difference of accuracies."""
+
+
+def difference_columns(heading: str, key: str, missing: str = MISSING) -> tuple[Column, Column]:
+    """Return the columns of a difference of accuracies, a `PooledMean`: each interval has one.
+
+    Args:
+        heading: what the difference is called.
+        key: of the difference in a record.
+        missing: what stands for one that is not known.
+    """
+
+    def show(gain: PooledMean) -> str:
+        return missing if isnan(gain.value) else SIGNED(gain.images)
+
+    def ends(gain: PooledMean) -> str:
+        return TOP1.ends(gain.sets, sign=True)
+
+    return Column(f"{heading} [95%]", key, show), Column(f"{heading} [{SETS_MARK}]", key, ends, MISSING)
+
+
+def sets_notes(gains: Iterable[PooledMean | None]) -> Iterator[str]:
+    """Yield what the two intervals of differences over several data sets are, or why there is one."""
+    several = [gain for gain in gains if gain is not None and gain.datasets > 1 and not isnan(gain.value)]
+    if any(gain.sets is not None for gain in several):
+        yield (
+            f"Two intervals answer two questions: [95%] what other images of these very sets would give, [{SETS_MARK}] "
+            "what is to be expected on other sets like these (sets are drawn again, then their images)."
+        )
+    for reason in dict.fromkeys(gain.reason for gain in several if gain.reason):
+        yield f"Without an interval over sets like these: {reason}."
 
 
 def _or(otherwise: str, form: str = "{}") -> Callable[[Any], str]:
@@ -154,14 +200,13 @@ DATASET = Column("Data set", "dataset", dataset_title)
 METHOD = Column("Method", "_method")
 N = Column("n", "n", "{:,}".format)
 TOP1_COLUMN = Column("Top-1 [95%]", "top1", TOP1.show)
-DELTA = Column("Δ [95%]", "delta", SIGNED)
 
 
 def _tests(missing: str) -> tuple[Column, ...]:
     """Return the columns of a comparison with zero-shot; `missing` stands for what is not there."""
     p_values = (Column(name, key, _or(missing, "{:.2g}")) for name, key in (("p", "p"), ("p (Holm)", "p_holm")))
-    delta = replace(DELTA, show=lambda delta: missing if isnan(delta.value) else SIGNED(delta))
-    return delta, Column("Gained/lost", "_counts", _or(missing)), *p_values
+    delta = difference_columns("Δ", "delta", missing)
+    return *delta, Column("Gained/lost", "_counts", _or(missing)), *p_values
 
 
 _ECE = Column("ECE", "_ece", _or(MISSING, "{:.2f}"))
@@ -173,16 +218,17 @@ def pooled_accuracy(results: Sequence[Result]) -> Interval:
     return Accuracy(sum(int(result.correct.sum()) for result in results), n).estimate if n else UNKNOWN
 
 
-def _record(results: Sequence[Result], method: str, p_values: tuple[float, float] | None) -> Record:
-    """Return a method on some data sets, each image weighing the same."""
+def _record(results: Sequence[Result], method: str) -> Record:
+    """Return a method on some data sets, each image weighing the same, without p-values."""
     known = pooled_answers(results)
     return {
         "_method": marked_title(results, method),
         "method": method,
         "n": sum(result.n for result in results),
         "top1": pooled_accuracy(results),
-        **comparison_record(pooled_comparison(result.comparison for result in results)),
-        **dict(zip(("p", "p_holm"), p_values or (None, None), strict=True)),
+        **comparison_record(result.comparison for result in results),
+        "p": None,
+        "p_holm": None,
         "_ece": None if known is None else 100 * expected_calibration_error(*known),
     }
 
@@ -192,7 +238,7 @@ def _long_records(group: TableGroup) -> Iterator[Record]:
     p_values = {method: adjusted_p_values(group, method) for method in group.methods}
     for name, results in group.results.items():
         for method, result in ((method, results[method]) for method in group.methods if method in results):
-            shared, config = _record([result], method, p_values[method].get(name)), result.config
+            shared, config = _record([result], method) | p_values[method].get(name, {}), result.config
             correct, seen = int(result.correct.sum()), result.seen
             known = [METRICS[key] if METRICS[key].known(result) else None for key in ("ece", "brier", "nll")]
             yield (
@@ -224,26 +270,21 @@ def long_table(group: TableGroup) -> Table:
     return Table.of(group.title, _LONG, _long_records(group), notes, text_columns=2, by=(0,))
 
 
-def adjusted_p_values(group: TableGroup, method: str) -> dict[str, tuple[float, float]]:
+def adjusted_p_values(group: TableGroup, method: str) -> dict[str, Record]:
     """Return a method's p-values by data set: McNemar's exact test, and adjusted by Holm's method over the sets."""
-    return _adjusted({name: result.comparison for name, result in group.row(method).items()})
+    comparisons = {name: result.comparison for name, result in group.row(method).items()}
+    return _adjusted({name: one and one.p_value for name, one in comparisons.items()})
 
 
-def _adjusted(comparisons: Mapping[str, Comparison | None]) -> dict[str, tuple[float, float]]:
-    """Return the p-values of those that are known, beside those that are adjusted by Holm's method."""
-    p_values = {name: one.p_value for name, one in comparisons.items() if one is not None}
-    adjusted = holm(list(p_values.values())) if p_values else ()
-    return {name: (p, adjusted_p) for (name, p), adjusted_p in zip(p_values.items(), adjusted, strict=True)}
+def _adjusted(p_values: Mapping[str, float | None]) -> dict[str, Record]:
+    """Return the p-values that are known, as records have them, each beside the one that Holm's method makes of it."""
+    known = {name: p for name, p in p_values.items() if p is not None}
+    adjusted = holm([*known.values()]) if known else ()
+    return {name: {"p": p, "p_holm": p_holm} for (name, p), p_holm in zip(known.items(), adjusted, strict=True)}
 
 
-def pooled_comparison(comparisons: Iterable[Comparison | None]) -> Comparison | None:
-    """Return comparisons on several data sets as one, each image weighing the same; None where there is none."""
-    known = [one for one in comparisons if one is not None]
-    return Comparison.pooled(known) if len(known) > 1 else known[0] if known else None
-
-
-_MEAN_GAIN = Column("Mean Δ of sets [95%]", "_gain", SIGNED)
-_POOLED = (METHOD, Column("Sets", "_sets"), N, TOP1_COLUMN, *_tests(MISSING), _MEAN_GAIN, _ECE)
+_MEAN_GAIN = difference_columns("Mean Δ of sets", "_gain")
+_POOLED = (METHOD, Column("Sets", "_sets"), N, TOP1_COLUMN, *_tests(MISSING), *_MEAN_GAIN, _ECE)
 
 
 def pooled_table(group: TableGroup, title: str = "All data sets together") -> Table:
@@ -256,19 +297,20 @@ def pooled_table(group: TableGroup, title: str = "All data sets together") -> Ta
         title: of the table.
     """
     held = {method: results for method in group.methods if (results := list(group.row(method).values()))}
-    p_values = _adjusted({name: pooled_comparison(r.comparison for r in results) for name, results in held.items()})
+    records = {
+        name: _record(results, name) | {"_sets": len(results), "_gain": TOP1.gain(results) or NO_GAIN}
+        for name, results in held.items()
+    }
+    p_values = _adjusted({name: record["delta"].p_value for name, record in records.items()})
     notes = (
         "Percent. Every image weighs the same, but in the mean over data sets, where each set does. Top-1 has "
         "Wilson's interval. Δ is over zero-shot on the same images, with a paired bootstrap interval; gained and "
         "lost are images; p is McNemar's exact test, then by Holm's method over the methods. ECE has 20 bins.",
+        *sets_notes(record[key] for record in records.values() for key in ("delta", "_gain")),
         *_apart(list(held.values())),
         *memory_notes(result for results in held.values() for result in results),
     )
-    records = (
-        _record(results, name, p_values.get(name)) | {"_sets": len(results), "_gain": TOP1.gain(results)}
-        for name, results in held.items()
-    )
-    return Table.of(title, _POOLED, records, notes)
+    return Table.of(title, _POOLED, (record | p_values.get(name, {}) for name, record in records.items()), notes)
 
 
 def _apart(rows: Sequence[Sequence[Result]]) -> Iterator[str]:
@@ -296,7 +338,7 @@ def _unreadable(group: TableGroup, metric: Metric) -> Iterator[str]:
     for name, results in group.results.items():
         some = [results[method] for method in group.methods if method in results and results[method].unreadable]
         for unreadable, whole in sorted({(result.unreadable, result.unreadable + result.n) for result in some}):
-            line = f"{dataset_title(name)}: {unreadable:,} of {whole:,} files unreadable and left out"
+            line = f"{dataset_title(name)}: {unreadable:,} of {counted(whole, 'file')} unreadable and left out"
             if metric.counts and metric.score is not None:
                 same = [r for r in some if (r.unreadable, r.unreadable + r.n) == (unreadable, whole)]
                 correct = {r.method: int(metric.score(r).sum()) if r.n else 0 for r in same}
@@ -305,15 +347,15 @@ def _unreadable(group: TableGroup, metric: Metric) -> Iterator[str]:
             yield f"{line}."
 
 
-def _gains(group: TableGroup, metric: Metric) -> Iterator[str]:
-    """Yield, for each method, its mean gain over zero-shot with the interval."""
-    for method in group.methods:
-        row = group.row(method)
-        if (value := metric.gain(list(row.values()))) is not None:
-            part = f" over {len(row)} of {len(group.results)} data sets" if len(row) < len(group.results) else ""
-            images = f"{sum(result.n for result in row.values()):,} images"
-            how = f"paired on {images}, 95% interval" if metric.has_interval else images
-            yield f"Δ {method_title(method)}: {metric.show(value, sign=True)}{part} ({how})."
+def _gains(group: TableGroup, metric: Metric, gains: Mapping[str, PooledMean | None]) -> Iterator[str]:
+    """Yield, for each method, its mean gain over zero-shot with the intervals."""
+    for method, gain in ((method, gain) for method, gain in gains.items() if gain is not None):
+        sets, whole = gain.datasets, len(group.results)
+        part = f" over {sets} of {whole} data sets" if sets < whole else ""
+        over_sets = "" if gain.sets is None else f", [{SETS_MARK}] {metric.ends(gain.sets, sign=True)}"
+        images = counted(gain.n, "image")
+        how = f"paired on {images}, 95% interval" if metric.has_interval else images
+        yield f"Δ {method_title(method)}: {metric.show(gain.images, sign=True)}{over_sets}{part} ({how})."
 
 
 def paper_records(groups: Sequence[TableGroup], metric_name: str = "top1", compared: bool = False) -> list[Record]:
@@ -333,7 +375,7 @@ def paper_records(groups: Sequence[TableGroup], metric_name: str = "top1", compa
             if results := scope.results(group, method):
                 record = shared | {"column": scope.name, "method": method, "metric": metric_name}
                 record |= {"n": sum(r.n for r in results), "unreadable": sum(r.unreadable for r in results)}
-                record |= {"value": metric.measure(results) or UNKNOWN, "delta": metric.gain(results) or UNKNOWN}
+                record |= {"value": metric.measure(results) or UNKNOWN, "delta": metric.gain(results) or NO_GAIN}
                 records.append(flat(record | reported[scope.sets, method]))
     return records
 
@@ -360,7 +402,7 @@ def _shared(group: TableGroup, groups: Sequence[TableGroup]) -> Record:
 
 def _reported(group: TableGroup, compared: bool) -> Mapping[tuple[tuple[str, ...], str], Record]:
     """Return what the paper reports, by data sets and method, if it is asked for; nothing stands for what it lacks."""
-    empty = {"reported": None, "difference": UNKNOWN} if compared else {}
+    empty = {"reported": None, "difference": NO_GAIN} if compared else {}
     found: dict[tuple[tuple[str, ...], str], Record] = defaultdict(lambda: empty)
     with suppress(MissingError):  # the paper has no such table: its columns stay empty
         for one in compare_with_paper(group) if compared else ():
@@ -375,18 +417,18 @@ def difference_from(measured: Interval, reported: float) -> Interval:
 
 @dataclass(frozen=True)
 class PaperComparison:
-    """A column of the table, a method, its images, and its accuracy as measured and as reported, as proportions."""
+    """A column of the table, a method, its accuracy as measured and as reported, and the difference, as proportions."""
 
     scope: Scope
     method: str
-    n: int
     measured: Interval
     reported: float
+    difference: PooledMean
 
     @property
-    def difference(self) -> Interval:
-        """What was measured less what is reported."""
-        return difference_from(self.measured, self.reported)
+    def n(self) -> int:
+        """Its images."""
+        return self.difference.n
 
 
 def _reported_method(group: TableGroup, name: str) -> str | None:
@@ -410,7 +452,10 @@ def compare_with_paper(group: TableGroup) -> Iterator[PaperComparison]:
         for method in group.methods:
             results, theirs = scope.results(group, method), reported.get(_reported_method(group, method) or "", {})
             if scope.name in theirs and (ours := TOP1.measure(results)) is not None:
-                yield PaperComparison(scope, method, sum(r.n for r in results), ours, theirs[scope.name] / 100)
+                known = theirs[scope.name] / 100
+                shifted = [result.correct - theirs[result.dataset] / 100 for result in results]
+                difference = pool(shifted, "set", images=difference_from(ours, known))
+                yield PaperComparison(scope, method, ours, known, difference)
 
 
 def _reservations(group: TableGroup) -> Iterator[str]:
@@ -419,7 +464,7 @@ def _reservations(group: TableGroup) -> Iterator[str]:
     for name, results in group.results.items():
         listed = next(iter(results.values())).config["dataset"]["listed"]
         if listed != counts.get(name, listed):
-            yield f"{dataset_title(name)}: the paper counts {counts[name]:,} images; this split has {listed:,}."
+            yield f"{dataset_title(name)}: the paper counts {counted(counts[name], 'image')}; this split has {listed:,}."
     if group.settings.pretrained != "openai":
         yield f"The paper's weights are openai; these are {group.settings.pretrained or 'others'}."
     if group.settings.preset != "paper":
@@ -438,16 +483,17 @@ def comparison_table(group: TableGroup) -> Table:
     comparisons = list(compare_with_paper(group))
     if not comparisons:
         raise MissingError(f"the paper reports none of the methods of {group.settings.backbone} that were run")
-    records = [vars(one) | {"_scope": one.scope.heading, "difference": one.difference} for one in comparisons]
+    records = [vars(one) | {"_scope": one.scope.heading, "n": one.n} for one in comparisons]
     columns = (
         Column("Data set", "_scope"),
         Column("Method", "method", method_title),
         N,
         Column("Measured [95%]", "measured", TOP1.show),
         Column("Paper", "reported", TOP1.format),
-        Column("Difference [95%]", "difference", SIGNED),
+        *difference_columns("Difference", "difference"),
     )
     title = f"Top-1 accuracy measured, and reported by the paper: {group.title}"
     intervals = "Percent, with 95% intervals of what was measured; the paper gives none of its own."
     notes = (f"{intervals} For information: a difference is no verdict.", *_reservations(group))
+    notes += tuple(sets_notes(one.difference for one in comparisons))
     return Table.of(title, columns, records, notes, text_columns=2, by=(0,))

@@ -15,29 +15,32 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool
 
-from faircontext.metrics.bootstrap import bootstrap_mean, nan_if_constant
+from faircontext.errors import counted
+from faircontext.metrics.bootstrap import bootstrap_mean, pool
 from faircontext.metrics.orders import Outcomes, accuracy_over_orders, difference_over_orders, mean_corruption_error
 from faircontext.metrics.scores import Comparison
 from faircontext.metrics.stats import Interval, holm
 from faircontext.perturbations import KINDS
 from faircontext.report.accuracy_tables import (
     DATASET,
-    DELTA,
     METHOD,
     SIGNED,
     TOP1_COLUMN,
     N,
     comparison_record,
+    difference_columns,
     difference_from,
     pivot,
     pooled_accuracy,
     pooled_table,
     range_of,
+    sets_notes,
 )
 from faircontext.report.benchmarks import (
     ALL_SETS,
     METRICS,
     MISSING,
+    NO_GAIN,
     TOP1,
     UNKNOWN,
     Metric,
@@ -92,7 +95,7 @@ def _notes(block: StreamBlock) -> Iterator[str]:
     yield from (f"{dataset_title(name)}: {parts}." for name, parts in whole if parts)
     unreadable = dict.fromkeys((r.dataset, r.unreadable, r.unreadable + r.n) for r in results if r.unreadable)
     for name, count, files in unreadable:
-        yield f"{dataset_title(name)}: {count:,} of {files:,} files unreadable and left out."
+        yield f"{dataset_title(name)}: {count:,} of {counted(files, 'file')} unreadable and left out."
     if left := [name for name in block.runs.methods if ([*block.scopes][-1], name) not in block.results]:
         yield f"Not of all data sets in one order, and left out there: {', '.join(map(method_title, left))}."
 
@@ -231,16 +234,21 @@ def pair_record(found: StreamResult, other: dict[str, Result]) -> Record | None:
     """
     if (pair := found.paired(other)) is None:
         return None
-    own, base = pair[0].correct, pair[1]
-    first = Comparison.of(own[found.orders.index(0)], base[0]) if 0 in found.orders else None
+    ends = np.cumsum([len(positions) for positions in pair[0].positions.values()])[:-1]
+    own, base = (np.split(correct, ends, axis=1) for correct in (pair[0].correct, pair[1]))
+
+    def in_order(index: int) -> Record:
+        return comparison_record(Comparison.of(mine[index], theirs[0]) for mine, theirs in zip(own, base, strict=True))
+
+    first = in_order(found.orders.index(0)) if 0 in found.orders else comparison_record(())
     if len(found.orders) == 1:
-        one = first or Comparison.of(own[0], base[0])
-        over, p_value = one.difference, one.p_value
+        over = in_order(0)["delta"]
     else:
-        orders = difference_over_orders(own, base)
-        over, p_value = Interval(orders.value, orders.low, orders.high), orders.p_value
-    record = {"n": own.shape[1], **comparison_record(first), "_p": None if first is None else first.p_value}
-    return record | {"_difference": over, "_p_value": p_value}
+        means = [(mine.astype(np.float64) - theirs).mean(0) for mine, theirs in zip(own, base, strict=True)]
+        orders = difference_over_orders(pair[0].correct, pair[1])
+        interval = Interval(orders.value, orders.low, orders.high)
+        over = pool(means, images=interval, p_value=orders.p_value)
+    return first | {"n": over.n, "_p": first["delta"].p_value, "_difference": over, "_p_value": over.p_value}
 
 
 _PAIR_COLUMNS = (
@@ -248,10 +256,10 @@ _PAIR_COLUMNS = (
     METHOD,
     Column("Less", "_base", method_title),
     N,
-    Column(f"Order 0: {DELTA.heading}", "delta", SIGNED),
+    *difference_columns("Order 0: Δ", "delta"),
     Column("Gained/lost", "_counts", lambda counts: counts or MISSING),
     Column("p", "_p", _P_VALUE),
-    Column("Mean of orders: Δ [95%]", "_difference", SIGNED),
+    *difference_columns("Mean of orders: Δ", "_difference"),
     Column("p of orders", "_p_value", _P_VALUE),
     Column("p (Holm)", "_adjusted", _P_VALUE),
 )
@@ -275,6 +283,7 @@ def _comparisons(block: StreamBlock, scopes: Iterable[str]) -> Table:
         "over orders, images are drawn again, and the variance of the orders divided by their number is added; "
         "with one order, as in order 0. Holm's method is over the methods with a memory, for each that they are "
         "compared with.",
+        *sets_notes(record["_difference"] for record in records),
         *tuned_note(_tuned(block)),
     )
     return Table.of(title, _PAIR_COLUMNS, records, notes, text_columns=3, by=(0, 2))
@@ -397,23 +406,16 @@ class PerturbedRuns:
         rows = {perturbation: group.row(method) for perturbation, group in self.groups.items()}
         return {perturbation: [row[name] for name in datasets if name in row] for perturbation, row in rows.items()}
 
-    def pooled(self, datasets: Sequence[str], method: str) -> dict[str, Answers]:
-        """Return by corruption which answers are correct, on the images of some data sets that all corruptions have.
+    def shared(self, datasets: Sequence[str], method: str) -> list[dict[str, Answers]]:
+        """Return for each data set by corruption which answers are correct, on the images that all corruptions have.
 
         Nothing where a corruption has no result of one of the data sets, or where labels of the same images differ.
         """
         held = self.results(method, datasets)
         if not all(len(held[perturbation]) == len(datasets) for perturbation in self.corruptions):
-            return {}
-        columns = [
-            _common([held[perturbation][index] for perturbation in self.corruptions]) for index in range(len(datasets))
-        ]
-        if not all(columns):
-            return {}
-        return {
-            perturbation: np.concatenate(own)
-            for perturbation, own in zip(self.corruptions, zip(*columns, strict=True), strict=True)
-        }
+            return []
+        columns = [_common([held[name][index] for name in self.corruptions]) for index in range(len(datasets))]
+        return [dict(zip(self.corruptions, column, strict=True)) for column in columns] if all(columns) else []
 
 
 def _common(results: Sequence[Result]) -> list[Answers]:
@@ -492,30 +494,37 @@ def _by_perturbation(runs: PerturbedRuns) -> Table:
     return Table.of(f"Top-1 accuracy by shift of {plain.title}", columns, records, notes, text_columns=2, by=(0,))
 
 
-_MEAN_COLUMNS = (DATASET, METHOD, N, TOP1_COLUMN, DELTA, Column("mCE [95%]", "mce", TOP1.show))
+_MEAN_COLUMNS = (
+    *(DATASET, METHOD, N, TOP1_COLUMN),
+    *difference_columns("Δ", "delta"),
+    Column("mCE [95%]", "mce", TOP1.show),
+)
 
 
 def _means(runs: PerturbedRuns) -> Iterator[Record]:
     """Yield a method's mean over all corruptions of a data set, or of all; Δ and mCE are against zero-shot."""
     for scope, datasets, method in runs.rows:
-        own, other = runs.pooled(datasets, method), runs.pooled(datasets, "zero_shot")
+        own, other = runs.shared(datasets, method), runs.shared(datasets, "zero_shot")
         if not own:
             continue
-        correct, delta, error = np.mean([*own.values()], axis=0), UNKNOWN, UNKNOWN
-        if other and len(next(iter(other.values()))) == len(correct):
+        correct, base = ([np.mean([*answers.values()], axis=0) for answers in side] for side in (own, other))
+        delta, error = NO_GAIN, UNKNOWN
+        if [*map(len, base)] == [*map(len, correct)]:
             if method != "zero_shot":
-                delta = nan_if_constant(bootstrap_mean(correct - np.mean([*other.values()], axis=0)))
+                delta = pool([mine - theirs for mine, theirs in zip(correct, base, strict=True)])
             error = mean_corruption_error(_outcomes(own), _outcomes(other))
         results = [result for held in runs.results(method, datasets).values() for result in held]
-        names = {"dataset": scope, "_method": marked_title(results, method), "method": method, "n": len(correct)}
-        yield names | {"top1": bootstrap_mean(correct), "delta": delta, "mce": error}
+        joined = np.concatenate(correct)
+        names = {"dataset": scope, "_method": marked_title(results, method), "method": method, "n": len(joined)}
+        yield names | {"top1": bootstrap_mean(joined), "delta": delta, "mce": error}
 
 
-def _outcomes(answers: Mapping[str, Answers]) -> Outcomes:
+def _outcomes(sets: Sequence[Mapping[str, Answers]]) -> Outcomes:
+    """Return the answers of all data sets by corruption and severity."""
     outcomes: dict[str, dict[int, Answers]] = {}
-    for perturbation, correct in answers.items():
+    for perturbation in sets[0]:
         name, _, severity = perturbation.partition(":")
-        outcomes.setdefault(name, {})[int(severity)] = correct
+        outcomes.setdefault(name, {})[int(severity)] = np.concatenate([answers[perturbation] for answers in sets])
     return outcomes
 
 
@@ -528,8 +537,10 @@ def _corruption_table(runs: PerturbedRuns) -> Table:
         "of Hendrycks & Dietterich. Its reference is zero-shot of the same runs, whose own is 100 by definition, "
         "not AlexNet; less is better."
     )
-    title = f"Mean over {n} corruption{'s' * (n != 1)}"
-    return Table.of(title, _MEAN_COLUMNS, _means(runs), (note,), text_columns=2, by=(0,))
+    records = [*_means(runs)]
+    notes = (note, *sets_notes(record["delta"] for record in records))
+    title = f"Mean over {counted(n, 'corruption')}"
+    return Table.of(title, _MEAN_COLUMNS, records, notes, text_columns=2, by=(0,))
 
 
 def perturbation_records(groups: Sequence[TableGroup]) -> list[Record]:

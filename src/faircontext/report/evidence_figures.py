@@ -137,7 +137,7 @@ def draw_entropy(group: RunGroup, _: Sidecars) -> FigureResult:
     correct = np.array([row.correct for row in found])
     for (kind, colour), chosen in zip(_OUTCOMES.items(), (correct, ~correct), strict=True):
         axis.plot(entropy[chosen], euec[chosen], "o", color=colour, alpha=0.35, markersize=2.2, markeredgewidth=0)
-        label = f"zero-shot {kind} ({int(chosen.sum()):,} views of {len(np.unique(images[chosen])):,} images)"
+        label = f"zero-shot {kind} ({counted(int(chosen.sum()), 'view')} of {counted(len(np.unique(images[chosen])), 'image')})"
         axis.plot([], [], "o", color=colour, markersize=3, label=label)
     if len(points) >= 16:
         parts = np.array_split(np.argsort(entropy, kind="stable"), 8)
@@ -184,7 +184,7 @@ def draw_decomposition(group: RunGroup, _: Sidecars) -> FigureResult:
     measured = [bootstrap_mean(column, resamples=999) for column in points.T]
     means = [float(np.clip(interval.value, -1, 1)) for interval in measured]
     bounds = {"paper": reconstruction_bound(*reported[:3]), "measured": reconstruction_bound(*means[:3])}
-    figure = style.new_figure(COLUMN, 2.25, f"Cosine to the whole image (n = {len(found):,} images)", group.title)
+    figure = style.new_figure(COLUMN, 2.25, f"Cosine to the whole image ({counted(len(found), 'image')})", group.title)
     axis = figure.subplots()
     axis.plot([], [], "o", color=BLUE, markersize=4, label="measured, 95%")
     axis.plot(reported, np.arange(4) + 0.13, "D", color=VERMILION, markersize=4, markerfacecolor="white", label="paper")
@@ -299,7 +299,7 @@ def _draw_candidates(axis: Axes, row: EvidenceRow) -> None:
     axis.barh(rows + 0.2, after, 0.38, color=BLUE, label="after (learnt context)")
     for index, (old, new) in enumerate(row.votes[:_FEW]):
         if old or new:
-            text = f"{new} votes" if old == new else f"{old} → {new} votes"
+            text = counted(new, "vote") if old == new else f"{old} → {counted(new, 'vote')}"
             axis.text(float(max(before[index], after[index])) + 0.015, index, text, va="center", fontsize=6)
     axis.set_xlim(0, 1.35 * float(max(before.max(), after.max())))
     _name_bars(axis, row.names[:_FEW], 3)

@@ -22,17 +22,18 @@ from matplotlib.ticker import LogFormatter, LogLocator
 
 from faircontext.errors import ArgumentError, counted, unknown_name
 from faircontext.files import to_json, write_whole, writing
-from faircontext.metrics.bootstrap import average_interval, percentile_interval
+from faircontext.metrics.bootstrap import PooledMean, average_interval, percentile_interval
 from faircontext.metrics.orders import means_by_part
-from faircontext.metrics.scores import Comparison, average_difference, reliability
+from faircontext.metrics.scores import Comparison, compare_sets, reliability
 from faircontext.metrics.selective import aurc, aurc_draws, risk_coverage
 from faircontext.metrics.stats import Interval, wilson_interval
-from faircontext.report.benchmarks import TOP1, dataset_title, marked_title, pooled_answers, tuned_note
+from faircontext.report.benchmarks import dataset_title, marked_title, pooled_answers, tuned_note
 from faircontext.report.evidence_figures import draw_decomposition, draw_ecec, draw_entropy, draw_gallery, draw_scores
 from faircontext.report.render import MissingError, flat, to_csv
 from faircontext.report.style import (
     BLACK,
     BLUE,
+    BOTH,
     COLUMN,
     GREY,
     PAGE,
@@ -66,14 +67,13 @@ def draw_gain(group: RunGroup, _: Sidecars) -> FigureResult:
 
     Where exploration alone is not among the runs, FCL is drawn against zero-shot.
     """
-    row, pairs = group.row("fcl"), dict(_exploration_pairs(group))
-    gains = {name: Comparison.of(*pair) for name, pair in pairs.items()}
-    gains = gains or {name: result.comparison for name, result in row.items() if result.comparison is not None}
+    explored = dict(_over_exploration(group))
+    row = {name: result.comparison for name, result in group.row("fcl").items()}
+    gains = explored or {name: compared for name, compared in row.items() if compared is not None}
     if not gains:
         raise MissingError("needs runs of fcl and fcl-explore: faircontext reproduce calibration-gain --root DATA")
-    mean = average_difference([*pairs.values()]) if pairs else TOP1.gain(list(row.values()))
-    total = None if mean is None else (f"mean of {len(gains)} sets", mean)
-    if pairs:
+    total = (f"mean of {len(gains)} sets", compare_sets([*gains.values()], "set"))
+    if explored:
         return gains_figure("FCL", "exploration only", group.title, gains, total)
     drawn = gains_figure("FCL", "zero-shot", group.title, gains, total)
     return replace(drawn, warnings=("no exploration only among the runs: drawn against zero-shot",))
@@ -84,7 +84,7 @@ def gains_figure(
     reference: str,
     subtitle: str,
     gains: Mapping[str, Comparison],
-    total: tuple[str, Interval] | None,
+    total: tuple[str, PooledMean],
 ) -> FigureResult:
     """Draw paired gains over a reference in points by data set, the largest first, and below them what sums them up.
 
@@ -93,10 +93,11 @@ def gains_figure(
         reference: what it is compared with.
         subtitle: of the figure.
         gains: by data set.
-        total: what it is called, and the gain; of one data set none is drawn.
+        total: what it is called, and the gain with both of its intervals; of one data set none is drawn.
     """
-    named = sorted(((name, one.difference, one) for name, one in gains.items()), key=lambda g: (-g[1].value, g[0]))
-    if summed := len(named) > 1 and total is not None:
+    named = [(name, compare_sets([one]), one) for name, one in gains.items()]
+    named.sort(key=lambda entry: (-entry[1].value, entry[0]))
+    if summed := len(named) > 1:
         named.append((*total, Comparison.pooled(gains.values())))
     rows = [
         {"reference": reference, "dataset": name}
@@ -105,22 +106,23 @@ def gains_figure(
         for name, gain, one in named
     ]
     dots = [
-        Dot(name_within(dataset_title(name), 28), gain, f"{one.n:,}  +{one.gained}/-{one.lost}")
+        Dot(name_within(dataset_title(name), 28), gain.images, f"{one.n:,}  +{one.gained}/-{one.lost}", BLUE, gain.sets)
         for name, gain, one in named
     ]
-    figure = new_figure(COLUMN, 1.05 + 0.155 * len(dots), f"{title} less {reference}", subtitle)
+    both = summed and total[1].sets is not None
+    figure = new_figure(COLUMN, 1.05 + 0.12 * both + 0.155 * len(dots), f"{title} less {reference}", subtitle)
     axis = figure.subplots()
     draw_dots(axis, dots, "n, gained/lost", summed)
-    axis.set_xlabel("gain in top-1 accuracy (points), paired 95%")
+    axis.set_xlabel("\n".join(["gain in top-1 accuracy (points), paired 95%", *[BOTH] * both]))
     return FigureResult(figure, rows)
 
 
-def _exploration_pairs(group: RunGroup) -> Iterator[tuple[str, tuple[np.ndarray, np.ndarray]]]:
-    """Yield, by data set, whether FCL and exploration alone are correct on the images that both have."""
+def _over_exploration(group: RunGroup) -> Iterator[tuple[str, Comparison]]:
+    """Yield, by data set, the comparison of FCL with exploration alone on the images that both have."""
     for name, results in group.results.items():
         pair = _with_exploration([result for result in results.values() if result.n])
         if pair and len((correct := common_images(pair)[1])[0]):
-            yield name, (correct[0], correct[1])
+            yield name, Comparison.of(*correct)
 
 
 def _with_exploration(results: Sequence[Result]) -> list[Result]:
@@ -144,7 +146,8 @@ def draw_ablations(_: RunGroup, sidecars: Sidecars) -> FigureResult:
     axes = figure.subplots(len(ablations), 1, squeeze=False, height_ratios=heights)[:, 0]
     for axis, ablation in zip(axes, ablations, strict=True):
         draw_dots(axis, [_dot(ablation, variant) for variant in ablation.variants], "accuracy (95%), n, gained/lost, p")
-        axis.set_xlabel(f"difference to “{ablation.reference}” (points), paired 95%")
+        both = any(variant.difference_sets_low is not None for variant in ablation.variants)
+        axis.set_xlabel(f"difference to “{ablation.reference}” (points), paired 95%{both * f'; {BOTH}'}")
         if len(ablations) > 1:
             axis.set_title(ablation.name, loc="left", fontweight="bold")
     rows = [{"ablation": one.name, "reference": one.reference, **vars(v)} for one in ablations for v in one.variants]
@@ -160,8 +163,10 @@ def _dot(ablation: AblationResults, variant: Variant) -> Dot:
         return Dot(variant.label, Interval(0.0, math.nan, math.nan), text + reference, GREY)
     text += "" if variant.gained is None or variant.lost is None else f", +{variant.gained}/-{variant.lost}"
     text += "" if variant.p_value is None else f", p = {variant.p_value:.2g}"
-    ends = (math.nan if end is None else end for end in (variant.difference_low, variant.difference_high))
-    return Dot(variant.label, Interval(variant.difference, *ends), text)
+    known, over = ("low", "high"), ("sets_low", "sets_high")
+    ends = [[getattr(variant, f"difference_{name}") for name in names] for names in (known, over)]
+    images, sets = (Interval(variant.difference, *(math.nan if end is None else end for end in pair)) for pair in ends)
+    return Dot(variant.label, images, text, BLUE, None if math.isnan(sets.low) else sets)
 
 
 def _pooled_rows(results: Answers, rows_of: Callable[[np.ndarray, np.ndarray], Iterable[Row]]) -> dict[str, list[Row]]:
@@ -358,7 +363,9 @@ def draw_masks(group: RunGroup, _: Sidecars) -> FigureResult:
     rows = []
     for index, count in enumerate(masks):
         accuracy = average_interval([arrays[index] for arrays in correct])
-        change = average_interval([arrays[index].astype(np.float64) - arrays[-1] for arrays in correct])
+        change = compare_sets([Comparison.of(arrays[index], arrays[-1]) for arrays in correct], "set")
+        if count == masks[-1]:  # what others are compared with
+            change = PooledMean(Interval(0.0, math.nan, math.nan), None, change.n, change.datasets)
         columns = interval_columns("accuracy", accuracy) | flat({"difference": change})
         rows.append({"masks": count} | images | columns)
     return FigureResult(_masks_figure(group.title, rows), rows)
@@ -383,7 +390,8 @@ def _masks_figure(subtitle: str, rows: Sequence[Row]) -> Figure:
         ("difference", "difference_low", "difference_high"): f"difference to {masks[-1]} masks\n(points), paired 95%",
     }
     for axis, (names, label) in zip(figure.subplots(1, 2), panels.items(), strict=True):
-        draw_line(axis, masks, rows, names, BLUE, "bars", marker="o", markersize=4)
+        over_sets = ("difference_sets_low", "difference_sets_high") if names[0] == "difference" else ()
+        draw_line(axis, masks, rows, names, BLUE, "bars", over_sets, marker="o", markersize=4)
         axis.set_xscale("log", base=2)
         axis.set_xticks(masks, [str(count) for count in masks])
         axis.minorticks_off()
@@ -392,6 +400,8 @@ def _masks_figure(subtitle: str, rows: Sequence[Row]) -> Figure:
         axis.set_ylabel(label)
         axis.grid(axis="y")
     axis.axhline(0, color=BLACK, linewidth=0.7)  # the last panel is of differences
+    if any(row["difference_sets_low"] != "" for row in rows):
+        axis.set_title(BOTH, fontsize=6.5, color=GREY)
     return figure
 
 
@@ -461,12 +471,15 @@ def _part_rows(found: StreamResult, zero_shot: np.ndarray) -> list[Row]:
     count = min(_PARTS, found.shortest, max(2, images // _LEAST))
     part = found.parts(count)
     (accuracy, answers), (other, _), (gain, _) = (means_by_part(one, part, count) for one in (own, base, own - base))
+    sizes = [len(positions) for positions in found.positions.values()]
+    over_sets = means_by_part(own - base, part, count, sizes=sizes)[0]
+    pooled = [PooledMean.of(*both, images, len(sizes)) for both in zip(gain, over_sets, strict=True)]
     whole = {"method": found.method, "orders": " ".join(map(str, found.orders)), "n": images}
     return [
         whole
         | {"from": index / count, "to": (index + 1) / count, "answers": int(answers[index])}
         | interval_columns("accuracy", accuracy[index])
-        | flat({"zero_shot": other[index], "gain": gain[index]})
+        | flat({"zero_shot": other[index], "gain": pooled[index]})
         for index in range(count)
     ]
 
@@ -493,7 +506,7 @@ def _positions(subtitle: str, curves: Sequence[tuple[StreamResult, list[Row]]]) 
         band = "band" if _has_band(rows) else "none"
         _draw_parts(upper[index], rows, ("zero_shot", "zero_shot_low", "zero_shot_high"), GREY, "none")
         _draw_parts(upper[index], rows, ("accuracy", "low", "high"), BLUE, band)
-        _draw_parts(lower[index], rows, ("gain", "gain_low", "gain_high"), BLUE, band)
+        _draw_parts(lower[index], rows, ("gain", "gain_low", "gain_high"), BLUE, band, _GAIN_OVER_SETS)
         lower[index].axhline(0, color=GREY, linewidth=0.7)
     for panels in (upper, lower):
         grid_of(panels, len(curves), columns if panels is lower else 0)
@@ -506,7 +519,9 @@ def _positions(subtitle: str, curves: Sequence[tuple[StreamResult, list[Row]]]) 
         upper[row].set_ylabel("top-1 (%)")
         lower[row].set_ylabel("gain (points)")
     handles = [Line2D([], [], color=colour, linewidth=1.1, marker="o", markersize=2) for colour in (BLUE, GREY)]
-    what = ("method, mean of orders, and its gain, paired;", "bands: 95% intervals")
+    both = any(row[_GAIN_OVER_SETS[0]] != "" for _, rows in curves for row in rows)
+    bands = "bands: 95% intervals" + both * "; dotted: over sets like these"
+    what = ("method, mean of orders, and its gain, paired;", bands)
     names = [("\n" if narrow else " ").join(what), "zero-shot on the same images"]
     figure.legend(handles, names, loc="outside lower left", ncols=1 if narrow else 2, fontsize=6.5)
     return figure
@@ -517,11 +532,15 @@ def _size_of(rows: Sequence[Row], separator: str) -> str:
     return f"n = {n:,} in {counted(orders, 'order')}{separator}{n // len(rows)} a part"
 
 
-def _draw_parts(axis: Axes, rows: Sequence[Row], names: Sequence[str], colour: str, band: Any) -> None:
+_GAIN_OVER_SETS = ("gain_sets_low", "gain_sets_high")
+
+
+def _draw_parts(
+    axis: Axes, rows: Sequence[Row], names: Sequence[str], colour: str, band: Any, over_sets: Sequence[str] = ()
+) -> None:
     """Draw proportions along a stream, at the middle of each part."""
-    draw_line(
-        axis, [50 * (row["from"] + row["to"]) for row in rows], rows, names, colour, band, marker="o", markersize=2
-    )
+    x = [50 * (row["from"] + row["to"]) for row in rows]
+    draw_line(axis, x, rows, names, colour, band, over_sets, marker="o", markersize=2)
     axis.set(xlim=(0, 100), xticks=[0, 50, 100])
     axis.grid(axis="y")
 

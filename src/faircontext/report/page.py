@@ -18,7 +18,8 @@ from matplotlib.figure import Figure
 from faircontext import __version__
 from faircontext.errors import ArgumentError, and_more, counted
 from faircontext.files import to_json
-from faircontext.report.accuracy_tables import long_table, pooled_comparison, pooled_table
+from faircontext.metrics.scores import compare_sets
+from faircontext.report.accuracy_tables import long_table, pooled_table
 from faircontext.report.axis_tables import stream_tables
 from faircontext.report.benchmarks import (
     TOP1,
@@ -290,7 +291,7 @@ def _facts(group: TableGroup, runs: Sequence[Run]) -> list[tuple[str, str]]:
         ("Views", [_words(c.get("views", {})) for c in configs]),
         ("Versions", [_words(c.get("versions", {}) | _versions(run)) for c, run in zip(configs, runs, strict=True)]),
         ("Machine", [_words({name: one[name] for name in machine if one.get(name)}) for one in sessions]),
-        ("Time", [f"{sum(map(_minutes, runs)):,.0f} minutes in {counted(len(runs), 'run')}"]),
+        ("Time", [f"{counted(round(sum(map(_minutes, runs))), 'minute')} in {counted(len(runs), 'run')}"]),
     ]
     return [(name, "; ".join(known)) for name, values in rows if (known := [v for v in dict.fromkeys(values) if v])]
 
@@ -394,10 +395,12 @@ def position_charts(index: int, block: StreamBlock) -> Iterator[dict[str, Any]]:
 def _figures(group: TableGroup, method: str) -> Iterator[tuple[str, Figure, str]]:
     title, results, backbone = method_title(method), group.row(method), group.settings.backbone
     gains = {name: result.comparison for name, result in results.items() if result.comparison is not None}
-    if (pooled := pooled_comparison(gains.values())) is not None:
-        total, gain = ("all images together", pooled.difference), TOP1.show(pooled.difference, sign=True)
-        caption = f"Gain of {title} over zero-shot, by data set: {gain} points over all images, with 95% intervals."
-        yield "g", gains_figure(title, "zero-shot", backbone, gains, total).figure, caption
+    if gains:
+        pooled = compare_sets([*gains.values()])
+        both = "" if pooled.sets is None else f", {TOP1.ends(pooled.sets, sign=True)} over sets like these"
+        gain = f"{TOP1.show(pooled.images, sign=True)} points over all images{both}, with 95% intervals"
+        figure = gains_figure(title, "zero-shot", backbone, gains, ("all images together", pooled)).figure
+        yield "g", figure, f"Gain of {title} over zero-shot, by data set: {gain}."
     bases = [base for result in results.values() if (base := result.zero_shot) is not None]
     both = {"zero_shot": bases, method: list(results.values())}
     together = "all images of all data sets together, with 95% intervals"

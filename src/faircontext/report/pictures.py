@@ -18,7 +18,7 @@ from matplotlib.colors import to_rgb
 from scipy.special import softmax
 
 from faircontext.datasets.containers import Place
-from faircontext.errors import ArgumentError, ImageError, lines_and_more
+from faircontext.errors import ArgumentError, ImageError, counted, lines_and_more
 from faircontext.imageio import MAX_PIXELS, DecodedImage, read_image
 from faircontext.report.style import BLUE, VERMILION
 from faircontext.runs.analyses import analysis_rows, read_analysis
@@ -309,10 +309,10 @@ def _missing(reasons: dict[ImageKey, str], left_out: int, n: int) -> list[str]:
 
     def line(item: tuple[str, int]) -> str:
         reason, count = item
-        return f"{count:,} of {n:,} images {_have(count)} no picture: {reason} ({example[reason]})"
+        return f"{count:,} of {counted(n, 'image')} {_have(count)} no picture: {reason} ({example[reason]})"
 
     lines = lines_and_more(counts.most_common(), 3, line, "and {} other reasons why images have no picture")
-    small = f"{left_out:,} of {n:,} images {_have(left_out)} no picture, so that the page stays small"
+    small = f"{left_out:,} of {counted(n, 'image')} {_have(left_out)} no picture, so that the page stays small"
     return [*lines, *([small] if left_out else [])]
 
 

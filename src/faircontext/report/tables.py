@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from faircontext.errors import ArgumentError
+from faircontext.errors import ArgumentError, counted
 from faircontext.metrics.stats import Interval
 from faircontext.report.accuracy_tables import (
     DATASET,
@@ -128,7 +128,7 @@ def class_table(result: LabelResult) -> Table:
     best = sorted(records, key=lambda record: -np.nan_to_num(record["average_precision"].value, nan=-1.0))
     name, backbone = (result.config[key]["name"] for key in ("dataset", "backbone"))
     notes = (
-        f"Percent, with bootstrap intervals over all {result.metrics.n:,} images. A class whose label no image has "
+        f"Percent, with bootstrap intervals over {counted(result.metrics.n, 'image')}. A class whose label no image has "
         "is left out of the mean. By chance a class has the share of images that have it.",
         *_without_interval([_label_record(result), *records]),
     )
