@@ -464,7 +464,8 @@ def _reservations(group: TableGroup) -> Iterator[str]:
     for name, results in group.results.items():
         listed = next(iter(results.values())).config["dataset"]["listed"]
         if listed != counts.get(name, listed):
-            yield f"{dataset_title(name)}: the paper counts {counted(counts[name], 'image')}; this split has {listed:,}."
+            images = counted(counts[name], "image")
+            yield f"{dataset_title(name)}: the paper counts {images}; this split has {listed:,}."
     if group.settings.pretrained != "openai":
         yield f"The paper's weights are openai; these are {group.settings.pretrained or 'others'}."
     if group.settings.preset != "paper":

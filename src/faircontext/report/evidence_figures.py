@@ -137,7 +137,8 @@ def draw_entropy(group: RunGroup, _: Sidecars) -> FigureResult:
     correct = np.array([row.correct for row in found])
     for (kind, colour), chosen in zip(_OUTCOMES.items(), (correct, ~correct), strict=True):
         axis.plot(entropy[chosen], euec[chosen], "o", color=colour, alpha=0.35, markersize=2.2, markeredgewidth=0)
-        label = f"zero-shot {kind} ({counted(int(chosen.sum()), 'view')} of {counted(len(np.unique(images[chosen])), 'image')})"
+        views, shown = counted(int(chosen.sum()), "view"), counted(len(np.unique(images[chosen])), "image")
+        label = f"zero-shot {kind} ({views} of {shown})"
         axis.plot([], [], "o", color=colour, markersize=3, label=label)
     if len(points) >= 16:
         parts = np.array_split(np.argsort(entropy, kind="stable"), 8)

@@ -128,8 +128,8 @@ def class_table(result: LabelResult) -> Table:
     best = sorted(records, key=lambda record: -np.nan_to_num(record["average_precision"].value, nan=-1.0))
     name, backbone = (result.config[key]["name"] for key in ("dataset", "backbone"))
     notes = (
-        f"Percent, with bootstrap intervals over {counted(result.metrics.n, 'image')}. A class whose label no image has "
-        "is left out of the mean. By chance a class has the share of images that have it.",
+        f"Percent, with bootstrap intervals over {counted(result.metrics.n, 'image')}. A class whose label no image "
+        "has is left out of the mean. By chance a class has the share of images that have it.",
         *_without_interval([_label_record(result), *records]),
     )
     return Table.of(f"Average precision of each class: {backbone} on {dataset_title(name)}", _CLASSES, best, notes)

@@ -151,7 +151,9 @@ def _convergence(rows: Sequence[AnalysisRow]) -> list[str]:
         for masks, value in list(compared)[:-1]:  # the last compares all masks with themselves
             correlations.setdefault(masks, []).append((row.dataset, value))
     means = {masks: _mean(values) for masks, values in sorted(correlations.items())}
-    return [f"  convergence with {counted(round(masks), 'mask')}: {_show(mean)})" for masks, mean in means.items() if mean]
+    return [
+        f"  convergence with {counted(round(masks), 'mask')}: {_show(mean)})" for masks, mean in means.items() if mean
+    ]
 
 
 def pointed(row: AnalysisRow) -> tuple[int, dict[str, float]] | None:
