@@ -10,7 +10,6 @@ from faircontext.metrics.bootstrap import average_interval, interval_over_sets, 
 from faircontext.metrics.scores import (
     NO_PREDICTION,
     Comparison,
-    Tally,
     compare_sets,
     mean_per_class,
     per_class_accuracy,
@@ -50,10 +49,6 @@ def test_a_comparison_is_four_counts(pairs):
     assert found.p_value == mcnemar_exact(found.gained, found.lost)
     if not found.is_constant:
         assert found.difference == paired_bootstrap(method, reference)
-    tally = Tally()
-    for pair in pairs:
-        tally.add(*pair)
-    assert tally.comparison() == found
 
 
 def tango(gained: int, lost: int, n: int) -> tuple[float, float]:
@@ -147,10 +142,6 @@ def test_comparisons_pooled_are_that_of_all_images(sets):
         return Comparison.of(*(np.array(column) for column in zip(*pairs, strict=True)))
 
     assert Comparison.pooled(map(compare, sets)) == compare([pair for pairs in sets for pair in pairs])
-
-
-def test_a_tally_of_nothing_compares_nothing():
-    assert Tally().comparison() is None
 
 
 @pytest.mark.parametrize(

@@ -11,14 +11,12 @@ import pytest
 
 from faircontext.metrics.bootstrap import PooledMean
 from faircontext.metrics.scores import compare_sets
-from faircontext.report.accuracy_tables import paper_table, pooled_table
-from faircontext.report.axis_tables import perturbation_tables, stream_tables
 from faircontext.report.benchmarks import TableGroup, split_by_benchmark, stream_blocks
 from faircontext.report.figures import FIGURES, load_groups
 from faircontext.report.page import build_page
 from faircontext.report.render import Table, to_latex, to_markdown
 from faircontext.report.style import BOTH, styled
-from faircontext.report.tables import write_tables
+from faircontext.report.tables import paper_table, perturbation_tables, pooled_table, stream_tables, write_tables
 from faircontext.runs.ablate import compare_results, describe_difference
 from faircontext.runs.groups import find_runs, group_runs
 from faircontext.runs.results import Result

@@ -25,15 +25,6 @@ from faircontext.imageio import read_image
 from faircontext.metrics.bootstrap import paired_bootstrap
 from faircontext.metrics.scores import average_difference
 from faircontext.metrics.stats import holm
-from faircontext.report.accuracy_tables import (
-    adjusted_p_values,
-    compare_with_paper,
-    comparison_table,
-    long_records,
-    long_table,
-    paper_records,
-    paper_table,
-)
 from faircontext.report.benchmarks import (
     METRICS,
     OOD,
@@ -55,6 +46,15 @@ from faircontext.report.render import (
     to_latex,
     to_markdown,
     to_terminal,
+)
+from faircontext.report.tables import (
+    adjusted_p_values,
+    compare_with_paper,
+    comparison_table,
+    long_records,
+    long_table,
+    paper_records,
+    paper_table,
 )
 from faircontext.runs.answer import Predictor
 from faircontext.runs.executors import answer_here

@@ -41,7 +41,6 @@ from .scores import (
     ClassAccuracies as ClassAccuracies,
     Comparison as Comparison,
     Reliability as Reliability,
-    Tally as Tally,
     brier_score as brier_score,
     brier_scores as brier_scores,
     compare_sets as compare_sets,

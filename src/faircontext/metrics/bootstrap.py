@@ -161,11 +161,18 @@ def average_interval(scores: Sequence[Shaped[np.ndarray, " _"]], resamples: int 
         ArgumentError: there is no data set, one is empty or has an outcome that is not finite, or another argument is
             out of range.
     """
+    values, drawn = _resampled_sets(scores, resamples, _generator(resamples, seed))
+    return percentile_interval(float(np.mean(values)), np.mean(drawn, axis=0))
+
+
+def _resampled_sets(
+    scores: Sequence[Shaped[np.ndarray, " _"]], resamples: int, rng: np.random.Generator
+) -> tuple[list[float], list[Float[np.ndarray, " resamples"]]]:
+    """Return the mean of each data set, and its means in resamples of its images."""
     if not scores:
         raise ArgumentError("scores has no data set; give at least one")
-    rng = _generator(resamples, seed)
-    values, drawn = zip(*(_resampled_means(outcomes, resamples, rng) for outcomes in scores), strict=True)
-    return percentile_interval(float(np.mean(values)), np.mean(drawn, axis=0))
+    drawn = [_resampled_means(outcomes, resamples, rng) for outcomes in scores]
+    return [value for value, _ in drawn], [means for _, means in drawn]
 
 
 def interval_over_sets(
@@ -193,38 +200,30 @@ def interval_over_sets(
         None with fewer than `FEWEST_SETS` data sets.
 
     Raises:
-        ArgumentError: a data set is empty or has an outcome that is not finite, or another argument is out of range.
+        ArgumentError: see `average_interval`; or `each` is something else.
     """
     check_choice("each", each, get_args(Weighing))
     rng = _generator(resamples, seed)
-    means = [_resampled_means(outcomes, 1, rng)[0] for outcomes in scores]  # the check of each comes with it
-    weights = [len(outcomes) if each == "image" else 1 for outcomes in scores]
-    return _redrawn_sets(
-        means, weights, lambda index, count: _resampled_means(scores[index], count, rng)[1], resamples, rng
-    )
+    values, draws = _resampled_sets(scores, resamples, rng)
+    return _over_sets(values, draws, [len(outcomes) if each == "image" else 1 for outcomes in scores], rng)
 
 
-def _redrawn_sets(
+def _over_sets(
     values: Sequence[float],
+    draws: Sequence[Float[np.ndarray, " resamples"]],
     weights: Sequence[int],
-    redraw: Callable[[int, int], Float[np.ndarray, " draws"]],
-    resamples: int,
     rng: np.random.Generator,
 ) -> Interval | None:
     """Return the weighted mean of a value per data set with its interval over sets like these, None with few sets.
 
-    `redraw` gives the value of a set, by its index, in so many resamples of its images.
+    A set that is drawn has the value of one of the resamples (`draws`) of its images, another one each time.
     """
-    count = len(values)
-    if count < FEWEST_SETS:
+    if len(values) < FEWEST_SETS:
         return None
-    weighing, chosen = np.array(weights, np.float64), rng.integers(count, size=(resamples, count))
-    means = np.empty(chosen.shape)
-    for index in range(count):
-        if (here := chosen == index).any():
-            means[here] = redraw(index, int(here.sum()))
-    draws = (weighing[chosen] * means).sum(1) / weighing[chosen].sum(1)
-    return percentile_interval(float(np.average(values, weights=weighing)), draws)
+    resampled, weighing = np.stack([*draws], 1), np.array(weights, np.float64)
+    sets, rows = (rng.integers(count, size=resampled.shape) for count in (len(values), len(resampled)))
+    means = (weighing[sets] * resampled[rows, sets]).sum(1) / weighing[sets].sum(1)
+    return percentile_interval(float(np.average(values, weights=weighing)), means)
 
 
 @dataclass(frozen=True)
@@ -261,8 +260,8 @@ class PooledMean:
 
     @property
     def reason(self) -> str:
-        """Why there is no interval over sets; empty where there is one, and for a single data set."""
-        if self.sets is not None or self.datasets < 2:
+        """Why there is an interval over images alone; empty where there are both, or one data set."""
+        if self.sets is not None or self.datasets < 2 or np.isnan(self.images.low):
             return ""
         few = f"{self.datasets} data sets say little of others; it takes {FEWEST_SETS}"
         return few if self.datasets < FEWEST_SETS else "every resample of the sets has the same value"
@@ -306,10 +305,7 @@ def pool_draws(
         n: images of all data sets.
         seed: of the draws of sets.
     """
-    rng = np.random.default_rng(seed)
-    over_sets = _redrawn_sets(
-        values, [1] * len(values), lambda index, count: rng.choice(draws[index], count), len(draws[0]), rng
-    )
+    over_sets = _over_sets(values, draws, [1] * len(values), np.random.default_rng(seed))
     images = percentile_interval(float(np.mean(values)), np.mean(draws, axis=0))
     return PooledMean.of(images, over_sets, n, len(values))
 

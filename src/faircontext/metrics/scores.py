@@ -6,11 +6,9 @@ another number.
 """
 
 import math
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import product
 from typing import ClassVar
 
 import numpy as np
@@ -144,28 +142,6 @@ def _sum_of_constants(comparisons: Sequence[Comparison]) -> Interval:
     below = math.hypot(*(one.value - one.low for one in parts)) / n
     above = math.hypot(*(one.high - one.value for one in parts)) / n
     return Interval(value, value - below, value + above)
-
-
-class Tally:
-    """Counts images one by one for a `Comparison`; nothing else is stored of them."""
-
-    def __init__(self) -> None:
-        self._counts: Counter[tuple[bool, bool]] = Counter()
-
-    def add(self, method: bool, reference: bool) -> None:
-        """Count an image by whether the method and the reference are correct."""
-        self._counts[method, reference] += 1
-
-    def add_all(self, method: Bool[np.ndarray, " images"], reference: Bool[np.ndarray, " images"]) -> None:
-        """Count several images."""
-        for one, other in product((True, False), repeat=2):
-            if count := int(((method == one) & (reference == other)).sum()):
-                self._counts[one, other] += count
-
-    def comparison(self) -> Comparison | None:
-        """Return the comparison so far, None without an image."""
-        pairs = ((True, True), (True, False), (False, True), (False, False))
-        return Comparison(*(self._counts[pair] for pair in pairs)) if self._counts else None
 
 
 @dataclass(frozen=True)

@@ -19,8 +19,6 @@ from faircontext import __version__
 from faircontext.errors import ArgumentError, and_more, counted
 from faircontext.files import to_json
 from faircontext.metrics.scores import compare_sets
-from faircontext.report.accuracy_tables import long_table, pooled_table
-from faircontext.report.axis_tables import stream_tables
 from faircontext.report.benchmarks import (
     TOP1,
     StreamBlock,
@@ -33,7 +31,7 @@ from faircontext.report.figures import gains_figure, positions_figure, reliabili
 from faircontext.report.pictures import RunImages, add_pictures, image_place
 from faircontext.report.render import Column, MissingError, Table, render
 from faircontext.report.style import inline_svg, styled
-from faircontext.report.tables import class_table, label_table
+from faircontext.report.tables import class_table, label_table, long_table, pooled_table, stream_tables
 from faircontext.runs.groups import group_runs, incomplete
 from faircontext.runs.label_results import is_multi_label, read_label_result
 from faircontext.runs.records import method_title
