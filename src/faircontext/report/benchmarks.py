@@ -46,9 +46,9 @@ NO_GAIN = PooledMean(UNKNOWN, None, 0, 0)
 """A difference that is not known."""
 
 
-def known_or_missing(form: str) -> Callable[[float | None], str]:
-    """Return what writes a number in a form, and `MISSING` for one that is not known."""
-    return lambda value: MISSING if value is None or isnan(value) else form.format(value)
+def known_or_missing(form: str = "{}", missing: str = MISSING) -> Callable[[Any], str]:
+    """Return what writes a value in a form, and a text for None or NaN."""
+    return lambda value: missing if value is None or value != value else form.format(value)
 
 
 @dataclass(frozen=True)
@@ -194,26 +194,33 @@ METRICS: Mapping[str, Metric] = {
 TOP1 = METRICS["top1"]
 
 
+_REPORTED = files("faircontext.report").joinpath("reported")
+
+
+def list_reported() -> list[str]:
+    """Return the names of the tables."""
+    names = (entry.name for entry in _REPORTED.iterdir())
+    return sorted(name.removesuffix(".csv") for name in names if name.endswith(".csv"))
+
+
+def read_reported(name: str) -> list[dict[str, str]]:
+    """Return a table's rows; cells are text, as they are printed there.
+
+    Args:
+        name: one of `list_reported()`.
+
+    Raises:
+        ArgumentError: there is no such table.
+    """
+    if name not in list_reported():
+        raise unknown_name("reported table", name, list_reported())
+    text = _REPORTED.joinpath(f"{name}.csv").read_text(encoding="utf-8")
+    return list(csv.DictReader(text.splitlines()))
+
+
 SETS: Mapping[str, Mapping[str, str]] = {
-    "natural-shift": {
-        "imagenet": "ImageNet",
-        "imagenet_a": "ImageNet-A",
-        "imagenet_sketch": "ImageNet-K",
-        "imagenet_r": "ImageNet-R",
-        "imagenet_v2": "ImageNet-V",
-    },
-    "fine-grained": {
-        "fgvc_aircraft": "Aircraft",
-        "caltech101": "Caltech101",
-        "stanford_cars": "Cars",
-        "dtd": "DTD",
-        "eurosat": "EuroSAT",
-        "oxford_flowers": "Flowers",
-        "food101": "Food101",
-        "oxford_pets": "Pets",
-        "sun397": "SUN397",
-        "ucf101": "UCF101",
-    },
+    benchmark: {row["dataset"]: row["heading"] for row in read_reported("columns") if row["benchmark"] == benchmark}
+    for benchmark in ("natural-shift", "fine-grained")
 }
 """The columns of the paper's tables by benchmark, with their headings, in the paper's order."""
 
@@ -456,29 +463,6 @@ TABLES: Mapping[tuple[str, str], str] = {
 
 ONLINE = {"ViT-B-16": "online_vit_b16"}
 """Where the accuracies of methods with a memory, with a backbone, are."""
-
-_REPORTED = files("faircontext.report").joinpath("reported")
-
-
-def list_reported() -> list[str]:
-    """Return the names of the tables."""
-    names = (entry.name for entry in _REPORTED.iterdir())
-    return sorted(name.removesuffix(".csv") for name in names if name.endswith(".csv"))
-
-
-def read_reported(name: str) -> list[dict[str, str]]:
-    """Return a table's rows; cells are text, as they are printed there.
-
-    Args:
-        name: one of `list_reported()`.
-
-    Raises:
-        ArgumentError: there is no such table.
-    """
-    if name not in list_reported():
-        raise unknown_name("reported table", name, list_reported())
-    text = _REPORTED.joinpath(f"{name}.csv").read_text(encoding="utf-8")
-    return list(csv.DictReader(text.splitlines()))
 
 
 def reported_accuracies(backbone: str, benchmark: str) -> dict[str, dict[str, float]]:

@@ -409,7 +409,6 @@ def _draw_gallery_row(axes: Sequence[Axes], picture: StoredImage) -> dict[str, A
     row, image, evidence = picture.row, picture.image, picture.stored.evidence[:2]
     names = [row.name(index) for index in row.candidates[:2]]
     shares = common_map(*evidence)
-    shares /= shares.max()
     short = [style.name_within(name, 11) for name in names]
     dataset, label = (style.name_within(name, 13) for name in (dataset_title(row.dataset), row.name(row.label)))
     titles = [

@@ -185,13 +185,8 @@ def _together(group: RunGroup, what: str) -> tuple[str, str, Answers]:
     return several, group.title, {method: [*group.row(method).values()] for method in group.methods}
 
 
-def draw_reliability(group: RunGroup, _: Sidecars) -> FigureResult:
-    """Draw a reliability diagram per method, the images of all data sets together; ECE is over the same 20 bins."""
-    return reliability_figure(*_together(group, "images of "))
-
-
 def reliability_figure(several: str, subtitle: str, results: Answers) -> FigureResult:
-    """Draw a panel per method: how often predictions of some confidence are correct, in bins of equal width."""
+    """Draw a panel per method: how often predictions of some confidence are correct, in 20 bins, as of the ECE."""
     curves = _pooled_rows(results, _bin_rows)
     width, columns = (COLUMN, len(curves)) if len(curves) < 3 else (PAGE, min(len(curves), 5))
     lines, side = math.ceil(len(curves) / columns), (width - 0.4) / max(columns, 2)
@@ -223,11 +218,6 @@ def _bin_rows(confidence: np.ndarray, correct: np.ndarray) -> Iterator[Row]:
         edges = {"from": float(bins.edges[index]), "to": float(bins.edges[index + 1]), "answers": n}
         means = {"confidence": float(bins.confidence[index]), "accuracy": accuracy}
         yield {**whole, **edges, **means, "low": low, "high": high}
-
-
-def draw_risk_coverage(group: RunGroup, _: Sidecars) -> FigureResult:
-    """Draw a curve per method, the images of all data sets together, by the probability of the prediction."""
-    return risk_coverage_figure(*_together(group, ""))
 
 
 def risk_coverage_figure(several: str, subtitle: str, results: Answers) -> FigureResult:
@@ -555,8 +545,8 @@ FIGURES: Mapping[str, Draw] = {
     "calibration-gain": draw_gain,
     "masks": draw_masks,
     "pareto": draw_pareto,
-    "reliability": draw_reliability,
-    "risk-coverage": draw_risk_coverage,
+    "reliability": lambda group, _: reliability_figure(*_together(group, "images of ")),
+    "risk-coverage": lambda group, _: risk_coverage_figure(*_together(group, "")),
     "stream": draw_positions,
     "gallery": draw_gallery,
     "decomposition": draw_decomposition,

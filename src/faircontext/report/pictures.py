@@ -8,14 +8,13 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import PIL.Image
 from jaxtyping import Bool, Float, UInt8
 from matplotlib import colormaps
 from matplotlib.colors import to_rgb
-from scipy.special import softmax
 
 from faircontext.datasets.containers import Place
 from faircontext.errors import ArgumentError, ImageError, counted, lines_and_more
@@ -26,6 +25,9 @@ from faircontext.runs.records import AnalysisRow, method_of
 from faircontext.runs.store import Run
 from faircontext.sources import Source
 from faircontext.types import StoredMaps, read_maps
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 T = TypeVar("T", bound=Hashable)
 Map = Float[np.ndarray, "height width"]
@@ -95,17 +97,24 @@ def _outline(inside: Bool[np.ndarray, "height width"]) -> Bool[np.ndarray, "heig
 
 
 def common_map(first: Map, second: Map) -> Map:
-    """Return the common evidence of two stored maps, `softmax(E_i + E_j)`; see `evidence.common_evidence`."""
-    return np.asarray(softmax(first.astype(np.float64) + second))
+    """Return the common evidence of two stored maps, with 1 as its maximum; see `common_evidence`."""
+    from faircontext.evidence import common_evidence  # PyTorch is needed where stored evidence is drawn, and not else
+
+    return np.asarray(common_evidence(*_pair(first, second))[0])
 
 
 def unique_map(own: Map, other: Map) -> Map:
-    """Return `S_i (1 - Q_ij)` of two stored maps, both stretched to [0, 1]; see `analysis.UniqueEvidence`."""
-    weights, common = (
-        (values - values.min()) / span if (span := np.ptp(values)) > 0 else np.ones_like(values)
-        for values in (softmax(own.astype(np.float64)), common_map(own, other))
-    )
-    return np.asarray(weights * (1.0 - common))
+    """Return what is unique to the first of two stored maps, see `unique_evidence`."""
+    from faircontext.evidence import unique_evidence
+
+    return np.asarray(unique_evidence(*_pair(own, other))[0])
+
+
+def _pair(first: Map, second: Map) -> "tuple[Tensor, Tensor]":
+    """Return two maps as tensors, and their positions as a pair."""
+    import torch
+
+    return torch.from_numpy(np.stack([first, second]).astype(np.float64)), torch.tensor([[0], [1]])
 
 
 def resized(

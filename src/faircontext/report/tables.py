@@ -230,11 +230,6 @@ def sets_notes(gains: Iterable[PooledMean | None]) -> Iterator[str]:
         yield f"Without an interval over sets like these: {reason}."
 
 
-def _or(otherwise: str, form: str = "{}") -> Callable[[Any], str]:
-    """Return what writes a value in a form, and a text for None."""
-    return lambda value: otherwise if value is None else form.format(value)
-
-
 DATASET = Column("Data set", "dataset", dataset_title)
 METHOD = Column("Method", "_method")
 N = Column("n", "n", "{:,}".format)
@@ -243,12 +238,14 @@ TOP1_COLUMN = Column("Top-1 [95%]", "top1", TOP1.show)
 
 def _tests(missing: str) -> tuple[Column, ...]:
     """Return the columns of a comparison with zero-shot; `missing` stands for what is not there."""
-    p_values = (Column(name, key, _or(missing, "{:.2g}")) for name, key in (("p", "p"), ("p (Holm)", "p_holm")))
+    p_values = (
+        Column(name, key, known_or_missing("{:.2g}", missing)) for name, key in (("p", "p"), ("p (Holm)", "p_holm"))
+    )
     delta = difference_columns("Δ", "delta", missing)
-    return *delta, Column("Gained/lost", "_counts", _or(missing)), *p_values
+    return *delta, Column("Gained/lost", "_counts", known_or_missing(missing=missing)), *p_values
 
 
-_ECE = Column("ECE", "_ece", _or(MISSING, "{:.2f}"))
+_ECE = Column("ECE", "_ece", known_or_missing("{:.2f}"))
 
 
 def pooled_accuracy(results: Sequence[Result]) -> Interval:
@@ -449,7 +446,7 @@ def _reported(group: TableGroup, compared: bool) -> Mapping[tuple[tuple[str, ...
     return found
 
 
-def difference_from(measured: Interval, reported: float) -> Interval:
+def _less(measured: Interval, reported: float) -> Interval:
     """Return what was measured less what is reported."""
     return Interval(*(end - reported for end in vars(measured).values()))
 
@@ -493,7 +490,7 @@ def compare_with_paper(group: TableGroup) -> Iterator[PaperComparison]:
             if scope.name in theirs and (ours := TOP1.measure(results)) is not None:
                 known = theirs[scope.name] / 100
                 shifted = [result.correct - theirs[result.dataset] / 100 for result in results]
-                difference = pool(shifted, "set", images=difference_from(ours, known))
+                difference = pool(shifted, "set", images=_less(ours, known))
                 yield PaperComparison(scope, method, ours, known, difference)
 
 
@@ -524,19 +521,21 @@ def comparison_table(group: TableGroup) -> Table:
     if not comparisons:
         raise MissingError(f"the paper reports none of the methods of {group.settings.backbone} that were run")
     records = [vars(one) | {"_scope": one.scope.heading, "n": one.n} for one in comparisons]
-    columns = (
-        Column("Data set", "_scope"),
-        Column("Method", "method", method_title),
-        N,
-        Column("Measured [95%]", "measured", TOP1.show),
-        Column("Paper", "reported", TOP1.format),
-        *difference_columns("Difference", "difference"),
-    )
     title = f"Top-1 accuracy measured, and reported by the paper: {group.title}"
     intervals = "Percent, with 95% intervals of what was measured; the paper gives none of its own."
     notes = (f"{intervals} For information: a difference is no verdict.", *_reservations(group))
-    notes += tuple(sets_notes(one.difference for one in comparisons))
-    return Table.of(title, columns, records, notes, text_columns=2, by=(0,))
+    heads = (Column("Data set", "_scope"), Column("Method", "method", method_title))
+    return _beside_reported(title, heads, "Paper", records, notes)
+
+
+def _beside_reported(
+    title: str, heads: Sequence[Column], whose: str, records: Sequence[Record], notes: Iterable[str]
+) -> Table:
+    """Return a table of accuracies measured beside those reported by others, after the columns that say of what."""
+    measured = Column("Measured [95%]", "measured", TOP1.show)
+    reported = (measured, Column(whose, "reported", TOP1.format), *difference_columns("Difference", "difference"))
+    several = sets_notes(record["difference"] for record in records)
+    return Table.of(title, (*heads, N, *reported), records, (*notes, *several), text_columns=len(heads), by=(0,))
 
 
 def stream_tables(block: StreamBlock, long: bool = False, metric: Metric = TOP1) -> list[Table]:
@@ -782,20 +781,9 @@ def published_table(block: StreamBlock) -> Table:
     records = [
         vars(one)
         | {"_method": marked_title(found.all, found.method), "n": measured.n, "measured": measured.mean}
-        | {"difference": difference_from(measured.mean, one.accuracy)}
+        | {"reported": one.accuracy, "difference": PooledMean(_less(measured.mean, one.accuracy), None, measured.n, 1)}
         for found, one, measured in pairs
     ]
-    columns = (
-        DATASET,
-        METHOD,
-        Column("Source", "source"),
-        Column("Tuned per set", "tuned"),
-        Column("Prompts", "prompts"),
-        N,
-        Column("Measured [95%]", "measured", TOP1.show),
-        Column("Published", "accuracy", TOP1.format),
-        Column("Difference [95%]", "difference", SIGNED),
-    )
     sources = {row["source"]: f"{row['title']} ({row['kind']})" for row in read_reported("online_sources")}
     notes = (
         "Percent, with 95% intervals of what was measured; published numbers are of one order, mostly of settings "
@@ -804,7 +792,9 @@ def published_table(block: StreamBlock) -> Table:
         *tuned_note((method_title(f.method), dataset_title(name)) for f, *_ in pairs for name in f.tuned),
     )
     title = f"Top-1 accuracy measured, mean of orders, and published: {block.title}"
-    return Table.of(title, columns, records, notes, text_columns=5, by=(0,))
+    about = (("Source", "source"), ("Tuned per set", "tuned"), ("Prompts", "prompts"))
+    heads = (DATASET, METHOD, *(Column(*names) for names in about))
+    return _beside_reported(title, heads, "Published", records, notes)
 
 
 def stream_records(
