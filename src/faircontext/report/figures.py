@@ -27,29 +27,11 @@ from faircontext.metrics.orders import means_by_part
 from faircontext.metrics.scores import Comparison, compare_sets, reliability
 from faircontext.metrics.selective import aurc, aurc_draws, risk_coverage
 from faircontext.metrics.stats import Interval, wilson_interval
+from faircontext.report import style
 from faircontext.report.benchmarks import dataset_title, marked_title, pooled_answers, tuned_note
 from faircontext.report.evidence_figures import draw_decomposition, draw_ecec, draw_entropy, draw_gallery, draw_scores
 from faircontext.report.render import MissingError, flat, to_csv
-from faircontext.report.style import (
-    BLACK,
-    BLUE,
-    BOTH,
-    COLUMN,
-    GREY,
-    PAGE,
-    Dot,
-    FigureResult,
-    colours_of,
-    draw_dots,
-    draw_line,
-    grid_of,
-    interval_columns,
-    name_points,
-    name_within,
-    new_figure,
-    save_figure,
-    styled,
-)
+from faircontext.report.style import BLACK, BLUE, COLUMN, GREY, PAGE, FigureResult, interval_columns
 from faircontext.runs.groups import RunGroup, RunSettings, common_images, find_runs, group_runs, incomplete, shared_sets
 from faircontext.runs.label_results import is_multi_label
 from faircontext.runs.records import method_of, method_title
@@ -106,14 +88,14 @@ def gains_figure(
         for name, gain, one in named
     ]
     dots = [
-        Dot(name_within(dataset_title(name), 28), gain.images, f"{one.n:,}  +{one.gained}/-{one.lost}", BLUE, gain.sets)
+        style.Dot(style.name_within(dataset_title(name), 28), gain, f"{one.n:,}  +{one.gained}/-{one.lost}")
         for name, gain, one in named
     ]
     both = summed and total[1].sets is not None
-    figure = new_figure(COLUMN, 1.05 + 0.12 * both + 0.155 * len(dots), f"{title} less {reference}", subtitle)
+    figure = style.new_figure(COLUMN, 1.05 + 0.12 * both + 0.155 * len(dots), f"{title} less {reference}", subtitle)
     axis = figure.subplots()
-    draw_dots(axis, dots, "n, gained/lost", summed)
-    axis.set_xlabel("\n".join(["gain in top-1 accuracy (points), paired 95%", *[BOTH] * both]))
+    style.draw_dots(axis, dots, "n, gained/lost", summed)
+    axis.set_xlabel("\n".join(["gain in top-1 accuracy (points), paired 95%", *[style.BOTH] * both]))
     return FigureResult(figure, rows)
 
 
@@ -142,12 +124,14 @@ def draw_ablations(_: RunGroup, sidecars: Sidecars) -> FigureResult:
         raise MissingError("needs files NAME.results.json: faircontext ablate EXPERIMENT --root DATA")
     heights = [0.75 + 0.17 * len(ablation.variants) for ablation in ablations]
     title = "Ablations" if len(ablations) > 1 else f"Ablation: {ablations[0].name}"
-    figure = new_figure(PAGE, 0.45 + sum(heights), title, "")
+    figure = style.new_figure(PAGE, 0.45 + sum(heights), title, "")
     axes = figure.subplots(len(ablations), 1, squeeze=False, height_ratios=heights)[:, 0]
     for axis, ablation in zip(axes, ablations, strict=True):
-        draw_dots(axis, [_dot(ablation, variant) for variant in ablation.variants], "accuracy (95%), n, gained/lost, p")
+        style.draw_dots(
+            axis, [_dot(ablation, variant) for variant in ablation.variants], "accuracy (95%), n, gained/lost, p"
+        )
         both = any(variant.difference_sets_low is not None for variant in ablation.variants)
-        axis.set_xlabel(f"difference to “{ablation.reference}” (points), paired 95%{both * f'; {BOTH}'}")
+        axis.set_xlabel(f"difference to “{ablation.reference}” (points), paired 95%{both * f'; {style.BOTH}'}")
         if len(ablations) > 1:
             axis.set_title(ablation.name, loc="left", fontweight="bold")
     rows = [{"ablation": one.name, "reference": one.reference, **vars(v)} for one in ablations for v in one.variants]
@@ -155,18 +139,24 @@ def draw_ablations(_: RunGroup, sidecars: Sidecars) -> FigureResult:
     return FigureResult(figure, rows, tuple(empty))
 
 
-def _dot(ablation: AblationResults, variant: Variant) -> Dot:
+def _dot(ablation: AblationResults, variant: Variant) -> style.Dot:
     accuracy, low, high = 100 * variant.accuracy, 100 * variant.low, 100 * variant.high
     text = f"{accuracy:.1f}% ({low:.1f} to {high:.1f}), n = {variant.n:,}"
     if variant.label == ablation.reference or variant.difference is None:  # the reference has no interval
         reference = ", reference" * (variant.label == ablation.reference)
-        return Dot(variant.label, Interval(0.0, math.nan, math.nan), text + reference, GREY)
+        nothing = PooledMean(Interval(0.0, math.nan, math.nan), None, variant.n, 0)
+        return style.Dot(variant.label, nothing, text + reference, GREY)
     text += "" if variant.gained is None or variant.lost is None else f", +{variant.gained}/-{variant.lost}"
     text += "" if variant.p_value is None else f", p = {variant.p_value:.2g}"
-    known, over = ("low", "high"), ("sets_low", "sets_high")
-    ends = [[getattr(variant, f"difference_{name}") for name in names] for names in (known, over)]
-    images, sets = (Interval(variant.difference, *(math.nan if end is None else end for end in pair)) for pair in ends)
-    return Dot(variant.label, images, text, BLUE, None if math.isnan(sets.low) else sets)
+    images, sets = (
+        Interval(variant.difference, *(math.nan if end is None else end for end in ends))
+        for ends in (
+            (variant.difference_low, variant.difference_high),
+            (variant.difference_sets_low, variant.difference_sets_high),
+        )
+    )
+    gain = PooledMean(images, None if math.isnan(sets.low) else sets, variant.n, 0, variant.p_value)
+    return style.Dot(variant.label, gain, text)
 
 
 def _pooled_rows(results: Answers, rows_of: Callable[[np.ndarray, np.ndarray], Iterable[Row]]) -> dict[str, list[Row]]:
@@ -190,7 +180,7 @@ def reliability_figure(several: str, subtitle: str, results: Answers) -> FigureR
     curves = _pooled_rows(results, _bin_rows)
     width, columns = (COLUMN, len(curves)) if len(curves) < 3 else (PAGE, min(len(curves), 5))
     lines, side = math.ceil(len(curves) / columns), (width - 0.4) / max(columns, 2)
-    figure = new_figure(width, 0.75 + lines * (side + 0.28), f"Reliability{several}", subtitle)
+    figure = style.new_figure(width, 0.75 + lines * (side + 0.28), f"Reliability{several}", subtitle)
     axes = figure.subplots(lines, columns, squeeze=False, sharex=True, sharey=True).ravel()
     for axis, (method, rows) in zip(axes, curves.items(), strict=False):
         first = rows[0]
@@ -198,11 +188,11 @@ def reliability_figure(several: str, subtitle: str, results: Answers) -> FigureR
         x, answers = ([row[name] for row in rows] for name in ("confidence", "answers"))
         axis.plot([0, 100], [0, 100], color=GREY, linewidth=0.7, linestyle="--", zorder=0)
         x = [100 * value for value in x]
-        draw_line(axis, x, rows, ("accuracy", "low", "high"), BLUE, "bars")
+        style.draw_line(axis, x, rows, ("accuracy", "low", "high"), BLUE, "bars")
         sizes = [4 + 26 * count / max(answers) for count in answers]
         axis.scatter(x, [100 * row["accuracy"] for row in rows], sizes, BLUE, linewidths=0, zorder=3, clip_on=False)
         axis.set(xlim=(0, 100), ylim=(0, 100), xticks=[25, 50, 75], yticks=[0, 50, 100], aspect="equal")
-    grid_of(axes, len(curves), columns)
+    style.grid_of(axes, len(curves), columns)
     figure.supxlabel("confidence (%), mean of the bin", fontsize=7.5)
     figure.supylabel("correct (%), 95%", fontsize=7.5)
     return FigureResult(figure, [row for rows in curves.values() for row in rows])
@@ -223,16 +213,16 @@ def _bin_rows(confidence: np.ndarray, correct: np.ndarray) -> Iterator[Row]:
 def risk_coverage_figure(several: str, subtitle: str, results: Answers) -> FigureResult:
     """Draw risk over coverage, with pointwise Wilson intervals; the legend has the areas with theirs."""
     curves = _pooled_rows(results, _risk_rows)
-    figure = new_figure(COLUMN, 2.6 + 0.13 * len(curves), f"Risk and coverage{several}", subtitle)
+    figure = style.new_figure(COLUMN, 2.6 + 0.13 * len(curves), f"Risk and coverage{several}", subtitle)
     axis = figure.subplots()
-    for (method, rows), colour in zip(curves.items(), colours_of([*curves]), strict=True):
+    for (method, rows), colour in zip(curves.items(), style.colours_of([*curves]), strict=True):
         value, low, high = (100 * rows[0][name] for name in ("aurc", "aurc_low", "aurc_high"))
         label = f"{method_title(method)}: AURC {value:.1f} ({low:.1f} to {high:.1f}), n = {rows[0]['n']:,}"
         coverage = [100 * row["coverage"] for row in rows]
         single = len(rows) == 1  # no line would show it
         dot: dict[str, Any] = {"marker": "o", "markersize": 3, "clip_on": False} if single else {}
         ends = ("risk", "low", "high")
-        draw_line(axis, coverage, rows, ends, colour, "bars" if single else "band", label=label, **dot)
+        style.draw_line(axis, coverage, rows, ends, colour, "bars" if single else "band", label=label, **dot)
     axis.set(xlim=(0, 100), ylim=(0, None))
     axis.set_xlabel("coverage: images answered (%), surest first")
     axis.set_ylabel("risk: of these, wrong (%), 95%")
@@ -300,7 +290,7 @@ def pareto_front(costs: list[float], accuracies: list[float]) -> list[int]:
 def _pareto_figure(subtitle: str, rows: Sequence[Row], measured: bool) -> Figure:
     memory = sum(bool(row["peak_memory_mb"]) for row in rows) > 1
     title = "Accuracy, time and memory" if memory else "Accuracy and cost"
-    figure = new_figure(PAGE if memory else COLUMN, 3.0, title, subtitle)
+    figure = style.new_figure(PAGE if memory else COLUMN, 3.0, title, subtitle)
     axes = figure.subplots(1, 1 + memory, squeeze=False)[0]
     labels = {"seconds": "seconds per image (log scale)", "peak_memory_mb": "peak memory (MB)"}
     for axis, (key, label) in zip(axes, labels.items(), strict=False):
@@ -312,8 +302,8 @@ def _pareto_figure(subtitle: str, rows: Sequence[Row], measured: bool) -> Figure
 
 def _draw_costs(axis: Axes, rows: Sequence[Row], key: str) -> None:
     costs, accuracies = [row[key] for row in rows], [100 * row["accuracy"] for row in rows]
-    for row, cost, colour in zip(rows, costs, colours_of([row["method"] for row in rows]), strict=True):
-        draw_line(axis, [cost], [row], ("accuracy", "low", "high"), colour, "bars", marker="o", markersize=4)
+    for row, cost, colour in zip(rows, costs, style.colours_of([row["method"] for row in rows]), strict=True):
+        style.draw_line(axis, [cost], [row], ("accuracy", "low", "high"), colour, "bars", marker="o", markersize=4)
     front = np.array([(costs[index], accuracies[index]) for index in pareto_front(costs, accuracies)]).T
     axis.plot(*front, drawstyle="steps-post", color=GREY, linewidth=0.8, linestyle="--", zorder=0)
     low, high = min(costs), max(costs)
@@ -328,7 +318,7 @@ def _draw_costs(axis: Axes, rows: Sequence[Row], key: str) -> None:
         axis.set_xlim(0.0, 1.25 * high)
     axis.grid(axis="y")
     axis.set_ylim(*axis.get_ylim())
-    name_points(axis, np.array([costs, accuracies]).T, [method_title(row["method"]) for row in rows])
+    style.name_points(axis, np.array([costs, accuracies]).T, [method_title(row["method"]) for row in rows])
     axis.text(0.99, 0.01, "dashed: Pareto front", transform=axis.transAxes, ha="right", va="bottom", color=GREY)
 
 
@@ -373,7 +363,7 @@ def _by_masks(results: Mapping[str, Result]) -> dict[int, Result]:
 
 
 def _masks_figure(subtitle: str, rows: Sequence[Row]) -> Figure:
-    figure = new_figure(PAGE, 2.5, f"FCL by number of masks ({_images_of(rows[0])})", subtitle)
+    figure = style.new_figure(PAGE, 2.5, f"FCL by number of masks ({_images_of(rows[0])})", subtitle)
     masks = [row["masks"] for row in rows]
     panels = {
         ("accuracy", "low", "high"): "top-1 accuracy (%), 95%",
@@ -381,7 +371,7 @@ def _masks_figure(subtitle: str, rows: Sequence[Row]) -> Figure:
     }
     for axis, (names, label) in zip(figure.subplots(1, 2), panels.items(), strict=True):
         over_sets = ("difference_sets_low", "difference_sets_high") if names[0] == "difference" else ()
-        draw_line(axis, masks, rows, names, BLUE, "bars", over_sets, marker="o", markersize=4)
+        style.draw_line(axis, masks, rows, names, BLUE, "bars", over_sets, marker="o", markersize=4)
         axis.set_xscale("log", base=2)
         axis.set_xticks(masks, [str(count) for count in masks])
         axis.minorticks_off()
@@ -391,7 +381,7 @@ def _masks_figure(subtitle: str, rows: Sequence[Row]) -> Figure:
         axis.grid(axis="y")
     axis.axhline(0, color=BLACK, linewidth=0.7)  # the last panel is of differences
     if any(row["difference_sets_low"] != "" for row in rows):
-        axis.set_title(BOTH, fontsize=6.5, color=GREY)
+        axis.set_title(style.BOTH, fontsize=6.5, color=GREY)
     return figure
 
 
@@ -486,7 +476,7 @@ def _positions(subtitle: str, curves: Sequence[tuple[StreamResult, list[Row]]]) 
     same = len({*sizes}) == 1 and not narrow  # on top there is no room beside the settings of the runs
     lines, width = math.ceil(len(curves) / columns), COLUMN if narrow else PAGE
     below = f"{subtitle}{f'; {sizes[0]}' if same else ''}"
-    figure = new_figure(width, 0.95 + 2.25 * lines, "Accuracy by position in the stream", below)
+    figure = style.new_figure(width, 0.95 + 2.25 * lines, "Accuracy by position in the stream", below)
     heights = [1.9, 1.0] * lines
     axes = figure.subplots(2 * lines, columns, squeeze=False, sharex=True, sharey="row", height_ratios=heights)
     upper, lower = (axes[start::2].ravel() for start in (0, 1))
@@ -499,7 +489,7 @@ def _positions(subtitle: str, curves: Sequence[tuple[StreamResult, list[Row]]]) 
         _draw_parts(lower[index], rows, ("gain", "gain_low", "gain_high"), BLUE, band, _GAIN_OVER_SETS)
         lower[index].axhline(0, color=GREY, linewidth=0.7)
     for panels in (upper, lower):
-        grid_of(panels, len(curves), columns if panels is lower else 0)
+        style.grid_of(panels, len(curves), columns if panels is lower else 0)
         ends = np.array([axis.get_ylim() for axis in panels[: len(curves)]])
         for axis in panels[: len(curves)]:
             axis.set_ylim(ends.min(), ends.max())
@@ -530,7 +520,7 @@ def _draw_parts(
 ) -> None:
     """Draw proportions along a stream, at the middle of each part."""
     x = [50 * (row["from"] + row["to"]) for row in rows]
-    draw_line(axis, x, rows, names, colour, band, over_sets, marker="o", markersize=2)
+    style.draw_line(axis, x, rows, names, colour, band, over_sets, marker="o", markersize=2)
     axis.set(xlim=(0, 100), xticks=[0, 50, 100])
     axis.grid(axis="y")
 
@@ -644,7 +634,7 @@ def draw_figures(groups: Sequence[RunGroup], sidecars: Sidecars, names: Sequence
     written = []
     for name in names:
         # One at a time: what is drawn, and as what, does not depend on what else is.
-        with styled():
+        with style.styled():
             asked = groups[:1] if name in _SHARED else join_orders(groups) if name in _OVER_ORDERS else groups
             drawn, reasons = list[tuple[RunGroup, FigureResult]](), dict[str, None]()
             for group in asked:
@@ -696,7 +686,7 @@ def _write(stem: Path, result: FigureResult) -> tuple[Path, ...]:
     else:
         suffix, text = ".csv", to_csv(result.data)
     pdf, png, data = (stem.with_name(stem.name + ending) for ending in (".pdf", ".png", suffix))
-    save_figure(result.figure, pdf)
-    save_figure(result.figure, png)
+    style.save_figure(result.figure, pdf)
+    style.save_figure(result.figure, png)
     write_whole(data, text)
     return pdf, png, data

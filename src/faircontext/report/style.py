@@ -118,16 +118,12 @@ def annotate_rows(axis: Axes, annotations: Sequence[str], heading: str) -> None:
 
 
 class Dot(NamedTuple):
-    """A row of a panel: a difference of accuracies as a proportion, with what stands left and right of it.
-
-    `over_sets` is the interval over sets like these of a difference over several, see `PooledMean`.
-    """
+    """A row of a panel: a difference of accuracies as a proportion, with what stands left and right of it."""
 
     label: str
-    value: Interval
+    gain: PooledMean
     annotation: str
     colour: str = BLUE
-    over_sets: Interval | None = None
 
 
 def draw_dots(axis: Axes, dots: Sequence[Dot], heading: str, summed: bool = False) -> None:
@@ -140,10 +136,10 @@ def draw_dots(axis: Axes, dots: Sequence[Dot], heading: str, summed: bool = Fals
         summed: whether the last row sums up the others; it stands below a line.
     """
     last = len(dots) - 1 if summed else None
-    width = _THICK if any(dot.over_sets for dot in dots) else 1.3
-    for row, (_, value, _, colour, over_sets) in enumerate(dots):
+    width = _THICK if any(dot.gain.sets for dot in dots) else 1.3
+    for row, (_, gain, _, colour) in enumerate(dots):
         shown, sign = (BLACK, "D") if row == last else (colour, "o")
-        for interval, size in ((over_sets, _THIN), (value, width)):
+        for interval, size in ((gain.sets, _THIN), (gain.images, width)):
             if interval is not None:
                 points = Interval(*(100 * end for end in vars(interval).values()))
                 draw_interval(axis, row, points, shown, sign, size)
