@@ -12,7 +12,7 @@ Sources in the paper: tables `tab:tta_imagenet_vitb16`, `tab:tta_vitb16_fg`, `ta
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -93,70 +93,85 @@ def paper_table(group: TableGroup, metric_name: str = "top1") -> Table:
         metric_name: one of `METRICS`.
     """
     metric, scopes, methods = METRICS[metric_name], paper_scopes(group), group.methods
-    shown = [(scope, scope.heading, metric.measure, False) for scope in scopes]
     compared = scopes if len(scopes) == 1 else scopes[len(group.results) :]
-    for scope in reversed(compared):  # beside its mean
-        heading = "Δ" if len(scopes) == 1 else f"Δ {scope.heading}"
-        shown.insert(scopes.index(scope) + 1, (scope, heading, metric.gain, True))
-    held = [[scope.results(group, method) for method in methods] for scope, *_ in shown]
-    values = [[value(results) for results in column] for (*_, value, _), column in zip(shown, held, strict=True)]
-    gains = {method: metric.gain([*group.row(method).values()]) for method in methods}
     apart = [scope.heading for scope in scopes if not scope.comparable(group)]
-    ranked = [not gained and scope.heading not in apart for scope, *_, gained in shown]
-    return pivot(
-        f"{metric.title[0].upper()}{metric.title[1:]} of {group.title}",
-        [heading for _, heading, *_ in shown],
-        [marked_title(_held(group, method), method) for method in methods],
-        [
-            _cells([MISSING if v is None else metric.format(v.value, gained) for v in column], metric if rank else None)
-            for (*_, gained), column, rank in zip(shown, values, ranked, strict=True)
-        ],
-        [{sum(r.n for r in results) for results in column if results} or {0} for column in held],
-        values,
-        metric,
-        (
-            _explanation(group, scopes, metric),
-            *([f"Not ranked, as methods answered different images: {', '.join(apart)}."] if apart else []),
-            *coverage(group),
-            *_unreadable(group, metric),
-            *_gains(group, metric, gains),
-            *sets_notes(gains.values()),
-            *memory_notes(_held(group)),
-        ),
-        rules=frozenset(_rules(methods)),
-        bars=frozenset({0, len(group.results)}),
+    columns = []
+    for scope in scopes:
+        held = [scope.results(group, method) for method in methods]
+        counts = {sum(r.n for r in results) for results in held if results}
+        measured = [metric.measure(results) for results in held]
+        columns.append(Pivoted(scope.heading, measured, counts, None if scope.heading in apart else metric.higher))
+        if scope in compared:  # beside its mean
+            heading = "Δ" if len(scopes) == 1 else f"Δ {scope.heading}"
+            columns.append(Pivoted(heading, [metric.gain(results) for results in held], counts, signed=True))
+    gains = {method: metric.gain([*group.row(method).values()]) for method in methods}
+    notes = (
+        _explanation(group, scopes, metric),
+        *([f"Not ranked, as methods answered different images: {', '.join(apart)}."] if apart else []),
+        *coverage(group),
+        *_unreadable(group, metric),
+        *_gains(group, metric, gains),
+        *sets_notes(gains.values()),
+        *memory_notes(_held(group)),
     )
+    table = _pivot(
+        f"{metric.title[0].upper()}{metric.title[1:]} of {group.title}",
+        [marked_title(_held(group, method), method) for method in methods],
+        columns,
+        metric,
+        notes,
+    )
+    return replace(table, rules=frozenset(_rules(methods)), bars=frozenset({0, len(group.results)}))
 
 
-def pivot(
-    title: str,
-    columns: Sequence[str],
-    rows: Sequence[str],
-    cells: Sequence[Sequence[Cell]],
-    counts: Iterable[Iterable[int]],
-    intervals: Iterable[Iterable[Interval | PooledMean | None]],
-    metric: Metric,
-    footnotes: tuple[str, ...],
-    bars: frozenset[int],
-    rules: frozenset[int] = frozenset(),
-) -> Table:
+@dataclass(frozen=True)
+class Pivoted:
+    """A column of a table of methods by columns.
+
+    Attributes:
+        heading: of the column.
+        measured: of each method, None where it is not known.
+        counts: of images, over methods.
+        higher: whether the largest value is the best, None where values are not ranked.
+        signed: whether values have a sign.
+        texts: of each method, in place of what was measured.
+    """
+
+    heading: str
+    measured: Sequence[Interval | PooledMean | None]
+    counts: Collection[int]
+    higher: bool | None = None
+    signed: bool = False
+    texts: Sequence[str] | None = None
+
+    def cells(self, metric: Metric) -> list[Cell]:
+        """Return the cells; of those that are printed alike all are the best, or all the second."""
+        texts = self.texts or [MISSING if v is None else metric.format(v.value, self.signed) for v in self.measured]
+        known = {*texts} - {MISSING}
+        several = self.higher is not None and sum(text != MISSING for text in texts) > 1
+        best = sorted(known, key=float, reverse=bool(self.higher)) if several else []
+        ranks: dict[str, Rank] = dict(zip(best, ("best", "second"), strict=False))
+        return [Cell(text, ranks.get(text, "")) for text in texts]
+
+    def half_widths(self, metric: Metric) -> tuple[str, str]:
+        """Return the largest half-width of the intervals over these images, and of those over sets like these."""
+        pooled = [value for value in self.measured if isinstance(value, PooledMean)]
+        single = [value for value in self.measured if isinstance(value, Interval)]
+        kinds = ([*single, *(value.images for value in pooled)], [value.sets for value in pooled if value.sets])
+        halves = ([max(v.value - v.low, v.high - v.value) for v in kind if not isnan(v.low)] for kind in kinds)
+        images, sets = (f"±{metric.format(max(known))}" if known else MISSING for known in halves)
+        return images, sets
+
+
+def _pivot(title: str, rows: Sequence[str], columns: Sequence[Pivoted], metric: Metric, notes: Iterable[str]) -> Table:
     """Return a table of methods by columns; below it images, and the largest half-widths of a column's intervals."""
-    held = [[value for value in column if value is not None] for column in intervals]
-    foot = [("n", *map(range_of, counts))]
+    foot = [("n", *(range_of(column.counts or [0]) for column in columns))]
     if metric.has_interval:
-        of_images = [[v.images if isinstance(v, PooledMean) else v for v in column] for column in held]
-        over_sets = [[v.sets for v in column if isinstance(v, PooledMean) and v.sets is not None] for column in held]
-        foot.append(("±95%", *(_half_width(column, metric) for column in of_images)))
-        foot += [(f"±{SETS_MARK}", *(_half_width(column, metric) for column in over_sets))] if any(over_sets) else []
-    body = tuple(zip(map(Cell, rows), *cells, strict=True))
-    lines = tuple(tuple(map(Cell, line)) for line in foot)
-    return Table(title, ("Method", *columns), body, lines, footnotes, 1, rules, bars)
-
-
-def _half_width(intervals: Iterable[Interval], metric: Metric) -> str:
-    """Return the largest half-width of those that are known, as it is printed."""
-    halves = [max(one.value - one.low, one.high - one.value) for one in intervals if not isnan(one.low)]
-    return f"±{metric.format(max(halves))}" if halves else MISSING
+        images, sets = zip(*(column.half_widths(metric) for column in columns), strict=True)
+        foot += [("±95%", *images), *([(f"±{SETS_MARK}", *sets)] if {*sets} != {MISSING} else [])]
+    body = zip(map(Cell, rows), *(column.cells(metric) for column in columns), strict=True)
+    headings, lines = ("Method", *(column.heading for column in columns)), (tuple(map(Cell, line)) for line in foot)
+    return Table(title, headings, tuple(body), tuple(lines), tuple(notes), bars=frozenset({0}))
 
 
 def range_of(counts: Iterable[int]) -> str:
@@ -174,14 +189,6 @@ def _rules(methods: Sequence[str]) -> Iterator[int]:
     """Yield where the paper draws lines: after zero-shot, and before FCL."""
     kinds = [name if name == "zero_shot" else "ours" if name.startswith("fcl") else "others" for name in methods]
     yield from (row for row in range(len(kinds) - 1) if kinds[row] != kinds[row + 1])
-
-
-def _cells(texts: Sequence[str], metric: Metric | None) -> list[Cell]:
-    """Return a column's cells; of those that are printed alike all are the best by a metric, or all the second."""
-    known = [text for text in texts if text != MISSING]
-    best = sorted({*known}, key=float, reverse=metric.higher) if metric and len(known) > 1 else []
-    ranks: dict[str, Rank] = dict(zip(best, ("best", "second"), strict=False))
-    return [Cell(text, ranks.get(text, "")) for text in texts]
 
 
 def comparison_record(comparisons: Iterable[Comparison | None]) -> Record:
@@ -586,25 +593,21 @@ def _other_orders(block: StreamBlock) -> Iterator[str]:
 
 def _by_set(block: StreamBlock, metric: Metric) -> Table:
     """Return methods by data sets: the mean over orders and their standard deviation."""
-    methods, columns = block.runs.methods, [dataset_title(name) for name in block.datasets]
-    held = [[_results(block, method, name) for method in methods] for name in block.datasets]
-    measured = [[[metric.measure([result]) for result in results] for results in column] for column in held]
-    return pivot(
-        f"{metric.title[0].upper()}{metric.title[1:]} of methods with a memory, mean of orders: {block.title}",
-        columns,
-        [marked_title(_results(block, method), method) for method in methods],
-        [[Cell(_mean(values, metric)) for values in column] for column in measured],
-        [[result.n for results in column for result in results] for column in held],
-        [[value for values in column for value in values] for column in measured],
-        metric,
-        (
-            "After ± stands the standard deviation of the orders. ±95% is the largest half-width of an order's "
-            "95% interval of the images.",
-            *_other_orders(block),
-            *tuned_note(_tuned(block)),
-        ),
-        bars=frozenset({0}),
+    methods, columns = block.runs.methods, []
+    for name in block.datasets:
+        held = [_results(block, method, name) for method in methods]
+        measured = [[metric.measure([result]) for result in results] for results in held]
+        counts, texts = {r.n for results in held for r in results}, [_mean(values, metric) for values in measured]
+        columns.append(Pivoted(dataset_title(name), [v for values in measured for v in values], counts, texts=texts))
+    notes = (
+        "After ± stands the standard deviation of the orders. ±95% is the largest half-width of an order's "
+        "95% interval of the images.",
+        *_other_orders(block),
+        *tuned_note(_tuned(block)),
     )
+    title = f"{metric.title[0].upper()}{metric.title[1:]} of methods with a memory, mean of orders: {block.title}"
+    titles = [marked_title(_results(block, method), method) for method in methods]
+    return _pivot(title, titles, columns, metric, notes)
 
 
 def _results(block: StreamBlock, method: str, *datasets: str) -> list[Result]:
