@@ -42,7 +42,7 @@ def write_sets(folder: Path, count: int) -> None:
         methods = {"zero_shot": range(10), "fcl": right, "fcl-50": range(10), "fcl-explore": range(10)}
         write_run(folder / "plain" / name, name, methods, settings=settings)
         fog = {"zero_shot": range(10), "fcl": right}
-        write_run(folder / "fog" / name, name, fog, shift={"name": "fog", "severity": 3})
+        write_run(folder / "fog" / name, name, fog, shift={"kind": "corruption", "name": "fog", "severity": 3})
         for order in (0, 1):
             write_stream(folder / "streams", name, {"zero_shot": range(10), "tda": right}, order)
 

@@ -192,16 +192,9 @@ def draw_decomposition(group: RunGroup, _: Sidecars) -> FigureResult:
     for row, interval in enumerate(measured):
         style.draw_interval(axis, row - 0.13, interval, BLUE, width=1.4)
     last = len(measured) - 1
-    for whose, ends, colour, parts in (
-        ("paper", (-0.02, 0.4), VERMILION, "paper's"),
-        ("measured", (-0.4, 0.02), BLUE, "measured"),
-    ):
-        axis.plot(
-            [bounds[whose]] * 2,
-            [last + end for end in ends],
-            color=colour,
-            label=f"bound {bounds[whose]:.4f} ({parts} parts)",
-        )
+    for whose, parts, colour, up in (("paper", "paper's", VERMILION, 1), ("measured", "measured", BLUE, -1)):
+        label = f"bound {bounds[whose]:.4f} ({parts} parts)"
+        axis.plot([bounds[whose]] * 2, [last - 0.02 * up, last + 0.4 * up], color=colour, label=label)
     style.label_rows(axis, [short for _, short in _PARTS.values()], (last + 0.6, -0.5))
     axis.set_xlabel("cosine to z (mean over images)")
     figure.legend(loc="outside lower left", ncols=2, columnspacing=1.0, handlelength=1.2, borderaxespad=0.2)
